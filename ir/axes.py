@@ -136,7 +136,7 @@ def pieces(name: str, size: int, cuts: Sequence[int]) -> tuple[AxisRef, ...]:
             raise InputError(
                 "sub-axes of one axis must be able to coexist",
                 got=f'borders {low} and {high} on "{name}"={size}',
-                expected="every border a multiple of the one before",
+                expected="each border a multiple of the previous border",
             )
     return tuple(between(name, low, high, size) for low, high in steps)
 
@@ -170,6 +170,6 @@ def check_name(name: object, where: Where = ()) -> None:
     raise InputError(
         "the name of an axis must be printable text without quotes and backslashes",
         got=repr(name),
-        expected='a name as "x"',
+        expected='a name such as "x"',
         where=where,
     )

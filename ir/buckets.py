@@ -52,7 +52,7 @@ class Filling:
         InputError for a limit that is too small."""
         if busiest > MOST_BUCKETS * self.half:
             raise InputError(
-                f"a model must move in at most {MOST_BUCKETS:,} buckets",
+                f"the limit makes too many buckets of the model: more than {MOST_BUCKETS:,}",
                 argument="memory_limit",
                 got=f"{self.limit:,} bytes, where a device moves {busiest:,}",
                 expected=f"at least {max(2 * -(-busiest // MOST_BUCKETS), self.least):,}",

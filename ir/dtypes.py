@@ -85,7 +85,7 @@ def dtype_of(given: object, known: Collection[str] = DTYPES) -> str:
             expected=one_of(_WIDTHS[name]),
         )
     shown = given if isinstance(given, str) and given else in_a_line(given)
-    raise unknown("the element type must be known", shown, known, "dtype")
+    raise unknown("unknown element type", shown, known, "dtype")
 
 
 def itemsize(dtype: object) -> int:

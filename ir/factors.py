@@ -73,7 +73,7 @@ class Factors:
             raise InputError(
                 "factors must multiply to the extent of their dimension",
                 got=f"({said}) for dimension {dim} of extent {extent}",
-                expected=f"sizes whose product is {extent}, of which one may be left out",
+                expected=f"sizes whose product is {extent}; one size may be omitted",
             )
         weight = extent
         for name, given in group:

@@ -66,7 +66,7 @@ def _mesh_of(given: Any, argument: str | None) -> Mesh:
     if is_a(given, DEVICE_MESH):
         return mesh_of_torch(given)
     raise InputError(
-        "a mesh must be a Mesh, its text, a dict of axes, a mesh of jax or a DeviceMesh",
+        "a mesh must be a Mesh, its text, a dict of axes, a JAX mesh or a DeviceMesh",
         got=in_a_line(given),
         expected='sw.Mesh({"x": 2, "y": 3}) or \'x=2,y=3\'',
     )
@@ -180,7 +180,7 @@ class _GivenReader(NamedTuple):
             raise InputError(
                 f"{what} needs a mesh",
                 got=given if isinstance(given, str) else in_a_line(given),
-                expected="mesh=…, as 'x=2,y=3', or that of jax or torch",
+                expected="mesh='x=2,y=3', or a mesh of jax or torch",
             )
         return self.mesh
 

@@ -248,7 +248,7 @@ class _Sorting:
                     "every element of a tensor must be on some device",
                     argument=f"{side}, {every[0][0].buffer}",
                     got=f"{lacking_of(grid, lacking)[1]} of {name} on no device",
-                    expected="shards, parts or table entries that reach them too",
+                    expected="shards, parts or table entries that include them",
                 )
 
     def _geometry(self, placed: PlacedBuffer, side: str) -> Geometry:

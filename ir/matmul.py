@@ -199,7 +199,7 @@ def _check_shapes(lhs: tuple[int, ...], rhs: tuple[int, ...]) -> None:
         )
     if lhs[-1] != rhs[-2]:
         raise InputError(
-            "the last dimension of lhs and the last but one of rhs must have the same extent",
+            "the last dimension of lhs and the second to last of rhs must have the same extent",
             argument="rhs",
             got=f"{_text(rhs)}, of which {rhs[-2]} meets {lhs[-1]} of {_text(lhs)}",
             expected=_text((*rhs[:-2], lhs[-1], rhs[-1])),
@@ -255,7 +255,7 @@ def _check_dtype(dtype: str) -> None:
         "a matmul adds products, and booleans cannot be added",
         argument="dtype",
         got="bool",
-        expected="an integer or a floating dtype, as int8",
+        expected="an integer or a floating dtype, such as int8",
     )
 
 

@@ -282,7 +282,7 @@ def _checked_ids(device_ids: Iterable[int] | None, axes: Axes) -> range | tuple[
         raise InputError(
             "device_ids must be a sequence of integers",
             got=in_a_line(device_ids),
-            expected="one id a position, as [1, 0]",
+            expected="one id per position, for example [1, 0]",
             where=("device_ids",),
         )
     ids = _checked_range(device_ids) or _checked_each(tuple(device_ids))

@@ -192,7 +192,7 @@ def _logical(name: str, given: Any, dtype: object) -> Logical:
         raise InputError("a tensor must have a dtype", argument=name, expected='dtype="bfloat16"')
     if _is_packed(said):
         raise InputError(
-            "two elements of this dtype are a byte, and a model moves whole bytes",
+            "a model moves whole bytes, and two elements of this dtype share a byte",
             argument=name,
             got=in_a_line(said),
             expected="uint8, with half as many columns",

@@ -227,7 +227,7 @@ def plan_model(
     if limit is None or limit < 1:
         raise InputError(
             "memory_limit must be a number of bytes", argument="memory_limit", got=memory_limit,
-            expected="1 or more, as 1 << 30",
+            expected="1 or more, for example 1 << 30",
         )  # fmt: skip
     found = kinds_of(model, *sides)
     relays = tuple(map(relays_of_kind, found.kinds))

@@ -242,9 +242,9 @@ def _through(layout: Stack, cut: DimCut, parts: list[BoundPart], mesh: Mesh) -> 
     """Return the buffer of a contiguous cut, in which each part has a window of it."""
     if cut.window is not None:
         raise InputError(
-            "a cut through a stack must be of all of it",
+            "a cut through a stack must cut the whole stack",
             got=cut,
-            expected="ranges of its parts, as 0:64 {}",
+            expected="ranges of its parts, such as 0:64 {}",
             where=("cut", "window"),
         )
     with placed("cut"):
@@ -291,9 +291,9 @@ def _checked(buffer: BoundBuffer, mesh: Mesh) -> BoundBuffer:
             beside = (*shape[: buffer.dim], *shape[buffer.dim + 1 :])
             if first is not None and beside != first[1]:
                 raise InputError(
-                    f"parts of a stack must have equal extents beside dimension {buffer.dim}",
+                    f"parts of a stack must have equal extents except along dimension {buffer.dim}",
                     got=f"{shape} of {part.tensor} on device {mesh.device_ids[position]}",
-                    expected=f"as {first[0]} has",
+                    expected=f"extents like those of {first[0]}",
                     where=("parts", number),
                 )
             first = first or (f"{shape} of {part.tensor}", beside)

@@ -152,7 +152,7 @@ def _give_devices(reshard: Reshard) -> None:
                 "the empty mesh has no devices, so one side must have a mesh with devices",
                 argument=side,
                 got=f"{own.mesh} on both sides",
-                expected="a mesh of devices on either side, as <[], device_ids=[0]>",
+                expected="a mesh of devices on either side, for example <[], device_ids=[0]>",
             )
         if own.mesh.is_empty:
             object.__setattr__(reshard, side, Sharding(other.mesh, own.dims))
@@ -167,7 +167,7 @@ def _check_sum(reshard: Reshard) -> None:
             "partial sums are added, and booleans cannot be added",
             argument="dtype",
             got="bool",
-            expected="an integer or a floating dtype, as int8; or unreduced=max{…}",
+            expected="an integer or a floating dtype, such as int8; or unreduced=max{…}",
         )
 
 
@@ -177,7 +177,7 @@ def _split(given: str | None, implied: str | None, argument: str) -> str:
         return implied or "flat"
     if given not in SPLITS:
         shown = given if isinstance(given, str) and given else repr(given)
-        raise unknown("the split must be known", shown, SPLITS, argument)
+        raise unknown("unknown split", shown, SPLITS, argument)
     if implied == "nested" and given == "flat":
         raise InputError(
             "torch cuts placements chunk by chunk, which here differs from equal parts",

@@ -223,7 +223,7 @@ class _Placing:
             raise InputError(
                 "every tensor of a model must match a rule",
                 got=listed(lacking),
-                expected='a rule for them, as "*" = "_", which stores each whole',
+                expected='a rule for them, for example "*" = "_", which stores each tensor whole',
             )
         self._check_names()
         return self.found
@@ -242,9 +242,9 @@ class _Placing:
         if before == len(self.found):
             raise InputError(
                 "a rule must match a tensor"
-                + (", which no rule before it matches" if matched else self._near(rule)),
+                + (" that no earlier rule matches" if matched else self._near(rule)),
                 got=rule.glob.text,
-                expected=f"a name of the model, as {next(iter(self.model.tensors))}",
+                expected=f"a name of the model, such as {next(iter(self.model.tensors))}",
             )
 
     def _near(self, rule: LayoutRule) -> str:
@@ -276,13 +276,13 @@ class _Placing:
                     each,
                     self.model.tensors if len(self.model.tensors) < 1000 else (),
                     rule.glob.text,
-                    f"a name of the model, beside {name}",
+                    f"a name of the model, in a rule that makes {name}",
                 )
             if each in self.owner and not rule.also:
                 raise InputError(
                     "a tensor must be in only one buffer, unless its rule has `also`",
                     argument=rule.glob.text,
-                    got=f"{each}, which {self.side.rules[self.owner[each]].glob.text} has",
+                    got=f"{each}, already stored by {self.side.rules[self.owner[each]].glob.text}",
                     expected="rules for stacks before rules for their tensors alone",
                 )
             self.owner.setdefault(each, number)

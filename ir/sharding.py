@@ -169,7 +169,7 @@ def _all_of(given: Iterable[T], kind: type[T], example: str, argument: str) -> t
 def _check_operator(operator: object) -> None:
     if operator not in OPERATORS:
         raise InputError(
-            "the operator of unreduced axes must be known",
+            "unknown operator of unreduced axes",
             argument="operator",
             got=operator if isinstance(operator, str) and operator else repr(operator),
             expected=one_of(OPERATORS),
@@ -226,7 +226,7 @@ def _check_pair(mesh: Mesh, a: tuple[Where, AxisRef], b: tuple[Where, AxisRef]) 
         raise InputError(
             "references to one axis must not overlap",
             got=got,
-            expected="sub-axes of which one ends where, or before, the other begins",
+            expected="sub-axes of which one ends before the other begins, or where it does",
             where=second,
         )
     if not algebra.can_coexist(ref, other, mesh.sizes):
@@ -259,7 +259,7 @@ def check_shape(shape: object, argument: str = "shape") -> tuple[int, ...]:
             "a shape must be a sequence of integers",
             argument=argument,
             got=repr(shape),
-            expected="extents, as (6, 6)",
+            expected="extents, for example (6, 6)",
         )
     given = tuple(shape)
     if len(given) > MAX_RANK:

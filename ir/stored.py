@@ -93,7 +93,9 @@ def _part(given: str | TensorPart, argument: str = "parts") -> TensorPart:
     found = parse_layout(given, argument) if isinstance(given, str) else given
     if isinstance(found, TensorPart):
         return found
-    raise InputError("a stack must be of parts", argument=argument, got=found, expected="q, k, v")
+    raise InputError(
+        "a stack must consist of parts", argument=argument, got=found, expected="q, k, v"
+    )
 
 
 @dataclass(frozen=True, init=False, repr=False)
@@ -263,7 +265,7 @@ class Stored(Drawn):
         if len(self.tensors) == 1:
             return next(iter(self.tensors))
         raise InputError(
-            "a layout that names no tensor needs a buffer with the name of a tensor",
+            "a layout without a tensor's name needs a buffer named after the tensor",
             argument="layout",
             got=buffer or "a layout of no name",
             expected=one_of(self.tensors),
@@ -306,7 +308,7 @@ class Stored(Drawn):
                 InputError(
                     "every element of a tensor must be on some device",
                     got=f"{said} of {tensor} on no device",
-                    expected="shards, parts or table entries that reach them too",
+                    expected="shards, parts or table entries that include them",
                     where=("parts", number, "dims", dim),
                 ),
                 str(self.buffers[name]) if name in self.buffers else "",

@@ -60,7 +60,7 @@ def _shared(source: Sharding, target: Sharding) -> Iterator[AxisRef]:
                 "unreduced sub-axes of source and target must be able to coexist",
                 argument="target",
                 got=f'{one} before and {other} after of "{one.name}"={sizes[one.name]}',
-                expected="sub-axes of which every border is a multiple of the one before",
+                expected="sub-axes of which each border is a multiple of the previous border",
             )
         part = _common(one, other, sizes[one.name])
         if part is not None:

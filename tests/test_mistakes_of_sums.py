@@ -47,7 +47,7 @@ NO_SUM = (
     "partial sums are added, and booleans cannot be added",
     "bool",
     "bool",
-    "an integer or a floating dtype, as int8; or unreduced=max{…}",
+    "an integer or a floating dtype, such as int8; or unreduced=max{…}",
 )
 MISTAKES = {
     "an unreduced axis that splits": Mistake(
@@ -64,7 +64,7 @@ MISTAKES = {
         '[{"y":(1)2}, {}], unreduced=max{"y"}', "[{}, {}]", "int8",
         "source", "references to one axis must not overlap",
         '"y"', '"y":(1)2 in dimension 0 and "y" in unreduced={…}',
-        "sub-axes of which one ends where, or before, the other begins", by_place=True,
+        "sub-axes of which one ends before the other begins, or where it does", by_place=True,
     ),
     "one twice": Mistake(
         '[{}, {}], unreduced={"x", "x"}', "[{}, {}]", "float32",
@@ -75,7 +75,7 @@ MISTAKES = {
     "a new sum of bool": Mistake("[{}, {}]", '[{}, {}], unreduced={"x"}', "bool", *NO_SUM),
     "a maximum of what has no order": Mistake(
         '[{}, {}], unreduced=max{"x"}', "[{}, {}]", "complex64",
-        "dtype", "the element type must be known", "complex64", "complex64",
+        "dtype", "unknown element type", "complex64", "complex64",
         "one of bool, int8, int16, int32, int64, uint8, uint16, uint32, float16, bfloat16, "
         "float32, float64, float8_e4m3fn, float8_e5m2",
     ),
@@ -100,7 +100,7 @@ MISTAKES = {
         '[{}, {}], unreduced={"y":(2)3}', '[{}, {}], unreduced={"y":(3)2}', "float32",
         "target", "unreduced sub-axes of source and target must be able to coexist",
         '[{}, {}], unreduced={"y":(3)2}', '"y":(2)3 before and "y":(3)2 after of "y"=6',
-        "sub-axes of which every border is a multiple of the one before",
+        "sub-axes of which each border is a multiple of the previous border",
     ),
 }  # fmt: skip
 

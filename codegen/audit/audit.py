@@ -98,7 +98,7 @@ def _check_mesh(mesh: Mesh | None, devices: int) -> None:
             "the mesh must have as many devices as the program",
             argument="--mesh",
             got=f"{mesh.size} devices",
-            expected=f"{devices}, as x={devices}",
+            expected=f"{devices}, for example x={devices}",
         )
 
 

@@ -132,7 +132,7 @@ class Backend(Protocol):
             f"{self.name} cannot emit matmuls",
             argument="backends",
             got=self.name,
-            expected="a backend that multiplies, as plain JAX does",
+            expected="a backend with matmuls, such as jax_xla",
         )
 
     def render_matmul(

@@ -103,10 +103,10 @@ def _locked(root: Path) -> Iterator[None]:
 
 def _unwritable(path: Path, why: str | None) -> InputError:
     return InputError(
-        f"emitted modules are kept in a folder, which cannot be written: {why}",
+        f"the cache folder of emitted modules cannot be written: {why}",
         argument=VARIABLE,
         got=str(path),
-        expected="a folder that can be made and written",
+        expected="a folder that can be created and written",
     )
 
 

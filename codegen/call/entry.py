@@ -74,4 +74,4 @@ def _instead(x: Any) -> str:
     """Return a suitable call for a value without a sharding."""
     if type(x).__module__.split(".")[0] == "torch":
         return "a DTensor: distribute_tensor(x, device_mesh, placements)"
-    return "an array with a sharding: jax.device_put(x, sharding)"
+    return "a jax.Array: jax.device_put(x, sharding)"

@@ -55,10 +55,10 @@ def _on_mesh(leaf: Leaf) -> Leaf:
     """Return an array's leaf, with any PartitionSpec in it placed on a mesh."""
     if not isinstance(leaf.value, jax.Array | np.ndarray | np.generic | int | float | complex):
         raise InputError(
-            "every leaf of a tree of arrays must be one",
+            "every leaf of the tree must be an array with a sharding",
             argument="x",
             got=in_a_line(leaf.value),
-            expected="an array with a sharding: jax.device_put(x, sharding)",
+            expected="a jax.Array: jax.device_put(x, sharding)",
         )
     if isinstance(leaf.target, PartitionSpec):
         return leaf._replace(target=on_mesh(leaf.value, leaf.target, leaf.source))

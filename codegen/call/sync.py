@@ -61,10 +61,10 @@ class Sync:
             return nested(self._runtime("jax_model")(flat, **options), state)
         if first is not None and not is_a(first, TORCH_TENSOR):
             raise InputError(
-                "a state must have tensors of torch or arrays of JAX",
+                "a state must hold torch tensors or JAX arrays",
                 argument=f"state, {next(name for name, each in flat.items() if each is first)}",
                 got=f"{type(first).__module__}.{type(first).__name__}",
-                expected="tensors by name; Sync.local moves arrays of numpy",
+                expected="a dict of tensors by name; Sync.local moves numpy arrays",
             )
         return nested(self._runtime("torch_model")(flat, **options), state)
 

@@ -68,7 +68,7 @@ def _placed(leaf: Leaf) -> Leaf:
     """Return a leaf whose target is a mesh and placements."""
     if not isinstance(leaf.value, DTensor):
         raise InputError(
-            "every leaf of a tree of DTensors must be one",
+            "every leaf of the tree must be a DTensor",
             argument="x",
             got=in_a_line(leaf.value),
             expected="a DTensor: distribute_tensor(x, device_mesh, placements)",

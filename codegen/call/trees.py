@@ -108,8 +108,10 @@ def _for_each(tree: Tree, given: Any, argument: str) -> list[Any]:
         raise InputError(
             f"a tree must have a {argument} for each of its leaves",
             argument=argument,
-            got=f"none for {listed(lacking)}" if lacking else f"one for {listed(extra)}, not in x",
-            expected="the same keys as x, or one for all",
+            got=f"no {argument} for {listed(lacking)}"
+            if lacking
+            else f"a {argument} for {listed(extra)}, which x lacks",
+            expected=f"the same keys as x, or a single {argument} for all leaves",
         )
     return found
 

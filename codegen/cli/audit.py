@@ -39,16 +39,18 @@ class AuditCommand:
     file: Annotated[Path, typer.Argument(metavar="FILE", help="HLO text of a program.")]
     mesh: Annotated[
         str | None,
-        typer.Option(help="Axes that name groups of devices: data=2,model=4.", show_default=False),
+        typer.Option(
+            help="Mesh whose axes name the groups of devices: data=2,model=4.", show_default=False
+        ),
     ] = None
-    json: Annotated[bool, typer.Option("--json", help="One JSON object, for tools.")] = False
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object, for tools.")] = False
     output: Annotated[
         Path | None,
         typer.Option(
             "-o",
             "--output",
             metavar="FILE",
-            help="Write the reshards that are wanted instead as a config for `emit`.",
+            help="Write the reshards to use instead to this file, a config for `emit`.",
             show_default=False,
         ),
     ] = None
@@ -56,7 +58,7 @@ class AuditCommand:
     quiet: Annotated[
         bool,
         typer.Option(
-            "--quiet", "-q", help="Say nothing where groups are right.", show_default=False
+            "--quiet", "-q", help="Print nothing if the groups are right.", show_default=False
         ),
     ] = False
 
@@ -105,7 +107,7 @@ def _text(path: Path) -> str:
             "the file cannot be read",
             argument="FILE",
             got=f"{path}: {getattr(error, 'strerror', None) or 'no text'}",
-            expected="the text that compiled.as_text() gives",
+            expected="the text of compiled.as_text()",
         ) from None
 
 

@@ -31,7 +31,7 @@ class CheckCommand(FolderFlags):
         typer.Option(
             "-o",
             "--output",
-            help="Folder that the bundles are in (default: as FILE says, or generated).",
+            help="Folder of the bundles (default: `out` of FILE, or generated).",
             show_default=False,
         ),
     ] = None

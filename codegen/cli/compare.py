@@ -22,14 +22,16 @@ TensorOption = Annotated[
     typer.Option("--tensor", metavar="NAME=SHAPE", help="A logical tensor: q=32x16. Repeat it."),
 ]
 RanksOption = Annotated[
-    str | None, typer.Option("--ranks", help="How many ranks, or their mesh: 4, dp=2,tp=4.")
+    str | None, typer.Option("--ranks", help="Number of ranks, or their mesh: 4, or dp=2,tp=4.")
 ]
 DtypeOption = Annotated[
     str | None,
-    typer.Option("--dtype", help="Narrowest element type on the loader's way (default: float32)."),
+    typer.Option(
+        "--dtype", help="Narrowest element type that loaders convert to (default: float32)."
+    ),
 ]
 LikeOption = Annotated[
-    str, typer.Option("--like", help="What the loader gets: numpy, torch or jax.")
+    str, typer.Option("--like", help="Arrays to give the loader: numpy, torch or jax.")
 ]
 
 
@@ -43,14 +45,17 @@ def compare(
         str | None,
         typer.Option(
             "--like",
-            help="What loaders get: numpy, torch or jax (default: as the file says, or numpy).",
+            help="Arrays to give loaders: numpy, torch or jax (default: from the file, or numpy).",
         ),
     ] = None,
     relayout: Annotated[
-        bool, typer.Option("--bytes", help="Print what devices must receive from FOUND instead.")
+        bool,
+        typer.Option(
+            "--bytes", help="Print the bytes of a relayout from FOUND to EXPECTED instead."
+        ),
     ] = False,
     quiet: Annotated[
-        bool, typer.Option("-q", "--quiet", help="Print nothing where there is no difference.")
+        bool, typer.Option("-q", "--quiet", help="Print nothing if there is no difference.")
     ] = False,
 ) -> None:
     """Print where FOUND stores other elements than EXPECTED, as named ranges.
@@ -74,7 +79,7 @@ def compare(
         for given, side in zip((found, expected), sides, strict=True):
             if not isinstance(side, Stored):
                 raise InputError(
-                    "there must be two layouts in files for a relayout",
+                    "both layouts must be files to count the bytes of a relayout",
                     argument="--bytes",
                     got=given,
                     expected=f"the file of shardwright learn {given} -o FILE",
@@ -104,7 +109,11 @@ def compare(
 
 def learn(
     loader: Annotated[
-        str, typer.Argument(metavar="MODULE:FUNCTION", help="load(rank, tensors) of a module here.")
+        str,
+        typer.Argument(
+            metavar="MODULE:FUNCTION",
+            help="Function load(rank, tensors) of a module in this folder.",
+        ),
     ],
     tensors: TensorOption = None,
     ranks: RanksOption = None,
@@ -113,14 +122,15 @@ def learn(
     processes: Annotated[
         bool,
         typer.Option(
-            "--processes", help="Run every rank in a process, in a group of torch over gloo."
+            "--processes",
+            help="Run each rank in its own process, in a torch process group over gloo.",
         ),
     ] = False,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="File to write (default: print).")
     ] = None,
     quiet: Annotated[
-        bool, typer.Option("-q", "--quiet", help="Do not say what no layout has.")
+        bool, typer.Option("-q", "--quiet", help="Do not list values that fit no layout.")
     ] = False,
 ) -> None:
     """Print the stored layout of a loader's buffers as TOML.

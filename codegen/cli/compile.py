@@ -43,11 +43,12 @@ class CompileCommand(FolderFlags):
     save: Annotated[
         Path | None,
         typer.Option(
-            metavar="DIR", help="Save there what was compiled: binary and assembly, or jax.export."
+            metavar="DIR",
+            help="Folder for the compiled binaries and assembly, or jax.export files.",
         ),
     ] = None
     xla: Annotated[
-        bool, typer.Option("--xla/--no-xla", help="Compile XLA's own reshard beside.")
+        bool, typer.Option("--xla/--no-xla", help="Also compile XLA's own reshard, to compare.")
     ] = True
 
     @property

@@ -24,7 +24,7 @@ ALL = "test"
 File = Annotated[Path, typer.Argument(metavar="FILE", help="TOML file of [[reshard]] tables.")]
 Output = Annotated[Path, typer.Option("-o", "--output", help="Folder for the bundles.")]
 Extras = Annotated[
-    str, typer.Option(help="Extras that are installed, with commas between; test is all.")
+    str, typer.Option(help="Installed extras, separated by commas; test stands for all.")
 ]
 
 

@@ -45,7 +45,7 @@ class EmitCommand(Flags):
         typer.Option(
             "-o",
             "--output",
-            help="Folder that the bundles go into, one folder each (default: as FILE says, or "
+            help="Folder to write the bundles into, one folder each (default: `out` of FILE, or "
             "generated).",
             show_default=False,
         ),
@@ -55,8 +55,8 @@ class EmitCommand(Flags):
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Write a program as StableHLO to this file, as each device runs it, with its "
-            "collectives; and no bundle.",
+            help="Write the StableHLO of a program to this file instead of a bundle: the code of "
+            "one device, with its collectives.",
             show_default=False,
         ),
     ] = None

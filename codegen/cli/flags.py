@@ -77,8 +77,8 @@ class Flags(ABC):
         typer.Argument(
             metavar="[FILE] [NAME]...",
             help="TOML file of [[reshard]] tables, whose keys are the flags with underscores "
-            f"(default: {FILE} here or above), and names of reshards or groups in it "
-            "(default: all).",
+            f"(default: {FILE} in this folder or its parents), and names of reshards or groups "
+            "in it (default: all).",
             show_default=False,
             autocompletion=completed_names,
         ),
@@ -97,39 +97,36 @@ class Flags(ABC):
     )
     source: Annotated[
         str | None,
-        typer.Option(help="""Sharding before: '[{"x"}, {"y"}]', or as HLO has it."""),
+        typer.Option(help="""Sharding before: '[{"x"}, {"y"}]', or in HLO's notation."""),
     ] = None
     target: Annotated[str | None, typer.Option(help="Sharding after.")] = None
     target_mesh: Annotated[
-        str | None, typer.Option(help="Mesh of the target, where it is another one.")
+        str | None, typer.Option(help="Mesh of the target, if it is not the source's.")
     ] = None
     source_split: Annotated[
         str | None,
-        typer.Option(
-            help="How an uneven source is split: flat (default) or nested, as torch does."
-        ),
+        typer.Option(help="How an uneven source is split: flat (default) or nested, like torch."),
     ] = None
-    target_split: Annotated[str | None, typer.Option(help="The same of the target.")] = None
+    target_split: Annotated[str | None, typer.Option(help="How an uneven target is split.")] = None
     backends: Annotated[
         str | None,
         typer.Option(
-            help=f"{', '.join(registry.NAMES)}, with commas between (default: the first two).",
+            help=f"{', '.join(registry.NAMES)}; separate by commas (default: the first two).",
             autocompletion=lambda: list(registry.NAMES),
         ),
     ] = None
     strategy: Annotated[
         str | None,
         typer.Option(
-            help="How to move it: auto (default), direct or basis.",
+            help="How to move the tensor: auto (default), direct or basis.",
             autocompletion=lambda: ["auto", "direct", "basis"],
         ),
     ] = None
     topology: Annotated[
         str | None,
         typer.Option(
-            help="Hardware that a plan is priced on and made for: v5e:4x4, h100:2x8, …, or a file; "
-            "device ids are JAX's: they count along the first axis of a torus first, and host by "
-            "host."
+            help="Hardware to make and price the plan for: v5e:4x4, h100:2x8, …, or a file. Device "
+            "ids are JAX's: they count along the first axis of a torus first, and host by host."
         ),
     ] = None
     memory_limit: Annotated[
@@ -139,7 +136,7 @@ class Flags(ABC):
         bool | None,
         typer.Option(
             "--gradient",
-            help="With gradients: the reverse reshard, in a module beside each.",
+            help="Also emit gradients: the reverse reshard, a second module for each backend.",
             show_default=False,
         ),
     ] = None
@@ -147,7 +144,7 @@ class Flags(ABC):
         bool | None,
         typer.Option(
             "--single-file",
-            help="With the support modules in each module, so that it can be copied alone.",
+            help="Include the support modules in each module, so that it can be copied alone.",
             show_default=False,
         ),
     ] = None
@@ -156,7 +153,7 @@ class Flags(ABC):
         typer.Option(
             "--feature",
             metavar="NAME",
-            help=f"What modules have besides: {', '.join(FEATURES)}; may be repeated.",
+            help=f"Extra features of the modules: {', '.join(FEATURES)}; may be repeated.",
             show_default=False,
             autocompletion=lambda: list(FEATURES),
         ),
@@ -164,8 +161,8 @@ class Flags(ABC):
     collective_id: Annotated[
         str | None,
         typer.Option(
-            help="Multiple of 4 that no other kernel of a program on TPUs has (default: one that "
-            "follows from the rest)."
+            help="Multiple of 4 that no other kernel of a TPU program uses (default: derived from "
+            "the description)."
         ),
     ] = None
 
@@ -174,7 +171,7 @@ class Flags(ABC):
         typer.Option(
             "--quiet",
             "-q",
-            help="No progress, and nothing about what went well.",
+            help="Print neither progress nor successes.",
             show_default=False,
         ),
     ] = False
@@ -205,10 +202,10 @@ class Flags(ABC):
         keys = [key for key in self.fields if key not in self.beside]
         if self.words and keys:
             raise InputError(
-                "a reshard is described by FILE or by flags, not by both",
+                "give either a FILE or the flags of a reshard",
                 argument=flag(keys[0]),
-                got=f"{flag(keys[0])} beside {self.words[0]}",
-                expected="one of them",
+                got=f"both {self.words[0]} and {flag(keys[0])}",
+                expected="only the FILE, or only flags",
             )
         return bool(keys)
 
@@ -230,9 +227,9 @@ class Flags(ABC):
         path = self.file or find_config()
         if path is None:
             raise InputError(
-                f"no {FILE} in this folder or above",
+                f"found no {FILE} in this folder or its parents",
                 got=", ".join(self.names) or None,
-                expected="that file, another FILE of tables, or flags that describe a reshard",
+                expected="that file, a FILE argument, or flags that describe a reshard",
             )
         return listing(path) if path.suffix == ".json" else read_config(path)
 
@@ -285,7 +282,7 @@ class Flags(ABC):
         if isinstance(found, Description):
             return found
         raise InputError(
-            f"{self.chosen.path} gives another operation; a reshard is needed",
+            f"{self.chosen.path} describes another operation, not a reshard",
             argument="--name",
             got=found.name,
             expected="the name of a reshard",
@@ -300,7 +297,7 @@ class Flags(ABC):
         names = one_of(description.name for description in chosen.operations)
         if given:
             raise InputError(
-                f"a group of {chosen.path} is given; one reshard is needed",
+                f"this command takes one reshard, not a group of {chosen.path}",
                 argument="--name",
                 got=given[0],
                 expected=names,
@@ -309,7 +306,7 @@ class Flags(ABC):
         if count > 1:
             what = "reshards" if count == len(chosen.reshards) else "operations"
             raise InputError(
-                f"{chosen.path} describes {count} {what}: name the one that is meant",
+                f"name one of the {count} {what} in {chosen.path}",
                 expected=names,
             )
         return chosen.operations[0]
@@ -321,7 +318,7 @@ class Flags(ABC):
         if missing:
             *listed, last = map(flag, needed)
             raise InputError(
-                f"a reshard is described by a FILE, or by {', '.join(listed)} and {last}",
+                f"a reshard must be described by a FILE, or by {', '.join(listed)} and {last}",
                 argument=missing[0],
                 got=f"no {' and no '.join(missing)}",
             )

@@ -23,7 +23,8 @@ class FolderFlags(Flags):
         typer.Argument(
             metavar="[FILE] [DIR|NAME]...",
             help="Folders that `emit` wrote, or bundles in them; or a TOML file of tables "
-            f"(default: {FILE} here or above) and names of reshards or groups in it.",
+            f"(default: {FILE} in this folder or its parents) and names of reshards or groups "
+            "in it.",
             show_default=False,
         ),
     ] = None

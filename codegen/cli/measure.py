@@ -35,7 +35,7 @@ class MeasureCommand(FolderFlags):
 
     save: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Write the fitted topology there, a TOML file."),
+        typer.Option(metavar="FILE", help="Write the fitted topology to this TOML file."),
     ] = None
 
     @property

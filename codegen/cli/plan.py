@@ -42,31 +42,32 @@ class PlanCommand(Flags):
     "P('y', 'x')"
     """
 
-    json: Annotated[bool, typer.Option("--json", help="One JSON object, for tools.")] = False
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object, for tools.")] = False
     transfers: Annotated[
         bool,
-        typer.Option("--transfers", help="List every transfer, however many devices there are."),
+        typer.Option("--transfers", help="List every transfer, for any number of devices."),
     ] = False
     compare: Annotated[
         bool,
         typer.Option(
             "--compare",
-            help="Direct, basis and XLA's own plan beside the bound; of a program the bytes of "
-            "both modes, of jax.jit, which is compiled for it, and of Shardy's passes.",
+            help="Compare direct, basis and XLA's own plan with the lower bound; for a program, "
+            "compare both modes with jax.jit, which is compiled for it, and with Shardy's passes.",
         ),
     ] = False
     explain: Annotated[
         bool,
         typer.Option(
             "--explain",
-            help="The model's terms for the plan, and what each alternative costs; of a program "
-            "what the best remedy of each communication does in all.",
+            help="Print the cost terms of the plan, and the cost of each alternative; for a "
+            "program, the effect of the best remedy of each communication.",
         ),
     ] = False
     relabel: Annotated[
         bool,
         typer.Option(
-            "--relabel", help="Order the target's devices so that least moves; say how much."
+            "--relabel",
+            help="Order the target's devices so that the fewest bytes move, and print how many.",
         ),
     ] = False
 
@@ -78,7 +79,7 @@ class PlanCommand(Flags):
                     "a comparison cannot be printed as JSON",
                     argument=option,
                     got=f"{option} --json",
-                    expected="one of them",
+                    expected=f"{option} or --json",
                 )
         group = self.group
         if group is not None:

@@ -45,8 +45,8 @@ class ShowCommand(Flags):
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Write a page to explore the plan that emit takes: devices, tiles, steps, bytes. "
-            "It loads nothing.",
+            help="Write a page to explore the plan of `emit`: devices, tiles, steps, bytes. It "
+            "works offline.",
         ),
     ] = None
     svg: Annotated[
@@ -56,7 +56,7 @@ class ShowCommand(Flags):
         bool,
         typer.Option(
             "--compare",
-            help="On the page of a program also the bytes of jax.jit and of Shardy's passes.",
+            help="Add the bytes of jax.jit and of Shardy's passes to the page of a program.",
         ),
     ] = False
 
@@ -195,7 +195,7 @@ class ShowCommand(Flags):
                     "relayouts have no explorer page, and models no picture",
                     argument=option,
                     got=description.name,
-                    expected=f"no {option}, which prints the review page",
+                    expected=f"no {option}, to print the review page",
                 )
         if self.svg is not None and isinstance(description, RelayoutDescription):
             written(self.svg, parts_svg(description.relayout()), "--svg")
@@ -263,7 +263,7 @@ def _program(path: Path) -> str:
             "the file cannot be read as the text of a program",
             argument="FILE",
             got=f"{path}: {getattr(error, 'strerror', None) or 'no text'}",
-            expected="the text that str(sw.partition(…)) gives",
+            expected="the text of str(sw.partition(…))",
         ) from None
     try:
         program = parse_program(text, check_propagated)

@@ -279,7 +279,7 @@ def _check_folder(save: Path, tasks: Sequence[Task]) -> None:
             f"cannot be written: {error.strerror}",
             argument="save",
             got=str(save),
-            expected="a folder that can be made and written",
+            expected="a folder that can be created and written",
         ) from None
 
 

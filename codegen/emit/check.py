@@ -146,7 +146,7 @@ def _problems(
     before = () if entry is None else _listed(entry).lines()
     diff = _diff(name, before, after, (manifest.FILE, str(config.path)))
     if said is None:
-        yield Problem(name, f"an orphan: {config.path} says nothing of this name", diff)
+        yield Problem(name, f"an orphan: {config.path} has no table with this name", diff)
         return
     if entry is None:
         yield Problem(name, "not emitted", diff)
@@ -179,7 +179,7 @@ def _program_problems(
     before = locked.read_bytes().decode(errors="replace") if locked.is_file() else ""
     words = changes(before, emitted[LOCKFILE])
     if words:
-        yield Problem(said.name, f"communicates otherwise than {LOCKFILE} says", "\n".join(words))
+        yield Problem(said.name, f"its communication differs from {LOCKFILE}", "\n".join(words))
     try:
         check_budget(said, bundle.program)
     except InputError as error:
@@ -245,7 +245,7 @@ def _file_problems(
 def _root_problems(root: Path, config: Config, listed: Manifest) -> Iterator[Problem]:
     if config.root is not None and listed.config != owner_of(root, config):
         said = "no config" if listed.config is None else listed.config
-        yield Problem(manifest.FILE, f"names {said}, and {config.path} says what is in the folder")
+        yield Problem(manifest.FILE, f"names {said}, but {config.path} describes the folder")
     if not root.is_dir():
         return
     for folder in sorted(path for path in root.iterdir() if path.is_dir()):

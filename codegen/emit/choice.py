@@ -141,7 +141,7 @@ def checked(given: object) -> tuple[str, ...]:
     backends = registry.listed(given)
     if not backends or len(set(backends)) < len(backends):
         raise InputError(
-            "backends must be distinct, and at least one",
+            "give at least one backend, and each only once",
             argument="backends",
             got=", ".join(backends) or "none",
             expected="one or more of " + ", ".join(known),

@@ -399,7 +399,7 @@ def check_executed(strategy: str, backends: tuple[str, ...], reshard: Reshard) -
         lacking = ", ".join(b for b in backends if strategy not in executed_by([b], reshard))
         named = ",".join(executing(strategy, reshard))
         raise InputError(
-            "every backend must execute the strategy",
+            "every backend must support the strategy",
             argument="strategy",
             got=f"{strategy} for {lacking}",
             expected=f"{one_of(('auto', *known))}, or --backends {named}",
@@ -410,6 +410,6 @@ def check_executed(strategy: str, backends: tuple[str, ...], reshard: Reshard) -
             "all backends of a bundle must reduce partial sums in the same way",
             argument="backends",
             got=", ".join(ways),
-            expected="a bundle for each",
+            expected="one bundle for each backend",
         )
     return known

@@ -145,7 +145,7 @@ def check_gradient(matmul: Matmul) -> None:
             "only floating dtypes have gradients",
             argument="gradient",
             got=matmul.dtype,
-            expected="a floating dtype, as bfloat16, or no gradient",
+            expected="a floating dtype, such as bfloat16, or no gradient",
         )
     for side in SIDES:
         sharding = matmul.sharding(side)

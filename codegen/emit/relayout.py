@@ -116,7 +116,7 @@ def _check_sizes(relayout: Relayout) -> None:
                     "JAX modules of relayouts index the elements of a buffer with 32 bits",
                     argument=argument,
                     got=f"{size:,} elements of {name} on a device",
-                    expected=f"at most {MOST_ELEMENTS:,}, or backends with triton_gpu alone",
+                    expected=f"at most {MOST_ELEMENTS:,}, or only the backend triton_gpu",
                 )
 
 

@@ -44,7 +44,7 @@ def bundle_folder(path: object, example: str) -> Path:
             "the path must be the folder of all bundles, then the name of this bundle",
             argument="path",
             got=str(path) or repr(path),
-            expected=f'a folder and a name, as "{example}"',
+            expected=f'a folder and a name, for example "{example}"',
         )
     return folder
 
@@ -85,7 +85,7 @@ def write_bundles(
             f"cannot be written: {error.strerror}",
             argument="output",
             got=error.filename or str(root),
-            expected="a folder that can be made and written",
+            expected="a folder that can be created and written",
         ) from None
 
 
@@ -214,8 +214,8 @@ def _check_versions(before: Manifest, after: Manifest, given: set[str]) -> None:
         ]
         if found != version and others:
             raise InputError(
-                f"the support modules of {backend} beside are of another version, "
-                f"which other bundles use: {', '.join(others[:8])}",
+                f"other bundles of this folder use another version of the support modules of "
+                f"{backend}: {', '.join(others[:8])}",
                 argument="output",
                 got=found,
                 expected=f"{version}, which `shardwright emit` of {manifest.FILE} writes for all",
@@ -229,7 +229,7 @@ def _check_case(name: str, after: Manifest) -> None:
         raise InputError(
             "names of bundles must differ in more than case",
             argument="name",
-            got=f"{name} beside {alike[0]}",
+            got=f"{name} and {alike[0]}",
             expected="a name that also differs on file systems that ignore case",
         )
 
@@ -246,10 +246,10 @@ def _check_ours(folder: Path, files: Mapping[str, str], before: Manifest) -> Non
 
 def _not_ours(path: Path) -> InputError:
     return InputError(
-        "a file that no emission has written stands where one is to be written",
+        "refusing to overwrite a file that shardwright did not write",
         argument="output",
         got=str(path),
-        expected="another name for the bundle, or that file out of the way",
+        expected="another name for the bundle, or move that file away",
     )
 
 

@@ -302,7 +302,7 @@ def _positive(key: str, value: object) -> float:
         number = 0.0
     if isinstance(value, bool) or not 0 < number < float("inf"):
         unit = _UNITS.get(key, "seconds" if key.endswith("latency") else "bytes a second")
-        _wrong(f"{key} is a number of {unit}", value, "a number above 0, as 4.5e10")
+        _wrong(f"{key} is a number of {unit}", value, "a number above 0, for example 4.5e10")
     return number
 
 

@@ -89,7 +89,7 @@ class Learned(Drawn):
             "no buffer of the loader has a layout",
             argument="load",
             got="; ".join(self.findings),
-            expected="a loader that moves elements as they are",
+            expected="a loader that moves elements unchanged",
         )
 
     def missing(self, tensor: str, buffers: Sequence[str]) -> str | None:
@@ -185,7 +185,7 @@ def learn(
             "a loader must return a dict from buffer names to arrays",
             argument="load",
             got="no buffer on any rank",
-            expected='a dict, as {"qkv": array}',
+            expected='a dict, for example {"qkv": array}',
         )
     found = {}
     for name in dict.fromkeys(name for each in held.values() for name in each):
@@ -240,7 +240,7 @@ def read_ranks(ranks: object) -> Mesh:
     if isinstance(ranks, Sequence) and not isinstance(ranks, str):
         if not ranks or not all(isinstance(each, int) for each in ranks):
             raise InputError(
-                "ranks must be numbers, or a mesh",
+                "ranks must be a count, a sequence of ranks or a mesh",
                 argument="ranks",
                 got=in_a_line(given),
                 expected="8, range(8), or 'dp=2,tp=4'",

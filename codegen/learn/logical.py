@@ -52,7 +52,7 @@ class LogicalTensor:
             import jax.numpy as jnp
 
             return LogicalTensor(shape, jnp.zeros(0, name))
-        raise unknown("the kind of tensors must be known", like, KINDS, "--like")
+        raise unknown("unknown kind of tensors", like, KINDS, "--like")
 
     @property
     def kind(self) -> str:
@@ -93,7 +93,7 @@ def read_logical(logical: object) -> dict[str, LogicalTensor]:
             "the logical tensors must be given by name",
             argument="logical",
             got=in_a_line(logical),
-            expected='shapes, arrays or tensors, as {"q": (32, 16), "k": (8, 16)}',
+            expected='shapes, arrays or tensors, for example {"q": (32, 16), "k": (8, 16)}',
         )
     found = {}
     for name, given in logical.items():
@@ -129,9 +129,9 @@ def element_type(tensors: Mapping[str, LogicalTensor], asked: object = None) -> 
     found = sorted({each.dtype for each in tensors.values() if each.dtype is not None})
     if len(found) > 1:
         raise InputError(
-            "tensors of several element types need the one that the loader stores",
+            "tensors of several element types need `dtype`, the type that the loader stores",
             argument="dtype",
             got=", ".join(found),
-            expected=f"dtype={found[0]!r}, the narrowest on their way",
+            expected=f"dtype={found[0]!r}, the narrowest that the loader converts to",
         )
     return found[0] if found else "float32"

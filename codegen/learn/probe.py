@@ -200,7 +200,7 @@ def run_loader(
             "a loader must return a dict from buffer names to arrays",
             argument="load",
             got=f"{in_a_line(got)} on rank {device}",
-            expected='a dict, as {"qkv": array}',
+            expected='a dict, for example {"qkv": array}',
         )
     return {name: _array(name, each, base) for name, each in returned.items()}
 
@@ -211,7 +211,7 @@ def _array(name: str, given: Any, base: int) -> Floats:
     narrow = _name_of_type(given)
     if narrow in _EXACT and 2 ** _EXACT[narrow] < base:
         raise InputError(
-            "dtype must be the narrowest element type on the loader's way",
+            "dtype must be the narrowest element type that the loader converts to",
             argument=f"load, buffer {name!r}",
             got=f"{narrow}, which rounds the numbers",
             expected=f'dtype="{narrow}", on the command line --dtype {narrow}',
@@ -351,7 +351,7 @@ def _base(dtype: str) -> int:
         return int(2 ** min(_EXACT[dtype], _MOST_BITS))
     if dtype == "bool":
         raise InputError(
-            "numbers need an element type that has some",
+            "booleans cannot tell elements apart",
             argument="dtype",
             got=dtype,
             expected="tensors of int8 or wider for the loader",

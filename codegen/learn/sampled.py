@@ -253,11 +253,10 @@ class _Sample:
         )
         if math.prod(map(len, found)) > MOST_READ:
             raise InputError(
-                "a large buffer must have few blocks of one tensor each",
+                "the loader cuts a large buffer into too many blocks to sample",
                 argument="load",
-                got=f"{name} of shape {shape}, of which {math.prod(map(len, found)):,} places "
-                "would have to be read",
-                expected=f"at most {MOST_READ:,}, or smaller tensors, as for sw.learn_sizes",
+                got=f"{name} of shape {shape}, {math.prod(map(len, found)):,} to read",
+                expected=f"at most {MOST_READ:,}, or smaller tensors with sw.learn_sizes",
             )
         return found
 

@@ -107,9 +107,9 @@ def walked(side: LayoutSide) -> HeldSide:
     count = sum(map(math.prod, stored.tensors.values()))
     if count > MOST_WALKED:
         raise InputError(
-            "large buffers must have equally many dimensions, and parts along the same one",
+            "large buffers must have the same rank, and parts along the same dimension",
             argument="found",
-            got=f"{count:,} elements in other forms",
+            got=f"{count:,} elements in buffers of different forms",
             expected=f"the same factors on both sides, or at most {MOST_WALKED:,} elements",
         )
     names = [*stored.tensors]

@@ -197,7 +197,7 @@ def _learned(
             "every buffer must have a layout",
             argument="load",
             got=f"at {_said(size)}: {found.findings[0]}",
-            expected="a loader that moves elements as they are",
+            expected="a loader that moves elements unchanged",
         )
     return found
 
@@ -217,7 +217,7 @@ def _form(name: str, every: Sequence[Learned], sizes: Sequence[Size]) -> LayoutF
             if all(_holds(form, name, each, size) for each, size in zip(every, sizes, strict=True)):
                 return form
     raise InputError(
-        "the layouts at all sizes must be of one form",
+        "the layouts at all sizes must have the same form",
         argument="sizes",
         got="; ".join(
             f"{name} = {each.layouts.get(name)} at {_said(size)}"

@@ -160,6 +160,6 @@ def _topology(found: Sequence[Hardware]) -> Topology:
             "the links between devices of this kind are unknown",
             argument="topology",
             got=f"no --topology, and {here.count} devices {here.kind}",
-            expected="--topology with what they are, as v5e:2x4",
+            expected="--topology, for example v5e:2x4",
         )
     return topology_of(f"{names[0]}:{here.count}")

@@ -70,13 +70,13 @@ def partition(
 
 def _check_limit(memory_limit: object) -> None:
     if memory_limit is not None and (type(memory_limit) is not int or memory_limit <= 0):
-        raise wrong_type(memory_limit, int, "bytes, as 16 * 2**30", "memory_limit")
+        raise wrong_type(memory_limit, int, "bytes, for example 16 * 2**30", "memory_limit")
 
 
 def _check_jax() -> None:
     if importlib.util.find_spec("jax") is None:
         raise InputError(
-            "a function is partitioned with jax, which is not installed",
+            "partitioning a function needs jax, which is not installed",
             got="no module named jax",
             expected=install("jax"),
         )

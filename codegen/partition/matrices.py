@@ -149,16 +149,24 @@ class AsMatrices:
         Raises InputError for partial operands, and if a part is not one block of a matrix.
         """
         if layout.partial and (layout.operator != "sum" or side != "out"):
-            raise InputError("an operand of it is terms", argument="matmul")
+            raise InputError(
+                "an operand is a partial sum, or the result a partial maximum or minimum",
+                argument="matmul",
+            )
         numbers, *_ = groups = self.groups(side)
         if axes and dim in numbers:
-            raise InputError("what travels is whole products", argument="matmul")
+            raise InputError(
+                "the travelling part is split along a batch dimension, so it holds whole products",
+                argument="matmul",
+            )
         texts = []
         for group in groups[not numbers :]:
             names = [name for d in group for name in layout.dims[d]]
             if axes and dim in group:
                 if layout.dims[dim][-len(axes) :] != axes:
-                    raise InputError("what travels is not one block", argument="matmul")
+                    raise InputError(
+                        "the travelling part is not one block of a matrix", argument="matmul"
+                    )
                 names = [name for name in names if name not in axes] + list(axes)
             texts.append("{" + ", ".join(f'"{name}"' for name in names) + "}")
         terms = ", ".join(f'"{name}"' for name in layout.partial)

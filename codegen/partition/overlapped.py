@@ -176,7 +176,7 @@ class _MatricesBeside:
         lhs, rhs = (local.of(v) for v in step.operands)
         if lhs.dtype != rhs.dtype or not local.axes.whole:
             raise InputError(
-                "its operands are of two dtypes, or an axis is cut in pieces", argument="matmul"
+                "the operands differ in dtype, or an axis is split into sub-axes", argument="matmul"
             )
         every = AsMatrices.every(step.op, (len(lhs.shape), len(rhs.shape)))
         found = [
@@ -184,7 +184,7 @@ class _MatricesBeside:
             for matrices in every
         ]
         if not found:
-            raise InputError("kernels multiply matrices, and a vector is none", argument="matmul")
+            raise InputError("kernels multiply matrices, not vectors", argument="matmul")
         return min(found, key=lambda each: each.turned_bytes)
 
     @staticmethod

@@ -114,7 +114,7 @@ class Partitioned(Drawn):
                 "there is no remedy for this communication",
                 argument="number",
                 got=f"{self.communications[number - 1]}",
-                expected="the number of one that plan --explain has a remedy for",
+                expected="the number of a communication for which plan --explain has a remedy",
             )
         return found[0][1]
 

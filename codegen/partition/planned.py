@@ -55,8 +55,8 @@ def _too_large(held: Held, local: LocalProgram, limit: int) -> InputError:
         own = size_text(size_of(local, held.largest))
         largest = f", {own} of them {local.of(held.largest).name}"
     return InputError(
-        "what a device holds at once must fit into its memory in some plan",
+        "no plan fits into the memory of a device",
         argument=", ".join(where),
-        got=f"{size_text(held.bytes)} in the plan that holds least{largest}",
+        got=f"{size_text(held.bytes)} in the plan that needs least{largest}",
         expected=f"at most {size_text(limit)}, the memory_limit: split arguments over more axes",
     )

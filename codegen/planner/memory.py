@@ -44,7 +44,7 @@ def beyond_limit(memory_limit: int, least: int) -> InputError:
     """Return the error for a limit too small to reduce partial sums; `least`: a sufficient
     limit."""
     return InputError(
-        "an exchange that reduces terms holds those that arrive beside both shards",
+        "an exchange that reduces terms holds both shards and the terms that arrive",
         argument="memory_limit",
         got=f"{memory_limit} bytes",
         expected=f"at least {least}, or --backends jax_xla, whose collectives reduce terms",

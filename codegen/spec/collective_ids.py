@@ -132,7 +132,7 @@ def _distinct(
             continue
         if len(taken) == len(among):
             raise InputError(
-                "there must be at most as many operations as collective ids",
+                "the config has more operations than there are collective ids",
                 argument="collective_id",
                 expected=f"at most {len(among)} in a config",
                 where=(name,),
@@ -148,10 +148,10 @@ def _distinct(
 
 def _twice(name: str, other: str, said: int) -> InputError:
     return InputError(
-        "two operations have one collective id",
+        "two operations have the same collective id",
         argument="collective_id",
-        got=f"{said}, which {other} has",
-        expected="a number of its own for each",
+        got=f"{said}, already taken by {other}",
+        expected="a different number for each",
         where=(name,),
     )
 

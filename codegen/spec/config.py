@@ -235,7 +235,9 @@ def _out(root: Table) -> Path:
     """Return the output folder, which is relative to the file."""
     out = root.values.get("out", OUT)
     if not isinstance(out, str):
-        error = InputError("out is a text", argument="out", got=out, expected="a folder's path")
+        error = InputError(
+            "out must be a text", argument="out", got=out, expected="a folder's path"
+        )
         raise root.located(error)
     return Path(os.path.normpath(root.path.parent / out))
 
@@ -430,11 +432,11 @@ def _not_distinct(name: str, other: str, in_two: bool) -> InputError:
     elif in_two:
         expected += ", or, for the same tensors in two groups, a config and an `out` for each group"
     return InputError(
-        "two operations have one name"
+        "two operations have the same name"
         if same
         else "two operations whose names differ only in case",
         argument="name",
-        got=name if same else f"{name} beside {other}",
+        got=name if same else f"{name} and {other}",
         expected=expected,
     )
 

@@ -251,7 +251,7 @@ def check_name(name: str) -> str:
         )
     if name in OF_THE_ROOT:
         raise InputError(
-            "the name is reserved for a file of the folder of bundles",
+            "the name is reserved for a file in the folder of bundles",
             argument="name",
             got=name,
             expected=f"another name than {', '.join(OF_THE_ROOT)}",
@@ -377,14 +377,16 @@ def read_text(key: str, value: object) -> str:
     """Return a string. Raises InputError for any other type."""
     if isinstance(value, str):
         return value
-    raise InputError(f"{key} is a text", argument=key, got=value, expected="a text in quotes")
+    raise InputError(f"{key} must be a text", argument=key, got=value, expected="a text in quotes")
 
 
 def read_switch(key: str, value: object) -> bool:
     """Return a boolean. Raises InputError for any other type."""
     if isinstance(value, bool):
         return value
-    raise InputError(f"{key} is true or false", argument=key, got=value, expected="true or false")
+    raise InputError(
+        f"{key} must be true or false", argument=key, got=value, expected="true or false"
+    )
 
 
 def toml_value(value: object) -> str:

@@ -71,10 +71,10 @@ def _included(root: Table) -> list[str]:
     if isinstance(listed, list) and all(isinstance(each, str) for each in listed):
         return listed
     error = InputError(
-        "include is a list of files",
+        "include must be a list of files",
         argument="include",
         got=listed,
-        expected='paths relative to this file, as ["more/reshards.toml"]',
+        expected='paths relative to this file, for example ["more/reshards.toml"]',
     )
     raise root.located(error)
 

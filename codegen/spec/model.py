@@ -161,7 +161,7 @@ def describe_model(given: Mapping[str, Any], home: Path = Path()) -> ModelDescri
     if limit is None or limit < 1:
         raise InputError(
             "memory_limit must be a number of bytes", argument="memory_limit",
-            got=given["memory_limit"], expected="1 or more, as 1073741824",
+            got=given["memory_limit"], expected="1 or more, for example 1073741824",
         )  # fmt: skip
     backends = read_backends(given.get("backends", MODELLING))
     for each in backends:

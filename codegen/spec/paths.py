@@ -42,7 +42,7 @@ def _refuse_without_manifest(folder: Path, path: str) -> None:
         raise InputError(
             f"{FILE} is missing",
             argument=path,
-            got=f"no {root / FILE} beside {', '.join(bundles)}",
+            got=f"no {root / FILE} next to {', '.join(bundles)}",
             expected="that file, which `shardwright emit` of the same reshards writes again",
         )
 

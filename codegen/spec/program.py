@@ -108,7 +108,8 @@ def describe_program(given: Mapping[str, object], home: str = ".") -> ProgramDes
                 "must be the name of an object in a module",
                 argument=key,
                 got=texts[key],
-                expected=f"module:name, as train:{'step' if key == 'function' else 'arguments'}",
+                expected="module:name, such as "
+                f"train:{'step' if key == 'function' else 'arguments'}",
             )
     mode = read_text("mode", given.get("mode", "as_shardy"))
     gather = read_text("gather", given.get("gather", "keep"))
@@ -154,14 +155,14 @@ def check_kernels(given: object, topology: object) -> tuple[str, ...]:
             "kernels need a topology, on which they are compared",
             argument="kernels",
             got="no topology",
-            expected='a topology, as "v5e:2x4"',
+            expected='a topology, for example "v5e:2x4"',
         )
     if listed and is_gpus(topology_of(str(topology))):
         raise InputError(
             "kernels of programs are for TPUs",
             argument="kernels",
             got=f"{', '.join(listed)}, on {topology}",
-            expected='a topology of TPUs, as "v5e:2x4", or no kernels',
+            expected='a topology of TPUs, for example "v5e:2x4", or no kernels',
         )
     return listed
 
@@ -176,6 +177,6 @@ def _bytes(key: str, given: object) -> int | None:
             f"a {key.replace('_', ' ')} must be a number of bytes",
             argument=key,
             got=given,
-            expected='an integer, or a text as "64MiB"',
+            expected='an integer, or a text such as "64MiB"',
         )
     return int(match[1]) << UNITS[match[2]]

@@ -58,7 +58,9 @@ class Table:
         listed = self.values.get(key, [])
         if not isinstance(listed, list) or not all(isinstance(each, dict) for each in listed):
             raise self.located(
-                InputError(f"{key} is an array of tables", argument=key, expected=_form(self, key))
+                InputError(
+                    f"{key} must be an array of tables", argument=key, expected=_form(self, key)
+                )
             )
         places = self._places(key)
         found = places if len(places) == len(listed) else (None,) * len(listed)
@@ -71,7 +73,9 @@ class Table:
             return None
         value, places = self.values[key], self._places(key)
         if not isinstance(value, dict):
-            raise self.located(InputError(f"{key} is a table", argument=key, expected=f"[{key}]"))
+            raise self.located(
+                InputError(f"{key} must be a table", argument=key, expected=f"[{key}]")
+            )
         return Table(self.path, self.text, what, value, places[0] if len(places) == 1 else None)
 
     def _places(self, key: str) -> tuple[TablePlace, ...]:

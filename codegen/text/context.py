@@ -246,7 +246,7 @@ def check_ascii_names(mesh: Mesh, argument: str) -> None:
                 "the axes of a JAX module must have ASCII names",
                 argument=argument,
                 got=f'"{name}"',
-                expected="a name of ASCII letters, digits and signs",
+                expected="a name of ASCII letters, digits and punctuation",
             )
 
 

@@ -45,7 +45,7 @@ def check_manual(sharding: Sharding, mesh: Mesh | None, manual: frozenset[str]) 
         raise InputError(
             "a constraint in a manual computation must not use its manual axes",
             got=f"{sharding} where {taken[0]} is manual",
-            expected="the axes that are not manual, the others being local already",
+            expected="axes that are not manual: values are already local along manual axes",
         )
 
 

@@ -66,7 +66,7 @@ def put(block: OpBlock, equation: Any) -> Sequence[int]:
         raise InputError(
             "a scatter must set, add, multiply, or take the maximum or minimum",
             argument="fn",
-            got=f"one that applies a function, as x.at[i].apply(f){f', {line}' if line else ''}",
+            got=f"a scatter that applies a function, x.at[i].apply(f){f', {line}' if line else ''}",
             expected="x.at[i].set(f(x[i]))",
         )
     operands = tuple(map(block.read, equation.invars))

@@ -37,7 +37,9 @@ def parse_spec(text: str, mesh: Mesh, rank: int | None, argument: str | None = N
         if item.data == "axis_set":
             kind = cast(Token, item.children[0])
             if kind in sets:
-                raise source.error(f"{kind} may be given once", span_of(kind), got=f"{kind} twice")
+                raise source.error(
+                    f"{kind} may be given only once", span_of(kind), got=f"{kind} twice"
+                )
             sets[kind] = names
             place: tuple[str | int, ...] = (str(kind),)
         else:
@@ -72,7 +74,7 @@ def _placed(source: Located, node: Tree[Token]) -> Placed:
     operator = _unquoted(operators[0]) if operators else "sum"
     if operator not in OPERATORS:
         raise source.error(
-            "the operator of a partial value must be known", span_of(operators[0]), got=operator,
+            "unknown operator of a partial value", span_of(operators[0]), got=operator,
             expected=one_of(OPERATORS),
         )  # fmt: skip
     return Placed(text, operator=operator)

@@ -131,7 +131,7 @@ class _Reader(NamedTuple):
         wrong = [kind for kind in last if kind not in ("replicated", "unreduced")]
         if wrong or len(last) > rank:
             raise self._error(
-                "kinds", "the kinds of the last tile dimensions must be known",
+                "kinds", "unknown kinds of the last tile dimensions",
                 f"at most {rank} of replicated, unreduced",
             )  # fmt: skip
         return ("tile",) * (rank - len(last)) + tuple(last)

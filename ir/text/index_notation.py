@@ -108,6 +108,6 @@ def _axes(source: Located, span: Span, mesh: Mesh) -> tuple[str, ...]:
             "a subscript must not be ambiguous",
             span,
             got=f"{text}: {' or '.join(both)}",
-            expected="""axes in quotes, as '[{"X", "Y"}, {}]'""",
+            expected="""axes in quotes, for example '[{"X", "Y"}, {}]'""",
         )
     return ways[-1][0]

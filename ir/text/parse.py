@@ -127,7 +127,7 @@ def _extent(source: Located, part: Span) -> int:
         "the text is not a shape",
         span,
         got=given.strip() or "nothing in place of an extent",
-        expected="extents, as 6x6 or 6,6",
+        expected="extents, for example 6x6 or 6,6",
     )
 
 
@@ -139,7 +139,7 @@ def _mesh(source: Located, node: Node) -> Mesh:
     axes = [_axis(source, axis, i, spans) for i, axis in enumerate(_children(inner))]
     ids = _tokens(inner, "ID_LIST")
     if len(ids) > 1:
-        raise source.error("device_ids may be given once", span_of(ids[1]), got="two lists")
+        raise source.error("device_ids may be given only once", span_of(ids[1]), got="two lists")
     device_ids = source.integers(ids[0], spans) if ids else None
     with source.locating(spans):
         return Mesh(axes, device_ids, name[0][1:] if name else None)
@@ -203,7 +203,7 @@ def _sharding(source: Located, node: Node, mesh: Mesh) -> Sharding:
     for axis_set in _children(node, "axis_set"):
         kind = _tokens(axis_set, "KIND")[0]
         if kind in sets:
-            raise source.error(f"{kind} may be given once", span_of(kind), got=f"{kind} twice")
+            raise source.error(f"{kind} may be given only once", span_of(kind), got=f"{kind} twice")
         sets[str(kind)] = _refs(source, axis_set, (str(kind),), spans)
         operator = _operator(source, axis_set, kind) or operator
     replicated, unreduced = (sets.get(kind, ()) for kind in ("replicated", "unreduced"))
@@ -253,7 +253,7 @@ def _for_tensor(source: Located, sharding: Sharding, tensor: Token, dims: Node) 
             "the text is not a tensor type",
             span_of(tensor),
             got=str(tensor),
-            expected="extents and an element type, as tensor<4x8xf32>",
+            expected="extents and an element type, for example tensor<4x8xf32>",
         )
     with source.locating({(): span_of(dims)}):
         return sharding.for_rank(match[1].count("x"))

@@ -190,7 +190,7 @@ def test_mistakes(tmp_path: Path) -> None:
     path.write_text(program())
     assert mistake("audit", path, "--mesh", "x=4") == (
         "--mesh: the mesh must have as many devices as the program\n"
-        "got: 4 devices\nexpected: 8, as x=8"
+        "got: 4 devices\nexpected: 8, for example x=8"
     )
     path.write_text(program("replica_groups=@other"))
     assert mistake("audit", path).startswith(

@@ -256,7 +256,7 @@ def trees(mesh: DeviceMesh) -> None:
     assert found["s"].to_local().equal(2 * whole_of((5, 4)))
     log.removeHandler(said)
     mistaken = refused(lambda: sw.reshard({**tree, "bias": torch.ones(2)}, (R, R)))
-    assert mistaken.startswith("x, bias: every leaf of a tree of DTensors must be one"), mistaken
+    assert mistaken.startswith("x, bias: every leaf of the tree must be a DTensor"), mistaken
     mistaken = refused(lambda: sw.reshard(tree, {"w": (R, R), "b": [R], "c": (R, R)}))
     assert mistaken.startswith("target, b: the target must have one placement per dimension"), (
         mistaken

@@ -50,7 +50,7 @@ MISTAKES = {
         """\
         x: `x` must be a jax.Array or a DTensor
         got: [1, 2]
-        expected: an array with a sharding: jax.device_put(x, sharding)
+        expected: a jax.Array: jax.device_put(x, sharding)
         """,
     ),
     "a spec without a mesh": (
@@ -154,10 +154,10 @@ MISTAKES = {
         "open('taken', 'w').close(); os.environ['SHARDWRIGHT_CACHE'] = 'taken';"
         " jax.jit(lambda x: sw.reshard(x, target, source=P('x', 'y')))(x)",
         """\
-        SHARDWRIGHT_CACHE: emitted modules are kept in a folder, which cannot be written: File exists
+        SHARDWRIGHT_CACHE: the cache folder of emitted modules cannot be written: File exists
         got: {folder}/taken
-        expected: a folder that can be made and written
-        """,  # noqa: E501
+        expected: a folder that can be created and written
+        """,
     ),
 }
 

@@ -102,15 +102,15 @@ def mistakes(layer: Layer) -> None:
     """What is said names the leaf."""
     place = NamedSharding(MESH, P("x"))
     for given, target, text in (
-        (layer, {"w": place}, f"target: {EACH}\ngot: none for w, b\n"),
-        (layer, Layer(place, None), f"target: {EACH}\ngot: none for b\n"),
-        ([*layer], [place, place, place], "got: one for 2, not in x"),
+        (layer, {"w": place}, f"target: {EACH}\ngot: no target for w, b\n"),
+        (layer, Layer(place, None), f"target: {EACH}\ngot: no target for b\n"),
+        ([*layer], [place, place, place], "got: a target for 2, which x lacks"),
         (layer, "x", "target, w: the target of a jax.Array must be a JAX sharding\ngot: 'x'"),
         (layer, NamedSharding(MESH, P("x", "y")), "target, b: a sharding must not be longer than"),
         (
             {"w": layer.w, "step": "three"},
             place,
-            "x, step: every leaf of a tree of arrays must be one\ngot: 'three'",
+            "x, step: every leaf of the tree must be an array with a sharding\ngot: 'three'",
         ),
     ):
         with pytest.raises(sw.InputError) as caught:

@@ -36,7 +36,7 @@ MISTAKES: list[tuple[dict[str, str | None], str]] = [
           6y6
           ^^^
         got: 6y6
-        expected: extents, as 6x6 or 6,6
+        expected: extents, for example 6x6 or 6,6
         """,
     ),
     (
@@ -62,7 +62,7 @@ MISTAKES: list[tuple[dict[str, str | None], str]] = [
     (
         {"dtype": None, "mesh": None},
         """
-        --mesh: a reshard is described by a FILE, or by --mesh, --shape, --dtype, --source, \
+        --mesh: a reshard must be described by a FILE, or by --mesh, --shape, --dtype, --source, \
 --target and --name
         got: no --mesh and no --dtype
         """,
@@ -94,7 +94,7 @@ MISTAKES: list[tuple[dict[str, str | None], str]] = [
     (
         {"strategy": "basis"},
         """
-        --strategy: every backend must execute the strategy
+        --strategy: every backend must support the strategy
         got: basis for pallas_tpu, triton_gpu
         expected: one of auto, direct, or --backends jax_xla
         """,
@@ -121,7 +121,7 @@ def test_plan_and_show_need_no_name() -> None:
     for command in ("plan", "show"):
         assert mistake(command, "--mesh", "x=2") == exactly(
             """
-            --shape: a reshard is described by a FILE, or by --mesh, --shape, --dtype, \
+            --shape: a reshard must be described by a FILE, or by --mesh, --shape, --dtype, \
 --source and --target
             got: no --shape and no --dtype and no --source and no --target
             """
@@ -159,9 +159,9 @@ def test_mistakes_in_a_file_are_shown_in_it(tables: Path, tmp_path: Path) -> Non
 
 def test_a_file_and_flags(tables: Path) -> None:
     assert mistake("emit", tables, "--mesh", "x=2") == (
-        "--mesh: a reshard is described by FILE or by flags, not by both\n"
-        f"got: --mesh beside {tables}\n"
-        "expected: one of them"
+        "--mesh: give either a FILE or the flags of a reshard\n"
+        f"got: both {tables} and --mesh\n"
+        "expected: only the FILE, or only flags"
     )
 
 
@@ -172,7 +172,7 @@ def test_names_that_a_file_does_not_have(tables: Path) -> None:
         "expected: one of first, second"
     )
     assert mistake("plan", tables) == (
-        f"{tables} describes 2 reshards: name the one that is meant\nexpected: one of first, second"
+        f"name one of the 2 reshards in {tables}\nexpected: one of first, second"
     )
 
 
@@ -181,7 +181,7 @@ def test_an_output_that_cannot_be_written(tables: Path, tmp_path: Path) -> None:
     assert mistake("emit", tables, "-o", tmp_path / "out") == (
         "--output: cannot be written: File exists\n"
         f"got: {tmp_path}/out\n"
-        "expected: a folder that can be made and written"
+        "expected: a folder that can be created and written"
     )
 
 

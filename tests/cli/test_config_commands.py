@@ -41,11 +41,14 @@ def test_from_a_folder_below(home: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_where_no_config_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    expected = "expected: that file, another FILE of tables, or flags that describe a reshard"
+    expected = "expected: that file, a FILE argument, or flags that describe a reshard"
     for command in ("emit", "plan", "show", "check", "verify"):
-        assert mistake(command) == f"no shardwright.toml in this folder or above\n{expected}"
+        assert (
+            mistake(command)
+            == f"found no shardwright.toml in this folder or its parents\n{expected}"
+        )
         assert mistake(command, "first") == (
-            f"no shardwright.toml in this folder or above\ngot: first\n{expected}"
+            f"found no shardwright.toml in this folder or its parents\ngot: first\n{expected}"
         )
 
 
@@ -63,16 +66,15 @@ def test_a_name_that_is_nearly_one(command: str, home: Path) -> None:
 @pytest.mark.parametrize("command", ["emit", "plan", "check", "verify"])
 def test_names_and_flags(command: str, home: Path) -> None:
     assert mistake(command, "first", "--mesh", "x=2") == (
-        "--mesh: a reshard is described by FILE or by flags, not by both\n"
-        "got: --mesh beside first\n"
-        "expected: one of them"
+        "--mesh: give either a FILE or the flags of a reshard\n"
+        "got: both first and --mesh\n"
+        "expected: only the FILE, or only flags"
     )
 
 
 def test_one_is_wanted(home: Path) -> None:
     assert mistake("plan") == (
-        "shardwright.toml describes 3 reshards: name the one that is meant\n"
-        "expected: one of first, second, third"
+        "name one of the 3 reshards in shardwright.toml\nexpected: one of first, second, third"
     )
 
 

@@ -185,9 +185,9 @@ def test_a_state_is_of_torch_or_jax() -> None:
     )
     assert message(lambda: weights({"w": np.zeros(2)})) == exactly(
         """
-        state, w: a state must have tensors of torch or arrays of JAX
+        state, w: a state must hold torch tensors or JAX arrays
         got: numpy.ndarray
-        expected: tensors by name; Sync.local moves arrays of numpy
+        expected: a dict of tensors by name; Sync.local moves numpy arrays
         """
     )
 

@@ -355,7 +355,7 @@ def test_a_comparison_is_a_table() -> None:
     assert result.err.splitlines() == [
         "error: --compare: a comparison cannot be printed as JSON",
         "got: --compare --json",
-        "expected: one of them",
+        "expected: --compare or --json",
     ]
 
 

@@ -86,7 +86,7 @@ def test_check_says_in_words_what_is_more(home: Path) -> None:
     found = run("check")
     assert found.code == 1
     assert found.out.startswith(
-        "mlp: communicates otherwise than plan.json says\n"
+        "mlp: its communication differs from plan.json\n"
         "the busiest device receives 224 B, it received 128 B\n"
         "one all-reduce over d of 96 B more, a_step.py:5\n"
         "mlp/README.md: would be emitted differently now\n"
@@ -111,7 +111,7 @@ def test_check_fails_over_the_budget(home: Path) -> None:
     found = run("check")
     assert found.code == 1
     assert found.out == (
-        "mlp: communicates otherwise than plan.json says\n"
+        "mlp: its communication differs from plan.json\n"
         "the busiest device receives 224 B, it received 128 B\n"
         "one all-reduce over d of 96 B more, a_step.py:5\n"
         "mlp: would not be emitted now: budget: the program receives more than its budget\n"

@@ -215,7 +215,7 @@ def test_a_mesh_larger_than_the_topology(root: Path) -> None:
     fits, report = compile_bundles([root / "aligned", root / "other_devices"], ["v5e:2x2"])
     assert (report.verdict, report.code) == ("failed", None)
     assert report.detail == (
-        "a mesh larger than the topology; got: 5 devices; expected: at most the 4 of v5e:2x2"
+        "the mesh is larger than the topology; got: 5 devices; expected: at most the 4 of v5e:2x2"
     )
     assert fits.verdict == "ok"
 
@@ -456,7 +456,7 @@ def test_folders_that_cannot_take_what_is_saved(root: Path, tmp_path: Path) -> N
     assert (result.code, result.err) == (
         2,
         f"error: --save: cannot be written: File exists\ngot: {file}\n"
-        "expected: a folder that can be made and written\n",
+        "expected: a folder that can be created and written\n",
     )
     other = emitted(tmp_path)
     result = run(root / "uneven", other / "uneven", "--for", "sm_90", "--save", tmp_path / "saved")

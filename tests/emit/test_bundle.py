@@ -227,9 +227,9 @@ def test_files_of_others_are_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "a/README.md").write_text("my notes")
     before = tree(tmp_path)
     assert message(lambda: sw.emit(reshard()).write(tmp_path / "a")) == (
-        "output: a file that no emission has written stands where one is to be written\n"
+        "output: refusing to overwrite a file that shardwright did not write\n"
         f"got: {tmp_path}/a/README.md\n"
-        "expected: another name for the bundle, or that file out of the way"
+        "expected: another name for the bundle, or move that file away"
     )
     assert tree(tmp_path) == before
 
@@ -238,7 +238,7 @@ def test_names_that_differ_only_in_case(root: Path) -> None:
     before = tree(root)
     assert message(lambda: sw.emit(reshard()).write(root / "A")) == (
         "name: names of bundles must differ in more than case\n"
-        "got: A beside a\n"
+        "got: A and a\n"
         "expected: a name that also differs on file systems that ignore case"
     )
     assert tree(root) == before
@@ -272,7 +272,7 @@ def test_a_failure_on_the_way_leaves_everything_as_it_was(
         assert said == (
             "output: cannot be written: No space left on device\n"
             f"got: {tmp_path}/{name}/.triton_gpu.py.tmp\n"
-            "expected: a folder that can be made and written"
+            "expected: a folder that can be created and written"
         )
         assert tree(tmp_path) == before
         assert not (tmp_path / "b").exists()
@@ -286,7 +286,7 @@ def test_a_folder_where_a_file_is_to_be(tmp_path: Path) -> None:
     assert message(lambda: sw.emit(reshard(12)).write(tmp_path / "a")) == (
         "output: cannot be written: Is a directory\n"
         f"got: {tmp_path}/a/triton_gpu.py\n"
-        "expected: a folder that can be made and written"
+        "expected: a folder that can be created and written"
     )
     assert before == {path: path.is_file() and path.read_bytes() for path in tmp_path.rglob("*")}
 
@@ -296,7 +296,7 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     assert message(lambda: sw.emit(reshard()).write(tmp_path / "file/a")) == (
         "output: cannot be written: File exists\n"
         f"got: {tmp_path}/file\n"
-        "expected: a folder that can be made and written"
+        "expected: a folder that can be created and written"
     )
 
 
@@ -305,12 +305,12 @@ def test_unknown_and_missing_backends() -> None:
         "backends: no such backend\ngot: cuda\nexpected: one of pallas_tpu, triton_gpu, jax_xla"
     )
     assert message(lambda: sw.emit(reshard(), backends=())) == (
-        "backends: backends must be distinct, and at least one\n"
+        "backends: give at least one backend, and each only once\n"
         "got: none\n"
         "expected: one or more of pallas_tpu, triton_gpu, jax_xla"
     )
     assert message(lambda: sw.emit(reshard(), backends=("triton_gpu", "triton_gpu"))) == (
-        "backends: backends must be distinct, and at least one\n"
+        "backends: give at least one backend, and each only once\n"
         "got: triton_gpu, triton_gpu\n"
         "expected: one or more of pallas_tpu, triton_gpu, jax_xla"
     )
@@ -449,7 +449,7 @@ def test_a_manifest_that_is_gone(root: Path) -> None:
     for path in (root, root / "b"):
         assert message(lambda path=path: check(path)) == (
             f"{path}: manifest.json is missing\n"
-            f"got: no {root}/manifest.json beside a, b\n"
+            f"got: no {root}/manifest.json next to a, b\n"
             "expected: that file, which `shardwright emit` of the same reshards writes again"
         )
     sw.emit(reshard()).write(root / "a")
@@ -478,8 +478,7 @@ def test_a_manifest_with_a_bad_description(root: Path) -> None:
     listing = root / "manifest.json"
     listing.write_text(listing.read_text().replace('"float32"', '"float7"', 1))
     assert message(lambda: check(root)).splitlines()[:3] == [
-        f"{root}/manifest.json, bundle 'a', dtype: the element type must be known; "
-        "did you mean float64?",
+        f"{root}/manifest.json, bundle 'a', dtype: unknown element type; did you mean float64?",
         "  float7",
         "  ^^^^^^",
     ]

@@ -46,7 +46,7 @@ def test_a_name_alone(
     assert said.startswith(
         "path: the path must be the folder of all bundles, then the name of this bundle\n"
         f"got: {path if path else repr(path)}\n"
-        'expected: a folder and a name, as "generated/'
+        'expected: a folder and a name, for example "generated/'
     )
     assert not [*tmp_path.iterdir()]
 
@@ -68,7 +68,7 @@ def test_names_of_the_package(made: object, name: str, tmp_path: Path) -> None:
     said = message(lambda: made().write(tmp_path / "k" / name))  # type: ignore[operator]
     argument = "path" if made is program else "name"
     assert said == (
-        f"{argument}: the name is reserved for a file of the folder of bundles\n"
+        f"{argument}: the name is reserved for a file in the folder of bundles\n"
         f"got: {name}\n"
         "expected: another name than MODULES, _support, load"
     )

@@ -100,7 +100,7 @@ def test_a_table_that_is_gone(home: Path) -> None:
     (home / "shardwright.toml").write_text(ROWS)
     lines = found().splitlines()
     assert lines[:4] == [
-        "columns: an orphan: shardwright.toml says nothing of this name",
+        "columns: an orphan: shardwright.toml has no table with this name",
         "--- columns (manifest.json)",
         "+++ columns (shardwright.toml)",
         "@@ -1,10 +0,0 @@",
@@ -172,10 +172,10 @@ def test_another_file_with_the_same_names(home: Path) -> None:
     assert {path: text for path, text in files(home).items() if path != "other.toml"} == before
     assert ok("check")
     problems = found("other.toml").splitlines()
-    assert problems[0] == "both: an orphan: other.toml says nothing of this name"
+    assert problems[0] == "both: an orphan: other.toml has no table with this name"
     assert "rows: emitted from another description" in problems
     assert problems[-1] == (
-        "manifest.json: names ../shardwright.toml, and other.toml says what is in the folder"
+        "manifest.json: names ../shardwright.toml, but other.toml describes the folder"
     )
 
 

@@ -166,7 +166,7 @@ def test_axes_that_xla_cannot_name_are_refused() -> None:
             """
             mesh: the axes of a JAX module must have ASCII names
             got: "é"
-            expected: a name of ASCII letters, digits and signs
+            expected: a name of ASCII letters, digits and punctuation
             """
         )
     sw.emit(reshard, backends=("triton_gpu",))

@@ -152,7 +152,7 @@ def test_a_full_disk(file: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> 
             assert mistake("emit") == (
                 "shardwright.toml, out: cannot be written: No space left on device\n"
                 f"got: {temporary}\n"
-                "expected: a folder that can be made and written"
+                "expected: a folder that can be created and written"
             )
         assert files(home) == before
     assert run("check").code == 1

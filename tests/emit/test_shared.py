@@ -149,9 +149,9 @@ def test_a_package_of_somebody_else(tmp_path: Path) -> None:
     ok("emit", *words)
     (root / "__init__.py").write_text("VERSION = 1\n")
     assert mistake("emit", *words) == (
-        "--output: a file that no emission has written stands where one is to be written\n"
+        "--output: refusing to overwrite a file that shardwright did not write\n"
         f"got: {root}/__init__.py\n"
-        "expected: another name for the bundle, or that file out of the way"
+        "expected: another name for the bundle, or move that file away"
     )
     (problem,) = check(root)
     assert (problem.path, problem.rule) == ("__init__.py", "edited by hand")

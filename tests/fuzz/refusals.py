@@ -53,7 +53,7 @@ REFUSALS = (
     Refusal(lambda case: case.strategy == "basis", "no sequence of basis steps makes this reshard"),
     Refusal(
         lambda case: "order another" in features(case) and "unreduced" in case.target.sharding,
-        "terms that stay unreduced stay in their order of devices",
+        "axes that stay unreduced must keep their device order",
     ),
     Refusal(_traced_under_explicit, "which a traced program cannot mix with the Explicit axes"),
     Refusal(

@@ -200,7 +200,7 @@ def test_a_file(tmp_path: Path) -> None:
             """
             topology: latency is a number of seconds
             got: 0
-            expected: a number above 0, as 4.5e10
+            expected: a number above 0, for example 4.5e10
             """,
         ),
         (

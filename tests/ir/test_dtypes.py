@@ -87,7 +87,7 @@ def test_an_unknown_name(case: str) -> None:
     given, hint = UNKNOWN[case]
     assert message(lambda: dtype_of(given)) == exactly(
         f"""
-        dtype: the element type must be known{hint}
+        dtype: unknown element type{hint}
         got: {given or "''"}
         expected: one of {KNOWN}
         """
@@ -101,7 +101,7 @@ def test_an_unknown_name(case: str) -> None:
 )
 def test_what_is_no_dtype(given: object) -> None:
     rule, got, expected = message(lambda: dtype_of(given)).splitlines()
-    assert rule.startswith("dtype: the element type must be known")
+    assert rule.startswith("dtype: unknown element type")
     assert got == f"got: {' '.join(repr(given).split())}"
     assert expected == f"expected: one of {KNOWN}"
 

@@ -188,7 +188,7 @@ def test_mistakes_with_jax(jax_says: dict[str, Any]) -> None:
             """
             source: a PartitionSpec needs a mesh
             got: P('x',)
-            expected: mesh=…, as 'x=2,y=3', or that of jax or torch
+            expected: mesh='x=2,y=3', or a mesh of jax or torch
             """
         ),
         "long": exactly(
@@ -384,7 +384,7 @@ MISTAKES = {
     "a set twice": (
         {"source": "P(unreduced={'x'}, unreduced={'y'})"},
         """
-        source: unreduced may be given once
+        source: unreduced may be given only once
           P(unreduced={'x'}, unreduced={'y'})
                              ^^^^^^^^^
         got: unreduced twice
@@ -413,7 +413,7 @@ MISTAKES = {
     "an operator": (
         {"source": "[Shard(0), Partial(avg)]"},
         """
-        source: the operator of a partial value must be known
+        source: unknown operator of a partial value
           [Shard(0), Partial(avg)]
                              ^^^
         got: avg
@@ -461,13 +461,13 @@ text
         """
         source: a sharding of HLO's needs a mesh
         got: {devices=[2,3]<=[6]}
-        expected: mesh=…, as 'x=2,y=3', or that of jax or torch
+        expected: mesh='x=2,y=3', or a mesh of jax or torch
         """,
     ),
     "a mesh that is none": (
         {"mesh": 6},
         """
-        mesh: a mesh must be a Mesh, its text, a dict of axes, a mesh of jax or a DeviceMesh
+        mesh: a mesh must be a Mesh, its text, a dict of axes, a JAX mesh or a DeviceMesh
         got: 6
         expected: sw.Mesh({"x": 2, "y": 3}) or 'x=2,y=3'
         """,
@@ -483,7 +483,7 @@ text
     "a split": (
         {"target_split": "nestd"},
         """
-        target_split: the split must be known; did you mean nested?
+        target_split: unknown split; did you mean nested?
         got: nestd
         expected: one of flat, nested
         """,

@@ -102,5 +102,5 @@ def test_a_subscript_of_two_meanings_is_refused() -> None:
   A[I_XY, J]
       ^^
 got: XY: "X", "Y" or "XY"
-expected: axes in quotes, as '[{"X", "Y"}, {}]'"""
+expected: axes in quotes, for example '[{"X", "Y"}, {}]'"""
     )

@@ -67,7 +67,7 @@ def test_what_products_are_summed_in(dtype: str, wanted: str) -> None:
 MISTAKES = [
     (
         {"rhs": ((11, 6), "P('y')")},
-        """rhs: the last dimension of lhs and the last but one of rhs must have the same extent
+        """rhs: the last dimension of lhs and the second to last of rhs must have the same extent
 got: 11x6, of which 11 meets 12 of 8x12
 expected: 12x6""",
     ),
@@ -91,7 +91,7 @@ expected: 2 batch dimensions, 2x3""",
     ),
     (
         {"lhs": ((2, 8, 12), "P()"), "rhs": ((2, 11, 6), "P()"), "out": "P()"},
-        """rhs: the last dimension of lhs and the last but one of rhs must have the same extent
+        """rhs: the last dimension of lhs and the second to last of rhs must have the same extent
 got: 2x11x6, of which 11 meets 12 of 2x8x12
 expected: 2x12x6""",
     ),
@@ -128,7 +128,7 @@ expected: A[I, J] and B[J, K] to C[I, K], batch indices first in all""",
         {"dtype": "bool"},
         """dtype: a matmul adds products, and booleans cannot be added
 got: bool
-expected: an integer or a floating dtype, as int8""",
+expected: an integer or a floating dtype, such as int8""",
     ),
     (
         {"out_dtype": "float64"},

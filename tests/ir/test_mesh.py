@@ -233,7 +233,7 @@ BAD_MESHES = {
         """
         the name of an axis must be printable text without quotes and backslashes
         got: ''
-        expected: a name as "x"
+        expected: a name such as "x"
         """,
     ),
     "quote in axis name": (
@@ -241,7 +241,7 @@ BAD_MESHES = {
         """
         the name of an axis must be printable text without quotes and backslashes
         got: 'x"'
-        expected: a name as "x"
+        expected: a name such as "x"
         """,
     ),
     "too few ids": (
@@ -345,7 +345,7 @@ BAD_MESHES = {
         """
         sub-axes of one axis must be able to coexist
         got: borders 2 and 3 on "x"=12
-        expected: every border a multiple of the one before
+        expected: each border a multiple of the previous border
         """,
     ),
 }

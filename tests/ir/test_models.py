@@ -202,15 +202,15 @@ WRONG = (
         """
         source: every tensor of a model must match a rule
         got: layers.0.k, layers.1.k, layers.0.norm, layers.1.norm
-        expected: a rule for them, as "*" = "_", which stores each whole
+        expected: a rule for them, for example "*" = "_", which stores each tensor whole
         """,
     ),
     (
         {"*": "_", "*.norm": "_"},
         """
-        source: a rule must match a tensor, which no rule before it matches
+        source: a rule must match a tensor that no earlier rule matches
         got: *.norm
-        expected: a name of the model, as layers.0.q
+        expected: a name of the model, such as layers.0.q
         """,
     ),
     (
@@ -218,7 +218,7 @@ WRONG = (
         """
         source: a rule must match a tensor; did you mean *.q?
         got: *.w
-        expected: a name of the model, as layers.0.q
+        expected: a name of the model, such as layers.0.q
         """,
     ),
     (
@@ -226,7 +226,7 @@ WRONG = (
         """
         source: a rule must match a tensor; did you mean *.norm?
         got: *.nrom
-        expected: a name of the model, as layers.0.q
+        expected: a name of the model, such as layers.0.q
         """,
     ),
     (
@@ -234,7 +234,7 @@ WRONG = (
         """
         source: a rule must match a tensor; did you mean layers.*.norm?
         got: layer.{0,1}.norm
-        expected: a name of the model, as layers.0.q
+        expected: a name of the model, such as layers.0.q
         """,
     ),
     (
@@ -242,14 +242,14 @@ WRONG = (
         """
         source, *.qkv: the parts of a buffer must be tensors of the model; did you mean layers.0.q?
         got: layers.0.v
-        expected: a name of the model, beside layers.0.q
+        expected: a name of the model, in a rule that makes layers.0.q
         """,
     ),
     (
         {"*.k": "_", "*.qk": "stack(0, *.q, *.k)", "*": "_"},
         """
         source, *.qk: a tensor must be in only one buffer, unless its rule has `also`
-        got: layers.0.k, which *.k has
+        got: layers.0.k, already stored by *.k
         expected: rules for stacks before rules for their tensors alone
         """,
     ),
@@ -292,7 +292,7 @@ WRONG = (
         """
         source, layers.0.norm: every element of a tensor must be on some device
         got: elements 2 to 4 of dimension 0 of layers.0.norm on no device
-        expected: shards, parts or table entries that reach them too
+        expected: shards, parts or table entries that include them
         """,
     ),
     (
@@ -405,7 +405,7 @@ def test_models_from_what_has_tensors(tmp_path: Path) -> None:
     )
     assert message(lambda: sw.Model({"w": (4, 4)}, "int4")) == exactly(
         """
-        w: two elements of this dtype are a byte, and a model moves whole bytes
+        w: a model moves whole bytes, and two elements of this dtype share a byte
         got: 'int4'
         expected: uint8, with half as many columns
         """

@@ -120,7 +120,7 @@ INVALID = {
     "dtype": (
         {"dtype": "float31"},
         """
-        dtype: the element type must be known; did you mean float32?
+        dtype: unknown element type; did you mean float32?
         got: float31
         expected: one of bool, int8, int16, int32, int64, uint8, uint16, uint32, float16, \
 bfloat16, float32, float64, float8_e4m3fn, float8_e5m2
@@ -175,7 +175,7 @@ bfloat16, float32, float64, float8_e4m3fn, float8_e5m2
         """
         shape: a shape must be a sequence of integers
         got: 6
-        expected: extents, as (6, 6)
+        expected: extents, for example (6, 6)
         """,
     ),
     "rank 9": (
@@ -189,7 +189,7 @@ bfloat16, float32, float64, float8_e4m3fn, float8_e5m2
     "source split": (
         {"source_split": "even"},
         """
-        source_split: the split must be known
+        source_split: unknown split
         got: even
         expected: one of flat, nested
         """,
@@ -197,7 +197,7 @@ bfloat16, float32, float64, float8_e4m3fn, float8_e5m2
     "target split": (
         {"target_split": ""},
         """
-        target_split: the split must be known
+        target_split: unknown split
         got: ''
         expected: one of flat, nested
         """,
@@ -222,6 +222,6 @@ def test_a_side_on_the_empty_mesh_is_replicated_on_the_devices_of_the_other() ->
         """
         source: the empty mesh has no devices, so one side must have a mesh with devices
         got: <[]> on both sides
-        expected: a mesh of devices on either side, as <[], device_ids=[0]>
+        expected: a mesh of devices on either side, for example <[], device_ids=[0]>
         """
     )

@@ -166,7 +166,7 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
         """
         v: every element of a tensor must be on some device
         got: elements 0 to 8 of dimension 0 of v on no device
-        expected: shards, parts or table entries that reach them too
+        expected: shards, parts or table entries that include them
         """,
     ),
     (
@@ -176,17 +176,17 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
           w[{"tp"} sized(4)]
             ^^^^^^^^^^^^^^^
         got: elements 8 to 10 of dimension 0 of w on no device
-        expected: shards, parts or table entries that reach them too
+        expected: shards, parts or table entries that include them
         """,
     ),
     (
         lambda: sw.Stored("tp=2", HEADS, "stack(0, q[{tp}], k, v[{}, {tp}])", "int8"),
         """
-        buffer: parts of a stack must have equal extents beside dimension 0
+        buffer: parts of a stack must have equal extents except along dimension 0
           stack(0, q[{tp}], k, v[{}, {tp}])
                                ^^^^^^^^^^^
         got: (8, 8) of v on device 0
-        expected: as (16, 16) of q has
+        expected: extents like those of (16, 16) of q
         """,
     ),
     (
@@ -218,7 +218,7 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
           w '(g=4 r) c -> r g c'
             ^^^^^^^^^^^^^^^^^^^^
         got: (g=4 r) for dimension 0 of extent 10
-        expected: sizes whose product is 10, of which one may be left out
+        expected: sizes whose product is 10; one size may be omitted
         """,
     ),
     (

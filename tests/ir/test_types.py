@@ -54,7 +54,7 @@ def test_device_ids() -> None:
         """
         device_ids must be a sequence of integers
         got: 2
-        expected: one id a position, as [1, 0]
+        expected: one id per position, for example [1, 0]
         """
     )
     assert "got: '1'" in message(lambda: loosely(Mesh)({"x": 2}, device_ids="10"))

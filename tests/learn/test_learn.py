@@ -250,7 +250,7 @@ def test_what_is_computed() -> None:
         """
         load: no buffer of the loader has a layout
         got: w rows 8 to 9 are on no rank
-        expected: a loader that moves elements as they are
+        expected: a loader that moves elements unchanged
         """
     )
 
@@ -334,12 +334,12 @@ def test_refused() -> None:
         """
         logical: the logical tensors must be given by name
         got: (8, 6)
-        expected: shapes, arrays or tensors, as {"q": (32, 16), "k": (8, 16)}
+        expected: shapes, arrays or tensors, for example {"q": (32, 16), "k": (8, 16)}
         """
     )
     assert message(learned(ranks=["a"])) == exactly(
         """
-        ranks: ranks must be numbers, or a mesh
+        ranks: ranks must be a count, a sequence of ranks or a mesh
         got: ['a']
         expected: 8, range(8), or 'dp=2,tp=4'
         """
@@ -355,7 +355,7 @@ def test_refused() -> None:
         """
         load: a loader must return a dict from buffer names to arrays
         got: array([[1.]]) on rank 0
-        expected: a dict, as {"qkv": array}
+        expected: a dict, for example {"qkv": array}
         """
     )
     assert message(learned(lambda rank, tensors: {"q": "none"})) == exactly(
@@ -369,7 +369,7 @@ def test_refused() -> None:
         """
         load: a loader must return a dict from buffer names to arrays
         got: no buffer on any rank
-        expected: a dict, as {"qkv": array}
+        expected: a dict, for example {"qkv": array}
         """
     )
     assert message(
@@ -377,7 +377,7 @@ def test_refused() -> None:
     ).startswith("expected: a loader must return a dict from buffer names")
     assert message(learned(lambda rank, tensors: {"q": np.zeros(3, np.float16)})) == exactly(
         """
-        load, buffer 'q': dtype must be the narrowest element type on the loader's way
+        load, buffer 'q': dtype must be the narrowest element type that the loader converts to
         got: float16, which rounds the numbers
         expected: dtype="float16", on the command line --dtype float16
         """
@@ -407,7 +407,7 @@ def test_refused() -> None:
     )
     assert message(learned(dtype="bool")) == exactly(
         """
-        dtype: numbers need an element type that has some
+        dtype: booleans cannot tell elements apart
         got: bool
         expected: tensors of int8 or wider for the loader
         """
@@ -415,9 +415,9 @@ def test_refused() -> None:
     mixed = {"q": np.zeros((4, 2), np.float16), "k": np.zeros((4, 2), np.float32)}
     assert message(learned(logical=mixed)) == exactly(
         """
-        dtype: tensors of several element types need the one that the loader stores
+        dtype: tensors of several element types need `dtype`, the type that the loader stores
         got: float16, float32
-        expected: dtype='float16', the narrowest on their way
+        expected: dtype='float16', the narrowest that the loader converts to
         """
     )
     assert message(lambda: sw.compare(packed, packed)) == exactly(

@@ -210,7 +210,7 @@ def test_mistakes(home: Path) -> None:
         """
     )
     said = mistake("learn", "a_loader:load", "--tensor=q=4", "--ranks=4", "--like=tf")
-    assert said.startswith("--like: the kind of tensors must be known\ngot: tf\n")
+    assert said.startswith("--like: unknown kind of tensors\ngot: tf\n")
     for words, expected in MISTAKES:
         assert mistake(*words) == exactly(expected)
 
@@ -248,13 +248,13 @@ MISTAKES = [
           8xa
             ^
         got: a
-        expected: extents, as 6x6 or 6,6
+        expected: extents, for example 6x6 or 6,6
         """,
     ),
     (
         ("learn", "a_loader:load", "--tensor=q=8x4", "--ranks=-2"),
         """
-        ranks: ranks must be numbers, or a mesh
+        ranks: ranks must be a count, a sequence of ranks or a mesh
         got: -2
         expected: 8, range(8), or 'dp=2,tp=4'
         """,
@@ -277,7 +277,7 @@ MISTAKES = [
     (
         ("compare", "a_loader:load", "server.toml", "--bytes"),
         """
-        --bytes: there must be two layouts in files for a relayout
+        --bytes: both layouts must be files to count the bytes of a relayout
         got: a_loader:load
         expected: the file of shardwright learn a_loader:load -o FILE
         """,

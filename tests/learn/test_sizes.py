@@ -177,7 +177,7 @@ def test_refused() -> None:
         return packed(tp - 1 - rank if tp == 4 else rank, tensors, heads, kv, tp)
 
     assert message(lambda: learned(other)).startswith(
-        "sizes: the layouts at all sizes must be of one form\ngot: qkv = stack("
+        "sizes: the layouts at all sizes must have the same form\ngot: qkv = stack("
     )
     assert message(lambda: learned(packed, SIZES[:1])) == exactly(
         """

@@ -245,5 +245,7 @@ def test_terms_of_a_product_stay_terms() -> None:
     matrices, _ = ways((1,), (0,), (2, 2))
     terms = LocalLayout(((), ("t",)), ("d",))
     assert matrices.sharding("out", terms, 0, ()) == '[{}, {"t"}], unreduced={"d"}'
-    with pytest.raises(InputError, match="an operand of it is terms"):
+    with pytest.raises(
+        InputError, match="an operand is a partial sum, or the result a partial maximum or minimum"
+    ):
         matrices.sharding("lhs", terms, 0, ())

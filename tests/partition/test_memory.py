@@ -60,9 +60,9 @@ def test_a_limit_that_no_plan_keeps() -> None:
     with pytest.raises(sw.InputError) as error:
         print(step(mode="cheapest", memory_limit=100_000).local)
     said = str(error.value).splitlines()
-    assert said[0].endswith("what a device holds at once must fit into its memory in some plan")
+    assert said[0].endswith("no plan fits into the memory of a device")
     assert "tests/partition/test_memory.py:" in said[0]
-    assert "in the plan that holds least, " in said[1]
+    assert "in the plan that needs least, " in said[1]
     assert said[2].startswith("expected: at most 97.656 KiB, the memory_limit")
 
 

@@ -86,7 +86,7 @@ def test_other_matmuls_say_why() -> None:
     assert said == ["no kernel, what is gathered is used again"] * 2
     vector = shaped(4096, 1024), shaped(1024)
     said = choices(lambda x, v: x @ v, *vector, given=(ROWS, '[{"t"}]'), out='[{"t"}]')
-    assert said == ["no kernel, kernels multiply matrices, and a vector is none"]
+    assert said == ["no kernel, kernels multiply matrices, not vectors"]
 
 
 def test_operands_are_transposed_where_that_takes_less() -> None:
@@ -158,11 +158,12 @@ def test_mistakes() -> None:
         sw.partition(lambda x: x @ x, x, mesh=MESH, kernels=("pallas_tpu",))
     assert str(caught.value) == (
         "kernels: kernels need a topology, on which they are compared\n"
-        'got: no topology\nexpected: a topology, as "v5e:2x4"'
+        'got: no topology\nexpected: a topology, for example "v5e:2x4"'
     )
     with pytest.raises(sw.InputError) as caught:
         sw.partition(lambda x: x @ x, x, mesh=MESH, kernels=("pallas_tpu",), topology="h100:4")
     assert str(caught.value) == (
         "kernels: kernels of programs are for TPUs\n"
-        'got: pallas_tpu, on h100:4\nexpected: a topology of TPUs, as "v5e:2x4", or no kernels'
+        "got: pallas_tpu, on h100:4\n"
+        'expected: a topology of TPUs, for example "v5e:2x4", or no kernels'
     )

@@ -108,7 +108,7 @@ def test_a_pipeline_says_what_it_cannot_take() -> None:
     pipe = sw.strategies.pipeline(stage, BOTH, "data", 4)
     with pytest.raises(sw.InputError, match="micro-batches must be equal"):
         pipe(jnp.zeros((4, 5, 5)), jnp.zeros((6, 5)))
-    with pytest.raises(sw.InputError, match="one entry a stage"):
+    with pytest.raises(sw.InputError, match="one entry per stage"):
         pipe(jnp.zeros((3, 5, 5)), jnp.zeros((8, 5)))
     with pytest.raises(sw.InputError, match="at least one micro-batch"):
         sw.strategies.pipeline(stage, BOTH, "data", 0)

@@ -20,7 +20,7 @@ ONCE, TWICE = SHARD + TERMS * SHARD + SHARD, SHARD + TERMS * PART + PART
 BACKENDS = ("pallas_tpu", "triton_gpu")
 RESHARD = sw.Reshard((64, 64), "float32", SOURCE, TARGET, mesh=MESH)
 TOO_LOW = f"""
-    memory_limit: an exchange that reduces terms holds those that arrive beside both shards
+    memory_limit: an exchange that reduces terms holds both shards and the terms that arrive
     got: {TWICE - 1} bytes
     expected: at least {TWICE}, or --backends jax_xla, whose collectives reduce terms
     """

@@ -151,12 +151,12 @@ def test_one_that_is_said(home: Path) -> None:
             + table("a", "collective_id = 8\n")
             + table("b", 'collective_id = 8\nstrategy = "direct"\n'),
             """
-            shardwright.toml, line 18, reshard 'b', collective_id: two operations have one \
-collective id
+            shardwright.toml, line 18, reshard 'b', collective_id: two operations have the \
+same collective id
               collective_id = 8
               ^^^^^^^^^^^^^^^^^
-            got: 8, which a has
-            expected: a number of its own for each
+            got: 8, already taken by a
+            expected: a different number for each
             """,
         ),
         (
@@ -216,9 +216,9 @@ def test_matmuls_of_one_product_and_many(tmp_path: Path) -> None:
     assert len({*found}) == len(found) == 300
     assert any(each.collective_id is not None for each in config.matmuls)
     path.write_text(product("p", 8, "collective_id = 8") + product("q", 16, "collective_id = 8"))
-    with pytest.raises(InputError, match="two operations have one collective id") as raised:
+    with pytest.raises(InputError, match="two operations have the same collective id") as raised:
         read_config(path)
-    assert raised.value.got == "8, which p has"
+    assert raised.value.got == "8, already taken by p"
 
 
 def test_a_relayout_keeps_its_own(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -233,4 +233,4 @@ def test_a_relayout_keeps_its_own(home: Path, monkeypatch: pytest.MonkeyPatch) -
     (moved,) = read_config(home / "shardwright.toml").reshards
     assert bundle_id(moved) not in (own, None)
     (home / "shardwright.toml").write_text(HEAD + table("a", f"collective_id = {own}\n") + relayout)
-    assert f"got: {own}, which packed has" in mistake("check", home / "shardwright.toml")
+    assert f"got: {own}, already taken by packed" in mistake("check", home / "shardwright.toml")

@@ -209,7 +209,7 @@ collective_id
     (
         CONFIG.replace('"bfloat16"', '"bfloat17"'),
         """
-        shardwright.toml, line 3, defaults, dtype: the element type must be known; did you mean \
+        shardwright.toml, line 3, defaults, dtype: unknown element type; did you mean \
 bfloat16?
           dtype = "bfloat17"
                    ^^^^^^^^
@@ -231,7 +231,7 @@ bfloat16, float32, float64, float8_e4m3fn, float8_e5m2
     (
         CONFIG.replace('out = "made"', "out = 3"),
         """
-        shardwright.toml, line 1, out: out is a text
+        shardwright.toml, line 1, out: out must be a text
           out = 3
           ^^^^^^^
         got: 3
@@ -263,7 +263,7 @@ collective_id
     (
         CONFIG + GROUP.replace("layer0.norm", "layer0.wq"),
         """
-        shardwright.toml, line 25, name: two operations have one name
+        shardwright.toml, line 25, name: two operations have the same name
             {name = "layer0.wq", shape = [64], source = '[{"fsdp"}]', target = '[{}]'},
                      ^^^^^^^^^
         got: layer0_wq
@@ -326,7 +326,7 @@ collective_id
     (
         CONFIG + '[[group]]\nname = "wq"\nmembers = ["wq"]\n',
         """
-        shardwright.toml, line 18, name: two operations have one name
+        shardwright.toml, line 18, name: two operations have the same name
           name = "wq"
                   ^^
         got: wq
@@ -357,11 +357,11 @@ INCLUDED: list[tuple[str, dict[str, str], str]] = [
         'include = "layer.toml"\n' + CONFIG,
         {},
         """
-        shardwright.toml, line 1, include: include is a list of files
+        shardwright.toml, line 1, include: include must be a list of files
           include = "layer.toml"
                      ^^^^^^^^^^
         got: layer.toml
-        expected: paths relative to this file, as ["more/reshards.toml"]
+        expected: paths relative to this file, for example ["more/reshards.toml"]
         """,
     ),
     (
@@ -412,7 +412,7 @@ INCLUDED: list[tuple[str, dict[str, str], str]] = [
         'include = ["a.toml"]\n' + CONFIG,
         {"a": LAYER.replace("wk", "wq")},
         """
-        shardwright.toml, line 11, name: two operations have one name
+        shardwright.toml, line 11, name: two operations have the same name
           name = "wq"
                   ^^
         got: wq

@@ -147,7 +147,7 @@ collective_id
     (
         {"mesh": 6},
         """
-        mesh: mesh is a text
+        mesh: mesh must be a text
         got: 6
         expected: a text in quotes
         """,
@@ -189,7 +189,7 @@ collective_id
     (
         {"dtype": "float7"},
         """
-        dtype: the element type must be known; did you mean float64?
+        dtype: unknown element type; did you mean float64?
           float7
           ^^^^^^
         got: float7
@@ -200,7 +200,7 @@ bfloat16, float32, float64, float8_e4m3fn, float8_e5m2
     (
         {"target_split": "even"},
         """
-        target_split: the split must be known
+        target_split: unknown split
           even
           ^^^^
         got: even
@@ -294,7 +294,7 @@ def test_toml_missing_key(tmp_path: Path) -> None:
 def test_toml_two_reshards_of_one_name(tmp_path: Path) -> None:
     assert problem(tmp_path, TABLE + TABLE) == exactly(
         """
-        reshards.toml, line 9, name: two operations have one name
+        reshards.toml, line 9, name: two operations have the same name
           name = "transpose_2x3"
                   ^^^^^^^^^^^^^
         got: transpose_2x3
@@ -309,7 +309,7 @@ def test_toml_two_names_that_differ_only_in_case(tmp_path: Path) -> None:
         reshards.toml, line 9, name: two operations whose names differ only in case
           name = "Transpose_2x3"
                   ^^^^^^^^^^^^^
-        got: Transpose_2x3 beside transpose_2x3
+        got: Transpose_2x3 and transpose_2x3
         expected: a name of its own for each, for file systems that ignore case too
         """
     )
@@ -318,7 +318,7 @@ def test_toml_two_names_that_differ_only_in_case(tmp_path: Path) -> None:
 def test_toml_that_looks_like_a_table_inside_a_text(tmp_path: Path) -> None:
     text = TABLE.replace('"float32"', '"""\n[[reshard]]\n"""')
     assert problem(tmp_path, text).splitlines()[0] == (
-        "reshards.toml, line 6, reshard 'transpose_2x3', dtype: the element type must be known"
+        "reshards.toml, line 6, reshard 'transpose_2x3', dtype: unknown element type"
     )
 
 
@@ -351,7 +351,7 @@ def test_not_toml(tmp_path: Path) -> None:
         ),
         (
             "[reshard]\nname = 'a'\n",
-            "reshards.toml, line 1, reshard: reshard is an array of tables\n"
+            "reshards.toml, line 1, reshard: reshard must be an array of tables\n"
             "  [reshard]\n  ^^^^^^^^^\nexpected: [[reshard]] tables",
         ),
     ],

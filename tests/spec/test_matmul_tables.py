@@ -69,7 +69,7 @@ def test_a_description_is_read_from_what_it_writes(tmp_path: Path) -> None:
         assert describe_matmul(each.to_dict()) == each
 
 
-LONG = "the last dimension of lhs and the last but one of rhs must have the same extent"
+LONG = "the last dimension of lhs and the second to last of rhs must have the same extent"
 WRONG = [
     (
         ('shape = "16x32"', 'shape = "15x32"'),
@@ -104,7 +104,7 @@ WRONG = [
     (
         ('name = "down"', 'name = "first"'),
         """
-        shardwright.toml, line 25, name: two operations have one name
+        shardwright.toml, line 25, name: two operations have the same name
           name = "first"
                   ^^^^^
         got: first
@@ -161,7 +161,7 @@ def test_gradients_that_there_are_none_of() -> None:
     assert message(lambda: sw.emit(integers, gradient=True)) == (
         "gradient: only floating dtypes have gradients\n"
         "got: int8\n"
-        "expected: a floating dtype, as bfloat16, or no gradient"
+        "expected: a floating dtype, such as bfloat16, or no gradient"
     )
     largest = replace(sw.Mesh({"x": 2}).sharding('[{}, {}], unreduced={"x"}'), operator="max")
     extremum = sw.Matmul("float32", ((2, 2), largest), ((2, 2), "P()"), "P()")

@@ -146,7 +146,7 @@ def test_description() -> None:
               stack(0, q[{"tp"}], k[{"tp"} sized(1)])
                                     ^^^^^^^^^^^^^^^
             got: elements 2 to 4 of dimension 0 of k on no device
-            expected: shards, parts or table entries that reach them too
+            expected: shards, parts or table entries that include them
             """,
         ),
         (
@@ -156,7 +156,7 @@ def test_description() -> None:
               q '(g=3 r) c -> g r c'
                 ^^^^^^^^^^^^^^^^^^^^
             got: (g=3 r) for dimension 0 of extent 8
-            expected: sizes whose product is 8, of which one may be left out
+            expected: sizes whose product is 8; one size may be omitted
             """,
         ),
         (
@@ -190,7 +190,7 @@ def test_too_large() -> None:
         """
         source: JAX modules of relayouts index the elements of a buffer with 32 bits
         got: 4,294,967,296 elements of w on a device
-        expected: at most 2,147,483,647, or backends with triton_gpu alone
+        expected: at most 2,147,483,647, or only the backend triton_gpu
         """
     )
 

@@ -41,7 +41,7 @@ def check_ops(body: Body) -> None:
             raise InputError(
                 "a host function must be importable, because the module imports it",
                 argument="fn",
-                got=f"one that cannot be imported, or takes trees{_at(op)}",
+                got=f"a function that cannot be imported, or that takes trees{_at(op)}",
                 expected="a function at the top of a module, of arrays by position",
             )
         if op.kind not in known and not any(op.kind in table for table in TABLES):
@@ -66,10 +66,10 @@ def expression(text: OpText) -> Expression:
 
 def _unknown(op: Op) -> InputError:
     return InputError(
-        REFUSED.get(op.kind, "every op of a program that is emitted must be one that modules have"),
+        REFUSED.get(op.kind, "emitted programs do not support this op"),
         argument="fn",
         got=f"{op.kind}{_at(op)}",
-        expected="an op that docs/programs.md lists",
+        expected="an op listed in docs/programs.md",
     )
 
 

@@ -67,7 +67,7 @@ def _aval(value: Value) -> jax.ShapeDtypeStruct:
             "StableHLO cannot take JAX keys as arguments",
             argument=value.name,
             got=value.dtype,
-            expected="the numbers of a key, as jax.random.key_data gives them",
+            expected="the data of the key, from jax.random.key_data",
         )
     return jax.ShapeDtypeStruct(value.shape, dtype_name(value.dtype).removesuffix("_"))
 

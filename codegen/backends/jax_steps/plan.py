@@ -288,8 +288,8 @@ def _refuse_size(plan: Plan) -> None:
     most = max((each.looked_at(devices) for each in boxes), default=0)
     if most > MOST_BOXES:
         raise InputError(
-            "tracing jax_xla visits every box of a step, and this plan has too many",
+            "the plan has too many boxes for jax_xla, whose trace visits each box of a step",
             argument="strategy",
-            got=f"{most} boxes of a {plan.strategy} plan, among them empty ones",
+            got=f"{most} boxes of a {plan.strategy} plan, including empty boxes",
             expected=f"at most {MOST_BOXES}, or strategy direct",
         )

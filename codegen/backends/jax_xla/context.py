@@ -125,7 +125,7 @@ def refuse(plan: Plan) -> None:
     count = _transfers(direct.exchange)
     if count > MOST_TRANSFERS and direct.once(_collectives) is None:
         raise InputError(
-            "jax_xla cannot trace so many transfers",
+            "the reshard has too many transfers for jax_xla to trace",
             argument="target",
             got=f"{count} transfers",
             expected=f"at most {MOST_TRANSFERS}, or a reshard by collectives over whole axes",

@@ -115,7 +115,7 @@ def cut_axes(program: Program, mesh: Mesh, topology: str | None = None) -> CutAx
             raise InputError(
                 "the sub-axes of a program must be able to coexist",
                 got=f'borders {", ".join(map(str, borders))} of "{name}"={size}',
-                expected="every border a multiple of the one before",
+                expected="each border a multiple of the previous border",
             )
         stretches = list(itertools.pairwise(borders)) or [(1, 1)]
         for number, (low, high) in enumerate(stretches):

@@ -83,7 +83,7 @@ def check_manual(op: Op, mesh: Mesh) -> None:
                 "a shard_map in an emitted program must take and return whole values",
                 argument=_named(op),
                 got=str(sharding),
-                expected="specs without unreduced axes: sum in it, as lax.psum does",
+                expected="specs without unreduced axes: reduce inside it, with lax.psum",
             )
 
 

@@ -95,7 +95,7 @@ class Pipeline:
         for leaf in jax.tree.leaves(parameters):
             if not leaf.shape or leaf.shape[0] != self.stages:
                 raise InputError(
-                    "parameters of a pipeline must be stacked, one entry a stage",
+                    "parameters of a pipeline must be stacked, one entry per stage",
                     argument="parameters",
                     got=str(list(leaf.shape)),
                     expected=f"[{self.stages}, …]",

@@ -244,7 +244,7 @@ def _keeps_terms(reshard: Reshard) -> bool:
 def _none(reshard: Reshard, memory_limit: int | None) -> InputError:
     if memory_limit is None and reshard.adds:
         return InputError(
-            "terms that stay unreduced stay in their order of devices",
+            "axes that stay unreduced must keep their device order",
             argument="target_mesh",
             got=f"another order, and {reshard.target}",
             expected="the source's order of devices, then a reshard to the other",

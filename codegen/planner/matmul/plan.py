@@ -157,7 +157,7 @@ class _Search:
                 "only devices that read each other's memory can pull",
                 argument="loop",
                 got=f"pulled, {named}",
-                expected="a topology of GPUs of one host, as h100:8",
+                expected="a topology of GPUs of one host, such as h100:8",
             )
 
     def bounded(self) -> Iterator[_Bounded]:
@@ -271,8 +271,8 @@ def _touched(product: Multiplication) -> int:
 def _no_loop(matmul: Matmul, loop: str) -> InputError:
     """Return the error for a requested loop that no candidate has."""
     return InputError(
-        "a loop takes the place of a gather of an operand or of a scatter of the result, along one "
-        "dimension that divides into all its shards",
+        "no gather of an operand or scatter of the result can become this loop: the dimension must "
+        "divide evenly into its shards",
         argument="loop",
         got=f"{loop}, of lhs {matmul.lhs.sharding} and rhs {matmul.rhs.sharding} to {matmul.out}",
         expected='"auto" or "never"' + (', or "one"' if loop == "both" else ""),

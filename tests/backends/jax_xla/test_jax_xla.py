@@ -289,7 +289,7 @@ def test_too_many_transfers_are_refused() -> None:
     with pytest.raises(InputError) as caught:
         jax_xla.refuse(plan(uneven))
     assert str(caught.value) == (
-        "target: jax_xla cannot trace so many transfers\n"
+        "target: the reshard has too many transfers for jax_xla to trace\n"
         "got: 525312 transfers\n"
         "expected: at most 262144, or a reshard by collectives over whole axes"
     )

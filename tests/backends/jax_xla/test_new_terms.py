@@ -204,7 +204,7 @@ def test_booleans_are_no_terms_of_a_sum() -> None:
         """
         dtype: partial sums are added, and booleans cannot be added
         got: bool
-        expected: an integer or a floating dtype, as int8; or unreduced=max{…}
+        expected: an integer or a floating dtype, such as int8; or unreduced=max{…}
         """
     )
 
@@ -216,7 +216,7 @@ def test_sub_axes_that_cannot_coexist() -> None:
         """
         target: unreduced sub-axes of source and target must be able to coexist
         got: "x":(1)2 before and "x":(1)3 after of "x"=6
-        expected: sub-axes of which every border is a multiple of the one before
+        expected: sub-axes of which each border is a multiple of the previous border
         """
     )
 

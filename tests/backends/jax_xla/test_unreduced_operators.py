@@ -78,7 +78,7 @@ def test_an_unknown_operator() -> None:
     made = lambda: Sharding(GRID, dims, (), axes, "mean")  # type: ignore[arg-type] # noqa: E731
     assert message(made) == exactly(
         """
-        operator: the operator of unreduced axes must be known
+        operator: unknown operator of unreduced axes
         got: mean
         expected: one of sum, max, min
         """

@@ -59,7 +59,7 @@ def of_steps(reshards: list[Reshard], first: int = 0) -> list[Plan]:
                 "within one set of devices",
                 "the same devices",
                 "no sequence",
-                "their order of devices",
+                "their device order",
             )
             if not any(rule in error.rule for rule in rules):
                 raise
@@ -261,8 +261,8 @@ def test_too_many_boxes_are_refused() -> None:
     reshard = make('[{"x"}, {}]', '[{"x", "y"}, {}]', (2049, 1 << 16), mesh=mesh)
     assert message(lambda: jax_xla.refuse(plan(reshard, "basis"))) == exactly(
         """
-        strategy: tracing jax_xla visits every box of a step, and this plan has too many
-        got: 1048576 boxes of a basis plan, among them empty ones
+        strategy: the plan has too many boxes for jax_xla, whose trace visits each box of a step
+        got: 1048576 boxes of a basis plan, including empty boxes
         expected: at most 262144, or strategy direct
         """
     )

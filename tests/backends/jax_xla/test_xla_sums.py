@@ -121,7 +121,7 @@ def test_terms_are_the_same_by_the_names_of_axes(tmp_path: Path) -> None:
     one = second.sharding('[{}], unreduced={"y"}')
     assert message(lambda: plan(Reshard((5,), "int8", first.sharding(both), one))) == exactly(
         """
-        target_mesh: terms that stay unreduced stay in their order of devices
+        target_mesh: axes that stay unreduced must keep their device order
         got: another order, and [{}], unreduced={"y"}
         expected: the source's order of devices, then a reshard to the other
         """
@@ -214,7 +214,7 @@ def test_booleans_have_no_sum() -> None:
         """
         dtype: partial sums are added, and booleans cannot be added
         got: bool
-        expected: an integer or a floating dtype, as int8; or unreduced=max{…}
+        expected: an integer or a floating dtype, such as int8; or unreduced=max{…}
         """
     )
 
@@ -260,7 +260,7 @@ def test_a_bundle_reduces_terms_in_one_way() -> None:
         """
         backends: all backends of a bundle must reduce partial sums in the same way
         got: pallas_tpu (direct), jax_xla (basis)
-        expected: a bundle for each
+        expected: one bundle for each backend
         """
     )
 

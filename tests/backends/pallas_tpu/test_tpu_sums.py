@@ -274,7 +274,7 @@ def test_planted_faults(name: str, tmp_path: Path) -> None:
 def test_what_is_refused() -> None:
     assert message(lambda: sw.emit(SCATTERED, BACKENDS, "basis")) == exactly(
         """
-        strategy: every backend must execute the strategy
+        strategy: every backend must support the strategy
         got: basis for pallas_tpu
         expected: one of auto, direct, or --backends jax_xla
         """

@@ -269,7 +269,7 @@ def test_new_terms_over_gloo(tmp_path: Path) -> None:
 def test_what_is_refused() -> None:
     assert message(lambda: sw.emit(SCATTERED, ("triton_gpu",), "basis")) == exactly(
         """
-        strategy: every backend must execute the strategy
+        strategy: every backend must support the strategy
         got: basis for triton_gpu
         expected: one of auto, direct, or --backends jax_xla
         """
@@ -278,7 +278,7 @@ def test_what_is_refused() -> None:
         """
         backends: all backends of a bundle must reduce partial sums in the same way
         got: triton_gpu (direct), jax_xla (basis)
-        expected: a bundle for each
+        expected: one bundle for each backend
         """
     )
     for made in (direct(SCATTERED), in_two(SHARED["uneven"])):

@@ -132,7 +132,7 @@ MISTAKES = (
     (
         "{devices=[2,4]<=[8] last_tile_dims={manual}}",
         """
-        the kinds of the last tile dimensions must be known
+        unknown kinds of the last tile dimensions
           {devices=[2,4]<=[8] last_tile_dims={manual}}
                                               ^^^^^^
         got: manual

@@ -98,7 +98,7 @@ BAD_SHARDINGS = [
       [{"y":(1)2}], replicated={"x", "y"}
                                      ^^^
     got: "y":(1)2 in dimension 0 and "y" in replicated={…}
-    expected: sub-axes of which one ends where, or before, the other begins
+    expected: sub-axes of which one ends before the other begins, or where it does
     """,
     """
     the pre-size of a sub-axis must divide its axis
@@ -157,7 +157,7 @@ BAD_SHARDINGS = [
     expected: at most 18 digits
     """,
     """
-    replicated may be given once
+    replicated may be given only once
       [{"x"}], replicated={}, replicated={"y"}
                               ^^^^^^^^^^
     got: replicated twice
@@ -195,14 +195,14 @@ BAD_SHARDINGS = [
       [{"x"}] : tensor<4>
                 ^^^^^^^^^
     got: tensor<4>
-    expected: extents and an element type, as tensor<4x8xf32>
+    expected: extents and an element type, for example tensor<4x8xf32>
     """,
     """
     the name of an axis must be printable text without quotes and backslashes
       [{"x"}, {""}]
                ^^
     got: ''
-    expected: a name as "x"
+    expected: a name such as "x"
     """,
 ]
 
@@ -292,7 +292,7 @@ BAD_MESHES = [
     expected: 0, 1, 2, …
     """,
     """
-    device_ids may be given once
+    device_ids may be given only once
       {<["x"=2], device_ids=[0, 1]>, device_ids=[0, 1]}
                                                 ^^^^^^
     got: two lists
@@ -305,28 +305,28 @@ BAD_SHAPES = [
       6x
         ^
     got: nothing in place of an extent
-    expected: extents, as 6x6 or 6,6
+    expected: extents, for example 6x6 or 6,6
     """,
     """
     the text is not a shape
       6 x two
           ^^^
     got: two
-    expected: extents, as 6x6 or 6,6
+    expected: extents, for example 6x6 or 6,6
     """,
     """
     the text is not a shape
       6.5
       ^^^
     got: 6.5
-    expected: extents, as 6x6 or 6,6
+    expected: extents, for example 6x6 or 6,6
     """,
     """
     the text is not a shape
       (6
       ^^
     got: (6
-    expected: extents, as 6x6 or 6,6
+    expected: extents, for example 6x6 or 6,6
     """,
     """
     shape: an extent must be an integer of at least 1

@@ -178,8 +178,8 @@ def test_a_loop_that_there_is_none_of() -> None:
     assert message(
         lambda: planned("P('d')", "P()", "P('d')", loop="one", shapes=((9, 7), (7, 5)))
     ) == (
-        "loop: a loop takes the place of a gather of an operand or of a scatter of the result, "
-        "along one dimension that divides into all its shards\n"
+        "loop: no gather of an operand or scatter of the result can become this loop: the "
+        "dimension must divide evenly into its shards\n"
         'got: one, of lhs [{"d"}, {}] and rhs [{}, {}] to [{"d"}, {}]\n'
         'expected: "auto" or "never"'
     )

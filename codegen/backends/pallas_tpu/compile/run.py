@@ -247,7 +247,7 @@ def _check_placed(wanted: int, topology: str) -> None:
     devices = len(devices_of(topology))
     if wanted > devices:
         raise InputError(
-            "a mesh larger than the topology",
+            "the mesh is larger than the topology",
             got=f"{wanted} devices",
             expected=f"at most the {devices} of {topology}",
         )
