@@ -189,7 +189,7 @@ def test_a_name_that_differs_only_in_case(tmp_path: Path) -> None:
     ok("emit", *flags(name="First"), "-o", tmp_path / "out")
     said = (
         "names of bundles must differ in more than case\n"
-        "got: {} beside {}\n"
+        "got: {} and {}\n"
         "expected: a name that also differs on file systems that ignore case"
     )
     assert mistake("emit", *flags(name="FIRST"), "-o", tmp_path / "out") == (
