@@ -69,7 +69,7 @@ class Glob:
     def names(self) -> Iterator[str]:
         """Yield the names matched by a glob of words and numbers, in order.
 
-        Raises InputError for a star, which matches endlessly many names, and for too many names.
+        Raises InputError for a star, which matches infinitely many names, and for too many names.
         """
         if self.is_regex or "*" in self.holes:
             raise InputError(

@@ -1,8 +1,8 @@
 """A matmul of two sharded operands: `C[…, i, k] = A[…, i, j] B[…, j, k]`.
 
-A *factor* is an index that runs through dimensions of operands and result alike. Those of a matmul
-are numbered: first one for each batch dimension, then i, j and k. Every dimension of an operand or
-of the result is one of them:
+A *factor* is an index that runs through dimensions of operands and result alike. The factors of
+a matmul are numbered: one for each batch dimension, then i, j and k. Every dimension of an operand
+or of the result is a factor:
 
     lhs  […, i, j]        rhs  […, j, k]        out  […, i, k]
 
@@ -219,8 +219,7 @@ def _text_of(given: object) -> object:
 
 
 def _check_names(matmul: Matmul, given: tuple[object, ...]) -> None:
-    """Raise InputError if shardings by subscripts give one factor two indices, or two factors the
-    same index."""
+    """Raise InputError if index notation gives one factor two indices, or two factors one index."""
     known: dict[int, str] = {}
     for side, text in zip(SIDES, given, strict=True):
         if not isinstance(text, str) or not INDEXED.match(text):

@@ -32,7 +32,7 @@ def runs(case: Case, bits_of: BitsOf) -> Iterator[Run]:
 
 
 def reduces(case: Case) -> bool:
-    """Return whether a target value is a reduction of several terms."""
+    """Return whether a target value is reduced from several partial sums."""
     return max(map(len, made_of(case))) > 1
 
 
@@ -42,7 +42,7 @@ def made_of(case: Case) -> tuple[tuple[int, ...], ...]:
 
 
 def without_value(case: Case) -> frozenset[int]:
-    """Return the devices whose target term comes from no source term."""
+    """Return the devices whose target partial sum comes from no source."""
     made, held = made_of(case), oracle_terms.terms_held(case.target)
     return frozenset(device for device, term in held.items() if not made[term])
 

@@ -1,7 +1,7 @@
-"""Applies constraints to their input, not only their result.
+"""Apply constraints to their operands, not only their results.
 
-Closed shardings do not propagate, so the only constraint of a value is copied to the value; and
-users of a value after a chain of constraints use the end of the chain.
+Closed shardings do not propagate. So the only constraint of a value is copied to the value, and
+uses after a chain of constraints use the end of the chain.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class _Applied:
     ) -> None:
         """Replace later uses of the head of a chain of at least two constraints by its end.
 
-        Being returned is not such a use.
+        Returning a value is not such a use.
         """
         op = body.ops[number]
         (head,) = op.operands

@@ -1,4 +1,4 @@
-"""Builds a rule factor by factor, each with its dimensions."""
+"""Build a rule factor by factor, each with its dimensions."""
 
 from __future__ import annotations
 
@@ -44,7 +44,8 @@ class Builder:
 
 
 def aligned(operands: tuple[Shape, ...], results: tuple[Shape, ...]) -> Rule:
-    """Return tensors of one shape, dimension by dimension; those of another shape have no factors.
+    """Return the rule of tensors that correspond dimension by dimension; tensors of another shape
+    have no factors.
 
     If operand i has the shape of result i but not that of the first, each pair is aligned
     separately (an optimization barrier over several tensors).

@@ -1,4 +1,4 @@
-"""Checks that propagation can handle an op given as text."""
+"""Check that propagation supports an op that was parsed from text."""
 
 from __future__ import annotations
 

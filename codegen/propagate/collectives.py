@@ -1,4 +1,4 @@
-"""The rules of collectives that a user writes in a `shard_map`: along the other, non-manual axes,
+"""The rules of collectives that the user writes in a `shard_map`: along other, non-manual axes,
 tensors keep their splits."""
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ COLLECTIVES = ALIKE | GATHERS | {"reduce_scatter", "all_to_all", "ragged_all_to_
 
 
 def collective_rule(op: Op, operands: Shapes, results: Shapes) -> Rule:
-    """Return the rule of a collective: dimensions changed by a gather, scatter or exchange are
-    whole."""
+    """Return the rule of a collective: dimensions that a gather, scatter or exchange changes must
+    be unsplit."""
     if op.kind in ALIKE:
         return aligned(operands, results)
     if op.kind == "ragged_all_to_all":
@@ -41,7 +41,7 @@ def collective_rule(op: Op, operands: Shapes, results: Shapes) -> Rule:
 
 
 def _ragged(operands: Shapes, results: Shapes) -> Rule:
-    """Return the rule of an exchange of rows by number: rows are whole, as are their numbers."""
+    """Return the rule of an exchange of rows by number: rows and row counts must be unsplit."""
     build = Builder(operands, results)
     tensors = operands + results
     arrays = {0: tensors[0], 1: tensors[1], len(operands): results[0]}

@@ -3,7 +3,7 @@
 A sharding is projected onto the factors of the op's rule, axes are moved along factors, and the
 result is written back. This is the aggressive strategy of Shardy's propagation: axes are compatible
 with a factor if no two tensors disagree on it; if two factors compete for one axis in one tensor,
-the factor wins whose axes come from the larger tensor, or the earlier one at a tie. Without
+the factor whose axes come from the larger tensor wins, or from the earlier tensor at a tie. Without
 conflicts it equals the basic strategy.
 """
 
@@ -42,7 +42,7 @@ class TensorState(NamedTuple):
 
 
 class Conflict(NamedTuple):
-    """Axes that a factor could not get in a tensor, and their owner."""
+    """Axes that a factor could not get in a tensor, and the factor that has them."""
 
     tensor: int
     factor: int
@@ -105,7 +105,7 @@ class _Tensor:
                 self.last.add(factor)
 
     def extended(self, along: _Along, sizes: tuple[int, ...]) -> tuple[Parts, list[Conflict]]:
-        """Return the axes along a factor that this tensor can add, and those it cannot."""
+        """Return the axes along a factor that this tensor can add, and the axes it cannot."""
         factor = along.factor
         if not self.open[factor] or self.overflow[factor]:
             return (), []
@@ -157,7 +157,8 @@ class _Tensor:
 
 
 def _taken(left: list[AxisPart], size: int) -> list[AxisPart]:
-    """Remove the axes from `left` that split a factor of this size; the last may be cut."""
+    """Remove from `left` the axes that split a factor of this size, cutting the last one if
+    necessary; return them."""
     mine: list[AxisPart] = []
     while left and size > 1:
         part = left[0]
@@ -205,8 +206,8 @@ def visit(
 def _in_order(
     rule: Rule, tensors: list[_Tensor], directions: tuple[int, ...], elementwise: bool
 ) -> list[_Along]:
-    """Return the axes to move along each factor: those from the largest tensor first, then the
-    first."""
+    """Return the axes to move along each factor: those from the largest tensor first, then those
+    from the first."""
     found = [
         along
         for factor, direction in enumerate(directions)

@@ -87,7 +87,7 @@ class Graph:
         self.given[target] = self.given[source]
 
     def meshes_of(self, node: Node) -> set[int]:
-        """Return the meshes of a node's tensors; tensors without a mesh fit any."""
+        """Return the meshes of a node's tensors; a tensor without a mesh fits any."""
         return {mesh for slot in node.tensors if (mesh := self.meshes[slot]) is not None}
 
     def add(self, node: Node, owned: Iterable[int]) -> None:

@@ -1,8 +1,8 @@
 """Groups of values that are sharded alike, made ready for propagation.
 
 Groups that share a value are merged. If one sharding is given in a group, all its members get it.
-If several are given, none can hold for all: each member is followed by an open constraint, which
-replaces it in the group and for its users, and the first one to change decides.
+If several are given, none can apply to all: each member is followed by an open constraint, which
+replaces it in the group and for its users, and the first constraint to change decides.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def joined(groups: Iterable[Group]) -> tuple[Group, ...]:
 
 
 def says_nothing(sharding: Sharding) -> bool:
-    """Return whether every dimension is open, with no axes."""
+    """Return whether every dimension is open and has no axes."""
     return not sharding.unreduced and all(dim.open and not dim.axes for dim in sharding.dims)
 
 
@@ -106,7 +106,7 @@ class _Agreed:
 
 
 def by_member(groups: Iterable[Group]) -> dict[int, Group]:
-    """Return the other members of the group for every member, the last one first."""
+    """Return, for every member, the other members of its group, the last one first."""
     return {
         member: tuple(other for other in reversed(group) if other != member)
         for group in groups

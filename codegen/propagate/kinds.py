@@ -1,4 +1,4 @@
-"""The kinds of ops, by the construction of their rule and the operands in which they are linear."""
+"""The kinds of ops, by how their rule is built and by the operands in which they are linear."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ MATRICES: dict[str, int] = {
 """Ops that treat each matrix of a batch separately, with the dimensions of the first operand that
 form a matrix; all earlier dimensions are batch dimensions."""
 
-# Operands in which an op is linear, so that partial sums may pass through. None: any single one
-# while the others are whole; "all": all of them at once.
+# Operands in which an op is linear, so that partial sums may pass through. None: any single operand
+# while the others are reduced; "all": all of them at once.
 LINEAR: dict[str, tuple[int, ...] | str] = {
     **dict.fromkeys(("add", "add_any", "sub", "concatenate", "select_and_gather_add"), "all"),
     **dict.fromkeys(

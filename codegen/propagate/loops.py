@@ -18,7 +18,7 @@ def open_state(rank: int) -> TensorState:
 
 
 def identity(shape: Shape, operands: int, results: int = 1) -> Rule:
-    """Return the rule of tensors that are one, dimension by dimension."""
+    """Return the rule of tensors that share one sharding, dimension by dimension."""
     build = Builder((shape,) * operands, (shape,) * results)
     for dim, extent in enumerate(shape):
         build.factor(extent, dict.fromkeys(range(operands + results), dim))
@@ -26,7 +26,7 @@ def identity(shape: Shape, operands: int, results: int = 1) -> Rule:
 
 
 class Loops:
-    """Adds nodes without a corresponding op in the program."""
+    """Adds nodes that correspond to no op of the program."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -45,8 +45,8 @@ class Loops:
         self.node(identity(shape, len(given)), (*given, target), Role.EDGE, "edge")
 
     def sliced(self, whole: int, part: int, shape: Shape) -> None:
-        """Add nodes that take one element of the first dimension of `whole` per iteration: a slice,
-        a reshape."""
+        """Add nodes that take one element of the first dimension of `whole` per iteration: a slice
+        and a reshape."""
         one = (1, *shape[1:])
         cut = self.graph.slot(open_state(len(shape)))
         self.node(_first_cut(shape, one), (whole, cut), Role.PASS, "dynamic_slice")
@@ -54,7 +54,7 @@ class Loops:
 
     def stacked(self, part: int, whole: int, shape: Shape) -> int:
         """Add nodes that write one element of the first dimension of `whole` per iteration; return
-        the whole after it."""
+        the tensor after the loop."""
         one = (1, *shape[1:])
         wide, after = (self.graph.slot(open_state(len(shape))) for _ in range(2))
         self.node(_first_new(one), (part, wide), Role.BROADCAST, "broadcast_in_dim")

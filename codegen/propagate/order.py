@@ -24,7 +24,7 @@ from shardwright.ir.program import Rule
 
 
 class Level(enum.IntEnum):
-    """The op priorities, highest first; each allows everything that earlier ones do, and more."""
+    """The op priorities, highest first. Each allows all that earlier ones do, and more."""
 
     PASS_ONCE = 0  # pass-through ops whose operands have no other users
     PASS = 1  # pass-through ops

@@ -1,8 +1,7 @@
 """Axes as parts: the stretch of an axis between two borders.
 
 The sub-axis `"x":(m)k` lies between its pre-size m and m*k, a full axis of size n between 1 and n.
-In this form a full axis is not a special case, and splitting, merging and comparing take one line
-each.
+So a full axis is not a special case, and splitting, merging and comparing take one line each.
 """
 
 from __future__ import annotations

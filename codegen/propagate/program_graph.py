@@ -1,4 +1,4 @@
-"""From a program to the graph that propagation walks."""
+"""Build the graph that propagation walks from a program."""
 
 from __future__ import annotations
 
@@ -72,8 +72,8 @@ class _Make:
         return self.values[value].shape
 
     def _count(self, body: Body) -> None:
-        """Count the uses of every value, treating the arguments of a branch as its operands;
-        likewise for recomputed bodies, whose results are the op's."""
+        """Count the uses of every value. Arguments of branches count as their operands, and results
+        of recomputed bodies as the op's."""
         for op in body.ops:
             shared = {"cond": op.operands[1:], "remat": op.operands}.get(op.kind, ())
             own = [self.alias.get(v, v) for v in op.operands]
@@ -89,7 +89,8 @@ class _Make:
             self.uses[self.alias.get(result, result)] += 1
 
     def _share_results(self, op: Op) -> None:
-        """Share the slots of a recomputation's results with its body's, without counting a use."""
+        """Give a recomputation's results the slots of its body's results, without counting a
+        use."""
         for result, inner in zip(op.results, op.bodies[0].results, strict=True):
             self.alias[result] = self.alias.get(inner, inner)
             self.uses[self.alias[result]] -= 1

@@ -1,4 +1,4 @@
-"""Propagation: user priorities, within each op priorities, within each the order of visits.
+"""Propagation, with nested loops: user priorities, op priorities, and the order of visits.
 
 Shardings of priority 0 are propagated to the whole program first, then those of priority 1, and so
 on. A dimension of a lower priority is closed and empty until its turn, and its axes are kept free
@@ -78,7 +78,7 @@ class _Propagation:
             self.entries.append(entry)
 
     def _hidden(self) -> list[tuple[int, int, int, Dim]]:
-        """Remove the dimensions of lower priorities: (slot, dimension, priority, contents)."""
+        """Remove the dimensions of lower priorities, as (slot, dimension, priority, contents)."""
         kept: list[tuple[int, int, int, Dim]] = []
         for slot, sharding in enumerate(self.graph.given):
             for index, dim in enumerate(sharding.dims if sharding is not None else ()):
@@ -121,7 +121,7 @@ class _Propagation:
         return [*changed, *alike]
 
     def _copied(self, slot: int, level: Level) -> Iterator[int]:
-        """Copy the sharding of a changed slot to the others of its group, and yield those."""
+        """Copy the sharding of a changed slot to the other slots of its group, and yield these."""
         state = self.graph.states[slot]
         for other in self.graph.alike.get(slot, ()):
             if self.graph.states[other] != state:

@@ -170,7 +170,7 @@ def _ragged_dot(op: Op, operands: Shapes, results: Shapes) -> Rule:
 
 def _scaled_dot(op: Op, operands: Shapes, results: Shapes) -> Rule:
     """Return the rule of a matmul whose operands are scaled in blocks along the contracted
-    dimension, which stays whole: each scale covers one block of elements."""
+    dimension. That dimension must be unsplit, since each scale covers one block."""
     build = Builder(operands, results)
     contract, batch = _pair(op, "contract"), _pair(op, "batch")
     end, to = len(operands), 0
@@ -238,7 +238,8 @@ def _rev(op: Op, operands: Shapes, results: Shapes) -> Rule:
 
 
 def _along_one(op: Op, operands: Shapes, results: Shapes, name: str, kind: str) -> Rule:
-    """Return a rule of equal tensors except for one dimension, whose factor has this kind."""
+    """Return a rule of tensors that are equal except in one dimension, whose factor has this
+    kind."""
     build = Builder(operands, results)
     dimension = op.integers(name)[0]
     for dim, extent in enumerate(results[0]):
@@ -260,7 +261,8 @@ def _cumulative(op: Op, operands: Shapes, results: Shapes) -> Rule:
 
 
 def _top_k(op: Op, operands: Shapes, results: Shapes) -> Rule:
-    """Return the rule of top-k: the last dimension is whole; Shardy has no rule for this op."""
+    """Return the rule of top-k: the last dimension must be unsplit. Shardy has no rule for this
+    op."""
     build = Builder(operands, results)
     last = len(operands[0]) - 1
     for dim in range(last):
@@ -304,7 +306,8 @@ def _window(op: Op, operands: Shapes, results: Shapes) -> Rule:
 
 
 def _select_and_scatter_add(op: Op, operands: Shapes, results: Shapes) -> Rule:
-    """Return the rule for the cotangents of windows and the operand they were selected from."""
+    """Return the rule for the cotangents of windows and the operand from which windows were
+    selected."""
     build = Builder(operands, results)
     size = op.integers("window_dimensions")
     for dim, extent in enumerate(results[0]):
@@ -360,7 +363,7 @@ def _triangular_solve(op: Op, operands: Shapes, results: Shapes) -> Rule:
 
 
 def _whole(op: Op, operands: Shapes, results: Shapes) -> Rule:
-    """Return the rule of an unknown op: every tensor must be whole."""
+    """Return the rule of an unknown op: every tensor must be unsplit."""
     build = Builder(operands, results)
     for place, shape in enumerate((*operands, *results)):
         for dim, extent in enumerate(shape):
@@ -385,7 +388,7 @@ def _reshape(op: Op, operands: Shapes, results: Shapes) -> Rule:
 
 
 def _made_per_position(op: Op, operands: Shapes, results: Shapes) -> Rule:
-    """Return the rule of values computed independently for each position from a key: random
+    """Return the rule of values computed from a key, independently for each position: random
     bits."""
     build = Builder(operands, results)
     for dim, extent in enumerate(results[0]):

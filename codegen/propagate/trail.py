@@ -1,4 +1,5 @@
-"""Why a value has its sharding: every change by propagation, with the conflicts won or lost."""
+"""Why a value has its sharding: every change made by propagation, with the conflicts that it won or
+lost."""
 
 from __future__ import annotations
 

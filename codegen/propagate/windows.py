@@ -15,8 +15,8 @@ Spatial = Callable[[Builder, Extents, tuple[int, int, int]], None]
 def _spatial(build: Builder, extents: Extents, dims: tuple[int, int, int]) -> None:
     """Add the factors of one spatial dimension of input, kernel and output.
 
-    If a stride leaves `ratio` positions of the input for each of the output, these are summed over
-    with the kernel's; else the kernel's dimension is whole.
+    If a stride leaves `ratio` input positions per output position, they are summed over together
+    with the kernel's; else the kernel's dimension is unsplit.
     """
     (source, kernel, target), (left, right, to) = extents, dims
     ratio = min(source // target, kernel)
@@ -55,11 +55,11 @@ def convolution(op: Op, operands: Shapes, results: Shapes, spatial: Spatial = _s
 
 
 def gather(op: Op, operands: Shapes, results: Shapes) -> Rule:
-    """Return the rule of a gather: an indexed and collapsed dimension is a reduction, since one
-    shard has each row.
+    """Return the rule of a gather: an indexed and collapsed dimension is a reduction, since only
+    one shard has each row.
 
-    A dimension taken whole passes through, and so do the dimensions of the indices; batching
-    dimensions run through all three. Index vectors must be whole.
+    A dimension taken completely passes through, and so do the dimensions of the indices; batching
+    dimensions occur in all three tensors. Index vectors must be unsplit.
     """
     build = Builder(operands, results)
     (table, indices), (out,) = operands, results
@@ -109,7 +109,7 @@ def _rest(rank: int, without: tuple[int, ...]) -> list[int]:
 
 
 def _batching(op: Op, table: str, indices: str) -> dict[int, int]:
-    """Return the indices' dimensions that correspond to one of the table."""
+    """Return the dimensions of the indices that correspond to a dimension of the table."""
     left, right = (op.integers(f"{name}_batching_dims") for name in (indices, table))
     return dict(zip(left, right, strict=True))
 

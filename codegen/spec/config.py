@@ -333,7 +333,7 @@ def _models(
 
 
 def _in_mesh(rule: str, said: object, meshes: Mapping[str, str]) -> object:
-    """Return a rule with its mesh name replaced by the mesh's text."""
+    """Return a rule with the mesh's text in place of its name."""
     if not isinstance(said, Mapping) or "mesh" not in said:
         return said
     return {**said, "mesh": _mesh(f"{rule}, mesh", said["mesh"], meshes)}

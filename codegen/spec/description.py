@@ -281,7 +281,7 @@ def _reshard(given: Mapping[str, object]) -> Reshard:
 
 
 def _underlined(error: InputError, texts: Mapping[str, str]) -> InputError:
-    """Mark the whole text of an error's argument if no part is marked yet."""
+    """Mark the whole text of an error's argument unless a part is marked already."""
     text = texts.get(error.argument or "")
     if error.text is not None or not text:
         return error
@@ -289,7 +289,7 @@ def _underlined(error: InputError, texts: Mapping[str, str]) -> InputError:
 
 
 def read_mesh(key: str, value: object) -> Mesh:
-    """Parse a mesh; mistakes name `key`."""
+    """Parse a mesh; errors name `key`."""
     return parse_mesh(read_text(key, value), key)
 
 

@@ -223,7 +223,7 @@ def _table(given: Mapping[str, Any], dtype: object, argument: str) -> Said:
 
 
 def _named(argument: str, make: Callable[[], Model]) -> Model:
-    """Return a model; mistakes name the argument."""
+    """Return a model; errors name the argument."""
     try:
         return make()
     except InputError as error:

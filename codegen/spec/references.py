@@ -60,7 +60,8 @@ def loader(reference: str, argument: str, home: str = "") -> Any:
 
 
 def told(load: Callable[..., Any], like: str) -> Callable[..., Any]:
-    """Return a loader whose exceptions become an InputError; `like`: the kind of its tensors."""
+    """Return a loader that turns its exceptions into an InputError; `like`: the kind of its
+    tensors."""
 
     @functools.wraps(load)
     def run(rank: int, tensors: dict[str, Any]) -> Any:

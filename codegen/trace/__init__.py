@@ -1,1 +1,1 @@
-"""From a JAX function to a program: `jaxprs`, with `params` and `lines`; then `constants`."""
+"""Trace a JAX function to a program: `jaxprs`, with `params` and `lines`; then `constants`."""

@@ -1,4 +1,4 @@
-"""Constraints requested inside a function, and branches by platform."""
+"""Constraints that a function requests inside itself, and branches by platform."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ KERNELS = ("mosaic",)
 
 
 def asked(meshes: ProgramMeshes, equation: Any, rank: int) -> Sharding:
-    """Return the sharding of a constraint, ours or jax's."""
+    """Return the sharding of a constraint, ours or JAX's."""
     given = equation.params.get("sharding")
     if isinstance(given, Sharding | str):
         return meshes.read(given, rank).for_rank(rank)
@@ -25,7 +25,7 @@ def asked(meshes: ProgramMeshes, equation: Any, rank: int) -> Sharding:
 
 
 def _opened(sharding: Sharding, free: Sequence[int]) -> Sharding:
-    """Return a jax sharding with unconstrained dimensions open."""
+    """Return a JAX sharding whose unconstrained dimensions are open."""
     dims = tuple(
         DimSharding(dim.axes, True) if i in free else dim for i, dim in enumerate(sharding.dims)
     )
@@ -64,7 +64,7 @@ def check_places(places: Sequence[Any], line: Line | None) -> None:
 def branch_everywhere(platforms: Sequence[Any], line: Line | None) -> int:
     """Return the branch taken on every platform.
 
-    Raises InputError if platforms take different ones: a module is for all of them.
+    Raises InputError if platforms take different branches, since a module is for all of them.
     """
     others = [name for names in platforms for name in names or () if name not in KERNELS]
     if others or None not in platforms:

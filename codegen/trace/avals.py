@@ -1,4 +1,4 @@
-"""Types and numbers of jaxprs in a program's form."""
+"""Types and numbers of jaxprs, as a program writes them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def dtype_of(dtype: Any) -> str:
 
 
 def plain(value: Any) -> bool | int | float | str:
-    """Return a scalar as a Python value; as text unless boolean or real."""
+    """Return a scalar as a Python value; as a string unless boolean or real."""
     item = getattr(value, "item", lambda: value)()
     for kind in (bool, int, float):
         if isinstance(item, kind):

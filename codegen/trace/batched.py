@@ -1,4 +1,4 @@
-"""Loops with several tests: in a `while_loop` under `vmap` each example ends separately."""
+"""Loops with several tests: in a `while_loop` under `vmap`, each example ends separately."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from jax.extend import core, source_info_util
 
 def with_one_test(equation: Any) -> tuple[dict[str, Any], list[Any]]:
     """Return the parameters and operands of a `while` that continues while any of its tests is
-    true, as jax lowers it: examples with a false test stay unchanged."""
+    true, as JAX lowers it; examples whose test is false stay unchanged."""
     params, operands = equation.params, list(equation.invars)
     test, turn, count = params["cond_jaxpr"], params["body_jaxpr"], params["cond_nconsts"]
     if not test.out_avals[0].shape:

@@ -1,5 +1,5 @@
-"""Removes dead ops, and gives each use of a constant its own copy, so that one use does not shard
-another.
+"""Remove dead ops, and give each use of a constant its own copy, so that the sharding of one use
+does not affect another.
 
 An op is constant if all its operands are: constants and iotas, and broadcasts, slices and
 elementwise ops of them. A broadcast of any scalar is treated as constant.
@@ -17,8 +17,8 @@ SOURCES = frozenset({"constant", "iota"})
 
 
 def split_constants(program: Program) -> Program:
-    """Return the program with every constant sub-computation used by one op, and without dead
-    ops."""
+    """Return the program with a copy of each constant sub-computation for each op that uses it, and
+    without dead ops."""
     split = _Split(list(program.values))
     body = split.body(without_dead(program.body, frozenset().union(*program.groups)))
     return _compacted(replace(program, values=tuple(split.values), body=body))
@@ -84,7 +84,7 @@ class _Split:
         return copied[value]
 
     def _fresh(self, value: int) -> int:
-        """Return the value itself for its first use, a renamed copy for the others."""
+        """Return the value itself for its first use, and a renamed copy for later ones."""
         count = self.copies[value] = self.copies.get(value, 0) + 1
         if count == 1:
             return value

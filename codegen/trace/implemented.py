@@ -1,4 +1,4 @@
-"""Primitives of other libraries, and of `jax.experimental.sparse`, traced as their
+"""Trace primitives of other libraries, and of `jax.experimental.sparse`, as their
 implementations."""
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from shardwright.codegen.trace.batched import traced_at
 
 
 def implemented(equation: Any) -> Any:
-    """Return the jaxpr of the eager implementation of a sparse primitive or a primitive of another
+    """Return the jaxpr of a primitive's eager implementation, if it is sparse or from another
     library; None if that is no function of arrays."""
     primitive = equation.primitive
     impl = _sparse(primitive.name)
@@ -34,7 +34,7 @@ def implemented(equation: Any) -> Any:
 
 
 def _sparse(name: str) -> Any:
-    """Return the implementation of a primitive of `jax.experimental.sparse` on dense arrays, which
-    its lowerings also run; None for other primitives. jax does not export these functions."""
+    """Return the implementation of a `jax.experimental.sparse` primitive on dense arrays, which its
+    lowerings also run; None for other primitives. JAX does not export these functions."""
     module = {"bcoo": bcoo, "bcsr": bcsr}.get(name.partition("_")[0])
     return getattr(module, f"_{name}_impl", None)

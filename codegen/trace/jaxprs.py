@@ -60,8 +60,8 @@ class Tracer:
         self.manual_mesh: Mesh | None = None  # and their mesh
         self.strict, self.meshes = strict, meshes
         self.lines = Lines()
-        self.scope: tuple[str, ...] = ()  # of the current equation
-        self.said = Phrase()  # and what the user's code says of it
+        self.scope: tuple[str, ...] = ()  # scope of the current equation
+        self.said = Phrase()  # what the user's code calls its values
         self.noted: dict[str, Noted] = {}  # by the value's name
         self.counts: dict[str, int] = {}
         self.named: dict[int, str] = {}  # names for the arguments of bodies
@@ -75,7 +75,7 @@ class Tracer:
         other: str = "",
     ) -> Body:
         """Return a jaxpr as a separate body; constants become its first ops, and `literals` are the
-        variables that are numbers, without a name. An argument without a name has that of its
+        variables that are numbers, without a name. An argument without a name gets that of its
         function's parameter, else `other`."""
         block = _Block(self)
         own = _parameters(jaxpr)
@@ -99,7 +99,7 @@ class Tracer:
         sharding: Sharding | None = None,
         numbered: bool = True,
     ) -> int:
-        """Return a new value; its name gets a number if `numbered`, or if it is taken."""
+        """Return a new value. Its name gets a number if `numbered`, or if the name is taken."""
         count = self.counts.get(name, 0)
         self.counts[name] = count + 1
         full = f"{name}_{count}" if numbered or count else name
@@ -112,7 +112,8 @@ class Tracer:
         return len(self.values) - 1
 
     def names_of(self, operands: Sequence[int]) -> list[str]:
-        """Return names for the arguments of a body: the user's of these operands, else ""."""
+        """Return names for the arguments of a body: those that the user gave its operands, or
+        ""."""
         return [self.named.get(operand, "") for operand in operands]
 
     def warn(self, said: str, line: Line | None, results: Sequence[int] = ()) -> None:
@@ -226,7 +227,7 @@ class _Block:
         if kind == "pure_callback" or not is_known(kind):
             self.tracer.warn(f"{kind}{NO_RULE}", line, results)
         params = params_of(kind, equation.params)
-        if kind in COLLECTIVES and len(results) > 1:  # several at once, each separately
+        if kind in COLLECTIVES and len(results) > 1:  # one collective per operand
             pairs = zip(operands, results, strict=True)
             self.ops += (Op(kind, (one,), (made,), params, line=line) for one, made in pairs)
             return results
@@ -236,7 +237,7 @@ class _Block:
     def _broadcasts(
         self, kind: str, operands: list[int], aval: Any, line: Line | None
     ) -> list[int]:
-        """Return operands with the result's shape; a predicate may stay a scalar."""
+        """Return operands broadcast to the result's shape; a predicate may stay a scalar."""
         shape = tuple(aval.shape)
         out = []
         for place, operand in enumerate(operands):
@@ -265,7 +266,7 @@ class _Block:
         return (result,)
 
     def _remat(self, equation: Any) -> Sequence[int]:
-        """Return the results of `jax.checkpoint`. In its derivative this is the recomputed part;
+        """Return the results of `jax.checkpoint`. Its derivative contains the recomputed part;
         nothing is marked if the forward pass may be reused."""
         params = equation.params
         prevented = params["prevent_cse"]
@@ -292,7 +293,7 @@ class _Block:
         return results
 
     def _solved(self, equation: Any) -> Sequence[int]:
-        """Return the results of `lax.custom_linear_solve`: those of its `solve`. Its other
+        """Return the results of the `solve` function of `lax.custom_linear_solve`; its other
         functions are for its derivative."""
         lengths, jaxprs = equation.params["const_lengths"], equation.params["jaxprs"]
         first = lengths.matvec + lengths.vecmat
@@ -307,7 +308,8 @@ class _Block:
         return self._inlined(equation, closed.jaxpr, closed.consts, equation.invars)
 
     def _empty(self, equation: Any) -> Sequence[int]:
-        """Return zero for a value that is never read, as for a branch without a gradient."""
+        """Return zero for a value that is never read, such as that of a branch without a
+        gradient."""
         aval = equation.outvars[0].aval
         return [self.add("constant", (), aval, None, (("value", plain(np.zeros((), aval.dtype))),))]
 
@@ -317,13 +319,14 @@ class _Block:
         return (operand,)
 
     def _alike(self, equation: Any) -> Sequence[int]:
-        """Return both operands of `jax.experimental.shard_alike`, a group of their own."""
+        """Return both operands of `jax.experimental.shard_alike`, which form a group."""
         operands = self._same(equation)
         self.tracer.groups[equation] = list(operands)
         return operands
 
     def _own_partitioning(self, equation: Any) -> Sequence[int]:
-        """Return the results of the function under `custom_partitioning`, split by its own ops."""
+        """Return the results of the function under `custom_partitioning`, partitioned by its own
+        ops."""
         call = equation.params["call"]
         results = self._inlined(equation, call.jaxpr, call.consts, equation.invars)
         said = "the function under custom_partitioning is split by its own operations"
@@ -332,11 +335,11 @@ class _Block:
         return results
 
     def _same(self, equation: Any) -> Sequence[int]:
-        """Return the operand itself: a change of type only for shard_map keeps the value."""
+        """Return the operand itself: a type change that only shard_map needs keeps the value."""
         return [self.read(atom) for atom in equation.invars]
 
     def _placed(self, equation: Any) -> Sequence[int]:
-        """Return operands that stay where they are."""
+        """Return operands, which stay where they are."""
         check_places(equation.params["devices"], self.tracer.lines.of(equation))
         return self._same(equation)
 
@@ -440,8 +443,7 @@ class _Block:
 
 
 def _parameters(jaxpr: Any) -> dict[Any, str]:
-    """Return what the function of a jaxpr calls its arguments, where it does: `carry_0` for
-    `carry[0]`."""
+    """Return the parameter names of a jaxpr's function, if known: `carry_0` for `carry[0]`."""
     names = getattr(jaxpr.debug_info, "arg_names", None) or ()
     if len(names) != len(jaxpr.invars):
         return {}

@@ -1,4 +1,4 @@
-"""The user's line of an equation, as opposed to a library's, and what it says."""
+"""The user's line of an equation, not a library's, and the user's names for its values."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from shardwright.codegen.trace.words import Frames, Phrase, UserWords
 from shardwright.ir.program import Line
 
 _ROOT = Path(__file__).resolve().parents[2]
-_OURS = (f"{_ROOT / 'codegen'}{os.sep}", f"{_ROOT / 'ir'}{os.sep}")  # constraints are there too
+_OURS = (f"{_ROOT / 'codegen'}{os.sep}", f"{_ROOT / 'ir'}{os.sep}")  # `constrain` is ours
 _JAX = str(Path(jax.__file__).resolve().parent)
 _FRONT = str(_ROOT / "codegen" / "partition" / "tracing.py")  # frames around it call us
 INSTALLED = "-packages"
@@ -29,8 +29,8 @@ _PYTHON = sysconfig.get_path("stdlib") + os.sep
 
 
 class Lines:
-    """Finds the innermost frame outside jax, this front end and installed packages, or else of one
-    of these packages; cached."""
+    """Finds the innermost frame outside JAX, this front end and installed packages, or else in such
+    a package; cached."""
 
     def __init__(self) -> None:
         self.known: dict[int, tuple[Any, Line | None, Frames]] = {}
@@ -41,22 +41,23 @@ class Lines:
     def of(self, equation: Any) -> Line | None:
         """Return the line of an equation, or of the call that contains it; None if unknown.
 
-        Traces that jax cached for another caller lack the user's line.
+        Traces that JAX cached for another caller lack the user's line.
         """
         return self._found(equation)[0] or self.around
 
     def said(self, equation: Any) -> Phrase:
-        """Return what the user's code says of an equation, or of the call that contains it."""
+        """Return how the user's code names an equation, or the call that contains it."""
         return self.words.of(self.frames(equation))
 
     def frames(self, equation: Any) -> Frames:
-        """Return the user's frames of an equation, innermost first, those outside included."""
+        """Return the user's frames of an equation, innermost first, including those around the
+        inlined call."""
         found, outside = self._found(equation)[1], self.outside
         return found if found[-len(outside) :] == outside else (*found, *outside)
 
     @contextlib.contextmanager
     def inside(self, equation: Any) -> Iterator[None]:
-        """Read equations of the jaxpr of an equation, whose frames are around theirs."""
+        """Read the equations inside an equation; its frames surround theirs."""
         outside, self.outside = self.outside, self.frames(equation)
         yield
         self.outside = outside
@@ -92,8 +93,8 @@ def _own(traceback: Any) -> Iterator[tuple[CodeType, int]]:
 
 @functools.cache
 def _is_own(file: str) -> bool:
-    """Return whether a file is the user's, not of an installed package; it may be what an
-    interactive session keeps of its input."""
+    """Return whether a file is the user's rather than an installed package's. It may hold the input
+    of an interactive session."""
     if file.startswith("<"):
         return bool(linecache.getlines(file))
     return not is_installed(file) and user_line(file, 0) is not None
@@ -101,8 +102,8 @@ def _is_own(file: str) -> bool:
 
 @functools.cache
 def is_installed(file: str) -> bool:
-    """Return whether a file is of an installed package: in a folder that Python imports from, where
-    installers have left their records."""
+    """Return whether a file belongs to an installed package: it is in a folder that Python imports
+    from and in which installers keep their records."""
     return INSTALLED in file or any(
         file.startswith(os.path.join(folder, "")) and any(Path(folder).glob("*.dist-info"))
         for folder in sys.path
@@ -111,7 +112,7 @@ def is_installed(file: str) -> bool:
 
 
 def user_line(file: str, number: int) -> Line | None:
-    """Return a source line, unless it is jax's, ours or Python's own."""
+    """Return a source line, unless it is in JAX, in Shardwright or in Python itself."""
     if file.startswith((_JAX, *_OURS, "<")):
         return None
     if file.startswith(_PYTHON) and INSTALLED not in file:

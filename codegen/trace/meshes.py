@@ -11,15 +11,15 @@ from shardwright.ir.sharding import Sharding
 
 
 class ProgramMeshes:
-    """Reads shardings and records their meshes; texts refer to the first one."""
+    """Reads shardings and records their meshes; strings refer to the first mesh."""
 
     def __init__(self, first: Mesh) -> None:
         self.first = first
         self.known: dict[Mesh, None] = {first: None}
 
     def read(self, given: Sharding | str, rank: int | None = None) -> Sharding:
-        """Return a sharding given as one or as text; `rank`: of the value; missing trailing
-        dimensions are replicated.
+        """Return a sharding, given as an object or a string. `rank` is the value's; missing
+        trailing dimensions are replicated.
 
         Raises an InputError for a mesh of other devices than the program's.
         """
@@ -34,7 +34,7 @@ class ProgramMeshes:
         return sharding
 
     def of_jax(self, named: NamedSharding, rank: int) -> Sharding:
-        """Return a jax sharding; an abstract mesh means the first known one with its axes.
+        """Return a JAX sharding; an abstract mesh stands for the first known mesh with its axes.
 
         Raises an InputError as `read` does, or if the specification is longer than the rank.
         """
@@ -47,5 +47,5 @@ class ProgramMeshes:
 
 
 def _said(mesh: Mesh) -> str:
-    """Return a mesh with its devices, which the text omits if they are 0, 1, 2, …"""
+    """Return a mesh with its devices, which its text omits if they are 0, 1, 2, …"""
     return f"{mesh} of {mesh.size} devices" if mesh.is_iota else str(mesh)

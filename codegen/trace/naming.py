@@ -1,9 +1,9 @@
-"""The names of a program's values: what the user calls them, where the code says so.
+"""The names of a program's values: the user's own names if the code has any.
 
-The whole value of an expression has the name that it is assigned to, or that of the function that
-returns it; the value of a named scope has the scope's. Other values are named by their scope, or
-the variable of their line, and their op: `query_dot`, `h_tanh`; those of a backward pass
-`d_query_dot`.
+The value of a whole expression is named after the variable that it is assigned to, or the function
+that returns it; the value of a named scope is named after the scope. The names of other values
+combine their scope, or the variable of their line, with their op: `query_dot`, `h_tanh`, and
+`d_query_dot` in a backward pass.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ SHORT = {
 
 @dataclass(frozen=True)
 class Noted:
-    """What is known of a value where it is traced: its name if it is `given`, else the kind of its
-    op; what the user's code says; its named scopes; whether a backward pass makes it."""
+    """What tracing knows of a value: its name if it is `given`, else the kind of its op; the user's
+    names for it; its named scopes; and whether a backward pass makes it."""
 
     name: str
     given: bool
@@ -40,7 +40,8 @@ class Noted:
 
 
 def named(program: Program, noted: Mapping[str, Noted]) -> Program:
-    """Return a program whose values have distinct names, by what was `noted` by their old names.
+    """Return a program whose values have distinct names, derived from what was `noted` under their
+    old names.
 
     The copies `c.2`, `c.3` of a constant keep their numbers.
     """
@@ -90,14 +91,14 @@ def _wanted(program: Program, noted: Mapping[str, Noted]) -> list[str]:
 
 
 def _by_code(note: Noted, op: Op, after: Sequence[Noted], is_end: bool) -> tuple[str, ...]:
-    """Return what the user's code calls a value: used by other expressions `after` it, the result
-    of a body if `is_end`, or the result of the operator that is its expression."""
+    """Return the user's names for a value that is the whole of an expression: expressions `after`
+    it use it, it is the result of a body (`is_end`), or its op is the expression's operator."""
     is_whole = is_end or any(user.said.place != note.said.place for user in after)
     return note.said.names if is_whole or op.kind == note.said.operator else ()
 
 
 def _by_scope(note: Noted, after: Sequence[Noted]) -> tuple[str, ...]:
-    """Return the outermost of the named scopes of a value that no later use has."""
+    """Return the outermost of a value's named scopes that a later use lies outside."""
     for depth in range(1, len(note.scope) + 1):
         if any(user.scope[:depth] != note.scope[:depth] for user in after):
             return note.scope[depth - 1 : depth]
@@ -105,7 +106,7 @@ def _by_scope(note: Noted, after: Sequence[Noted]) -> tuple[str, ...]:
 
 
 def _by_kind(note: Noted) -> str:
-    """Return the name of a value that is only a part of an expression."""
+    """Return the name of a value that is only part of an expression."""
     word = next(reversed(note.scope), note.said.word)
     kind = SHORT.get(note.name, note.name.removeprefix("reduce_")) if word else note.name
     name = "_".join(filter(None, (word, kind.replace("-", "_"))))

@@ -1,4 +1,4 @@
-"""The parameters of jaxpr equations as literals, under the rules' names."""
+"""The parameters of jaxpr equations as literals, under the names that rules use."""
 
 from __future__ import annotations
 
@@ -85,14 +85,14 @@ _NO = _Nothing.NO
 
 
 def _literal(value: Any) -> Param | _Nothing:
-    """Return a value as a literal; NO if it is not one (a jaxpr, a function)."""
+    """Return a value as a literal, or NO if it is not one (a jaxpr, a function)."""
     if value is None or isinstance(value, bool | str):
         return value
     if isinstance(value, jax.extend.core.Primitive):  # the comparison that selects from a window
         return str(value.name)
-    if isinstance(value, enum.Enum):  # some of them are integers too
+    if isinstance(value, enum.Enum):  # some enums are integers too
         return value.name
-    if isinstance(value, int | float):  # jax has subclasses that carry a dtype
+    if isinstance(value, int | float):  # JAX has subclasses that carry a dtype
         return int(value) if isinstance(value, int) else float(value)
     if isinstance(value, tuple | list | range):
         return _literals(value)

@@ -1,4 +1,4 @@
-"""The values kept by `jax.checkpoint`, as the text of its policy."""
+"""The values that `jax.checkpoint` keeps, as the text of its policy."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WORDS = {
 
 
 def policy_text(policy: Any) -> str | None:
-    """Return a policy as an expression, "" for none; None if it has no name."""
+    """Return a policy as an expression; "" without a policy, None if the policy has no name."""
     if policy is None:
         return ""
     known = jax.checkpoint_policies

@@ -1,5 +1,5 @@
-"""A `lax.reduce` with a user function, as elementwise ops on halves of the operand: JAX requires
-the function to be associative."""
+"""Trace a `lax.reduce` with a user function as elementwise ops on halves of the operand: JAX
+requires the function to be associative."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from jax.extend import core
 
 
 def halved(equation: Any) -> Any:
-    """Return a function of a `reduce`'s operands that computes its results."""
+    """Return a function that computes the results of a `reduce` from its operands."""
     params, count = equation.params, len(equation.outvars)
     inner, dims = params["jaxpr"], params["dimensions"]
     apply = core.jaxpr_as_fun(inner if hasattr(inner, "consts") else core.ClosedJaxpr(inner, ()))

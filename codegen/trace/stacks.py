@@ -1,5 +1,5 @@
-"""Arrays stacked along a new dimension, and unstacked: in StableHLO's form, by broadcasts and a
-concatenation, and by slices and reshapes."""
+"""Trace stacks of arrays as StableHLO has them, by broadcasts and a concatenation, and unstacking
+by slices and reshapes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ops reduced to simpler ones by a transposition or a change of sign."""
+"""Reduce ops to simpler ones by a transposition or a change of sign."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from shardwright.ir.program import Op
 
 
 def reshape(block: OpBlock, equation: Any) -> Sequence[int]:
-    """Add the ops of a reshape, which may read the dimensions of its operand in another order;
+    """Add the ops of a reshape, which may read its operand's dimensions in a different order;
     return its result."""
     (given,), (out,) = equation.invars, equation.outvars
     line, operand = block.tracer.lines.of(equation), block.read(given)
@@ -26,7 +26,7 @@ def reshape(block: OpBlock, equation: Any) -> Sequence[int]:
 
 
 def top_k(block: OpBlock, equation: Any) -> Sequence[int]:
-    """Add the ops of a top-k, which in a program is along the last dimension; return its
+    """Add the ops of a top-k, which a program always takes along the last dimension; return its
     results."""
     (given,), params = equation.invars, equation.params
     line, operand = block.tracer.lines.of(equation), block.read(given)

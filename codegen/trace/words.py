@@ -1,4 +1,4 @@
-"""What the user's code calls the values of its expressions: `h` that of `x @ w` in `h = x @ w`."""
+"""The user's names for the values of expressions: in `h = x @ w`, the value of `x @ w` is `h`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from types import CodeType
 from typing import Any
 
-Frames = tuple[tuple[CodeType, int], ...]  # of functions and the places of their instructions
+Frames = tuple[tuple[CodeType, int], ...]  # of functions, with the index of an instruction
 Range = tuple[int | None, int | None, int | None, int | None]  # lines and columns
 PASSING = (ast.ListComp, ast.GeneratorExp, ast.IfExp)
 """Expressions whose value, or whose items, are those of their parts."""
@@ -25,11 +25,11 @@ OPERATORS = {
 
 @dataclass(frozen=True)
 class Phrase:
-    """What the user's code says of the ops of one expression.
+    """The user's names for the ops of one expression.
 
-    `names`: what its value is called, or each part that it is unpacked to; `word`: what its
-    statement assigns, or the function that returns it; `operator`: the kind of op that is its
-    whole value; `functions`: the functions around it, outermost first.
+    `names`: the name of its value, or of each part to which it is unpacked; `word`: the name that
+    its statement assigns, or the function that returns it; `operator`: the kind of op that makes
+    its whole value; `functions`: the functions around it, outermost first.
     """
 
     place: Hashable = None  # equal for the ops of one expression
@@ -48,7 +48,7 @@ class UserWords:
         self.known: dict[Frames, Phrase] = {}
 
     def of(self, frames: Frames) -> Phrase:
-        """Return what the user's code says of an equation with these frames, innermost first."""
+        """Return the user's names for an equation with these frames, innermost first."""
         if frames not in self.known:
             self.known[frames] = self._of(frames)
         return self.known[frames]
@@ -70,7 +70,7 @@ class UserWords:
         )
 
     def _node(self, code: CodeType, instruction: int) -> ast.AST | None:
-        """Return the expression that an instruction belongs to, None if its file is not there."""
+        """Return the expression to which an instruction belongs; None if its file is missing."""
         if code not in self.ranges:
             self.ranges[code] = list(code.co_positions())
         found = self.ranges[code][instruction // 2]
@@ -82,8 +82,8 @@ class UserWords:
 
 
 def _nodes(text: str) -> Iterator[tuple[Range, ast.AST]]:
-    """Yield the expressions of a file by their range, calls also by their end: the instruction of
-    a call may begin at the name of a method. Each knows its parent."""
+    """Yield the expressions of a file by their range, calls also by their end, since the
+    instruction of a call may begin at the name of a method. Each expression knows its parent."""
     try:
         tree = ast.parse(text)
     except SyntaxError:
@@ -98,9 +98,9 @@ def _nodes(text: str) -> Iterator[tuple[Range, ast.AST]]:
 
 
 def _names(pairs: Sequence[tuple[ast.AST | None, tuple[CodeType, int]]]) -> tuple[str, ...]:
-    """Return what the value of the innermost expression is called: by the statement that it is the
-    whole value of, in its function or in those that it is returned to, else the outermost of these
-    functions, "out" for the one that is traced."""
+    """Return the names of the innermost expression's value. They come from the statement whose
+    whole value it is, in its function or in a function to which it is returned, else from the
+    outermost of these functions; the traced function gives "out"."""
     found: tuple[str, ...] = ()
     item: int | None = None
     for node, (code, _) in pairs:
@@ -119,8 +119,8 @@ def _names(pairs: Sequence[tuple[ast.AST | None, tuple[CodeType, int]]]) -> tupl
 
 
 def _climbed(node: ast.AST | None, item: int | None) -> tuple[ast.AST | None, int | None]:
-    """Return the statement or lambda of which an expression is the whole value, and its place in a
-    tuple there; None if it is only a part."""
+    """Return the statement or lambda whose whole value is an expression, and the expression's
+    position in a tuple there; None if it is only part of the value."""
     while node is not None and not isinstance(node, ast.AugAssign):
         parent: Any = getattr(node, "parent", None)
         if isinstance(parent, ast.Tuple | ast.List) and item is None and node in parent.elts:
@@ -136,7 +136,7 @@ def _climbed(node: ast.AST | None, item: int | None) -> tuple[ast.AST | None, in
 
 
 def _targets(statement: ast.AST | None) -> tuple[str, ...]:
-    """Return the names that a statement assigns, "" for what has none."""
+    """Return the names that a statement assigns, "" for each target without a name."""
     target: Any = getattr(statement, "target", None) or next(
         iter(getattr(statement, "targets", ())), None
     )
@@ -146,7 +146,7 @@ def _targets(statement: ast.AST | None) -> tuple[str, ...]:
 
 
 def _target(target: Any) -> str:
-    """Return the name of a target, that of an attribute, or the text by which it is an item."""
+    """Return the name of a target: a variable, an attribute, or the string that indexes an item."""
     if isinstance(target, ast.Subscript):
         target = target.slice
     known = (getattr(target, attribute, None) for attribute in ("id", "attr", "value"))
@@ -155,7 +155,8 @@ def _target(target: Any) -> str:
 
 
 def _word(node: ast.AST | None, code: CodeType) -> str:
-    """Return what the statement of an expression assigns, else the function that returns it."""
+    """Return the name that the statement of an expression assigns, else the function that returns
+    it."""
     while node is not None and not isinstance(node, ast.stmt | ast.Lambda):
         if isinstance(node, ast.NamedExpr):
             break
@@ -167,6 +168,7 @@ def _word(node: ast.AST | None, code: CodeType) -> str:
 
 
 def _function(code: CodeType) -> str:
-    """Return the name of a function, "" for a lambda, a module or a method that Python calls."""
+    """Return the name of a function; "" for a lambda, a module, or a method that Python itself
+    calls."""
     name = code.co_name
     return "" if name.startswith(("<", "__")) or not name.isascii() else name.lstrip("_")

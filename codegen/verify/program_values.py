@@ -58,8 +58,8 @@ def _wide(x: Any) -> Any:
 
 
 def fault(fn: Callable[..., Any], avals: Any, program: Callable[..., Any]) -> str:
-    """Return the first wrong result of a program, or "". Every device's part of every result is
-    compared, replicas too."""
+    """Return the first wrong result of a program, or "". The parts of every result are compared on
+    every device, replicas included."""
     given = arguments(avals)
     one, exact = jax.tree.map(np.asarray, fn(*given)), in_float64(fn, given)
     try:
@@ -78,8 +78,8 @@ def fault(fn: Callable[..., Any], avals: Any, program: Callable[..., Any]) -> st
 
 
 def gradient_fault(fn: Callable[..., Any], avals: Any, program: Callable[..., Any]) -> str | None:
-    """Return the first wrong gradient that jax takes of a program, "", or None where there is none
-    to compare: the function takes gradients itself, or jax cannot take one of it or the program."""
+    """Return the first wrong gradient of a program, or "". None: there is nothing to compare,
+    because the function takes gradients itself, or JAX cannot differentiate it or the program."""
     leaves = jax.tree.leaves(avals)
     varied = [number for number, each in enumerate(leaves) if is_inexact(each.dtype)]
     if not varied:
@@ -89,15 +89,15 @@ def gradient_fault(fn: Callable[..., Any], avals: Any, program: Callable[..., An
     try:
         for each in (fn, program):
             jax.eval_shape(gradient_of(each, varied), *avals)
-    except Exception:  # what jax cannot differentiate ends in many kinds of errors
+    except Exception:  # JAX raises many kinds of errors if it cannot differentiate
         return None
     said = fault(jax.jit(gradient_of(fn, varied)), avals, jax.jit(gradient_of(program, varied)))
     return said and f"gradient: {said}"
 
 
 def gradient_of(fn: Callable[..., Any], varied: Sequence[int]) -> Callable[..., Any]:
-    """Return a function of the same arguments that gives the gradients, by the leaves that are
-    `varied`, of a number that depends on every float of the results."""
+    """Return a function of the same arguments whose results are gradients with respect to the
+    `varied` leaves. It differentiates a number that depends on every float of the results."""
 
     def number(inexact: list[Any], given: Any) -> Any:
         leaves, tree = jax.tree.flatten(given)

@@ -1,4 +1,4 @@
-"""The module of a relayout, run as it is, or that of its twin if it is too large."""
+"""The module of a relayout, run as it is, or its twin's module if it is too large."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ MOST_ELEMENTS = 1 << 22
 def report_relayout(
     description: RelayoutDescription, backend: str, module: Path, runner: Runner
 ) -> Report:
-    """Return the verdict on a module; where the module is what would be emitted now, of too large a
-    relayout that on its twin's module, and of too many devices that on its tables, or on the
-    reshard that it is."""
+    """Return the verdict on a module. If the relayout is too large and the module is what would be
+    emitted now, this is the verdict on its twin's module; for too many devices, on its tables, or
+    on the reshard equal to it."""
     given, name = (description.name, backend, description.devices), description.name
     relayout, few = description.relayout(), description.devices <= MAX_DEVICES
     if few and _elements(relayout) <= MOST_ELEMENTS:
@@ -58,7 +58,8 @@ def report_relayout(
 
 
 def _of_reshard(reshard: Reshard, name: str, backend: str, runner: Runner, folder: Path) -> Report:
-    """Return the verdict on the module of the reshard that a relayout is, as the reshard's own."""
+    """Return the verdict on the module of the reshard equal to a relayout, as on the reshard's
+    own."""
     given = reshard, name, (backend,), "direct"
     description = Description.of(*given, gradient=True, single_file=True)
     emit_described(description).write(folder / "reshards" / name)

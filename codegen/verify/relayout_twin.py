@@ -94,7 +94,7 @@ def _uses(side: Stored) -> Iterator[Use]:
 
 
 def _stored_as(part: TensorPart, rank: int) -> list[int | None]:
-    """Return the stored dimension of each logical one, None for one of several factors."""
+    """Return the dimension that stores each logical one, None if it has several factors."""
     if part.factors is None:
         return list(range(rank))
     alone = {group[0]: at for at, group in enumerate(part.factors.after) if len(group) == 1}

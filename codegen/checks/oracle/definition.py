@@ -33,8 +33,8 @@ class Placement:
     `axes` are (name, size) major to minor; `device_ids[i]` is the device at flat position i of the
     mesh; `dims` has for each tensor dimension the axis references that split it, major to minor;
     `split` is the cut of an uneven dimension: "flat" (once, over all parts) or "nested" (torch:
-    chunk, then chunk each chunk). Along `unreduced` axes devices hold terms, which `operator`
-    reduces.
+    chunk, then chunk each chunk). Along `unreduced` axes devices hold partial sums, which
+    `operator` reduces.
     """
 
     axes: tuple[tuple[str, int], ...]

@@ -66,7 +66,7 @@ class Costs:
     ) -> None:
         self.program, self.axes, self.values = program, axes, program.values
         self.ratings = ratings
-        self.ops: list[Op] = []  # of several equal ops, the second
+        self.ops: list[Op] = []  # the second of several equal ops
         self.members: list[tuple[Op, ...]] = []
         self.splits: list[Splits] = []
         self.alike: dict[tuple[object, ...], Splits] = {}

@@ -247,7 +247,7 @@ def _piece(
 
 
 def _first_row(op: Op, value: int, dim: int, values: Sequence[Value]) -> int | None:
-    """Return the first row of an op's operand that a result takes; None for other ops."""
+    """Return the first operand row that a slice or a split takes; None for other ops."""
     if op.kind == "split" and op.integers("axis") == (dim,):
         return sum(op.integers("sizes")[: op.results.index(value)])
     if op.kind == "slice" and _cuts_only(op, dim, values):
