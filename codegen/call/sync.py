@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import importlib
 import re
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -57,7 +58,15 @@ class Sync:
                 got=", ".join(unknown),
                 expected=", ".join(known),
             )
+        if first is None and not _in_process_group():
+            raise InputError(
+                "the state holds no tensor",
+                argument="state",
+                got=repr(state),
+                expected="JAX arrays by name; None only in a process of a torch process group",
+            )
         if of_jax:
+            _check_devices(options.get("devices"))
             return nested(self._runtime("jax_model")(flat, **options), state)
         if first is not None and not is_a(first, TORCH_TENSOR):
             raise InputError(
@@ -75,6 +84,7 @@ class Sync:
         Devices store the parts in their layouts, each padded to the largest. `devices`: the devices
         with the ids of both sides, in ascending order; by default JAX's first devices.
         """
+        _check_devices(devices)
         return dict(self._runtime("jax_model").source_shardings(devices))
 
     def _runtime(self, name: str) -> Any:
@@ -100,6 +110,18 @@ class Sync:
 
     def __str__(self) -> str:
         return f"{self.plan}\n{self.proof}"
+
+
+def _in_process_group() -> bool:
+    """Return whether this process has initialised torch's process group."""
+    distributed = sys.modules.get("torch.distributed")
+    return distributed is not None and bool(distributed.is_initialized())
+
+
+def _check_devices(devices: object) -> None:
+    """Raise InputError unless `devices` is None or has JAX devices to iterate over."""
+    if devices is not None:
+        check_type(devices, Iterable, "a list of JAX devices, such as jax.devices()[:8]", "devices")
 
 
 def sync(model: Model, source: object, target: object, *, memory_limit: int = MEMORY_LIMIT) -> Sync:

@@ -190,6 +190,20 @@ def test_a_state_is_of_torch_or_jax() -> None:
         expected: a dict of tensors by name; Sync.local moves numpy arrays
         """
     )
+    assert message(lambda: weights(None)) == exactly(
+        """
+        state: the state holds no tensor
+        got: None
+        expected: JAX arrays by name; None only in a process of a torch process group
+        """
+    )
+    assert message(lambda: weights.source_shardings(3)) == exactly(
+        """
+        devices: the value must be of type Iterable
+        got: 3
+        expected: a list of JAX devices, such as jax.devices()[:8]
+        """
+    )
 
 
 def test_layouts_that_are_not_of_the_model() -> None:
