@@ -7,8 +7,8 @@ from runpy import run_path
 
 # The version of each backend's support files.
 VERSIONS = {
-    "jax_xla": "34e92c8aac0aa1b2",
-    "pallas_tpu": "b03617effb37475c",
+    "jax_xla": "29086a5800eef196",
+    "pallas_tpu": "ed50a8a97557503f",
     "triton_gpu": "7b689b7043c08b33",
 }
 

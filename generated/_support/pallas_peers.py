@@ -1,10 +1,5 @@
-"""Integers, loops, signals, copies and waits of kernels, with names familiar from Pallas. Functions
-of integers also take traced values."""
-
-import functools
-import itertools
-import math
-import operator
+"""Quotients, loops, signals, copies and waits of kernels, under names that a reader of Pallas
+knows. Functions of integers also take traced values."""
 
 import jax
 import jax.numpy as jnp
@@ -19,16 +14,6 @@ LOGICAL = pl.DeviceIdType.LOGICAL
 def is_traced(*values):
     """Return whether any value is traced; concrete values compile nothing."""
     return any(isinstance(value, jax.core.Tracer) for value in values)
-
-
-def minimum(a, b):
-    """Return the smaller of two integers."""
-    return jnp.minimum(a, b) if is_traced(a, b) else min(a, b)
-
-
-def maximum(a, b):
-    """Return the larger of two integers."""
-    return jnp.maximum(a, b) if is_traced(a, b) else max(a, b)
 
 
 def div(a, b):
@@ -53,11 +38,6 @@ def _is_power_of_two(b):
 def operand(b):
     """Return an integer in 32 bits, whatever JAX's default."""
     return np.int32(b) if isinstance(b, int) else b
-
-
-def is_full(ranges):
-    """Return whether a box of ranges (low, high) is non-empty."""
-    return functools.reduce(operator.and_, (low < high for low, high in ranges))
 
 
 def multiple(index, divisor):
@@ -89,20 +69,6 @@ def tile_at(shard, start, extents):
     return shard.at[tuple(pl.ds(multiple(low, extent), extent) for low, extent in ends)]
 
 
-def far_apart(place, count):
-    """Permute the numbers below `count` by steps of about 0.41 * `count`, and return the number at
-    a place.
-
-    Receivers are numbered starting at a device, so simultaneous receivers are far apart and all
-    links are busy. The order is unchanged if the count is unknown, or so large that the products
-    below would exceed 32 bits.
-    """
-    if not isinstance(count, int) or count > 1 << 16:
-        return place
-    steps = itertools.count(max(round(0.41 * count), 1))
-    return rem(place * next(step for step in steps if math.gcd(step, count) == 1), count)
-
-
 def each(count, visit, first=0):
     """Call visit(number) for every number below a count."""
 
@@ -111,14 +77,3 @@ def each(count, visit, first=0):
         return carry
 
     lax.fori_loop(np.int32(first), jnp.int32(count), one, np.int32(0))
-
-
-def digits_of(number, sizes, near=()):
-    """Return the digits of a number in a mixed radix of these sizes, highest first; each digit is
-    offset by the matching digit of `near`, modulo its size, so that devices start at different
-    digits."""
-    digits = []
-    for axis in reversed(range(len(sizes))):
-        digits.append(rem(number + near[axis] if near else number, sizes[axis]))
-        number = div(number, sizes[axis])
-    return digits[::-1]

@@ -15,7 +15,8 @@ from jax import lax
 
 from .boxes import ranges
 from .exchanges import Exchange
-from .pallas_peers import digits_of, div, is_full, rem
+from .pallas_integers import digits_of, is_full
+from .pallas_peers import div, rem
 
 
 class Forms(NamedTuple):

@@ -149,11 +149,6 @@ class PallasProgram(KernelProgram):
         """Return the programs with the kernels, in order: this one."""
         return (self,)
 
-    def elsewhere(self, pieces):
-        """Return the pieces that go to another device."""
-        sources, targets = self.moves.source.ids, self.moves.target.ids
-        return [piece for piece in pieces if sources[piece.sender] != targets[piece.receiver]]
-
     def fault(self):
         """Return a message, found without data, about the first device whose wait does not match
         the transfers on its semaphores; "" if there is none, as when both use a piece's box.

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.experimental.pallas import tpu as pltpu
 
-from .pallas_peers import div, rem
+from .pallas_peers import rem
 
 
 def words_of(values):
@@ -37,24 +37,13 @@ def shifted(values, by, chunk, rolled):
     """
     words = words_of(values)
     if len(chunk) == 1:
-        return _shifted_flat(words, by[0], chunk[0])
+        from .pallas_flat import shifted_flat  # if the tensor is a vector
+
+        return shifted_flat(words, by[0], chunk[0])
     for axis in rolled:
         extent = words.shape[axis]
         words = pltpu.roll(words, rem(by[axis] + extent, extent), axis)
     return words[..., : chunk[-2], : chunk[-1]]
-
-
-def _shifted_flat(words, by, chunk):
-    """Return the words of a vector's window, [rows, 128]."""
-    extent = words.size
-    words = words.reshape(-1, 128)
-    by = rem(by + extent, extent)
-    rows, lanes = div(by, 128), rem(by, 128)
-    words = pltpu.roll(words, lanes, 1)
-    carried = pltpu.roll(words, rem(rows + 1, words.shape[0]), 0)
-    lane = lax.broadcasted_iota(jnp.int32, words.shape, 1)
-    words = jnp.where(lane < lanes, carried, pltpu.roll(words, rows, 0))
-    return words[: chunk // 128]
 
 
 def fill(window, chunk, by, rolled):

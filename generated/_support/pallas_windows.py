@@ -11,11 +11,8 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from .pallas_peers import (
-    digits_of,
-    minimum,
-    multiple,
-)
+from .pallas_integers import digits_of, minimum
+from .pallas_peers import multiple
 from .pallas_program import PallasProgram
 
 

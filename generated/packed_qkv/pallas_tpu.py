@@ -224,16 +224,9 @@ class Call(NamedTuple):
 
     def run(self, kernel, *arrays, **settings):
         """Run a kernel on arrays in HBM, after the table if there is one."""
-        tables = () if self.order is None else (self.order,)
-        # Without its own index map, a grid's block gets a 64-bit index if JAX allows 64-bit types.
-        smem = [
-            pl.BlockSpec(
-                table.shape,
-                lambda *_, rank=table.ndim: (np.int32(0),) * rank,
-                memory_space=pltpu.SMEM,
-            )
-            for table in tables
-        ]
+        tables, smem = [], []
+        if self.order is not None:
+            tables, smem = [self.order], [in_smem(self.order)]
         # A block spec tells only the kernel where an array is. Tell XLA too; otherwise it may place
         # the array elsewhere, and the kernel moves unrelated bytes of HBM.
         if not self.interpret:
@@ -301,6 +294,20 @@ def refuse_far(near, advice):
     if not os.environ.get(FAR):
         raise ValueError(f"mesh: {far}; with {FAR}=1 in the environment this is a warning")
     warnings.warn(far, stacklevel=3)
+
+
+# _support/pallas_tables.py
+"""Tables that kernels read."""
+
+
+def in_smem(table):
+    """Return the block spec of a whole table in SMEM."""
+
+    # Without its own index map, a grid's block gets a 64-bit index if JAX allows 64-bit types.
+    def start(*_):
+        return (np.int32(0),) * table.ndim
+
+    return pl.BlockSpec(table.shape, start, memory_space=pltpu.SMEM)
 
 
 # _support/pallas_threads.py

@@ -53,20 +53,8 @@ from .._support.doors import absent
 from .._support.jax_host import OneOrder
 from .._support.jax_meshes import Sharded
 from .._support.jax_terms import Terms
-from .._support.pallas_peers import (
-    digits_of,
-    div,
-    each,
-    far_apart,
-    is_full,
-    maximum,
-    minimum,
-    multiple,
-    rem,
-    remote_copy,
-    signal,
-    wait_for,
-)
+from .._support.pallas_integers import digits_of, far_apart, is_full, maximum, minimum
+from .._support.pallas_peers import div, each, multiple, rem, remote_copy, signal, wait_for
 from .._support.pallas_pieces import Forms, Peers
 from .._support.pallas_shifts import fill, merge
 from .._support.pallas_terms import ReducedTerms, Stacked
@@ -84,7 +72,7 @@ from .._support.pallas_windows import (
     within,
 )
 
-require("pallas_tpu", "b03617effb37475c", __name__)
+require("pallas_tpu", "ed50a8a97557503f", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]

@@ -48,22 +48,13 @@ from .._support.doors import absent
 from .._support.jax_meshes import Sharded
 from .._support.jax_orders import TwoOrders
 from .._support.jax_padding import Padding
-from .._support.pallas_peers import (
-    div,
-    each,
-    far_apart,
-    maximum,
-    minimum,
-    operand,
-    remote_copy,
-    signal,
-    wait_for,
-)
+from .._support.pallas_integers import far_apart, maximum, minimum
+from .._support.pallas_peers import div, each, operand, remote_copy, signal, wait_for
 from .._support.pallas_pieces import Forms
 from .._support.pallas_ranks import RankedPeers
 from .._support.pallas_slots import Slot, Slots, slot_number
 
-require("pallas_tpu", "b03617effb37475c", __name__)
+require("pallas_tpu", "ed50a8a97557503f", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]

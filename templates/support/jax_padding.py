@@ -85,16 +85,20 @@ class Padding:
     def added(self, x):
         """Return the padded array of integers or tangents."""
         x = _in_one_piece(x, self._changed)
-        for axis, ranges in self._apart.items():
-            x = _slotted(x, axis, ranges, self._sizes[axis])
+        if self._apart:
+            from .jax_slotted import slotted
+
+            x = slotted(x, self._apart, self._sizes)
         sizes = zip(x.shape, self._padded, strict=True)
         return jnp.pad(x, [(0, padded - size) for size, padded in sizes])
 
     def taken_off(self, y):
         """Return the logical array of padded integers or tangents."""
         y = _in_one_piece(y, self._changed)
-        for axis, ranges in self._apart.items():
-            y = _gathered(y, axis, ranges, self._sizes[axis])
+        if self._apart:
+            from .jax_slotted import gathered
+
+            y = gathered(y, self._apart, self._sizes)
         return y[tuple(slice(size) for size in self.whole)]
 
 
@@ -124,16 +128,3 @@ def _by_bits(move, x):
 @_by_bits.defjvp
 def _by_bits_jvp(move, primals, tangents):
     return _by_bits(move, *primals), move(*tangents)
-
-
-def _slotted(x, axis, ranges, size):
-    """Return the ranges of an axis one after another, each padded to a slot size."""
-    parts = [lax.slice_in_dim(x, low, high, axis=axis) for low, high in ranges]
-    ends = [[(0, (size - part.shape[axis]) * (a == axis)) for a in range(x.ndim)] for part in parts]
-    return jnp.concatenate([*map(jnp.pad, parts, ends)], axis)
-
-
-def _gathered(y, axis, ranges, size):
-    """Return the ranges in slots of a size along an axis, without their padding."""
-    ends = ((slot * size, slot * size + high - low) for slot, (low, high) in enumerate(ranges))
-    return jnp.concatenate([lax.slice_in_dim(y, *each, axis=axis) for each in ends], axis)

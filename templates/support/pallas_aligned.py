@@ -13,7 +13,8 @@ from jax import lax
 from jax.experimental.pallas import tpu as pltpu
 
 from .boxes import ranges
-from .pallas_peers import is_full, is_traced, maximum
+from .pallas_integers import is_full, maximum
+from .pallas_peers import is_traced
 from .pallas_routed import Forwarding
 from .pallas_slots import starts
 from .pallas_steps import hop

@@ -4,7 +4,6 @@ import functools
 from typing import Any, NamedTuple
 
 import jax
-import numpy as np
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
@@ -26,16 +25,11 @@ class Call(NamedTuple):
 
     def run(self, kernel, *arrays, **settings):
         """Run a kernel on arrays in HBM, after the table if there is one."""
-        tables = () if self.order is None else (self.order,)
-        # Without its own index map, a grid's block gets a 64-bit index if JAX allows 64-bit types.
-        smem = [
-            pl.BlockSpec(
-                table.shape,
-                lambda *_, rank=table.ndim: (np.int32(0),) * rank,
-                memory_space=pltpu.SMEM,
-            )
-            for table in tables
-        ]
+        tables, smem = [], []
+        if self.order is not None:
+            from .pallas_tables import in_smem  # if kernels take a table
+
+            tables, smem = [self.order], [in_smem(self.order)]
         # A block spec tells only the kernel where an array is. Tell XLA too; otherwise it may place
         # the array elsewhere, and the kernel moves unrelated bytes of HBM.
         if not self.interpret:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from .cuts import Cut
-from .pallas_peers import maximum
+from .pallas_integers import maximum
 
 
 class Pieces(NamedTuple):

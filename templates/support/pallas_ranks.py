@@ -7,7 +7,8 @@ ranks in that table if ids have no closed form.
 import jax.numpy as jnp
 from jax import lax
 
-from .pallas_peers import is_traced, maximum
+from .pallas_integers import maximum
+from .pallas_peers import is_traced
 from .pallas_pieces import Peers
 from .ranks import end_ranks
 

@@ -18,7 +18,8 @@ from jax import lax
 from jax.experimental.pallas import tpu as pltpu
 
 from .boxes import ranges
-from .pallas_peers import is_full, is_traced, maximum
+from .pallas_integers import is_full, maximum
+from .pallas_peers import is_traced
 from .pallas_slots import Packed
 from .pallas_steps import hop
 

@@ -9,10 +9,12 @@ from .ranks import end_ranks
 def pairs_of(program):
     """Return the ranks of a program's senders and receivers as arrays."""
     senders, receivers = end_ranks(program.moves)
+    sources, targets = program.moves.source.ids, program.moves.target.ids
     ends = [
         (senders[piece.sender], receivers[piece.receiver])
         for sender in range(len(senders))
-        for piece in program.elsewhere(program.moves.outgoing(sender))
+        for piece in program.moves.outgoing(sender)
+        if sources[piece.sender] != targets[piece.receiver]
     ]
     return np.array(ends, int).reshape(-1, 2).T
 

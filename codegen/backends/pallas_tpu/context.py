@@ -48,6 +48,8 @@ from shardwright.ir.plan import Plan, SteppedPlan, direct_of
 
 NAME = "pallas_tpu"
 UNSUPPORTED = {"float64": "a TPU has no 64-bit floats"}
+INTEGERS = {"digits_of", "far_apart", "is_full", "maximum", "minimum"}
+"""Functions that kernels call from `pallas_integers`, apart from those from `pallas_peers`."""
 
 
 @dataclass(frozen=True)
@@ -172,7 +174,7 @@ def _of_two(request: Request, both: TwoKernels) -> PallasText:
     host = host_text(plan, text_of(plan, request.command, PALLAS, (), said, held), held)
     reach = both.halves[0].once(grid_of) is not None
     first, second = texts = both.texts(host, reach)
-    calls: dict[str, tuple[str, ...]] = {"pallas_terms": both.classes}
+    calls = both.classes
     for name, names in (*first.calls.items(), *second.calls.items()):
         calls[name] = (*calls.get(name, ()), *names)
     text = KernelText(
@@ -209,15 +211,15 @@ def _assembled(
     calls |= {} if host.starts else {"doors": {"absent"}}
     if {"pallas_terms", "pallas_ring"} & calls.keys():
         calls["jax_terms"] = {"Terms"}
-    if module.calls:
-        calls["pallas_peers"] = {*calls.get("pallas_peers", ()), *module.calls}
+    names = calls.pop("pallas_peers", set()) | {*module.calls}
+    calls["pallas_integers"], calls["pallas_peers"] = names & INTEGERS, names - INTEGERS
     return PallasText(
         backend=NAME,
         support=version(NAME),
         module=module,
         host=host,
         libraries=library_lines(text.libraries),
-        support_lines=imports_of(calls),
+        support_lines=imports_of({name: names for name, names in calls.items() if names}),
         wire_bytes=wire_bytes,
         constants=ids,
         functions=text.positions,

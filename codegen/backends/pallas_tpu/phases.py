@@ -89,10 +89,11 @@ class TwoKernels:
     ring: RingForm | None = None
 
     @property
-    def classes(self) -> tuple[str, ...]:
-        """Imports of the module for terms."""
+    def classes(self) -> dict[str, tuple[str, ...]]:
+        """The classes of terms that the module imports, by support module."""
         carries = self.ring is None or has_terms(self.halves[1])
-        return ("InTwo", *(["ReducedTerms"] if carries else []), "Stacked")
+        terms = ("ReducedTerms", "Stacked") if carries else ("Stacked",)
+        return {"pallas_in_two": ("InTwo",), "pallas_terms": terms}
 
     @property
     def halves(self) -> tuple[DirectPlan, ...]:

@@ -146,7 +146,9 @@ def sent(module: Any) -> Iterator[Counter[tuple[int, int]]]:
     if not hasattr(module, "SCHEDULE"):
         pairs: Counter[tuple[int, int]] = Counter()
         for me in devices:
-            for piece in module._PROGRAM.elsewhere(module._PROGRAM.moves.outgoing(me)):
+            for piece in module._PROGRAM.moves.outgoing(me):
+                if module.TARGET_IDS[piece.receiver] == module.SOURCE_IDS[me]:
+                    continue
                 widths = zip(piece.box[::2], piece.box[1::2], strict=True)
                 pairs[me, piece.receiver] += size * math.prod(high - low for low, high in widths)
         yield pairs

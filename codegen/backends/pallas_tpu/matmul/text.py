@@ -28,8 +28,9 @@ from shardwright.codegen.text.python_text import formatted
 from shardwright.codegen.text.templates import render
 
 CALLED = {
+    "pallas_integers": ("minimum",),
     "pallas_matmul": ("BlockedArray", "RingMatmul"),
-    "pallas_peers": ("LOGICAL", "div", "each", "minimum", "multiple", "rem"),
+    "pallas_peers": ("LOGICAL", "div", "each", "multiple", "rem"),
     "pallas_products": (
         "Block",
         "add_product",

@@ -1,0 +1,48 @@
+"""Terms in two kernels: the first reduces them to parts of target shards, the second copies the
+parts to their replicas."""
+
+from .pallas_program import KernelProgram
+from .pallas_terms import Carried
+
+
+class InTwo(KernelProgram):
+    """Two programs in sequence. `first` reduces terms to parts of target shards, `then` copies the
+    parts to the shards' replicas; `parts`: the shards in between."""
+
+    def __init__(self, first, parts, then):
+        self.first, self.parts, self.then = first, parts, then
+        self.terms, self.collective_id = first.terms, first.collective_id
+        self.interpreted = first.interpreted
+        # One device may be in the second kernel while others are in the first.
+        self._more_ids = then.collective_id - first.collective_id
+
+    @property
+    def carriers(self):
+        """Return the programs with the kernels, in order."""
+        return (*self.first.carriers, *self.then.carriers)
+
+    def attach(self, host):
+        """Bind to an exchange."""
+        super().attach(host)
+        self.first.attach(Carried(host.shape, host.dtype, host.source, self.parts))
+        self.then.attach(Carried(host.shape, host.dtype, self.parts, host.target))
+
+    def as_bits(self, interpret):
+        """Return whether elements are passed as integers of their width."""
+        return self.first.as_bits(interpret) or self.then.as_bits(interpret)
+
+    def check_routes(self, devices):
+        """Raise ValueError if devices must send farther than a v5e does directly."""
+        self.first.check_routes(devices)
+        self.then.check_routes(devices)
+
+    def fault(self):
+        """Return the first fault in either program's transfers or waits, or ""."""
+        moved = (one.moves.fault() for one in self.carriers if one.moves)
+        faults = (*moved, *(one.fault() for one in self.carriers))
+        return next(filter(None, faults), "")
+
+    def carried(self, shard, order, interpret, collective_id):
+        """Return the target shard with zero padding."""
+        part = self.first.carried(shard, order, interpret, collective_id)
+        return self.then.carried(part, order, interpret, collective_id + self._more_ids)

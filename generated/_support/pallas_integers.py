@@ -1,0 +1,50 @@
+"""Ranges of boxes, and the numbers of pieces. The functions also take traced values."""
+
+import functools
+import itertools
+import math
+import operator
+
+import jax.numpy as jnp
+
+from .pallas_peers import div, is_traced, rem
+
+
+def minimum(a, b):
+    """Return the smaller of two integers."""
+    return jnp.minimum(a, b) if is_traced(a, b) else min(a, b)
+
+
+def maximum(a, b):
+    """Return the larger of two integers."""
+    return jnp.maximum(a, b) if is_traced(a, b) else max(a, b)
+
+
+def is_full(ranges):
+    """Return whether a box of ranges (low, high) is non-empty."""
+    return functools.reduce(operator.and_, (low < high for low, high in ranges))
+
+
+def far_apart(place, count):
+    """Permute the numbers below `count` by steps of about 0.41 * `count`, and return the number at
+    a place.
+
+    Receivers are numbered starting at a device, so simultaneous receivers are far apart and all
+    links are busy. The order is unchanged if the count is unknown, or so large that the products
+    below would exceed 32 bits.
+    """
+    if not isinstance(count, int) or count > 1 << 16:
+        return place
+    steps = itertools.count(max(round(0.41 * count), 1))
+    return rem(place * next(step for step in steps if math.gcd(step, count) == 1), count)
+
+
+def digits_of(number, sizes, near=()):
+    """Return the digits of a number in a mixed radix of these sizes, highest first; each digit is
+    offset by the matching digit of `near`, modulo its size, so that devices start at different
+    digits."""
+    digits = []
+    for axis in reversed(range(len(sizes))):
+        digits.append(rem(number + near[axis] if near else number, sizes[axis]))
+        number = div(number, sizes[axis])
+    return digits[::-1]
