@@ -8,7 +8,7 @@ from runpy import run_path
 # The version of each backend's support files.
 VERSIONS = {
     "jax_xla": "29086a5800eef196",
-    "pallas_tpu": "ed50a8a97557503f",
+    "pallas_tpu": "4892c9aaeee0eba0",
     "triton_gpu": "7b689b7043c08b33",
 }
 

@@ -13,6 +13,8 @@ class InTwo(KernelProgram):
         self.first, self.parts, self.then = first, parts, then
         self.terms, self.collective_id = first.terms, first.collective_id
         self.interpreted = first.interpreted
+        both = first.bits, then.bits
+        self.bits = "always" if "always" in both else first.bits or then.bits
         # One device may be in the second kernel while others are in the first.
         self._more_ids = then.collective_id - first.collective_id
 
@@ -26,10 +28,6 @@ class InTwo(KernelProgram):
         super().attach(host)
         self.first.attach(Carried(host.shape, host.dtype, host.source, self.parts))
         self.then.attach(Carried(host.shape, host.dtype, self.parts, host.target))
-
-    def as_bits(self, interpret):
-        """Return whether elements are passed as integers of their width."""
-        return self.first.as_bits(interpret) or self.then.as_bits(interpret)
 
     def check_routes(self, devices):
         """Raise ValueError if devices must send farther than a v5e does directly."""

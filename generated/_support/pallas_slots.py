@@ -42,8 +42,6 @@ class Packed(PallasProgram):
     that fits every tile; `source_reach`, `target_reach`: the extents that windows need of the
     source and the target shard, if beyond their ends."""
 
-    packed = True
-
     def __init__(
         self, peers, slot, window, source_reach=None, target_reach=None, view=None, **settings
     ):

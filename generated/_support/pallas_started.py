@@ -134,14 +134,14 @@ class StartedReshard(OneOrder):
         """Return elements in the type that kernels move."""
         if self.dtype == jnp.bool_:
             return shard.astype(jnp.int8)
-        bits = self.program.as_bits(False)
+        bits = self.program.bits == "always"
         return lax.bitcast_convert_type(shard, bits_of(self.dtype)) if bits else shard
 
     def _as_given(self, shard):
         """Return elements in their own type."""
         if self.dtype == jnp.bool_:
             return shard.astype(jnp.bool_)
-        bits = self.program.as_bits(False)
+        bits = self.program.bits == "always"
         return lax.bitcast_convert_type(shard, self.dtype) if bits else shard
 
 

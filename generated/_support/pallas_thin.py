@@ -33,7 +33,6 @@ class Thin(PallasProgram):
     shard, and of the tile from a device in a target shard."""
 
     form = "slots"
-    packed = True
 
     def __init__(self, kernel, peers, slot, in_source, in_target, **settings):
         super().__init__(peers, tuple(range(len(slot.tile))), **settings)

@@ -62,7 +62,7 @@ from .._support.pallas_routed import Routed
 from .._support.pallas_slots import Slot
 from .._support.pallas_steps import Schedule, Step, hop
 
-require("pallas_tpu", "ed50a8a97557503f", __name__)
+require("pallas_tpu", "4892c9aaeee0eba0", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
@@ -283,6 +283,7 @@ _PROGRAM = Routed(
     source_reach=(25, 200),  # of windows at the last tiles in a shard of 25 x 200
     target_reach=(200, 25),  # the same in one of 200 x 25
     collective_id=COLLECTIVE_ID,
+    bits="interpreted",
 )
 
 

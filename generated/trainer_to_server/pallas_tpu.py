@@ -54,7 +54,7 @@ from .._support.pallas_pieces import Forms
 from .._support.pallas_ranks import RankedPeers
 from .._support.pallas_slots import Slot, Slots, slot_number
 
-require("pallas_tpu", "ed50a8a97557503f", __name__)
+require("pallas_tpu", "4892c9aaeee0eba0", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
@@ -210,6 +210,7 @@ _PROGRAM = Slots(
     source_reach=(3, 9),  # of windows at the last tiles in a shard of 3 x 9
     target_reach=(12, 3),  # the same in one of 10 x 3
     collective_id=COLLECTIVE_ID,
+    bits="always",
 )
 
 

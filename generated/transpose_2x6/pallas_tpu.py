@@ -59,7 +59,7 @@ from .._support.pallas_peers import div, each, operand, rem, remote_copy, signal
 from .._support.pallas_permuted import Permuted
 from .._support.pallas_thin import Dense, Thin
 
-require("pallas_tpu", "ed50a8a97557503f", __name__)
+require("pallas_tpu", "4892c9aaeee0eba0", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
@@ -164,7 +164,13 @@ def _kernel(x, y, sent, received):
 
 
 _PROGRAM = Thin(
-    _kernel, PEERS, Dense(SLOT, TILE), in_source, in_target, collective_id=COLLECTIVE_ID
+    _kernel,
+    PEERS,
+    Dense(SLOT, TILE),
+    in_source,
+    in_target,
+    collective_id=COLLECTIVE_ID,
+    bits="interpreted",
 )
 _HOST = OneOrder(__name__, SHAPE, DTYPE, _SOURCE, _TARGET, _PROGRAM)
 reshard, pad, unpad = _HOST.reshard, _HOST.pad, _HOST.unpad

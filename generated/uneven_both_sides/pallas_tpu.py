@@ -73,7 +73,7 @@ from .._support.pallas_peers import div, each, operand, rem, remote_copy, signal
 from .._support.pallas_pieces import Forms, Peers
 from .._support.pallas_slots import Slot, Slots, slot_number
 
-require("pallas_tpu", "ed50a8a97557503f", __name__)
+require("pallas_tpu", "4892c9aaeee0eba0", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
@@ -250,6 +250,7 @@ _PROGRAM = Slots(
     source_reach=(4, 7, 32),  # of windows at the last tiles in a shard of 4 x 4 x 29
     target_reach=(8, 9, 8),  # the same in one of 7 x 7 x 8
     collective_id=COLLECTIVE_ID,
+    bits="interpreted",
 )
 
 

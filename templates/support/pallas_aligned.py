@@ -27,8 +27,6 @@ elements."""
 class Aligned(Forwarding):
     """The common part of both forms. `slot`: the shape of a moved box of a shard."""
 
-    packed = False
-
     def __init__(self, kernel, peers, schedule, slot, view, **settings):
         super().__init__(kernel, peers, schedule, slot, slot.held, view=view, **settings)
 

@@ -15,9 +15,6 @@ from .boxes import extents
 from .jax_meshes import bits_of
 from .pallas_call import Call, is_v5e
 
-# Floats that XLA on CPU computes as float32, which changes NaNs.
-WIDENED = ("bfloat16", "float8_e5m2")
-
 
 class KernelProgram:
     """A program with kernels. `moves`: all transfers, an `Exchange`, None if partial results move;
@@ -25,9 +22,10 @@ class KernelProgram:
     dimensions along which the program leaves nonzero padding.
 
     `carried(shard, order, interpret, collective_id)` returns the target shard, with zero padding,
-    of a source shard, given as integers of the same width if `as_bits(interpret)`; `carriers`: the
-    programs with the kernels, in order; `check_routes(devices)` raises ValueError for devices, by
-    rank, that cannot send to their peers."""
+    of a source shard; `bits`: when its elements are given as integers of their width, as
+    "always" or "interpreted"; `carriers`: the programs with the kernels, in order;
+    `check_routes(devices)` raises ValueError for devices, by rank, that cannot send to their
+    peers."""
 
     interpreted = pltpu.InterpretParams(detect_races=True)
     collective_id: int | None = None
@@ -35,7 +33,7 @@ class KernelProgram:
     moves: Any = None
     order: Any = None
     terms: Any = None
-    as_bits: Callable
+    bits = ""
     carried: Callable
     check_routes: Callable
 
@@ -61,7 +59,7 @@ class KernelProgram:
 
         if batch:
             move = self.host.operation.batched(move, batch)
-        if not self.as_bits(interpret):
+        if self.bits != "always" and not (self.bits and interpret):
             return move(shard)
         bits = lax.bitcast_convert_type(shard, bits_of(shard.dtype))
         return lax.bitcast_convert_type(move(bits), shard.dtype)
@@ -100,11 +98,10 @@ class PallasProgram(KernelProgram):
     form = ""
     # (x, call): the target shard, with undefined values where kernels write nothing
     moved: Callable
-    packed = False  # whether XLA packs elements, as integers
     leaves_padding = True  # whether unwritten elements must be zeroed
 
-    def __init__(self, peers, view, collective_id=None, powers_of_two=False):
-        self.peers, self.view, self.collective_id = peers, view, collective_id
+    def __init__(self, peers, view, collective_id=None, powers_of_two=False, bits=""):
+        self.peers, self.view, self.collective_id, self.bits = peers, view, collective_id, bits
         self._powers_of_two, self.moves, self.order = powers_of_two, peers.exchange, peers.order
         self.inverse = tuple(view.index(axis) for axis in range(len(view)))
 
@@ -116,17 +113,6 @@ class PallasProgram(KernelProgram):
         self.short = tuple(short) if self.leaves_padding else ()
         local = host.target.local or (1,)
         self.target_shape = tuple(local[axis] for axis in self.view)  # in kernel order
-
-    def as_bits(self, interpret):
-        """Return whether elements are passed as integers of their width: always if XLA packs small
-        floats or TPU kernels lack the type; otherwise, since it may cost XLA a copy, only if
-        kernels are interpreted."""
-        if not jnp.issubdtype(self.host.dtype, jnp.floating):
-            return False
-        small = jnp.dtype(self.host.dtype).itemsize < 4
-        if (self.packed and (interpret or small)) or self.host.dtype == jnp.float16:
-            return True
-        return bool(interpret) and str(self.host.dtype) in WIDENED
 
     def carried(self, shard, order, interpret, collective_id):
         """Return the target shard with zero padding."""

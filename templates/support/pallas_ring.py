@@ -72,10 +72,6 @@ class Ring(PallasProgram):
         self._powers_of_two = powers_of_two
         self.parts = math.prod(turn.size for turn in rounds)
 
-    def as_bits(self, interpret):
-        """Return False: elements need not be passed as integers of their width."""
-        return False
-
     def attach(self, host):
         """Bind to an exchange."""
         KernelProgram.attach(self, host)

@@ -63,6 +63,7 @@ class ReducedTerms(KernelProgram):
         self.terms, self._reduces, self._empty_value = terms, reduces, empty
         self.moves, self.order = carrier.moves, carrier.order
         self.interpreted, self.collective_id = carrier.interpreted, carrier.collective_id
+        self.bits = carrier.bits
 
     @property
     def carriers(self):
@@ -75,10 +76,6 @@ class ReducedTerms(KernelProgram):
         self.carrier.attach(Carried(host.shape, host.dtype, self._source, self._target))
         whole, padded = host.target.whole(host.shape), host.target.padded
         self.short = tuple(axis for axis, size in enumerate(whole) if padded[axis] != size)
-
-    def as_bits(self, interpret):
-        """Return whether elements are passed as integers of their width."""
-        return self.carrier.as_bits(interpret)
 
     def check_routes(self, devices):
         """Raise ValueError if devices must send farther than a v5e does directly."""

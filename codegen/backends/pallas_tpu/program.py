@@ -26,6 +26,7 @@ from shardwright.codegen.backends.pallas_tpu.windows import Windows
 from shardwright.codegen.text.index_functions import IndexFunction, box_functions, index_functions
 from shardwright.codegen.text.python_text import called
 from shardwright.ir.algebra.printers import PALLAS
+from shardwright.ir.dtypes import DTYPES, is_floating
 from shardwright.ir.exchange import Exchange
 
 UNUSED = ("source_range",)
@@ -73,9 +74,11 @@ def kernel_text(
     if isinstance(form, Direct | Slots):
         uniform = Uniform.of(exchange, form, host.program_axes, ends)
         if uniform is not None and isinstance(form, Direct):
-            return _uniform(exchange, form, uniform, host.starts, powers_of_two, ends)
+            settings = _settings(host, uniform.sends, powers_of_two, ends)
+            return _uniform(exchange, form, uniform, host.starts, settings, ends)
         if uniform is not None and isinstance(form, Slots) and uniform.sends:
-            return _thin(exchange, form, uniform, powers_of_two, ends)
+            settings = _settings(host, uniform.sends, powers_of_two, ends, packed=True)
+            return _thin(exchange, form, uniform, settings, ends)
     functions = ends.named(exchange.once(index_functions))
     unused = {*map(ends.own, UNUSED)}
     used = (*(f for f in functions if f.name not in unused), *ends.named(form.functions(exchange)))
@@ -110,10 +113,30 @@ def _libraries(form: Form) -> frozenset[str]:
             assert_never(form)
 
 
-def _settings(sends: bool, powers_of_two: bool, ends: KernelEnds) -> list[str]:
-    """Return the mesh arguments of every program."""
+def _settings(
+    host: HostText, sends: bool, powers_of_two: bool, ends: KernelEnds, *, packed: bool = False
+) -> list[str]:
+    """Return the keyword arguments of every program; `packed`: whether XLA packs elements."""
     found = [f"collective_id={ends.own(ID)}"] if sends else []
-    return [*found, *(["powers_of_two=True"] if powers_of_two else [])]
+    bits = _bits(host.module.dtype, packed=packed)
+    return [
+        *found,
+        *(["powers_of_two=True"] if powers_of_two else []),
+        *([f'bits="{bits}"'] if bits else []),
+    ]
+
+
+def _bits(dtype: str, *, packed: bool) -> str:
+    """Return when a program takes floats as integers of their width: "always" if XLA packs small
+    floats or TPU kernels lack the type; "interpreted" where it may cost XLA a copy, "" for
+    never."""
+    if dtype == "float16" or (packed and is_floating(dtype) and DTYPES[dtype] < 4):
+        return "always"
+    return "interpreted" if dtype in WIDENED or (packed and is_floating(dtype)) else ""
+
+
+WIDENED = ("bfloat16", "float8_e5m2")
+"""Floats that XLA on CPU computes as float32, which changes NaNs."""
 
 
 def _uniform(
@@ -121,11 +144,10 @@ def _uniform(
     form: Direct,
     uniform: Uniform,
     starts: bool,
-    powers_of_two: bool,
+    settings: list[str],
     ends: KernelEnds,
 ) -> KernelText:
-    settings, text = _settings(uniform.sends, powers_of_two, ends), uniform.text
-    kind, given = "Direct", [text.kernel, "1"]
+    text, kind, given = uniform.text, "Direct", [uniform.text.kernel, "1"]
     if uniform.sends:
         kind, given = "Halves", [text.start, text.wait]
     given += [ends.own(PEERS), repr(form.view)]
@@ -148,12 +170,12 @@ def _uniform(
 
 
 def _thin(
-    exchange: Exchange, form: Slots, uniform: Uniform, powers_of_two: bool, ends: KernelEnds
+    exchange: Exchange, form: Slots, uniform: Uniform, settings: list[str], ends: KernelEnds
 ) -> KernelText:
     text = uniform.thin(form)
     slot = f"Dense({text.name}SLOT, {text.name}TILE)"
     given = [text.kernel, ends.own(PEERS), slot, text.in_source, text.in_target]
-    given += _settings(uniform.sends, powers_of_two, ends)
+    given += settings
     place = PALLAS.calls(uniform.place)
     return KernelText(
         functions=ends.named(exchange.once(box_functions)),
@@ -201,7 +223,8 @@ def _form(
     form: Form, exchange: Exchange, host: HostText, powers_of_two: bool, ends: KernelEnds
 ) -> Made:
     sends, keeps = host.communicates, host.some_local
-    settings = _settings(sends, powers_of_two, ends)
+    packed = isinstance(form, Slots) or (isinstance(form, Routed) and not form.in_place)
+    settings = _settings(host, sends, powers_of_two, ends, packed=packed)
     moving = Moving.of(exchange, ends, sends=sends, keeps=keeps)
     match form:
         case Direct():
@@ -211,8 +234,8 @@ def _form(
         case Slots():
             return _slots(form, moving, exchange, _program(form, ends, settings))
         case Routed():
-            settings = [f"collective_id={ends.own(ID)}"]
-            settings += [] if powers_of_two else ["powers_of_two=False"]
+            unlike = [] if powers_of_two else ["powers_of_two=False"]  # its default is True
+            settings = [*unlike, *(each for each in settings if each != "powers_of_two=True")]
             program = _program(form, ends, settings)
             return _routed(form, exchange, host, ends, program)
         case _:
