@@ -7,8 +7,8 @@ from runpy import run_path
 
 # The version of each backend's support files.
 VERSIONS = {
-    "jax_xla": "29086a5800eef196",
-    "pallas_tpu": "4892c9aaeee0eba0",
+    "jax_xla": "2ae7cbfe03d96b7e",
+    "pallas_tpu": "8f051cefdc4b8d8e",
     "triton_gpu": "7b689b7043c08b33",
 }
 

@@ -1,4 +1,5 @@
-"""Meshes that list the same devices in the same order but divide them into other axes."""
+"""Arrays whose meshes list the same devices in the same order but divide them into different
+axes."""
 
 from jax.sharding import PartitionSpec as P
 
@@ -22,23 +23,3 @@ def over_axes(mapped, function, given, result):
         return mapped(lambda row: row[0], result.mesh, rows[-1], result.spec)(y)
 
     return call
-
-
-def unlike(side, mesh):
-    """Return the fault in a mesh whose axes have the names of a side's but another order or other
-    sizes, or ""."""
-    given, wanted = (_whole(axes) for axes in (mesh.shape_tuple, side.axes))
-    swapped = [*given] != [*wanted] and {*given} == {*wanted}
-    resized = {*given} & {*wanted} and [*given.values()] != [*wanted.values()]
-    if swapped or resized:
-        return f"{side.name} mesh: got axes {given}, expected {wanted}"
-    return ""
-
-
-def _whole(axes):
-    """Return the size of each axis, merging its sub-axes (such as `x:(1)2`)."""
-    sizes: dict = {}
-    for name, size in axes:
-        whole = name.partition(":")[0]
-        sizes[whole] = sizes.get(whole, 1) * size
-    return {name: size for name, size in sizes.items() if size > 1}

@@ -77,7 +77,7 @@ class Sharded:
         or ""."""
         if mesh.shape_tuple == self.axes:
             return ""
-        from .jax_axes import unlike  # if the mesh divides devices into other axes
+        from .jax_unlike import unlike  # if the mesh divides devices into other axes
 
         return unlike(self, mesh)
 

@@ -43,6 +43,7 @@ class JaxXla(Backend):
         "jax_padding",
         "jax_slotted",
         "jax_terms",
+        "jax_unlike",
         "jax_zeros",
         "ranks",
         "spread",

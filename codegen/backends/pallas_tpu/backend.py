@@ -85,6 +85,7 @@ class PallasTpu(Backend):
         "jax_padding",
         "jax_slotted",
         "jax_terms",
+        "jax_unlike",
         "jax_zeros",
         "pallas_aligned",
         "pallas_call",

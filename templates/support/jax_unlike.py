@@ -1,0 +1,21 @@
+"""Whether a mesh that a user gives divides devices as a side of a reshard does."""
+
+
+def unlike(side, mesh):
+    """Return the fault in a mesh whose axes have the names of a side's but another order or other
+    sizes, or ""."""
+    given, wanted = (_whole(axes) for axes in (mesh.shape_tuple, side.axes))
+    swapped = [*given] != [*wanted] and {*given} == {*wanted}
+    resized = {*given} & {*wanted} and [*given.values()] != [*wanted.values()]
+    if swapped or resized:
+        return f"{side.name} mesh: got axes {given}, expected {wanted}"
+    return ""
+
+
+def _whole(axes):
+    """Return the size of each axis, merging its sub-axes (such as `x:(1)2`)."""
+    sizes: dict = {}
+    for name, size in axes:
+        whole = name.partition(":")[0]
+        sizes[whole] = sizes.get(whole, 1) * size
+    return {name: size for name, size in sizes.items() if size > 1}
