@@ -54,6 +54,10 @@ SHARED = {
         CHAIN,
     ),
     "all_reduce": (make(LINE, (128, 128), '[{}, {}], unreduced={"x"}', "[{}, {}]"), SLOW_LINKS),
+    "narrow_all_reduce": (
+        make(LINE, (128, 128), '[{}, {}], unreduced={"x"}', "[{}, {}]", dtype="float16"),
+        SLOW_LINKS,
+    ),
     "kept": (
         make(
             {"x": 4, "y": 2},
@@ -88,7 +92,10 @@ def text_of(made: Plan) -> str:
     "name",
     [
         "few",
-        *(pytest.param(name, marks=pytest.mark.slow) for name in ("two_axes", "kept")),
+        *(
+            pytest.param(name, marks=pytest.mark.slow)
+            for name in ("two_axes", "kept", "narrow_all_reduce")
+        ),
         *(
             pytest.param(name, marks=pytest.mark.exhaustive)
             for name in ("sum", "narrow", "largest", "all_reduce")
@@ -100,7 +107,7 @@ def test_rings(name: str, tmp_path: Path) -> None:
     assert (report.verdict, report.detail) == ("ok", "")
     assert {"races", "semaphores", "protocol"} <= set(report.checks)
     assert ("sums in order" in report.checks) == (
-        name in ("few", "sum", "narrow", "two_axes", "all_reduce")
+        name in ("few", "sum", "narrow", "two_axes", "all_reduce", "narrow_all_reduce")
     )
 
 
