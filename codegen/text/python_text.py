@@ -15,6 +15,8 @@ from shardwright.ir.dtypes import neutral
 
 WIDTH = 100
 INDENT = "    "
+SHORT = 24
+"""Length from which an element of a list has a line of its own."""
 
 
 def wrapped(line: str, width: int = WIDTH) -> list[str]:
@@ -63,18 +65,23 @@ def formatted(text: str, first: int, indent: int) -> str:
     elif isinstance(node, ast.Subscript):
         parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
         head = f"{ast.get_source_segment(text, node.value)}["
-    elif isinstance(node, ast.Tuple):
-        parts, head = node.elts, "("
+    elif isinstance(node, ast.Tuple | ast.List):
+        parts, head = node.elts, text[0]
     else:
         return text
     if first + len(head) > WIDTH:  # the called or indexed expression is long itself
         own = len(head) - 1
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            own = len(ast.get_source_segment(text, node.func.value) or "")
         return formatted(text[:own], first, indent) + text[own:]
     items = [ast.get_source_segment(text, each) or "" for each in parts]
     deeper = indent + len(INDENT)
     joined = ", ".join(items) + "," * (isinstance(node, ast.Tuple) and len(items) == 1)
     if deeper + len(joined) <= WIDTH:
         return f"{head}\n{INDENT}{joined}\n{text[-1]}"
+    if isinstance(node, ast.List) and all(len(item) < SHORT for item in items):
+        filled = textwrap.fill(joined + ",", WIDTH - deeper)
+        return "\n".join((head, textwrap.indent(filled, INDENT), text[-1]))
     broken = [formatted(each, deeper + 1, deeper) + "," for each in items]
     lines = "\n".join(broken).replace("\n", f"\n{INDENT}")
     return f"{head}\n{INDENT}{lines}\n{text[-1]}"
