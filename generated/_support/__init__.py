@@ -8,7 +8,7 @@ from runpy import run_path
 # The version of each backend's support files.
 VERSIONS = {
     "jax_xla": "2ae7cbfe03d96b7e",
-    "pallas_tpu": "8f051cefdc4b8d8e",
+    "pallas_tpu": "fb102346757f25b5",
     "triton_gpu": "7b689b7043c08b33",
 }
 

@@ -13,8 +13,6 @@ class InTwo(KernelProgram):
         self.first, self.parts, self.then = first, parts, then
         self.terms, self.collective_id = first.terms, first.collective_id
         self.interpreted = first.interpreted
-        both = first.bits, then.bits
-        self.bits = "always" if "always" in both else first.bits or then.bits
         # One device may be in the second kernel while others are in the first.
         self._more_ids = then.collective_id - first.collective_id
 
@@ -42,5 +40,6 @@ class InTwo(KernelProgram):
 
     def carried(self, shard, order, interpret, collective_id):
         """Return the target shard with zero padding."""
-        part = self.first.carried(shard, order, interpret, collective_id)
-        return self.then.carried(part, order, interpret, collective_id + self._more_ids)
+        # Each takes elements in its own form: a ring adds values where copies move integers.
+        part = self.first.exchange(shard, order, 0, interpret, collective_id)
+        return self.then.exchange(part, order, 0, interpret, collective_id + self._more_ids)

@@ -57,7 +57,7 @@ TARGET = "[{}, {}]"
 LOCAL_SOURCE_SHAPE = LOCAL_TARGET_SHAPE = (2048, 4096)
 SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
 PLAN = "e34690779cfc5553"  # processes that exchange must have the same
-PARTS = '[{"tp"}, {}]'  # shards of the reduced terms, before replicas get them
+PARTS = '[{"tp"}, {}]'  # shards of sums, before replication
 
 
 def source_box(position):
