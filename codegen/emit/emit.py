@@ -255,20 +255,21 @@ def emit(
     """
     asked = read_features(tuple(features))
     gradient = gradient or "gradient" in asked
+    others = {
+        "strategy": strategy,
+        "memory_limit": memory_limit,
+        "loop": loop,
+        "gradient": gradient or None,
+        "single_file": single_file or None,
+        "collective_id": collective_id,
+        "features": asked or None,
+    }
     if isinstance(what, Partitioned):
+        takes_none("partitioned function", backends=backends, **others)
         return emit_program(what, topology)
     if isinstance(what, Relayout | RelayoutPlan | ModelPlan):
-        takes_none(
-            "plan of a model" if isinstance(what, ModelPlan) else "relayout",
-            strategy=strategy,
-            topology=topology,
-            memory_limit=memory_limit,
-            loop=loop,
-            gradient=gradient or None,
-            single_file=single_file or None,
-            collective_id=collective_id,
-            features=asked or None,
-        )
+        name = "plan of a model" if isinstance(what, ModelPlan) else "relayout"
+        takes_none(name, topology=topology, **others)
         if isinstance(what, ModelPlan):
             return emit_model(what, backends)
         return emit_relayout(what, registry.NAMES if backends is None else backends)

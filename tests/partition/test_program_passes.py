@@ -1,4 +1,4 @@
-"""The passes of a program, and the dump after one."""
+"""The passes of a program, the dump after one, and the options of its emission."""
 
 from __future__ import annotations
 
@@ -70,4 +70,13 @@ def test_an_unknown_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     assert str(raised.value) == (
         "SHARDWRIGHT_DUMP: no such pass; did you mean plan?\ngot: plon\n"
         "expected: one of propagate, edges, pad, shift, plan, transpose, fold"
+    )
+
+
+def test_options_that_programs_lack() -> None:
+    with pytest.raises(sw.InputError) as raised:
+        sw.emit(asked(), backends=("triton_gpu",))  # type: ignore[call-overload]
+    assert str(raised.value) == (
+        "backends: a partitioned function takes no backends\ngot: ('triton_gpu',)\n"
+        "expected: no backends, or a Reshard"
     )
