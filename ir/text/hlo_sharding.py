@@ -5,6 +5,8 @@
     {devices=[2,2]0,2,1,3}                                    the device of every tile, row-major
     {devices=[2,1,4]<=[4,2]T(1,0) last_tile_dim_replicate}    iota(8) as 4x2, transposed, as 2x1x4
     {devices=[2,2,2]<=[8] last_tile_dims={unreduced,replicated}}
+    {unreduced}                                               every device has a partial sum
+    {manual}                                                  inside a shard_map: refused
 
 HLO has tiles but no axes: the index of a tile along a dimension is read as digits of the device's
 position in the mesh. Devices are given by their ids. Source: XLA's
@@ -30,7 +32,7 @@ FORMS = "{replicated}, {maximal device=3} or {devices=[2,1,4]<=[8] last_tile_dim
 LIST = r"[0-9]+(?:\s*,\s*[0-9]+)*"
 WHOLE = re.compile(
     rf"""\s*(?:sharding\s*=\s*)?\{{\s*(?:
-        (?P<replicated>replicated)
+        (?P<whole>replicated|unreduced|manual)
       | maximal\s+device\s*=\s*(?P<maximal>[0-9]+)
       | devices\s*=\s*\[(?P<tiles>{LIST})\]\s*
         (?:<=\s*\[(?P<iota>{LIST})\]\s*(?:T\s*\((?P<order>{LIST})\))?|(?P<listed>{LIST}))
@@ -75,10 +77,13 @@ class _Reader(NamedTuple):
             device = self._numbers("maximal")[0]
             self._known([device], "maximal")
             return Sharding(Mesh({}, [device]), ())
-        if self.match["replicated"]:
+        if whole := self.match["whole"]:
+            if whole == "manual":
+                raise self._manual("whole")
             if self.rank is None:
-                raise self._error("replicated", "the text does not give the rank", "[{}, {}]")
-            return Sharding(self.mesh, (DimSharding(),) * self.rank)
+                raise self._error("whole", "the text does not give the rank", "[{}, {}]")
+            sums = tuple(map(AxisRef, self.mesh.sizes)) if whole == "unreduced" else ()
+            return Sharding(self.mesh, (DimSharding(),) * self.rank, unreduced=sums)
         tiles = self._tiles()
         refs = [self._refs(tiles.positions, axis) for axis in range(tiles.positions.ndim)]
         if not np.array_equal(_tiled(self.mesh, refs, tiles.positions.shape), tiles.positions):
@@ -128,12 +133,15 @@ class _Reader(NamedTuple):
         last = ["replicated"] * bool(self.match["last"])
         if self.match["kinds"]:
             last = [kind.strip() for kind in self.match["kinds"].split(",")]
-        wrong = [kind for kind in last if kind not in ("replicated", "unreduced")]
+        wrong = [kind for kind in last if kind not in ("replicated", "unreduced", "manual")]
         if wrong or len(last) > rank:
             raise self._error(
                 "kinds", "unknown kinds of the last tile dimensions",
-                f"at most {rank} of replicated, unreduced",
+                f"at most {rank} of replicated, unreduced, manual",
             )  # fmt: skip
+        sizes = self._numbers("tiles")[rank - len(last) :]
+        if any(kind == "manual" and size > 1 for kind, size in zip(last, sizes, strict=True)):
+            raise self._manual("kinds")
         return ("tile",) * (rank - len(last)) + tuple(last)
 
     def _refs(self, positions: np.ndarray, axis: int) -> tuple[AxisRef, ...]:
@@ -165,6 +173,12 @@ class _Reader(NamedTuple):
                 group, "the devices must be those of the mesh", f"ids of {self.mesh}",
                 got=f"device {others[0]}",
             )  # fmt: skip
+
+    def _manual(self, group: str) -> InputError:
+        return self._error(
+            group, "a manual sharding has no layout: devices hold values of their own there",
+            "the sharding outside the shard_map, which its specs state",
+        )  # fmt: skip
 
     def _misfit(self) -> InputError:
         return self._error(

@@ -22,7 +22,9 @@ from shardwright.ir.text.located import Located, Spans, span_of
 Node = Tree[Token]
 Meshes = Mesh | Iterable[Mesh] | None
 
-HLO = re.compile(r"\s*(?:sharding\s*=\s*)?\{\s*(?:devices\s*=|replicated\b|maximal\b|manual\b)")
+HLO = re.compile(
+    r"\s*(?:sharding\s*=\s*)?\{\s*(?:devices\s*=|(?:replicated|maximal|manual|unreduced)\b)"
+)
 """How a text in HLO's notation begins."""
 ELEMENT = re.compile(r"tensor\s*<\s*((?:(?:\?|[0-9]+)x)*)[A-Za-z]\w*\s*>")
 SHAPE = re.compile(r"\s*(?:\((?P<round>.*)\)|\[(?P<square>.*)\]|(?P<plain>.*?))\s*", re.DOTALL)

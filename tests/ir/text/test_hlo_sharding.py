@@ -29,6 +29,8 @@ READ = (
     ),
     ('{devices=[8,1]<=[8] metadata={op_name="jit(f)/dot"}}', '[{"x", "y"}, {}]'),
     ("{replicated}", "[{}, {}]"),
+    ("{unreduced}", '[{}, {}], unreduced={"x", "y"}'),
+    ("{devices=[4,2,1]<=[8] last_tile_dims={manual}}", '[{"x"}, {"y"}]'),
 )
 
 
@@ -130,13 +132,33 @@ MISTAKES = (
         """,
     ),
     (
-        "{devices=[2,4]<=[8] last_tile_dims={manual}}",
+        "{devices=[2,4]<=[8] last_tile_dims={shared}}",
         """
         unknown kinds of the last tile dimensions
+          {devices=[2,4]<=[8] last_tile_dims={shared}}
+                                              ^^^^^^
+        got: shared
+        expected: at most 2 of replicated, unreduced, manual
+        """,
+    ),
+    (
+        "{devices=[2,4]<=[8] last_tile_dims={manual}}",
+        """
+        a manual sharding has no layout: devices hold values of their own there
           {devices=[2,4]<=[8] last_tile_dims={manual}}
                                               ^^^^^^
         got: manual
-        expected: at most 2 of replicated, unreduced
+        expected: the sharding outside the shard_map, which its specs state
+        """,
+    ),
+    (
+        "{manual}",
+        """
+        a manual sharding has no layout: devices hold values of their own there
+          {manual}
+           ^^^^^^
+        got: manual
+        expected: the sharding outside the shard_map, which its specs state
         """,
     ),
     (
