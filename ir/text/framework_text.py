@@ -18,7 +18,8 @@ from shardwright.ir.text.located import Located, Spans, span_of
 from shardwright.ir.torch_placements import Placed
 
 SPEC = re.compile(r"\s*(?:jax\.sharding\.)?(?:P|PartitionSpec)\s*\(")
-PLACEMENTS = re.compile(r"\s*[\[(]\s*(?:Shard|Replicate|Partial|_StridedShard)\b")
+_PLACEMENT = "(?:Shard|Replicate|Partial|_StridedShard)"
+PLACEMENTS = re.compile(rf"\s*(?:[\[(]\s*{_PLACEMENT}\b|{_PLACEMENT}\s*\()")
 
 
 def parse_spec(text: str, mesh: Mesh, rank: int | None, argument: str | None = None) -> Sharding:

@@ -12,7 +12,7 @@ from typing import cast
 from lark import Lark, Token, Tree
 from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 
-from shardwright.ir.errors import InputError, Span, Where, check_type
+from shardwright.ir.errors import InputError, Span, Where, check_type, suggested
 
 Spans = dict[Where, Span]
 
@@ -50,6 +50,9 @@ WORDS = {
     "CUT": "'cut('",
 }
 IGNORED = {"COMMENT", "WHITESPACE"}
+FORMS = "[{\"x\"}, {}], P('x', None), (Shard(0), Replicate()) or {devices=[2,1]<=[2]}"
+"""Shardings in all notations, for a text that begins like none of them."""
+CLASSES = ("Shard", "Replicate", "Partial", "PartitionSpec")
 
 
 @functools.cache
@@ -86,6 +89,11 @@ class Located:
             span = self._offending(error)
             got, expected = self.text[slice(*span)], _expected(error, start)
             rule = f"the text is not {what}"
+            words = re.findall(r"'(\w+)\(?'", expected or "")
+            if start == "sharding_text" and not self.text[: span[0]].strip():
+                words, expected = [*CLASSES], FORMS
+            if got.isidentifier():
+                rule += suggested(got, words)
             if got.isidentifier() and expected and NAMED in expected and not QUOTES & {*self.text}:
                 rule += "; axis names need quotes (a shell removes them: quote the whole text)"
             raise self.error(

@@ -430,6 +430,26 @@ MISTAKES = {
         expected: '('
         """,
     ),
+    "a misspelt placement": (
+        {"source": "Shard(0), Replicat()"},
+        """
+        source: the text is not a sequence of placements; did you mean Replicate?
+          Shard(0), Replicat()
+                    ^^^^^^^^
+        got: Replicat
+        expected: 'Partial', 'Replicate', 'Shard' or '_StridedShard'
+        """,
+    ),
+    "a misspelt first placement": (
+        {"source": "Shart(0), Replicate()"},
+        """
+        source: the text is not a sharding; did you mean Shard?
+          Shart(0), Replicate()
+          ^^^^^
+        got: Shart
+        expected: [{"x"}, {}], P('x', None), (Shard(0), Replicate()) or {devices=[2,1]<=[2]}
+        """,
+    ),
     "flat for nested": (
         {"shape": (7, 6), "source": "[Shard(0), Shard(0)]", "source_split": "flat"},
         """
@@ -549,3 +569,11 @@ places shards by rank in collectives and by mesh coordinate in slices
         expected: a DeviceMesh of ascending ranks, or a Sharding in place of placements
         """
     )
+
+
+def test_placements_without_brackets() -> None:
+    mesh = Mesh({"x": 2, "y": 2})
+    one, two = (
+        mesh.sharding(text, 2) for text in ("Shard(0), Replicate()", "[Shard(0), Replicate()]")
+    )
+    assert one == two

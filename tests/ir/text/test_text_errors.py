@@ -45,7 +45,7 @@ BAD_SHARDINGS = [
     expected: '}'
     """,
     """
-    the text is not a sharding
+    the text is not a sharding; did you mean replicated?
       [{"x"}], replicate={"y"}
                ^^^^^^^^^
     got: replicate
