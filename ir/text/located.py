@@ -52,6 +52,7 @@ WORDS = {
 IGNORED = {"COMMENT", "WHITESPACE"}
 FORMS = "[{\"x\"}, {}], P('x', None), (Shard(0), Replicate()) or {devices=[2,1]<=[2]}"
 """Shardings in all notations, for a text that begins like none of them."""
+FUNCTIONS = ("stack", "cut")
 CLASSES = ("Shard", "Replicate", "Partial", "PartitionSpec")
 
 
@@ -92,8 +93,10 @@ class Located:
             words = re.findall(r"'(\w+)\(?'", expected or "")
             if start == "sharding_text" and not self.text[: span[0]].strip():
                 words, expected = [*CLASSES], FORMS
-            if got.isidentifier():
-                rule += suggested(got, words)
+            called = re.search(r"(\w+)\s*$", self.text[: span[0]]) if got == "(" else None
+            word, choices = (called[1], FUNCTIONS) if called else (got, words)
+            if word.isidentifier():
+                rule += suggested(word, choices)
             if got.isidentifier() and expected and NAMED in expected and not QUOTES & {*self.text}:
                 rule += "; axis names need quotes (a shell removes them: quote the whole text)"
             raise self.error(
@@ -194,7 +197,8 @@ def _expected(error: UnexpectedInput, start: str) -> str | None:
         names = error.accepts or error.expected
     elif isinstance(error, UnexpectedCharacters):
         names = error.allowed or ()
-    texts = {terminal.name: f"'{terminal.pattern.value}'" for terminal in _parser(start).terminals}
+    values = {terminal.name: terminal.pattern.value for terminal in _parser(start).terminals}
+    texts = {name: '"\'"' if value == "'" else f"'{value}'" for name, value in values.items()}
     words = sorted({WORDS.get(name) or texts[name] for name in set(names) - IGNORED})
     *most, last = words
     return f"{', '.join(most)} or {last}" if most else last
