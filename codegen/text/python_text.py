@@ -104,17 +104,25 @@ def fitted(line: str, indents: int = 0) -> list[str]:
     comma = "," if made.endswith(",") else ""
     head, made = f"{target} = " if target else "", made.removesuffix(",")
     deep = indents * len(INDENT) + len(own)
-    if made.endswith(("(", "[")) and ", " not in target:  # the start of a call
+    starts_call = made.endswith(("(", "["))
+    if ", " in target and (starts_call or deep + len(head) >= WIDTH):
+        value = made if starts_call else formatted(made, deep + len(") = "), deep)
+        head, text = "", f"{_targets(target, deep)} = {value}"
+    elif starts_call:
         text = formatted(made[:-1], deep + len(head) + 1, deep) + made[-1]
-    elif made.endswith(("(", "[")):  # the start of a call, after long names
-        names = ast.parse(target, mode="eval").body
-        parts = names.elts if isinstance(names, ast.Tuple) else [names]
-        items = [ast.get_source_segment(target, each) or "" for each in parts]
-        text = "\n".join(["(", *(f"{INDENT}{item}," for item in items), f") = {made}"])
-        head = ""
     else:
         text = _fitted(made, len(head), deep)
     return [own + each for each in f"{head}{text}{comma}".split("\n")]
+
+
+def _targets(target: str, indent: int) -> str:
+    """Return the targets of an assignment, one per line."""
+    names = ast.parse(target, mode="eval").body
+    parts = names.elts if isinstance(names, ast.Tuple) else [names]
+    deeper = indent + len(INDENT)
+    items = (ast.get_source_segment(target, each) or "" for each in parts)
+    made = (formatted(item, deeper + 1, deeper) + "," for item in items)
+    return "\n".join(["(", *(textwrap.indent(item, INDENT) for item in made), ")"])
 
 
 def returned(text: str, indents: int) -> list[str]:

@@ -84,7 +84,7 @@ class SpmdModule:
     permutations: tuple[str, ...]
     parameters: str
     names: str  # types of the parameters, as a tuple
-    listed: str  # shardings of the parameters
+    flattened: tuple[str, ...]  # statement that flattens the arguments
     functions: tuple[str, ...]
     body: tuple[str, ...]
     checked: bool
@@ -188,7 +188,9 @@ def _context(partitioned: Partitioned, rings: ProgramRings) -> SpmdModule:
         tuple(pairs),
         ", ".join(parameters),
         listed([_literal(each) for each in parameters]),
-        listed(parameters),
+        tuple(
+            fitted(f"leaves, tree = jax.tree_util.tree_flatten_with_path({listed(parameters)})", 2)
+        ),
         tuple(functions.lines),
         tuple(lines),
         checked,

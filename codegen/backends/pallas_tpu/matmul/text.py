@@ -325,8 +325,8 @@ class MatmulKernel:
         count = product.tiles if product.keeps_sums else 1
         said = "sums of products"
         found.append(Buffer("sums", (count, *tile), product.sum_dtype, said))
-        leaving = "c" if product.gathers else "c or to the next device"
-        said = f"sums on their way to {leaving}; `stored` counts what has left"
+        leaving = "c" if product.gathers else "c or the next device"
+        said = f"sums that leave for {leaving}; `stored` counts them"
         found.append(Buffer("made", (2, *tile), product.stored, said))
         if product.sums_in_hbm or not product.gathers:
             said = "what sums are added to; `added` counts what has come of it"
