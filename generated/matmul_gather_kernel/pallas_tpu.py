@@ -108,7 +108,7 @@ def ring_kernel(
     a_blocks: 8,388,608 bytes, blocks of a; `came_a` counts what has come of each
     b_blocks: 16,777,216 bytes, blocks of b; `came_b` counts what has come of each
     sums: 2,097,152 bytes, sums of products
-    made: 2,097,152 bytes, sums on their way to c; `stored` counts what has left
+    made: 2,097,152 bytes, sums that leave for c; `stored` counts them
     """
     place, after, before = ring[0, 0], ring[0, 1], ring[0, 2]
     # From here on the neighbours may write to `come`, and signal this device's semaphores.

@@ -111,7 +111,7 @@ def ring_kernel(
     a_blocks: 2,097,152 bytes, blocks of a; `came_a` counts what has come of each
     b_blocks: 16,777,216 bytes, blocks of b; `came_b` counts what has come of each
     sums: 2,097,152 bytes, sums of products
-    made: 2,097,152 bytes, sums on their way to c or to the next device; `stored` counts what has left
+    made: 2,097,152 bytes, sums that leave for c or the next device; `stored` counts them
     terms: 2,097,152 bytes, what sums are added to; `added` counts what has come of it
     """
     place, after, before = ring[0, 0], ring[0, 1], ring[0, 2]

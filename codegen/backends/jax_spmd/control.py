@@ -11,7 +11,7 @@ from typing import Protocol
 from shardwright.codegen.backends.jax_spmd.literals import listed
 from shardwright.codegen.backends.jax_spmd.names import LocalNames
 from shardwright.codegen.partition.local.steps import Compute, LocalBody
-from shardwright.codegen.text.python_text import fitted_call, indented, returned
+from shardwright.codegen.text.python_text import fitted, fitted_call, indented, returned
 
 
 class BodyWriter(Protocol):
@@ -74,8 +74,8 @@ def _shared(writer: BodyWriter, arguments: Sequence[int], operands: Sequence[int
         writer.alias(argument, operand)
 
 
-def _unpacked(names: list[str], given: str) -> list[str]:
-    return [f"{listed(names)} = {given}"] if names else []
+def _unpacked(names: list[str], given: str, indent: int) -> list[str]:
+    return fitted(f"{listed(names)} = {given}", indent + 1) if names else []
 
 
 def _scan(writer: BodyWriter, step: Compute, indent: int) -> list[str]:
@@ -90,7 +90,7 @@ def _scan(writer: BodyWriter, step: Compute, indent: int) -> list[str]:
     slots = [f"{{{place}}}" for place in range(len(body.results))]
     template = f"{listed(slots[:carries])}, {listed(slots[carries:])}"
     start = [f"def {name}({first}, {second}):"]
-    start += [*_unpacked(carry, first), *_unpacked(slices, second)]
+    start += [*_unpacked(carry, first, indent), *_unpacked(slices, second, indent)]
     lines = _function(writer, start, body, indent, template)
     arguments = [name, listed(operands[consts:last]), listed(operands[last:])]
     arguments.append(f"length={op.param('length')}")
@@ -113,7 +113,7 @@ def _while(writer: BodyWriter, step: Compute, indent: int) -> list[str]:
     ):
         name, given = map(writer.names.fresh, (what, "carry"))
         start = [f"def {name}({given}):"]
-        start += _unpacked(_named(writer, inner.arguments[count:]), given)
+        start += _unpacked(_named(writer, inner.arguments[count:]), given, indent)
         lines += _function(writer, start, inner, indent, gives)
         names.append(name)
     target = listed(_named(writer, step.results))
