@@ -80,6 +80,7 @@ $(PROGRAMS)/.installed: $(STAMP) tests/peers/program_requirements.txt
 	touch $@
 
 demo: $(STAMP)  ## emit reshards of the corpus, run them against the oracle, print a table
+	rm -rf build/demo  # bundles of another version would be refused
 	$(BIN)/shardwright demo corpus/reshards.toml -o build/demo --extras $(EXTRAS)
 
 test: $(STAMP)  ## the tests
