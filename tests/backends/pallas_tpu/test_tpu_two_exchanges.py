@@ -118,8 +118,8 @@ FAULTS = {
     ),
     "parts_lost": (
         "aligned",
-        r"return self.then.carried\(part, order, interpret, collective_id \+ self._more_ids\)",
-        "return self.then.carried(part * 0, order, interpret, collective_id + self._more_ids)",
+        r"return self.then.exchange\(part, order,",
+        "return self.then.exchange(part * 0, order,",
         "device 0: .*wrong; element.*",
     ),
     "parts_of_others": (
