@@ -111,7 +111,7 @@ def fitted(line: str, indents: int = 0) -> list[str]:
     elif starts_call:
         text = formatted(made[:-1], deep + len(head) + 1, deep) + made[-1]
     else:
-        text = _fitted(made, len(head), deep)
+        text = _fitted(made, len(head), deep, len(comma))
     return [own + each for each in f"{head}{text}{comma}".split("\n")]
 
 
@@ -136,13 +136,14 @@ def returned(text: str, indents: int) -> list[str]:
     return (start + formatted(text, WIDTH - room + len(start), WIDTH - room)).split("\n")
 
 
-def _fitted(made: str, head: int, indent: int) -> str:
-    """Return an expression broken into lines, parenthesised if it has no brackets of its own."""
+def _fitted(made: str, head: int, indent: int, after: int) -> str:
+    """Return an expression broken into lines, parenthesised if it has no brackets of its own;
+    `head` and `after`: the characters before and after it."""
     node = ast.parse(made, mode="eval").body
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Lambda):
         start = made.index("(", node.func.end_col_offset) + 1
         return f"{made[:start]}\n{INDENT}{made[start:-1]}\n)"
-    text = formatted(made, indent + head, indent)
+    text = formatted(made, indent + head + after, indent)
     if "\n" in text or not head:
         return text
     parts = [made]

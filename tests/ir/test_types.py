@@ -84,6 +84,16 @@ def test_a_value_of_another_type(call: Callable[[], object], kind: str, got: str
     assert expected.startswith("expected: ")
 
 
+def test_what_has_no_modules() -> None:
+    assert message(lambda: loosely(emit)(None)) == exactly(
+        """
+        there are no modules of this
+        got: NoneType
+        expected: a Reshard, Matmul or Relayout, a plan, a partitioned function, or the `plan` of what sw.sync returns
+        """  # noqa: E501
+    )
+
+
 def test_axes_of_a_dimension_as_one_text() -> None:
     assert message(lambda: loosely(DimSharding)("x")) == exactly(
         """

@@ -49,16 +49,20 @@ def control(writer: BodyWriter, step: Compute, indent: int) -> list[str]:
 
 
 def _function(
-    writer: BodyWriter, start: list[str], body: LocalBody, indent: int, template: str = ""
+    writer: BodyWriter,
+    head: list[str],
+    start: list[str],
+    body: LocalBody,
+    indent: int,
+    template: str = "",
 ) -> list[str]:
-    """Return a nested function that begins with the lines `start`; `template`: its return value,
-    with results by number (default: all)."""
+    """Return a nested function: the lines of its signature, `head`, and a body that begins with
+    the lines `start`; `template`: its return value, with results by number (default: all)."""
     lines = writer.body(body, indent + 1)
     given = [writer.read(result) for result in body.results]
     text = template.format(*given) if template else listed(given)
-    first, *rest = start
     ends = returned(text, indent + 1)
-    return [first, *indented((*rest, *lines, *ends)), ""]
+    return [*head, *indented((*start, *lines, *ends)), ""]
 
 
 def _named(writer: BodyWriter, locals_: Sequence[int]) -> list[str]:
@@ -89,9 +93,9 @@ def _scan(writer: BodyWriter, step: Compute, indent: int) -> list[str]:
     name, first, second = map(writer.names.fresh, ("iteration", "carry", "slices"))
     slots = [f"{{{place}}}" for place in range(len(body.results))]
     template = f"{listed(slots[:carries])}, {listed(slots[carries:])}"
-    start = [f"def {name}({first}, {second}):"]
-    start += [*_unpacked(carry, first, indent), *_unpacked(slices, second, indent)]
-    lines = _function(writer, start, body, indent, template)
+    head = [f"def {name}({first}, {second}):"]
+    start = [*_unpacked(carry, first, indent), *_unpacked(slices, second, indent)]
+    lines = _function(writer, head, start, body, indent, template)
     arguments = [name, listed(operands[consts:last]), listed(operands[last:])]
     arguments.append(f"length={op.param('length')}")
     arguments += ["reverse=True"] if op.param("reverse") else []
@@ -112,9 +116,8 @@ def _while(writer: BodyWriter, step: Compute, indent: int) -> list[str]:
         ("iteration", body, second, ""),
     ):
         name, given = map(writer.names.fresh, (what, "carry"))
-        start = [f"def {name}({given}):"]
-        start += _unpacked(_named(writer, inner.arguments[count:]), given, indent)
-        lines += _function(writer, start, inner, indent, gives)
+        start = _unpacked(_named(writer, inner.arguments[count:]), given, indent)
+        lines += _function(writer, [f"def {name}({given}):"], start, inner, indent, gives)
         names.append(name)
     target = listed(_named(writer, step.results))
     return [
@@ -146,7 +149,7 @@ def _manual(writer: BodyWriter, step: Compute, indent: int) -> list[str]:
     axes = op.param("manual_axes")
     over = ", ".join(map(str, axes if isinstance(axes, tuple) else ()))
     head = fitted_call(f"def {name}", arguments, ":", indent)
-    lines = _function(writer, [*head, f"# As in shard_map over {over}."], body, indent)
+    lines = _function(writer, head, [f"# As in shard_map over {over}."], body, indent)
     target = listed(_named(writer, step.results))
     return [*lines, *fitted_call(f"{target} = {name}", given, "", indent)]
 
@@ -157,7 +160,7 @@ def _remat(writer: BodyWriter, step: Compute, indent: int) -> list[str]:
     given = [writer.read(local) for local in step.operands]
     name = writer.names.fresh("checkpointed")
     arguments = _named(writer, body.arguments)
-    lines = _function(writer, fitted_call(f"def {name}", arguments, ":", indent), body, indent)
+    lines = _function(writer, fitted_call(f"def {name}", arguments, ":", indent), [], body, indent)
     ends = [f"policy={op.param('policy')}"] if op.param("policy") else []
     ends += [] if op.param("prevent_cse") else ["prevent_cse=False"]
     target = listed(_named(writer, step.results))
@@ -170,7 +173,7 @@ def _cond(writer: BodyWriter, step: Compute, indent: int) -> list[str]:
     for branch in step.bodies:
         _shared(writer, branch.arguments, step.operands[1:])
         names.append(writer.names.fresh("branch"))
-        lines += _function(writer, [f"def {names[-1]}():"], branch, indent)
+        lines += _function(writer, [f"def {names[-1]}():"], [], branch, indent)
     arguments = [writer.read(step.operands[0]), listed(names)]
     target = listed(_named(writer, step.results))
     return [*lines, *fitted_call(f"{target} = lax.switch", arguments, "", indent)]
