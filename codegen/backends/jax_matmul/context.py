@@ -21,9 +21,9 @@ from shardwright.codegen.backends.jax_matmul.steps import (
     MatmulStep,
     MatmulSteps,
     axis_names,
-    comment,
     matmul_steps,
 )
+from shardwright.codegen.backends.jax_steps.plan import comment
 from shardwright.codegen.backends.jax_steps.statements import called_by_steps
 from shardwright.codegen.backends.matmul_facts import layout_of, matmul_title
 from shardwright.codegen.text.context import (

@@ -8,10 +8,10 @@ from shardwright.codegen.backends.jax_matmul.loop import Ring, loop_lines
 from shardwright.codegen.backends.jax_matmul.steps import (
     MatmulSteps,
     axis_names,
-    comment,
     digits_of,
 )
 from shardwright.codegen.backends.jax_steps.blocks import quoted
+from shardwright.codegen.backends.jax_steps.plan import comment
 from shardwright.codegen.backends.jax_steps.statements import OwnName
 from shardwright.codegen.text.python_text import INDENT, WIDTH, called
 from shardwright.ir.matmul import Matmul

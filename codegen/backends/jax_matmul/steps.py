@@ -1,13 +1,12 @@
 """The steps of a matmul module: operands move, devices multiply, the result moves.
 
-A movement has the statements of a reshard's module (`steps/blocks.py`), applied to the variables
-`a` and `b` of the operands and `c` of the result. All steps of a module, including the product, are
-numbered in order.
+A movement has the statements of a reshard's module (`jax_steps/blocks.py`), applied to the
+variables `a` and `b` of the operands and `c` of the result. All steps of a module, including the
+product, are numbered in order.
 """
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -21,7 +20,6 @@ from shardwright.codegen.backends.jax_steps.statements import OwnName
 from shardwright.codegen.hardware.presets import is_processor, topology_of
 from shardwright.codegen.planner.basis.boxed import layouts_of
 from shardwright.codegen.planner.basis.digits import Digits
-from shardwright.codegen.text.python_text import INDENT, WIDTH
 from shardwright.ir.axes import AxisRef
 from shardwright.ir.exchange import ids_of
 from shardwright.ir.matmul import SIDES, Matmul, Side
@@ -164,15 +162,3 @@ def axis_names(steps: MatmulSteps, matmul: Matmul, refs: tuple[AxisRef, ...]) ->
     """Return axes as a Python expression; None if the program lacks some."""
     names = steps.axes.over(digits_of(matmul, refs))
     return None if names is None else quoted(names)
-
-
-def comment(text: str) -> list[str]:
-    """Return a step's description as a comment in a function."""
-    return textwrap.wrap(
-        text,
-        WIDTH - len(INDENT),
-        initial_indent="# ",
-        subsequent_indent="#    ",
-        break_long_words=False,
-        break_on_hyphens=False,
-    )

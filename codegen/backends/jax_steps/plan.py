@@ -99,7 +99,7 @@ class Steps:
         found = ["x = x[0]"] if self.takes_term else []
         last = len(self.blocks) - 1
         for number, (block, said) in enumerate(zip(self.blocks, self.said, strict=True)):
-            found += _comment(f"{number + 1}. {said}")
+            found += comment(f"{number + 1}. {said}")
             found += block.lines("y" if number == last else "x")
         return (
             *found,
@@ -184,7 +184,8 @@ def said_of(plan: Plan, step: Step) -> str:
     return f"{step.op}{over}: {ends.before} -> {ends.after}"
 
 
-def _comment(text: str) -> list[str]:
+def comment(text: str) -> list[str]:
+    """Return a step's description as a comment in a function."""
     return textwrap.wrap(
         text,
         WIDTH - len(INDENT),
