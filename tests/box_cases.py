@@ -7,8 +7,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from form_cases import COLUMNS, ROWS, Fn, FormCase, f32
+import numpy as np
+from form_cases import COLUMNS, PAIR, ROWS, Fn, FormCase, f32
 from jax import lax
+
+import shardwright as sw
 
 BOTH, TURNED = '[{"d"}, {"t"}]', '[{"t", "d"}, {}]'
 ROW = 6 * 4  # bytes
@@ -91,9 +94,41 @@ def spaced() -> Iterator[FormCase]:
     yield FormCase("rows apart, some left out", apart, x, (ROWS,), ROWS, 3 * ROW)
     added = lambda x: lax.associative_scan(jnp.maximum, x)  # noqa: E731
     yield FormCase("a scan by halves", added, (f32(64, 4),), (ROWS,), ROWS, 2688)
+    yield from permuted()
+
+
+ZIGZAG = np.array([[2 * n, 2 * n + 1, 30 - 2 * n, 31 - 2 * n] for n in range(8)], np.int32).ravel()
+STRIPED = np.arange(64, dtype=np.int32).reshape(8, 8).T.ravel()
+
+
+def permuted() -> Iterator[FormCase]:
+    """Rows in a constant order: each device receives the rows that it lacks. A dimension is
+    gathered where they would take too many rounds, or are not a permutation."""
+    x, long = (f32(32, 6),), (f32(64, 6),)
+    zigzag = lambda x: x[ZIGZAG]  # noqa: E731
+    yield FormCase("zigzag", zigzag, x, (ROWS,), ROWS, 4 * ROW)
+    name, fn = "gradient of zigzag", gradient(zigzag)
+    yield FormCase(name, fn, x, (ROWS,), ROWS, 8 * ROW, most_as_shardy=28 * ROW)
+    fn = gradient(lambda x: sw.constrain(zigzag(x), '[{"d"}, {?}]'))
+    yield FormCase("gradient of zigzag, constrained", fn, x, (ROWS,), ROWS, 8 * ROW)
+    fn = lambda x: jnp.zeros_like(x).at[ZIGZAG].set(x)  # noqa: E731
+    yield FormCase("back from zigzag", fn, x, (ROWS,), ROWS, 4 * ROW)
+    yield FormCase("striped", lambda x: x[STRIPED], long, (ROWS,), ROWS, 7 * ROW)
+    where, fn = '[{}, {"t", "d"}]', lambda x: jnp.take(x, ZIGZAG - 32, 1)
+    yield FormCase("zigzag of columns", fn, (f32(6, 32),), (where,), where, 4 * ROW, "two")
+    order = (jnp.arange(32) + 2) % 32
+    fn = lambda x: x[order] + x[jnp.flip(jnp.arange(32).reshape(16, 2), 0).ravel()]  # noqa: E731
+    yield FormCase("computed orders", fn, x, (ROWS,), ROWS, 6 * ROW)
+    mixed = np.random.default_rng(0).permutation(np.arange(32, dtype=np.int32))
+    yield FormCase("a random order", lambda x: x[mixed], x, (ROWS,), ROWS, 28 * ROW)
+    twice = np.repeat(np.arange(16, dtype=np.int32), 2)
+    yield FormCase("rows twice", lambda x: x[twice], x, (ROWS,), ROWS, 28 * ROW)
+    yield FormCase("zigzag of a whole table", zigzag, x, (PAIR,), ROWS, 0)
 
 
 FAULTS = {
+    "permuted rows to other shards": ("zigzag", r"\[\(0, 1\), \(1, 3\)", "[(0, 3), (1, 1)"),
+    "permuted rows in other places": ("zigzag", r"\[2, 0, 2, 0, 2", "[0, 2, 0, 2, 0"),
     "rows in another order": ("every other row", r"::2\]", "::-2]"),
     "rows apart from another place": ("rows apart", r"\(\(0, 0, 1\)", "((1, -1, 1)"),
     "rows from another place": ("halves put together", r"\[4, 0, 4, 0, 4", "[0, 4, 0, 4, 0"),

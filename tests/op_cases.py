@@ -12,6 +12,8 @@ from jax import lax
 from jax.ad_checkpoint import checkpoint_name
 from jax.sharding import PartitionSpec as P
 
+import shardwright as sw
+
 Fn = Callable[..., Any]
 F, I, B, C = (  # noqa: E741
     ("float64", "int64", "bool", "complex128")
@@ -47,6 +49,7 @@ def inside(x: Any) -> Any:
     return x / (1.0 + jnp.abs(x))
 
 
+ORDER = np.array([0, 1, 7, 6, 2, 3, 5, 4], np.int32)
 ANY = "abs asinh atan ceil cos cosh erf erfc exp exp2 expm1 floor is_finite logistic neg round sign"
 ANY += " sin sinh square tan tanh bessel_i0e bessel_i1e cbrt"
 POSITIVE = "digamma lgamma log log1p rsqrt sqrt"
@@ -143,6 +146,7 @@ def shaped() -> Iterator[OpCase]:
         "pad": lambda x: lax.pad(x, 0.5, ((1, 2, 0), (0, 1, 2))),
         "pad that cuts": lambda x: lax.pad(x, 0.5, ((-1, -1, 0), (0, 0, 0))),
         "shift": lambda x: jnp.roll(x, 1, 0),
+        "take_rows": lambda x: sw.constrain(x[ORDER], '[{"d"}, {}]'),
         "iota": lambda x: x + lax.broadcasted_iota(F, (8, 6), 0),
         "a row of iota": lambda x: x[:, 0] + lax.iota(F, 8),
     }

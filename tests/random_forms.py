@@ -56,6 +56,7 @@ STEPS: dict[str, Any] = {
     "turned": lambda x, dim: jnp.flip(x, dim),
     "spaced": lambda x, at: x[(slice(None),) * at[0] + (slice(at[1], None, 2),)],
     "rows": lambda x, rows: x[jnp.array(rows)],
+    "ordered": lambda x, at: jnp.take(x, jnp.array(at[1]), at[0]),
     "best": lambda x, k: jax.lax.top_k(x, k)[0],
 }
 
@@ -93,6 +94,10 @@ def step(rng: random.Random, shapes: list[Shape], x: int) -> Any:
             return ("spaced", (x,), (dim, rng.randrange(2)), of(8)) if extent == 16 else None
         case "cumsum":
             return "cumsum", (x,), dim, shape
+        case "ordered":
+            pairs = list(range(0, extent, 2))
+            rng.shuffle(pairs)
+            return "ordered", (x,), (dim, [row for n in pairs for row in (n, n + 1)]), shape
         case "rows":
             rows = tuple(rng.randrange(-shape[0], shape[0]) for _ in range(8))
             return "rows", (x,), rows, (8, *shape[1:])

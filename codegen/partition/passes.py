@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from shardwright.codegen.partition.edges import gather_sub_axes
 from shardwright.codegen.partition.local.fold import folded
 from shardwright.codegen.partition.local.forms.padded import with_padding
+from shardwright.codegen.partition.local.forms.permuted import with_permuted_rows
 from shardwright.codegen.partition.local.forms.shifts import with_shifts
 from shardwright.codegen.partition.local.local_text import format_local
 from shardwright.codegen.partition.local.prices import Ratings
@@ -45,6 +46,10 @@ def _edges(asked: Partitioned, program: Program) -> Program:
     return gather_sub_axes(program) if asked.gather_sub_axes else program
 
 
+def _permute(asked: Partitioned, program: Program) -> Program:
+    return with_permuted_rows(program, asked.constants, asked.mode)
+
+
 def _plan(asked: Partitioned, program: Program) -> LocalProgram:
     ratings = Ratings(
         regather=asked.gather == "regather", topology=asked.topology, seeded=not asked.kernels
@@ -71,6 +76,7 @@ SHARDING = (
 LOWERING = (
     Pass("pad", lambda _, program: with_padding(program)),
     Pass("shift", lambda _, program: with_shifts(program)),
+    Pass("permute", _permute),
     Pass("plan", _plan),
     Pass("transpose", _transpose),
     Pass("fold", _fold),

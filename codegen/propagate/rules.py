@@ -419,6 +419,7 @@ _RULES: dict[str, Callable[[Op, Shapes, Shapes], Rule]] = {
     "pad": _pad,
     "shift": _shift,
     "rev": _rev,
+    "take_rows": _rev,
     "concatenate": _concatenate,
     "sort": _sort,
     "top_k": _top_k,

@@ -69,7 +69,7 @@ def test_an_unknown_pass(monkeypatch: pytest.MonkeyPatch) -> None:
         _ = asked().local
     assert str(raised.value) == (
         "SHARDWRIGHT_DUMP: no such pass; did you mean plan?\ngot: plon\n"
-        "expected: one of propagate, edges, pad, shift, plan, transpose, fold"
+        "expected: one of propagate, edges, pad, shift, permute, plan, transpose, fold"
     )
 
 

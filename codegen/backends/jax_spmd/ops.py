@@ -10,6 +10,7 @@ from shardwright.codegen.backends.jax_spmd.expressions import (
     Expression,
     OpText,
 )
+from shardwright.codegen.backends.jax_spmd.forms.boxes import plain_rows
 from shardwright.codegen.backends.jax_spmd.forms.shifts import plain_shift
 from shardwright.codegen.backends.jax_spmd.forms.table import FORM_TEXTS
 from shardwright.codegen.backends.jax_spmd.matrices import MATRIX_OPS
@@ -18,7 +19,7 @@ from shardwright.codegen.propagate.elementwise import FUNCTIONS, INFIX
 from shardwright.ir.errors import InputError
 from shardwright.ir.program import CONTROL, Body, Op, ops_of
 
-FORMED = {"shift": plain_shift}
+FORMED = {"shift": plain_shift, "take_rows": plain_rows}
 """Ops that no jaxpr contains, for dimensions that are not split."""
 
 HOST = {"pure_callback": pure_callback}

@@ -19,7 +19,7 @@ one."""
 ALONE = frozenset(
     {
         *("neg", "broadcast_in_dim", "transpose", "reshape", "squeeze", "reduce_sum", "copy"),
-        *("slice", "rev", "convert_element_type", "div", "name"),
+        *("slice", "rev", "take_rows", "convert_element_type", "div", "name"),
     }
 )
 """The first operand is a partial sum."""

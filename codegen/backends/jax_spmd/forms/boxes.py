@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 
-from shardwright.codegen.backends.jax_spmd.expressions import Expression
+from shardwright.codegen.backends.jax_spmd.expressions import Expression, OpText
 from shardwright.codegen.backends.jax_spmd.forms.halos import sent
 from shardwright.codegen.backends.jax_spmd.forms.statement import FormLine, FormLines, FormText
 from shardwright.codegen.backends.jax_spmd.literals import dtype_text, integers
@@ -13,6 +13,7 @@ from shardwright.codegen.partition.local.forms.boxes import (
     box_dims,
     box_rounds,
     stretches_of_box,
+    stretches_taken,
 )
 
 
@@ -134,3 +135,15 @@ def _by_shard(values: Sequence[int | None], number: str, otherwise: int | None) 
         return f"{text} {'-' if least < 0 else '+'} {abs(least)}" if least else text
     filled = [(otherwise or 0) if value is None else value for value in values]
     return f"jnp.array({filled})[{number}]"
+
+
+def plain_rows(text: OpText) -> Expression:
+    """Return permuted rows that are whole along their dimension."""
+    (dim,) = text.op.integers("dimensions")
+    items = []
+    for each in stretches_taken(text.op):
+        stop = each.start + each.length * each.step
+        step = f":{each.step}" if each.step != 1 else ""
+        rows = f"{each.start}:{stop if stop >= 0 else ''}{step}"
+        items.append(f"{text.given[0]}[{', '.join([*[':'] * dim, rows])}]")
+    return "jnp.concatenate", [f"({', '.join(items)},)", f"axis={dim}"]

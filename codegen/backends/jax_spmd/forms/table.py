@@ -33,7 +33,7 @@ FORM_TEXTS: dict[str, Callable[[FormText], FormLines]] = {
     "gather": gather,
     **dict.fromkeys(SCATTERS, scatter),
     "slice": lambda form: (read_slice if is_read_whole(form) else boxes)(form),
-    **dict.fromkeys(("split", "concatenate", "pad", "rev"), boxes),
+    **dict.fromkeys(("split", "concatenate", "pad", "rev", "take_rows"), boxes),
     "dynamic_slice": read_slice,
     "dynamic_update_slice": write_slice,
     "random_bits": random_bits,

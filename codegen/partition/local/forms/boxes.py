@@ -1,4 +1,5 @@
-"""Moved rows: slices, splits, concatenations, padding and reversals along a split dimension.
+"""Moved rows: slices, splits, concatenations, padding, reversals and permutations along a split
+dimension.
 
 Shards send every stretch of rows unchanged. Stretches of equal length take as many rounds as the
 busiest device has transfers.
@@ -156,18 +157,27 @@ def put_together(op: Op, shapes: Sequence[tuple[int, ...]], dim: int) -> tuple[S
     return tuple(found)
 
 
+def stretches_taken(op: Op) -> tuple[SpacedRows, ...]:
+    """Return the stretches of a `take_rows` op, in result order."""
+    numbers = op.integers("stretches")
+    rows = (numbers[at : at + 4] for at in range(0, len(numbers), 4))
+    return tuple(SpacedRows(0, *row) for row in rows)
+
+
 def stretches_of_box(
     op: Op, shapes: Sequence[tuple[int, ...]], dim: int, number: int
 ) -> tuple[SpacedRows, ...]:
     """Return the stretches that form a result of an op along a dimension."""
     if op.kind == "concatenate":
         return put_together(op, shapes, dim)
+    if op.kind == "take_rows":
+        return stretches_taken(op)
     return (stretches_along(op, shapes, dim, number),)
 
 
 def box_dims(op: Op, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
     """Return the dimensions along which rows move."""
-    if op.kind in ("concatenate", "rev"):
+    if op.kind in ("concatenate", "rev", "take_rows"):
         return op.integers("dimension" if op.kind == "concatenate" else "dimensions")
     if op.kind == "pad":
         return tuple(dim for dim, _ in padded_dims(op))

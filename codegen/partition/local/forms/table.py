@@ -27,7 +27,7 @@ FORMS: dict[str, Callable[[OpTensors], LocalForm | None]] = {
     "gather": gather,
     **dict.fromkeys(SCATTERS, scatter),
     "slice": lambda tensors: (boxes if is_split_as_boxes(tensors) else read_slice)(tensors),
-    **dict.fromkeys(("split", "concatenate", "pad", "rev"), boxes),
+    **dict.fromkeys(("split", "concatenate", "pad", "rev", "take_rows"), boxes),
     "dynamic_slice": read_slice,
     "dynamic_update_slice": write_slice,
     "random_bits": random_bits,
