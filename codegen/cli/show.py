@@ -184,27 +184,31 @@ class ShowCommand(Flags):
             print(text)
 
     def _show_page(self, description: RelayoutDescription | ModelDescription) -> None:
-        """Print the review page of a relayout or model, or write the picture of a relayout."""
+        """Print the review page of a relayout or model, or write its picture or explorer page."""
         from shardwright.codegen.emit.emit import emit_described
+        from shardwright.codegen.show.model_explorer import MODEL_PAGE
         from shardwright.codegen.show.parts_svg import parts_svg
 
-        drawn = self.svg is not None and isinstance(description, RelayoutDescription)
-        for given, option in ((self.svg, "--svg"), (self.html, "--html")):
-            if given is not None and not (drawn and option == "--svg"):
-                raise InputError(
-                    "relayouts have no explorer page, and models no picture",
-                    argument=option,
-                    got=description.name,
-                    expected=f"no {option}, to print the review page",
-                )
+        of_model = isinstance(description, ModelDescription)
+        refused, option = (self.svg, "--svg") if of_model else (self.html, "--html")
+        if refused is not None:
+            raise InputError(
+                f"{'models have no picture' if of_model else 'relayouts have no explorer page'}",
+                argument=option,
+                got=description.name,
+                expected="--html FILE" if of_model else "--svg FILE",
+            )
         if self.svg is not None and isinstance(description, RelayoutDescription):
             written(self.svg, parts_svg(description.relayout()), "--svg")
             return
         try:
-            bundle = emit_described(description)
+            files = emit_described(description).files(description.name)
         except InputError as error:
             raise self.located(error, description.name) from None
-        print(bundle.files(description.name)["README.md"], end="")
+        if self.html is not None:
+            written(self.html, files[MODEL_PAGE], "--html")
+        else:
+            print(files["README.md"], end="")
 
     def _show_matmul(self, description: MatmulDescription) -> None:
         """Print the plan of a matmul, or write its picture or explorer page."""

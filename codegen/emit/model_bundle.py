@@ -8,6 +8,7 @@ from pathlib import Path
 from shardwright.codegen.emit.model import model_backends, model_files
 from shardwright.codegen.emit.write import bundle_folder, write_bundles
 from shardwright.codegen.registry import MODELLING
+from shardwright.codegen.show.model_explorer import MODEL_PAGE, model_explorer
 from shardwright.codegen.spec.model import ModelDescription, of_key
 from shardwright.codegen.text.templates import render
 from shardwright.ir.errors import InputError
@@ -35,6 +36,7 @@ class ModelBundle:
         return {
             **model_files(self.plan.data, self.backends, lines[:7], command),
             "README.md": render("common/model.md.jinja", page),
+            MODEL_PAGE: model_explorer(self.plan, name),
             "plan.json": self.plan.to_json(),
         }
 

@@ -65,7 +65,7 @@ def test_commands(folder: Path) -> None:
     assert run("check").out.startswith("generated: as it would be emitted now")
     assert run("show").out == (folder / "generated/stages/README.md").read_text()
     listed = run("emit", "generated/manifest.json", "-o", "again").out
-    assert "again/stages: 6 files written" in listed
+    assert "again/stages: 7 files written" in listed
     run("emit", "--backends", "jax_xla", "-o", "one")
     assert not (folder / "one/stages/triton_gpu.py").exists()
     for file in ("model.json", "plan.json", "triton_gpu.py", "jax_xla.py"):

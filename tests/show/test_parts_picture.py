@@ -70,4 +70,4 @@ def test_show(tmp_path: Path) -> None:
     ok("show", config, "vocabulary", "--svg", tmp_path / "it.svg")
     assert "padding" in (tmp_path / "it.svg").read_text()
     refused = run("show", config, "vocabulary", "--html", tmp_path / "it.html")
-    assert "relayouts have no explorer page, and models no picture" in refused.err
+    assert "error: --html: relayouts have no explorer page\n" in refused.err
