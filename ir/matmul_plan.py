@@ -55,13 +55,16 @@ class Loop:
 
 @dataclass(frozen=True)
 class MatmulCost:
-    """The cost of a candidate on the busiest device: flops, bytes received before and after the
-    product, memory bytes that the product reads and writes, and seconds of each on a topology.
+    """The cost of a candidate on the busiest device: flops, bytes received, memory bytes that the
+    product reads and writes, and seconds of each on a topology. `received`: bytes into the device
+    that each movement sends most to, so their sum may exceed `received_max`, the most bytes that
+    all movements together bring to one device.
     `hidden`: seconds of communication overlapped with the product; `apart`: seconds of the same
     candidate without the loop or pulling kernel; `launch`: all other seconds of a call."""
 
     flops: int
-    received: tuple[int, int, int]  # for lhs, rhs and the result
+    received: tuple[int, int, int]  # by the movements of lhs, rhs and the result
+    received_max: int
     touched: int
     multiplying: float
     touching: float
@@ -69,11 +72,6 @@ class MatmulCost:
     hidden: float = 0.0
     apart: float = 0.0
     launch: float = 0.0
-
-    @property
-    def received_max(self) -> int:
-        """Bytes received by the busiest device."""
-        return sum(self.received)
 
     @property
     def product_seconds(self) -> float:

@@ -50,7 +50,7 @@ def case_lines(plan: MatmulPlan) -> tuple[str, ...]:
 
 def why_line(plan: MatmulPlan) -> str:
     """Return why the candidate was chosen."""
-    what = "the fewest bytes into the busiest device, then the fewest flops"
+    what = "the fewest bytes into the busiest device of each movement, then the fewest flops"
     if plan.topology is not None:
         what = "the fewest seconds"
     count = f"{plan.considered} candidates" if plan.considered > 1 else "the only candidate"

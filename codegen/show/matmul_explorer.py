@@ -49,7 +49,12 @@ def matmul_explorer(plan: MatmulPlan, name: str, topology: str | None = None) ->
     if plan.chosen.loop is not None:
         number = SIDES.index(plan.chosen.loop.side)
         found[number] = _in_rounds(found[number], plan, plan.chosen.loop, topology)
-    return page_of(found, name, f"{matmul_words(plan.matmul)}: how A, B and C move")
+    received = plan.chosen.cost.received_max
+    return page_of(
+        found,
+        name,
+        f"{matmul_words(plan.matmul)}: A, B and C bring at most {received:,} bytes to a device",
+    )
 
 
 def rounds_of(plan: MatmulPlan) -> list[list[PartMoved]]:

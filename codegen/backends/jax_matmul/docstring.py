@@ -41,7 +41,8 @@ def _step_lines(plan: MatmulPlan, steps: MatmulSteps) -> list[str]:
     lines = ["Steps, with the bytes that each brings to the busiest device:"]
     for number, text in said:
         lines += wrapped(f"{number}. {text}", INDENT)
-    return [*lines, "", f"On the wire {steps.received} bytes into the busiest device."]
+    padded = ", padding included" if steps.received > plan.chosen.cost.received_max else ""
+    return [*lines, "", f"On the wire {steps.received} bytes into the busiest device{padded}."]
 
 
 def _sums(plan: MatmulPlan) -> list[str]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -12,8 +13,10 @@ from shardwright.codegen.hardware.presets import CPU_COPIES, is_processor
 from shardwright.codegen.planner.basis.boxed import layouts_of
 from shardwright.codegen.planner.basis.boxed import seconds_of as boxed_seconds
 from shardwright.codegen.planner.basis.plan import plan_basis
+from shardwright.codegen.planner.basis.traffic import moved
 from shardwright.codegen.planner.direct import plan_direct
 from shardwright.codegen.planner.network.links import Network
+from shardwright.ir.arrays import Integers
 from shardwright.ir.exchange import ids_of
 from shardwright.ir.layout import Layout
 from shardwright.ir.plan import DirectPlan, Plan
@@ -31,6 +34,25 @@ class Movement:
     plan: Plan
     received: int
     seconds: float
+
+    @cached_property
+    def by_device(self) -> Integers:
+        """The bytes that each device receives, in ascending order of ids."""
+        reshard = self.plan.reshard
+        ids = np.sort(ids_of(reshard.source.mesh))
+        found = np.zeros(ids.size, dtype=np.int64)
+        for step in self.plan.listed():
+            (devices, elements), _ = moved(step)
+            np.add.at(found, np.searchsorted(ids, devices), elements)
+        return found * reshard.itemsize
+
+
+def busiest(movements: Sequence[Movement]) -> int:
+    """Return the most bytes that movements together bring to one device."""
+    moving = [each for each in movements if each.received]
+    if len(moving) < 2:
+        return sum(each.received for each in moving)
+    return int(np.sum([each.by_device for each in moving], axis=0).max())
 
 
 Key = Callable[[Movement], tuple[float, ...]]

@@ -23,7 +23,7 @@ from shardwright.codegen.hardware.topology import Topology
 from shardwright.codegen.planner.matmul.candidates import multiplications
 from shardwright.codegen.planner.matmul.cases import cases_of
 from shardwright.codegen.planner.matmul.loops import looped
-from shardwright.codegen.planner.matmul.moves import Movements
+from shardwright.codegen.planner.matmul.moves import Movements, busiest
 from shardwright.codegen.planner.matmul.pulled import pulled, reads_peers
 from shardwright.codegen.planner.network.links import Network
 from shardwright.ir.dtypes import itemsize
@@ -54,7 +54,7 @@ def plan_matmul(
     listed: int = LISTED,
 ) -> MatmulPlan:
     """Return the matmul plan with the fewest seconds on a topology. Without a topology, minimise
-    the bytes into the busiest device, then the flops.
+    the sum of the bytes that each movement brings to its busiest device, then the flops.
 
     `loop`: whether parts move while devices multiply: in "one" or "both" directions round a ring,
     "pulled" by a kernel, "never", or "auto" (if faster on a given topology). `like`: the candidate
@@ -233,6 +233,7 @@ class _Search:
         cost = MatmulCost(
             product.flops,
             (lhs.received, rhs.received, out.received),
+            busiest((lhs, rhs, out)),
             _touched(product),
             self._multiplying(product),
             self._touching(product),
@@ -244,7 +245,7 @@ class _Search:
     def rank_of(self, candidate: MatmulCandidate) -> Rank:
         """Return the sort key of a candidate."""
         cost = candidate.cost
-        return self._rank(cost.received_max, cost.flops, cost.seconds)
+        return self._rank(sum(cost.received), cost.flops, cost.seconds)
 
     def _rank(self, received: int, flops: int, seconds: float) -> Rank:
         return (received, flops, seconds) if self.by_bytes else (seconds, received, flops)

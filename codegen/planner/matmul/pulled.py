@@ -49,6 +49,7 @@ def pulled(candidate: MatmulCandidate, network: Network) -> MatmulCandidate:
     product, cost = candidate.multiplication, candidate.cost
     flows = {side: flows_of(product, side) for side in SIDES}
     received = [_received(flows[side], product) for side in SIDES]
+    lhs, rhs, out = (int(each.max(initial=0)) for each in received)
     seconds = [network.seconds(network.load(flows[side])) for side in SIDES]
     pulls = bool(flows["lhs"].weight.size or flows["rhs"].weight.size)
     multiplying = cost.multiplying / (1 - PULLING) if pulls else cost.multiplying
@@ -66,7 +67,8 @@ def pulled(candidate: MatmulCandidate, network: Network) -> MatmulCandidate:
     made = replace(
         cost,
         launch=topology.launch + announcing + kernels * topology.kernel,
-        received=(received[0], received[1], received[2]),
+        received=(lhs, rhs, out),
+        received_max=int(np.sum(received, axis=0).max(initial=0)),
         multiplying=multiplying,
         moving=(moving[0], moving[1], moving[2]),
         hidden=share + sum(seconds) - meanwhile,
@@ -103,10 +105,11 @@ def flows_of(product: Multiplication, side: Side) -> Flows:
     return Flows(ids[sender], ids[receiver], (weight * size).astype(float))
 
 
-def _received(flows: Flows, product: Multiplication) -> int:
-    """Return the bytes received by the busiest device."""
-    by_device = np.bincount(flows.receiver, flows.weight, product.matmul.mesh.size)
-    return int(by_device.max(initial=0))
+def _received(flows: Flows, product: Multiplication) -> Integers:
+    """Return the bytes that each device receives, in ascending order of ids."""
+    ids = np.sort(ids_of(product.matmul.mesh))
+    places = np.searchsorted(ids, flows.receiver)
+    return np.bincount(places, flows.weight, ids.size).astype(np.int64)
 
 
 def _parts(flows: Flows) -> int:

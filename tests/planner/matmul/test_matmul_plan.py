@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import random
+import re
+from collections import Counter
 
 import pytest
 from matmuls import matrix_shardings, random_matmul
@@ -14,6 +17,8 @@ from shardwright.codegen.planner.matmul.candidates import multiplications
 from shardwright.codegen.planner.matmul.moves import Movements, bound_of
 from shardwright.codegen.planner.matmul.plan import plan_matmul
 from shardwright.codegen.planner.network.links import Network
+from shardwright.codegen.show.matmul_explorer import matmul_explorer
+from shardwright.codegen.show.matmul_review import matmul_page
 from shardwright.ir.errors import InputError
 from shardwright.ir.matmul import SIDES
 from shardwright.ir.matmul_plan import MatmulPlan
@@ -115,6 +120,47 @@ def test_what_is_moved_is_never_less_than_its_bound() -> None:
                     assert planned.received == bound_of(move)
                 looked += 1
     assert looked > 20
+
+
+def brought(plan: MatmulPlan) -> int:
+    """The most bytes that a device receives, counted transfer by transfer."""
+    found: Counter[int] = Counter()
+    for side in SIDES:
+        move = plan.chosen.move(side)
+        for phase in (phase for step in move.listed() for phase in step.phases()):
+            moved = phase.transfers
+            for sender, receiver, count in zip(
+                moved.sender.tolist(), moved.receiver.tolist(), moved.elements.tolist(), strict=True
+            ):
+                found[receiver] += count * move.reshard.itemsize * (sender != receiver)
+    return max(found.values(), default=0)
+
+
+def test_the_busiest_device_is_one_device() -> None:
+    """Movements with different busiest devices bring less to one device than their sum."""
+    sides = ((13, 24), "P(None, 'x')"), ((24, 29), "P()"), "P(None, ('x', 'y'))"
+    plan = plan_matmul(sw.Matmul("bf16", *sides, mesh="x=4,y=2"))
+    cost = plan.chosen.cost
+    assert (cost.received_max, sum(cost.received), cost.received) == (160, 168, (72, 0, 96))
+    assert json.loads(plan.to_json())["chosen"]["received_max"] == 160
+    assert "at most 160 bytes to a device" in repr(plan)
+    assert "bring at most 160 bytes to a device" in matmul_explorer(plan, "m")
+    assert "| 160 |" in matmul_page(plan, "m", "make")
+    files = sw.emit(plan, backends=("jax_xla", "triton_gpu")).files("m")
+    wire = "On the wire ([0-9]+ bytes into the busiest device.*)\\."
+    found = [re.findall(wire, files[f"{name}.py"]) for name in ("jax_xla", "triton_gpu")]
+    assert found == [
+        ["184 bytes into the busiest device, padding included"],
+        ["160 bytes into the busiest device"],
+    ]
+    rng = random.Random(7)
+    apart = 0
+    for _ in range(40):
+        random_plan = plan_matmul(random_matmul(rng), listed=0)
+        each = random_plan.chosen.cost
+        assert each.received_max == brought(random_plan)
+        apart += each.received_max < sum(each.received)
+    assert apart > 0
 
 
 def test_every_sharding_has_a_candidate() -> None:
