@@ -214,9 +214,50 @@ def double_kernel(x: Any, y: Any) -> None:
     y[...] = x[...] * 2
 
 
-@feature(X, refused="pallas_call", smooth=False)
+def doubled_by_a_kernel(x: Any) -> Any:
+    return pallas_call(double_kernel, jax.ShapeDtypeStruct(x.shape, x.dtype), interpret=True)(x)
+
+
+@feature(X, smooth=False)
 def own_kernel(x: Any) -> Any:
-    return pallas_call(double_kernel, jax.ShapeDtypeStruct((8, 16), "float32"), interpret=True)(x)
+    return doubled_by_a_kernel(x) + 1
+
+
+@feature(X, smooth=False)
+def own_kernel_on_shards(x: Any) -> Any:
+    sides = {"in_specs": P("d"), "out_specs": P("d"), "check_vma": False}
+    return mapped(doubled_by_a_kernel, **sides)(x * 2) + 1
+
+
+def matmul_kernel(x: Any, w: Any, y: Any) -> None:
+    y[...] = x[...] @ w[...]
+
+
+def product_by_a_kernel(x: Any, w: Any) -> Any:
+    shape = jax.ShapeDtypeStruct((x.shape[0], w.shape[1]), x.dtype)
+    return pallas_call(matmul_kernel, shape, interpret=True)(x, w)
+
+
+def shardings_of(tree: Any) -> Any:
+    return jax.tree.map(lambda x: x.sharding, tree)
+
+
+def partitioned(fn: Any, local: Any, rule: Any, **factors: Any) -> Any:
+    """Let each device run `local` on its shards, with the shardings that the rule allows."""
+
+    def partition(mesh: Any, args: Any, result: Any) -> Any:
+        return mesh, local, shardings_of(result), shardings_of(args)
+
+    made = custom_partitioning(fn)
+    made.def_partition(partition, sharding_rule=rule, **factors)
+    return made
+
+
+@feature(X, W, given=(ROWS, COLUMNS), smooth=False)
+def own_kernel_with_a_rule(x: Any, w: Any) -> Any:
+    rule, reduced = "i k, k j -> i j", ("k",)
+    product = partitioned(product_by_a_kernel, product_by_a_kernel, rule, reduction_factors=reduced)
+    return jnp.tanh(product(x, w))
 
 
 @feature(X, smooth=False)
@@ -514,6 +555,14 @@ def scatter_apply(x: Any) -> Any:
 @feature(X, refused="jax.pmap", smooth=False)
 def nested_pmap(x: Any) -> Any:
     return jax.pmap(lambda v: v * 2)(x[:1])
+
+
+def of_other_shards(x: Any) -> Any:
+    return partitioned(doubled_by_a_kernel, lambda x: x * 3, "i j -> i j")(x)
+
+
+PLANTED = (Feature("of_other_shards", of_other_shards, (X,), ROWS),)
+"""A function whose shards are computed otherwise than the whole: run if it is named."""
 
 
 def gradients() -> Iterator[Feature]:

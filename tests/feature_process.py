@@ -64,7 +64,8 @@ def main() -> None:
     mode, *names = sys.argv[1:]
     warnings.simplefilter("ignore")
     found = {}
-    for case in (*feature_cases.FEATURES, *feature_cases.gradients()):
+    planted = feature_cases.PLANTED if names else ()
+    for case in (*feature_cases.FEATURES, *feature_cases.gradients(), *planted):
         if names and case.name not in names:
             continue
         try:

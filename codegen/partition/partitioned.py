@@ -39,6 +39,7 @@ class Partitioned(Drawn):
     inputs: Callable[[tuple[Any, ...]], Any]  # from leaves to the tree of the arguments
     outputs: Callable[[tuple[Any, ...]], Any]
     constants: tuple[Any, ...]  # arrays that the function closes over
+    opaque: tuple[Any, ...]  # OpaqueCall: calls that modules hold as StableHLO
     parameters: tuple[str, ...]  # names of the function's parameters, one per argument
     mode: str = "as_shardy"
     until: int | None = None  # the last user priority to propagate

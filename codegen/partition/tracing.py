@@ -74,6 +74,7 @@ def traced(
         lambda leaves: jax.tree.unflatten(in_tree, leaves),
         lambda leaves: jax.tree.unflatten(out_tree, leaves),
         tuple(tracer.constants),
+        tuple(tracer.opaque.values()),
         parameters,
     )
 

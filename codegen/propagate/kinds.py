@@ -15,6 +15,7 @@ CUMULATIVE = _words("cumlogsumexp cummax cummin cumprod cumsum")
 WINDOWS = _words("reduce_window reduce_window_max reduce_window_min reduce_window_sum")
 SCATTERS = _words("scatter scatter-add scatter-max scatter-min scatter-mul")
 CONSTANT = _words("axis_index constant iota random_seed random_wrap random_unwrap")
+OPAQUE = _words("custom_partitioning pallas_call")
 CONTROL = _words("scan while cond remat manual")
 MATRICES: dict[str, int] = {
     **dict.fromkeys(

@@ -431,7 +431,7 @@ _RULES: dict[str, Callable[[Op, Shapes, Shapes], Rule]] = {
     "fft": _fft,
     **dict.fromkeys(MATRICES, _matrices),
     "triangular_solve": _triangular_solve,
-    "pure_callback": _whole,
+    **dict.fromkeys(("pallas_call", "pure_callback"), _whole),
     "approx_top_k": _approx_top_k,
     "random_bits": _made_per_position,
     "random_fold_in": _made_per_position,

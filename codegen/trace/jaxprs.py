@@ -27,15 +27,22 @@ from shardwright.codegen.trace.implemented import implemented
 from shardwright.codegen.trace.lines import Lines
 from shardwright.codegen.trace.meshes import ProgramMeshes
 from shardwright.codegen.trace.naming import Noted
+from shardwright.codegen.trace.opaque import (
+    OpaqueCall,
+    has_kernel,
+    kernel_call,
+    partitioned_call,
+)
 from shardwright.codegen.trace.params import Params, params_of
 from shardwright.codegen.trace.policies import policy_text
 from shardwright.codegen.trace.reduced import halved
 from shardwright.codegen.trace.scopes import BACKWARD, scope_of
+from shardwright.codegen.trace.sharding_rules import read_rule
 from shardwright.codegen.trace.turned import REWRITTEN
 from shardwright.codegen.trace.words import Phrase
 from shardwright.ir.errors import InputError
 from shardwright.ir.mesh import Mesh
-from shardwright.ir.program import Body, Line, Op, Value, ops_of
+from shardwright.ir.program import Body, Line, Op, Rule, Value, ops_of
 from shardwright.ir.sharding import Sharding
 
 NO_RULE = " has no rule: its operands are replicated"
@@ -56,6 +63,7 @@ class Tracer:
         self.warnings: dict[str, set[int]] = {}  # and the values that they are about
         self.groups: dict[Any, list[int]] = {}
         self.constants: list[Any] = []
+        self.opaque: dict[tuple[object, ...], OpaqueCall] = {}  # by what equal calls have in common
         self.manual: frozenset[str] = frozenset()  # axes of the enclosing manual computations
         self.manual_mesh: Mesh | None = None  # and their mesh
         self.strict, self.meshes = strict, meshes
@@ -324,13 +332,34 @@ class _Block:
         self.tracer.groups[equation] = list(operands)
         return operands
 
+    def _kernel(self, equation: Any) -> Sequence[int]:
+        """Return the results of a Pallas kernel, which runs whole on each device."""
+        line = self.tracer.lines.of(equation)
+        results = self._opaque(equation, kernel_call(equation, line), None)
+        if not self.tracer.manual:
+            self.tracer.warn(f"{equation.primitive.name}{NO_RULE}", line, results)
+        return results
+
+    def _opaque(self, equation: Any, call: OpaqueCall, rule: Rule | None) -> Sequence[int]:
+        tracer, kind = self.tracer, equation.primitive.name
+        tracer.opaque.setdefault(call.same, call)
+        number = [*tracer.opaque].index(call.same)
+        results = tuple(tracer.value(call.name, v.aval, call.line) for v in equation.outvars)
+        operands = tuple(map(self.read, equation.invars))
+        params: Params = (("call", number), ("name", call.name))
+        self.ops.append(Op(kind, operands, results, params, rule=rule, line=call.line))
+        return results
+
     def _own_partitioning(self, equation: Any) -> Sequence[int]:
-        """Return the results of the function under `custom_partitioning`, partitioned by its own
-        ops."""
-        call = equation.params["call"]
+        """Return the results of the function under `custom_partitioning`: as `sharding_rule` says
+        if it calls a kernel, else partitioned by its own ops. Within `shard_map` it is local."""
+        call, line = equation.params["call"], self.tracer.lines.of(equation)
+        has_rule = equation.params["sharding_rule"] is not None
+        if has_rule and not self.tracer.manual and has_kernel(call.jaxpr):
+            rule = read_rule(equation.params, self.tracer.meshes.first, line)
+            return self._opaque(equation, partitioned_call(equation, line), rule)
         results = self._inlined(equation, call.jaxpr, call.consts, equation.invars)
         said = "the function under custom_partitioning is split by its own operations"
-        line = self.tracer.lines.of(equation)
         self.tracer.warn(f"{said}, its partition function is not called", line, results)
         return results
 
@@ -459,6 +488,7 @@ _HANDLERS: dict[str, Callable[[_Block, Any], Sequence[int]]] = {
     "shardwright_alike": _Block._group,
     "shard_alike": _Block._alike,
     "custom_partitioning": _Block._own_partitioning,
+    "pallas_call": _Block._kernel,
     "checkpoint": _Block._remat,
     "remat2": _Block._remat,
     "custom_linear_solve": _Block._solved,

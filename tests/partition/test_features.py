@@ -7,12 +7,18 @@ import feature_cases
 import pytest
 from programs import findings
 
-SOME = ("host_function", "large_constant", "opaque_nodes", "own_kernel", "triangular_columns")
+SOME = ("host_function", "large_constant", "opaque_nodes", "triangular_columns")
+SOME += ("own_kernel", "own_kernel_on_shards", "own_kernel_with_a_rule")
 
 
 def test_some_features() -> None:
     found = findings("feature_process.py", "cheapest", *SOME)
     assert (found["count"], found["wrong"]) == (len(SOME), {})
+
+
+def test_a_kernel_of_other_shards_is_found() -> None:
+    (said,) = findings("feature_process.py", "as_shardy", "of_other_shards")["wrong"].values()
+    assert said.startswith("result 0: device 0: off by ")
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ from __future__ import annotations
 from shardwright.codegen import registry
 from shardwright.codegen.backends.jax_spmd.constants import STORED, stored_text
 from shardwright.codegen.backends.jax_spmd.module import module_text
+from shardwright.codegen.backends.jax_spmd.opaque import blobs, stored_calls
 from shardwright.codegen.backends.jax_spmd.rings import ProgramRings, program_rings
 from shardwright.codegen.partition.partitioned import Partitioned
 from shardwright.codegen.spec.collective_ids import program_id
@@ -17,8 +18,8 @@ class SpmdBackend:
         return module_text(program, _rings(program))
 
     def stored(self, program: Partitioned) -> dict[str, str]:
-        """Return the file of long arrays in a program's closure, if any."""
-        text = stored_text(program.constants)
+        """Return the file of long arrays in a program's closure and of kernels, if any."""
+        text = stored_text(program.constants, blobs(stored_calls(program)))
         return {STORED: text} if text else {}
 
     def kernel_lines(self, program: Partitioned) -> tuple[str, ...]:

@@ -23,6 +23,7 @@ from shardwright.codegen.backends.jax_spmd.literals import (
     integers,
 )
 from shardwright.codegen.backends.jax_spmd.names import LocalNames
+from shardwright.codegen.backends.jax_spmd.opaque import Key, key_of
 from shardwright.codegen.backends.jax_spmd.ops import expression
 from shardwright.codegen.backends.jax_spmd.rings import ProgramRing
 from shardwright.codegen.backends.jax_spmd.stopped import stopped, uses_of
@@ -36,6 +37,7 @@ from shardwright.codegen.partition.local.steps import (
     MoveValue,
     Step,
 )
+from shardwright.codegen.propagate.kinds import OPAQUE
 from shardwright.codegen.text.python_text import INDENT, WIDTH, called, fitted
 from shardwright.ir.errors import InternalError
 from shardwright.ir.program import Line
@@ -55,6 +57,7 @@ class Writer(KnownValues):
     communications: dict[int, Communication]  # by produced local value
     checked: bool  # whether all stands under `check_vma`
     arrays: tuple[str, ...] = ()  # values of the function's closure
+    calls: dict[Key, str] = field(default_factory=dict)  # names of calls held as StableHLO
     permutations: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     imports: dict[str, None] = field(default_factory=dict)
     made: dict[str, str] = field(default_factory=dict)  # rows of other shards fetched in this body
@@ -150,6 +153,8 @@ class Writer(KnownValues):
     def _made(self, step: Compute) -> Expression:
         if step.op.kind == "constant":
             return self.arrays[step.op.integers("array")[0]]
+        if step.op.kind in OPAQUE:
+            return self.calls[key_of(step, self.program)], list(self.op_text(step).given)
         if step.op.kind == "pure_callback":
             module, _, name = str(step.op.param("callback")).partition(":")
             self.imports[f"from {module} import {name}"] = None

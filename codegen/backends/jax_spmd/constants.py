@@ -6,7 +6,7 @@ import base64
 import hashlib
 import io
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -34,12 +34,13 @@ def array_text(place: int, array: Any) -> str:
     return f"jnp.array([{values}], jnp.{array.dtype}).reshape({integers(array.shape)})"
 
 
-def stored_text(arrays: Sequence[Any]) -> str:
-    """Return the text of the file of long arrays, or ""."""
+def stored_text(arrays: Sequence[Any], calls: Mapping[str, np.ndarray]) -> str:
+    """Return the text of the file of long arrays and of calls, or ""."""
     plain = [jax.random.key_data(array) if _is_key(array) else array for array in arrays]
     found: dict[str, Any] = {
         f"array_{place}": _raw(array) for place, array in enumerate(plain) if array.size > LONGEST
     }
+    found.update(calls)
     if not found:
         return ""
     file = io.BytesIO()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from shardwright.codegen.backends.jax_spmd.constants import (
 from shardwright.codegen.backends.jax_spmd.functions import Functions
 from shardwright.codegen.backends.jax_spmd.literals import dtype_name, listed
 from shardwright.codegen.backends.jax_spmd.names import LocalNames, function_name
+from shardwright.codegen.backends.jax_spmd.opaque import blobs, stored_calls
 from shardwright.codegen.backends.jax_spmd.ops import check_ops
 from shardwright.codegen.backends.jax_spmd.rings import ProgramRings
 from shardwright.codegen.backends.jax_spmd.tables import tables
@@ -44,7 +46,9 @@ from shardwright.codegen.text.python_text import INDENT, exploded, fitted
 from shardwright.codegen.text.templates import render
 
 NO_RINGS = ProgramRings()
-KERNEL_NAMES = ("interpret", "functools", "np", "pl", "pltpu")
+EXPORT = ("from jax import export",)
+"""The import of modules that hold calls as StableHLO."""
+KERNEL_NAMES = ("interpret", "functools", "np", "pl", "pltpu", "export")
 """Additional names in modules with kernels, besides their imports."""
 LIKE = (
     "",
@@ -151,18 +155,21 @@ def _context(partitioned: Partitioned, rings: ProgramRings) -> SpmdModule:
     types = sides.inputs([_type(local, v) for v in local.body.arguments])
     outputs = sides.outputs([_spec(local, v) for v in local.body.results])
     called_back = tuple(called for _, called in host_functions(local.program.body))
-    module = (name, *rings.taken, *KERNEL_NAMES, *called_back)
+    calls = stored_calls(partitioned)
+    loaded = {call.name: call.lines for call in calls.values()}
+    module = (name, *rings.taken, *KERNEL_NAMES, *called_back, *loaded)
     names = LocalNames(local, module, parameters)
     arrays = tuple(array_text(*pair) for pair in enumerate(partitioned.constants))
-    stored = stored_text(partitioned.constants)
+    stored = stored_text(partitioned.constants, blobs(calls))
     arguments, flattened = sides.places()
     results = _places(sides.outputs, local.body.results)
     given, has_classes = sides.restored()
     having = {n: ("interpret",) for n, f in enumerate(local.functions) if rings.within(f)}
     functions = Functions(local, names, arguments, results, having)
     checked = is_checked(local) and not rings.rings
-    writer = Writer(local, functions, names, found, checked, arrays, rings=rings)
-    writer.imports.update(dict.fromkeys(rings.imports))
+    texts = {key: call.name for key, call in calls.items()}
+    writer = Writer(local, functions, names, found, checked, arrays, texts, rings=rings)
+    writer.imports.update(dict.fromkeys([*rings.imports, *EXPORT[: len(calls)]]))
     lines = [*_unpacked(writer, arguments, flattened), *writer.body(local.body, 1)]
     made = sides.outputs([writer.read(result) for result in local.body.results])
     lines += tree_lines(functions.whole(made), "return ", "", 1)
@@ -196,7 +203,7 @@ def _context(partitioned: Partitioned, rings: ProgramRings) -> SpmdModule:
         checked,
         tuple(writer.imports),
         IMPORTS if stored else (),
-        constant_lines(stored),
+        (*constant_lines(stored), *itertools.chain.from_iterable(loaded.values())),
         tuple(tree_lines(given, "return ", "", 2)),
         LIKE if not has_classes or "like(" in flat(given) else (),
         not has_classes,

@@ -16,6 +16,7 @@ from shardwright.codegen.backends.jax_spmd.forms.table import FORM_TEXTS
 from shardwright.codegen.backends.jax_spmd.matrices import MATRIX_OPS
 from shardwright.codegen.backends.jax_spmd.random_ops import RANDOM
 from shardwright.codegen.propagate.elementwise import FUNCTIONS, INFIX
+from shardwright.codegen.propagate.kinds import OPAQUE
 from shardwright.ir.errors import InputError
 from shardwright.ir.program import CONTROL, Body, Op, ops_of
 
@@ -28,7 +29,6 @@ TABLES = (TABLE, CONTRACTIONS, OWN, FORMED, RANDOM, MATRIX_OPS, HOST)
 
 REFUSED = {
     "io_callback": "a function with effects would run once on every device",
-    "pallas_call": "a kernel outside of jax.shard_map has no text in a module",
 }
 """Why modules cannot contain certain ops that users write."""
 
@@ -36,7 +36,7 @@ REFUSED = {
 def check_ops(body: Body) -> None:
     """Raise InputError, with the user's line, for an op that modules do not support, before
     planning."""
-    known = {*INFIX, *FUNCTIONS, *FORM_TEXTS, *CONTROL, "cond", "constant", "constrain"}
+    known = {*INFIX, *FUNCTIONS, *FORM_TEXTS, *CONTROL, "cond", "constant", "constrain", *OPAQUE}
     for op in ops_of(body):
         if op.kind == "pure_callback" and not op.param("callback"):
             raise InputError(

@@ -21,6 +21,7 @@ from shardwright.codegen.backends.jax_spmd.constants import STORED, stored_text
 from shardwright.codegen.backends.jax_spmd.literals import dtype_name
 from shardwright.codegen.backends.jax_spmd.module import module_text
 from shardwright.codegen.backends.jax_spmd.names import function_name
+from shardwright.codegen.backends.jax_spmd.opaque import blobs, stored_calls
 from shardwright.codegen.backends.jax_spmd.varying import is_checked
 from shardwright.codegen.partition.partitioned import Partitioned
 from shardwright.codegen.registry import PROGRAM_FILE
@@ -37,7 +38,9 @@ def stablehlo_text(program: Partitioned) -> str:
     names: dict[str, Any] = {"__name__": program.program.name}
     with tempfile.TemporaryDirectory() as folder:
         names["__file__"] = f"{folder}/{PROGRAM_FILE}"
-        Path(folder, STORED).write_text(stored_text(program.constants), "utf-8")
+        Path(folder, STORED).write_text(
+            stored_text(program.constants, blobs(stored_calls(program))), "utf-8"
+        )
         exec(compile(module_text(program), PROGRAM_FILE, "exec"), names)
     local = program.local
     name = function_name(local.program.name)

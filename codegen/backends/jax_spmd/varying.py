@@ -11,6 +11,7 @@ from shardwright.codegen.partition.local.steps import (
     LocalProgram,
     MoveValue,
 )
+from shardwright.codegen.propagate.kinds import OPAQUE
 
 LOCAL = ("slice", "mask")
 """Changes of layout without a collective."""
@@ -21,10 +22,11 @@ LOOPED = frozenset({"regularized_incomplete_beta"})
 
 
 def is_checked(program: LocalProgram) -> bool:
-    """Return whether `check_vma` can verify it: jax does not follow values through loops and
-    permutations, and collectives accept only values that differ along their axes."""
+    """Return whether `check_vma` can verify it: jax does not follow values through loops, kernels
+    and permutations, and collectives accept only values that differ along their axes."""
     every = (program.body, *program.functions)
-    if any(isinstance(step, Compute) and step.bodies for body in every for step in body.steps):
+    steps = [step for body in every for step in body.steps if isinstance(step, Compute)]
+    if any(step.bodies or step.op.kind in OPAQUE for step in steps):
         return False
     differ = [frozenset(program.values[v].layout.used) for v in program.body.arguments]
     follow = _Follow(program)

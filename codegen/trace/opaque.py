@@ -1,0 +1,100 @@
+"""Calls whose operations have no text in a module: `pallas_call`, and a function around one under
+`custom_partitioning`. A module holds them as StableHLO for the shapes of shards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+from jax.extend import core
+
+from shardwright.codegen.trace.batched import traced_at
+from shardwright.ir.program import Line
+
+KERNEL = "pallas_call"
+
+
+@dataclass(frozen=True)
+class Partitioning:
+    """The function given to `def_partition`, with its static arguments and trees."""
+
+    partition: Callable[..., Any]
+    static: tuple[Any, ...]
+    inputs: Any  # tree of the arguments
+    outputs: Any
+
+
+@dataclass(frozen=True)
+class OpaqueCall:
+    """A call: its name, its jaxpr on unsplit tensors, the user's line, and how to split it, if it
+    can be."""
+
+    name: str
+    jaxpr: Any
+    line: Line | None
+    partitioning: Partitioning | None = None
+
+    @property
+    def same(self) -> tuple[object, ...]:
+        """What equal calls have in common, such as those of equal layers."""
+        own = self.partitioning
+        how = None if own is None else (id(own.partition), repr(own.static))
+        return self.name, str(self.jaxpr), tuple(map(id, _constants(self.jaxpr))), how
+
+
+def kernel_call(equation: Any, line: Line | None) -> OpaqueCall:
+    """Return the call of a Pallas kernel, without the axes of a `shard_map` around it."""
+    params = equation.params
+    results, operands = (_plain(side) for side in (equation.outvars, equation.invars))
+
+    def bound(*args: Any) -> Any:
+        return equation.primitive.bind(*args, **{**params, "out_avals": tuple(results)})
+
+    inner = getattr(params["jaxpr"], "debug_info", None)
+    name = params.get("name") or getattr(inner, "func_name", "")
+    return OpaqueCall(_identifier(name), traced_at(equation, bound, operands), line)
+
+
+def partitioned_call(equation: Any, line: Line | None) -> OpaqueCall:
+    """Return the call of a function under `custom_partitioning`."""
+    params = equation.params
+    trees = params["in_tree"], params["out_tree"]
+    own = Partitioning(params["partition"], tuple(params["static_args"]), *trees)
+    name = _identifier(params["call"].jaxpr.debug_info.func_name)
+    return OpaqueCall(name, params["call"], line, own)
+
+
+def has_kernel(jaxpr: Any) -> bool:
+    """Return whether a jaxpr calls a Pallas kernel, at any depth."""
+    return any(
+        equation.primitive.name == KERNEL or any(has_kernel(each) for each in _inner(equation))
+        for equation in jaxpr.eqns
+    )
+
+
+def _inner(equation: Any) -> Iterator[Any]:
+    """Yield the jaxprs in an equation, closed or open."""
+    for value in equation.params.values():
+        for each in value if isinstance(value, tuple | list) else (value,):
+            if isinstance(each, core.Jaxpr | core.ClosedJaxpr):
+                yield each
+
+
+def _constants(jaxpr: Any) -> Iterator[Any]:
+    """Yield the arrays that a jaxpr and those within it close over: its text leaves them out."""
+    yield from getattr(jaxpr, "consts", ())
+    for equation in jaxpr.eqns:
+        for each in _inner(equation):
+            yield from _constants(each)
+
+
+def _plain(variables: Any) -> list[Any]:
+    """Return the types of variables without the axes along which they vary."""
+    avals = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in variables]
+    return list(jax.make_jaxpr(lambda *args: args)(*avals).in_avals)
+
+
+def _identifier(name: str) -> str:
+    return name if name.isidentifier() else "kernel"
