@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from shardwright.ir.drawn import Drawn
 from shardwright.ir.dtypes import PACKED, dtype_of, itemsize
 from shardwright.ir.errors import InputError, in_a_line
 from shardwright.ir.given import shape_of
@@ -20,6 +21,11 @@ MEMORY_LIMIT = 1 << 30
 
 _MOST_HEADER = 100_000_000
 """Most bytes of a safetensors header, the limit of its own readers."""
+
+
+def counted(count: int, what: str) -> str:
+    """Return a count with its noun: 1 kind or 1,025 tensors."""
+    return f"{count:,} {what}{'s' * (count != 1)}"
 
 
 class Logical(NamedTuple):
@@ -34,8 +40,8 @@ class Logical(NamedTuple):
         return math.prod(self.shape) * itemsize(self.dtype)
 
 
-@dataclass(frozen=True, init=False)
-class Model:
+@dataclass(frozen=True, init=False, repr=False)
+class Model(Drawn):
     """The logical tensors of a model, by name."""
 
     tensors: dict[str, Logical]
@@ -62,6 +68,9 @@ class Model:
                 expected='{"layers.0.wq": (64, 64)}',
             )
         object.__setattr__(self, "tensors", found)
+
+    def __repr__(self) -> str:
+        return f"<Model: {counted(len(self.tensors), 'tensor')}, {self.bytes:,} bytes>"
 
     @staticmethod
     def from_state_dict(state: Mapping[str, Any]) -> Model:

@@ -19,19 +19,20 @@ from itertools import groupby
 from typing import Any
 
 from shardwright.ir.buckets import Buckets, Filling
+from shardwright.ir.drawn import Drawn
 from shardwright.ir.errors import InputError
 from shardwright.ir.kind_relays import KindRelays, relays_of_kind
 from shardwright.ir.kinds import Kinds, kinds_of
 from shardwright.ir.mesh import as_integer
-from shardwright.ir.model import MEMORY_LIMIT, Model
+from shardwright.ir.model import MEMORY_LIMIT, Model, counted
 from shardwright.ir.model_data import kind_data
 from shardwright.ir.model_flow import Flow, ModelFlows, Share
 from shardwright.ir.rules import Rules, check_stored
 from shardwright.ir.stored import Stored
 
 
-@dataclass(frozen=True)
-class ModelPlan:
+@dataclass(frozen=True, repr=False)
+class ModelPlan(Drawn):
     """The moves between two sides of a model. `memory_limit`: the most bytes in flight on any
     device."""
 
@@ -172,6 +173,13 @@ class ModelPlan:
         """The first member's name for each kind."""
         return {member.kind: member.tensor for member in reversed(self.kinds.members)}
 
+    def __repr__(self) -> str:
+        return (
+            f"<ModelPlan: {counted(len(self.kinds.members), 'tensor')} of "
+            f"{counted(len(self.relays), 'kind')} from {counted(len(self.sent), 'device')} to "
+            f"{len(self.received)}, at most {self.received_max:,} bytes to a device>"
+        )
+
     def __str__(self) -> str:
         tensors, kinds, buckets = len(self.kinds.members), len(self.relays), len(self.buckets.ends)
         rows = (
@@ -204,11 +212,6 @@ def _said(devices: Iterable[int]) -> str:
         ranges.append(f"{first}-{last}" if first < last else str(first))
     more = f" and {len(ranges) - 6} more ranges" if len(ranges) > 6 else ""
     return ", ".join(ranges[:6]) + more
-
-
-def counted(count: int, what: str) -> str:
-    """Return a count with its noun: 1 kind or 1,025 tensors."""
-    return f"{count:,} {what}{'s' * (count != 1)}"
 
 
 def plan_model(

@@ -28,7 +28,8 @@ from typing import Any
 
 from shardwright.ir.holdings import Box, TensorClasses, box_of
 from shardwright.ir.kinds import BUFFER, Kind
-from shardwright.ir.model_plan import ModelPlan, counted
+from shardwright.ir.model import counted
+from shardwright.ir.model_plan import ModelPlan
 from shardwright.ir.part_digits import (
     LinedUp,
     ProofError,

@@ -27,7 +27,7 @@ from shardwright.ir.errors import InputError, in_a_line, suggested, unknown
 from shardwright.ir.given import mesh_of, sharding_of
 from shardwright.ir.globs import Glob, filled
 from shardwright.ir.mesh import Mesh
-from shardwright.ir.model import Model
+from shardwright.ir.model import Model, counted
 from shardwright.ir.parts import ONLY, BufferLayout, Stack, TensorPart
 from shardwright.ir.stored import SHARDING, Stored
 from shardwright.ir.text.layout_text import parse_layout
@@ -149,7 +149,7 @@ class LayoutRule:
         return filled(self.glob.text, values)
 
 
-@dataclass(frozen=True, init=False)
+@dataclass(frozen=True, init=False, repr=False)
 class Rules:
     """One side of a model: a mesh, and rules from names to layouts; the first match applies."""
 
@@ -171,6 +171,9 @@ class Rules:
                 "a side must have at least one rule", argument="rules", expected='{"*": "_[{tp}]"}'
             )
         object.__setattr__(self, "rules", tuple(LayoutRule.of(*each) for each in given.items()))
+
+    def __repr__(self) -> str:
+        return f"<Rules: {counted(len(self.rules), 'rule')} on {self.mesh}>"
 
     @staticmethod
     def of(given: object, argument: str) -> Rules:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from shardwright.ir.drawn import Drawn
 from shardwright.ir.errors import InputError, check_type
 from shardwright.ir.foreign import JAX_ARRAY, TORCH_TENSOR, is_a
 from shardwright.ir.model import MEMORY_LIMIT, Model, flattened, nested
@@ -22,8 +23,8 @@ TORCH_OPTIONS = ("group", "out", "progress", "timeout", "digest")
 JAX_OPTIONS = ("devices", "progress", "digest")
 
 
-@dataclass(frozen=True)
-class Sync:
+@dataclass(frozen=True, repr=False)
+class Sync(Drawn):
     """The move of a model from one side to another: its plan, its proof and its runtime.
 
     `print` shows the moves and the facts proved about them.
@@ -107,6 +108,14 @@ class Sync:
         InputError for a buffer that is missing or has a wrong shape or dtype.
         """
         return moved(self.plan.data, shards)
+
+    @property
+    def pictured(self) -> ModelPlan:
+        """The plan, whose picture this object has."""
+        return self.plan
+
+    def __repr__(self) -> str:
+        return f"<Sync: {self.plan!r}>"
 
     def __str__(self) -> str:
         return f"{self.plan}\n{self.proof}"

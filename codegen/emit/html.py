@@ -1,13 +1,15 @@
-"""Notebook displays of plans, bundles, programs, relayouts and learned layouts."""
+"""Notebook displays of plans, bundles, programs, models, relayouts and learned layouts."""
 
 from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
 from html import escape
+from itertools import islice
 
 from shardwright.codegen.emit.emit import Bundle
 from shardwright.codegen.emit.matmul import MatmulBundle
+from shardwright.codegen.emit.model_bundle import ModelBundle
 from shardwright.codegen.emit.program import ProgramBundle
 from shardwright.codegen.emit.relayout import RelayoutBundle
 from shardwright.codegen.learn.learn import Learned
@@ -20,14 +22,19 @@ from shardwright.codegen.show.svg import svg
 from shardwright.ir.drawn import Drawn
 from shardwright.ir.errors import InputError
 from shardwright.ir.matmul_plan import MatmulPlan
+from shardwright.ir.model import Model
+from shardwright.ir.model_plan import ModelPlan
 from shardwright.ir.plan import DirectPlan, SteppedPlan
 from shardwright.ir.relayout import Relayout, RelayoutPlan, plan_relayout
 from shardwright.ir.stored import Stored
 
+ROWS = 20
+"""Most tensors of a model in its table."""
+
 
 def html(value: Drawn) -> str:
-    """Return HTML for a plan, bundle, program, relayout or layout: one line of text and its
-    picture, without external resources.
+    """Return HTML for a plan, bundle, program, model, relayout or layout: one line of text, and its
+    picture or a table, without external resources.
 
     Notebooks call this for the last value of a cell. Raises InputError for other objects.
     """
@@ -44,7 +51,7 @@ def html(value: Drawn) -> str:
 def _shown(value: object) -> str:
     """Return the picture, or a table."""
     match value:
-        case Bundle() | MatmulBundle() | RelayoutBundle():
+        case Bundle() | MatmulBundle() | RelayoutBundle() | ModelBundle():
             return _shown(value.plan)
         case ProgramBundle():
             return _shown(value.program)
@@ -58,12 +65,19 @@ def _shown(value: object) -> str:
             return _image(flows_svg(plan_relayout(value)))
         case RelayoutPlan():
             return _image(flows_svg(value))
+        case Model():
+            return _tensors(value)
+        case ModelPlan():
+            return _kinds(value)
         case Learned():
             return _table(value.stored) + _items(value.findings)
         case LearnedSizes():
-            return _rows({name: (str(form),) for name, form in value.forms.items()}, "layout")
+            rows = {name: (str(form),) for name, form in value.forms.items()}
+            return _rows(rows, "buffer", "layout")
         case Stored():
             return _table(value)
+        case Drawn() if value.pictured is not value:
+            return _shown(value.pictured)
     raise InputError(
         "there is no picture of this value",
         argument="value",
@@ -82,17 +96,39 @@ def _image(picture: str | None) -> str:
 
 def _table(stored: Stored) -> str:
     """Return a table with a row for each buffer of a stored layout."""
-    first = {
-        name: "x".join(map(str, buffer.shape(0))) or "a scalar"
-        for name, buffer in stored.bound.items()
-    }
+    first = {name: _shape(buffer.shape(0)) for name, buffer in stored.bound.items()}
     rows = {name: (str(each), first[name]) for name, each in stored.buffers.items()}
-    return _rows(rows, "layout", "shape on the first device")
+    return _rows(rows, "buffer", "layout", "shape on the first device")
+
+
+def _tensors(model: Model) -> str:
+    """Return a table of a model's first tensors."""
+    shown = dict(islice(model.tensors.items(), ROWS))
+    rows = {name: (each.dtype, _shape(each.shape)) for name, each in shown.items()}
+    left = len(model.tensors) - len(rows)
+    return _rows(rows, "tensor", "dtype", "shape") + (f"<p>and {left:,} more</p>" if left else "")
+
+
+def _kinds(plan: ModelPlan) -> str:
+    """Return a table with a row for each kind of a model's plan."""
+    rows = {
+        plan.firsts[number]: (
+            f"{plan.counts[number]:,}",
+            f"{kind.tensor.dtype} {_shape(kind.tensor.shape)}",
+            *map(str, kind.said),
+        )
+        for number, kind in enumerate(plan.kinds.kinds)
+    }
+    return _rows(rows, "first tensor", "tensors", "each", "source", "target")
+
+
+def _shape(shape: tuple[int, ...]) -> str:
+    return "x".join(map(str, shape)) or "a scalar"
 
 
 def _rows(rows: Mapping[str, tuple[str, ...]], *heads: str) -> str:
-    """Return a table whose first column names buffers."""
-    lines = [("buffer", *heads), *((name, *cells) for name, cells in rows.items())]
+    """Return a table whose first column has the names."""
+    lines = [heads, *((name, *cells) for name, cells in rows.items())]
     texts = ["".join(f"<td><code>{escape(cell)}</code></td>" for cell in line) for line in lines]
     return f"<table>{''.join(f'<tr>{text}</tr>' for text in texts)}</table>"
 

@@ -11,17 +11,21 @@ from shardwright.codegen.registry import MODELLING
 from shardwright.codegen.show.model_explorer import MODEL_PAGE, model_explorer
 from shardwright.codegen.spec.model import ModelDescription, of_key
 from shardwright.codegen.text.templates import render
+from shardwright.ir.drawn import Drawn
 from shardwright.ir.errors import InputError
 from shardwright.ir.model_plan import ModelPlan, plan_model
 from shardwright.ir.model_proof import prove
 
 
-@dataclass(frozen=True)
-class ModelBundle:
+@dataclass(frozen=True, repr=False)
+class ModelBundle(Drawn):
     """The emission of a model: a module for each backend, and their common data."""
 
     plan: ModelPlan
     backends: tuple[str, ...] = MODELLING
+
+    def __repr__(self) -> str:
+        return f"<ModelBundle of {', '.join(self.backends)} modules: {self.plan!r}>"
 
     def description(self, name: str) -> ModelDescription:
         """Return the description that emits this bundle again under a name."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import inspect
 import re
 from typing import Any
 from xml.etree import ElementTree
@@ -44,6 +45,62 @@ def shown() -> list[Any]:
             check={"n": 12},
         ),
     ]
+
+
+def models() -> list[Any]:
+    """A model, its sync, plan and bundle."""
+    tensors = sw.Model({"layers.{0..29}.w": (4, 4)}, "int8")
+    weights = sw.sync(tensors, sw.Rules("a=2", "_[{a}]"), sw.Rules("b=2", "_[{}, {b}]"))
+    return [tensors, weights, weights.plan, sw.emit(weights.plan)]
+
+
+def program() -> sw.Partitioned:
+    jax = pytest.importorskip("jax")
+    x = jax.ShapeDtypeStruct((6, 6), "float32")
+    shardings = {"in_shardings": ("P('x')", "P(None, 'y')"), "out_shardings": "P()"}
+    return sw.partition(lambda a, b: a @ b, x, x, mesh=MESH, **shardings)
+
+
+def others() -> list[Any]:
+    """Objects of the public classes that no picture shows."""
+    report = sw.Report("m", "jax_xla", 6, "failed", "device 0\nis wrong")
+    axis = sw.AxisRef("x")
+    return [
+        *(axis, MESH, MESH.sharding("P('x')"), MESH.sharding("P('x')").dims[0], RESHARD, MATMUL),
+        *(sw.Rules("a=2", {"a": "_", "*": "_[{a}]"}), sw.compare(PACKED, PACKED), report),
+        *(sw.emit(sw.plan(RESHARD)).description("m"), sw.Problem("m", "is gone", "-a\n+b")),
+        sw.InputError("a mesh must have devices", argument="mesh", got="x=0", expected="x=2"),
+    ]
+
+
+def test_every_public_class_has_one_line() -> None:
+    """Plans, bundles, programs, models and layouts are shown as pictures or tables too."""
+    drawn = [*shown(), *models(), program(), sw.emit(program())]
+    every = {each for each in (getattr(sw, name) for name in sw.__all__) if inspect.isclass(each)}
+    known = {type(each) for each in (*drawn, *others())}
+    assert every <= known, every - known
+    for value in (*drawn, *others()):
+        assert "\n" not in repr(value)
+    for value in drawn:
+        assert len(repr(value)) < 400, repr(value)
+        ElementTree.fromstring(value._repr_html_())
+    assert not any("_repr_html_" in dir(type(value)) for value in others())
+
+
+def test_models_are_tables() -> None:
+    tensors, weights, plan, bundle = models()
+    assert repr(tensors) == "<Model: 30 tensors, 480 bytes>"
+    line = "<ModelPlan: 30 tensors of 1 kind from 2 devices to 2, at most 120 bytes to a device>"
+    assert repr(plan) == line
+    assert repr(weights) == f"<Sync: {line}>"
+    assert repr(bundle) == f"<ModelBundle of triton_gpu, jax_xla modules: {line}>"
+    assert repr(sw.Rules("a=2", "_")) == '<Rules: 1 rule on <["a"=2]>>'
+    table = ElementTree.fromstring(sw.html(tensors))
+    assert len(table.findall(".//tr")) == 21
+    assert table.findtext("p") == "and 10 more"
+    for value in (weights, plan, bundle):
+        rows = ElementTree.fromstring(sw.html(value)).findall(".//tr")
+        assert [each.text for each in rows[1].iter("code")][:3] == ["layers.0.w", "30", "int8 4x4"]
 
 
 def picture(text: str) -> str:
