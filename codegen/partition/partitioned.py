@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,6 +15,8 @@ from shardwright.codegen.partition.local.communications import (
     program_json,
 )
 from shardwright.codegen.partition.local.even import check_even
+from shardwright.codegen.partition.local.least import least_cost
+from shardwright.codegen.partition.local.prices import Ratings
 from shardwright.codegen.partition.local.steps import LocalProgram
 from shardwright.codegen.partition.local.work import computed
 from shardwright.codegen.partition.overlapped import BesideMatmul, beside_matmuls
@@ -87,6 +90,19 @@ class Partitioned(Drawn):
         it."""
         return computed(self.local)
 
+    @property
+    def cost(self) -> float:
+        """The cost that `cheapest` searches to lower: received bytes and computation."""
+        return self.bytes_received + self.computed
+
+    @functools.cached_property
+    def lower_bound(self) -> int | None:
+        """A lower bound of the cost of every plan that splits equal layers alike; None unless the
+        mode is `cheapest`."""
+        if self.mode != "cheapest":
+            return None
+        return least_cost(self.local.program, self.mesh, Ratings(topology=self.topology))
+
     def remedies(self, number: int) -> tuple[tuple[str, Partitioned], ...]:
         """Return the programs with each remedy of communication `number`, keyed by the changed
         request, such as "p_w as [{}, {}]"; the one that receives the fewest bytes comes first.
@@ -134,9 +150,11 @@ class Partitioned(Drawn):
 
     def to_json(self, topology: str | None = None) -> str:
         """Return the communications as deterministic JSON, one line each, with seconds if a
-        topology is given."""
+        topology is given, and with the cost and its lower bound if the mode is `cheapest`."""
         seconds = () if topology is None else self.seconds(topology)
-        return program_json(self.local, topology, seconds)
+        bound = self.lower_bound
+        costs = {} if bound is None else {"cost": math.ceil(self.cost), "lower_bound": bound}
+        return program_json(self.local, topology, seconds, costs)
 
     @property
     def in_shardings(self) -> Any:

@@ -3,6 +3,7 @@ seconds, reason, and remedies."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 from shardwright.codegen.hardware.presets import name_of, topology_of
@@ -35,6 +36,7 @@ def _lines(program: Partitioned, name: str, topology: str | None) -> Iterator[st
     counted = f"{count} communication{'' if count == 1 else 's'}"
     yield f"The busiest device receives {size} in {counted}{_in_all(seconds, topology)}."
     yield f"It computes for the time of {_computed(program)}."
+    yield from (f"{said[0].upper()}{said[1:]}." for said in _bound(program))
     yield "`jax_spmd.py` is the program, `plan.json` has these rows."
     if found:
         headings = [*HEADINGS, "saves of it alone", *(["seconds"] if seconds else [])]
@@ -99,6 +101,14 @@ def _computed(program: Partitioned) -> str:
     return f"{size_text(round(program.computed))} ({program.local.axes.rates})"
 
 
+def _bound(program: Partitioned) -> Iterator[str]:
+    """Yield the distance of the cost to a lower bound, if one above zero is known."""
+    bound = program.lower_bound
+    if bound:
+        times = math.ceil(100 * program.cost / bound) / 100
+        yield f"both together are within {times:.2f} of a lower bound of {size_text(bound)}"
+
+
 def _in_all(seconds: tuple[float, ...], topology: str | None) -> str:
     """Return the total seconds in sequence."""
     if topology is None:
@@ -117,6 +127,7 @@ def program_text(
     lines = [
         f"{program.program.name} on {program.mesh}: the busiest device receives {total}",
         f"it computes for the time of {_computed(program)}",
+        *_bound(program),
     ]
     for number, each in enumerate(found):
         lines.append(str(each))

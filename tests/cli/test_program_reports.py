@@ -44,6 +44,17 @@ def test_the_plan_of_a_program(home: Path) -> None:
     )
 
 
+def test_the_distance_to_a_lower_bound(home: Path) -> None:
+    """Of `cheapest`: in the terminal, on the page and in plan.json."""
+    written(home, table=TABLE + 'mode = "cheapest"\n')
+    said = "oth together are within 1.02 of a lower bound of 354 B"
+    assert run("plan").out.split("\n")[2] == f"b{said}"
+    figures = json.loads(run("plan", "--json").out)
+    assert (figures["cost"], figures["lower_bound"]) == (359, 354)
+    run("emit")
+    assert f"\nB{said}.\n" in (home / "generated/mlp/README.md").read_text()
+
+
 def test_what_remedies_do_in_all(home: Path) -> None:
     """Of a sum that is a result; then of an argument that is gathered, too."""
     said = '    C1: 64 B, 64 B less with result as [{"d", "t"}, {}]\n'

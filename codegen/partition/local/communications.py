@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from shardwright.codegen.partition.local.layout import LocalLayout, Names
 from shardwright.codegen.partition.local.remedies import forward_values, remedy
@@ -106,11 +107,15 @@ def notation(dtype: str, shape: tuple[int, ...], layout: LocalLayout) -> str:
 
 
 def program_json(
-    program: LocalProgram, topology: str | None = None, seconds: Sequence[float] = ()
+    program: LocalProgram,
+    topology: str | None = None,
+    seconds: Sequence[float] = (),
+    costs: Mapping[str, int] = MappingProxyType({}),
 ) -> str:
     """Return `plan.json`: the mesh, arguments and results, and one line per communication.
 
-    `seconds` has the time of each communication on `topology`.
+    `seconds` has the time of each communication on `topology`; `costs` are figures of the whole
+    program.
     """
     found = list(communications(program).values())
     body = program.body
@@ -121,6 +126,7 @@ def program_json(
         rows = [json.dumps(_typed(program, number)) for number in numbers]
         lines += [f'  "{side}": [', *_listed(rows), "  ],"]
     lines.append(f'  "bytes_received": {sum(each.bytes for each in found)},')
+    lines += [f'  "{name}": {cost},' for name, cost in costs.items()]
     entries = [each.to_dict() for each in found]
     if topology is not None:
         lines.append(f'  "topology": {json.dumps(topology)},')

@@ -35,7 +35,7 @@ def with_terms(
     splits: Splits, split: FactorAxes, layouts: Sequence[LocalLayout], values: Sequence[Value]
 ) -> Iterator[FactorAxes]:
     """Yield a split that accepts partial operands; `layouts` are those of the operands."""
-    for carriers in _carriers(splits.op, values):
+    for carriers in carriers_of(splits.op, values):
         terms = {
             name
             for place in carriers
@@ -47,7 +47,7 @@ def with_terms(
             yield replace(splits.without(split, names), partial=names, carriers=carriers)
 
 
-def _carriers(op: Op, values: Sequence[Value]) -> Iterator[tuple[int, ...]]:
+def carriers_of(op: Op, values: Sequence[Value]) -> Iterator[tuple[int, ...]]:
     """Yield sets of operands of an op that may be partial together."""
     if not op.operands or not _adds_exactly(op, values):
         return
