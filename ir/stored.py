@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import tomllib
 from collections.abc import Mapping
@@ -233,6 +234,18 @@ class Stored(Drawn):
         """For each tensor, its boxes at each mesh position."""
         positions = range(self.mesh.size)
         return {name: [self.boxes(name, each) for each in positions] for name in self.tensors}
+
+    @property
+    def has_copies(self) -> bool:
+        """Return whether an element is stored in several places."""
+        boxes = (
+            part.box(position)
+            for buffer in self.bound.values()
+            for part in buffer.parts
+            for position in range(self.mesh.size)
+        )
+        stored = sum(math.prod(max(high - low, 0) for low, high in box) for box in boxes)
+        return stored > sum(map(math.prod, self.tensors.values()))
 
     def _position(self, device: int) -> int:
         if device in self.mesh.device_ids:

@@ -1,5 +1,5 @@
 """A rank of a relayout's module: MODULE RANK PORT, its buffers in FOLDER/given.npz, by number of
-elements; what it has afterwards goes to FOLDER/RANK.npz."""
+elements; what it has afterwards goes to FOLDER/RANK.npz. Floats have gradients, of squares."""
 
 from __future__ import annotations
 
@@ -21,5 +21,11 @@ given = {name: held[f"{device} {name}"] for name in module["SOURCE"] if f"{devic
 shards = {name: torch.from_numpy(each) for name, each in given.items()} or None
 for _ in range(2):
     moved = module["reshard"](shards)
-np.savez(folder / f"{rank}.npz", **{name: x.numpy() for name, x in (moved or {}).items()})
+found = {name: x.numpy() for name, x in (moved or {}).items()}
+if shards and all(x.is_floating_point() for x in shards.values()):
+    for x in shards.values():
+        x.requires_grad_()
+    sum((x * x).sum() for x in module["reshard"](shards).values()).backward()
+    found |= {f"{name}'": x.grad.numpy() for name, x in shards.items()}
+np.savez(folder / f"{rank}.npz", **found)
 dist.destroy_process_group()

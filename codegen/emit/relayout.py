@@ -23,6 +23,7 @@ from shardwright.codegen.text.single_file import single_file
 from shardwright.codegen.text.support import support_text
 from shardwright.codegen.text.templates import render
 from shardwright.ir.drawn import Drawn
+from shardwright.ir.dtypes import is_floating, itemsize
 from shardwright.ir.errors import InputError
 from shardwright.ir.parts import axes_by_dim
 from shardwright.ir.relayout import Relayout, RelayoutPlan, plan_relayout
@@ -258,6 +259,29 @@ class RelayoutText:
     def received(self) -> int:
         """Bytes received by the busiest device."""
         return self.plan.received_max
+
+    @property
+    def differentiable(self) -> bool:
+        """Return whether torch modules have gradients."""
+        return self._inexact and not self.no_gradient
+
+    @property
+    def no_gradient(self) -> str:
+        """The reason why torch modules of real or complex numbers have no gradients, or ""."""
+        if self.dtype == "float8_e8m0fnu":
+            return "float8_e8m0fnu has no gradient"
+        if self._inexact and self.plan.relayout.source.has_copies:
+            return "no gradient, as the source has elements in several places"
+        return ""
+
+    @property
+    def _inexact(self) -> bool:
+        return is_floating(self.dtype) or self.dtype == "complex64"
+
+    @property
+    def sum_dtype(self) -> str:
+        """The element type in which torch modules add cotangents."""
+        return self.dtype if itemsize(self.dtype) >= 4 else "float32"
 
     @property
     def devices(self) -> int:

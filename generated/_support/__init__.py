@@ -9,7 +9,7 @@ from runpy import run_path
 VERSIONS = {
     "jax_xla": "2ae7cbfe03d96b7e",
     "pallas_tpu": "fb102346757f25b5",
-    "triton_gpu": "7b689b7043c08b33",
+    "triton_gpu": "626fd12441c38c29",
 }
 
 

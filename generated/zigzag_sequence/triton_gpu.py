@@ -19,6 +19,47 @@ import torch.distributed as dist
 import triton
 import triton.language as tl
 
+# _support/torch_moved.py
+"""Tensors that a function moves, as a step of torch's autograd."""
+
+
+class Moved(torch.autograd.Function):
+    """Shards moved by `forth`, with gradients moved by `back`; both map lists to lists."""
+
+    @staticmethod
+    def forward(ctx, forth, back, *shards):
+        ctx.back = back
+        return tuple(forth(list(shards)))
+
+    @staticmethod
+    def backward(ctx, *gradients):
+        return None, None, *ctx.back([each if each is None else _plain(each) for each in gradients])
+
+
+def _plain(x):
+    """Return a tensor as kernels require: contiguous, and without a pending change of sign."""
+    return x.resolve_conj().resolve_neg().contiguous()
+
+
+# _support/torch_linear.py
+"""Linear moves of tensors with gradients of every order, and sums of strided boxes."""
+
+
+def moved(forth, back, given):
+    """Return the tensors that `forth` moves; `back` moves their cotangents. Both map lists to
+    lists, and each is the transpose of the other."""
+    return list(Moved.apply(forth, lambda given: moved(back, forth, given), *given))
+
+
+def add(boxes, sources, targets, dtype):
+    """Add elements of `dtype` in boxes of contiguous tensors to others, one box after another."""
+    for source, target, read, write, loops in boxes:
+        times, *steps = zip(*loops, strict=True) if loops else ((), (), ())
+        held, whole = sources[source].view(dtype), targets[target]
+        part = held.as_strided(times, steps[0], held.storage_offset() + read)
+        whole.as_strided(times, steps[1], write).add_(part.to(whole.dtype))
+
+
 # _support/triton_boxes.py
 """Copies of strided boxes of elements between memories of one device, in one launch.
 
@@ -241,6 +282,22 @@ RELAYS = [
 ]
 RECEIVED = 2048  # bytes received by the busiest device, the minimum
 RANKS = sorted({*SOURCE_IDS, *TARGET_IDS})  # the device of each rank of a group
+MOVES = [(sender, receiver, FORMS[form], *starts) for sender, receiver, form, *starts in RELAYS]
+# Moves of cotangents: from each copy of elements in the target to their only place in the source.
+# Calls without `out` are differentiable. Among processes both meshes must have the same devices;
+# shards then require gradients on all ranks or on none, and each rank calls `backward`.
+BACK = [
+    (
+        receiver,
+        sender,
+        (to, (buffer,), [(times, at[nth], step) for times, step, *at in loops]),
+        starts[nth],
+        start,
+    )
+    for sender, receiver, (buffer, targets, loops), start, *starts in MOVES
+    for nth, to in enumerate(targets)
+]
+SUM_DTYPE = torch.float32  # in which cotangents are added
 
 
 def reshard_local(shards, *, out=None):
@@ -248,25 +305,17 @@ def reshard_local(shards, *, out=None):
     a tensor for each device of the mesh, sorted by id. One launch for each target device.
 
     `out`: target buffers of this form to fill, except their padding; new results have zero padding.
-    Tensors may be views, such as `w13[:, :F]`: they are read and written in place. Raises
-    ValueError for wrong names, shapes or dtypes.
+    Tensors may be views, such as `w13[:, :F]`: they are read and written in place.
+    Raises ValueError for wrong names, shapes or dtypes.
     """
-    sources, targets = sorted(SOURCE_IDS), sorted(TARGET_IDS)
-    given = [_checked(shards, SOURCE, each, n, "shards") for n, each in enumerate(sources)]
-    results = {name: [] for name in TARGET}
-    for number, device in enumerate(targets):
-        home = given[0][0].device if out is None else None
-        made = _made(device, home) if out is None else _checked(out, TARGET, device, number, "out")
-        boxes = [
-            _box(relay, nth, sources.index(relay[0]) * len(SOURCE))
-            for relay in RELAYS
-            if relay[1] == device
-            for nth in range(len(FORMS[relay[2]][1]))
-        ]
-        _copy(boxes, [x for each in given for x in each], made)
-        for name, x in zip(TARGET, made, strict=True):
-            results[name].append(x)
-    return results
+    given, made = _of_all(shards, SOURCE, "shards"), None
+    if out is not None:
+        made = _of_all(out, TARGET, "out")
+    if _want_gradients(given, made):
+        results = moved(_local, _local_back, given)
+    else:
+        results = _local(given, made)
+    return {name: results[number :: len(TARGET)] for number, name in enumerate(TARGET)}
 
 
 def reshard(shards, group=None, *, out=None):
@@ -277,20 +326,20 @@ def reshard(shards, group=None, *, out=None):
     for another rank is packed into one message.
     """
     device = RANKS[dist.get_rank(group)]
-    given = None
+    given, made = [], None
     if device in SOURCE_IDS:
         given = _checked(shards, SOURCE, device, None, "shards")
-    made = None
-    if device in TARGET_IDS:
-        home = given[0].device if given else _home(group)
-        made = _made(device, home)
-        if out is not None:
-            made = _checked(out, TARGET, device, None, "out")
-    line, sizes = packed(device, given, made[0].device if given is None and made else None)
-    expected = _message_bytes(device, receiving=True)
-    arrived = torch.empty(sum(expected), dtype=torch.uint8, device=line.device)
-    dist.all_to_all_single(arrived, line, expected, sizes, group=group)
-    return unpacked(device, arrived, given, made)
+    if device in TARGET_IDS and out is not None:
+        made = _checked(out, TARGET, device, None, "out")
+    if _want_gradients(given, made, among_ranks=True):
+        results = moved(
+            lambda given: _exchanged(device, group, given),
+            lambda given: _exchanged_back(device, group, given),
+            given,
+        )
+    else:
+        results = _exchanged(device, group, given, made)
+    return dict(zip(TARGET, results, strict=True)) if device in TARGET_IDS else None
 
 
 def source_shape(name, device_id):
@@ -303,64 +352,122 @@ def target_shape(name, device_id):
     return TARGET[name][1][TARGET_IDS.index(device_id)]
 
 
-def packed(device, given, home=None):
-    """Return a device's messages to all ranks in one flat byte array, and their lengths."""
-    sizes = _message_bytes(device, receiving=False)
-    line = torch.empty(sum(sizes), dtype=torch.uint8, device=given[0].device if given else home)
+def _local(given, made=None):
+    """Return the target buffers of all devices, given their source buffers, both in one list."""
+    targets, home = sorted(TARGET_IDS), given[0].device
+    made = made or [x for each in targets for x in _blank(TARGET, each, _dtype(), home)]
+    return _between(given, made, MOVES, sorted(SOURCE_IDS), targets, _copy)
+
+
+def _between(given, made, moves, senders, receivers, place):
+    """Place the buffers of all senders into those of all receivers; return the latter."""
+    of_sender, of_receiver = len(given) // len(senders), len(made) // len(receivers)
+    for number, device in enumerate(receivers):
+        boxes = [
+            _box(move, nth, senders.index(move[0]) * of_sender)
+            for move in moves
+            if move[1] == device
+            for nth in range(len(move[2][1]))
+        ]
+        place(boxes, given, made[number * of_receiver : (number + 1) * of_receiver])
+    return made
+
+
+def _exchanged(device, group, given, made=None):
+    """Return the target buffers of a device, given its source buffers."""
+    if device in TARGET_IDS and made is None:
+        made = _blank(TARGET, device, _dtype(), given[0].device if given else _home(group))
+    return _through(group, device, given, made or [], MOVES, _copy)
+
+
+def _through(group, device, given, made, moves, place):
+    """Place what this device and the other ranks send to it into its buffers; return them."""
+    line, sizes = packed(device, given, (given or made)[0].device, moves)
+    expected = _message_bytes(device, moves, receiving=True)
+    arrived = torch.empty(sum(expected), dtype=torch.uint8, device=line.device)
+    dist.all_to_all_single(arrived, line, expected, sizes, group=group)
     boxes, begin = [], 0
-    for relay in _ordered(device, receiving=False):
-        buffer, _, loops = FORMS[relay[2]]
+    for move in _ordered(device, moves, receiving=True):
+        _, buffers, loops = move[2]
+        for n, buffer in enumerate(buffers):
+            unpacks = zip(loops, dense(loops), strict=True)
+            nest = tuple((loop[0], dense, loop[2 + n]) for loop, dense in unpacks)
+            boxes.append(Box(0, buffer, begin, move[4 + n], nest))
+        begin += math.prod(times for times, *_ in loops)
+    place(boxes, [arrived], made)
+    own = [move for move in moves if move[0] == move[1] == device]
+    place([_box(move, nth) for move in own for nth in range(len(move[2][1]))], given, made)
+    return made
+
+
+def packed(device, given, home, moves=MOVES):
+    """Return a device's messages to all ranks in one flat byte array, and their lengths."""
+    sizes = _message_bytes(device, moves, receiving=False)
+    line = torch.empty(sum(sizes), dtype=torch.uint8, device=home)
+    boxes, begin = [], 0
+    for move in _ordered(device, moves, receiving=False):
+        buffer, _, loops = move[2]
         packs = zip(loops, dense(loops), strict=True)
         nest = tuple((times, step, dense) for (times, step, *_), dense in packs)
-        boxes.append(Box(buffer, 0, relay[3], begin, nest))
+        boxes.append(Box(buffer, 0, move[3], begin, nest))
         begin += math.prod(times for times, *_ in loops)
     _copy(boxes, given, [line])
     return line, sizes
 
 
-def unpacked(device, line, given, made):
-    """Return a device's target buffers, by name, given the messages of all ranks in one flat array
-    and its own source buffers."""
-    if made is None:
-        return None
-    boxes, begin = [], 0
-    for relay in _ordered(device, receiving=True):
-        _, buffers, loops = FORMS[relay[2]]
-        for n, buffer in enumerate(buffers):
-            unpacks = zip(loops, dense(loops), strict=True)
-            nest = tuple((loop[0], dense, loop[2 + n]) for loop, dense in unpacks)
-            boxes.append(Box(0, buffer, begin, relay[4 + n], nest))
-        begin += math.prod(times for times, *_ in loops)
-    _copy(boxes, [line], made)
-    own = [relay for relay in RELAYS if relay[0] == relay[1] == device]
-    boxes = [_box(relay, nth) for relay in own for nth in range(len(FORMS[relay[2]][1]))]
-    _copy(boxes, given, made)
-    return dict(zip(TARGET, made, strict=True))
+def _want_gradients(given, made, among_ranks=False):
+    """Return whether results need gradients. Raises ValueError if they cannot have them."""
+    if not torch.is_grad_enabled() or not any(x.requires_grad for x in given):
+        return False
+    if made is not None:
+        raise ValueError("shards: require a gradient, and out takes none, expected x.detach()")
+    if among_ranks and {*SOURCE_IDS} != {*TARGET_IDS}:
+        why = "autograd calls nothing on ranks without a result"
+        raise ValueError(f"shards: require a gradient, but {why}: expected x.detach()")
+    return True
 
 
-def _box(relay, nth, first=0):
-    """Return the box that a relay copies to the nth target buffer of its form; `first`: the memory
+def _local_back(cotangents):
+    """Return the cotangents of all source buffers, given those of all target buffers."""
+    sources, home = sorted(SOURCE_IDS), cotangents[0].device
+    sums = [x for each in sources for x in _blank(SOURCE, each, SUM_DTYPE, home)]
+    _between(cotangents, sums, BACK, sorted(TARGET_IDS), sources, _add)
+    return [x.to(_dtype()) for x in sums]
+
+
+def _exchanged_back(device, group, cotangents):
+    """Return the cotangents of a device's source buffers, given those of its target buffers."""
+    sums = _blank(SOURCE, device, SUM_DTYPE, cotangents[0].device)
+    return [x.to(_dtype()) for x in _through(group, device, cotangents, sums, BACK, _add)]
+
+
+def _add(boxes, sources, targets):
+    """Add boxes of cotangents to sums."""
+    add(boxes, sources, targets, _dtype())
+
+
+def _box(move, nth, first=0):
+    """Return the box that a move copies to the nth target buffer of its form; `first`: the memory
     number of the sender's first buffer."""
-    _, _, form, start, *starts = relay
-    buffer, buffers, loops = FORMS[form]
+    _, _, (buffer, buffers, loops), start, *starts = move
     nest = tuple((loop[0], loop[1], loop[2 + nth]) for loop in loops)
     return Box(first + buffer, buffers[nth], start, starts[nth], nest)
 
 
-def _ordered(device, *, receiving):
-    """Return the relays between a device and others, ordered by the others' ranks."""
+def _ordered(device, moves, *, receiving):
+    """Return the moves between a device and others, ordered by the others' ranks."""
     own, other = (1, 0) if receiving else (0, 1)
     return sorted(
-        (relay for relay in RELAYS if relay[own] == device != relay[other]),
-        key=lambda relay: RANKS.index(relay[other]),
+        (move for move in moves if move[own] == device != move[other]),
+        key=lambda move: RANKS.index(move[other]),
     )
 
 
-def _message_bytes(device, *, receiving):
+def _message_bytes(device, moves, *, receiving):
     sizes = dict.fromkeys(RANKS, 0)
-    for relay in _ordered(device, receiving=receiving):
-        count = math.prod(times for times, *_ in FORMS[relay[2]][2])
-        sizes[relay[0 if receiving else 1]] += count * _dtype().itemsize
+    for move in _ordered(device, moves, receiving=receiving):
+        count = math.prod(times for times, *_ in move[2][2])
+        sizes[move[0 if receiving else 1]] += count * _dtype().itemsize
     return [*sizes.values()]
 
 
@@ -373,14 +480,21 @@ def _dtype():
     return getattr(torch, DTYPE)
 
 
-def _made(device, home):
-    shapes = (target_shape(name, device) for name in TARGET)
-    return [torch.empty(shape, dtype=_dtype(), device=home).zero_() for shape in shapes]
+def _blank(side, device, dtype, home):
+    """Return buffers of zeros for a device."""
+    shape_of = source_shape if side is SOURCE else target_shape
+    return [torch.empty(shape_of(n, device), dtype=dtype, device=home).zero_() for n in side]
 
 
 def _home(group):
     """Return the device of a rank's tensors."""
     return torch.device("cpu" if dist.get_backend(group) == "gloo" else "cuda")
+
+
+def _of_all(tensors, side, what):
+    """Return the tensors of all devices, by id and in the order of a side's buffers."""
+    ids = sorted(SOURCE_IDS if side is SOURCE else TARGET_IDS)
+    return [x for n, each in enumerate(ids) for x in _checked(tensors, side, each, n, what)]
 
 
 def _checked(tensors, side, device, number, what):
@@ -401,8 +515,8 @@ def _checked(tensors, side, device, number, what):
         if turned or (what == "out" and _overlaps(x)):
             kind = "changes what it reads" if turned else "has elements in one place"
             raise ValueError(f"{said}: got a view that {kind}, expected x.contiguous()")
-        if x.requires_grad and torch.is_grad_enabled():
-            raise ValueError(f"{said}: a relayout has no gradient in torch, expected x.detach()")
+        if what == "out" and x.requires_grad:
+            raise ValueError(f"{said}: out takes no gradient, expected x.detach()")
         found.append(x)
     return found
 

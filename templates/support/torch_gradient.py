@@ -3,7 +3,7 @@
 import functools
 import importlib
 
-import torch
+from .torch_moved import Moved
 
 
 class Gradient:
@@ -41,18 +41,3 @@ class Gradient:
             return [self.reverse.reshard(*gradients, group, **how._asdict())]
 
         return Moved.apply(forth, back, shard)[0]
-
-
-class Moved(torch.autograd.Function):
-    """Shards moved by `forth`, with gradients moved by `back`; both map lists to lists."""
-
-    @staticmethod
-    def forward(ctx, forth, back, *shards):
-        ctx.back = back
-        return tuple(forth(list(shards)))
-
-    @staticmethod
-    def backward(ctx, *gradients):
-        # As kernels require: contiguous, and without a pending negation.
-        given = [each if each is None else each.resolve_neg().contiguous() for each in gradients]
-        return None, None, *ctx.back(given)

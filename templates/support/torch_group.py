@@ -5,9 +5,9 @@ import hashlib
 
 from .groups import flat, order_of, rebuilt
 from .torch_check import self_check
-from .torch_gradient import Moved
 from .torch_handed import handed_over
 from .torch_local import NO_GRADIENT
+from .torch_moved import Moved
 from .torch_processes import Asked, Processes
 from .torch_symmetric import in_a_line
 from .torch_tensors import check_few, requires_grad

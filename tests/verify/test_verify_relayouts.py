@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -115,6 +116,28 @@ def test_a_fault_is_found(backend: str, tmp_path: Path) -> None:
     report = of_text(relayout, backend, tmp_path, wrong)
     assert report.verdict == "failed"
     assert "elements are wrong" in report.detail
+
+
+FAULTS = {
+    "a sum without all copies": (".add_(part.to(whole.dtype))", ".copy_(part)"),
+    "another element": ("        starts[nth],\n        start,", "        start,\n        start,"),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_of_gradients_is_found(name: str, tmp_path: Path) -> None:
+    """Where torch moves cotangents; all else is right."""
+    tensors = {"q": (8, 2), "k": (4, 2)}
+    source = sw.Stored("tp=2", tensors, {"q": "q[{tp}]", "k": "k[{tp}]"}, "bfloat16")
+    target = sw.Stored("tp=2", tensors, "stack(0, q, k[{tp}], q[{tp}])", "bfloat16")
+    relayout = sw.Relayout(source, target)
+    text = sw.emit(relayout, ("triton_gpu",)).files("moved")["triton_gpu.py"]
+    right = of_text(relayout, "triton_gpu", tmp_path, text)
+    assert (right.verdict, right.checks[-1]) == ("ok", "gradients"), right.detail
+    assert text.count(FAULTS[name][0]) == 1
+    report = of_text(relayout, "triton_gpu", tmp_path, text.replace(*FAULTS[name]))
+    assert report.verdict == "failed"
+    assert report.detail.startswith("the gradient: device 0, buffer "), report.detail
 
 
 def described(**changes: object) -> RelayoutDescription:
@@ -317,6 +340,23 @@ def test_dtypes(backend: str, dtype: str, tmp_path: Path) -> None:
     assert report.verdict == "ok", report.detail
 
 
+def ran_by_ranks(relayout: sw.Relayout, folder: Path) -> tuple[list[Any], dict[str, Any]]:
+    """What the ranks of gloo have afterwards, and the tensors whose elements are 0, 1, 2, ..."""
+    text = sw.emit(relayout, ("triton_gpu",)).files("moved")["triton_gpu.py"]
+    (folder / "moved.py").write_text(text)
+    source, shapes = relayout.source, relayout.source.tensors
+    values = {name: np.arange(np.prod(shape)).reshape(shape) for name, shape in shapes.items()}
+    whole = {name: each.astype(source.dtype) + 100 * (name == "k") for name, each in values.items()}
+    held = source.shards(whole)
+    given = {f"{device} {name}": x for device in held for name, x in held[device].items()}
+    np.savez(folder / "given.npz", **given)
+    words = [sys.executable, str(ROOT / "tests/relayout_rank.py"), str(folder / "moved.py")]
+    port, count = str(free_port()), len({*source.mesh.device_ids, *relayout.target.mesh.device_ids})
+    ranks = [subprocess.Popen([*words, str(rank), port]) for rank in range(count)]
+    assert [rank.wait(timeout=200) for rank in ranks] == [0] * count
+    return [dict(np.load(folder / f"{rank}.npz")) for rank in range(count)], whole
+
+
 @pytest.mark.slow
 def test_among_processes(tmp_path: Path) -> None:
     """Ranks of gloo exchange messages; some have no source buffer, and some no target buffer."""
@@ -324,20 +364,21 @@ def test_among_processes(tmp_path: Path) -> None:
     source = sw.Stored('<["tp"=2], device_ids=[3, 5]>', tensors, "stack(0, q[{tp}], k)", "int32")
     other = '<["tp"=2], device_ids=[4, 3]>'
     target = sw.Stored(other, tensors, {"q": "q '(g=2 r) c -> r g c' [{tp}]", "k": "k"}, "int32")
-    text = sw.emit(sw.Relayout(source, target), ("triton_gpu",)).files("moved")["triton_gpu.py"]
-    (tmp_path / "moved.py").write_text(text)
-    values = {name: np.arange(np.prod(shape)).reshape(shape) for name, shape in tensors.items()}
-    whole = {name: each.astype(np.int32) + 100 * (name == "k") for name, each in values.items()}
-    held = source.shards(whole)
-    given = {f"{device} {name}": x for device in held for name, x in held[device].items()}
-    np.savez(tmp_path / "given.npz", **given)
-    words = [sys.executable, str(ROOT / "tests/relayout_rank.py"), str(tmp_path / "moved.py")]
-    port = str(free_port())
-    ranks = [subprocess.Popen([*words, str(rank), port]) for rank in range(3)]
-    assert [rank.wait(timeout=200) for rank in ranks] == [0] * 3
-    for rank, device in enumerate((3, 4, 5)):
-        found = dict(np.load(tmp_path / f"{rank}.npz"))
+    every, whole = ran_by_ranks(sw.Relayout(source, target), tmp_path)
+    for found, device in zip(every, (3, 4, 5), strict=True):
         wanted = target.shards(whole).get(device, {})
         assert found.keys() == wanted.keys()
         for name, x in wanted.items():
             np.testing.assert_array_equal(found[name], x)
+
+
+@pytest.mark.slow
+def test_gradients_among_processes(tmp_path: Path) -> None:
+    """Cotangents of all copies, two on one rank, arrive where the only element is."""
+    tensors = {"q": (8, 6), "k": (4, 6)}
+    source = sw.Stored("tp=2", tensors, "cut(0, {tp}, stack(0, q, k))", "float32")
+    target = sw.Stored("tp=2", tensors, "stack(0, q[{tp}], k, q[{tp}])", "float32")
+    every, whole = ran_by_ranks(sw.Relayout(source, target), tmp_path)
+    wanted = source.shards({name: 4 * each for name, each in whole.items()})  # two copies of each
+    for device, found in enumerate(every):
+        np.testing.assert_array_equal(found["buffer'"], wanted[device]["buffer"])

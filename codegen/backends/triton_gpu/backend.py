@@ -87,6 +87,7 @@ class TritonGpu(Backend):
         "torch_launch",
         "torch_local",
         "torch_memory",
+        "torch_moved",
         "torch_out",
         "torch_peers",
         "torch_phased",

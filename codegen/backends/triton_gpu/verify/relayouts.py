@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any
 from unittest.mock import patch
 
@@ -14,6 +14,10 @@ import torch
 from shardwright.codegen.backends.triton_gpu.verify.bits import to_bits, to_torch
 from shardwright.codegen.backends.triton_gpu.verify.memory import Memory, guarded
 from shardwright.codegen.backends.triton_gpu.verify.quick import quick_launches
+from shardwright.codegen.backends.triton_gpu.verify.relayout_gradients import (
+    check_gradients,
+    handed,
+)
 from shardwright.codegen.checks import compare
 from shardwright.codegen.checks.relayout_case import Held, RelayoutCase, compare_held
 
@@ -43,7 +47,8 @@ def run_relayout(module: ModuleType, case: RelayoutCase) -> tuple[str, ...]:
             for device, bits in each.items():
                 kept = not bits.size or np.array_equal(bits, given[name][device])
                 compare.expect(f"{name} of device {device} kept", kept, True)
-    return ("values", "padding", "out", "views", "reads in bounds", "inputs kept", "calls of ranks")
+    checks = ("values", "padding", "out", "views", "reads in bounds", "inputs kept")
+    return (*checks, "calls of ranks", *check_gradients(module, case))
 
 
 def _tensors(held: Held, dtype: str, shape_of: Callable[[str, int], tuple[int, ...]]) -> Tensors:
@@ -171,7 +176,7 @@ def _among_ranks(module: ModuleType, case: RelayoutCase, memory: Memory, tensors
         messages[device] = torch.split(line, sizes)
     found: dict[str, dict[int, Any]] = {name: {} for name in module.TARGET}
     for rank, device in enumerate(module.RANKS):
-        with patch.object(module, "dist", _handed(rank, device, messages, memory)):
+        with patch.object(module, "dist", handed(rank, device, messages, memory.allow)):
             results = module.reshard(given.get(device))
         compare.expect(
             f"device {device} has results", results is not None, device in case.target.device_ids
@@ -179,26 +184,3 @@ def _among_ranks(module: ModuleType, case: RelayoutCase, memory: Memory, tensors
         for name, x in (results or {}).items():
             found[name][device] = to_bits(x)
     return found
-
-
-def _handed(rank: int, device: int, messages: dict[int, Any], memory: Memory) -> Any:
-    """Return a stand-in for `torch.distributed` on a rank whose peers have packed `messages`."""
-
-    def exchange(
-        arrived: Any, line: Any, expected: list[int], sizes: list[int], group: object
-    ) -> None:
-        del group
-        sent = torch.split(line, sizes)
-        same = all(map(torch.equal, sent, messages[device]))
-        compare.expect(f"device {device} packs the same again", same, True)
-        coming = [each[rank] for each in messages.values()]
-        lengths = [len(each) for each in coming]
-        compare.expect(f"bytes that device {device} expects of each rank", expected, lengths)
-        memory.allow(arrived)
-        arrived.copy_(torch.cat(coming))
-
-    return SimpleNamespace(
-        get_rank=lambda group: rank,
-        get_backend=lambda group: "gloo",
-        all_to_all_single=exchange,
-    )

@@ -1,0 +1,18 @@
+"""Linear moves of tensors with gradients of every order, and sums of strided boxes."""
+
+from .torch_moved import Moved
+
+
+def moved(forth, back, given):
+    """Return the tensors that `forth` moves; `back` moves their cotangents. Both map lists to
+    lists, and each is the transpose of the other."""
+    return list(Moved.apply(forth, lambda given: moved(back, forth, given), *given))
+
+
+def add(boxes, sources, targets, dtype):
+    """Add elements of `dtype` in boxes of contiguous tensors to others, one box after another."""
+    for source, target, read, write, loops in boxes:
+        times, *steps = zip(*loops, strict=True) if loops else ((), (), ())
+        held, whole = sources[source].view(dtype), targets[target]
+        part = held.as_strided(times, steps[0], held.storage_offset() + read)
+        whole.as_strided(times, steps[1], write).add_(part.to(whole.dtype))

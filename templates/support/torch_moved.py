@@ -1,0 +1,21 @@
+"""Tensors that a function moves, as a step of torch's autograd."""
+
+import torch
+
+
+class Moved(torch.autograd.Function):
+    """Shards moved by `forth`, with gradients moved by `back`; both map lists to lists."""
+
+    @staticmethod
+    def forward(ctx, forth, back, *shards):
+        ctx.back = back
+        return tuple(forth(list(shards)))
+
+    @staticmethod
+    def backward(ctx, *gradients):
+        return None, None, *ctx.back([each if each is None else _plain(each) for each in gradients])
+
+
+def _plain(x):
+    """Return a tensor as kernels require: contiguous, and without a pending change of sign."""
+    return x.resolve_conj().resolve_neg().contiguous()
