@@ -17,6 +17,7 @@ from jax.experimental import io_callback, sparse
 from jax.experimental.custom_partitioning import custom_partitioning
 from jax.experimental.pallas import pallas_call
 from jax.experimental.shard_alike import shard_alike as jax_alike
+from jax.extend.core import Primitive
 from jax.sharding import PartitionSpec as P
 
 ROWS, COLUMNS, BATCH = '[{"d"}, {}]', '[{}, {"t"}]', '[{"d"}, {}, {}]'
@@ -208,6 +209,21 @@ def own_ring(x: Any) -> Any:
         return x + lax.ppermute(x, "d", [(i, (i + 1) % 4) for i in range(4)])
 
     return mapped(inside, in_specs=P("d"), out_specs=P("d"))(x)
+
+
+scaled_p = Primitive("feature_scaled")
+scaled_p.def_impl(lambda x, *, by: x * by)
+scaled_p.def_abstract_eval(lambda x, *, by: x)
+
+
+@feature(X, smooth=False)
+def primitive_of_a_library(x: Any) -> Any:
+    return scaled_p.bind(jnp.sin(x), by=3.0)
+
+
+@feature(M, given=BATCH, smooth=False)
+def lu_factors(x: Any) -> Any:
+    return lax.linalg.lu(definite(x))
 
 
 def double_kernel(x: Any, y: Any) -> None:

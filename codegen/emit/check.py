@@ -251,7 +251,8 @@ def _root_problems(root: Path, config: Config, listed: Manifest) -> Iterator[Pro
     for folder in sorted(path for path in root.iterdir() if path.is_dir()):
         known = folder.name in (SUPPORT, *listed.folders())
         if not known and not _ignored(folder.name):
-            yield Problem(folder.name, f"an orphan: {manifest.FILE} lists no bundle of this name")
+            said = f"an orphan: {manifest.FILE} does not list it, remove or move the folder"
+            yield Problem(folder.name, said)
 
 
 def _ignored(name: str) -> bool:

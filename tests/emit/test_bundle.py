@@ -387,7 +387,7 @@ def test_check_finds_missing_stray_and_orphaned(root: Path) -> None:
     assert [str(problem) for problem in check(root)] == [
         "a/plan.json: missing",
         "b/helper.py: no emission writes this file",
-        "old: an orphan: manifest.json lists no bundle of this name",
+        "old: an orphan: manifest.json does not list it, remove or move the folder",
     ]
 
 
@@ -455,7 +455,7 @@ def test_a_manifest_that_is_gone(root: Path) -> None:
     sw.emit(reshard()).write(root / "a")
     sw.emit(reshard(12)).write(root / "b")
     assert [str(problem) for problem in check(root)] == [
-        "notes: an orphan: manifest.json lists no bundle of this name"
+        "notes: an orphan: manifest.json does not list it, remove or move the folder"
     ]
 
 

@@ -125,7 +125,9 @@ def test_files_of_others_in_an_orphan_stay(home: Path) -> None:
     (home / "shardwright.toml").write_text(ROWS)
     ok("emit")
     assert files(home / "generated/columns") == {"notes.txt": b"mine"}
-    assert found() == "columns: an orphan: manifest.json lists no bundle of this name\n"
+    assert (
+        found() == "columns: an orphan: manifest.json does not list it, remove or move the folder\n"
+    )
 
 
 def test_a_table_that_was_never_emitted(home: Path) -> None:
