@@ -7,6 +7,8 @@ import os
 import subprocess
 import sys
 
+import jax
+import jax.numpy as jnp
 import pytest
 from places import TESTS
 from program_patterns import Pattern, patterns
@@ -89,3 +91,21 @@ def test_terms_are_not_passed_on_by_what_is_not_linear() -> None:
     )
     text = sw.emit(program).files("squared")["jax_spmd.py"]
     assert text.index("psum") < text.index("** 2")
+
+
+def test_a_causal_mask_is_computed_wherever_it_is_used() -> None:
+    """The batch is split; to split the mask instead, and gather it, would save only iotas."""
+
+    def masked(queries: jax.Array, keys: jax.Array) -> jax.Array:
+        mask = jnp.tril(jnp.ones((64, 64), bool))
+        return jnp.where(mask, queries @ keys, 0.0).sum(axis=2)
+
+    program = sw.partition(
+        masked,
+        *(jax.ShapeDtypeStruct((8, 64, 64), "float32"),) * 2,
+        mesh=sw.Mesh({"x": 8}),
+        in_shardings=("P('x')", "P('x')"),
+        out_shardings="P(None, 'x')",
+        mode="cheapest",
+    )
+    assert {each.op for each in program.communications} == {"all_to_all"}

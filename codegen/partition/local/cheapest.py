@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from shardwright.codegen.partition.local.assign import FactorAxes
 from shardwright.codegen.partition.local.axes import CutAxes, cut_axes
-from shardwright.codegen.partition.local.costs import Costs
+from shardwright.codegen.partition.local.costs import POINTWISE, Costs
 from shardwright.codegen.partition.local.idle import without_idle_constraints
 from shardwright.codegen.partition.local.layout import LocalLayout
 from shardwright.codegen.partition.local.linear import with_terms
@@ -33,7 +33,6 @@ from shardwright.codegen.partition.local.seeds import seeds
 from shardwright.codegen.partition.local.shardy import propagated_choices
 from shardwright.codegen.partition.local.squares import Squares
 from shardwright.codegen.partition.local.steps import LocalProgram, moves_of
-from shardwright.codegen.propagate.elementwise import ELEMENTWISE
 from shardwright.ir.mesh import Mesh
 from shardwright.ir.program import Program
 
@@ -43,9 +42,7 @@ REACH = 60
 """Most ops that change along with one."""
 WIDE = 2000
 """In programs with fewer ops, changes also propagate through matmuls."""
-PASSING = ELEMENTWISE | {
-    *("broadcast_in_dim", "reshape", "squeeze", "transpose", "reduce_sum", PORT)
-}
+PASSING = POINTWISE | {"reduce_sum", PORT}
 """Ops that take the sharding of their neighbours."""
 LEAST = 0.01
 """Least gain in bytes for which anything is changed."""
@@ -309,9 +306,13 @@ class _PriceSearch:
             wide = len(costs.ops) < WIDE
             return self._best(number) if wide else costs.split[number]
         place = next(place for each, place in costs.touched[number] if each == wire)
-        layout = costs.layout(wire)
+        layout, own = costs.layout(wire), costs.layouts[number]
         if place >= len(op.operands):
             layout = next(iter(costs.needs(wire)), layout)
+        if own is not None and (*own.operands, *own.results)[place] == layout:
+            return costs.split[number]  # it agrees already: the rest of its split may stay
+        if number in costs.of_no_argument:
+            return splits.along(((place, layout),))  # its operands follow at no cost
         homes = list(map(costs.layout, costs.operands[number]))
         split = splits.along(((place, layout), *enumerate(homes)))
         if layout.partial and place < len(op.operands) and number not in self.whole:

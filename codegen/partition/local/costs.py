@@ -15,6 +15,7 @@ from shardwright.codegen.partition.local.moves import Tensor, tensor_of, way
 from shardwright.codegen.partition.local.ports import ports_of
 from shardwright.codegen.partition.local.prices import Ratings
 from shardwright.codegen.partition.local.repeats import Item, Repeat, repeats
+from shardwright.codegen.propagate.elementwise import ELEMENTWISE
 from shardwright.ir.program import Body, Op, Program
 
 LATER = 0.5
@@ -22,6 +23,8 @@ LATER = 0.5
 possible."""
 FEWEST = 3
 """Fewest equal stretches that are split the same way."""
+POINTWISE = ELEMENTWISE | {"broadcast_in_dim", "reshape", "squeeze", "transpose"}
+"""Ops that compute each element from one element of each operand."""
 
 
 @functools.cache
@@ -92,6 +95,7 @@ class Costs:
             )
             for members in self.members
         ]  # the wires of each op's tensors, in order
+        self.of_no_argument = self._of_no_argument()
         self.split: list[FactorAxes | None] = [None] * len(self.ops)  # None: not chosen yet
         self.layouts: list[OpLayouts | None] = [None] * len(self.ops)
 
@@ -134,6 +138,19 @@ class Costs:
             self.alike[key] = Splits(op, self.values, self.axes)
         return self.alike[key]
 
+    def _of_no_argument(self) -> frozenset[int]:
+        """Return the pointwise ops that depend on no argument, such as those of a causal mask.
+
+        Their computation is free: compilers repeat it wherever it is used, and store nothing.
+        """
+        found: set[int] = set()
+        for number, op in enumerate(self.ops):
+            makers = [self.wires[wire].made_by for wire in self.operands[number]]
+            free = op.kind in POINTWISE or op.kind in ("iota", "constant")
+            if free and all(maker and maker[0] in found for maker in makers):
+                found.add(number)
+        return frozenset(found)
+
     def layout(self, wire: int) -> LocalLayout:
         """Return the layout in which a value is made, or the propagated one if no split is
         chosen."""
@@ -175,6 +192,8 @@ class Costs:
         if split is None:
             return 0.0
         work = self.splits[number].price(split)
+        if number in self.of_no_argument:
+            work -= self.splits[number].work(split)
         return (work - LATER * bool(split.partial)) * self.times[number]
 
     def around(self, numbers: Iterable[int]) -> float:
