@@ -145,19 +145,6 @@ class Peers:
             sends = sends & (self.holds(position, own) ^ True)
         return PeerPiece(sends, receiver, shard, piece, box)
 
-    def kept_by(self, me, receiver):
-        """Return whether a device holds a part of its own target shard, and the box of that
-        part."""
-        own, wanted = self.forms.source_shard(me), self.forms.target_shard(receiver)
-        box = self.forms.tile(*own, *wanted)
-        return is_full(ranges(box)), box
-
-    def is_filled(self, receiver):
-        """Return whether a target position receives anything; a term without a value does not."""
-        box, last = self.target.box(receiver), 2 * len(self.target.hidden)
-        firsts = box[last - 2 * self.target.new : last : 2]
-        return is_full([*ranges(box), *((first, 1) for first in firsts)])
-
     def _senders(self, receiver):
         """Yield the positions that hold parts of a target shard, its own included, each with its
         piece number, None for the whole tile."""

@@ -1,13 +1,13 @@
 """Programs with Pallas kernels: the code around their kernels."""
 
 import contextlib
+import functools
 import io
 import re
 from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 from jax import lax
 from jax.experimental.pallas import tpu as pltpu
 
@@ -40,6 +40,8 @@ class KernelProgram:
     def attach(self, host):
         """Bind to an exchange."""
         self.host = host
+        whole, padded = host.target.whole(host.shape), host.target.padded
+        self.short = tuple(axis for axis, size in enumerate(whole) if padded[axis] != size)
 
     def settings(self, devices, interpret, collective_id):
         """Return a program's collective id on devices, by rank. Raises ValueError for devices that
@@ -66,8 +68,6 @@ class KernelProgram:
 
     def zeroed(self, y, receiver):
         """Return the target shard at a position with zero padding."""
-        if not self.short:
-            return y
         from .jax_zeros import zeroed  # if emitted with padding
 
         target = self.host.target
@@ -99,36 +99,26 @@ class PallasProgram(KernelProgram):
     # (x, call): the target shard, with undefined values where kernels write nothing
     moved: Callable
     leaves_padding = True  # whether unwritten elements must be zeroed
+    pairs: Any = None  # ranks of senders and receivers as arrays, if `moves` does not say them
 
     def __init__(self, peers, view, collective_id=None, powers_of_two=False, bits=""):
         self.peers, self.view, self.collective_id, self.bits = peers, view, collective_id, bits
-        self._powers_of_two, self.moves, self.order = powers_of_two, peers.exchange, peers.order
+        self.powers_of_two, self.moves, self.order = powers_of_two, peers.exchange, peers.order
         self.inverse = tuple(view.index(axis) for axis in range(len(view)))
-
-    def attach(self, host):
-        """Bind to an exchange."""
-        super().attach(host)
-        whole = host.target.whole(host.shape)
-        short = (axis for axis, size in enumerate(whole) if host.target.padded[axis] != size)
-        self.short = tuple(short) if self.leaves_padding else ()
-        local = host.target.local or (1,)
-        self.target_shape = tuple(local[axis] for axis in self.view)  # in kernel order
+        local = peers.exchange.target.local or (1,)
+        self.target_shape = tuple(local[axis] for axis in view)  # in kernel order
 
     def carried(self, shard, order, interpret, collective_id):
         """Return the target shard with zero padding."""
-        x, dtype = shard if shard.shape else shard.reshape(1), shard.dtype
-        call = Call(order, interpret, collective_id)
-        if dtype == jnp.bool_:
-            x = x.astype(jnp.int8)
-        if dtype == jnp.int64:
-            from .pallas_halves import in_halves  # elements of 64 bits
+        moved, call = self.moved, Call(order, interpret, collective_id)
+        if shard.dtype in ("bool", "int64") or not shard.shape:
+            from .pallas_elements import in_vectors  # what kernels do not take
 
-            y = in_halves(self.moved, x, call)
-        else:
-            y = self.moved(x, call)
-        if self.short:
+            moved = functools.partial(in_vectors, moved)
+        y = moved(shard, call)
+        if self.short and self.leaves_padding:
             y = self.zeroed(y, self.peers.here(order)[1])
-        return y.astype(dtype) if shard.shape else y.astype(dtype).reshape(())
+        return y
 
     @property
     def carriers(self):
@@ -137,15 +127,9 @@ class PallasProgram(KernelProgram):
 
     def fault(self):
         """Return a message, found without data, about the first device whose wait does not match
-        the transfers on its semaphores; "" if there is none, as when both use a piece's box.
-        `moves` covers sends and barrier signals."""
+        the transfers on its semaphores; "" if there is none, as when both use a piece's box or a
+        device waits for its whole target shard. `moves` covers these, sends and barrier signals."""
         return ""
-
-    def pairs(self):
-        """Return the ranks of senders and receivers as arrays."""
-        from .pallas_routes import pairs_of  # used for v5e routes only
-
-        return pairs_of(self)
 
     def check_routes(self, devices):
         """Raise ValueError if devices are not TPUs, or must send farther than a v5e does
@@ -157,5 +141,4 @@ class PallasProgram(KernelProgram):
         if is_v5e(devices):
             from .pallas_routes import check_pairs  # other TPUs send over any distance
 
-            again = tuple(self.host.source.ids) == tuple(self.host.target.ids)
-            check_pairs(devices, *self.pairs(), powers_of_two=self._powers_of_two, again=again)
+            check_pairs(self, devices)

@@ -68,14 +68,3 @@ class RankedPeers(Peers):
         """Return a count, or 0 for a position outside the mesh."""
         inside = self.within(position, side)
         return count * (jnp.int32(inside) if is_traced(inside) else inside)
-
-    def kept_by(self, me, receiver):
-        """Return whether a device holds a part of its own target shard, and the box of that
-        part."""
-        has, box = super().kept_by(me, receiver)
-        own = self.holds(me, self.forms.source_shard(me))
-        return has & own & self.within(receiver, self.target), box
-
-    def is_filled(self, receiver):
-        """Return whether a target position receives anything; a term without a value does not."""
-        return super().is_filled(receiver) & self.within(receiver, self.target)

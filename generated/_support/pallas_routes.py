@@ -19,12 +19,14 @@ def pairs_of(program):
     return np.array(ends, int).reshape(-1, 2).T
 
 
-def check_pairs(devices, sender, receiver, *, powers_of_two, again):
-    """Raise ValueError if some ranks must send farther than a v5e does directly.
-
-    `devices`: by rank; `powers_of_two`: whether the module expects a device order that makes all
-    offsets powers of two; `again`: whether a module can be emitted for the given order.
-    """
+def check_pairs(program, devices):
+    """Raise ValueError if some ranks of a program must send farther than a v5e does directly;
+    `devices`: by rank."""
+    sender, receiver = program.pairs() if program.pairs else pairs_of(program)
+    # Whether the module expects a device order that makes all offsets powers of two.
+    powers_of_two = program.powers_of_two
+    # Whether a module can be emitted for the given order.
+    again = tuple(program.host.source.ids) == tuple(program.host.target.ids)
     direct = are_near(devices, sender, receiver)
     if not powers_of_two:
         topology = "emit the module with --topology, as v5e:2x4"

@@ -69,11 +69,12 @@ from .._support.jax_host import OneOrder
 from .._support.jax_meshes import Sharded
 from .._support.jax_padding import Padding
 from .._support.pallas_integers import far_apart, maximum, minimum
+from .._support.pallas_own import kept_by
 from .._support.pallas_peers import div, each, operand, rem, remote_copy, signal, wait_for
 from .._support.pallas_pieces import Forms, Peers
 from .._support.pallas_slots import Slot, Slots, slot_number
 
-require("pallas_tpu", "fb102346757f25b5", __name__)
+require("pallas_tpu", "7239fd8d25207d35", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
@@ -233,7 +234,7 @@ def _kernel(order, x, y, copied, sent, received):
         there = slot_number(own, senders(receiver), piece, 1)
         return pltpu.make_async_copy(_at(x, place, box), _at(y, there, box), copied)
 
-    has, _ = PEERS.kept_by(me, receiver)
+    has, _ = kept_by(PEERS, me, receiver)
     pl.when(has)(stay(0).start)
     pl.when(has)(stay(0).wait)
     each(count, leave)

@@ -3,9 +3,7 @@
 from jax import lax
 from jax.experimental.pallas import tpu as pltpu
 
-from .boxes import volume
 from .pallas_program import PallasProgram
-from .spread import spread
 
 
 class Direct(PallasProgram):
@@ -24,23 +22,6 @@ class Direct(PallasProgram):
         scratch, x = [pltpu.SemaphoreType.DMA] * self._semaphores, lax.transpose(x, self.view)
         y = call.pushed(call.seen(self.kernel), x, self.target_shape, scratch)
         return lax.transpose(y, self.inverse)
-
-    def fault(self):
-        """Return a message, found without data, about the first device whose wait does not match
-        the transfers on its semaphores; "" if there is none."""
-        ids = self.moves.target.ids
-        for receiver in spread(len(ids)):
-            starts, waits = self._counts(receiver)
-            if starts != waits:
-                return f"device {ids[receiver]}: waits for {waits} of {starts} elements"
-        return ""
-
-    def _counts(self, receiver):
-        """Return the elements started and awaited on the receive semaphore, the local tile
-        included; the kernel awaits the whole target shard."""
-        come = sum(volume(piece.box) for piece in self.moves.incoming(receiver))
-        wanted = 0 if self.moves.is_empty(receiver) else volume(self.host.target.box(receiver))
-        return come, wanted
 
 
 class Halves(Direct):

@@ -69,7 +69,7 @@ class Ring(PallasProgram):
     def __init__(self, kernel, rounds, terms, rows, chunks, collective_id, powers_of_two=False):
         self.kernel, self.rounds, self.terms = kernel, rounds, terms
         self.rows, self.chunks, self.collective_id = rows, chunks, collective_id
-        self._powers_of_two = powers_of_two
+        self.powers_of_two = powers_of_two
         self.parts = math.prod(turn.size for turn in rounds)
 
     def attach(self, host):

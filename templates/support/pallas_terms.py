@@ -74,8 +74,6 @@ class ReducedTerms(KernelProgram):
         """Bind to an exchange."""
         super().attach(host)
         self.carrier.attach(Carried(host.shape, host.dtype, self._source, self._target))
-        whole, padded = host.target.whole(host.shape), host.target.padded
-        self.short = tuple(axis for axis, size in enumerate(whole) if padded[axis] != size)
 
     def check_routes(self, devices):
         """Raise ValueError if devices must send farther than a v5e does directly."""
@@ -101,7 +99,7 @@ class ReducedTerms(KernelProgram):
         _, receiver = self.carrier.peers.here(order) if new or self.short else (0, 0)
         if new:
             y = jnp.where(self._is_empty(receiver), self._empty(shard.dtype), y)
-        return self.zeroed(y, receiver)
+        return self.zeroed(y, receiver) if self.short else y
 
     def _is_empty(self, receiver):
         """Return whether the target shard at a position is a term without a value."""

@@ -251,7 +251,12 @@ def _direct(form: Direct, moving: Moving, exchange: Exchange, given: Given) -> M
     names, sends = moving.names, moving.sends
     program, settings = given
     arguments = [names.kernel, "2" if sends else "1", names.peers, repr(form.view), *settings]
-    calls = {"pallas_direct": ("Direct",), "pallas_peers": ("multiple", *(SENDS if sends else ()))}
+    keeps = ("kept_by",) if moving.keeps or not sends else ()
+    calls = {
+        "pallas_direct": ("Direct",),
+        "pallas_own": (*keeps, *(("is_filled",) if sends else ())),
+        "pallas_peers": ("multiple", *(SENDS if sends else ())),
+    }
     kernels = printed("direct", DirectText.of(form, exchange, moving))
     return calls, tuple(called(f"{program} = Direct", arguments)), kernels
 
@@ -286,6 +291,7 @@ STEPS = (
 def _slots(form: Slots, moving: Moving, exchange: Exchange, program: ProgramText) -> Made:
     calls = {
         "pallas_slots": ("Slot", "Slots", "slot_number"),
+        "pallas_own": ("kept_by",) if moving.keeps else (),
         "pallas_peers": ("div", "maximum", "operand", *(SENDS if moving.sends else ())),
     }
     return calls, (), printed("slots", SlotsText.of(form, exchange, moving, program))

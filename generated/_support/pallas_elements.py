@@ -1,0 +1,17 @@
+"""Elements that TPU kernels do not take: booleans, 64-bit integers, and scalars."""
+
+import jax.numpy as jnp
+
+
+def in_vectors(moved, x, call):
+    """Apply `moved` to a shard of such elements: as bytes, one half after the other, or as a vector
+    of one element."""
+    if not x.shape:
+        return in_vectors(moved, x.reshape(1), call).reshape(())
+    if x.dtype == jnp.bool_:
+        return moved(x.astype(jnp.int8), call).astype(jnp.bool_)
+    if x.dtype != jnp.int64:
+        return moved(x, call)
+    halves = (x & 0xFFFFFFFF).astype(jnp.uint32), (x >> 32).astype(jnp.int32)
+    low, high = (moved(half, call) for half in halves)
+    return (high.astype(jnp.int64) << 32) | low.astype(jnp.int64)
