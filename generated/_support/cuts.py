@@ -2,6 +2,9 @@
 
 from typing import NamedTuple
 
+from .boxes import volume
+from .exchanges import Exchange
+
 
 class Cut(NamedTuple):
     """How tiles are cut so that their holders share the sending: into pieces along one dimension,
@@ -18,3 +21,29 @@ class Cut(NamedTuple):
         start = low + (number * step + min(number, more)) * self.unit
         end = start + (step + (number < more)) * self.unit
         return (*box[: 2 * self.dim], start, end, *box[2 * self.dim + 2 :])
+
+
+class CutExchange(Exchange):
+    """Transfers of pieces of tiles: `senders` and `receivers` yield each position with a piece
+    number, None for the whole tile."""
+
+    def __init__(self, source, target, senders, receivers, cut, **more):
+        super().__init__(source, target, senders, receivers, **more)
+        self.cut = cut
+
+    def incoming(self, receiver):
+        """Return the pieces that make up the target shard at a position."""
+        return self._pieces((s, receiver, number) for s, number in self._senders(receiver))
+
+    def outgoing(self, sender):
+        """Return the pieces that leave the source shard at a position or stay there."""
+        return self._pieces((sender, r, number) for r, number in self._receivers(sender))
+
+    def _pieces(self, moves):
+        found = []
+        for sender, receiver, number in moves:
+            for tile in self.full([(sender, receiver)]):
+                box = tile.box if number is None else self.cut.piece(tile.box, number)
+                if volume(box):
+                    found.append(tile._replace(box=box, number=number))
+        return found

@@ -7,24 +7,10 @@ is the row-major number of a device in a mesh; source and target may be on diffe
 import functools
 import itertools
 from collections import Counter
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from .boxes import ranges, volume
 from .spread import spread
-
-
-class Side(NamedTuple):
-    """One side of an exchange: device ids by position, and the box of the shard at a position."""
-
-    ids: Sequence[int]
-    box: Callable
-
-    def position(self, device_id, name):
-        """Return the position of a device. Raises ValueError if it is not in the mesh."""
-        if device_id not in self.ids:
-            raise ValueError(f"device {device_id}: expected one of the {name} mesh, {[*self.ids]}")
-        return self.ids.index(device_id)
 
 
 class Piece(NamedTuple):
@@ -38,16 +24,17 @@ class Piece(NamedTuple):
 
 
 class Exchange:
-    """All transfers. `senders` yields the positions that hold parts of a target shard, `receivers`
-    the positions that need parts of a source shard, both including the device itself; with a `cut`,
-    each with its piece number, None for the whole tile. `hidden`: the extents of the leading box
-    dimensions, which number terms; along the last `new` of them only the first term has a value and
-    receives data. `by_plan`: whether the plan fixes the senders."""
+    """All transfers of whole tiles; `CutExchange` cuts them. `source`, `target`: device ids by
+    position (`ids`), and the box of the shard at a position (`box`). `senders` yields the positions
+    that hold parts of a target shard, `receivers` the positions that need parts of a source shard,
+    both including the device itself. `hidden`: the extents of the leading box dimensions, which
+    number terms; along the last `new` of them only the first term has a value and receives data.
+    `by_plan`: whether the plan fixes the senders."""
 
-    def __init__(
-        self, source, target, senders, receivers, cut=None, hidden=(), by_plan=True, new=0
-    ):
-        self.source, self.target, self.cut, self.by_plan = source, target, cut, by_plan
+    cut: Any = None
+
+    def __init__(self, source, target, senders, receivers, hidden=(), by_plan=True, new=0):
+        self.source, self.target, self.by_plan = source, target, by_plan
         self.hidden, self.new = hidden, new
         self._senders, self._receivers = senders, receivers
         self.ranks = sorted({*source.ids, *target.ids})
@@ -72,21 +59,18 @@ class Exchange:
 
     def incoming(self, receiver):
         """Return the pieces that make up the target shard at a position."""
-        return self._full((s, receiver, n) for s, n in map(_with_number, self._senders(receiver)))
+        return self.full((sender, receiver) for sender in self._senders(receiver))
 
     def outgoing(self, sender):
         """Return the pieces that leave the source shard at a position or stay there."""
-        return self._full((sender, r, n) for r, n in map(_with_number, self._receivers(sender)))
+        return self.full((sender, receiver) for receiver in self._receivers(sender))
 
-    def _full(self, moves):
-        found = []
-        for sender, receiver, number in moves:
-            box = common(self.source.box(sender), self.target.box(receiver))
-            if self.cut and number is not None and volume(box):
-                box = self.cut.piece(box, number)
-            if volume(box):
-                found.append(Piece(sender, receiver, box, number))
-        return found
+    def full(self, ends):
+        """Return the non-empty tiles between senders and receivers."""
+        boxes = (
+            (*pair, common(self.source.box(pair[0]), self.target.box(pair[1]))) for pair in ends
+        )
+        return [Piece(*pair, box) for *pair, box in boxes if volume(box)]
 
     def fault(self):
         """Return the first fault: a piece known to only one end, or a target shard that its pieces
@@ -121,10 +105,6 @@ def common(one, other):
     """Return the intersection of two boxes; its volume is zero if they are disjoint."""
     pairs = zip(ranges(one), ranges(other), strict=True)
     return tuple(end for a, b in pairs for end in (max(a[0], b[0]), min(a[1], b[1])))
-
-
-def _with_number(peer):
-    return peer if isinstance(peer, tuple) else (peer, None)
 
 
 def _gap(box, parts):

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from .cuts import Cut
+from .cuts import Cut, CutExchange
 from .pallas_integers import maximum
 
 
@@ -16,10 +16,9 @@ class Pieces(NamedTuple):
     unit: int
     range_of: Callable
 
-    @property
-    def cut(self):
-        """Return the cut in plain integers, used by the proof of an exchange."""
-        return Cut(self.pieces, self.dim, self.unit)
+    def exchange(self, *ends, **settings):
+        """Return the exchange of the pieces, in plain integers, for its proof."""
+        return CutExchange(*ends, Cut(self.pieces, self.dim, self.unit), **settings)
 
     def part(self, box, piece):
         """Return the box of a piece of a tile."""

@@ -13,8 +13,8 @@ import math
 import jax.numpy as jnp
 from jax import lax
 
-from .cuts import Cut
-from .exchanges import Exchange, Side
+from .cuts import Cut, CutExchange
+from .sides import Side
 from .xla_rounds import Round, boxes_of
 from .xla_steps import number_of
 
@@ -59,7 +59,7 @@ def _moves(devices, before, after, senders, reduces, ids):
                 elif piece == 0:
                     yield me, None
 
-    return Exchange(source, target, givers, None, Cut(*senders[2:]))
+    return CutExchange(source, target, givers, None, Cut(*senders[2:]))
 
 
 def _side(ids, dims):

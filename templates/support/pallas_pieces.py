@@ -59,7 +59,8 @@ class Peers:
         self.replicas, self.pieces, self.kept, self.sends = replicas, pieces, kept, sends
         self.count = pieces.pieces if pieces else 1
         ends = source, target, self._senders, self._receivers
-        self.exchange = Exchange(*ends, pieces and pieces.cut, target.hidden, new=target.new)
+        listed = pieces.exchange if pieces else Exchange
+        self.exchange = listed(*ends, hidden=target.hidden, new=target.new)
         names = tuple(name for name, _ in source.axes)
         self.axes: str | tuple[str, ...] = names if len(names) > 1 else names[0]
 
@@ -146,22 +147,25 @@ class Peers:
         return PeerPiece(sends, receiver, shard, piece, box)
 
     def _senders(self, receiver):
-        """Yield the positions that hold parts of a target shard, its own included, each with its
-        piece number, None for the whole tile."""
+        """Yield the positions that hold parts of a target shard, its own included."""
         me = self.exchange.source_position(self.target.ids[receiver])
         for number in range(self.incoming_count(receiver)):
             found = self.incoming(receiver, me, number)
             if found.moves:
-                yield found.peer, found.piece
+                yield self._end(found.peer, found.piece)
             elif self.kept and number % self.count == 0 and self.holds(me, found.shard):
-                yield me, None
+                yield self._end(me)
 
     def _receivers(self, sender):
         """Yield the positions that need parts of a source shard, like `_senders`."""
         receiver = self.exchange.target_position(self.source.ids[sender])
         if self.kept and receiver >= 0:
-            yield receiver, None
+            yield self._end(receiver)
         for number in range(self.outgoing_count(sender)):
             found = self.outgoing(sender, number, self.order)
             if found.moves:
-                yield found.peer, found.piece
+                yield self._end(found.peer, found.piece)
+
+    def _end(self, position, piece=None):
+        """Return a position, with its piece number if tiles are cut, None for the whole tile."""
+        return (position, piece) if self.pieces else position

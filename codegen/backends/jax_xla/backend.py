@@ -46,6 +46,7 @@ class JaxXla(Backend):
         "jax_unlike",
         "jax_zeros",
         "ranks",
+        "sides",
         "spread",
         "xla_bits",
         "xla_boxes",

@@ -114,10 +114,10 @@ def _by_rule(
     """Return a text in which each end computes its peers."""
     peers, rule = Peers(exchange, some_local), exchange.rule
     ends = ["_SOURCE", "_TARGET", "senders", "receivers"]
-    cuts: dict[str, tuple[str, ...]] = {}
+    listed, named = "Exchange", {"exchanges": ("Exchange",)}
     if rule.pieces > 1:
         ends.append(f"Cut({rule.pieces}, {rule.cut}, {rule.unit})")
-        cuts = {"cuts": ("Cut",)}
+        listed, named = "CutExchange", {"cuts": ("Cut", "CutExchange")}
     come = "Positions that the parts of a target shard come from"
     go = "Positions that the parts of a source shard go to"
     functions = (
@@ -127,9 +127,9 @@ def _by_rule(
     )
     return Transport(
         lines,
-        {"exchanges": ("Exchange",), **cuts, **calls},
+        {**named, **calls},
         functions=functions,
-        moves=tuple(called(f"{MOVES} = Exchange", ends)),
+        moves=tuple(called(f"{MOVES} = {listed}", ends)),
     )
 
 

@@ -73,6 +73,7 @@ class TritonGpu(Backend):
         "cuts",
         "doors",
         "exchanges",
+        "sides",
         "spread",
         "torch_async",
         "torch_both",

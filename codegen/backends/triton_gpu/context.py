@@ -128,7 +128,7 @@ class TritonText:
         rows = {"shard_at"}.union(*(phase.imported for phase in phases))
         lines = sorted(rows & {"copy_some_lines"})
         both = {phase.together for phase in phases} & {BOTH}
-        cut = any(phase.exchange.rule.pieces > 1 for phase in phases)
+        listed = {phase.listed for phase in phases}
         reduces = phases[0].kernel.reduces
         hosts = [
             *([] if reduces and len(phases) == 1 else [("torch_gpu", "Reshard")]),
@@ -137,8 +137,9 @@ class TritonText:
         ]
         found = [
             ("doors", "absent"),
-            ("exchanges", "Exchange, Side"),
-            *([("cuts", "Cut")] if cut else []),
+            *([("exchanges", "Exchange")] if "Exchange" in listed else []),
+            *([("cuts", "Cut, CutExchange")] if "CutExchange" in listed else []),
+            ("sides", "Side"),
             *([("torch_dtensor", "DTensors")] if self.dtensor else []),
             *([("torch_gradient", "Gradient")] if self.gradient else []),
             *((each.file, each.adds) for each in self.extras if each.in_host),

@@ -103,6 +103,11 @@ class PullPhase:
         """The ends in place, as written in a module."""
         return BOTH if len(self.in_place) == 2 else str(self.in_place).replace("'", '"')
 
+    @property
+    def listed(self) -> str:
+        """The class of its exchange."""
+        return "CutExchange" if self.exchange.rule.pieces > 1 else "Exchange"
+
     @cached_property
     def constants(self) -> list[str]:
         """The lines for its exchange and its tiles."""
@@ -127,7 +132,7 @@ class PullPhase:
             *([f"together={self.together}"] if self.in_place else []),
         ]
         return [
-            *called(f"{self.names.exchange} = Exchange", given),
+            *called(f"{self.names.exchange} = {self.listed}", given),
             *called(f"{self.names.tiles} = Tiles", tiles),
         ]
 

@@ -51,11 +51,11 @@ def test_numbers_identify_elements(dtype: str, tmp_path: Path) -> None:
 def test_pieces_between_one_pair_in_any_order(tmp_path: Path) -> None:
     """Both ends pack by box, however they list the pieces."""
     _, support = module_of(SIX, tmp_path)
-    exchanges, processes = support("exchanges"), support("torch_processes")
-    cut = importlib.import_module(f"{exchanges.__name__.rpartition('.')[0]}.cuts").Cut
-    sides = [exchanges.Side([each], lambda position: (0, 7)) for each in (0, 1)]
-    exchange = exchanges.Exchange(
-        *sides, lambda _: [(0, 0), (0, 1)], lambda _: [(0, 1), (0, 0)], cut(2, 0, 1)
+    sides, processes = support("sides"), support("torch_processes")
+    cuts = importlib.import_module(f"{sides.__name__.rpartition('.')[0]}.cuts")
+    ends = [sides.Side([each], lambda position: (0, 7)) for each in (0, 1)]
+    exchange = cuts.CutExchange(
+        *ends, lambda _: [(0, 0), (0, 1)], lambda _: [(0, 1), (0, 0)], cuts.Cut(2, 0, 1)
     )
     assert exchange.fault() == ""
     kept = {"before": lambda out: out, "after": lambda held, out: None}

@@ -1,0 +1,17 @@
+"""One side of an exchange."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+
+class Side(NamedTuple):
+    """One side of an exchange: device ids by position, and the box of the shard at a position."""
+
+    ids: Sequence[int]
+    box: Callable
+
+    def position(self, device_id, name):
+        """Return the position of a device. Raises ValueError if it is not in the mesh."""
+        if device_id not in self.ids:
+            raise ValueError(f"device {device_id}: expected one of the {name} mesh, {[*self.ids]}")
+        return self.ids.index(device_id)
