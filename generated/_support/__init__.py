@@ -7,9 +7,9 @@ from runpy import run_path
 
 # The version of each backend's support files.
 VERSIONS = {
-    "jax_xla": "2ae7cbfe03d96b7e",
-    "pallas_tpu": "fb102346757f25b5",
-    "triton_gpu": "626fd12441c38c29",
+    "jax_xla": "53d9084623021379",
+    "pallas_tpu": "1f95378973164e75",
+    "triton_gpu": "8e89c4991572cb70",
 }
 
 

@@ -31,11 +31,12 @@ import triton.language as tl
 
 from .._support import require
 from .._support.doors import absent
-from .._support.exchanges import Exchange, Side
+from .._support.exchanges import Exchange
+from .._support.sides import Side
 from .._support.torch_gpu import Reshard
 from .._support.triton_rows import Tiles, copy_rows, shard_at
 
-require("triton_gpu", "626fd12441c38c29", __name__)
+require("triton_gpu", "8e89c4991572cb70", __name__)
 __all__ = ["reshard", "reshard_local", "source_shape", "target_shape"]
 __getattr__ = absent(__name__)
 
