@@ -114,7 +114,8 @@ def _by_rule(
     """Return a text in which each end computes its peers."""
     peers, rule = Peers(exchange, some_local), exchange.rule
     ends = ["_SOURCE", "_TARGET", "senders", "receivers"]
-    listed, named = "Exchange", {"exchanges": ("Exchange",)}
+    listed = "Exchange"
+    named: dict[str, tuple[str, ...]] = {"exchanges": ("Exchange",)}
     if rule.pieces > 1:
         ends.append(f"Cut({rule.pieces}, {rule.cut}, {rule.unit})")
         listed, named = "CutExchange", {"cuts": ("Cut", "CutExchange")}
