@@ -7,9 +7,9 @@ from runpy import run_path
 
 # The version of each backend's support files.
 VERSIONS = {
-    "jax_xla": "53d9084623021379",
-    "pallas_tpu": "1f95378973164e75",
-    "triton_gpu": "8e89c4991572cb70",
+    "jax_xla": "9c805fdc33bbd80c",
+    "pallas_tpu": "deb5ce4339d10376",
+    "triton_gpu": "448bd52bc0e28771",
 }
 
 

@@ -67,10 +67,8 @@ class Exchange:
 
     def full(self, ends):
         """Return the non-empty tiles between senders and receivers."""
-        boxes = (
-            (*pair, common(self.source.box(pair[0]), self.target.box(pair[1]))) for pair in ends
-        )
-        return [Piece(*pair, box) for *pair, box in boxes if volume(box)]
+        tiles = [Piece(s, r, common(self.source.box(s), self.target.box(r))) for s, r in ends]
+        return [tile for tile in tiles if volume(tile.box)]
 
     def fault(self):
         """Return the first fault: a piece known to only one end, or a target shard that its pieces

@@ -16,9 +16,10 @@ class Pieces(NamedTuple):
     unit: int
     range_of: Callable
 
-    def exchange(self, *ends, **settings):
+    def exchange(self, source, target, senders, receivers, **settings):
         """Return the exchange of the pieces, in plain integers, for its proof."""
-        return CutExchange(*ends, Cut(self.pieces, self.dim, self.unit), **settings)
+        cut = Cut(self.pieces, self.dim, self.unit)
+        return CutExchange(source, target, senders, receivers, cut, **settings)
 
     def part(self, box, piece):
         """Return the box of a piece of a tile."""
