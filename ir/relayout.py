@@ -7,6 +7,7 @@ even if several of its buffers store it. The plan moves exactly this minimum.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,6 +15,7 @@ from typing import Any, TypeAlias
 
 from shardwright.ir.drawn import Drawn
 from shardwright.ir.errors import InputError, check_type
+from shardwright.ir.factors import FactorAxis
 from shardwright.ir.layout import Layout
 from shardwright.ir.mesh import Mesh
 from shardwright.ir.parts import TensorPart
@@ -177,30 +179,37 @@ def plan_relayout(relayout: Relayout) -> RelayoutPlan:
 
 def as_reshard(relayout: Relayout) -> Reshard | None:
     """Return the reshard that makes the same moves, or None. It exists for one tensor that each
-    side stores in one buffer, split as by a sharding along whole axes."""
-    source, target = sides = relayout.source, relayout.target
+    side stores in one buffer, in the same view of it, split as by a sharding along whole axes; the
+    reshard's tensor is this view."""
+    sides = relayout.source, relayout.target
     if any(len(side.tensors) != 1 or len(side.buffers) != 1 for side in sides):
         return None
     before, after = map(_as_sharding, sides)
     if before is None or after is None:
         return None
-    (shape,) = source.tensors.values()
+    views = [part.axes for side in sides for each in side.bound.values() for part in each.parts]
+    if views[0] != views[1]:
+        return None
     try:
-        return Reshard(shape, target.dtype, before[0], after[0], before[1], after[1])
+        return Reshard(
+            _viewed(views[0]), relayout.source.dtype, before[0], after[0], before[1], after[1]
+        )
     except InputError:  # a dtype or a rank that reshards do not support
         return None
 
 
 def _as_sharding(stored: Stored) -> tuple[Sharding, str] | None:
     """Return the sharding of the only tensor of a layout, and its split."""
-    ((name, layout),), (shape,) = stored.buffers.items(), stored.tensors.values()
-    if not isinstance(layout, TensorPart) or layout.factors is not None:
+    ((name, layout),) = stored.buffers.items()
+    if not isinstance(layout, TensorPart):
         return None
     if any(ref.size for dim in layout.dims for ref in dim.axes):
         return None
+    buffer = stored.bound[name]
+    shape = _viewed(buffer.parts[0].axes)
     dims = [DimSharding(dim.axes) for dim in layout.dims]
     dims += [DimSharding()] * (len(shape) - len(dims))
-    sharding, buffer = Sharding(stored.mesh, tuple(dims)), stored.bound[name]
+    sharding = Sharding(stored.mesh, tuple(dims))
     positions = range(stored.mesh.size)
     held = [_filled(buffer.parts[0].box(position)) for position in positions]
     for split in SPLITS:
@@ -209,6 +218,11 @@ def _as_sharding(stored: Stored) -> tuple[Sharding, str] | None:
         if same and shapes_of(stored, buffer, padded=True)[0] == sharded.local_shape:
             return sharding, split
     return None
+
+
+def _viewed(axes: tuple[tuple[FactorAxis, ...], ...]) -> tuple[int, ...]:
+    """Return the shape of a tensor as it is stored."""
+    return tuple(math.prod(axis.size for axis in group) for group in axes)
 
 
 def _filled(box: Ranges) -> Ranges | None:

@@ -59,6 +59,19 @@ def test_a_relayout_that_is_a_reshard(layout: str) -> None:
     assert (found and str(found.target)) == PLAIN[layout]
 
 
+def test_a_reshard_of_a_view() -> None:
+    """Both sides store the same factors in the same order, whatever they call them."""
+    views = "x '(g=2 r) c -> c g r' [{a}]", "x '(h=2 rest) d -> d h rest' [{}, {}, {a}]"
+    sides = [sw.Stored("a=2", {"x": (8, 6)}, each, "int8") for each in views]
+    found = as_reshard(sw.Relayout(*sides))
+    assert found is not None
+    assert (found.shape, str(found.source)) == ((6, 2, 4), '[{"a"}, {}, {}]')
+    assert str(found.target) == '[{}, {}, {"a"}]'
+    for other in ("x[{a}]", "x '(g=4 r) c -> c g r' [{a}]", "x '(g=2 r) c -> g c r' [{a}]"):
+        target = sw.Stored("a=2", {"x": (8, 6)}, other, "int8")
+        assert as_reshard(sw.Relayout(sides[0], target)) is None
+
+
 def test_a_relayout_that_no_reshard_is() -> None:
     """Dtypes that reshards do not have, and several tensors."""
     for tensors, dtype in (({"x": (8, 6)}, "complex64"), ({"x": (8, 6), "y": (8, 6)}, "int8")):

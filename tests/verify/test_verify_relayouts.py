@@ -233,6 +233,21 @@ def test_of_a_reshard(backend: str, tmp_path: Path) -> None:
     assert verified(sw.Relayout(source, target), backend, tmp_path).verdict == "ok"
 
 
+@pytest.mark.parametrize(
+    ("backend", "rows", "columns"),
+    [("jax_xla", 6, 10), pytest.param("pallas_tpu", 512, 64, marks=pytest.mark.slow)],
+)
+def test_of_a_reshard_of_a_view(backend: str, rows: int, columns: int, tmp_path: Path) -> None:
+    """Interleaved heads on both sides, of uneven parts in plain JAX."""
+    view = "x '(g=4 r) c -> g c r'"
+    layouts = f"{view} [{{}}, {{tp}}]", f"{view} [{{}}, {{}}, {{tp}}]"
+    shapes = {"x": (4 * rows, columns)}
+    sides = [sw.Stored("tp=4", shapes, each, "bfloat16") for each in layouts]
+    text = sw.emit(sw.Relayout(*sides), (backend,)).files("moved")[f"{backend}.py"]
+    assert ("RELAYS" in text, f"SHAPE = (4, {columns}, {rows})" in text) == (False, True)
+    assert verified(sw.Relayout(*sides), backend, tmp_path).verdict == "ok"
+
+
 def test_of_a_reshard_on_many_devices(tmp_path: Path) -> None:
     """Runs on fewer, as the reshard does."""
     source = sw.Stored("tp=128", {"x": (256, 128)}, "x[{tp}]", "float32")
