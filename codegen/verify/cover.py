@@ -131,7 +131,7 @@ class _Cover:
         sender, receiver = divmod(pair, len(self.target))
         ids = self.exchange.source.ids[sender], self.exchange.target.ids[receiver]
         said = "from device {} to device {}".format(*ids)
-        raise MismatchError(f"only the {who} know of a box {said}, or of it twice")
+        raise MismatchError(f"only the {who} list a box {said}, or list it twice")
 
     def _sent(self, sender: int) -> Integers:
         exchange, device = self.exchange, self.exchange.source.ids[sender]

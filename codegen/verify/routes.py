@@ -52,7 +52,7 @@ def routes(module: ModuleType, case: Case) -> None:
                 raise MismatchError(f"the {end}' forms move {transfer}, which the plan does not")
         if len(got) != len(expected):
             left = min(expected - set(got), default=got[0])
-            raise MismatchError(f"the {end}' forms move {left} not once")
+            raise MismatchError(f"the {end}' forms do not move {left} exactly once")
 
 
 def exchanged(module: ModuleType, case: Case) -> None:
@@ -62,7 +62,7 @@ def exchanged(module: ModuleType, case: Case) -> None:
     received, sent = Counter(hosted.incoming()), Counter(hosted.outgoing())
     for transfer in (received - sent) + (sent - received):
         who = "receivers" if received[transfer] > sent[transfer] else "senders"
-        raise MismatchError(f"only the {who} know of {transfer}")
+        raise MismatchError(f"only the {who} list {transfer}")
     held, wanted = (oracle.holdings(side, case.shape) for side in (case.source, case.target))
     of_term, made = oracle_terms.terms_held(case.source), oracle_terms.terms_held(case.target)
     made_of = oracle_terms.made_of(case.source, case.target, transposed=case.transposed)
@@ -86,7 +86,9 @@ def exchanged(module: ModuleType, case: Case) -> None:
         filled[receiver, of_term[sender]][at] += 1
     for (device, _), times in filled.items():
         if (times != 1).any():
-            raise MismatchError(f"device {device}: what it is sent is not its shard, once")
+            raise MismatchError(
+                f"device {device}: the tiles sent to it do not fill its shard exactly once"
+            )
 
 
 class _Hosted:

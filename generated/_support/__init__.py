@@ -7,9 +7,9 @@ from runpy import run_path
 
 # The version of each backend's support files.
 VERSIONS = {
-    "jax_xla": "9c805fdc33bbd80c",
-    "pallas_tpu": "deb5ce4339d10376",
-    "triton_gpu": "448bd52bc0e28771",
+    "jax_xla": "0fb8b4c072988d4f",
+    "pallas_tpu": "dff3216f83f2f031",
+    "triton_gpu": "020ebf3026ab153a",
 }
 
 

@@ -125,7 +125,7 @@ class Ring(PallasProgram):
                 number = number * turn.size + turn.place(position)
             before, after = (side.box(position)[-2 * self.rank :: 2] for side in sides)
             if [low - start for low, start in zip(after, before, strict=True)] != starts[number]:
-                return f"device {sides[0].ids[position]} keeps another part than rings bring it"
+                return f"device {sides[0].ids[position]} keeps a part that the rings do not bring"
         return ""
 
     def carried(self, shard, order, interpret, collective_id):

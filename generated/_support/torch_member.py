@@ -291,7 +291,7 @@ class Member:
             from .torch_told import awaited  # imported on first use
 
             self.failed = True
-            said = f"{self._me}: call {epoch} waits in vain for {awaited(self, code)}"
+            said = f"{self._me}: call {epoch} timed out waiting for {awaited(self, code)}"
             raise RuntimeError(said)
 
 

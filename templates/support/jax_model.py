@@ -234,7 +234,7 @@ class Call:
             if rank in senders[place]:  # other devices receive nothing in this round
                 ends = f"from device {ids[senders[place][rank]]} to device {ids[rank]}"
                 names = listed(members[item].target)
-                raise RuntimeError(f"{names}: other bytes came {ends} than were sent")
+                raise RuntimeError(f"{names}: the bytes received {ends} are not those sent")
 
     def tell(self, number):
         """Report that a bucket is done."""

@@ -158,7 +158,9 @@ class Call:
                     name = self.model.moves.members[part.member].target[0]
                     bucket = f"bucket {step.number + 1}"
                     sent = f"from device {message.peer} to device {self.device}"
-                    raise RuntimeError(f"{bucket}, {name}: other bytes came {sent} than were sent")
+                    raise RuntimeError(
+                        f"{bucket}, {name}: the bytes received {sent} are not those sent"
+                    )
         copied(step.unpacks, [line], made)
 
 

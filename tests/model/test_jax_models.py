@@ -16,7 +16,7 @@ FAULTS = {
     "dtype": r"ValueError: state, .*: got float32\[64, 16\], expected bfloat16\[",
     "sharding": "ValueError: state, .*: got SingleDeviceSharding.*, expected NamedSharding",
     "progress": "ValueError: progress: got 3, expected a function of the bytes done",
-    "changed": r"RuntimeError: model\.layers\.0.*: other bytes came from device . to device 2 than",
+    "changed": r"RuntimeError: model\.layers\.0.*: the bytes received from device . to device 2",
 }
 
 

@@ -152,8 +152,8 @@ FAULTS = {
         "TimeoutError: rank 2: bucket 1 of 3, from rank 0"
         "|(Timeout|Connection)Error: rank [01]: bucket 3 of 3, to rank 2",
     ),
-    "changed": ("changed", "RuntimeError: rank 2: bucket 1, model.layers.0.*: other bytes came"),
-    "changed digest": ("changed", "RuntimeError: rank 2: bucket ., .*: other bytes came from"),
+    "changed": ("changed", "RuntimeError: rank 2: bucket 1, model.layers.0.*: the bytes received"),
+    "changed digest": ("changed", "RuntimeError: rank 2: bucket ., .*: the bytes received from"),
 }
 QUICK = ("None", "changed", "dead between")
 

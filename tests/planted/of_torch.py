@@ -9,7 +9,11 @@ def _torch(bundle: str, file: str, right: str, wrong: str, said: str) -> Fault:
     return Fault("triton_gpu", bundle, file, right, wrong, said)
 
 
-VALUES, NOBODY, WAITS = "elements are wrong", "touches memory that is nobody's", "waits in vain"
+VALUES, NOBODY, WAITS = (
+    "elements are wrong",
+    "accesses memory that belongs to no tensor",
+    "waits for a signal that never comes",
+)
 ORDER = "without waiting for what"
 
 TORCH = {

@@ -110,13 +110,13 @@ def test_a_wrong_replica() -> None:
         "receivers": lambda sender: receivers(sender) if sender % 2 == 0 else [],
     }
     assert said(**planted) == (
-        "only the senders know of a box from device 126 to device 70, or of it twice"
+        "only the senders list a box from device 126 to device 70, or list it twice"
     )
 
 
 def test_a_shard_that_is_sent_twice() -> None:
     found = said(receivers=lambda sender: [*receivers(sender), 5] if sender == 90 else receivers(0))
-    assert found == "only the senders know of a box from device 90 to device 5, or of it twice"
+    assert found == "only the senders list a box from device 90 to device 5, or list it twice"
 
 
 def test_a_position_that_is_none() -> None:

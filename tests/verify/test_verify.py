@@ -122,11 +122,11 @@ TRITON: Faults = {
     ),
     "a receiver that its sender does not know": (
         (("for r in range(2)", "for r in range(1)"),),
-        r"only the receivers know of \([01], 1, .*\)",
+        r"only the receivers list \([01], 1, .*\)",
     ),
     "pieces that leave a gap, as both ends know them": (
         (("*source_box(s)[:2]", "s * 3, s * 3 + 1"), ("(low, high, *", "(low, low + 1, *")),
-        "device 0: what it is sent is not its shard, once",
+        "device 0: the tiles sent to it do not fill its shard exactly once",
     ),
     "another kernel than the one that is followed": (
         (("pull, Tiles()", "copy_rows, Tiles()"),),

@@ -89,8 +89,10 @@ PALLAS: Faults = {
 }
 
 STATED = {
-    "tile_left_out": r"only the receivers know of \(0, 1, .*\)",
-    "tile_left_out_by_both_ends": r"device 1: what it is sent is not its shard, once",
+    "tile_left_out": r"only the receivers list \(0, 1, .*\)",
+    "tile_left_out_by_both_ends": (
+        "device 1: the tiles sent to it do not fill its shard exactly once"
+    ),
 }
 """How faults show where kernels take what moves from what the module states: before any runs."""
 LISTED: Faults = {
@@ -115,7 +117,7 @@ TRITON: Faults = {
     "tiles_overlap": (((r"write=\(low0 - to0\) \* 3", "write=0 * low0"),), WRONG),
     "a_sender_left_out": (
         ((r"(?s)(def senders.*?)for a1 in range\((.*?) \+ 2\)", r"\1for a1 in range(\2 + 1)"),),
-        r"only the senders know of \(\d, \d, .*\)",
+        r"only the senders list \(\d, \d, .*\)",
     ),
     "tile_stored_twice": (
         (
@@ -255,13 +257,13 @@ def test_large_tensors_are_verified_on_a_twin(tmp_path: Path) -> None:
     reports = {(r.name, r.backend): (r.verdict, r.detail) for r in verify(tmp_path)}
     by_hand = "not what would be emitted now: `shardwright check` says how"
     # A tile from another device than its holder, which is left over at both ends.
-    wrong = {"pallas_tpu": r"1, 0, .*\) not once", "triton_gpu": r".*\) not once"}
+    wrong = {"pallas_tpu": r"1, 0, .*\) exactly once", "triton_gpu": r".*\) exactly once"}
     for backend in BACKENDS:
         assert reports["as_emitted", backend] == ("ok", DETAILS[backend])
         assert reports["edited", backend] == ("failed", by_hand)
         verdict, detail = reports["moves_wrongly", backend]
         assert verdict == "failed"
-        assert re.fullmatch(r"the receivers' forms move \(" + wrong[backend], detail)
+        assert re.fullmatch(r"the receivers' forms do not move \(" + wrong[backend], detail)
 
 
 def test_triton_programs_at_full_size(tmp_path: Path) -> None:

@@ -263,7 +263,7 @@ FAULTS = {
         "copy(there)",
         "",
         "",
-        rf"{EARLY}|rank \d sends \[\d+, \d+\) x \[\d+, \d+\), which has not come to it",
+        rf"{EARLY}|rank \d sends \[\d+, \d+\) x \[\d+, \d+\), which it has not received",
     ),
     "the own shard in place of what came": (
         "copy(there)",
@@ -284,7 +284,7 @@ FAULTS = {
         "",
         "    keep.wait()",
         "    pass",
-        r"of the result of rank 0 \d+ elements come, expected: \d+",
+        r"rank 0 receives \d+ elements of its result, expected: \d+",
     ),
     # By the sums of semaphores.
     "no wait for the own shard": (

@@ -225,12 +225,12 @@ FAULTS: dict[str, tuple[tuple[tuple[str, str], ...], str]] = {
     ),
     "into a slot at the end": (
         ((", arrives))", ", after))"),),
-        r"of the result of rank 0 \d+ elements come, expected: \d+|window outside its buffer.*|"
+        r"rank 0 receives \d+ elements of its result, expected: \d+|window outside its buffer.*|"
         r"rank \d writes 'slots' of rank \d at .*",
     ),
     "an own tile that is not copied": (
         ((KEEP, ""), (KEPT, "    pass")),
-        r"of the result of rank 0 \d+ elements come, expected: \d+",
+        r"rank 0 receives \d+ elements of its result, expected: \d+",
     ),
     # By the sums of semaphores.
     "no wait for the own tile": (

@@ -90,7 +90,7 @@ FAULTS = {
         large(),
         r"together=\(\"target\",\)",
         'together=("source", "target")',
-        r"device 0: \(0, 256, 0, 128\) is not together in its source shard",
+        r"device 0: \(0, 256, 0, 128\) is not contiguous in its source shard",
     ),
     "what_integers_cannot_do": (
         large(),

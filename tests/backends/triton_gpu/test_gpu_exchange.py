@@ -90,8 +90,8 @@ UNORDERED: dict[str, tuple[dict[str, str], dict[str, str]]] = {
     "what comes is not waited for": (
         {TURN: LEFT.format("len(arriving):")},
         {
-            "both": "the caller of rank 0 after call 0 reads the result of rank 0, which nobody",
-            "sent": "call 1 of rank 0 reads memory of rank 0, which nobody wrote",
+            "both": "the caller of rank 0 after call 0 reads the result of rank 0, which was never",
+            "sent": "call 1 of rank 0 reads memory of rank 0, which was never written",
             "received": "the caller of rank 0 after call 0 reads the result of rank 0, which",
             "both, elsewhere": "the caller of rank 2 after call 0 reads the result of rank 2",
             "sent, elsewhere": "call 1 of rank 2 reads memory of rank 2 without waiting for what "
@@ -113,8 +113,8 @@ UNORDERED: dict[str, tuple[dict[str, str], dict[str, str]]] = {
         {WAITED: '                globals().setdefault("LEFT", []).extend(works)\n'
          "                for work in works[len(works):]:\n"},
         {
-            "packed": "call 1 of rank 0 reads memory of rank 0, which nobody wrote",
-            "packed, elsewhere": "call 1 of rank 0 reads memory of rank 0, which nobody wrote",
+            "packed": "call 1 of rank 0 reads memory of rank 0, which was never written",
+            "packed, elsewhere": "call 1 of rank 0 reads memory of rank 0, which was never written",
         },
     ),
     "another call does not wait for the one under way": (

@@ -136,25 +136,25 @@ FAULTS: dict[str, tuple[str, str, tuple[tuple[str, str], ...], str]] = {
         "gather",
         KERNELS,
         ((OFFERED, OFFERED.replace("epoch, state", "epoch + 1, state")),),
-        "call 1 waits in vain for the operands of device 0",
+        "call 1 timed out waiting for the operands of device 0",
     ),
     "one flag for all steps": (
         "gather",
         KERNELS,
         (("count(come + part)", "count(come)"), (WAITS, WAITS.replace(" + part", ""))),
-        "waits in vain for lhs [0, 8) x [0, 12) of device 0",
+        "timed out waiting for lhs [0, 8) x [0, 12) of device 0",
     ),
     "a step of pulling is skipped": (
         "gather",
         KERNELS,
         (("for job in range(number)", "for job in range(number - 1)"),),
-        "waits in vain for lhs [8, 16) x [0, 12) of device 1",
+        "timed out waiting for lhs [8, 16) x [0, 12) of device 1",
     ),
     "a sum of terms is skipped": (
         "terms",
         KERNELS,
         (("for _ in range(number):", "for _ in range(number - 1):"),),
-        "waits in vain for lhs [0, 8) x [0, 12) of devices 0, 1",
+        "timed out waiting for lhs [0, 8) x [0, 12) of devices 0, 1",
     ),
     # By values.
     "a step of multiplying is skipped": (
@@ -250,7 +250,7 @@ def test_the_number_of_a_call_in_a_graph(tmp_path: Path) -> None:
     plant(launch, launch[:-1] + ", turn=int(self.state[0]))", tmp_path / HOST)
     verdict, detail = verified(case, tmp_path)
     assert verdict == "failed"
-    assert "call 3 waits in vain" in detail
+    assert "call 3 timed out waiting" in detail
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -268,4 +268,6 @@ def test_processes_say_who_waits_for_what(tmp_path: Path) -> None:
         assert len(answers) == 1
         assert f"device {rank}, " in answers[0]
         other = "[8, 16)" if rank == 0 else "[0, 8)"
-        assert f"call 1 waits in vain for lhs {other} x [0, 12) of device {1 - rank}" in answers[0]
+        assert (
+            f"call 1 timed out waiting for lhs {other} x [0, 12) of device {1 - rank}" in answers[0]
+        )

@@ -97,7 +97,7 @@ FAULTS: dict[str, tuple[str, Reshard, dict[str, str], str]] = {
         "pulled",
         TURNED,
         {MEET + "            yield\n" + PULL: "            yield\n" + PULL},
-        "call 0 of rank 0 reads symmetric memory of rank 1, which nobody wrote",
+        "call 0 of rank 0 reads symmetric memory of rank 1, which was never written",
     ),
     "no barrier after pulling": (
         "pulled",
@@ -110,7 +110,7 @@ FAULTS: dict[str, tuple[str, Reshard, dict[str, str], str]] = {
         "pulled",
         SUMMED,
         {MEET + "            yield\n" + PULL: "            yield\n" + PULL},
-        "call 0 of rank 0 reads symmetric memory of rank 1, which nobody wrote",
+        "call 0 of rank 0 reads symmetric memory of rank 1, which was never written",
     ),
     "no barrier after terms are pulled": (
         "pulled",
@@ -136,13 +136,13 @@ FAULTS: dict[str, tuple[str, Reshard, dict[str, str], str]] = {
         LATER,
         TURNED,
         {WAIT_EVENT: "pass"},
-        "the caller of rank 0 after call 0 reads the result of rank 0, which nobody wrote",
+        "the caller of rank 0 after call 0 reads the result of rank 0, which was never written",
     ),
     "an end before its start": (
         LATER,
         TURNED,
         {FINISH + EVENT: EVENT + FINISH},
-        "the caller of rank 0 after call 0 reads the result of rank 0, which nobody wrote",
+        "the caller of rank 0 after call 0 reads the result of rank 0, which was never written",
     ),
     "two calls at once": (
         "exchanged by CPUs, waited for later",
@@ -168,13 +168,13 @@ FAULTS: dict[str, tuple[str, Reshard, dict[str, str], str]] = {
         "exchanged",
         BACK,
         {WAITS: ""},
-        "call 0 of rank 0 reads memory of rank 0, which nobody wrote",
+        "call 0 of rank 0 reads memory of rank 0, which was never written",
     ),
     "unpacked before it has come in one": (
         "exchanged in one",
         BACK,
         {WAITS: ""},
-        "call 0 of rank 0 reads memory of rank 0, which nobody wrote",
+        "call 0 of rank 0 reads memory of rank 0, which was never written",
     ),
     "received where it belongs, and not waited for": (
         "exchanged by CPUs",
@@ -192,7 +192,7 @@ FAULTS: dict[str, tuple[str, Reshard, dict[str, str], str]] = {
         "exchanged",
         SUMMED,
         {WAITS: ""},
-        "which nobody wrote",
+        "which was never written",
     ),
 }
 
@@ -210,4 +210,4 @@ def test_a_barrier_that_not_all_come_to() -> None:
     lanes[1].add(Meet("a barrier", 2), "call 0 of rank 1")
     with pytest.raises(MismatchError) as caught:
         Lanes(lanes, []).check()
-    assert str(caught.value) == "call 0 of rank 1 waits in vain (Meet)"
+    assert str(caught.value) == "call 0 of rank 1 waits for a signal that never comes (Meet)"

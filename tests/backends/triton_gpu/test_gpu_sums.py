@@ -200,7 +200,7 @@ FAULTS = {
         SCATTERED,
         r"for term in range\(4\)\]",
         "for term in range(3)]",
-        "only the senders know of .*",
+        "only the senders list .*",
     ),
     "terms_of_others": (
         SCATTERED,

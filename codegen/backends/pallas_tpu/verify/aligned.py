@@ -48,7 +48,7 @@ def check_aligned(program: Any, traces: Traces) -> None:
                     f"{_said(write)} of rank {event.to}"
                 )
             if event.read.buffer == RESULT and _covered(read, held[rank]) < _volume(read):
-                raise MismatchError(f"rank {rank} sends {_said(read)}, which has not come to it")
+                raise MismatchError(f"rank {rank} sends {_said(read)}, which it has not received")
             held[event.to].append(write)
         return count(counts, rank, event)
 
@@ -61,7 +61,7 @@ def check_aligned(program: Any, traces: Traces) -> None:
         found = _covered(whole, boxes)
         if found < _volume(whole):
             raise MismatchError(
-                f"of the result of rank {rank} {found} elements come, expected: {_volume(whole)}"
+                f"rank {rank} receives {found} elements of its result, expected: {_volume(whole)}"
             )
 
 
@@ -85,7 +85,7 @@ class _Between:
         slot, ((begin, size), *rest) = self._place(window)
         sizes = (size, *(extent for _, extent in rest))
         if tuple(high - low for low, high in box) != sizes or any(start for start, _ in rest):
-            raise MismatchError(f"{_said(box)} comes to another place of a slot of rank {rank}")
+            raise MismatchError(f"{_said(box)} arrives at a wrong place of a slot of rank {rank}")
         tile = ((box[0][0] - begin, box[0][0] - begin), *box[1:])
         parts = self._held[rank, slot]
         kept = [

@@ -66,7 +66,7 @@ def _check_together(exchange: Any, receiver: int, ends: Sequence[str]) -> None:
                 for number in range(2)
             )
             if last - first >= math.prod(extents(piece.box)):
-                raise MismatchError(f"{piece.box} is not together in its {end} shard")
+                raise MismatchError(f"{piece.box} is not contiguous in its {end} shard")
 
 
 def _place(within: Box, index: Sequence[int]) -> int:

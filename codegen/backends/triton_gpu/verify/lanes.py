@@ -89,7 +89,9 @@ class Lanes:
         for lane, end in zip(self._lanes, ends, strict=True):
             if end < len(lane.events):
                 what = type(lane.events[end]).__name__
-                raise MismatchError(f"{lane.said[end]} waits in vain ({what})")
+                raise MismatchError(
+                    f"{lane.said[end]} waits for a signal that never comes ({what})"
+                )
 
     def _step(self, number: int, event: Event) -> bool:
         """Execute an event if possible, and return whether it was."""
@@ -143,12 +145,12 @@ class Lanes:
             places = memory.places(inside)
             if len(places) < len(inside):
                 said = self._lanes[actor.number].said[actor.time - 1]
-                raise MismatchError(f"{said} touches memory that is nobody's")
+                raise MismatchError(f"{said} accesses memory that belongs to no tensor")
             yield memory, places
 
     def _said(self, actor: Actor, memory: Watched, race: Race) -> str:
         does = f"{self._lanes[actor.number].said[actor.time - 1]} {race.does} {memory.name}"
         if race.other < 0:
-            return f"{does}, which nobody wrote"
+            return f"{does}, which was never written"
         other = self._lanes[race.other].said[race.time - 1]
         return f"{does} without waiting for what {other} {race.did} there"

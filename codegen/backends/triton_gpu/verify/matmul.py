@@ -194,7 +194,7 @@ def _multiply(module: ModuleType, case: MatmulCase, product: Product, poison: in
         results = module.matmul_local(lhs, rhs)
     for name, before, after in zip(names, kept, (*lhs, *rhs), strict=True):
         if not _bits(before).equal(_bits(after)):
-            raise MismatchError(f"{name} is another after the call")
+            raise MismatchError(f"{name} was changed by the call")
     memory.check({f"result of device {d}": r for d, r in zip(case.devices(), results, strict=True)})
     _compare(case, product, results)
 
@@ -212,7 +212,7 @@ def _compare(case: MatmulCase, product: Product, results: list[Any]) -> None:
         expect(f"shape of the result of device {device}", tuple(result.shape), sizes[-rank:])
         first = seen.setdefault(ranges, result)
         if not _bits(first).equal(_bits(result)):
-            raise MismatchError(f"device {device}: another result than its replicas have")
+            raise MismatchError(f"device {device}: its result differs from its replicas'")
         part = np.ix_(*(list(each) for each in ranges))
         array[part] = _numbers(result).reshape(sizes)
     same_product(value_of(array, case.placements[2]), product, case.out_dtype)

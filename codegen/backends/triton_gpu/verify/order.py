@@ -234,7 +234,7 @@ class Order:
             return
         does = f"{self._programs[-1].said} {race.does} {memory.name}"
         if race.other < 0:
-            self._fail(f"{does}, which nobody wrote")
+            self._fail(f"{does}, which was never written")
         other = self._programs[race.other].said
         self._fail(f"{does} without waiting for what {other} {race.did} there")
 

@@ -249,7 +249,7 @@ class Ranks:
         _, starts, stops = self._owned
         which = np.searchsorted(starts, addresses, side="right") - 1
         if ((which < 0) | (addresses >= stops[which])).any():
-            raise MismatchError(f"{said} touches memory that is nobody's")
+            raise MismatchError(f"{said} accesses memory that belongs to no tensor")
 
 
 def every(tensor: Any) -> Addresses:

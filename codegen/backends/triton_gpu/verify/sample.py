@@ -178,7 +178,7 @@ class _Copies:
         if not _within(self._reserved, addresses[enabled]):
             self._refuse("a kernel stores to memory outside every shard")
         if id(value.data) not in self._loaded:
-            self._refuse("a kernel stores what it has not loaded")
+            self._refuse("a kernel stores a value that it did not load")
         sources, loaded, _ = self._loaded[id(value.data)]
         if (enabled & ~loaded).any():
             self._refuse("a kernel stores where its load is masked")

@@ -174,12 +174,12 @@ class _ReducingLanguage(_PlainLanguage):
         """Record a stored reduction."""
         self._check(mask)
         if place is not _WRITE:
-            raise ValueError("what is reduced is not stored where its block lies")
+            raise ValueError("the reduced block is not stored at its place")
         self.note(total.copies)
 
     def _check(self, mask: object) -> None:
         if mask is not _INSIDE:
-            raise ValueError("what is loaded and stored is not what is inside a block")
+            raise ValueError("the kernel loads or stores outside its block")
 
 
 def _copied(by: str, sender: int, given: dict[str, int]) -> RowCopy:
