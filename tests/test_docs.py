@@ -18,6 +18,7 @@ from sweeps import sampled
 import shardwright as sw
 
 DOCS = ROOT / "docs"
+IDEAS = {each.stem: each.read_text() for each in sorted((DOCS / "ideas").glob("*.md"))}
 DEVICES = "--xla_force_host_platform_device_count=8"
 
 
@@ -50,7 +51,7 @@ def parts() -> Iterator[tuple[str, str]]:
     )  # which needs files of the reader
     _, *found = re.split(r"^## ", tasks[: tasks.index(end)], flags=re.MULTILINE)
     yield from ((task.splitlines()[0], task) for task in found)
-    yield from ((f"idea of {each.stem}", each.read_text()) for each in (DOCS / "ideas").iterdir())
+    yield from ((f"idea of {name}", text) for name, text in IDEAS.items())
 
 
 PARTS = dict(parts())
@@ -108,6 +109,8 @@ def carried_out(page: str, folder: Path) -> int:
                 ran += 1
             case "text":
                 assert {squeezed(line) for line in block.text.splitlines()} <= printed
+    for picture in re.findall(r"\]\(\.\./pictures/(.*\.svg)\)", page):
+        assert (folder / picture).read_text() == (DOCS / "pictures" / picture).read_text()
     return ran
 
 
@@ -213,6 +216,13 @@ def test_every_command_is_documented() -> None:
     commands = {name for name, each in get_command(app).commands.items() if not each.hidden}  # type: ignore[attr-defined]
     page = (DOCS / "command_line.md").read_text()
     assert set(re.findall(r"^<!-- help of (\w+) -->$", page, re.MULTILINE)) == commands
+
+
+def test_every_idea_has_a_picture_that_its_page_draws() -> None:
+    assert {each.stem for each in (DOCS / "pictures").glob("*.svg")} == {*IDEAS}
+    for name, text in IDEAS.items():
+        assert f"](../pictures/{name}.svg)" in text
+        assert f"--svg {name}.svg" in text
 
 
 def test_the_readme_links_to_pages_that_are_there() -> None:
