@@ -190,9 +190,8 @@ class Writer(KnownValues):
         source = self.program.values[step.operand].layout
         pairs = ""
         if change.kind == "permute":
-            pairs = f"PERMUTATION_{len(self.permutations) + 1}"
             sizes = self.program.axes.sizes
-            self.permutations[pairs] = permutation(change.axes, sizes, source, change.layout)
+            pairs = self._permutation(permutation(change.axes, sizes, source, change.layout))
         shape = self.program.shape(step.result)
         given = self.read(step.operand)
         # Recomputed, because XLA would otherwise keep the earlier value. Concatenated, because XLA
@@ -217,6 +216,13 @@ class Writer(KnownValues):
             return lines
         made = change_call(change, source, given, shape, pairs, self.checked)
         return [*lines, *self._statement(name, made, step.result, indent)]
+
+    def _permutation(self, pairs: list[tuple[int, int]]) -> str:
+        """Return the name of a constant, which all equal permutations share."""
+        name = f"PERMUTATION_{len(self.permutations) + 1}"
+        name = next((known for known, own in self.permutations.items() if own == pairs), name)
+        self.permutations[name] = pairs
+        return name
 
     def _comment(self, local: int, indent: int) -> list[str]:
         """Return the comment of the communication that produces a local value, if any."""

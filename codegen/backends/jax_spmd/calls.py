@@ -53,8 +53,12 @@ def call_names(
     functions use; `paths`: of its arguments."""
     out = []
     inside = names.inside(())
+    weights = {program.values[v].value: paths[v] for v in program.body.arguments if v in paths}
     for number, calls in enumerate(calls_of(program)):
-        own = [inside.own(local) for local in program.functions[number].results]
+        own = [
+            _key(weights.get(program.values[local].value, ()), inside.own(local))
+            for local in program.functions[number].results
+        ]
         layer = layer_of(program, number)
         item = layer.rpartition(" ")[2] or _item(calls, paths)
         word = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", item).lower()
@@ -68,6 +72,13 @@ def call_names(
         function, made = map(names.fresh, words)
         out.append(CallNames(function, made, _ends(own, calls, places), layer))
     return tuple(out)
+
+
+def _key(path: Path, name: str) -> str:
+    """Return the key of a result: `wq` for a gathered `params["layers"][0]["wq"]`, as it is of
+    every layer, else the value's name."""
+    words = re.findall(r"[A-Za-z_]\w*", "".join(path[1:]))
+    return words[-1] if words else name
 
 
 def _item(calls: Sequence[CallFunction], paths: Mapping[int, Path]) -> str:

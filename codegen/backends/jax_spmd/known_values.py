@@ -91,7 +91,9 @@ class KnownValues:
 
     def _given(self, step: Compute) -> Iterator[str]:
         """Yield the operands; numbers stay numbers if another operand is an array."""
-        weak = self._is_weak(step) and not all(o in self.filled for o in self._branches(step))
+        weak, numbers = self._is_weak(step), all(o in self.filled for o in self._branches(step))
+        by_predicate = weak and numbers and self._is_shaped_by_predicate(step)
+        weak = weak and not numbers
         for place, local in enumerate(step.operands):
             own = self.filled.get(local)
             dtype = self.program.of(local).dtype
@@ -102,6 +104,8 @@ class KnownValues:
                     yield scalar(own.value, dtype)
                 else:
                     yield number(own.value, dtype)
+            elif by_predicate and own is not None and place > 0:
+                yield scalar(own.value, dtype)
             elif local in self.inline:
                 yield self.inline[local]
             else:
@@ -114,6 +118,12 @@ class KnownValues:
         return step.op.kind in WEAK and not (
             chooses and self.program.of(step.operands[0]).dtype != "bool"
         )
+
+    def _is_shaped_by_predicate(self, step: Compute) -> bool:
+        """Return whether the predicate of a select is an array of the result's shape."""
+        shapes = {self.program.shape(v) for v in (step.operands[0], step.results[0])}
+        is_array = step.operands[0] not in self.filled
+        return step.op.kind == "select_n" and is_array and len(shapes) == 1
 
     def _branches(self, step: Compute) -> Sequence[int]:
         return step.operands[1:] if step.op.kind == "select_n" else step.operands
