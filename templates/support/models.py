@@ -201,8 +201,8 @@ class Moves:
         return [ids[at] for at in receivers[first :: len(senders)]]
 
     def messages(self, device, bucket, end, digest, start=0):
-        """Return the messages that a device sends or receives in a bucket, in a line of bytes that
-        starts at a multiple of ALIGN."""
+        """Return the messages that a device sends or receives in a bucket, one after another in a
+        buffer from byte `start`, a multiple of ALIGN."""
         by_peer: dict = {}
         for item in bucket:
             for moved in self.of_device(device, item, end):
