@@ -57,7 +57,7 @@ class Chart:
     rules: tuple[tuple[float, str], ...] = ()
 
     def x(self, value: float) -> float:
-        """Return the pixels from the left."""
+        """Return a value's distance from the left edge, in pixels."""
         places = [place for place, _ in self.ticks] + [p[0] for s in self.series for p in s.points]
         low, high, at = (
             math.log(v) if self.is_log else v for v in (min(places), max(places), value)

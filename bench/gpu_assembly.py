@@ -97,7 +97,7 @@ def main(target: str = TARGET) -> None:
     for path in CORPUS:
         for description in load_toml(path):
             reshard = description.reshard()
-            if reshard.source.unreduced:  # terms are numbers, not units
+            if reshard.source.unreduced:  # terms are added as numbers, not moved in units
                 continue
             row, few = (measured(reshard, target, times) for times in (1, FEW))
             shares = (f"{share:.0%}" for share in row.share)

@@ -30,8 +30,8 @@ RESHARDS = (
     ("transpose", '[{"x"}, {"y"}]', '[{"y"}, {"x"}]'),
     ("all to all", '[{"x", "y"}, {}]', '[{}, {"x", "y"}]'),
 )
-# Each runs in a separate process, for separate memory: seconds and peak megabytes, without the #
-# imports'.
+# Each runs in a separate process, to measure its memory alone: seconds and peak megabytes, less
+# those of the imports.
 PLAN = """
 import json, re, sys, time
 import shardwright as sw

@@ -280,7 +280,7 @@ def rows(axes: dict[str, int], found: list[Moved]) -> Iterator[str]:
 
 
 def text_of(found: list[tuple[dict[str, int], list[Moved]]], said: list[str]) -> str:
-    """Return the page: a table of measurements, and of programs read."""
+    """Return the page: a table of bytes by mesh, then the lines `said` on individual programs."""
     return "\n".join(
         [
             "# Elements that matmuls move beside `jax.jit`",

@@ -204,7 +204,8 @@ def programs() -> Iterator[tuple[str, Callable[[Mark], Asked], str]]:
 
 
 def beside(program: sw.Partitioned) -> Iterator[tuple[str, sw.Partitioned]]:
-    """Yield the program with every remedy that asks for the same arguments and results."""
+    """Yield each remedy of the largest communications that leaves the shardings of arguments and
+    results unchanged, and the program that applies it."""
     from shardwright.codegen.partition.remedied import remedied
     from shardwright.ir.errors import InputError
 

@@ -36,8 +36,8 @@ def best(run: Callable[[], object]) -> float:
     return min(times)
 
 
-# Each measurement has a new process, so that no earlier one's cache helps: seconds after the #
-# imports, and the characters of the two modules.
+# Each measurement runs in a new process, because caches of an earlier one would help. It prints the
+# seconds after the imports, and the characters of the two modules.
 BUNDLE = """
 import sys, time, pathlib
 import shardwright as sw

@@ -69,7 +69,7 @@ if TYPE_CHECKING:
     from shardwright.ir.stored import Stored, cut, stack
     from shardwright.ir.torch_placements import from_torch
 
-# In the source tree the sub-packages are next to this folder, not in it. Python started in that #
+# In the source tree the sub-packages are next to this folder, not in it. Python started in that
 # tree finds this folder before an installed package, and would find no sub-package.
 if not Path(__file__).with_name("ir").is_dir():
     __path__.append(str(Path(__file__).parent.parent))

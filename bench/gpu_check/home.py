@@ -1,4 +1,4 @@
-"""The home of modules, and the size of a check: compiled on a GPU, or dry in the interpreter."""
+"""The device and the size of a check: compiled on a GPU, or a dry run in the interpreter."""
 
 from __future__ import annotations
 
