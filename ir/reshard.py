@@ -32,7 +32,7 @@ class Reshard:
     target: Sharding
     source_split: str
     target_split: str
-    # Left out of `repr`, which module hashes use; modules of those backends have no partial sums.
+    # Not in `repr`: only hashes of modules without partial sums use it.
     transposed: bool = field(repr=False)
     fate: Fate = field(init=False, repr=False, compare=False)  # what happens to unreduced axes
     # whether the sharding came from placements

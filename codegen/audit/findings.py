@@ -151,7 +151,7 @@ class _Seeker(NamedTuple):
         return HloFinding("computed whole", keys, kept, parts, moved, None, after) if keys else None
 
     def _bytes(self, key: Key) -> int:
-        """Return the bytes that the busiest device receives in one collective, once."""
+        """Return the bytes that the busiest device receives in one execution of a collective."""
         each = self.known[key]
         received = each.received(self.values.devices, padded=False)
         return int(received.max()) // max(1, each.often.times)

@@ -91,12 +91,12 @@ class GroupModule(GroupText):
 
     @property
     def name_lines(self) -> list[str]:
-        """The names of the tensors."""
+        """The lines of `NAMES`, the names of the tensors."""
         return constant_lines("NAMES", [f'"{name}"' for name in self.names])
 
     @property
     def kind_lines(self) -> list[str]:
-        """The bundle of each tensor."""
+        """The lines of `KIND_OF`, the number of each tensor's bundle."""
         return constant_lines("KIND_OF", list(map(str, self.kind_of)))
 
     @property

@@ -35,8 +35,8 @@ class ProgramBundle(Drawn):
     """The emission of a program: one device's module, and its communication."""
 
     program: Partitioned
-    module: str  # its text
-    topology: str | None = None  # prices of communication
+    module: str  # the source text
+    topology: str | None = None  # for the seconds of each communication
 
     def __repr__(self) -> str:
         return f"<ProgramBundle of {len(self.module.splitlines())} lines: {self.program!r}>"

@@ -48,10 +48,10 @@ class Chip:
     layouts: tuple[str, ...]
 
 
-# devices, hbm_bytes, vmem_bytes: [compiler]; hbm_bandwidth: [cloud]; link_bandwidth: [cloud] over
-# 4 links of a flat torus or 6 of a deep one and over both ways, but v4's: [book]; over the devices
-# of a chip too. core_bandwidth, [cloud]: on v4 that of HBM, which the cores share, each byte read
-# and written; on tpu7x that of six links of the interconnect.
+# Sources. devices, hbm_bytes, vmem_bytes: [compiler]. hbm_bandwidth: [cloud]. link_bandwidth:
+# [cloud] over 4 links of a flat torus or 6 of a deep one, and over two directions; for v4 [book].
+# Both bandwidths are divided by the devices of a chip. core_bandwidth: [cloud]; on v4 half that of
+# HBM, where one core writes and the other reads; on tpu7x that of six links of the interconnect.
 CHIPS = (
     Chip("v4", 2, 61 * GIB // 4, 16 * 2**20, 1200e9 / 2, 45e9 / 2, 600e9, False, _CUBES),
     Chip("v5e", 1, 63 * GIB // 4, 128 * 2**20, 819e9, 400e9 / 4 / 2, 0, True, _FLAT),

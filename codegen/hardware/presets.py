@@ -46,7 +46,7 @@ CPU_BANDWIDTH = 8e9
 CPU_LATENCY = 3e-5
 CPU_COPIES = 5e9  # bytes a second that a transpose copies
 # Rows of a ragged all-to-all take multiples of this many bytes. libtpu 0.0.42 pads them to tiles of
-# # 128 words in its programs for every generation; XLA on GPUs keeps arrays dense.
+# 128 words for every generation; XLA on GPUs keeps arrays dense.
 TPU_RAGGED = 512
 GPU_RAGGED = 1
 

@@ -47,7 +47,7 @@ class Conflict(NamedTuple):
     tensor: int
     factor: int
     axes: Parts
-    winner: int | None  # the factor that has them; None if they are fixed
+    winner: int | None  # the factor that has the axes; None if they are fixed
 
 
 class AxisMove(NamedTuple):

@@ -29,10 +29,10 @@ class ShardingCopy:
 class Role(Enum):
     """What determines the priority of an op."""
 
-    PASS = "pass"  # elementwise ops, reshapes, transposes, …: first
-    BROADCAST = "broadcast"  # only from its result until the very end
-    OTHER = "other"  # along pass-through factors, then along all
-    EDGE = "edge"  # values that are one tensor: always
+    PASS = "pass"  # elementwise ops, reshapes, transposes, …: visited first
+    BROADCAST = "broadcast"  # propagates only from its result, except at the very end
+    OTHER = "other"  # propagates along pass-through factors first, then along all
+    EDGE = "edge"  # joins values that are one tensor: always visited
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ def copy_entry(
 class Change:
     """Axes that a tensor got: the source tensor, the op, and the time."""
 
-    value: str  # the tensor that got them
+    value: str  # the tensor that got the axes
     dim: int
     axes: str
     kind: str  # op

@@ -15,8 +15,8 @@ Spatial = Callable[[Builder, Extents, tuple[int, int, int]], None]
 def _spatial(build: Builder, extents: Extents, dims: tuple[int, int, int]) -> None:
     """Add the factors of one spatial dimension of input, kernel and output.
 
-    If a stride leaves `ratio` input positions per output position, they are summed over together
-    with the kernel's; else the kernel's dimension is unsplit.
+    If a stride leaves `ratio` input positions per output position, one reduction factor of this
+    size splits the input and the kernel; otherwise the kernel's dimension is unsplit.
     """
     (source, kernel, target), (left, right, to) = extents, dims
     ratio = min(source // target, kernel)

@@ -152,7 +152,7 @@ def new_terms(reshard: Reshard) -> str:
 
 
 def read_terms(reshard: Reshard) -> str:
-    """Return in words the terms of cotangents that are read; "" for all terms."""
+    """Return a sentence on the only term of a cotangent that is read; "" if all terms are read."""
     if not reshard.reads_one:
         return ""
     axes = ", ".join(map(str, reshard.fate.reduced))

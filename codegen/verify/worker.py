@@ -33,7 +33,7 @@ AnyCase = Case | GroupCase | MatmulCase | RelayoutCase | ModelCase
 
 
 def main(backend: str) -> None:
-    """Serve cases."""
+    """Verify the cases on stdin, one a line, with a backend; answer each with a line of JSON."""
     serve(lambda: _verifying(backend))
 
 

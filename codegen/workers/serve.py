@@ -44,7 +44,7 @@ def only_sources() -> None:
     and edited at once would be checked in its old state.
     """
     sys.dont_write_bytecode = True
-    sys.pycache_prefix = os.devnull  # if there can be no bytecode
+    sys.pycache_prefix = os.devnull  # no folder, so no old bytecode is found
 
 
 def _end_with(parent: int) -> None:

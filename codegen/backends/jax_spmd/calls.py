@@ -75,8 +75,8 @@ def call_names(
 
 
 def _key(path: Path, name: str) -> str:
-    """Return the key of a result: `wq` for a gathered `params["layers"][0]["wq"]`, as it is of
-    every layer, else the value's name."""
+    """Return the key of a result: the last word of an argument's path, such as `wq` for a gathered
+    `params["layers"][0]["wq"]`, because it is the same in every layer; else the value's name."""
     words = re.findall(r"[A-Za-z_]\w*", "".join(path[1:]))
     return words[-1] if words else name
 

@@ -100,7 +100,7 @@ class KnownValues:
             if weak and own is not None and is_weak(own.value, dtype):
                 if step.op.kind == "select_n" and place == 0:
                     yield self.read(local)
-                elif step.op.kind == "div" and dtype[0] in "iu":  # lax treats it as a wide one
+                elif step.op.kind == "div" and dtype[0] in "iu":  # lax widens Python numbers
                     yield scalar(own.value, dtype)
                 else:
                     yield number(own.value, dtype)

@@ -34,8 +34,8 @@ C = TypeVar("C", bound=DigitChange)
 
 @dataclass(frozen=True)
 class MatchedChanges(Generic[C]):
-    """Changes matched to one collective each; pairs are (gaining dimension, lost digits), for one
-    dimension the major digits first."""
+    """Changes matched to one collective each. A pair is (gaining dimension, lost digits); pairs of
+    one dimension have the major digits first."""
 
     slices: tuple[C, ...]
     all_to_alls: tuple[tuple[int, C], ...]

@@ -46,7 +46,7 @@ class Figures:
 
 
 def width(pieces: Pieces, _axis: int) -> Integers:
-    """Return the factor of volume."""
+    """Return the widths of pieces, whose product over all dimensions is a volume."""
     return pieces.width
 
 

@@ -45,12 +45,14 @@ FEWEST_ROWS = 5
 
 @dataclass(frozen=True)
 class WindowDim:
-    """One dimension; `unit` is 1 if it is not tiled.
+    """One dimension of a kernel that moves windows.
 
-    `unit`: the memory tiling; `chunk`, `window`: the shifted extents; `chunks`: of the widest tile;
-    `stage`: extent of the staging area, and `step` the offset added for each earlier tile;
-    `blocks`: of the target shard, and `meet`: the most source shards that one meets; `rolled`:
-    whether anything is shifted along it; `pad`: the excess of an array of whole units.
+    `unit`: the memory tiling, 1 if the dimension is not tiled; `chunk`: the extent of a chunk or
+    block; `window`: the extent that is read to shift one; `chunks`: their number in the widest
+    tile; `stage`: the extent of the staging area; `step`: the offset added there for each earlier
+    tile; `blocks`: their number in a target shard; `meet`: the most source shards that a block
+    meets; `rolled`: whether anything is shifted along the dimension; `pad`: the padding of a source
+    shard to whole units.
     """
 
     pieces: Pieces

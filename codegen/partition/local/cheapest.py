@@ -310,7 +310,7 @@ class _PriceSearch:
         if place >= len(op.operands):
             layout = next(iter(costs.needs(wire)), layout)
         if own is not None and (*own.operands, *own.results)[place] == layout:
-            return costs.split[number]  # it agrees already: the rest of its split may stay
+            return costs.split[number]  # the op agrees already, so its whole split may stay
         if number in costs.of_no_argument:
             return splits.along(((place, layout),))  # its operands follow at no cost
         homes = list(map(costs.layout, costs.operands[number]))

@@ -245,13 +245,13 @@ def _received(tensor: Tensor, home: Indices, need: Indices, sizes: Array, rest: 
 
     Let b be the bytes of a needed shard. Devices that differ only in pieces of the home hold
     different parts of the value. If the need lacks these n pieces, all these devices need the same
-    shard, and hold b / n of it in the mean. A piece may also split another dimension of the need:
+    shard, and hold b / n of it on average. A piece may also split another dimension of the need:
     whatever a device needs along that one, the devices share what it needs along the first.
 
     If the home has partial results, each element has n terms. The first device that knows its sum
-    needs words from holders of n - 1 other terms, and each other device that needs it one later
-    word. If d devices need each of t bytes, this is t (n - 1 + d - 1) in all. Each all-reduce may
-    count two bytes less, since it rounds down.
+    must receive from the holders of the n - 1 other terms, and each other device that needs the sum
+    must receive it later. If d devices need each of t bytes, this is t (n - 1 + d - 1) in total.
+    Each all-reduce may count two bytes less, since it rounds down.
     """
     here, there = home[:, None, :], need[None, :, :]
 

@@ -30,7 +30,7 @@ class Item:
 
 @dataclass(frozen=True)
 class Repeat:
-    """`count` successive copies of a stretch."""
+    """Successive copies of a stretch of `period` items, the first at item `start`."""
 
     start: int
     period: int

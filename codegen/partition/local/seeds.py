@@ -39,7 +39,7 @@ def _ranks(costs: Costs, sign: int) -> list[float]:
     ranks = [-math.inf] * len(costs.wires)
     for place, wire in enumerate(costs.arguments):
         ranks[wire] = sign * place
-    for _ in range(2):  # a loop carries later values back, and so do equal stretches
+    for _ in range(2):  # twice: loops and equal stretches carry later values back
         for op, touched in zip(costs.ops, costs.touched, strict=True):
             count = len(op.operands)
             most = max((ranks[w] for w, place in touched if place < count), default=-math.inf)

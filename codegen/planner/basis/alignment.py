@@ -123,7 +123,7 @@ class Arrangements:
 def _runs(
     slots: tuple[Vacancy, ...], missing: tuple[Digits, ...]
 ) -> Iterator[tuple[tuple[Digits, ...], ...]]:
-    """Yield, for every slot, as many missing digits of other dimensions as fit."""
+    """Yield the ways to assign missing digits to slots of other dimensions, as many as fit."""
 
     def fill(dim: int, lacking: tuple[Digits, ...]) -> Iterator[tuple[tuple[Digits, ...], ...]]:
         if dim == len(slots):
@@ -159,8 +159,8 @@ def _of_slot(
 def _filled(
     slots: tuple[Vacancy, ...], runs: tuple[tuple[Digits, ...], ...], left: Digits, low_first: bool
 ) -> tuple[Digits, ...] | None:
-    """Return the dimensions with unused digits completing the slots, low or high strides first;
-    None if they do not fit."""
+    """Return the digits of every dimension after filling the slots with unused digits (`left`), low
+    or high strides first; None if these do not fit."""
     for slot, own in zip(slots, runs, strict=True):
         left = minus(left, (*slot.head, *itertools.chain.from_iterable(own)))
     dims = []

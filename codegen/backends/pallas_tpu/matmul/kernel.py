@@ -39,10 +39,11 @@ MOST_SEMAPHORES = 192
 
 @dataclass(frozen=True)
 class BlockedProduct:
-    """A device's product of `extents`, (batch, i, j, k), in blocks, while parts of `travels` along
-    `factor` go round rings of `size` devices, halves of each on its ways. `stays`: whether all
-    blocks of the operand that does not travel stay in VMEM; `keeps`: whether all sums do, if every
-    part adds to all; `dtype`, `sum_dtype`, `out_dtype`: of operands, sums and result."""
+    """A device's product of `extents`, (batch, i, j, k), in blocks. Meanwhile parts of the tensor
+    `travels`, cut along `factor`, go round rings of `size` devices; `halves`: the share of a part
+    in each direction. `stays`: whether all blocks of the operand that does not travel stay in VMEM;
+    `keeps`: whether all sums do, if every part adds to all of them; `dtype`, `sum_dtype`,
+    `out_dtype`: of operands, sums and result."""
 
     travels: str
     factor: int

@@ -31,7 +31,7 @@ Name = Literal["routed", "relayed", "gathered", "spread"]
 
 @dataclass(frozen=True)
 class Option:
-    """A schedule and its slots; `share`: as `Routed` has it."""
+    """A schedule and its slots; `share` is that of `Routed`."""
 
     name: Name
     slot: Slot

@@ -1,18 +1,17 @@
 """Routes on a torus whose devices send directly only over a power of two of hops (v5e).
 
 On a torus whose extents are powers of two, filled axis by axis, a digit of extent 2 is a distance
-of 1, 2, 4, ... along one axis, and a ring (`ways.py`) all of an axis that wraps around. A digit of
+of 1, 2, 4, ... along one axis, and a ring (`ways.py`) is a whole axis that wraps around. A digit of
 extent 3 also works if its stride is such a distance: one up, or two down. All devices do the same
 at a hop, so a schedule names no device: it is computed once for the occurring offsets.
 
     routed    each piece travels hop by hop to its destination
-    spread    whole source shards do, copied on the way; receivers extract their tiles
+    spread    whole source shards travel, copied on the way; receivers extract their tiles
 
 A round is a set of simultaneous sends over several hops: in both directions of an axis, and along
 all axes at once, since pieces differ in which axis they travel first. Data that goes half around a
 ring is split over both directions. A device without data for an offset sends nothing at its hops. A
-place is free again after its data has left, and offsets that no device has together share places,
-so there are few.
+place is free again after its data has left. Offsets that never occur on one device share places.
 """
 
 from __future__ import annotations
@@ -146,8 +145,8 @@ def routed(
     pieces: Sequence[Freight], ways: Ways, least: float = 0.0, *, apart: bool = False
 ) -> RoutedSchedule:
     """Return the schedule in which each piece travels separately; `least`: the fixed cost of a
-    round, as load on a link; `apart`: whether places of unsent and of arrived data, the first and
-    the next, are never reused."""
+    round, as load on a link; `apart`: whether the first and last place of each piece hold nothing
+    else."""
     pieces = sorted(pieces, key=lambda piece: piece.offset)
     places, everywhere = _Places(), frozenset(ways.devices.tolist())
     # The position of each piece: its place, and the devices of each half; elsewhere each half moves

@@ -116,7 +116,7 @@ class Routed:
 
     @property
     def numbering(self) -> Numbering:
-        """The places of devices."""
+        """The conversion between device numbers and places."""
         return Numbering(self.digits, self.lines)
 
     @property

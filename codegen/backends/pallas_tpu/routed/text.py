@@ -113,8 +113,8 @@ class RoutedText:
 
 @dataclass(frozen=True)
 class GatheredText:
-    """A kernel that sends parts of target shards; `in_y`: the destination of a move, and
-    `whole_in_y` that of the device's own part."""
+    """A kernel that sends parts of target shards. `in_y`: where a move lands in y; `whole_in_y`:
+    where the device's own part lands."""
 
     forward: ForwardText
     program: ProgramText

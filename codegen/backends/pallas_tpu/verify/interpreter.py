@@ -54,8 +54,8 @@ def observed() -> Iterator[None]:
 
 
 def _called(*args: Any, callback: Callable[..., Any], **_: Any) -> Any:
-    """Call back with numpy arrays, as the interpreter uses them: JAX would put each on a device and
-    fetch it again, which took more than half of the time."""
+    """Call back with numpy arrays, which the interpreter uses. JAX would copy each to a device and
+    back, which took more than half of the time."""
     return tuple(map(np.asarray, callback(*map(np.array, args))))
 
 

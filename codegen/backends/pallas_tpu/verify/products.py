@@ -307,7 +307,7 @@ class _Held:
 
 
 def event_place(rank: int, place: tuple[str, Place]) -> Any:
-    """Return a place of a device."""
+    """Return a place, qualified by the rank of its device."""
     return rank, *place
 
 

@@ -21,9 +21,10 @@ CALLS = 3
 
 
 class Manner(NamedTuple):
-    """A transport: whether from and to symmetric memory; `later`: whether calls are awaited after
-    the next one has started, unless that would share memory; `kernels`: the number of ranks whose
-    kernel copies listed rows; `calls`: the number of calls."""
+    """A way to call a module. `in_place`, `pushed`: whether it reads from, and each call writes to,
+    symmetric memory; `later`: whether calls are awaited after the next one has started, unless
+    that would share memory; `kernels`: the number of ranks whose kernel copies listed rows;
+    `calls`: the number of calls."""
 
     transport: str = "symmetric"
     on_gpus: bool = True
