@@ -7,9 +7,9 @@ from runpy import run_path
 
 # The version of each backend's support files.
 VERSIONS = {
-    "jax_xla": "0fb8b4c072988d4f",
-    "pallas_tpu": "dff3216f83f2f031",
-    "triton_gpu": "020ebf3026ab153a",
+    "jax_xla": "5b6d3d71a791cb5e",
+    "pallas_tpu": "631cd5ad61b6024d",
+    "triton_gpu": "30110327f854f75e",
 }
 
 

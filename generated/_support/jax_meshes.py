@@ -109,7 +109,7 @@ def apart(x):
 
 
 def typed(sharding, x):
-    """Return a program's array with this sharding, in its type if axes are Explicit."""
+    """Return a program's array with this sharding, as part of its type if axes are Explicit."""
     meshes = sharding.mesh, jax.typeof(x).sharding.mesh, jax.sharding.get_abstract_mesh()
     if any(AxisType.Explicit in mesh.axis_types for mesh in meshes):
         from .jax_explicit import retyped

@@ -17,7 +17,7 @@ class Terms(NamedTuple):
         """Return `count` terms whose reduction by the operator gives the tensor."""
         if self.transposed:
             return np.stack([tensor] * count)
-        # One term of an element is the element; the others are smaller (max), larger (min), or #
+        # One term of an element is the element; the others are smaller (max), larger (min), or
         # alternately 1 and -1.
         turn = (np.arange(count).reshape(-1, *[1] * tensor.ndim) - tensor) % count
         others = {"min": tensor + 1, "max": np.maximum(tensor - 1, 0)}

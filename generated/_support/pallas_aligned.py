@@ -108,7 +108,7 @@ class Relayed(Aligned):
         schedule, (arrived, slots) = self.schedule, self._ends
         me, offsets, moves = schedule.place(device), schedule.offsets, schedule.moves
         ways = [way for _, way in schedule.ways]
-        # For each move: whether it reads a source shard, and the offset; whether it writes the #
+        # For each move: whether it reads a source shard, and the offset; whether it writes the
         # target shard, the hop and the offset.
         ends = [
             (

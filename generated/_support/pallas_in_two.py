@@ -40,6 +40,6 @@ class InTwo(KernelProgram):
 
     def carried(self, shard, order, interpret, collective_id):
         """Return the target shard with zero padding."""
-        # Each takes elements in its own form: a ring adds values where copies move integers.
+        # Each exchange converts elements itself: rings add values, copies may move integers.
         part = self.first.exchange(shard, order, 0, interpret, collective_id)
         return self.then.exchange(part, order, 0, interpret, collective_id + self._more_ids)

@@ -89,11 +89,11 @@ def in_memory(shape, dtype, interpret):
 
 
 class RingMatmul:
-    """A product while parts travel round rings. `axes`: the axes that rank devices; `rings`:
-    positions in the order of each ring; `parts`: the part number by place in a ring; `a`, `b`, `c`:
-    `BlockedArray`s; `come`: shape and dtype of the places for arriving parts; `scratch`: the
-    kernel's VMEM arrays and semaphores; `vmem`: its VMEM limit in bytes; `out`: the dtype of the
-    result; `lead`: the leading batch dimension.
+    """A matmul that multiplies while parts travel round rings. `axes`: the axes that rank
+    devices; `rings`: positions in the order of each ring; `parts`: the part number by place in a
+    ring; `a`, `b`, `c`: `BlockedArray`s; `come`: shape and dtype of the places for arriving parts;
+    `scratch`: the kernel's VMEM arrays and semaphores; `vmem`: its VMEM limit in bytes; `out`: the
+    dtype of the result; `lead`: the leading batch dimension.
 
     For checks: parts of `travels`, cut along `factor`, travel; the kernel computes a device's
     product of `extents` (batch, i, j, k) in `blocks`."""

@@ -39,8 +39,8 @@ class Tiling(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """The send of one step: whether there is one, and its receiver; `start`: subtracted from tensor
-    indices to get its place in the staging area; its box."""
+    """The send of one step. `sends`: whether there is one; `start`: subtracted from tensor indices
+    to get indices in the staging area; `box`: the part of the tensor that is sent."""
 
     sends: int
     receiver: int
@@ -49,8 +49,8 @@ class Chunk(NamedTuple):
 
 
 class Part(NamedTuple):
-    """A step's contribution to a block: whether there is one; whether it is local, rather than from
-    the staging area; `start` as in a chunk; its box; the box of the block."""
+    """A step's contribution to a block. `comes`: whether there is one; `here`: whether it is local,
+    not from the staging area; `start` as in `Chunk`; `box`, `block`: the boxes of both."""
 
     comes: int
     here: int

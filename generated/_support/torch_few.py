@@ -2,7 +2,7 @@
 
 import math
 
-BROAD = 4  # factor for warps, and for bytes in flight, of each program
+BROAD = 4  # times the usual warps and bytes in flight of a program
 
 
 def few(tiles, start, most):

@@ -207,7 +207,7 @@ class Processes(PeerMemory):
         said = [None] * dist.get_world_size(group)
         dist.all_gather_object(said, mine, group=group)
         plans, faults, transports, kinds, hosts, numbers = zip(*said, strict=True)
-        common.number = max(numbers)  # numbers differ on ranks with failed calls
+        common.number = max(numbers)  # a failed call leaves ranks with different numbers
         for rank, problem in enumerate(faults):
             if problem and len(set(plans)) == 1:
                 raise ValueError(f"rank {rank}: {problem}")

@@ -60,7 +60,7 @@ def capturing(device):
         return torch.cuda.is_current_stream_capturing()
 
 
-# Tables by numbers and device, as long as they are cached.
+# Tables by numbers and device, while `_table` caches them or a graph holds them.
 MADE: weakref.WeakValueDictionary = weakref.WeakValueDictionary()
 
 

@@ -10,7 +10,7 @@ import torch
 from .boxes import ranges, volume
 from .triton_listed import Listed, entries_of
 
-# Bytes of a call's number: the width of the widest load, so that the tiles behind them are #
+# Bytes of a call's number: the width of the widest load, so that the tiles behind them are
 # aligned.
 SAID = 16
 OTHER_CALL = (

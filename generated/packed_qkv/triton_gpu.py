@@ -180,7 +180,7 @@ def strided(box, end, shape, strides):
 
 
 def _moved(box, end, start, steps):
-    """Return a box with another first element and other steps at an end."""
+    """Return a box with the first element and the steps at one end replaced."""
     pairs = zip(box.loops, steps, strict=True)
     nest = tuple((n, step, to) if end == 0 else (n, at, step) for (n, at, to), step in pairs)
     return box._replace(loops=nest, **{("read", "write")[end]: start})
