@@ -8,7 +8,7 @@ from runpy import run_path
 # The version of each backend's support files.
 VERSIONS = {
     "jax_xla": "5b6d3d71a791cb5e",
-    "pallas_tpu": "631cd5ad61b6024d",
+    "pallas_tpu": "8b9daeae00948e33",
     "triton_gpu": "30110327f854f75e",
 }
 
