@@ -117,8 +117,7 @@ class Filling:
             while not self._all_fit(moving, count):
                 if count >= longest:
                     raise InputError(
-                        "the limit must have room for an element of every message of a tensor, "
-                        "twice",
+                        "the limit must fit two buckets with an element of every message of a tensor",
                         argument="memory_limit",
                         got=f"{self.limit:,} bytes, for {member.tensor}",
                         expected=f"at least {self.least:,}",
