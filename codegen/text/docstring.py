@@ -157,8 +157,8 @@ def read_terms(reshard: Reshard) -> str:
         return ""
     axes = ", ".join(map(str, reshard.fate.reduced))
     return (
-        f"Along {axes} the term of coordinate 0 is read, which was made of the value; the others "
-        "were made of none."
+        f"Along {axes} only the term of coordinate 0 is read: it came from the value, and the "
+        "other terms did not."
     )
 
 
