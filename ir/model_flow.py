@@ -16,8 +16,8 @@ from shardwright.ir.relays import Relay
 
 
 class Flow(NamedTuple):
-    """Bytes of a member or piece: those that each source position sends, and those that each target
-    position receives."""
+    """The bytes of a member or piece that each source position sends and each target position
+    receives."""
 
     sent: Integers
     received: Integers
@@ -46,8 +46,8 @@ class ModelFlows:
         return Flow(pairs.sum(axis=1), pairs.sum(axis=0))
 
     def pairs(self, moving: Share, finest: bool = False) -> Integers:
-        """Return the bytes from each source position to each target position. `finest`: of one
-        element of every relay."""
+        """Return the bytes from each source position to each target position. `finest`:
+        those of one element of every relay."""
         kind, found = self.kinds[moving.kind], self.relays[moving.kind]
         shape = kind.source.stored.mesh.size, kind.target.stored.mesh.size
         ends, counts = self._ends(moving.kind, moving.turn)

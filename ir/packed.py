@@ -56,7 +56,7 @@ def layout_in_bytes(
 
 
 def _part(part: TensorPart, last: int, extent: int) -> TensorPart:
-    """Return a part in bytes; `extent`: of the last logical dimension, in elements."""
+    """Return a part in bytes; `extent`: that of the last logical dimension, in elements."""
     dims = list(part.dims)
     if len(dims) > last:
         dims[last] = _cut(dims[last])

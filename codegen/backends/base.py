@@ -143,7 +143,7 @@ class Backend(Protocol):
         collective_id: int = 0,
     ) -> str:
         """Return the text of the module of a supported matmul; `backward`: the siblings that
-        compute the cotangents of lhs and rhs; `collective_id`: of its kernel."""
+        compute the cotangents of lhs and rhs; `collective_id`: the id of its kernel."""
         raise InternalError(f"{self.name} cannot emit matmuls")
 
     def ring_of(self, plan: MatmulPlan, name: str, axes: str, collective_id: int) -> RingText:

@@ -35,8 +35,8 @@ def shardy_received(
     sizes: Mapping[str, int],
     **shardings: Any,
 ) -> int | None:
-    """Return the bytes of a function with shardings as for `jax.jit`; `sizes`: of the mesh's axes.
-    None if a loop of unknown length communicates."""
+    """Return the bytes of a function with shardings as for `jax.jit`; `sizes`: the sizes of mesh
+    axes. None if a loop of unknown length communicates."""
     lowered = jax.jit(fn, keep_unused=True, **shardings).lower(*avals)
     module = lowered.compiler_ir("stablehlo")
     total = 0

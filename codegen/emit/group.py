@@ -139,8 +139,8 @@ def group_files(
     backends: Iterable[str],
     folders: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """Return the text of every file in a group's folder, given its members' plans; `folders`: of
-    members whose folder has a different name.
+    """Return the text of every file in a group's folder, given its members' plans; `folders`: the
+    folders of members that are named differently.
 
     Raises InputError, argument "members", unless all members are on the same devices and move
     values.

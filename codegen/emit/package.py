@@ -21,7 +21,7 @@ class RootPackage:
 @dataclass(frozen=True)
 class BundlePackage:
     """Text for a bundle's `__init__.py`; `what`: the kind of bundle; `support`: whether modules
-    need the support modules next to the folder; `backends`: of its modules."""
+    need the support modules next to the folder; `backends`: those of its modules."""
 
     what: str
     support: bool

@@ -38,8 +38,8 @@ def change_call(
 ) -> tuple[str, list[str]]:
     """Return the function that makes a change, and its arguments.
 
-    `extents`: of the result; `pairs`: the name of the constant with the (sender, receiver) pairs;
-    `checked`: whether the call is under `check_vma`.
+    `extents`: those of the result; `pairs`: the name of the constant with the (sender, receiver)
+    pairs; `checked`: whether the call is under `check_vma`.
     """
     axes = axes_text(change.axes)
     match change.kind:

@@ -26,7 +26,7 @@ def exchange_statements(
 ) -> Iterator[tuple[str, Expression]]:
     """Yield the statements of an exchange, each with its target.
 
-    `shapes`: of a shard before and after; `given`: the shard, and the name of the result.
+    `shapes`: a shard's before and after; `given`: the shard, and the name of the result.
     """
     cut, made = given
     blocks, came = fresh(f"{made}_blocks"), fresh(f"{made}_received")

@@ -49,8 +49,8 @@ class Collectives:
 
 
 def among(op: str, nbytes: int, digits: Digits, devices: int) -> Collective:
-    """Return a collective among mesh positions that differ in some digits; `nbytes`: of its
-    result."""
+    """Return a collective among mesh positions that differ in some digits; `nbytes`: the size of
+    its result."""
     return Collective(op, nbytes, positions_of_groups(digits, devices).tolist())
 
 

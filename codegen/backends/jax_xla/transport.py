@@ -37,7 +37,7 @@ MOVES = "MOVES"
 @dataclass(frozen=True)
 class Transport:
     """`lines`: the body of `_exchange`; `calls`: the support functions, by module; `libraries`:
-    whether the body uses `jnp` and `lax`; `constants`: tables; `functions`: of positions;
+    whether the body uses `jnp` and `lax`; `constants`: tables; `functions`: functions of positions;
     `moves`: the constant MOVES, if any."""
 
     lines: tuple[str, ...]

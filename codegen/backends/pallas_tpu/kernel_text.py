@@ -99,7 +99,8 @@ class ProgramText:
 
 @dataclass(frozen=True)
 class DirectText:
-    """A kernel of the direct form. `shard_bytes`: of a target shard, for comments."""
+    """A kernel of the direct form. `shard_bytes`: the size of a target shard, for
+    comments."""
 
     moving: Moving
     view: View
@@ -116,8 +117,8 @@ class DirectText:
 
 @dataclass(frozen=True)
 class SlotsText:
-    """A kernel of slots. `numbers`: of a tile's pieces; `inner`: elements of a tile per index of
-    the first dimension; `granule`: elements of 512 bytes."""
+    """A kernel of slots. `numbers`: the numbers of a tile's pieces; `inner`: elements of a tile per
+    index of the first dimension; `granule`: elements of 512 bytes."""
 
     moving: Moving
     program: ProgramText
@@ -187,9 +188,9 @@ class TilingText:
 class WindowsText:
     """Both kernels of windows. `starts`: for each dimension, the offset subtracted from a piece's
     tensor indices for its place in the staging area; `block_at`: the first element of a block;
-    `chunks`: of the largest tile; `visits`: the most parts of a block, `steps` of a target shard;
-    `apart`: whether each tile is placed further in the staging area than the one before; `slots`:
-    chunks in flight."""
+    `chunks`: the number in the largest tile; `visits`: the most parts of a block; `steps`: the most
+    parts of a target shard; `apart`: whether each tile lies further on in the staging area than the
+    previous one; `slots`: the most chunks in flight."""
 
     moving: Moving
     program: ProgramText

@@ -20,8 +20,8 @@ LISTED = 16
 
 
 def ring_text(form: RingForm, program: str, terms: str, axes: str, *, reach: bool) -> KernelText:
-    """Return the kernel, and the named object that runs it. `terms`: the terms reduced; `axes`: of
-    the mesh; `reach`: whether devices reach others only at powers of two of hops."""
+    """Return the kernel, and the named object that runs it. `terms`: the terms reduced; `axes`:
+    those of the mesh; `reach`: whether devices reach others only at powers of two of hops."""
     rings = tuple(_rings(form))
     names = ", ".join(ring.name for ring in rings)
     rounds = f"({names},)" if len(rings) == 1 else f"({names})"

@@ -217,7 +217,8 @@ def _forwarded(exchange: Exchange, itemsize: int, grid: Grid) -> Iterator[Routed
 
 
 def form_facts(choice: FormChoice, terms: int = 1) -> tuple[str, ...]:
-    """Return docstring lines; `terms`: of a value, reduced by XLA if there are several."""
+    """Return docstring lines; `terms`: the terms of a value, reduced by XLA if there are
+    several."""
     figures = choice.figures
     hops = ", every hop counted" if isinstance(choice.form, Routed) else ""
     lines = [

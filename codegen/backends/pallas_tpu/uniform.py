@@ -66,7 +66,7 @@ class UniformText:
 class ThinText:
     """The same for thin tiles. `in_source`, `in_target`: the functions of their starts; `place`:
     the number, at its receivers, of the tile from this device; `slot`: the shape of a slot;
-    `elements`: of a tile; `granule`: elements of 512 bytes."""
+    `elements`: the size of a tile; `granule`: elements of 512 bytes."""
 
     name: str
     kernel: str

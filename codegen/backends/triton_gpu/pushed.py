@@ -33,7 +33,7 @@ HOMES = PositionText("homes", "int64 [target positions]: the position of each in
 
 @dataclass(frozen=True)
 class PushKernel(Kernel):
-    """The derivation for an exchange that is `given`; `moves`: of its reverse."""
+    """The derivation for an exchange that is `given`; `moves`: the moves of its reverse."""
 
     given: Exchange | None = None
 

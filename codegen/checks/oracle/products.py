@@ -124,7 +124,7 @@ def cotangents(
     product: Product, placements: Sequence[Placement], dtypes: tuple[str, str], seed: int
 ) -> Cotangents:
     """Return a cotangent of a result, and the operands' cotangents, all as tensors, because every
-    term of a sum has the cotangent of the sum. `dtypes`: of the operands, and of the result.
+    term of a sum has the cotangent of the sum. `dtypes`: those of the operands and the result.
 
     Like the product, they are small integers and exact, or drawn from a normal distribution.
     """

@@ -142,7 +142,8 @@ class Estimates:
 
     @cached_property
     def _hosts(self) -> Hosts | None:
-        """The hosts of the topology, if there are several."""
+        """The hosts of the topology; None for one host, or if hosts are larger than
+        LARGEST_HOST."""
         topology = self.network.topology
         if not isinstance(topology, Hierarchical) or topology.hosts == 1:
             return None

@@ -17,10 +17,10 @@ from shardwright.codegen.backends.pallas_tpu.memory import LANES, round_up
 
 @dataclass(frozen=True)
 class BlockedArray:
-    """A side's array in the kernel's form. `extents`: of one part along `factor`, (batch, i, j, k);
-    there are `parts`, each of `halves`; `blocks`: of a product; `pitch`: of halves if they are
-    `apart` because they do not begin at tiles; `itemsize`: bytes of an element; `tiled`: whether it
-    has whole memory tiles."""
+    """A side's array in the kernel's form. `extents`: those of one part along `factor`, (batch, i,
+    j, k); `parts`: their number; `halves`: their sizes; `blocks`: those of a product; `pitch`: the
+    distance of halves if they are `apart` because they do not begin at tiles; `itemsize`: bytes of
+    an element; `tiled`: whether it has whole memory tiles."""
 
     side: str
     extents: Extents

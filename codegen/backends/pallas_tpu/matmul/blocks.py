@@ -42,9 +42,9 @@ MOST_SLOTS = 64
 
 @dataclass(frozen=True)
 class BlockSizes:
-    """The blocks of a product. `sizes`: of one, (batch, i, j, k); `stays`: whether all blocks of
-    the operand that does not travel stay in VMEM; `keeps`: whether all sums do, if every part adds
-    to all of them; `nbytes`: total VMEM."""
+    """The blocks of a product. `sizes`: a block's extents, (batch, i, j, k); `stays`: whether all
+    blocks of the operand that does not travel stay in VMEM; `keeps`: whether all sums do, if every
+    part adds to all of them; `nbytes`: total VMEM."""
 
     sizes: Extents
     stays: bool
@@ -54,8 +54,8 @@ class BlockSizes:
 
 @dataclass(frozen=True)
 class LocalProduct:
-    """The product to cut into blocks: of the part in one direction. `travels`: "a", "b" or "c", in
-    parts along a factor; `dtype`, `out`: of operands and result."""
+    """The product to cut into blocks: that of the part in one direction. `travels`: "a", "b" or
+    "c", in parts along a factor; `dtype`, `out`: the dtypes of operands and result."""
 
     extents: Extents
     travels: str

@@ -49,7 +49,7 @@ def render_matmul(
     plan: MatmulPlan, command: str, backward: tuple[str, ...] = (), collective_id: int = 0
 ) -> str:
     """Return the text of a module; `backward`: the siblings that compute the cotangents of lhs and
-    rhs; `collective_id`: of its kernel."""
+    rhs; `collective_id`: the id of its kernel."""
 
     def product(plan: MatmulPlan, steps: MatmulSteps) -> ProductText:
         return _product(plan, steps, collective_id)

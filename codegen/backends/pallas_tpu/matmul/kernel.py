@@ -43,7 +43,7 @@ class BlockedProduct:
     `travels`, cut along `factor`, go round rings of `size` devices; `halves`: the share of a part
     in each direction. `stays`: whether all blocks of the operand that does not travel stay in VMEM;
     `keeps`: whether all sums do, if every part adds to all of them; `dtype`, `sum_dtype`,
-    `out_dtype`: of operands, sums and result."""
+    `out_dtype`: the dtypes of operands, sums and result."""
 
     travels: str
     factor: int
@@ -160,8 +160,8 @@ class BlockedProduct:
 
 @dataclass(frozen=True)
 class MatmulRing:
-    """A loop as a kernel. `extents`: of a device's product, (batch, i, j, k), with parts along
-    `factor` whose `halves` go in both directions; `vmem`: the kernel's limit in bytes."""
+    """A loop as a kernel. `extents`: those of a device's product, (batch, i, j, k), with parts
+    along `factor` whose `halves` go in both directions; `vmem`: the kernel's limit in bytes."""
 
     matmul: Matmul
     loop: Loop

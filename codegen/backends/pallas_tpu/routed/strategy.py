@@ -60,7 +60,7 @@ class Routed:
     target shard, with a slot's shape (gathered), or first of the source shard, then of the
     target shard, then slots (relayed). `source_reach`, `target_reach`: the reach of windows into
     shards, at least to their ends; `pads`: whether beyond that of the source shard; `incoming`:
-    the tiles of a target shard; `digits`, `lines`: of places (`ways.Numbering`); `chunk_bytes`:
+    the tiles of a target shard; `digits`, `lines`: as in `ways.Numbering`; `chunk_bytes`:
     the smallest chunk of a move; `share`: the load of the busiest links with separate halves,
     relative to joint ones."""
 

@@ -55,7 +55,7 @@ class ForwardText:
     moved source shard, given the move's numbers from `row` on, of which there are `columns`;
     `sends`, `gets`: the columns with this device's send and receive flags, if devices differ
     (`shared`); `extent`, `unit`: the moved extent along the first dimension and its divisor, if
-    moves are cut into chunks; `count`: of steps."""
+    moves are cut into chunks; `count`: the number of steps."""
 
     name: str
     slot: str

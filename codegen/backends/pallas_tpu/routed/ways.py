@@ -66,8 +66,8 @@ def added(device: Integers, offset: int, digits: Digits) -> Integers:
 
 @dataclass(frozen=True)
 class Numbering:
-    """The places of devices, converted from their numbers and back; both are equal without lines.
-    `digits`: of places; `lines`: the digits whose lower half devices occupy."""
+    """Converts device numbers to places and back; both are equal without lines. `digits`: those of
+    places; `lines`: the digits whose lower half devices occupy."""
 
     digits: Digits
     lines: Lines = ()

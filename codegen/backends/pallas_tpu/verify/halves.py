@@ -31,7 +31,7 @@ FEW = 64
 
 @dataclass(frozen=True)
 class HalvesTraces:
-    """The events of every device, by rank: of a start, of its end, and of the whole kernel."""
+    """The events of all devices, by rank, in a start, in its end and in a whole kernel."""
 
     starts: Traces
     ends: Traces
