@@ -117,7 +117,7 @@ class Filling:
             while not self._all_fit(moving, count):
                 if count >= longest:
                     raise InputError(
-                        "the limit must fit two buckets with an element of every message of a tensor",
+                        "the limit must fit two buckets of one element per message of a tensor",
                         argument="memory_limit",
                         got=f"{self.limit:,} bytes, for {member.tensor}",
                         expected=f"at least {self.least:,}",
