@@ -13,6 +13,7 @@ import numpy as np
 
 from shardwright.codegen.hardware.presets import check_devices, topology_of
 from shardwright.codegen.partition.local import pace
+from shardwright.codegen.partition.local.direct import direct
 from shardwright.codegen.partition.local.moves import tensor_of
 from shardwright.codegen.partition.local.permutation import permutation
 from shardwright.codegen.partition.local.rates import digits_of
@@ -68,6 +69,10 @@ class ProgramPrices:
         if change.kind == "permute":
             pairs = permutation(change.axes, self.program.axes.sizes, source, change.layout)
             return self._permuted(change.axes, pairs, shard)
+        if change.kind == "rounds":
+            found = direct(source, change.layout, value.shape, self.program.axes.pieces)
+            each = change.received // change.rounds
+            return sum(self._permuted(change.axes, list(pairs), each) for _, pairs in found.sent)
         digits = tuple(self.digits[name] for name in change.axes)
         price = {
             "all_gather": self.prices.all_gather,

@@ -6,10 +6,13 @@ import itertools
 import re
 import textwrap
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 from shardwright.codegen.backends.jax_spmd.changes import change_call
 from shardwright.codegen.backends.jax_spmd.control import control
+from shardwright.codegen.backends.jax_spmd.direct import direct_statements
 from shardwright.codegen.backends.jax_spmd.exchange import exchange_statements
 from shardwright.codegen.backends.jax_spmd.expressions import (
     IMPORTED,
@@ -29,6 +32,7 @@ from shardwright.codegen.backends.jax_spmd.rings import ProgramRing
 from shardwright.codegen.backends.jax_spmd.stopped import stopped, uses_of
 from shardwright.codegen.backends.jax_spmd.varying import stays
 from shardwright.codegen.partition.local.communications import Communication, notation
+from shardwright.codegen.partition.local.direct import direct
 from shardwright.codegen.partition.local.permutation import permutation
 from shardwright.codegen.partition.local.steps import (
     CallFunction,
@@ -45,7 +49,7 @@ from shardwright.ir.program import Line
 JOINING = ("concatenate", "pad", "dynamic_update_slice")
 """Ops that join operands, of whose results XLA may slice an operand out."""
 
-EXCHANGED = ("all_to_all", "exchange")
+EXCHANGED = ("all_to_all", "exchange", "blocks")
 """Changes that send each block of a value to another device."""
 
 
@@ -58,7 +62,7 @@ class Writer(KnownValues):
     checked: bool  # whether all stands under `check_vma`
     arrays: tuple[str, ...] = ()  # values of the function's closure
     calls: dict[Key, str] = field(default_factory=dict)  # names of calls held as StableHLO
-    permutations: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+    tables: dict[str, Any] = field(default_factory=dict)  # of moves, as trees of texts
     imports: dict[str, None] = field(default_factory=dict)
     made: dict[str, str] = field(default_factory=dict)  # rows of other shards fetched in this body
     stopped: set[int] = field(default_factory=set)  # through which no gradient goes
@@ -191,7 +195,8 @@ class Writer(KnownValues):
         pairs = ""
         if change.kind == "permute":
             sizes = self.program.axes.sizes
-            pairs = self._permutation(permutation(change.axes, sizes, source, change.layout))
+            found = permutation(change.axes, sizes, source, change.layout)
+            pairs = self._table("PERMUTATION", list(map(str, found)))
         shape = self.program.shape(step.result)
         given = self.read(step.operand)
         # Recomputed, because XLA would otherwise keep the earlier value. Concatenated, because XLA
@@ -206,22 +211,37 @@ class Writer(KnownValues):
         if 0 in shape:  # nothing to send, which collectives do not accept
             empty = "jnp.zeros", [integers(shape), dtype_text(self.program.of(step.result).dtype)]
             return self._statement(name, empty, step.result, indent)
-        if change.kind == "exchange":
-            shapes, ends = (self.program.shape(step.operand), shape), (given, name)
-            sizes = self.program.axes.sizes
-            for to, made in exchange_statements(
-                change, source, shapes, sizes, ends, self.names.fresh
-            ):
-                lines += self._statement(to, made, step.result if to == name else None, indent)
-            return lines
-        made = change_call(change, source, given, shape, pairs, self.checked)
-        return [*lines, *self._statement(name, made, step.result, indent)]
+        for to, made in self._statements(step, given, name, pairs):
+            lines += self._statement(to, made, step.result if to == name else None, indent)
+        return lines
 
-    def _permutation(self, pairs: list[tuple[int, int]]) -> str:
-        """Return the name of a constant, which all equal permutations share."""
-        name = f"PERMUTATION_{len(self.permutations) + 1}"
-        name = next((known for known, own in self.permutations.items() if own == pairs), name)
-        self.permutations[name] = pairs
+    def _statements(
+        self, step: MoveValue, given: str, name: str, pairs: str
+    ) -> Iterator[tuple[str, Expression]]:
+        """Yield the statements that change the layout of `given`, each with its target, the last
+        with `name`."""
+        change, axes = step.change, self.program.axes
+        source = self.program.values[step.operand].layout
+        shape = self.program.shape(step.result)
+        ends, fresh = (given, name), self.names.fresh
+        if change.kind == "exchange":
+            shapes = self.program.shape(step.operand), shape
+            yield from exchange_statements(change, source, shapes, axes.sizes, ends, fresh)
+        elif change.is_direct:
+            whole = self.program.of(step.operand).shape
+            found = direct(source, change.layout, whole, axes.pieces)
+            yield from direct_statements(found, ends, fresh, self._table)
+        else:
+            yield name, change_call(change, source, given, shape, pairs, self.checked)
+
+    def _table(self, word: str, tree: Any) -> str:
+        """Return the name of the constant that is this tree of texts: the word, numbered."""
+        own = [name for name in self.tables if name.startswith(f"{word}_")]
+        for name in own:
+            if self.tables[name] == tree:
+                return name
+        name = f"{word}_{len(own) + 1}"
+        self.tables[name] = tree
         return name
 
     def _comment(self, local: int, indent: int) -> list[str]:

@@ -43,14 +43,14 @@ def exchange_statements(
         for names, extent in zip(coming, inner, strict=True)
         for each in (*(sizes[name] for name in names), extent)
     ]
-    yield blocks, _turned(cut, pieces, (*fronts, *rest), (math.prod(order), *inner))
+    yield blocks, turned(cut, pieces, (*fronts, *rest), (math.prod(order), *inner))
     ends = ["split_axis=0", "concat_axis=0", "tiled=True"]
     yield came, ("lax.all_to_all", [blocks, axes_text(change.axes), *ends])
     dims = itertools.count(len(order))
     back = [
         each for names in going for each in (*(change.axes.index(n) for n in names), next(dims))
     ]
-    yield made, _turned(came, (*order, *inner), back, shapes[1])
+    yield made, turned(came, (*order, *inner), back, shapes[1])
 
 
 def _moved(axes: Names, layout: LocalLayout) -> list[Names]:
@@ -67,7 +67,9 @@ def _placed(coming: Sequence[Names]) -> dict[str, int]:
     }
 
 
-def _turned(given: str, cut: Shape, order: Shape, shape: Shape) -> Expression:
+def turned(given: str, cut: Shape, order: Shape, shape: Shape) -> Expression:
     """Return an array reshaped, transposed, and reshaped again."""
-    turned = "" if [*order] == sorted(order) else f".transpose{integers(tuple(order))}"
-    return "jnp.reshape", [f"{given}.reshape{integers(tuple(cut))}{turned}", integers(tuple(shape))]
+    if [*order] == sorted(order):
+        return "jnp.reshape", [given, integers(tuple(shape))]
+    turns = f".transpose{integers(tuple(order))}"
+    return "jnp.reshape", [f"{given}.reshape{integers(tuple(cut))}{turns}", integers(tuple(shape))]

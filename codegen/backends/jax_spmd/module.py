@@ -42,7 +42,7 @@ from shardwright.codegen.partition.local.layout import LocalLayout
 from shardwright.codegen.partition.local.sizes import size_text
 from shardwright.codegen.partition.local.steps import CallFunction, Compute, LocalProgram
 from shardwright.codegen.partition.partitioned import Partitioned
-from shardwright.codegen.text.python_text import INDENT, exploded, fitted
+from shardwright.codegen.text.python_text import INDENT, fitted
 from shardwright.codegen.text.templates import render
 
 NO_RINGS = ProgramRings()
@@ -85,7 +85,7 @@ class SpmdModule:
     cut: bool
     summary: tuple[str, ...]
     shardings: tuple[str, ...]
-    permutations: tuple[str, ...]
+    moves: tuple[str, ...]  # tables of permutes and direct exchanges
     parameters: str
     names: str  # types of the parameters, as a tuple
     flattened: tuple[str, ...]  # statement that flattens the arguments
@@ -175,9 +175,7 @@ def _context(partitioned: Partitioned, rings: ProgramRings) -> SpmdModule:
     lines += tree_lines(functions.whole(made), "return ", "", 1)
     inputs = sides.inputs([_spec(local, v) for v in local.body.arguments])
     pairs = (
-        line
-        for name, each in writer.permutations.items()
-        for line in exploded(f"{name} = ", [str(pair) for pair in each], "[]")
+        line for name, tree in writer.tables.items() for line in tree_lines(tree, f"{name} = ")
     )
     axes = local.axes
     options = [*([] if has_classes else [TEMPLATE]), *([INTERPRET] if rings.rings else [])]

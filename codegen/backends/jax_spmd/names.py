@@ -22,9 +22,11 @@ CHANGED = {
     "all_gather": "whole",
     "all_to_all": "turned",
     "exchange": "turned",
+    "blocks": "turned",
     "all_reduce": "sum",
     "reduce_scatter": "sum",
     "permute": "moved",
+    "rounds": "moved",
 }
 
 

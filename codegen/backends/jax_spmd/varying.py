@@ -50,7 +50,8 @@ class _Follow:
         for step in body.steps:
             match step:
                 case MoveValue(change, operand, result):
-                    if change.kind not in LOCAL and not varying[operand] >= set(change.axes):
+                    is_free = change.kind in LOCAL or change.is_direct
+                    if not is_free and not varying[operand] >= set(change.axes):
                         self.is_taken = False
                     varying[result] = _moved(step, varying[operand])
                     if operand in self.numbers and stays(change.kind, self.numbers[operand]):

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from shardwright.codegen.partition.local.axes import CutAxes
+from shardwright.codegen.partition.local.direct import MOST_DEVICES, MOST_ROUNDS, Blocks
 from shardwright.codegen.partition.local.layout import LocalLayout, Names
 from shardwright.codegen.partition.local.pace import Pace
 from shardwright.codegen.partition.local.steps import LayoutChange, item_bytes
@@ -26,6 +27,8 @@ Came = dict[LocalLayout, tuple[LocalLayout, LayoutChange]]
 
 # bytes added per change, so that of two equally cheap paths the shorter wins
 A_COLLECTIVE, A_LOCAL_CHANGE = 1.0, 0.01
+# those of a direct exchange, which copies a shard into blocks and out of them
+A_DIRECT = 1.5
 
 
 @dataclass(frozen=True)
@@ -52,8 +55,10 @@ class Tensor:
             return A_LOCAL_CHANGE
         received = float(change.received)
         if self.pace:
-            received = self.pace.of(change.kind, change.axes, change.received)
-        return received + A_COLLECTIVE
+            each = change.received // change.rounds
+            received = change.rounds * self.pace.of(change.kind, change.axes, each)
+        extra = A_DIRECT if change.is_direct else 0.0
+        return received + change.rounds * A_COLLECTIVE + extra
 
 
 def tensor_of(value: Value, axes: CutAxes) -> Tensor:
@@ -132,6 +137,7 @@ def _next(layout: LocalLayout, target: LocalLayout, tensor: Tensor) -> Iterator[
     yield from _exchanges(layout, tensor)
     yield from _joint_exchange(layout, target, tensor)
     yield from _permutes(layout, target, tensor)
+    yield from _direct(layout, target, tensor)
 
 
 def _local(layout: LocalLayout, target: LocalLayout, tensor: Tensor) -> Iterator[LayoutChange]:
@@ -237,3 +243,17 @@ def _permutes(layout: LocalLayout, target: LocalLayout, tensor: Tensor) -> Itera
         return
     axes = tuple(name for name, _ in tensor.sizes if name in {*layout.used, *target.used})
     yield LayoutChange("permute", axes, (), after, tensor.bytes(layout))
+
+
+def _direct(layout: LocalLayout, target: LocalLayout, tensor: Tensor) -> Iterator[LayoutChange]:
+    """Yield the exchange in which devices receive exactly what they lack of the target."""
+    if layout.partial != target.partial or layout.operator != target.operator:
+        return
+    received = _missing(layout.whole, target.whole, tensor)
+    if not received:
+        return
+    blocks = Blocks.of(layout, target, tensor.shape, tensor.sizes)
+    rounds = 1 if blocks.is_at_once else received // (math.prod(blocks.block) * tensor.item)
+    if blocks.devices <= MOST_DEVICES and rounds <= MOST_ROUNDS:
+        kind = "blocks" if blocks.is_at_once else "rounds"
+        yield LayoutChange(kind, blocks.axes, (), target, received, rounds=rounds)

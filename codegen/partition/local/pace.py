@@ -2,7 +2,8 @@
 
 Prices follow the network model, including latencies, so a program is chosen by its predicted
 seconds. Permutes are priced as gathers of the same bytes over the slowest of their axes, since
-their pairs are not known yet.
+their pairs are not known yet; rounds of a direct exchange as gathers over each of them, since their
+blocks cross all.
 """
 
 from __future__ import annotations
@@ -39,9 +40,9 @@ class Pace:
 
     def _seconds(self, kind: str, axes: tuple[str, ...], received: int) -> float:
         digits = tuple(self.digits[name] for name in axes if self.digits[name][1] > 1)
-        if kind == "permute":
-            gathers = (seconds_of("all_gather", (d,), received, self.prices) for d in digits)
-            return max(gathers)
+        if kind in ("permute", "rounds"):
+            gathers = [seconds_of("all_gather", (d,), received, self.prices) for d in digits]
+            return max(gathers) if kind == "permute" else sum(gathers)
         return seconds_of(kind, digits, received, self.prices)
 
 
@@ -54,6 +55,6 @@ def seconds_of(kind: str, digits: tuple[Pair, ...], received: int, prices: Price
             return prices.all_reduce(digits, part * count / 2)
         case "reduce_scatter":
             return prices.reduce_scatter(digits, part * count)
-        case "all_to_all" | "exchange":
+        case "all_to_all" | "exchange" | "blocks":
             return prices.all_to_all(digits, part * count)
     return prices.all_gather(digits, part)

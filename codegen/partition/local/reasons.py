@@ -46,7 +46,7 @@ class OpReasons:
                 what = WHOLES[self._operator(place)]
                 terms = f"which is {what} over {quoted(change.axes)}"
                 return f"{self.kind} takes all of {self.names[place]}, {terms}"
-            if change.kind not in ("permute", "exchange", "mask"):
+            if change.dims:
                 return self._gathered(place, change)
             need = self.splits.layouts(self.split).operands[place]
             return f"{self.kind} takes {self.names[place]} as {need}"

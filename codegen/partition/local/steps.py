@@ -21,6 +21,9 @@ from shardwright.codegen.trace.avals import KEY_BYTES, KEY_KINDS
 from shardwright.ir.errors import InputError
 from shardwright.ir.program import Line, Op, Program, Value
 
+COLLECTIVES = {"exchange": "all_to_all", "blocks": "all_to_all", "rounds": "permute"}
+"""The collectives of changes that are called otherwise."""
+
 
 @dataclass(frozen=True)
 class LocalValue:
@@ -50,9 +53,10 @@ class LayoutChange:
     `slice` and `mask` are local: a device keeps its part of a dimension, or makes a partial result
     (the value at the first position along `axes`, zero elsewhere). `all_gather`, `all_to_all`,
     `all_reduce`, `reduce_scatter` and `permute` are collectives over `axes`; `exchange` is an
-    all-to-all that gathers or splits several dimensions. `dims`: the dimension gathered, sliced or
-    scattered; for an `all_to_all` the gathered one, then the split one; empty otherwise. `inside`:
-    the change is part of a local form and moves part of the value along the dimension `dims`.
+    all-to-all that gathers or splits several dimensions. `blocks` and `rounds` are direct exchanges,
+    in an all-to-all or in permutes. `dims`: the dimension gathered, sliced or scattered; for an
+    `all_to_all` the gathered one, then the split one; empty otherwise. `inside`: the change is part
+    of a local form and moves part of the value along the dimension `dims`.
     """
 
     kind: str
@@ -62,11 +66,17 @@ class LayoutChange:
     received: int  # bytes received by each device
     inside: bool = False
     own: bool = False  # the user wrote it, in a manual computation
+    rounds: int = 1  # collectives, one after another
 
     @property
     def collective(self) -> str:
         """The name of the collective."""
-        return "all_to_all" if self.kind == "exchange" else self.kind
+        return COLLECTIVES.get(self.kind, self.kind)
+
+    @property
+    def is_direct(self) -> bool:
+        """Whether devices receive exactly what they lack, as blocks of their shards."""
+        return self.kind in ("blocks", "rounds")
 
 
 @dataclass(frozen=True)

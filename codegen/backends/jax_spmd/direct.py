@@ -1,0 +1,89 @@
+"""A direct exchange as statements: a shard is cut into blocks, each device selects those it sends,
+and the new shard is assembled from its own and the received ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from shardwright.codegen.backends.jax_spmd.changes import axes_text
+from shardwright.codegen.backends.jax_spmd.exchange import turned
+from shardwright.codegen.backends.jax_spmd.expressions import Expression
+from shardwright.codegen.partition.local.direct import Direct, Place
+
+
+def direct_statements(
+    found: Direct,
+    given: tuple[str, str],
+    fresh: Callable[[str], str],
+    table: Callable[[str, Any], str],
+) -> Iterator[tuple[str, Expression]]:
+    """Yield the statements of a direct exchange, each with its target.
+
+    `given`: the shard, and the name of the result; `table` returns the constant of a tree of texts.
+    """
+    cut, made = given
+    blocks, device = fresh(f"{made}_blocks"), fresh("device")
+    (old, new), block = found.blocks.cuts, found.blocks.block
+    axes = axes_text(found.blocks.axes)
+    rows = [row for row, _ in found.sent]
+    received: list[tuple[str, Expression]] = []
+    if found.blocks.is_at_once:
+        sent = _selected(blocks, rows, "SENT", device, table)
+        ends = ["split_axis=0", "concat_axis=0", "tiled=True"]
+        received.append((fresh(f"{made}_received"), ("lax.all_to_all", [sent, axes, *ends])))
+        every = received[0][0]
+    else:
+        for row, pairs in found.sent:
+            sent = _selected(blocks, row, "SENT", device, table)
+            arguments = [sent, axes, table("PERMUTATION", _texts(pairs))]
+            received.append((fresh(f"{made}_received"), ("lax.ppermute", arguments)))
+        every = f"jnp.stack([*{blocks}, {', '.join(name for name, _ in received)}])"
+    placed = _selected(every, found.placed, "PLACED", device, table)
+    yield blocks, _cut(cut, old, block)
+    yield device, ("lax.axis_index", [axes])
+    yield from received
+    yield made, _joined(placed, new, block)
+
+
+def _texts(items: Sequence[object]) -> list[str]:
+    return list(map(str, items))
+
+
+def _selected(
+    blocks: str,
+    rows: Sequence[Place] | Place,
+    word: str,
+    device: str,
+    table: Callable[[str, Any], str],
+) -> str:
+    """Return the block, or the blocks, that each device selects by its row."""
+    first = rows[0]
+    if len(set(rows)) > 1:
+        tree = [each if isinstance(each, int) else _texts(each) for each in rows]
+        return f"{blocks}[jnp.array({table(word, tree)})[{device}]]"
+    if isinstance(first, int):
+        return f"{blocks}[{first}]"
+    return blocks if first == tuple(range(len(rows))) else f"{blocks}[jnp.array({list(first)})]"
+
+
+def _cut(given: str, cuts: Place, block: Place) -> Expression:
+    """Return the blocks of a shard, along a new first dimension."""
+    pieces, fronts = list[int](), list[int]()
+    for cut, extent in zip(cuts, block, strict=True):
+        if cut > 1:
+            fronts.append(len(pieces))
+            pieces.append(cut)
+        pieces.append(extent)
+    rest = [place for place in range(len(pieces)) if place not in fronts]
+    return turned(given, pieces, (*fronts, *rest), (-1, *block))
+
+
+def _joined(given: str, cuts: Place, block: Place) -> Expression:
+    """Return the shard with these blocks."""
+    several = [cut for cut in cuts if cut > 1]
+    order, fronts = list[int](), iter(range(len(several)))
+    for dim, cut in enumerate(cuts, len(several)):
+        order += [next(fronts), dim] if cut > 1 else [dim]
+    shape = [cut * extent for cut, extent in zip(cuts, block, strict=True)]
+    return turned(given, (*several, *block), order, shape)

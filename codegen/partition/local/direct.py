@@ -1,0 +1,184 @@
+"""Direct exchanges: each device receives the blocks of its new shard that it lacks, once, from
+devices that hold them.
+
+Both shards are cut into blocks of one shape, the greatest common divisor of their extents. If every
+device has one block for every other, they travel in one all-to-all, otherwise in rounds of permutes
+in which no device sends or receives two.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from shardwright.codegen.partition.local.layout import LocalLayout, Names
+from shardwright.codegen.planner.rounds import colouring
+
+MOST_DEVICES = 64
+"""Most devices in a group, since a module lists the blocks of each."""
+MOST_ROUNDS = 8
+
+Sizes = tuple[tuple[str, int], ...]
+Place = tuple[int, ...]
+Needed = tuple[int, list[int], int]  # a receiver, holders of a block, its number in their shards
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """The blocks of an exchange between two layouts, over the axes in which these differ.
+
+    `cuts`: the blocks of a shard along each dimension, before and after; `block`: the shape of one;
+    `splits`: the axes that split each dimension, without those that start both layouts.
+    """
+
+    axes: Names
+    splits: tuple[tuple[Names, ...], tuple[Names, ...]]
+    cuts: tuple[Place, Place]
+    block: Place
+    sizes: Sizes
+
+    @staticmethod
+    def of(source: LocalLayout, target: LocalLayout, shape: Place, sizes: Sizes) -> Blocks:
+        """Return the blocks of a tensor of this shape; `sizes` has all axes, in mesh order."""
+        known = dict(sizes)
+        starts = tuple(map(_common, source.dims, target.dims))
+        ends = tuple(
+            tuple(names[len(start) :] for names, start in zip(layout.dims, starts, strict=True))
+            for layout in (source, target)
+        )
+        shards = tuple(layout.local(shape, known) for layout in (source, target))
+        block = tuple(map(math.gcd, *shards))
+        cuts = tuple(tuple(map(int.__floordiv__, shard, block)) for shard in shards)
+        used = {name for side in ends for names in side for name in names}
+        axes = tuple(name for name, _ in sizes if name in used)
+        return Blocks(axes, (ends[0], ends[1]), (cuts[0], cuts[1]), block, sizes)
+
+    @property
+    def devices(self) -> int:
+        return math.prod(size for name, size in self.sizes if name in self.axes)
+
+    @property
+    def is_at_once(self) -> bool:
+        """Whether every device has one block for every device, so that one all-to-all suffices."""
+        known = dict(self.sizes)
+        holders = math.prod(known[name] for names in self.splits[0] for name in names)
+        aligned = all(1 in pair for pair in zip(*self.cuts, strict=True))
+        return aligned and holders == math.prod(self.cuts[1]) == self.devices
+
+
+@dataclass(frozen=True)
+class Direct:
+    """A direct exchange; devices are numbered along the axes of `blocks`.
+
+    `sent`: for each round the block of its old shard that each device sends, and the (sender,
+    receiver) pairs; for an all-to-all the block that each device sends to each, without pairs.
+    `placed`: for each device the blocks of its new shard, numbered among its own ones followed by
+    those received in each round; for an all-to-all among those received alone.
+    """
+
+    blocks: Blocks
+    sent: tuple[tuple[Place, tuple[tuple[int, int], ...]], ...]
+    placed: tuple[Place, ...]
+
+
+@functools.lru_cache(maxsize=1024)
+def direct(source: LocalLayout, target: LocalLayout, shape: Place, sizes: Sizes) -> Direct:
+    """Return the direct exchange between two layouts of a tensor of this shape.
+
+    >>> rows, columns = LocalLayout((("x",), ())), LocalLayout(((), ("x",)))
+    >>> direct(rows, columns, (4, 4), (("x", 2),)).placed
+    ((0, 1), (0, 1))
+    """
+    blocks = Blocks.of(source, target, shape, sizes)
+    found = list(_needed(blocks))
+    return _at_once(blocks, found) if blocks.is_at_once else _in_rounds(blocks, found)
+
+
+def _at_once(blocks: Blocks, found: Sequence[Needed]) -> Direct:
+    sent = [[0] * blocks.devices for _ in range(blocks.devices)]
+    placed = [list[int]() for _ in range(blocks.devices)]
+    for receiver, (sender,), block in found:
+        sent[sender][receiver] = block
+        placed[receiver].append(sender)
+    return Direct(blocks, tuple((tuple(row), ()) for row in sent), tuple(map(tuple, placed)))
+
+
+def _in_rounds(blocks: Blocks, found: Sequence[Needed]) -> Direct:
+    senders = _senders(found, blocks.devices)
+    ends = np.array([senders, [receiver for receiver, *_ in found]])
+    away = np.flatnonzero(ends[0] != ends[1])
+    count = int(max(np.bincount(end[away]).max() for end in ends))
+    turns = np.full(len(found), -1)
+    senders_away, receivers = ends[:, away]
+    turns[away] = colouring(senders_away, receivers, np.ones(away.size, dtype=np.int64), count)
+    sent = [([0] * blocks.devices, list[tuple[int, int]]()) for _ in range(count)]
+    placed = [list[int]() for _ in range(blocks.devices)]
+    own = math.prod(blocks.cuts[0])
+    for (receiver, _, block), sender, turn in zip(found, senders, turns.tolist(), strict=True):
+        placed[receiver].append(block if turn < 0 else own + turn)
+        if turn >= 0:
+            starts, pairs = sent[turn]
+            starts[sender] = block
+            pairs.append((sender, receiver))
+    return Direct(
+        blocks,
+        tuple((tuple(starts), tuple(sorted(pairs))) for starts, pairs in sent),
+        tuple(map(tuple, placed)),
+    )
+
+
+def _common(one: Names, other: Names) -> Names:
+    """Return the longest common start."""
+    pairs = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False))
+    return tuple(name for name, _ in pairs)
+
+
+def _needed(blocks: Blocks) -> Iterator[Needed]:
+    """Yield the blocks of each device's new shard, in order."""
+    sizes = dict(blocks.sizes)
+    places = itertools.product(*(range(sizes[name]) for name in blocks.axes))
+    devices = [dict(zip(blocks.axes, place, strict=True)) for place in places]
+    holders: dict[Place, list[int]] = {}
+    for number, at in enumerate(devices):
+        holders.setdefault(_shard(blocks.splits[0], at, sizes), []).append(number)
+    old, new = blocks.cuts
+    for receiver, at in enumerate(devices):
+        starts = [
+            index * cut for index, cut in zip(_shard(blocks.splits[1], at, sizes), new, strict=True)
+        ]
+        for inner in itertools.product(*map(range, new)):
+            place = [start + own for start, own in zip(starts, inner, strict=True)]
+            shard = tuple(index // cut for index, cut in zip(place, old, strict=True))
+            number = 0
+            for index, cut in zip(place, old, strict=True):
+                number = number * cut + index % cut
+            yield receiver, holders[shard], number
+
+
+def _shard(splits: Sequence[Names], at: Mapping[str, int], sizes: Mapping[str, int]) -> Place:
+    """Return the shard, by dimension, of the device at a position."""
+    found = []
+    for names in splits:
+        number = 0
+        for name in names:
+            number = number * sizes[name] + at[name]
+        found.append(number)
+    return tuple(found)
+
+
+def _senders(found: Sequence[Needed], devices: int) -> list[int]:
+    """Return the sender of each block: the receiver itself if it holds the block, otherwise the
+    holder that sends least, the next one behind the receiver if several do."""
+    load = [0] * devices
+    senders = []
+    for receiver, holders, _ in found:
+        turns = ((load[each], (receiver - each) % devices, each) for each in holders)
+        sender = receiver if receiver in holders else min(turns)[-1]
+        load[sender] += sender != receiver
+        senders.append(sender)
+    return senders
