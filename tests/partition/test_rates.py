@@ -62,10 +62,10 @@ def test_the_fast_axis_is_taken() -> None:
 
 
 def test_latencies_count() -> None:
-    """What is small is gathered whole at once, rather than in part by two collectives."""
+    """What is small is gathered whole at once, rather than in part by an exchange."""
     source, target = LocalLayout((("d", "t"), ())), LocalLayout(((), ("d",)))
     pace = rates_of(PIECES, range(8), "h100:8").pace
-    for rows, ops in ((32, ["all_gather", "slice"]), (4096, ["all_gather", "all_to_all"])):
+    for rows, ops in ((32, ["all_gather", "slice"]), (4096, ["blocks"])):
         _, _, changes = way((source,), target, Tensor((rows, 1024), 4, PIECES, pace))
         assert [change.kind for change in changes] == ops, rows
 

@@ -38,7 +38,9 @@ def direct_statements(
             sent = _selected(blocks, row, "SENT", device, table)
             arguments = [sent, axes, table("PERMUTATION", _texts(pairs))]
             received.append((fresh(f"{made}_received"), ("lax.ppermute", arguments)))
-        every = f"jnp.stack([*{blocks}, {', '.join(name for name, _ in received)}])"
+        every = fresh(f"{made}_received")
+        stacked = "jnp.stack", [f"(*{blocks}, {', '.join(name for name, _ in received)})"]
+        received.append((every, stacked))
     placed = _selected(every, found.placed, "PLACED", device, table)
     yield blocks, _cut(cut, old, block)
     yield device, ("lax.axis_index", [axes])
