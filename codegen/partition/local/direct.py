@@ -19,7 +19,7 @@ import numpy as np
 from shardwright.codegen.partition.local.layout import LocalLayout, Names
 from shardwright.codegen.planner.rounds import colouring
 
-MOST_DEVICES = 64
+MOST_DEVICES = 16
 """Most devices in a group, since a module lists the blocks of each."""
 MOST_ROUNDS = 8
 

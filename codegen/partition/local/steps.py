@@ -53,10 +53,10 @@ class LayoutChange:
     `slice` and `mask` are local: a device keeps its part of a dimension, or makes a partial result
     (the value at the first position along `axes`, zero elsewhere). `all_gather`, `all_to_all`,
     `all_reduce`, `reduce_scatter` and `permute` are collectives over `axes`; `exchange` is an
-    all-to-all that gathers or splits several dimensions. `blocks` and `rounds` are direct exchanges,
-    in an all-to-all or in permutes. `dims`: the dimension gathered, sliced or scattered; for an
-    `all_to_all` the gathered one, then the split one; empty otherwise. `inside`: the change is part
-    of a local form and moves part of the value along the dimension `dims`.
+    all-to-all that gathers or splits several dimensions. `blocks` and `rounds` are direct
+    exchanges, in an all-to-all or in permutes. `dims`: the dimension gathered, sliced or scattered;
+    for an `all_to_all` the gathered one, then the split one; empty otherwise. `inside`: the change
+    is part of a local form and moves part of the value along the dimension `dims`.
     """
 
     kind: str
