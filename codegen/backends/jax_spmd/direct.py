@@ -9,11 +9,11 @@ from typing import Any
 from shardwright.codegen.backends.jax_spmd.changes import axes_text
 from shardwright.codegen.backends.jax_spmd.exchange import turned
 from shardwright.codegen.backends.jax_spmd.expressions import Expression
-from shardwright.codegen.partition.local.direct import Direct, Place
+from shardwright.codegen.partition.local.direct import DirectMove, Place
 
 
 def direct_statements(
-    found: Direct,
+    found: DirectMove,
     given: tuple[str, str],
     fresh: Callable[[str], str],
     table: Callable[[str, Any], str],

@@ -67,6 +67,10 @@ TEMPLATE = (
     ),
 )
 """Options of `program`: name, default and documentation."""
+TABLES = (
+    "# A row for each device. SENT: the block that it sends, or those for each device; PLACED: the",
+    "# blocks of its new shard, among those that it has and then received, or received at once.",
+)
 INTERPRET = (
     "interpret",
     "False",
@@ -174,9 +178,11 @@ def _context(partitioned: Partitioned, rings: ProgramRings) -> SpmdModule:
     made = sides.outputs([writer.read(result) for result in local.body.results])
     lines += tree_lines(functions.whole(made), "return ", "", 1)
     inputs = sides.inputs([_spec(local, v) for v in local.body.arguments])
-    pairs = (
+    pairs = [
         line for name, tree in writer.tables.items() for line in tree_lines(tree, f"{name} = ")
-    )
+    ]
+    if any(name.startswith(("SENT", "PLACED")) for name in writer.tables):
+        pairs = [*TABLES, *pairs]
     axes = local.axes
     options = [*([] if has_classes else [TEMPLATE]), *([INTERPRET] if rings.rings else [])]
     return SpmdModule(

@@ -29,7 +29,7 @@ Needed = tuple[int, list[int], int]  # a receiver, holders of a block, its numbe
 
 
 @dataclass(frozen=True)
-class Blocks:
+class MoveBlocks:
     """The blocks of an exchange between two layouts, over the axes in which these differ.
 
     `cuts`: the blocks of a shard along each dimension, before and after; `block`: the shape of one;
@@ -43,7 +43,7 @@ class Blocks:
     sizes: Sizes
 
     @staticmethod
-    def of(source: LocalLayout, target: LocalLayout, shape: Place, sizes: Sizes) -> Blocks:
+    def of(source: LocalLayout, target: LocalLayout, shape: Place, sizes: Sizes) -> MoveBlocks:
         """Return the blocks of a tensor of this shape; `sizes` has all axes, in mesh order."""
         known = dict(sizes)
         starts = tuple(map(_common, source.dims, target.dims))
@@ -56,7 +56,7 @@ class Blocks:
         cuts = tuple(tuple(map(int.__floordiv__, shard, block)) for shard in shards)
         used = {name for side in ends for names in side for name in names}
         axes = tuple(name for name, _ in sizes if name in used)
-        return Blocks(axes, (ends[0], ends[1]), (cuts[0], cuts[1]), block, sizes)
+        return MoveBlocks(axes, (ends[0], ends[1]), (cuts[0], cuts[1]), block, sizes)
 
     @property
     def devices(self) -> int:
@@ -72,7 +72,7 @@ class Blocks:
 
 
 @dataclass(frozen=True)
-class Direct:
+class DirectMove:
     """A direct exchange; devices are numbered along the axes of `blocks`.
 
     `sent`: for each round the block of its old shard that each device sends, and the (sender,
@@ -81,34 +81,34 @@ class Direct:
     those received in each round; for an all-to-all among those received alone.
     """
 
-    blocks: Blocks
+    blocks: MoveBlocks
     sent: tuple[tuple[Place, tuple[tuple[int, int], ...]], ...]
     placed: tuple[Place, ...]
 
 
 @functools.lru_cache(maxsize=1024)
-def direct(source: LocalLayout, target: LocalLayout, shape: Place, sizes: Sizes) -> Direct:
+def direct(source: LocalLayout, target: LocalLayout, shape: Place, sizes: Sizes) -> DirectMove:
     """Return the direct exchange between two layouts of a tensor of this shape.
 
     >>> rows, columns = LocalLayout((("x",), ())), LocalLayout(((), ("x",)))
     >>> direct(rows, columns, (4, 4), (("x", 2),)).placed
     ((0, 1), (0, 1))
     """
-    blocks = Blocks.of(source, target, shape, sizes)
+    blocks = MoveBlocks.of(source, target, shape, sizes)
     found = list(_needed(blocks))
     return _at_once(blocks, found) if blocks.is_at_once else _in_rounds(blocks, found)
 
 
-def _at_once(blocks: Blocks, found: Sequence[Needed]) -> Direct:
+def _at_once(blocks: MoveBlocks, found: Sequence[Needed]) -> DirectMove:
     sent = [[0] * blocks.devices for _ in range(blocks.devices)]
     placed = [list[int]() for _ in range(blocks.devices)]
     for receiver, (sender,), block in found:
         sent[sender][receiver] = block
         placed[receiver].append(sender)
-    return Direct(blocks, tuple((tuple(row), ()) for row in sent), tuple(map(tuple, placed)))
+    return DirectMove(blocks, tuple((tuple(row), ()) for row in sent), tuple(map(tuple, placed)))
 
 
-def _in_rounds(blocks: Blocks, found: Sequence[Needed]) -> Direct:
+def _in_rounds(blocks: MoveBlocks, found: Sequence[Needed]) -> DirectMove:
     senders = _senders(found, blocks.devices)
     ends = np.array([senders, [receiver for receiver, *_ in found]])
     away = np.flatnonzero(ends[0] != ends[1])
@@ -125,7 +125,7 @@ def _in_rounds(blocks: Blocks, found: Sequence[Needed]) -> Direct:
             starts, pairs = sent[turn]
             starts[sender] = block
             pairs.append((sender, receiver))
-    return Direct(
+    return DirectMove(
         blocks,
         tuple((tuple(starts), tuple(sorted(pairs))) for starts, pairs in sent),
         tuple(map(tuple, placed)),
@@ -138,7 +138,7 @@ def _common(one: Names, other: Names) -> Names:
     return tuple(name for name, _ in pairs)
 
 
-def _needed(blocks: Blocks) -> Iterator[Needed]:
+def _needed(blocks: MoveBlocks) -> Iterator[Needed]:
     """Yield the blocks of each device's new shard, in order."""
     sizes = dict(blocks.sizes)
     places = itertools.product(*(range(sizes[name]) for name in blocks.axes))

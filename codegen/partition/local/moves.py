@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from shardwright.codegen.partition.local.axes import CutAxes
-from shardwright.codegen.partition.local.direct import MOST_DEVICES, MOST_ROUNDS, Blocks
+from shardwright.codegen.partition.local.direct import MOST_DEVICES, MOST_ROUNDS, MoveBlocks
 from shardwright.codegen.partition.local.layout import LocalLayout, Names
 from shardwright.codegen.partition.local.pace import Pace
 from shardwright.codegen.partition.local.steps import LayoutChange, item_bytes
@@ -252,7 +252,7 @@ def _direct(layout: LocalLayout, target: LocalLayout, tensor: Tensor) -> Iterato
     received = _missing(layout.whole, target.whole, tensor)
     if not received:
         return
-    blocks = Blocks.of(layout, target, tensor.shape, tensor.sizes)
+    blocks = MoveBlocks.of(layout, target, tensor.shape, tensor.sizes)
     rounds = 1 if blocks.is_at_once else received // (math.prod(blocks.block) * tensor.item)
     if blocks.devices <= MOST_DEVICES and rounds <= MOST_ROUNDS:
         kind = "blocks" if blocks.is_at_once else "rounds"
