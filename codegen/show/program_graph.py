@@ -246,11 +246,12 @@ class GraphSteps:
     def _label(self, move: MoveValue) -> tuple[str, int]:
         """Return the label of an edge for a change of layout, and its number."""
         change, found = move.change, self.communications.get(move.result)
-        over = f"{change.collective.replace('_', '-')} {', '.join(change.axes)}"
+        axes = ", ".join(change.axes)
         if found is None:
-            return over, 0
+            return f"{change.collective.replace('_', '-')} {axes}", 0
         often = f" x{found.times}" if found.times > 1 else ""
-        return f"C{found.number} {over} {size_text(found.received)}{often}", found.number
+        said = f"C{found.number} {found.called} {axes} {size_text(found.received)}{often}"
+        return said, found.number
 
 
 def short_type(dtype: str, shape: tuple[int, ...], layout: LocalLayout) -> str:

@@ -54,7 +54,7 @@ def _lines(program: Partitioned, name: str, topology: str | None) -> Iterator[st
 def _cells(each: Communication) -> tuple[str, ...]:
     return (
         f"C{each.number}",
-        each.op.replace("_", "-"),
+        each.called,
         ", ".join(each.axes),
         f"`{each.value}: {each.shape}`",
         size_text(each.bytes),

@@ -8,10 +8,13 @@ import os
 import subprocess
 import sys
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from places import TESTS
 
+import shardwright as sw
 from shardwright.codegen.partition.local.layout import LocalLayout
 from shardwright.codegen.partition.local.moves import Tensor, way
 
@@ -40,7 +43,7 @@ def same(dtype, start, end):
         lambda x: x, aval, mesh=sw.Mesh(SIZES), in_shardings=start, out_shardings=end
     )
     text = sw.emit(program).module
-    assert "_blocks" in text, (start, end)
+    assert "blocks = " in text, (start, end)
     names = {"__name__": "emitted"}
     exec(compile(text, "emitted", "exec"), names)
     tables = [rows for name, rows in names.items() if name.startswith(("SENT", "PLACED"))]
@@ -93,7 +96,10 @@ def held(layout: LocalLayout, sizes: dict[str, int], at: dict[str, int]) -> np.n
     return whole
 
 
-@pytest.mark.parametrize("sizes", [{"x": 2, "y": 4}, {"x": 4, "y": 2}], ids=str)
+MATRICES = ({"x": 2, "y": 4}, {"x": 4, "y": 2})
+
+
+@pytest.mark.parametrize("sizes", [*MATRICES, {"x": 2, "y": 2, "z": 2}], ids=str)
 def test_every_move_receives_what_the_busiest_device_lacks(sizes: dict[str, int]) -> None:
     tensor = Tensor(SHAPE, ITEM, tuple(sizes.items()))
     places = [
@@ -110,6 +116,34 @@ def test_every_move_receives_what_the_busiest_device_lacks(sizes: dict[str, int]
         if received != bound:
             over.append((str(source), str(target), received, bound))
     assert over == []
+
+
+@pytest.mark.parametrize("sizes", MATRICES, ids=str)
+def test_a_program_receives_at_most_the_steps_of_a_reshard(sizes: dict[str, int]) -> None:
+    aval, mesh = jax.ShapeDtypeStruct(SHAPE, jnp.float32), sw.Mesh(sizes)
+    over, less = [], 0
+    for start, end in itertools.permutations(map(str, layouts(tuple(sizes))), 2):
+        sides = {"in_shardings": start, "out_shardings": end}
+        moved = sw.partition(lambda x: x, aval, mesh=mesh, **sides).bytes_received
+        reshard = sw.Reshard(SHAPE, "float32", mesh.sharding(start), mesh.sharding(end))
+        steps = sw.plan(reshard, "basis").traffic.received_max
+        less += moved < steps
+        if moved > steps:
+            over.append((start, end, moved, steps))
+    assert (over, less) == ([], 40)
+
+
+def test_rounds_are_counted() -> None:
+    """Two permutes run, each with half of the bytes."""
+    aval = jax.ShapeDtypeStruct(SHAPE, jnp.float32)
+    start, end = '[{"x"}, {"y"}]', '[{"y"}, {"x"}]'
+    sides = {"in_shardings": start, "out_shardings": end}
+    program = sw.partition(lambda x: x, aval, mesh=sw.Mesh(MATRICES[0]), **sides)
+    (found,) = program.communications
+    assert str(found) == f"[C1] 2 permutes over x, y, 256 B: result is to be {end}"
+    assert (found.op, found.rounds) == ("permute", 2)
+    assert '"rounds": 2' in program.to_json()
+    assert sw.emit(program).module.count("lax.ppermute(") == 2
 
 
 def verdicts(*arguments: str) -> list[str]:

@@ -23,7 +23,7 @@ def direct_statements(
     `given`: the shard, and the name of the result; `table` returns the constant of a tree of texts.
     """
     cut, made = given
-    blocks, device = fresh(f"{made}_blocks"), fresh("device")
+    blocks, device = fresh("blocks"), fresh("device")  # short: they are indexed in one line
     (old, new), block = found.blocks.cuts, found.blocks.block
     axes = axes_text(found.blocks.axes)
     rows = [row for row, _ in found.sent]
@@ -31,14 +31,14 @@ def direct_statements(
     if found.blocks.is_at_once:
         sent = _selected(blocks, rows, "SENT", device, table)
         ends = ["split_axis=0", "concat_axis=0", "tiled=True"]
-        received.append((fresh(f"{made}_received"), ("lax.all_to_all", [sent, axes, *ends])))
+        received.append((fresh("received"), ("lax.all_to_all", [sent, axes, *ends])))
         every = received[0][0]
     else:
         for row, pairs in found.sent:
             sent = _selected(blocks, row, "SENT", device, table)
             arguments = [sent, axes, table("PERMUTATION", _texts(pairs))]
-            received.append((fresh(f"{made}_received"), ("lax.ppermute", arguments)))
-        every = fresh(f"{made}_received")
+            received.append((fresh("received"), ("lax.ppermute", arguments)))
+        every = fresh("stacked")
         stacked = "jnp.stack", [f"(*{blocks}, {', '.join(name for name, _ in received)})"]
         received.append((every, stacked))
     placed = _selected(every, found.placed, "PLACED", device, table)

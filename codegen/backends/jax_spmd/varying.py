@@ -23,7 +23,9 @@ LOOPED = frozenset({"regularized_incomplete_beta"})
 
 def is_checked(program: LocalProgram) -> bool:
     """Return whether `check_vma` can verify it: jax does not follow values through loops, kernels
-    and permutations, and collectives accept only values that differ along their axes."""
+    and permutations, and collectives accept only values that differ along their axes. It takes the
+    result of a direct exchange to differ along its axes, because each device selects its blocks:
+    where replicas result, it cannot verify that they are equal."""
     every = (program.body, *program.functions)
     steps = [step for body in every for step in body.steps if isinstance(step, Compute)]
     if any(step.bodies or step.op.kind in OPAQUE for step in steps):

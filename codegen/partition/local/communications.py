@@ -26,7 +26,8 @@ FIELDS = (
 
 @dataclass(frozen=True)
 class Communication:
-    """One collective. `received`: the bytes that the busiest device receives each time."""
+    """One collective, or rounds of it. `received`: the bytes that the busiest device receives each
+    time, in all rounds."""
 
     number: int
     op: str
@@ -40,6 +41,7 @@ class Communication:
     remedy: str  # a change that would remove the collective, or make it cheaper
     saving: int  # bytes that the remedy saves in total, not counting the bytes it moves instead
     where: str = ""  # in a loop of unknown length or a branch: its frequency, such as "each turn"
+    rounds: int = 1  # collectives, one after another
 
     @property
     def bytes(self) -> int:
@@ -50,14 +52,22 @@ class Communication:
         """Return the fields for `plan.json`."""
         fields = {**dataclasses.asdict(self), "axes": list(self.axes), "bytes": self.bytes}
         where = {"where": self.where} if self.where else {}
-        return {**{name: fields[name] for name in FIELDS}, **where}
+        rounds = {"rounds": self.rounds} if self.rounds > 1 else {}
+        return {**{name: fields[name] for name in FIELDS}, **where, **rounds}
+
+    @property
+    def called(self) -> str:
+        """The collective in words: `all-to-all`, or `3 permutes` of several rounds."""
+        op = self.op.replace("_", "-")
+        return op if self.rounds == 1 else f"{self.rounds} {op}s"
 
     def __str__(self) -> str:
-        op, over = self.op.replace("_", "-"), ", ".join(self.axes)
+        over = ", ".join(self.axes)
         times = f", {self.times} times" if self.times > 1 else ""
         times += f", {self.where}" if self.where else ""
         return (
-            f"[C{self.number}] {op} over {over}, {size_text(self.received)}{times}: {self.reason}"
+            f"[C{self.number}] {self.called} over {over}, {size_text(self.received)}{times}: "
+            f"{self.reason}"
         )
 
 
@@ -90,6 +100,7 @@ def _numbered(program: LocalProgram) -> Iterator[tuple[int, Communication]]:
                 mended.text,
                 mended.saved * times,
                 where.get(step.result, ""),
+                change.rounds,
             ),
         )
 
