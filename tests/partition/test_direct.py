@@ -4,73 +4,19 @@ from __future__ import annotations
 
 import itertools
 import math
-import os
-import subprocess
-import sys
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from places import TESTS
+from programs import findings
 
 import shardwright as sw
+from shardwright.codegen.partition.local import moves
 from shardwright.codegen.partition.local.layout import LocalLayout
 from shardwright.codegen.partition.local.moves import Tensor, way
 
 SHAPE, ITEM = (16, 32), 4
-PROCESS = """
-import os, sys
-os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
-os.environ["JAX_PLATFORMS"] = "cpu"
-import jax, jax.numpy as jnp, numpy as np
-from jax.sharding import Mesh, PartitionSpec as P
-import shardwright as sw
-
-SIZES = {"x": 4, "y": 2}
-MESH = Mesh(np.array(jax.devices()).reshape(4, 2), tuple(SIZES))
-SWAPPED = [int(each) for each in sys.argv[1:]]  # tables in which two rows are swapped
-
-
-def swap(rows):
-    other = next(place for place, row in enumerate(rows) if row != rows[0])
-    rows[0], rows[other] = rows[other], rows[0]
-
-
-def same(dtype, start, end):
-    aval = jax.ShapeDtypeStruct((24, 48), jnp.dtype(dtype))
-    program = sw.partition(
-        lambda x: x, aval, mesh=sw.Mesh(SIZES), in_shardings=start, out_shardings=end
-    )
-    text = sw.emit(program).module
-    assert "blocks = " in text, (start, end)
-    names = {"__name__": "emitted"}
-    exec(compile(text, "emitted", "exec"), names)
-    tables = [rows for name, rows in names.items() if name.startswith(("SENT", "PLACED"))]
-    for place in SWAPPED if tables else ():
-        swap(tables[place])
-    run = names["program"](MESH)
-    x, weights = np.random.default_rng(0).normal(size=(2, 24, 48)).astype("f")
-    x = jnp.asarray(x > 0 if dtype == "bool" else x).astype(dtype)
-    for fn in (run, jax.jit(run)):
-        if not (np.asarray(fn(x)) == np.asarray(x)).all():
-            return False
-        if dtype == "float32":
-            found = jax.grad(lambda x: (fn(x) * weights).sum())(x)
-            if not (np.asarray(found) == weights).all():
-                return False
-    return True
-
-
-MOVES = (
-    ("float32", P("x", "y"), P("y", "x")),
-    ("bfloat16", P("y"), P("x", "y")),
-    ("bool", P(("x", "y")), P("y", "x")),
-    ("float32", P(("x", "y")), P(None, ("y", "x"))),  # one all-to-all, without tables
-)
-for move in MOVES:
-    print("same" if same(*move) else "different", *move)
-"""
 
 
 def layouts(names: tuple[str, ...]) -> list[LocalLayout]:
@@ -133,6 +79,34 @@ def test_a_program_receives_at_most_the_steps_of_a_reshard(sizes: dict[str, int]
     assert (over, less) == ([], 40)
 
 
+@pytest.mark.parametrize("topology", ["v5e:2x4", "h100:8"])
+def test_on_a_topology_none_takes_longer_than_other_collectives(
+    topology: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def seconds() -> list[float]:
+        way.cache_clear()
+        return [
+            sum(
+                sw.partition(
+                    lambda x: x,
+                    jax.ShapeDtypeStruct((1024, 1024), jnp.float32),
+                    mesh=sw.Mesh(MATRICES[0]),
+                    in_shardings=start,
+                    out_shardings=end,
+                    topology=topology,
+                ).seconds(topology)
+            )
+            for start, end in itertools.permutations(map(str, layouts(("x", "y"))), 2)
+        ]
+
+    found = seconds()
+    monkeypatch.setattr(moves, "_direct", lambda *_: iter(()))
+    others = seconds()
+    way.cache_clear()
+    assert all(ours <= theirs * 1.001 for ours, theirs in zip(found, others, strict=True))
+    assert sum(ours < 0.9 * theirs for ours, theirs in zip(found, others, strict=True)) > 4
+
+
 def test_rounds_are_counted() -> None:
     """Two permutes run, each with half of the bytes."""
     aval = jax.ShapeDtypeStruct(SHAPE, jnp.float32)
@@ -146,21 +120,24 @@ def test_rounds_are_counted() -> None:
     assert sw.emit(program).module.count("lax.ppermute(") == 2
 
 
-def verdicts(*arguments: str) -> list[str]:
-    command = [sys.executable, "-c", PROCESS, *arguments]
-    done = subprocess.run(
-        command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(TESTS)}
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return [line.split()[0] for line in done.stdout.splitlines()]
+def different(*words: str) -> list[str]:
+    """What differs, of moves in whose tables two rows may be swapped, or of moves in programs."""
+    found = findings("direct_process.py", *words)
+    assert len(found) > 2
+    return [name for name, said in found.items() if said]
 
 
 @pytest.mark.slow
 def test_emitted_moves_are_bitwise_the_same() -> None:
-    assert verdicts() == ["same"] * 4
+    assert different("moves") == []
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("place", ["0", "-1"], ids=["sent", "placed"])
 def test_a_table_with_two_rows_swapped_is_found(place: str) -> None:
-    assert verdicts(place) == [*["different"] * 3, "same"]
+    assert len(different("moves", place)) == 3  # the fourth has no table
+
+
+@pytest.mark.slow
+def test_moves_in_programs_give_one_devices_values_and_gradients() -> None:
+    assert different("programs") == []

@@ -27,7 +27,8 @@ Came = dict[LocalLayout, tuple[LocalLayout, LayoutChange]]
 
 # bytes added per change, so that of two equally cheap paths the shorter wins
 A_COLLECTIVE, A_LOCAL_CHANGE = 1.0, 0.01
-# those of a direct exchange, which copies a shard into blocks and out of them
+# added to a direct exchange, which copies a shard into blocks and out of them: of equal bytes, up
+# to two other collectives are preferred
 A_DIRECT = 1.5
 
 
