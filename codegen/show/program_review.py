@@ -32,8 +32,9 @@ def _lines(program: Partitioned, name: str, topology: str | None) -> Iterator[st
     yield f"# {name}"
     yield ""
     yield f"`{program.program.name}` on the mesh `{program.mesh}`, as each device runs it."
-    size, count = size_text(program.bytes_received), len(found)
+    size, count = size_text(program.bytes_received), sum(each.times for each in found)
     counted = f"{count} communication{'' if count == 1 else 's'}"
+    counted += f" ({len(found)} rows)" if len(found) not in (1, count) else ""
     yield f"The busiest device receives {size} in {counted}{_in_all(seconds, topology)}."
     yield f"It computes for the time of {_computed(program)}."
     yield from (f"{said[0].upper()}{said[1:]}." for said in _bound(program))
