@@ -46,7 +46,7 @@ def change_call(
         case "slice":
             (dim,) = change.dims
             size = extents[dim]
-            start = f"lax.axis_index({axes}) * {size}"
+            start = f"lax.axis_index({axes})" + (f" * {size}" if size != 1 else "")
             return "lax.dynamic_slice_in_dim", [given, start, str(size), f"axis={dim}"]
         case "mask":
             return "jnp.where", [f"lax.axis_index({axes}) == 0", given, "0"]

@@ -6,6 +6,7 @@ import ast
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 from shardwright.codegen.backends.jax_spmd.calls import (
@@ -51,13 +52,15 @@ class Functions:
     ) -> None:
         self.program, self.names = program, names
         self.calls = calls_of(program)
-        self.given = call_names(program, names, results, arguments)
+        self.given = [*call_names(program, names, results, arguments)]
         self.paths = dict(arguments)
         for own, calls in zip(self.given, self.calls, strict=True):
             for at, call in enumerate(calls):
                 self.paths.update((v, own.path(at, slot)) for slot, v in enumerate(call.results))
         self._lists = {own.made: own.function for own in self.given}
         self.lines: list[str] = []
+        self._written: dict[tuple[str, ...], str] = {}  # functions by parameters and lines
+        self._index = ""  # of the loops over calls, of which none is inside another
         self.more = more or {}
 
     def call(self, writer: FunctionWriter, step: CallFunction, indent: int) -> list[str]:
@@ -65,7 +68,8 @@ class Functions:
         number = step.function
         if step is not self.calls[number][0]:
             return []
-        own, taken = self.given[number], self._write(writer, number)
+        taken = self._write(writer, number)
+        own = self.given[number]
         rows = [
             [self._given(writer, each, call, at) for each in taken]
             for at, call in enumerate(self.calls[number])
@@ -90,7 +94,8 @@ class Functions:
         self, number: int, rows: Sequence[Sequence[Path]], first: int, indent: int
     ) -> list[str]:
         """Return the lines of the regular calls of a function, starting at one."""
-        own, variable = self.given[number], self.names.fresh("i")
+        own = self.given[number]
+        variable = self._index = self._index or self.names.fresh("i")
         given = [at_each(paths, first, variable) for paths in zip(*rows, strict=True)]
         given += self.more.get(number, ())
         made = f"{own.function}({', '.join(given)})"
@@ -113,7 +118,7 @@ class Functions:
         return self.paths[values[0]] if is_elsewhere else (writer.read(values[0]),)
 
     def _write(self, writer: FunctionWriter, number: int) -> list[Parameter]:
-        """Write a function and return its parameters."""
+        """Write a function, unless it equals an earlier one, and return its parameters."""
         calls, body = self.calls[number], self.program.functions[number]
         slots = [
             slot for slot in range(len(body.arguments)) if not self._same(writer, number, slot)
@@ -137,7 +142,11 @@ class Functions:
         which = f"{self.given[number].layer}, one of {len(calls)}"
         document = f'"""Compute {which}; return the values that later steps need."""'
         lines = [document, *lines, *tree_lines(given, "return ", "", 1)]
-        self.lines += ["", "", *header, *indented(lines)]
+        same = self._written.setdefault((*listed, *lines), self.given[number].function)
+        if same == self.given[number].function:
+            self.lines += ["", "", *header, *indented(lines)]
+        self.given[number] = replace(self.given[number], function=same)
+        self._lists[self.given[number].made] = same
         return own
 
     def _same(self, writer: FunctionWriter, number: int, slot: int) -> bool:

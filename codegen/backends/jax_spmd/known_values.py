@@ -56,6 +56,8 @@ class KnownValues:
     joined: set[int] = field(default_factory=set, kw_only=True)
     seen: dict[Hashable, int] = field(default_factory=dict, kw_only=True)  # results in this body
     roots: dict[int, int] = field(default_factory=dict, kw_only=True)  # others are their reshapes
+    turned: dict[int, tuple[int, tuple[int, ...]]] = field(default_factory=dict, kw_only=True)
+    """The value that a value transposes, in one or more steps, and the order of its dimensions."""
     rings: ProgramRings = field(default_factory=ProgramRings, kw_only=True)
 
     def read(self, local: int) -> str:
@@ -157,6 +159,7 @@ class KnownValues:
             return True
         place = same_operand(text, values)
         like = self._reshaped(text, step) if place is None else step.operands[place]
+        like = self._turned_back(text, step) if like is None else like
         like = self._repeated(text, result) if like is None else like
         if like is None or like in self.inline:
             return False
@@ -172,6 +175,17 @@ class KnownValues:
         (operand, *_), (result,) = step.operands, step.results
         first = self.roots[result] = self.roots.get(operand, operand)
         return first if self._is_alike(first, result) else None
+
+    def _turned_back(self, text: OpText, step: Compute) -> int | None:
+        """Return the value that transpositions, of which this is the last, turn back."""
+        if text.op.kind != "transpose":
+            return None
+        (operand, *_), (result,) = step.operands, step.results
+        plain = tuple(range(len(text.shape)))
+        first, order = self.turned.get(operand, (operand, plain))
+        order = tuple(order[dim] for dim in text.op.integers("permutation"))
+        self.turned[result] = first, order
+        return first if order == plain and self._is_alike(first, result) else None
 
     def _repeated(self, text: OpText, result: int) -> int | None:
         """Return the value that the same op had for the same operands earlier in this body."""

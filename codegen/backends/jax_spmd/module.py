@@ -54,7 +54,7 @@ LIKE = (
     "",
     "",
     "def like(tree, leaves):",
-    '    """Return leaves in a tree that is there, in its own classes."""',
+    '    """Return the leaves in a tree like `tree`, of the same classes."""',
     "    return jax.tree.unflatten(jax.tree.structure(tree), jax.tree.leaves(leaves))",
 )
 TEMPLATE = (

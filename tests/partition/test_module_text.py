@@ -1,0 +1,79 @@
+"""What a program's module is written without, and how often its page says that something moves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import PartitionSpec as P
+
+import shardwright as sw
+
+CYCLE = (1, 2, 0)
+
+
+def text(fn: Any, *avals: Any, mesh: sw.Mesh, **sides: Any) -> str:
+    return sw.emit(sw.partition(fn, *avals, mesh=mesh, **sides)).files("step")["jax_spmd.py"]
+
+
+def test_transpositions_that_turn_back() -> None:
+    """After two or more steps; those that give another order stay."""
+
+    def step(x: Any) -> Any:
+        y = jnp.cos(x)
+        two = y.transpose(CYCLE).transpose(CYCLE)
+        return two * 2, two.transpose(CYCLE) + 1, (y + 2).transpose(CYCLE).transpose((2, 0, 1)) - 3
+
+    x = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+    made = text(step, jax.ShapeDtypeStruct(x.shape, x.dtype), mesh=sw.Mesh({"d": 1}))
+    assert made.count("transpose(") == 2
+    scope: dict[str, Any] = {}
+    exec(made.replace("from __future__ import annotations\n", ""), scope)
+    found = scope["program"](jax.make_mesh((1,), ("d",)))(x)
+    for one, other in zip(found, jax.jit(step)(x), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_a_part_of_one_row_starts_at_the_devices_index() -> None:
+    aval = jax.ShapeDtypeStruct((4, 8), jnp.float32)
+    made = text(jnp.sin, aval, mesh=sw.Mesh({"d": 4}), in_shardings=(P(),), out_shardings=P("d"))
+    assert 'lax.dynamic_slice_in_dim(x, lax.axis_index("d"), 1, axis=0)' in made
+
+
+def test_equal_functions_are_one() -> None:
+    """Which two lists of calls call; and their loops share an index."""
+
+    def step(m: Any, v: Any, by: Any) -> Any:
+        made = []
+        for tree, rate, c in ((m, 0.9, by[0]), (v, 0.8, by[1])):
+            mean = jax.tree.map(lambda a, rate=rate: rate * a + 0.1, tree)
+            made.append(jax.tree.map(lambda a, c=c: jnp.sqrt(a / c), mean))
+        return made
+
+    shapes = {"a": (8, 4), "b": (8, 6), "c": (8, 2, 2), "d": (8,)}
+    leaves = {key: jax.ShapeDtypeStruct(shape, jnp.float32) for key, shape in shapes.items()}
+    tree = {f"Block_{number}": leaves for number in range(6)}
+    by = jax.ShapeDtypeStruct((2,), jnp.float32)
+    made = text(step, tree, tree, by, mesh=sw.Mesh({"d": 2}))
+    assert made.count("\ndef ") == 5  # with step and program
+    assert made.count("for i in range(6)") == 2
+
+
+def test_the_page_counts_every_run_of_a_communication() -> None:
+    def step(layers: Any, x: Any) -> Any:
+        def layer(x: Any, pair: Any) -> Any:
+            return jnp.tanh(jnp.cos(x @ pair[0]) @ pair[1]), None
+
+        return jax.lax.scan(layer, x, layers)[0]
+
+    pair = [jax.ShapeDtypeStruct((6, *shape), jnp.float32) for shape in ((8, 16), (16, 8))]
+    x = jax.ShapeDtypeStruct((4, 8), jnp.float32)
+    split = [P(None, "d"), P(None, "d")], P()
+    program = sw.partition(step, pair, x, mesh=sw.Mesh({"d": 4}), in_shardings=split)
+    count = len(program.communications)
+    runs = sum(each.times for each in program.communications)
+    assert 1 < count < runs
+    page = sw.emit(program).files("step")["README.md"]
+    assert f" in {runs} communications ({count} rows).\n" in page
