@@ -25,7 +25,7 @@ PROGRAMS = {
         (((64, 128), "float32"), ((128, 96), "float32")),
         ("P('a')", "P(None, 'b')"),
         "P('a', 'b')",
-        5_760,
+        3_072,
     ),
     "xla_dynamic_slice_replicated": Program(
         *("openxla/xla#44796", {"x": 8}),
@@ -60,7 +60,7 @@ PROGRAMS = {
         (((2, 64, 16), "float32"),),
         ("P(None, 'cp')",),
         "P(None, 'cp')",
-        6_144,  # 2,048 with a gather by a constant permutation that is a move
+        2_048,
     ),
 }
 
@@ -295,5 +295,4 @@ LAYOUTS = {
 """What of them is about layouts, as layouts. Modules that move them are for issue 9."""
 
 LATER = {"checkpoint_other_topology": ("google/orbax#648", 11)}
-"""What has no words yet, with the issue of twelve that brings it. Issue 7 brings the 2,048 bytes of
-`zigzag_program` to programs."""
+"""What has no words yet, with the issue of twelve that brings it."""
