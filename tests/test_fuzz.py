@@ -93,14 +93,15 @@ def plain(backend: str, door: str = "local") -> Case:
     return Case(0, backend, (5, 8), "float32", source, target, "direct", None, use)
 
 
-LOST = "return jnp.where(jnp.isnan(y), jnp.nan, y)\n        return y if True else"
+MOVED = "        y = moved(shard, call)\n"
+LOST = f"{MOVED}        y = jnp.where(jnp.isnan(y), jnp.nan, y)\n"
 
 
 FAULTS = (
     ("jax_xla", "at(self.writes, me)", "at(self.reads, me)", "result"),
     ("jax_xla", "update_slice(y, box, start)", "update_slice(y, box + 0 * box, start)", "result"),
     ("jax_xla", "    return [x_bar]", "    return [-x_bar]", "cotangent"),
-    ("pallas_tpu", "return y.astype(dtype) if shard.shape else", LOST, "result"),
+    ("pallas_tpu", MOVED, LOST, "result"),
     ("pallas_tpu", "a + first - low", "a + first - low + 1", "result"),
     ("pallas_tpu", "each(minimum(passed, 6), leave)", "", "has non-zero count"),
     (

@@ -121,7 +121,7 @@ TORCH = {
     "gradients that are not moved": _torch(
         "back", "torch_gradient.py",
         "return [self.reverse.reshard(*gradients, group, **how._asdict())]",
-        "return [torch.zeros_like(self.reverse.reshard(*gradients, group, **how._asdict()))]",
+        "return [0 * self.reverse.reshard(*gradients, group, **how._asdict())]",
         "the derivative",
     ),
     "results in the order of names": _torch(
