@@ -49,13 +49,14 @@ from shardwright.ir.plan import Plan, SteppedPlan, direct_of
 NAME = "pallas_tpu"
 UNSUPPORTED = {"float64": "a TPU has no 64-bit floats"}
 INTEGERS = {"digits_of", "far_apart", "is_full", "maximum", "minimum"}
-"""Functions that kernels call from `pallas_integers`, apart from those from `pallas_peers`."""
+"""Functions that kernels import from `pallas_integers`; they import the others from
+`pallas_peers`."""
 
 
 @dataclass(frozen=True)
 class PallasText:
-    """Everything the template prints. `moves`: the constants that describe transfers; `kernels`:
-    the functions after them."""
+    """Everything the module template prints. `moves`: the lines of the constants that describe
+    transfers; `kernels`: the lines of the functions printed after them."""
 
     backend: str
     support: str
@@ -72,12 +73,12 @@ class PallasText:
 
     @property
     def threads(self) -> int:
-        """The number of CPU devices that a self-check forces."""
+        """The number of CPU devices that the self-check asks JAX for."""
         return self.host.devices + 1
 
     @property
     def has_doors(self) -> bool:
-        """Return whether a feature could have added functions."""
+        """Return whether the module lacks the functions that the feature "start" adds."""
         return not self.host.starts
 
 
@@ -94,8 +95,8 @@ def refuse(plan: Plan) -> None:
 
 
 def _refuse_orders(plan: Plan) -> None:
-    """Raise InputError for two exchanges between meshes of different device orders: one program has
-    both."""
+    """Raise InputError for a plan of two exchanges between meshes of different device orders: both
+    exchanges are in one program, which has one order."""
     source, target = plan.reshard.source.mesh, plan.reshard.target.mesh
     if isinstance(plan, SteppedPlan) and tuple(source.device_ids) != tuple(target.device_ids):
         raise InputError(
@@ -107,7 +108,8 @@ def _refuse_orders(plan: Plan) -> None:
 
 
 def render(request: Request) -> str:
-    """Return the text of a module, in the form of another plan's module if possible."""
+    """Return the text of a module. If `request.like` is set, use the kernel forms of that plan's
+    module where possible."""
     like = request.like
     plan = request.plan if like is None else reduced_like(request.plan, like)
     request, forms = replace(request, plan=plan), forms_of(plan, like)
@@ -122,19 +124,20 @@ def render(request: Request) -> str:
 
 
 def printed(request: Request, choice: FormChoice) -> str:
-    """Return the text of a module of one kernel in a form."""
+    """Return the text of a module with one kernel of the chosen form."""
     return render_template("common/jax_module.py.jinja", _of_one(request, choice))
 
 
 def lacks(plan: Plan) -> tuple[str, ...]:
-    """Return the features that modules of a plan cannot have: no start of a sum, whose terms are
-    reduced after the exchange, or of 64-bit elements, which move as two halves."""
+    """Return the features that a plan's module cannot have. A reshard that reduces has no "start",
+    because its terms are reduced after the exchange; nor has one of 64-bit elements, because they
+    move in two successive halves."""
     is_sum = isinstance(plan, SteppedPlan) or bool(has_terms(plan))
     return ("start",) if is_sum or DTYPES[plan.reshard.dtype] == 8 else ()
 
 
 def _of_one(request: Request, choice: FormChoice) -> PallasText:
-    """Return the template's context of one kernel."""
+    """Return the template's context for a module with one kernel."""
     plan = direct_of(request.plan)
     exchange, reach = moved(plan), plan.once(grid_of) is not None
     facts = form_facts(choice, plan.exchange.terms)
@@ -158,7 +161,7 @@ def _of_one(request: Request, choice: FormChoice) -> PallasText:
 
 
 def _of_ring(request: Request, ring: RingForm) -> PallasText:
-    """Return the part of the template's context that only rings need."""
+    """Return the template's context for a module with a kernel that reduces along rings."""
     plan, held = ring.plan, ends_of(ring.plan)
     said = Said(title(plan), (*facts_of(plan, combines=False), "", *ring_facts(ring)))
     module = text_of(plan, request.command, PALLAS, box_functions(held), said, held)
@@ -168,7 +171,7 @@ def _of_ring(request: Request, ring: RingForm) -> PallasText:
 
 
 def _of_two(request: Request, both: TwoKernels) -> PallasText:
-    """Return the template's context of two kernels."""
+    """Return the template's context for a module with two kernels."""
     plan, held = both.plan, ends_of(both.plan)
     said = Said(title(plan), both.facts)
     host = host_text(plan, text_of(plan, request.command, PALLAS, (), said, held), held)
@@ -203,7 +206,7 @@ def _assembled(
     wire_bytes: int,
     ids: tuple[str, ...],
 ) -> PallasText:
-    """Return the template's context; `ids`: the constants for collective ids."""
+    """Return the template's context; `ids`: the lines of the constants for collective ids."""
     host = replace(host, starts=host.starts and text.halves, buffers=request.buffers)
     calls = {name: {*names} for name, names in text.calls.items() if names}
     calls |= {name: {*names} for name, names in host.calls(request).items()}

@@ -1,4 +1,5 @@
-"""The required names of emitted modules, including those of each kernel form."""
+"""The names that emitted modules must define, and those that each kernel form's program must
+have."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ CONTRACT = Contract(
 
 @dataclass(frozen=True)
 class Kernels:
-    """The `kernels` and `tables` of a form's program; `sending`: the kernels that also run if
+    """Attributes of the program object of a kernel form. `kernels`: the names of kernels that
+    always run; `tables`: the names of its tables; `sending`: the names of kernels that run only if
     anything is sent."""
 
     kernels: tuple[str, ...]
@@ -48,6 +50,6 @@ KERNELS = {
     "ring": Kernels(("kernel",), ("rounds", "rows", "chunks", "held", "half")),
     "spread": Kernels(("kernel",), ("schedule", "slot")),
 }
-"""The kernels by the form that the program of a module states."""
+"""The attributes of a module's program, by the program's form."""
 FORWARDING = ("routed", "relayed", "gathered", "spread")
-"""Kernels whose devices forward what they receive."""
+"""Forms in which devices forward tiles of other devices."""

@@ -1,4 +1,5 @@
-"""The direct form: every tile is aligned and goes by DMA from source to target shard."""
+"""The direct form: every tile is aligned, and DMA copies it from the source shard straight into the
+target shard."""
 
 from __future__ import annotations
 
@@ -15,9 +16,10 @@ from shardwright.ir.exchange import Exchange
 
 
 def divisors(exchange: Exchange) -> tuple[int, ...]:
-    """Return, for each dimension, a divisor of the start and width of every piece in its shards.
+    """Return, for each dimension, a divisor of the starts and widths of all its pieces in their
+    shards.
 
-    Raises InternalError for a violating tile, which neither interpreter nor compiler would detect.
+    Raises InternalError if a tile violates it: neither interpreter nor compiler would detect that.
     """
     found = []
     for axis, tiles in enumerate(exchange.dims):
@@ -33,7 +35,8 @@ def divisors(exchange: Exchange) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Direct:
-    """`divisors`: common divisors of the starts and widths of tiles, in view order."""
+    """The form. `divisors`: common divisors of the starts and widths of tiles, per dimension in
+    view order; `short`: whether some target shards are smaller than others."""
 
     view: View
     itemsize: int
@@ -43,7 +46,7 @@ class Direct:
 
     @staticmethod
     def of(exchange: Exchange, itemsize: int, view: View) -> Direct | None:
-        """Return the form, None if a tile is not aligned."""
+        """Return the form, or None if any tile is not aligned to memory tiles."""
         known = exchange.once(divisors)
         tiled = tuple(zip(view[-2:], tiling(itemsize, len(view)), strict=True))
         if not all(known[a] % unit == 0 or _is_whole(exchange, a) for a, unit in tiled):
@@ -52,17 +55,17 @@ class Direct:
         return Direct(view, itemsize, tuple(known[axis] for axis in view), short)
 
     def functions(self, exchange: Exchange) -> tuple[IndexFunction, ...]:
-        """Return no further index functions: this form needs none."""
+        """Return no functions: this form needs only the common index functions."""
         return ()
 
     def taken(self, axis: int, width: Integers) -> Integers:
-        """Return the extent of pieces on the wire along a dimension."""
+        """Return the extents of pieces on the wire along a dimension, given their widths."""
         units = dict(zip(self.view[-2:], tiling(self.itemsize, len(self.view)), strict=True))
         return covered(0 * width, width, units.get(axis, 1))
 
     def figures(self, sums: Sums) -> Figures:
-        """Return the form's traffic. If target shards are short, XLA zeroes their padding, which
-        reads and writes them once more."""
+        """Return the form's traffic. If some target shards are short, XLA zeroes their padding,
+        which reads and writes every shard once more."""
 
         def padded(pieces: Pieces, axis: int) -> Integers:
             return self.taken(axis, pieces.width)
@@ -81,7 +84,8 @@ class Direct:
 
 
 def tiling(itemsize: int, rank: int) -> tuple[int, ...]:
-    """Return the memory tiling over the last dimensions; the coarsest possible for bytes."""
+    """Return the extents of a memory tile over the last dimensions; for 1-byte elements, the
+    coarsest tiling that a TPU may choose."""
     rows = 32 if itemsize == 1 else 8
     return (FLAT_UNIT * rows // 8,) if rank == 1 else (rows, LANES)
 

@@ -1,4 +1,4 @@
-"""The order in which a device visits its tiles."""
+"""The order in which a device sends its tiles."""
 
 from __future__ import annotations
 
@@ -7,19 +7,18 @@ import math
 from dataclasses import dataclass
 
 WRITTEN_OUT = 16
-"""Most rounds that a module lists one by one."""
+"""Most numbers that a module lists one by one."""
 
 KNOWN = 1 << 16
-"""With more tiles than this, products of two numbers may exceed 32 bits, and tiles keep their
-order."""
+"""Most tiles that are reordered: the product of two larger numbers may exceed 32 bits."""
 
 
 @dataclass(frozen=True)
 class FarApart:
-    """Numbers below `count`, in steps of about 0.41 of it.
+    """The numbers below `count`, visited in steps of about 0.41 `count`, modulo `count`.
 
-    Receivers are numbered starting at a device, so simultaneous receivers are far apart and all
-    links are busy.
+    Each device numbers its receivers starting at itself. Large steps keep the receivers of
+    simultaneous sends far apart, so that all links are busy.
     """
 
     count: int
@@ -33,12 +32,12 @@ class FarApart:
 
     @property
     def listed(self) -> str:
-        """The numbers in order, as a tuple; "" if too many to write out."""
+        """The numbers in the order of visits, as the text of a tuple; "" if too many to list."""
         if self.count > WRITTEN_OUT:
             return ""
         return str(tuple(place * self._step % self.count for place in range(self.count)))
 
     @property
     def number(self) -> str:
-        """The number at a `place`, as an expression."""
+        """The number visited at position `place`, as an expression."""
         return "place" if self._step == 1 else f"rem(place * {self._step}, {self.count})"

@@ -14,14 +14,15 @@ from shardwright.ir.layout import Layout
 
 @dataclass(frozen=True)
 class Figures:
-    """Bytes and chunks over all devices, unless stated per device.
+    """The traffic and memory of a form, in bytes: totals over all devices unless stated otherwise.
 
-    `wire_bytes`: load of links, padding included; `wire_max`: into the busiest receiver;
-    `exact_bytes`: without padding. `hbm_bytes`: reads and writes of HBM; `hbm_least`: the minimum,
-    which reads every source tile once for each receiver and writes every target shard once, padding
-    included. `relayout_bytes`: further copies, if XLA by default stores shards in another dimension
-    order than the kernels use; a surrounding program may avoid them. `staging_bytes`, `vmem_bytes`:
-    the maximum on a device.
+    `wire_bytes`: bytes sent over links, padding included; `wire_max`: bytes that the busiest device
+    receives; `exact_bytes`: bytes sent without padding. `hbm_bytes`: bytes read from and written to
+    HBM; `hbm_least`: their minimum, which reads every source tile once for each receiver and writes
+    every target shard once, padding included. `staging_bytes`, `vmem_bytes`: the most staging area
+    and VMEM on a device. `chunks`: the number of chunks and blocks that kernels copy.
+    `relayout_bytes`: bytes of XLA's further copies if by default it stores shards in another
+    dimension order than the kernels use; a surrounding program may avoid them.
     """
 
     wire_bytes: int
@@ -36,25 +37,24 @@ class Figures:
 
     @property
     def wire_padding(self) -> float:
-        """Bytes on the wire over the exact bytes; 1 if nothing is sent."""
+        """The ratio of bytes on the wire to the exact bytes; 1 if nothing is sent."""
         return self.wire_bytes / self.exact_bytes if self.exact_bytes else 1.0
 
     @property
     def hbm_factor(self) -> float:
-        """HBM traffic over the minimum."""
+        """The ratio of HBM traffic to its minimum."""
         return self.hbm_bytes / self.hbm_least
 
 
 def width(pieces: Pieces, _axis: int) -> Integers:
-    """Return the widths of pieces, whose product over all dimensions is a volume."""
+    """Return the widths of pieces along a dimension: the factors of volumes in `Sums`."""
     return pieces.width
 
 
 def least_traffic(sums: Sums, itemsize: int) -> int:
-    """Return bytes of reading every tile once and writing every target shard once.
+    """Return the bytes of reading every tile once and writing every target shard once.
 
-    Shards are written whole: a short or empty one is returned as an array of the largest shard's
-    shape with zero padding.
+    Every target shard counts as the largest: a short or empty one is padded to that shape.
     """
     target = sums.exchange.target
     written = math.prod(target.local_shape) * target.mesh.size
@@ -62,8 +62,8 @@ def least_traffic(sums: Sums, itemsize: int) -> int:
 
 
 def relayout(exchange: Exchange, itemsize: int, view: View) -> int:
-    """Return the bytes of XLA's copies, over all devices, of shards stored by default in another
-    dimension order than a view's."""
+    """Return the bytes, over all devices, of XLA's copies of shards that it stores by default in
+    another dimension order than `view`."""
     return sum(
         _copied(layout, itemsize, view) * layout.mesh.size
         for layout in (exchange.source, exchange.target)

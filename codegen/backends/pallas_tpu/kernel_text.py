@@ -1,5 +1,5 @@
-"""The templates' context for kernels whose devices compute their sends by `Peers`: the direct form
-for tiles of any extents, windows and slots."""
+"""The templates' context for kernels whose devices compute their sends with `Peers`: windows,
+slots, and the direct form where devices differ in their tiles."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Lines = tuple[str, ...]
 
 @dataclass(frozen=True)
 class KernelNames:
-    """The module's names for a kernel's parts."""
+    """The names that a kernel's text uses: constants, functions, and the boxes of both sides."""
 
     peers: str
     slot: str
@@ -46,7 +46,7 @@ class KernelNames:
 
     @staticmethod
     def of(ends: KernelEnds) -> KernelNames:
-        """Return the names for both ends of a kernel."""
+        """Return the names for a kernel with these ends."""
         constants = ("PEERS", "SLOT", "TILING", "VIEW", "DIVISORS")
         functions = ("source_shard", "target_shard", "senders", "receivers", "source_at")
         own = ("at", "viewed", "staged", "part_of", "kernel", "push_kernel", "unpack_kernel")
@@ -63,8 +63,8 @@ class KernelNames:
 @dataclass(frozen=True)
 class Moving:
     """The common context of all kernels. `source`, `target`: a device's shard on either side, in
-    words; `sends`: whether anything is sent; `keeps`: whether any device holds a part of its own
-    target shard; `pieces`: the number per tile, each sent by another device."""
+    words; `sends`: whether anything is sent; `keeps`: whether any device already has a part of its
+    own target shard; `pieces`: the number of pieces of a tile, each sent by another device."""
 
     names: KernelNames
     source: str
@@ -75,7 +75,7 @@ class Moving:
 
     @staticmethod
     def of(exchange: Exchange, ends: KernelEnds, *, sends: bool, keeps: bool) -> Moving:
-        """Return the moves of an exchange."""
+        """Return the common context of an exchange's kernels."""
         sides = ends.said("source shard"), ends.said("target shard")
         return Moving(KernelNames.of(ends), *sides, sends, keeps, exchange.rule.pieces)
 
@@ -90,7 +90,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class ProgramText:
-    """The object that runs the kernels of a form: its name, and its mesh arguments."""
+    """The object that runs the kernels of a form: its name, its class and its keyword arguments."""
 
     name: str
     form: str
@@ -99,8 +99,7 @@ class ProgramText:
 
 @dataclass(frozen=True)
 class DirectText:
-    """A kernel of the direct form. `shard_bytes`: the size of a target shard, for
-    comments."""
+    """A kernel of the direct form. `shard_bytes`: the bytes of a target shard, for a comment."""
 
     moving: Moving
     view: View
@@ -109,7 +108,8 @@ class DirectText:
 
     @staticmethod
     def of(form: Direct, exchange: Exchange, moving: Moving) -> DirectText:
-        """Return the context of a form. 64-bit elements move in two successive halves."""
+        """Return the context of a form's kernel. 64-bit elements move in two successive halves:
+        `shard_bytes` is then the size of one."""
         elements = math.prod(exchange.target.local_shape)
         nbytes = f"{elements * min(form.itemsize, 4):,}"
         return DirectText(moving, form.view, form.divisors, nbytes)
@@ -117,8 +117,10 @@ class DirectText:
 
 @dataclass(frozen=True)
 class SlotsText:
-    """A kernel of slots. `numbers`: the numbers of a tile's pieces; `inner`: elements of a tile per
-    index of the first dimension; `granule`: elements of 512 bytes."""
+    """A kernel of the slots form. `numbers`: the numbers of a tile's pieces; `elements`: the number
+    of elements of the largest tile; `inner`: the number of these per index of the first dimension;
+    `granule`: the number of elements in 512 bytes; `outgoing`, `incoming`: the most tiles that a
+    device sends and receives."""
 
     moving: Moving
     program: ProgramText
@@ -139,7 +141,7 @@ class SlotsText:
 
     @staticmethod
     def of(form: Slots, exchange: Exchange, moving: Moving, program: ProgramText) -> SlotsText:
-        """Return the context of a form."""
+        """Return the context of a form's kernel."""
         return SlotsText(
             moving=moving,
             program=program,
@@ -162,7 +164,7 @@ class SlotsText:
 
 @dataclass(frozen=True)
 class NestedDim:
-    """A dimension with a nested split into this many source shards."""
+    """A dimension of the source with a nested split; `parts`: its number of shards."""
 
     axis: int
     parts: int
@@ -170,7 +172,7 @@ class NestedDim:
 
 @dataclass(frozen=True)
 class TilingText:
-    """Arguments of the support's `Tiling`."""
+    """The arguments of `Tiling` in the support module `pallas_windows`."""
 
     unit: tuple[int, ...]
     chunk: tuple[int, ...]
@@ -186,11 +188,12 @@ class TilingText:
 
 @dataclass(frozen=True)
 class WindowsText:
-    """Both kernels of windows. `starts`: for each dimension, the offset subtracted from a piece's
-    tensor indices for its place in the staging area; `block_at`: the first element of a block;
-    `chunks`: the number in the largest tile; `visits`: the most parts of a block; `steps`: the most
-    parts of a target shard; `apart`: whether each tile lies further on in the staging area than the
-    previous one; `slots`: the most chunks in flight."""
+    """Both kernels of the windows form. `starts`: for each dimension, the offset to subtract from a
+    piece's tensor indices to get its place in the staging area; `block_at`: the indices of a
+    block's first element; `chunks`: the number of chunks of the largest tile; `visits`: the most
+    parts that a block is assembled from; `steps`: the same for a whole target shard; `apart`:
+    whether tiles are further apart in the staging area than in the target shard; `slots`: the most
+    chunks in flight."""
 
     moving: Moving
     program: ProgramText
@@ -214,7 +217,7 @@ class WindowsText:
 
     @staticmethod
     def of(form: Windows, exchange: Exchange, moving: Moving, program: ProgramText) -> WindowsText:
-        """Return the context of a form."""
+        """Return the context of a form's kernels."""
         places = (f"block[{form.view.index(axis)}][0]" for axis in range(len(form.view)))
         visits = math.prod(form.meet) * moving.pieces
         dims = enumerate(exchange.source.dims)
@@ -239,9 +242,9 @@ class WindowsText:
 
 
 def _start(form: Windows, exchange: Exchange, place: int) -> str:
-    """Return the offset subtracted from a piece's indices along a dimension for its place in the
-    staging area: as in the target shard, rounded down to a unit, plus a step for each earlier
-    piece."""
+    """Return the offset to subtract from a piece's tensor indices along a dimension to get its
+    place in the staging area: its place in the target shard, rounded down to a unit, plus a step
+    for each earlier piece."""
     axis, dim, rule = form.view[place], form.dims[place], exchange.rule
     low, start = f"box[{2 * axis}]", f"within[{2 * axis}]"
     if dim.unit > 1:
@@ -261,5 +264,5 @@ def by(sizes: Sequence[int]) -> str:
 def printed(
     form: str, context: DirectText | SlotsText | WindowsText | ThinText
 ) -> tuple[Lines, ...]:
-    """Return the text of a kernel."""
+    """Return the lines of the kernel that a form's template prints, as a tuple of one function."""
     return (tuple(render(f"pallas_tpu/{form}.py.jinja", context).splitlines()),)

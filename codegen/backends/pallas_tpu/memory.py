@@ -1,8 +1,9 @@
 """TPU memory layouts of arrays, and the dimension order of kernels.
 
-HBM is tiled over the last two dimensions of an array's layout: 8 rows of 128 lanes, fewer rows for
-arrays of few rows, 32 for bytes if that divides; a vector is tiled by 1,024 elements. XLA may
-choose any two dimensions, and by default takes the two that pad least. Source: layouts reported by
+HBM is tiled over the last two dimensions of an array's layout. A tile has 128 lanes and 8 rows;
+arrays of few rows have fewer, and 1-byte elements have 32 rows if that divides the array's. A
+vector is tiled by 1,024 elements. XLA may choose any two dimensions for rows and lanes, and by
+default takes the two that need the least padding. Source: layouts reported by
 the TPU compiler (jax 0.10.2, libtpu 0.0.42), which `tests/backends/pallas_tpu/test_compile_tpu.py`
 checks again.
 """
@@ -21,13 +22,13 @@ View = tuple[int, ...]
 
 
 def round_up(extent: int, unit: int) -> int:
-    """Return the least multiple of a unit that is at least an extent."""
+    """Return an extent rounded up to a multiple of `unit`."""
     return -(-extent // unit) * unit
 
 
 def tile_rows(rows: int, itemsize: int) -> int:
-    """Return the rows of an HBM tile for arrays of this many rows; a 64-bit element counts as two
-    of 32 bits.
+    """Return the number of rows of an HBM tile, for arrays of `rows` rows. A 64-bit element counts
+    as two of 32 bits.
 
     >>> [tile_rows(rows, 4) for rows in (1, 2, 3, 4, 5, 100)]
     [1, 2, 4, 4, 8, 8]
@@ -41,7 +42,7 @@ def tile_rows(rows: int, itemsize: int) -> int:
 
 
 def in_memory(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
-    """Return an array's shape in memory: whole tiles of its last two dimensions.
+    """Return an array's shape in memory: its last two dimensions padded to whole tiles.
 
     >>> in_memory((2, 1030, 1000), 2), in_memory((3, 5), 4)
     ((2, 1032, 1024), (4, 128))
@@ -51,15 +52,16 @@ def in_memory(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
 
 
 def padded_elements(shape: tuple[int, ...], view: View, itemsize: int) -> int:
-    """Return the elements of an array in memory, laid out in the order of a view."""
+    """Return the number of elements, padding included, of an array in memory, with its dimensions
+    in the order of `view`."""
     if len(shape) == 1:
         return round_up(shape[0], FLAT_UNIT)
     return math.prod(in_memory(tuple(shape[axis] for axis in view), itemsize))
 
 
 def views(rank: int) -> Iterator[View]:
-    """Yield every choice of rows and lanes, the array's own order first; other dimensions keep
-    their order."""
+    """Yield the view for every choice of dimensions for rows and lanes, the array's own order
+    first. The other dimensions keep their order."""
     if rank == 1:
         yield (0,)
     for lanes, rows in itertools.permutations(reversed(range(rank)), 2):
@@ -67,7 +69,7 @@ def views(rank: int) -> Iterator[View]:
 
 
 def default_view(shape: tuple[int, ...], itemsize: int) -> View:
-    """Return XLA's default dimension order for an array.
+    """Return the dimension order in which XLA by default stores an array.
 
     >>> default_view((4096, 3), 4), default_view((7, 300), 4), default_view((16, 5, 64), 4)
     ((1, 0), (0, 1), (1, 0, 2))

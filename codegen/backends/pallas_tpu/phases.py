@@ -1,8 +1,8 @@
-"""A module of two kernels: the first brings every device all terms of a part of its target shard,
-the second copies parts to the replicas of that shard.
+"""A module of two kernels. The first sends every device all terms of one part of its target shard;
+the second copies the reduced parts to the other replicas of that shard.
 
-Both are ordinary kernels of separate plans; XLA reduces terms between them. The module's names for
-the second begin with `part`.
+Both are ordinary kernels of separate plans; XLA reduces the terms between them. In the module, the
+names of the second kernel's functions begin with `part`.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ from shardwright.ir.exchange import Exchange, HolderRule
 from shardwright.ir.plan import DirectPlan, Plan, SteppedPlan, direct_of
 
 MORE_IDS = 2
-"""Offset from the collective id of the first kernel to that of the second: a bundle has four ids,
-one more for each kernel that moves cotangents back."""
+"""The second kernel's collective id less the first's. A bundle has four ids: two for its kernels
+and two for the kernels that move cotangents back."""
 
 
 def exchanges_of(plan: Plan) -> tuple[DirectPlan, ...]:
@@ -57,19 +57,21 @@ def exchanges_of(plan: Plan) -> tuple[DirectPlan, ...]:
 
 
 def choice_of(plan: DirectPlan) -> FormChoice:
-    """Return the form of a plan's module, with its proof."""
+    """Return the cheapest form of a plan's kernel. Raises InternalError if its proof fails."""
     return checked(plan)
 
 
 def checked(plan: DirectPlan, like: Form | None = None) -> FormChoice:
-    """Return the form of a plan's module, like another's if possible, with its proof."""
+    """Return the cheapest form of a plan's kernel, of the same kind as `like` if possible. Raises
+    InternalError if its proof fails."""
     choice = cheapest(plan.once(choices), like)
     check(choice.form, moved(plan))
     return choice
 
 
 def forms_of(plan: Plan, like: Plan | None = None) -> tuple[FormChoice, ...]:
-    """Return the forms of a module's kernels, like another's if possible."""
+    """Return the forms of the kernels of a plan's module; with `like`, the same as in that plan's
+    module where possible."""
     own = exchanges_of(plan)
     others = () if like is None else exchanges_of(like)
     if len(own) != len(others):
@@ -81,8 +83,8 @@ def forms_of(plan: Plan, like: Plan | None = None) -> tuple[FormChoice, ...]:
 
 @dataclass(frozen=True)
 class TwoKernels:
-    """Both kernels of a module. `forms`: theirs; `ring`: the rings that replace the first, if
-    any."""
+    """Both kernels of a module. `forms`: the form of each; `ring`: the rings that replace the first
+    kernel, if any."""
 
     plan: SteppedPlan
     forms: tuple[FormChoice, ...]
@@ -90,29 +92,30 @@ class TwoKernels:
 
     @property
     def classes(self) -> dict[str, tuple[str, ...]]:
-        """The classes of terms that the module imports, by support module."""
+        """The classes that the module imports to combine both kernels, by support module."""
         carries = self.ring is None or has_terms(self.halves[1])
         terms = ("ReducedTerms", "Stacked") if carries else ("Stacked",)
         return {"pallas_in_two": ("InTwo",), "pallas_terms": terms}
 
     @property
     def halves(self) -> tuple[DirectPlan, ...]:
-        """Both exchanges."""
+        """The plans of both exchanges."""
         return exchanges_of(self.plan)
 
     @property
     def exchanges(self) -> tuple[Exchange, ...]:
-        """The exchanges of both kernels."""
+        """The exchanges that both kernels move."""
         return tuple(map(moved, self.halves))
 
     @cached_property
     def arrays(self) -> tuple[IndexFunction, ...]:
-        """The boxes of the module's argument and result arrays."""
+        """The index functions for the boxes of the module's argument and result."""
         return box_functions(as_vectors(ends_of(self.plan)))
 
     @cached_property
     def ends(self) -> tuple[KernelEnds, KernelEnds]:
-        """Names for each kernel's ends; boxes of the arrays are reused where equal."""
+        """The names for each kernel's source and target. A kernel whose boxes equal those of the
+        module's argument or result uses the same function."""
         source, target = self.arrays
         before = box_functions(self.exchanges[0])[0].results
         after = box_functions(self.exchanges[1])[1].results
@@ -150,13 +153,13 @@ class TwoKernels:
         return tuple(found)
 
     def functions(self, texts: tuple[KernelText, ...]) -> tuple[IndexFunction, ...]:
-        """Return the index functions of the arrays, then of both kernels."""
+        """Return the index functions of the module's arrays, then those of both kernels."""
         every = (*self.arrays, *(each for text in texts for each in text.functions))
         return tuple({each.name: each for each in reversed(every)}.values())[::-1]
 
     @property
     def side_lines(self) -> list[str]:
-        """The constants for the sides of both kernels."""
+        """The lines of the constants that describe both kernels' sources and targets."""
         (first, second), (one, other) = self.exchanges, self.ends
         hidden = self.halves[0].exchange.source.hidden
         kept = self.halves[1].exchange.source.hidden
@@ -174,7 +177,8 @@ class TwoKernels:
         return lines
 
     def made(self, texts: tuple[KernelText, ...]) -> list[str]:
-        """Return the lines of the program: the kernels, and the object that combines them."""
+        """Return the lines that make the program: an object for each kernel, and one that runs
+        both."""
         terms, (one, other), lines = terms_text(self.plan), self.ends, list(texts[0].made)
         if self.ring is None:
             given = [one.program, one.source, one.target, terms, "reduces=True"]
@@ -187,7 +191,7 @@ class TwoKernels:
 
     @property
     def facts(self) -> tuple[str, ...]:
-        """Lines on layouts, parts, traffic and both forms."""
+        """The module docstring's lines on layouts, parts, traffic and both kernels' forms."""
         reshard = self.plan.reshard
         first, last = (half.exchange for half in self.halves)
         ends = Exchange(first.source, last.target, HolderRule())
@@ -209,11 +213,11 @@ class TwoKernels:
 
     @property
     def wire_bytes(self) -> int:
-        """Bytes received by the busiest device in both kernels."""
+        """The sum of both kernels' bytes into their busiest device."""
         first, second = (form.figures.wire_max for form in self.forms)
         return (first if self.ring is None else self.ring.wire_bytes) + second
 
     @property
     def id_line(self) -> str:
-        """The constant for the second kernel's collective id."""
+        """The line of the constant for the second kernel's collective id."""
         return f"PART_COLLECTIVE_ID = COLLECTIVE_ID + {MORE_IDS}"

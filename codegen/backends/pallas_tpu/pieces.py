@@ -1,8 +1,9 @@
 """Sums over all transfers of an exchange, without enumerating them.
 
-A quantity that is a product of one factor per dimension, like the volume, is summed one dimension
-at a time: the tiles of a target shard are all combinations of the tiles along its dimensions. A
-receiver holds at most one tile itself, which is subtracted afterwards.
+The tiles of a target shard are all combinations of its pieces along each dimension. So if a
+quantity is a product of one factor per dimension, like the volume, its sum over tiles is the
+product of the sums over pieces. At most one tile of a receiver is already on it; its value is then
+subtracted.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from shardwright.ir.exchange import Exchange
 
 @dataclass(frozen=True)
 class Pieces:
-    """The pieces of the tiles along one dimension, in tensor order: int64 arrays of one length.
+    """The pieces of the tiles along one dimension, as int64 arrays with one element per piece.
 
-    `source`, `target`: the shards that meet; `low`, `high`: the tensor range; `source_low`,
-    `target_low`: the starts of their shards; `band`: the number of earlier pieces of the target
-    shard.
+    `source`, `target`: the indices of the shards that contain the piece; `low`, `high`: its range
+    in the tensor; `source_low`, `target_low`: the starts of these shards in the tensor; `band`: the
+    number of earlier pieces of the same target shard.
     """
 
     source: Integers
@@ -36,7 +37,8 @@ class Pieces:
 
     @staticmethod
     def of(exchange: Exchange, axis: int) -> Pieces:
-        """Return the pieces along a dimension; tiles are cut only along the rule's dimension."""
+        """Return the pieces along a dimension. A tile is one piece along every dimension except
+        `exchange.rule.cut`."""
         tiles, rule = exchange.dims[axis], exchange.rule
         pairs = tiles.pairs
         count = rule.pieces if axis == rule.cut else 1
@@ -67,23 +69,25 @@ class Pieces:
 
 
 Factor = Callable[[Pieces, int], Integers]
-"""The factor of a figure along a dimension, one per piece, as an int64 array."""
+"""A function of the pieces along a dimension and of its number: returns the factor of each piece in
+a quantity to sum, as an int64 array."""
 
 
 @dataclass(frozen=True)
 class Sums:
-    """Sums over the transfers of an exchange."""
+    """Sums over the transfers of an exchange, of quantities that are products of factors."""
 
     exchange: Exchange
 
     @cached_property
     def pieces(self) -> tuple[Pieces, ...]:
-        """The pieces along every dimension."""
+        """The pieces, by dimension."""
         return tuple(Pieces.of(self.exchange, axis) for axis in range(len(self.exchange.dims)))
 
     @cached_property
     def _members(self) -> tuple[Integers, Integers]:
-        """Target and source positions of devices on both sides."""
+        """The target positions of the devices that are in both meshes, and their source
+        positions."""
         receivers = np.arange(self.exchange.target.mesh.size, dtype=np.int64)
         held = self.exchange.source_position_of(receivers)
         return receivers[held >= 0], held[held >= 0]
@@ -92,7 +96,8 @@ class Sums:
         return [factor(pieces, axis) for axis, pieces in enumerate(self.pieces)]
 
     def received(self, factor: Factor) -> Integers:
-        """Return the sum over each target position's receipts from others: [target positions]."""
+        """Return, for each target position, the sum over the tiles that it receives from other
+        devices: int64[target positions]."""
         target = self.exchange.target
         positions = np.arange(target.mesh.size, dtype=np.int64)
         total = np.ones(positions.size, dtype=np.int64)
@@ -106,7 +111,8 @@ class Sums:
         return total
 
     def kept(self, factor: Factor) -> Integers:
-        """Return the sum over each device's own data on both sides: [devices on both sides]."""
+        """Return, for each device that is in both meshes, the value of the tile that it copies
+        locally: int64[devices in both meshes]."""
         receivers, holders = self._members
         total = np.ones(receivers.size, dtype=np.int64)
         for tiles, pieces, values in zip(
@@ -133,7 +139,8 @@ class Sums:
 def _of_pairs(
     pieces: Pieces, values: Integers, parts: int, source: Integers, target: Integers
 ) -> Integers:
-    """Return the sum over the pieces of each requested pair of shards, 0 if they do not meet."""
+    """Return, for each requested pair of source and target shards, the sum over their pieces; 0 if
+    they have no element in common."""
     keys, group = np.unique(pieces.source * parts + pieces.target, return_inverse=True)
     sums = np.bincount(group, values, keys.size).astype(np.int64)
     wanted = source * parts + target
@@ -145,8 +152,8 @@ def _of_pairs(
 def cut(
     low: Integers, high: Integers, origin: Integers, step: int
 ) -> tuple[Integers, Integers, Integers]:
-    """Return ranges cut at `origin` plus multiples of a step: (index of the range, low, high) of
-    each."""
+    """Cut each range at `origin` plus multiples of `step`, and return (index of the range, low,
+    high) of every resulting part."""
     first, last = (low - origin) // step, (high - 1 - origin) // step
     count = last - first + 1
     number = np.repeat(np.arange(low.size, dtype=np.int64), count)
@@ -157,6 +164,6 @@ def cut(
 
 
 def covered(low: Integers, high: Integers, unit: int) -> Integers:
-    """Return the elements of the whole units that cover ranges."""
+    """Return, for each range, the number of elements of the whole units that cover it."""
     elements: Integers = -(-high // unit) * unit - low // unit * unit
     return elements

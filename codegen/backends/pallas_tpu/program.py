@@ -1,4 +1,4 @@
-"""Text of a module's kernels: constants, functions, and the object that runs them."""
+"""The text of a module's kernels: their constants and functions, and the object that runs them."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ UNUSED = ("source_range",)
 """Index functions that neither kernels nor `verify` call."""
 
 PEERS = "PEERS"
-"""The constant with the peers of each device."""
+"""The module's constant for the object that computes each device's peers."""
 
 ID = "COLLECTIVE_ID"
-"""The constant with the collective id of a kernel."""
+"""The module's constant for a kernel's collective id."""
 
 FORMS = (
     "source_shard",
@@ -47,15 +47,17 @@ FORMS = (
     "target_position",
     "holder",
 )
-"""The index functions of each form."""
+"""The index functions that the module passes to `Forms`."""
 
 
 @dataclass(frozen=True)
 class KernelText:
-    """`functions`: the index functions; `calls`: names used from support modules, by module;
-    `kernels`: the lines of functions after the constants for transfers; `made`: the object that
-    runs kernels; `positions`: functions of positions beyond the common index functions;
-    `halves`: whether the kernel consists of a starting and a waiting half."""
+    """The text of a module's kernels. `functions`: the index functions; `calls`: the names used
+    from support modules, by module; `libraries`: the JAX and numpy modules used, by their short
+    names; `made`: the lines of the object that runs the kernels; `moves`: the lines of the
+    constants that describe transfers; `kernels`: the lines of the functions printed after them;
+    `positions`: the lines of further functions of positions; `halves`: whether the kernel has
+    separate halves that start it and wait for it."""
 
     functions: tuple[IndexFunction, ...]
     calls: dict[str, tuple[str, ...]]
@@ -70,7 +72,8 @@ class KernelText:
 def kernel_text(
     exchange: Exchange, form: Form, host: HostText, powers_of_two: bool, ends: KernelEnds
 ) -> KernelText:
-    """Return the text of a form; `powers_of_two`: whether the topology restricts hops to these."""
+    """Return the text of a form's kernels; `powers_of_two`: whether devices of the topology send
+    directly only over a power of two of hops."""
     if isinstance(form, Direct | Slots):
         uniform = Uniform.of(exchange, form, host.program_axes, ends)
         if uniform is not None and isinstance(form, Direct):
@@ -100,7 +103,7 @@ def kernel_text(
 
 
 def _libraries(form: Form) -> frozenset[str]:
-    """Return the libraries that a form's kernels use, in module order."""
+    """Return the short names of the JAX and numpy modules that a form's kernels use."""
     match form:
         case Direct() | Slots():
             return frozenset(("pl", "pltpu"))
@@ -116,7 +119,8 @@ def _libraries(form: Form) -> frozenset[str]:
 def _settings(
     host: HostText, sends: bool, powers_of_two: bool, ends: KernelEnds, *, packed: bool = False
 ) -> list[str]:
-    """Return the keyword arguments of every program; `packed`: whether XLA packs elements."""
+    """Return the keyword arguments that programs of all forms take; `packed`: whether XLA packs
+    tiles into slots."""
     found = [f"collective_id={ends.own(ID)}"] if sends else []
     bits = _bits(host.module.dtype, packed=packed)
     return [
@@ -127,16 +131,16 @@ def _settings(
 
 
 def _bits(dtype: str, *, packed: bool) -> str:
-    """Return when a program takes floats as integers of their width: "always" if XLA packs small
-    floats or TPU kernels lack the type; "interpreted" where it may cost XLA a copy, "" for
-    never."""
+    """Return when a program moves floats as integers of the same width: "always" if XLA packs small
+    floats or TPU kernels lack the type; "interpreted" if only interpreted kernels need it, since on
+    a TPU it may cost a copy; "" for never."""
     if dtype == "float16" or (packed and is_floating(dtype) and DTYPES[dtype] < 4):
         return "always"
     return "interpreted" if dtype in WIDENED or (packed and is_floating(dtype)) else ""
 
 
 WIDENED = ("bfloat16", "float8_e5m2")
-"""Floats that XLA on CPU computes as float32, which changes NaNs."""
+"""Floats that XLA on CPU converts to float32, which changes the bits of NaNs."""
 
 
 def _uniform(
@@ -209,14 +213,14 @@ def _peers(exchange: Exchange, host: HostText, ends: KernelEnds) -> list[str]:
 
 
 SENDS = ("each", "far_apart", "remote_copy", "signal", "wait_for")
-"""Functions that sending kernels call."""
+"""The functions of `pallas_peers` that kernels call if they send."""
 
 Given = tuple[str, list[str]]
-"""The name of the object that runs kernels, and its arguments from the mesh."""
+"""The name of the object that runs the kernels, and its keyword arguments."""
 
 Made = tuple[dict[str, tuple[str, ...]], tuple[str, ...], tuple[tuple[str, ...], ...]]
-"""The called function, the object that runs kernels (unless it is imported with it), and
-functions."""
+"""The names used from support modules, by module; the lines of the object that runs the kernels,
+empty if the template prints it with them; and the lines of the kernels."""
 
 
 def _form(
@@ -234,7 +238,7 @@ def _form(
         case Slots():
             return _slots(form, moving, exchange, _program(form, ends, settings))
         case Routed():
-            unlike = [] if powers_of_two else ["powers_of_two=False"]  # its default is True
+            unlike = [] if powers_of_two else ["powers_of_two=False"]  # their default is True
             settings = [*unlike, *(each for each in settings if each != "powers_of_two=True")]
             program = _program(form, ends, settings)
             return _routed(form, exchange, host, ends, program)
@@ -285,7 +289,7 @@ STEPS = (
     "units_of",
     "within",
 )
-"""Support functions that the kernels of windows call."""
+"""The names of `pallas_windows` that kernels of the windows form use."""
 
 
 def _slots(form: Slots, moving: Moving, exchange: Exchange, program: ProgramText) -> Made:

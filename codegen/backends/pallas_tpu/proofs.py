@@ -1,20 +1,18 @@
-"""Properties of a kernel's windows that neither the interpreter nor the TPU compiler checks, proved
-at emission.
+"""Prove, at emission, properties of a kernel that neither the interpreter nor the TPU compiler
+checks: both accept false hints, and windows that end beyond the padding.
 
 Every tile of every device is a product of pieces along the dimensions (`pieces.py`), and so are its
-DMA windows, so a property of each piece of each dimension holds for all devices. These are checked:
+DMA windows. So a property of every piece of every dimension is one of all devices:
 
-    hints     starts and sizes declared as multiples are
-    windows   DMA reads and writes are inside their buffer in memory
+    hints     starts and sizes declared as multiples of a divisor are such multiples
+    windows   DMA reads and writes stay inside their buffer in memory
     places    no two tiles of a target shard overlap
-    shifts    nothing needs a shift along a dimension that is not rolled
-    routes    rounds bring each offset's data to its place, and overwrite nothing that is needed
-    ends      of tiles that go as they stand, each is aligned in both shards, starts at a multiple
-              of its extents, and they fill target shards; no place of a shard is used for another
-    boxes     of places that are boxes of target shards, each is aligned and stands in one place on
-              all devices between which it goes, and together they are the target shard
-
-Source: the compiler and the interpreter accept false hints and windows that end beyond the padding.
+    shifts    no tile needs a shift along a dimension that is not rolled
+    routes    the rounds bring each offset's data to its place, and overwrite no data still needed
+    ends      in the relayed form, every tile is aligned in both shards and starts at a multiple of
+              its extents, tiles fill the target shards, and no place of a shard is used twice
+    boxes     in the gathered form, every place is an aligned box of the target shard, the same on
+              all devices that send to each other, and the boxes fill the target shard
 """
 
 from __future__ import annotations
@@ -38,11 +36,11 @@ from shardwright.ir.exchange import Exchange
 from shardwright.ir.tiles import DimTiles
 
 VMEM_BYTES = 16 * 2**20
-"""VMEM that a kernel may use by default, on every generation."""
+"""Bytes of VMEM that a kernel may use by default, on every generation."""
 
 
 def check(form: Form, exchange: Exchange) -> None:
-    """Raise InternalError if a form's window is wrong on some device."""
+    """Raise InternalError if any of the module docstring's properties does not hold for a form."""
     sums = exchange.once(Sums)
     if isinstance(form, Windows):
         _expect(form.vmem_bytes <= VMEM_BYTES, f"windows take {form.vmem_bytes} bytes of VMEM")
@@ -116,12 +114,14 @@ def _check_windows(dim: WindowDim, stage: int, pieces: Pieces, tiles: DimTiles, 
 def _check_cuts(
     dim: WindowDim, pieces: Pieces, origin: Integers, start: Integers, room: int, about: str
 ) -> None:
-    """Check that fetches of cut pieces fit their window and their buffer."""
+    """Check that each part of a piece, cut into chunks from `origin`, fits the window that fetches
+    it, and that the fetch stays inside its buffer of extent `room`; `start`: the buffer's start in
+    the tensor."""
     number, low, high = cut(pieces.low, pieces.high, origin, dim.chunk)
     first = (low - start[number]) // dim.unit * dim.unit
     size = covered(low - start[number], high - start[number], dim.unit)
     _inside(first, size, room, about)
-    # In untiled memory, a window is filled from the place within its block.
+    # Along an untiled dimension, a part is fetched to its place within its block.
     at = (low - origin[number]) % dim.chunk
     _inside(at if dim.unit == 1 else 0 * at, size, dim.window, f"{about}, window")
     if dim.unit > 1 and not dim.rolled:
@@ -130,7 +130,7 @@ def _check_cuts(
 
 
 def _check_meetings(dim: WindowDim, tiles: DimTiles, about: str) -> None:
-    """Check that no block meets more source shards than are visited."""
+    """Check that no block of a target shard needs more source shards than the kernel visits."""
     low, high = (
         end[tiles.target.intervals[1] > tiles.target.intervals[0]] for end in tiles.target.intervals
     )
@@ -152,7 +152,7 @@ def _inside(start: Integers, size: Integers, extent: int, about: str) -> None:
 
 
 def _apart(shard: Integers, start: Integers, size: Integers, about: str) -> None:
-    """Check that ordered ranges of one shard do not overlap."""
+    """Check that ranges of the same shard, given in ascending order, do not overlap."""
     same = shard[1:] == shard[:-1]
     _expect(
         not (same & (start[:-1] + size[:-1] > start[1:])).any(), f"{about}: two tiles share a place"

@@ -1,4 +1,4 @@
-"""The forms of a TPU kernel on the review page."""
+"""The review page's table of the kernel forms that a TPU module could have."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ Row = tuple[str, ...]
 
 
 def review(plan: Plan) -> tuple[str, tuple[Row, tuple[Row, ...]]]:
-    """Return the forms that can move the tiles of a plan, each in its best dimension order: a
-    title, a heading and rows; the chosen form first. For two kernels, the first kernel's rows come
-    first."""
+    """Return the table of forms that can move a plan's tiles: its title, and its headings and rows.
+
+    Each form has one row, for its best dimension order; the chosen form is first. If the plan has
+    two kernels, the rows of the first come first.
+    """
     first, *rest = exchanges_of(plan)
     ring = rings_of(plan) if plan.reshard.adds else None
     rows = (*_ring_rows(ring), *(row for each in (first, *rest) for row in _rows(each, ring)))
@@ -35,7 +37,8 @@ def review(plan: Plan) -> tuple[str, tuple[Row, tuple[Row, ...]]]:
 
 
 def _ring_rows(ring: RingForm | None) -> Iterator[Row]:
-    """Yield the row of rings, which replace the first kernel's reduction; it has no tiles."""
+    """Yield the row of the rings that replace the first kernel, if any. Columns on tiles are
+    empty."""
     if ring is not None:
         exact = ring.plan.traffic.bound_received_max
         padded = f"{ring.wire_bytes / exact:.3f}" if exact else "-"
@@ -43,7 +46,8 @@ def _ring_rows(ring: RingForm | None) -> Iterator[Row]:
 
 
 def _rows(plan: DirectPlan, ring: RingForm | None) -> Iterator[Row]:
-    """Yield the rows of a kernel; `ring`: the rings that replace the reduction."""
+    """Yield the rows of a kernel; `ring`: the rings that replace the kernel of `ring.plan`, if
+    any."""
     every = plan.once(choices)
     taken = cheapest(every)
     best = {taken.form.name: taken}

@@ -1,11 +1,12 @@
-"""Terms reduced on their way round rings, along the unreduced axes.
+"""The ring form: terms are reduced while they travel round rings, along the unreduced axes.
 
-Every device keeps one part of its group's tensor, and receives the partial results of one neighbour
-in each direction: a link carries only one device's sends, unlike in an exchange. A ring runs along
-a digit of positions; rings follow one another. Along an axis without a wrap-around link it goes up
-over the even coordinates and down over the odd ones.
+Every device keeps one part of its group's tensor. In each direction it receives partial results
+from one neighbour, combines its own terms with them, and sends them on. So a link carries the sends
+of only one device, unlike in an exchange. Each ring runs along a digit of positions, one ring after
+another. Along an axis without a wrap-around link, a ring is folded: it goes up over the even
+coordinates and down over the odd ones.
 
-Values are reduced and forwarded as float32, or as integers of 32 bits.
+Values are reduced and forwarded as float32 or as 32-bit integers.
 """
 
 from __future__ import annotations
@@ -30,15 +31,16 @@ from shardwright.ir.mesh import AxisRef, Digit
 from shardwright.ir.plan import DirectPlan
 
 ROWS = 1024
-"""Most rows of a chunk: twelve chunks are in VMEM, six megabytes."""
+"""Most rows of a chunk. The twelve chunks in VMEM then take six MiB."""
 SUBLANES = 8
 WIDE = 4
-"""Bytes per element in flight."""
+"""Bytes of an element in flight."""
 
 
 @dataclass(frozen=True)
 class RingTurn:
-    """A ring along a digit of positions; `folded`: up over its even values, down over the odd."""
+    """A ring along a digit of positions; `folded`: whether it goes up over the digit's even values
+    and down over the odd ones."""
 
     digit: Digit
     folded: bool
@@ -50,7 +52,7 @@ class RingTurn:
         return np.where(2 * place < size, 2 * place, 2 * (size - place) - 1)
 
     def after(self, positions: Integers) -> Integers:
-        """Return the positions that follow some, upwards."""
+        """Return the positions that follow the given ones, upwards."""
         stride, size = self.digit.stride, self.digit.size
         order = self.coordinate(np.arange(size))
         follows = np.empty(size, dtype=np.int64)
@@ -62,7 +64,8 @@ class RingTurn:
 
 @dataclass(frozen=True)
 class RingForm:
-    """The rings of a plan. `rows`, `chunks`: half a part is this many chunks of this many rows."""
+    """The rings of a plan, in order. `chunks`: the number of chunks of half a part; `rows`: the
+    number of rows of a chunk."""
 
     plan: DirectPlan
     turns: tuple[RingTurn, ...]
@@ -71,8 +74,9 @@ class RingForm:
 
     @staticmethod
     def of(plan: DirectPlan) -> RingForm | None:
-        """Return the rings that can reduce a plan's terms, or None: every device must keep one part
-        of its own source shard, all parts must be equal, and neighbours must be in reach."""
+        """Return the rings that reduce a plan's terms, or None if rings cannot: every device must
+        keep one part of its own source shard, all parts must be of equal size, and neighbours must
+        be able to send to each other directly."""
         topology = None if plan.prediction is None else topology_of(plan.prediction.topology)
         if not isinstance(topology, Torus) or not _are_parts(plan):
             return None
@@ -88,21 +92,22 @@ class RingForm:
 
     @property
     def parts(self) -> int:
-        """The number of parts; a device has a term of each."""
+        """The number of parts of a source shard; a device has a term of each."""
         return math.prod(turn.digit.size for turn in self.turns)
 
     @property
     def half(self) -> int:
-        """Elements of a part that go in one direction, with padding."""
+        """The number of elements of a part that travel in one direction, padding included."""
         return self.chunks * self.rows * LANES
 
     @property
     def wire_bytes(self) -> int:
-        """Bytes received by a device."""
+        """The bytes that every device receives."""
         return 2 * WIDE * self.half * (self.parts - 1)
 
     def stages(self) -> Iterator[Stage]:
-        """Yield a module's stages, one per step of a ring."""
+        """Yield the stages of the module's timeline: one per step of a ring, between XLA's
+        copies."""
         elements, itemsize = math.prod(self.plan.exchange.target.local_shape), self.itemsize
         packed = 2 * WIDE * self.half
         yield Copies("XLA packs parts", self.parts * (itemsize * elements + packed))
@@ -117,12 +122,12 @@ class RingForm:
 
     @property
     def refs(self) -> tuple[AxisRef, ...]:
-        """The axes of the rings, in order."""
+        """The mesh axes that the rings run along, in order."""
         return tuple(ref for ref in self.plan.reshard.fate.reduced if self.size_of(ref) > 1)
 
     @property
     def rings(self) -> Rings:
-        """The devices' sends, step by step."""
+        """The sends of all devices in each step."""
         along, ids = tuple(map(str, self.refs)), ids_of(self.plan.reshard.source.mesh)
         return Rings.of(self.turns, along, WIDE * self.half, ids)
 
@@ -132,14 +137,14 @@ class RingForm:
 
     @property
     def itemsize(self) -> int:
-        """Bytes of an element in memory."""
+        """The bytes of an element in memory."""
         return DTYPES[self.plan.reshard.dtype]
 
 
 def _are_parts(plan: DirectPlan) -> bool:
-    """Return whether a ring kernel can reduce: the devices with terms of one source shard have its
-    equal parts as target shards, in the same order everywhere, all with a value, and kernels reduce
-    the dtype."""
+    """Return whether a ring kernel can reduce a plan's terms. The devices with terms of one source
+    shard must have its equal, non-empty parts as target shards, in the same order in every group,
+    and kernels must be able to reduce the dtype."""
     exchange, reshard = plan.exchange, plan.reshard
     before, after = exchange.source, exchange.target
     dims = before.dims[before.hidden :], after.dims[after.hidden :]
@@ -165,8 +170,8 @@ def _are_parts(plan: DirectPlan) -> bool:
 
 
 def _best(digit: Digit, plan: DirectPlan, network: Network) -> RingTurn | None:
-    """Return the ring along a digit with the least link load; None if neighbours are out of
-    reach."""
+    """Return the ring along a digit, folded or not, with the least link load; None if neighbours
+    cannot send to each other directly."""
     found = []
     for folded in (False, True) if digit.size > 3 else (False,):
         turn = RingTurn(digit, folded)
@@ -177,7 +182,7 @@ def _best(digit: Digit, plan: DirectPlan, network: Network) -> RingTurn | None:
 
 
 def _around(plan: DirectPlan, turn: RingTurn, nbytes: float) -> Iterator[Flows]:
-    """Yield all devices' sends in a step, in both directions."""
+    """Yield all devices' sends of `nbytes` in each direction, in one step."""
     ids = ids_of(plan.reshard.source.mesh)
     positions = np.arange(ids.size, dtype=np.int64)
     after = turn.after(positions)
@@ -186,7 +191,7 @@ def _around(plan: DirectPlan, turn: RingTurn, nbytes: float) -> Iterator[Flows]:
 
 
 def ring_facts(form: RingForm) -> tuple[str, ...]:
-    """Return the lines of a module's docstring."""
+    """Return the module docstring's lines on the form."""
     refs = form.refs
     lines = [
         "Form: ring; partial results go from device to device, each combines its own with them.",

@@ -1,4 +1,4 @@
-"""The context of the ring kernel's template, and the module's further text."""
+"""The text of a ring kernel, and the context of its template."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from shardwright.codegen.text.python_text import called
 from shardwright.codegen.text.templates import render
 
 CALLS = {"pallas_ring": ("Ring", "Round", "put"), "pallas_peers": ("LOGICAL", "div", "each", "rem")}
-"""Imports of modules, by support module."""
+"""The names that a ring's module imports, by support module."""
 LISTED = 16
 """Most coordinates of a ring that a module lists."""
 
 
 def ring_text(form: RingForm, program: str, terms: str, axes: str, *, reach: bool) -> KernelText:
-    """Return the kernel, and the named object that runs it. `terms`: the terms reduced; `axes`:
-    those of the mesh; `reach`: whether devices reach others only at powers of two of hops."""
+    """Return the text of the kernel and of the object `program` that runs it. `terms`: the terms to
+    reduce, as an expression; `axes`: the mesh axes, as an expression; `reach`: whether devices send
+    directly only over a power of two of hops."""
     rings = tuple(_rings(form))
     names = ", ".join(ring.name for ring in rings)
     rounds = f"({names},)" if len(rings) == 1 else f"({names})"
@@ -38,7 +39,8 @@ def ring_text(form: RingForm, program: str, terms: str, axes: str, *, reach: boo
 
 
 def _rings(form: RingForm) -> Iterator[RingLoop]:
-    """Yield the rings of a kernel; y receives the result of each in turn."""
+    """Yield the rings of a kernel. Each writes its result to y, and all but the first read the
+    previous one's from it."""
     source, low, begin, count = "x", 0, 0, form.chunks * form.parts
     for number, (ref, turn) in enumerate(zip(form.refs, form.turns, strict=True)):
         count //= turn.digit.size
@@ -48,7 +50,8 @@ def _rings(form: RingForm) -> Iterator[RingLoop]:
 
 @dataclass(frozen=True)
 class RingKernel:
-    """The context of the template. `axes`: an expression."""
+    """The context of the ring kernel's template. `axes`: the mesh axes, as an expression;
+    `operator`: the operator that combines terms; `rows`, `lanes`: the shape of a chunk."""
 
     axes: str
     rings: tuple[RingLoop, ...]
@@ -58,24 +61,25 @@ class RingKernel:
 
     @property
     def neighbours(self) -> int:
-        """The number of neighbours that signal at the barrier."""
+        """The number of neighbours' signals that a device awaits at the barrier."""
         return 2 * len(self.rings)
 
     @property
     def chunk_bytes(self) -> str:
-        """Bytes of a chunk, for comments."""
+        """The bytes of a chunk, for comments."""
         return f"{self.rows * self.lanes * WIDE:,}"
 
     @property
     def vmem_bytes(self) -> str:
-        """Bytes in VMEM, two chunks of three kinds in each direction, for a comment."""
+        """The bytes of all chunks in VMEM, for a comment: two of each of three kinds, per
+        direction."""
         return f"{12 * self.rows * self.lanes * WIDE:,}"
 
 
 @dataclass(frozen=True)
 class RingLoop:
-    """One ring of a kernel. It reads `count` chunks of each part, from chunk `low` of `source` on,
-    and writes one part's chunks to y, from chunk `begin` on."""
+    """One ring of a kernel. It reads `count` chunks of each part, starting at chunk `low` of
+    `source`, and writes one part's chunks to y, starting at chunk `begin`."""
 
     number: int
     axis: str
@@ -87,7 +91,7 @@ class RingLoop:
 
     @property
     def name(self) -> str:
-        """The module's name for the ring."""
+        """The name of the ring's constant in the module."""
         return f"RING{self.number}"
 
     @property
@@ -97,7 +101,7 @@ class RingLoop:
 
     @property
     def geometry(self) -> str:
-        """The ring, as an expression."""
+        """The expression that constructs the ring's `Round`."""
         folded = ", folded=True" if self.turn.folded else ""
         return f"Round({self.turn.digit.stride}, {self.size}{folded})"
 
@@ -109,32 +113,32 @@ class RingLoop:
 
     @property
     def read(self) -> str:
-        """The chunk of a part that a step combines, as an expression."""
+        """The number of the chunk that a step combines, as an expression."""
         of = f"{self.low} + " if self.low else ""
         return f"{of}part * {self.count} + div(step, {self.size})"
 
     @property
     def write(self) -> str:
-        """The chunk that the last step writes, as an expression."""
+        """The number of the chunk of y that a chunk's last step writes, as an expression."""
         of = f"{self.begin} + " if self.begin else ""
         return f"{of}div(step, {self.size})"
 
     @property
     def size(self) -> int:
-        """The devices of the ring."""
+        """The number of devices in the ring."""
         return self.turn.digit.size
 
     @property
     def steps(self) -> int:
-        """The steps of all chunks."""
+        """The number of steps over all chunks."""
         return self.count * self.size
 
     @property
     def sends(self) -> int:
-        """The number of sums sent to the next device."""
+        """The number of chunks of partial results sent to the next device."""
         return self.count * (self.size - 1)
 
     @property
     def slots(self) -> int:
-        """The number of initially free slots among the slots in use."""
+        """The number of slots in use, all free at first: two, or fewer if there are fewer sends."""
         return min(2, self.sends)

@@ -1,4 +1,4 @@
-"""Requirements to run emitted modules."""
+"""The requirements to run emitted modules."""
 
 from collections.abc import Mapping
 
@@ -6,8 +6,8 @@ from shardwright.codegen.registry.toolchain import Runtime, host_devices
 
 
 def _environment(count: int, given: Mapping[str, str]) -> dict[str, str]:
-    """Twice the devices: JAX has a thread for each, and with few more than kernels need, some of
-    its collectives around interpreted kernels never get one."""
+    """Return the environment for twice `count` CPU devices. JAX has one thread per device, and
+    interpreted kernels occupy one each: with few more, some of XLA's collectives never get one."""
     return host_devices(2 * count, given)
 
 

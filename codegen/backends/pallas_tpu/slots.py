@@ -1,4 +1,5 @@
-"""The slots form: tiles are thin, so XLA packs each densely into a slot and unpacks it."""
+"""The slots form, for thin tiles: XLA packs each tile densely into a slot, and unpacks it on the
+receiver."""
 
 from __future__ import annotations
 
@@ -24,12 +25,13 @@ code (measured: 0.4 MB and 0.9 s for 200x200, 1.1 MB and 2.8 s for 500x500)."""
 
 @dataclass(frozen=True)
 class Slots:
-    """A tile fits `window`; a slot has its rows contiguously, in `granules` of 512 bytes.
+    """The form. A slot contains the rows of a tile contiguously, in granules of 512 bytes along an
+    untiled dimension, so that it needs no padding to memory tiles.
 
-    Granules are along an untiled dimension, so that a slot needs no more memory than necessary.
-
-    `outgoing`, `incoming`: the most slots of a device along each dimension; `source_reach`,
-    `target_reach`: the reach of windows into shards, at least to their ends.
+    `window`: a shape that every tile fits in; `packed`: the number of elements in 4 bytes;
+    `granules`: the number of granules of a slot; `outgoing`, `incoming`: the most slots of a device
+    along each dimension; `source_reach`, `target_reach`: the extents of shards, padded so that
+    every window is inside them; `pads`: whether the source shard is padded.
     """
 
     view: View
@@ -46,7 +48,7 @@ class Slots:
 
     @staticmethod
     def of(exchange: Exchange, itemsize: int) -> Slots:
-        """Return the form of an exchange."""
+        """Return the form for an exchange."""
         axes = range(len(exchange.dims))
         window = tuple(widest(exchange, axis) for axis in axes)
         source_reach, target_reach = reaches(exchange, window)
@@ -67,15 +69,15 @@ class Slots:
 
     @property
     def is_small(self) -> bool:
-        """Return whether XLA can pack such tiles."""
+        """Return whether tiles are small enough for XLA to pack."""
         return math.prod(self.window) <= MAX_WINDOW
 
     def functions(self, exchange: Exchange) -> tuple[IndexFunction, ...]:
-        """Return no further index functions: this form needs none."""
+        """Return no functions: this form needs only the common index functions."""
         return ()
 
     def traffic(self, sums: Sums) -> tuple[int, int, int]:
-        """Return HBM bytes over all devices: for packing, while slots travel, and for unpacking."""
+        """Return the HBM bytes over all devices of packing, of sending slots, and of unpacking."""
         slot, window = self.granules * self.packed * LANES, self._padded(self.window)
         source, target = sums.exchange.source, sums.exchange.target
         packed = math.prod(self.outgoing) * (window + 2 * slot) * source.mesh.size
@@ -86,8 +88,8 @@ class Slots:
         return self.itemsize * packed, self.itemsize * sent, self.itemsize * unpacked
 
     def figures(self, sums: Sums) -> Figures:
-        """Return the form's traffic; XLA is assumed to read and write each window and slot once,
-        and to use its default layouts for shards and windows."""
+        """Return the form's traffic, assuming that XLA reads and writes each window and slot once,
+        and uses its default layouts for shards and windows."""
         exchange, itemsize = sums.exchange, self.itemsize
         into = sums.received(self._sent)
         slot = self.granules * self.packed * LANES
@@ -107,8 +109,9 @@ class Slots:
         return self.taken(axis, pieces.width)
 
     def taken(self, axis: int, width: Integers) -> Integers:
-        """Return the elements of a tile on the wire along a dimension: its own extent along the
-        first, the window's along the others."""
+        """Return each piece's factor of the number of elements that its tile puts on the wire. A
+        tile's rows are sent as wide as the window's, so the factor of the first dimension counts
+        all elements, and the others are 1."""
         if axis:
             return 0 * width + 1
         inner = math.prod(self.window[1:])
@@ -130,7 +133,8 @@ def widest(exchange: Exchange, axis: int) -> int:
 
 
 def reaches(exchange: Exchange, window: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the reach of windows into source and target shard, at least to their ends."""
+    """Return the extents of the source and the target shard, each padded so that every window is
+    inside it."""
     ends = [_reach(exchange, axis, extent) for axis, extent in enumerate(window)]
     shapes = exchange.source.local_shape, exchange.target.local_shape
     source, target = (
@@ -141,12 +145,13 @@ def reaches(exchange: Exchange, window: tuple[int, ...]) -> tuple[tuple[int, ...
 
 
 def _reach(exchange: Exchange, axis: int, window: int) -> tuple[int, int]:
-    """Return the reach of windows from the start of source and target shard."""
+    """Return the largest end of a window along a dimension, in the source and in the target
+    shard."""
     tiles = exchange.dims[axis]
     pairs = tiles.pairs
     from_source = pairs.low - tiles.source.intervals[0][pairs.source]
     from_target = pairs.low - tiles.target.intervals[0][pairs.target]
-    # Largest start of the last piece in its tile.
+    # A tile's last piece starts at most this far into the tile.
     into = int(pairs.width.max()) if _is_cut(exchange, axis) else 0
     return int(from_source.max()) + into + window, int(from_target.max()) + into + window
 

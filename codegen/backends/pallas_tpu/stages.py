@@ -1,6 +1,6 @@
-"""The stages of a TPU kernel form, and XLA's copies around it.
+"""The timeline's stages for a TPU kernel of any form, and for XLA's copies around it.
 
-HBM traffic is per device, averaged over all.
+HBM traffic is the average over devices.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from shardwright.ir.exchange import Exchange
 Form = Direct | Windows | Slots | Routed
 
 STAGED = "the result from the staging area"
-"""A copy that the kernel itself makes, after everything has arrived."""
+"""The name of the copy that the kernel makes after all chunks have arrived."""
 CHUNK_SECONDS = 1e-8
-"""Fixed cost of a chunk: its DMAs take some 100 ns to start, mostly hidden behind others in flight.
-Source: an estimate; nothing here has been timed on a TPU."""
+"""The fixed cost of a chunk, in seconds: its DMAs take some 100 ns to start, mostly hidden behind
+others in flight. Source: an estimate, not timed on a TPU."""
 
 
 def stages_of(
     form: Form, figures: Figures, exchange: Exchange, *, reduces: bool
 ) -> Iterator[Stage]:
-    """Yield the stages in which a form moves the tiles of an exchange; `reduces`: whether arrivals
-    are terms that XLA reads to reduce them."""
+    """Yield the stages in which a form moves the tiles of an exchange; `reduces`: whether tiles are
+    terms that XLA then reduces, so that it does not copy the kernel's result."""
     sums, devices = exchange.once(Sums), exchange.ranks.size
     if figures.relayout_bytes:
         yield Copies("XLA lays shards out", figures.relayout_bytes / devices)
@@ -54,7 +54,8 @@ def stages_of(
 def _sent(
     form: Direct | Windows | Slots, figures: Figures, sums: Sums, devices: int, *, reduces: bool
 ) -> Iterator[Stage]:
-    """Yield the stages before the sending kernel, the kernel, and the stages after it."""
+    """Yield the stages of a form whose devices send directly: the kernel, and XLA's copies before
+    and after it."""
     exchange, itemsize = sums.exchange, form.itemsize
     sends, starts = partial(flows, exchange, itemsize, form.taken), _starts(figures, devices)
     match form:
@@ -76,20 +77,20 @@ def _sent(
 
 
 def _starts(figures: Figures, devices: int) -> float:
-    """Return the seconds in which the chunks of a device start."""
+    """Return the fixed cost of a device's chunks, in seconds."""
     return CHUNK_SECONDS * figures.chunks / devices
 
 
 def _result(form: Direct | Routed, exchange: Exchange) -> Copies:
-    """Return XLA's copy of a kernel's result if it leaves the program:
+    """Return the copy that XLA makes of a kernel's result only if the program returns it:
     `tests/backends/pallas_tpu/test_tpu_started.py` compiles both cases."""
     nbytes = form.itemsize * math.prod(exchange.target.local_shape)
     return Copies("XLA copies a result that leaves the program", 2 * nbytes, leaving=True)
 
 
 def _routed(form: Routed, figures: Figures, ids: Integers) -> Iterator[Stage]:
-    """Yield the rounds. In each, every device sends over its hops; without slots, it copies its own
-    shard in the first round."""
+    """Yield the stages of a forwarding form: one per round, after XLA's packing and unpacking. If
+    XLA need not pack, devices copy the data that they keep in the first round."""
     rest = figures.hbm_bytes - 2 * form.itemsize * form.sent
     if not form.in_place:
         yield Copies("XLA packs slots and unpacks them", rest / ids.size)

@@ -1,18 +1,18 @@
-"""The forms of the TPU kernel and their costs; the cheapest is chosen.
+"""Compute the cost of every form of the TPU kernel, and choose the cheapest.
 
 TPU memory is tiled, and a DMA window must start and end at multiples of the tiling.
 
-    direct   every tile does: DMA moves it from shard to shard
-    windows  tiles start and end anywhere: chunks of them are shifted in VMEM
-    slots    tiles are thin: XLA packs each densely into a slot, and unpacks it
-    routed   tiles travel over several devices, since not all may be sent directly (`routed/`)
-    relayed  the same, from source to target shard: only tiles in flight are in slots
-    gathered the same for source shards that are aligned parts of target shards
-    spread   the same for source shards from which receivers extract tiles
+    direct    every tile is aligned to the tiling: DMA copies it from shard to shard
+    windows   tiles start and end anywhere: chunks of them are shifted in VMEM
+    slots     tiles are thin: XLA packs each densely into a slot, and unpacks it
+    routed    devices forward tiles, in slots that XLA packs and unpacks (`routed/`)
+    relayed   devices forward aligned tiles, from source to target shards without packing
+    gathered  devices forward whole source shards that are aligned boxes of target shards
+    spread    devices forward whole source shards, from which receivers extract tiles
 
-In the first three every device sends directly to its receivers. The others are for devices that
-cannot, or for detours that spread the load of links better (`routed/detours.py`). The first two
-exist for each choice of the two dimensions over which memory is tiled (`memory.py`).
+In the first three forms every device sends directly to its receivers. The others are for devices
+that cannot, or for detours that balance the load of links better (`routed/detours.py`). The first
+two exist for each choice of the two dimensions over which memory is tiled (`memory.py`).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ WHAT = {
     "gathered": "source shards go from device to device, each to its place in target shards",
     "spread": "source shards go from device to device, and XLA takes tiles out of them",
 }
-"""The description of each strategy for readers."""
+"""The description of each form, for the module's docstring."""
 
 ASSUMED = Switch(
     None,
@@ -63,14 +63,14 @@ ASSUMED = Switch(
     ICI_LATENCY,
     memory=chip_of("v5e:2x4").hbm_bandwidth,
 )
-"""Rates for pricing forms without a topology: the HBM of a v5e, and two of its links into each
-device, as in small slices. Source: `codegen/hardware/chips.py`."""
+"""The network that forms are priced on if no topology is given: a v5e's HBM, and two of its links
+into each device, as in small slices. Source: `codegen/hardware/chips.py`."""
 
 
 @dataclass(frozen=True)
 class FormChoice:
-    """A form with its traffic, and its predicted seconds. `straight`: for a form with unnecessary
-    forwarding, the seconds of the best direct one."""
+    """A form, its traffic, and its predicted seconds. `straight`: for a form that forwards although
+    devices can send directly, the seconds of the best form that does not."""
 
     form: Form
     figures: Figures
@@ -85,8 +85,8 @@ class FormChoice:
 
 
 def grid_of(plan: DirectPlan) -> Grid | None:
-    """Return the devices of a plan on its topology; None if that is not restricted to powers of
-    two."""
+    """Return the grid of a plan's devices; None unless its topology is a torus whose devices send
+    directly only over powers of two of links."""
     topology = _topology_of(plan)
     if not isinstance(topology, Torus) or not topology.powers_of_two:
         return None
@@ -98,7 +98,7 @@ def _topology_of(plan: DirectPlan) -> Topology | None:
 
 
 def choices(plan: DirectPlan) -> tuple[FormChoice, ...]:
-    """Return every form that can move the tiles of a plan."""
+    """Return every form that can move the tiles of a plan, priced."""
     itemsize, exchange = DTYPES[plan.reshard.dtype], moved(plan)
     grid, topology = plan.once(grid_of), _topology_of(plan)
     network = None if topology is None else network_of(plan.reshard, topology)
@@ -110,8 +110,8 @@ def choices(plan: DirectPlan) -> tuple[FormChoice, ...]:
 
 
 def _detours(plan: DirectPlan, direct: FormChoice, torus: Torus) -> Iterator[FormChoice]:
-    """Yield the forms with detours, although all receivers are in reach, if they may be faster than
-    a direct form."""
+    """Yield the forms with detours, for devices that can send to all their receivers directly.
+    Yield none if detours cannot be faster than `direct`, or if there are too many devices."""
     exchange, itemsize = moved(plan), DTYPES[plan.reshard.dtype]
     if exchange.ranks.size > MOST_DEVICES or not direct.figures.wire_max:
         return
@@ -124,8 +124,8 @@ def _detours(plan: DirectPlan, direct: FormChoice, torus: Torus) -> Iterator[For
 
 
 def _grids(grid: Grid) -> Iterator[Grid]:
-    """Yield the ways to split device numbers into digits for hops: as on a v5e, and as whole axes,
-    which one hop covers."""
+    """Yield the grids with hops that reach all devices: one with the hops of a v5e, and one with
+    straight hops, each of which covers any distance along an axis."""
     if grid.reaches():
         yield grid
     straight = replace(grid, straight=True)
@@ -136,8 +136,8 @@ def _grids(grid: Grid) -> Iterator[Grid]:
 def _priced(
     form: Form, exchange: Exchange, network: Network | None, copied: int = 0, *, reduces: bool
 ) -> FormChoice:
-    """Return a form with its traffic and seconds. `copied`: bytes that XLA must relay for it;
-    `reduces`: whether it moves terms."""
+    """Return a form with its traffic and seconds. `copied`: the bytes of XLA's relayout copies, if
+    not in the form's figures; `reduces`: whether XLA reduces the moved tiles."""
     figures = form.figures(exchange.once(Sums))
     figures = replace(figures, relayout_bytes=copied or figures.relayout_bytes)
     stages = tuple(stages_of(form, figures, exchange, reduces=reduces))
@@ -148,8 +148,8 @@ def _priced(
 
 
 def _unrouted(stages: Iterable[Stage], figures: Figures) -> Iterator[Stage]:
-    """Yield stages in which one link carries all receipts of the busiest device: without a topology
-    there are no routes."""
+    """Yield the stages with all receipts of the busiest device on one link: without a topology,
+    there are no routes over links."""
     there = np.ones(min(figures.wire_max, 1), dtype=np.int64)
     carried = Flows(there, 0 * there, figures.wire_max * there.astype(np.float64))
     for stage in stages:
@@ -157,8 +157,8 @@ def _unrouted(stages: Iterable[Stage], figures: Figures) -> Iterator[Stage]:
 
 
 def cheapest(every: tuple[FormChoice, ...], like: Form | None = None) -> FormChoice:
-    """Return the fastest form, the first of equal ones in the order of the table above. `like`:
-    only forms such as this, if there are any."""
+    """Return the choice of least rank, the first if several are equal. With `like`, consider only
+    forms of the same kind, if there are any."""
     if isinstance(like, Routed):
         every = tuple(_cut_as(choice, like) for choice in every)
     alike = [choice for choice in every if like and _kind(choice.form) == _kind(like)]
@@ -187,9 +187,12 @@ def candidates(
     *,
     reduces: bool = False,
 ) -> Iterator[FormChoice]:
-    """Yield every form that can move the tiles of an exchange, priced; `grid`: for devices that
-    cannot all send directly to all; `network`: by default that of the grid. A 64-bit element
-    travels as two of 32 bits."""
+    """Yield every form that can move the tiles of an exchange, priced, except for detours.
+
+    `grid`: the devices, if some cannot send directly to all others; `network`: the network to price
+    on, by default that of the grid's torus, or without a grid `ASSUMED`; `reduces`: whether XLA
+    reduces the moved tiles. A 64-bit element travels as two of 32 bits.
+    """
     if grid is not None:
         network = network or Network(grid.torus, grid.torus.size)
         if not grid.is_direct(*grid.pairs(exchange)):
@@ -209,7 +212,8 @@ def candidates(
 
 
 def _forwarded(exchange: Exchange, itemsize: int, grid: Grid) -> Iterator[Routed]:
-    """Yield the forms with necessary forwarding; also along lines, which have more offsets."""
+    """Yield the forms that forward, for devices that cannot send to all their receivers directly,
+    also with lines if any axis is one."""
     yield from Routed.every(exchange, itemsize, grid)
     lines = replace(grid, on_lines=True)
     if lines.numbering.lines and lines.reaches():
@@ -217,8 +221,8 @@ def _forwarded(exchange: Exchange, itemsize: int, grid: Grid) -> Iterator[Routed
 
 
 def form_facts(choice: FormChoice, terms: int = 1) -> tuple[str, ...]:
-    """Return docstring lines; `terms`: the terms of a value, reduced by XLA if there are
-    several."""
+    """Return the module docstring's lines on a form; `terms`: the number of terms of a value, which
+    XLA reduces if there are several."""
     figures = choice.figures
     hops = ", every hop counted" if isinstance(choice.form, Routed) else ""
     lines = [
@@ -272,7 +276,7 @@ def _route_facts(form: Routed, choice: FormChoice) -> Iterator[str]:
 
 
 def _about_lines(form: Routed) -> Iterator[str]:
-    """Yield explanations of offsets along axes that do not wrap around."""
+    """Yield lines that explain the offsets along axes that do not wrap around."""
     for stride, extent in (each for each in form.digits if each[0] in form.lines):
         last = extent // 2 - 1
         yield (
@@ -282,7 +286,8 @@ def _about_lines(form: Routed) -> Iterator[str]:
 
 
 def _example(form: Routed) -> Iterator[str]:
-    """Yield the route of the piece with most hops, and of its second half if it differs."""
+    """Yield lines on the route of the piece with the most hops, and on that of its second half if
+    it differs."""
     schedule = form.schedule
     far = max(range(len(schedule.starts)), key=lambda number: len(schedule.path(number)))
     first, second = (schedule.path(far, half) for half in WHOLE)

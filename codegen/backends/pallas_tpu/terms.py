@@ -1,9 +1,9 @@
-"""Terms in a TPU module: a kernel brings a device all terms of its target shard, and XLA reduces
+"""Terms in a TPU module: a kernel sends every device all terms of its target shard, and XLA reduces
 them.
 
-To a kernel, terms are the first dimension of the tensor: a source shard has one, a target shard
-all. So every kernel form can move them, with the same proofs. Floats are then reduced in the order
-of the terms' numbers, equally on every device.
+To a kernel, terms are a leading dimension of the tensor: a source shard has one term of each value,
+a target shard has all. So every kernel form can move them, with the same proofs. Floats are reduced
+in the order of the terms' numbers, so replicas are equal.
 """
 
 from __future__ import annotations
@@ -23,15 +23,16 @@ from shardwright.ir.plan import DirectPlan, Plan
 
 SIDES = ("source", "target")
 CARRIER = "_CARRIER"
-"""The constant for the program that brings terms to a device; as long as `_PROGRAM`, whose place it
-takes."""
+"""The module's constant for the program that moves terms. It is as long as `_PROGRAM`, which it
+replaces, so that lines keep their length."""
 
 
 @dataclass(frozen=True)
 class KernelEnds:
-    """The module's names for both sides of its kernel's exchange, their boxes, and the object that
-    runs the kernel. `second`: whether an earlier kernel has taken the default names; `part`: the
-    side with parts of target shards, `source shard` or `target shard`."""
+    """The module's names for the source and target of a kernel's exchange, for the functions of
+    their boxes, and for the object that runs the kernel. `second`: whether an earlier kernel uses
+    the default names; `part`: the phrase, "source shard" or "target shard", that comments of this
+    kernel replace by "part"; "" for none."""
 
     source: str = "_SOURCE"
     target: str = "_TARGET"
@@ -42,11 +43,11 @@ class KernelEnds:
     part: str = ""
 
     def said(self, text: str) -> str:
-        """Return a text about both sides in this module's terms."""
+        """Return a text with the phrase `part` replaced by "part"."""
         return text.replace(self.part, "part") if self.part else text
 
     def own(self, name: str) -> str:
-        """Return the module's name for another object of this kernel."""
+        """Return the module's name for this kernel's object with a default name."""
         if not self.second:
             return name
         if name.startswith("_"):
@@ -54,7 +55,7 @@ class KernelEnds:
         return f"PART_{name}" if name.isupper() else f"part_{name}"
 
     def named(self, functions: Iterable[IndexFunction]) -> tuple[IndexFunction, ...]:
-        """Return index functions under these names."""
+        """Return index functions with this kernel's names and docstrings."""
         return tuple(map(self._named, functions))
 
     def _named(self, function: IndexFunction) -> IndexFunction:
@@ -71,14 +72,14 @@ PLAIN = KernelEnds()
 
 
 def moved(plan: DirectPlan) -> Exchange:
-    """Return a kernel's exchange: a plan's, with terms as tensor dimensions; for a scalar without
-    terms, that of a vector of one element."""
+    """Return the exchange that a plan's kernel moves: the plan's, with terms as tensor dimensions;
+    a scalar without terms becomes a vector of one element."""
     exchange = plan.exchange
     return exchange.once(_stacked) if exchange.source.hidden else as_vectors(exchange)
 
 
 def _stacked(exchange: Exchange) -> Exchange:
-    # Memory is tiled over at least two dimensions, not counting that of the terms.
+    # Memory is tiled over two dimensions, which must not include that of the terms.
     more = max(2 - (len(exchange.dims) - exchange.source.hidden), 0)
     source, target = (_shown(layout, more) for layout in (exchange.source, exchange.target))
     return replace(exchange, source=source, target=target, operator=None)
@@ -89,30 +90,31 @@ def _shown(layout: Layout, more: int) -> Layout:
 
 
 def has_terms(plan: DirectPlan) -> bool:
-    """Return whether a side of a plan has terms."""
+    """Return whether the source or the target of a plan is unreduced."""
     return any(side.unreduced for side in (plan.reshard.source, plan.reshard.target))
 
 
 def keeps_some(exchange: Exchange) -> bool:
-    """Return whether any device holds a part of its target shard's sources."""
+    """Return whether any device already has a part of its own target shard."""
     loads = Loads(exchange.source, exchange.target, exchange)
     return bool((loads.held_widths > 0).all(axis=1).any())
 
 
 @dataclass(frozen=True)
 class TermsText:
-    """A module's text on terms, besides its kernel."""
+    """The text that a module with terms has besides its kernel."""
 
     plan: DirectPlan
 
     @cached_property
     def functions(self) -> tuple[IndexFunction, ...]:
-        """The boxes of the module's argument and result arrays."""
+        """The index functions for the boxes of the module's argument and result."""
         return box_functions(as_vectors(ends_of(self.plan)))
 
     @cached_property
     def ends(self) -> KernelEnds:
-        """Names for both ends of the kernel; boxes of the arrays are reused where equal."""
+        """The names for the kernel's source and target. If a side's boxes equal those of the
+        module's argument or result, it uses the same function."""
         same = zip(SIDES, self.functions, box_functions(moved(self.plan)), strict=True)
         boxes = [
             own.name if own.results == other.results else f"{side}_terms"
@@ -121,13 +123,13 @@ class TermsText:
         return KernelEnds("SOURCE_TERMS", "TARGET_TERMS", boxes[0], boxes[1], CARRIER)
 
     def with_boxes(self, functions: tuple[IndexFunction, ...]) -> tuple[IndexFunction, ...]:
-        """Return the functions of the arrays, then a kernel's."""
+        """Return the index functions of the module's arrays, then the kernel's further ones."""
         own = [function.name for function in self.functions]
         return (*self.functions, *(each for each in functions if each.name not in own))
 
     @property
     def side_lines(self) -> list[str]:
-        """The constants of both sides from the kernels' point of view."""
+        """The lines of the constants that describe the kernel's source and target."""
         exchange, ends, hidden = moved(self.plan), self.ends, self.plan.exchange.source.hidden
         new = self.plan.exchange.new
         return [
@@ -139,7 +141,8 @@ class TermsText:
         ]
 
     def made(self, kernel: Iterable[str]) -> list[str]:
-        """Return the lines of the program: the kernel's, and the object around it."""
+        """Return the lines that make the program: those of `kernel`, then the object that reduces
+        the terms that the kernel moves."""
         given = [CARRIER, "SOURCE_TERMS", "TARGET_TERMS", terms_text(self.plan)]
         given += ["reduces=True"] if self.plan.exchange.operator else []
         reshard, operator = self.plan.reshard, self.plan.reshard.target.operator
@@ -149,7 +152,7 @@ class TermsText:
 
 
 def terms_text(plan: Plan) -> str:
-    """Return a module's statements about its terms."""
+    """Return the expression that describes a module's terms."""
     reshard = plan.reshard
     operators = [f'"{side.operator}"' for side in (reshard.source, reshard.target)]
     return (
@@ -160,9 +163,12 @@ def terms_text(plan: Plan) -> str:
 def stacked_lines(
     side: str, name: str, box: str, layout: Layout, hidden: int, run_on: str = "", new: int = 0
 ) -> list[str]:
-    """Return the constant of a side from the kernels' point of view; `side`: whose devices it has;
-    `run_on`: the side whose program runs the kernel, if not its own; `new`: the number of term
-    dimensions with a single value."""
+    """Return the lines of the constant `name` that describes a side of a kernel, of boxes `box`.
+
+    `side`: "SOURCE" or "TARGET", the mesh whose devices the side is on; `hidden`: the number of
+    term dimensions; `run_on`: the side on whose mesh the kernel runs, by default `side`; `new`: the
+    number of trailing term dimensions in which only the first term has the source's value.
+    """
     given = [f"{side}_IDS", box, repr(layout.local_shape), f"{run_on or side}_AXES"]
     given += [str(hidden)] if hidden else []
     return called(f"{name} = Stacked", [*given, *([f"new={new}"] if new else [])])

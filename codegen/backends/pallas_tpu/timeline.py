@@ -1,6 +1,6 @@
-"""The stages of a TPU module: its kernels' sends and XLA's copies around them.
+"""The timeline of a TPU module: its kernels' sends, and XLA's copies around them.
 
-HBM traffic is per device, averaged over all.
+HBM traffic is the average over devices.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from shardwright.ir.plan import DirectPlan, Plan
 
 
 def timeline(plan: Plan) -> Timeline:
-    """Return the stages of a direct plan's module: its exchanges' stages in sequence."""
+    """Return the timeline of a direct plan's module: the stages of its exchanges, in sequence."""
     stages: list[Stage] = []
     for each in exchanges_of(plan):
         stages += _stages(each)
@@ -52,8 +52,8 @@ def ring_of(direct: DirectPlan) -> RingForm | None:
 
 
 def rings_of(plan: Plan, like: Plan | None = None) -> RingForm | None:
-    """Return the rings of the module of a reducing plan, or None; `like`: the plan of another
-    module that decides whether there are rings."""
+    """Return the rings of a reducing plan's module, or None. With `like`, the plan of another
+    module, return rings only if that module has them."""
     first, other = exchanges_of(plan)[0], exchanges_of(plan if like is None else like)[0]
     if first is other:
         return first.once(ring_of)
@@ -61,7 +61,7 @@ def rings_of(plan: Plan, like: Plan | None = None) -> RingForm | None:
 
 
 def rings(plan: Plan) -> Rings | None:
-    """Return the rings of a direct plan's module, step by step, or None."""
+    """Return the sends of the rings of a direct plan's module, or None if it has no rings."""
     form = rings_of(plan) if plan.strategy == "direct" and plan.reshard.adds else None
     return None if form is None else form.rings
 
@@ -74,7 +74,8 @@ def _exchanged(direct: DirectPlan) -> list[Stage]:
 
 
 def _reduced(plan: DirectPlan) -> Iterator[Stage]:
-    """Yield XLA's work on arrived terms: it reads all, and writes values."""
+    """Yield the stage in which XLA reads all terms and writes reduced values, if the plan
+    reduces."""
     exchange = plan.exchange
     if exchange.operator:
         values = plan.reshard.itemsize * math.prod(exchange.target.local_shape)

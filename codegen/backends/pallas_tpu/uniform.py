@@ -1,9 +1,9 @@
-"""Tiles of one shape, which go from shard to shard or, if thin, from slot to slot: the contexts of
-both kernels' templates.
+"""The contexts of kernel templates for exchanges whose tiles all have the same shape: one kernel
+sends them from shard to shard, another sends thin tiles from slot to slot.
 
-Every device sends as many tiles as it receives; each receiver is a closed form of the sender's
+Every device sends as many tiles as it receives, and each receiver is a closed form of the sender's
 position and the tile's number. Along each dimension, a tile is the whole source shard or the whole
-target shard, whichever is smaller; its start in the source shard depends on its receiver, and its
+target shard, whichever is smaller. Its start in the source shard depends on its receiver, and its
 start in the target shard on its sender.
 """
 
@@ -36,10 +36,11 @@ from shardwright.ir.tiles import DimTiles
 
 @dataclass(frozen=True)
 class UniformText:
-    """Text for the templates: expressions, names, numbers and comments.
+    """The context of the templates: expressions, names, numbers and comments.
 
-    `tile`: its extents; `in_x`, `in_y`: a tile's start in both shards, between this device at
-    position `me` and `peer`; `first`: the place of a shard's first tile.
+    `tile`: the extents of a tile; `in_x`: the start in this device's source shard of the tile for
+    `peer`, as an expression; `in_y`: the start in the receiver's target shard of a tile from this
+    device, `me`; `first`: the start of a shard's first tile; `rounds`: the order of tiles.
     """
 
     name: str
@@ -64,9 +65,10 @@ class UniformText:
 
 @dataclass(frozen=True)
 class ThinText:
-    """The same for thin tiles. `in_source`, `in_target`: the functions of their starts; `place`:
-    the number, at its receivers, of the tile from this device; `slot`: the shape of a slot;
-    `elements`: the size of a tile; `granule`: elements of 512 bytes."""
+    """The context of the template for thin tiles. `in_source`, `in_target`: the names of the
+    functions for a tile's start in either shard; `place`: the number that receivers give the tile
+    from this device, as an expression; `slot`: the shape of a slot; `elements`: the number of
+    elements of a tile; `granule`: that of 512 bytes. Other fields are as in `UniformText`."""
 
     name: str
     kernel: str
@@ -91,9 +93,9 @@ class ThinText:
 
 @dataclass(frozen=True)
 class Uniform:
-    """An exchange of tiles of one shape; `axes`: the axes that give a device's position, as a
-    Python expression; `itemsize`: bytes of an element; `ends`: the module's names for this
-    exchange."""
+    """An exchange whose tiles all have the same shape; `axes`: the mesh axes that give a device's
+    position, as a Python expression; `itemsize`: the bytes of an element in flight; `ends`: the
+    module's names for this exchange."""
 
     exchange: Exchange
     view: View
@@ -105,7 +107,8 @@ class Uniform:
     def of(
         exchange: Exchange, form: Direct | Slots, axes: str, ends: KernelEnds = PLAIN
     ) -> Uniform | None:
-        """Return the exchange if all of its tiles have one shape."""
+        """Return the exchange, or None if its tiles differ in shape, its meshes differ in device
+        order, its source has replicas, or its tiles are cut into pieces."""
         even = all(_is_even(tiles) for tiles in exchange.dims)
         if not even or not exchange.same_order or exchange.source.replicas > 1:
             return None
@@ -116,13 +119,13 @@ class Uniform:
 
     @property
     def count(self) -> int:
-        """The number of tiles that a device sends, its own included, and receives."""
+        """The number of tiles that a device sends and that it receives, with the tile it keeps."""
         return math.prod(_met(tiles)[0] for tiles in self.exchange.dims)
 
     @property
     def sends(self) -> bool:
-        """Return whether devices send anything: not if each already holds the only tile of its
-        target shard. Position 0 always has a tile."""
+        """Return whether devices send any tile. They do not if each already has the only tile of
+        its target shard."""
         positions = np.arange(self.exchange.source.mesh.size, dtype=np.int64)
         pairs = [(tiles.source, tiles.target) for tiles in self.exchange.dims]
         owners = (a.owner(b.index(positions) * b.size) for a, b in pairs)
@@ -130,7 +133,7 @@ class Uniform:
         return self.count > 1 or not all(map(np.array_equal, owners, own))
 
     def peers_lines(self) -> list[str]:
-        """Return the constant PEERS."""
+        """Return the lines of the constant PEERS."""
         name = f"{self.ends.own('PEERS')} = Permuted"
         given = [self.ends.source, self.ends.target, self.sender, self.receiver, str(self.count)]
         return called(name, given)
@@ -147,12 +150,12 @@ class Uniform:
 
     @property
     def libraries(self) -> frozenset[str]:
-        """The libraries that the kernel uses."""
+        """The short names of the JAX modules that the kernel uses."""
         return frozenset(("lax", "pl", "pltpu") if self.sends else ("pltpu",))
 
     @property
     def calls(self) -> frozenset[str]:
-        """The functions that the kernel and the functions of positions call."""
+        """The support functions that the kernel and the functions of positions call."""
         values = [value for function in self._positions for value in function.values]
         values += [self._start(axis) for axis in self.view if self._owner(axis)]
         arithmetic = frozenset[str]().union(*map(PALLAS.calls, values))
@@ -163,7 +166,7 @@ class Uniform:
 
     @property
     def functions(self) -> tuple[tuple[str, ...], ...]:
-        """The functions for senders and receivers."""
+        """The lines of the functions for a tile's receiver and for its sender."""
         return tuple(function.lines for function in self._positions)
 
     @cached_property
@@ -177,8 +180,8 @@ class Uniform:
         )
 
     def _receiver(self, sender: Index, number: Value) -> tuple[FunctionBody, Value]:
-        """Return the receiver of tile `number`. Each device starts at its own place among the
-        receivers, so that they do not all write to one at a time."""
+        """Return the receiver of tile `number`. Each sender starts at another receiver, so that
+        they do not all write to the same one at a time."""
         target = self.exchange.target
         replica: Value = mod(number + sender, target.replicas)
         number = floor_div(number, target.replicas)
@@ -202,8 +205,9 @@ class Uniform:
         return _in_words(shards, "a", lambda found: source.position(found, 0))
 
     def _owner(self, axis: int) -> str:
-        """Return the end whose extent along a dimension is smaller: its place gives a tile's start
-        in the other's shard. Empty if both are equal."""
+        """Return the device, "me" (sender) or "peer" (receiver), that has the smaller shard along a
+        dimension: its position gives a tile's start in the other's shard. Empty if both shards are
+        equal."""
         source, target = (side.size for side in self._sides(axis))
         return "" if source == target else "peer" if source > target else "me"
 
@@ -211,14 +215,15 @@ class Uniform:
         return self.exchange.dims[axis].source, self.exchange.dims[axis].target
 
     def _start(self, axis: int) -> Value:
-        """Return a tile's start along a dimension in the shard of the other end."""
+        """Return a tile's start along a dimension in the larger shard."""
         owner, (source, target) = self._owner(axis), self._sides(axis)
         small, large = (target, source) if owner == "peer" else (source, target)
         position = Index(owner, self.exchange.source.mesh.size)
         return simplify(mod(small.index(position), large.size // small.size) * small.size)
 
     def _starts(self, owner: str) -> str:
-        """Return a tile's start in the shard for which `owner` gives it, as a tuple."""
+        """Return a tile's start in the shard of `owner`'s counterpart, as the text of a tuple:
+        along dimensions where that shard is not the larger one, it is 0."""
         starts = [
             PALLAS.text(self._start(axis)) if self._owner(axis) == owner else "0"
             for axis in self.view
@@ -230,7 +235,7 @@ class Uniform:
 
     @property
     def rounds(self) -> FarApart:
-        """The numbers of tiles, in sending order."""
+        """The order in which tiles are sent."""
         return FarApart(self.count)
 
     @property
@@ -262,8 +267,8 @@ class Uniform:
 
     @property
     def place(self) -> Value:
-        """The number, at its receivers, of the tile from this device: its place among the source
-        shards that meet theirs."""
+        """The number that receivers give the tile from this device: the index of its source shard
+        among those that overlap the receiver's target shard."""
         me, number = Index("me", self.exchange.source.mesh.size), sympy.Integer(0)
         for tiles in self.exchange.dims:
             count, _ = _met(tiles)
@@ -271,7 +276,7 @@ class Uniform:
         return simplify(number)
 
     def thin(self, form: Slots) -> ThinText:
-        """Return the context of the kernel's template for thin tiles."""
+        """Return the context of the template for thin tiles."""
         text, slot = self.text, (form.granules, form.packed, LANES)
         size = math.prod(slot) * self.itemsize
         return ThinText(
@@ -297,15 +302,16 @@ class Uniform:
         )
 
     def kernels(self, starts: bool) -> tuple[tuple[str, ...], ...]:
-        """Return the lines of the kernel; if it sends, of its two halves, and if a program may
-        start it (`starts`), of two kernels for these."""
+        """Return the lines of the kernel's functions. If it sends, these are a starting and a
+        waiting half; with `starts`, also two kernels that programs can run separately, one for each
+        half."""
         names = ("uniform", *(["started"] if starts else [])) if self.sends else ("kept",)
         texts = (render(f"pallas_tpu/{name}.py.jinja", self.text) for name in names)
         return tuple(tuple(text.splitlines()) for text in texts)
 
 
 LONG = 88
-"""Most characters of a result whose parts get no names."""
+"""Most characters of a result that is written as one expression."""
 
 RECEIVER = "The device that the tile of a number of a source shard goes to."
 SENDER = "The device that the tile of a number of a target shard comes from."
@@ -314,7 +320,8 @@ SENDER = "The device that the tile of a number of a target shard comes from."
 def _in_words(
     shards: list[Value], letter: str, position: Callable[[tuple[Value, ...]], Value]
 ) -> tuple[FunctionBody, Value]:
-    """Return a position of a shard; a long one is named first."""
+    """Return assignments and the expression of the position of a shard. If the expression is long,
+    the shard's indices are assigned to variables first."""
     body, whole = FunctionBody(), simplify(position(tuple(shards)))
     if length(PALLAS.text(whole)) <= LONG:
         return body, whole
@@ -324,21 +331,22 @@ def _in_words(
 
 def _is_even(tiles: DimTiles) -> bool:
     sides = tiles.source, tiles.target
-    if sides[0].extent != sides[1].extent:  # of these terms only one is read, or has the value
+    if sides[0].extent != sides[1].extent:  # only one side has several terms
         return False
     small, large = sorted(side.size for side in sides)
     return all(side.is_flat and side.is_even for side in sides) and large % small == 0
 
 
 def _met(tiles: DimTiles) -> tuple[int, int]:
-    """Return how many source shards a target shard meets, and vice versa."""
+    """Return the number of source shards that overlap a target shard, and that of target shards
+    that overlap a source shard."""
     source, target = tiles.source.size, tiles.target.size
     return max(target // source, 1), max(source // target, 1)
 
 
 @dataclass(frozen=True)
 class _Function:
-    """A function of one result."""
+    """A function of the module that returns one expression."""
 
     signature: str
     doc: str
@@ -356,7 +364,7 @@ class _Function:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """The function as text."""
+        """The lines of the function."""
         lines = [*printed(PALLAS, self._assignments), f"return {PALLAS.text(self.result)}"]
         head = (f"def {self.signature}:", f'{INDENT}"""{self.doc}"""')
         return (*head, *(INDENT + line for line in lines))

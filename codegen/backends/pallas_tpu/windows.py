@@ -1,9 +1,9 @@
-"""The windows form: chunks of tiles are shifted in VMEM and placed, aligned, in a staging area,
-from which every block of the target shard is assembled.
+"""The windows form: senders shift chunks of tiles in VMEM and write them, aligned, to a staging
+area of the receiver, which assembles every block of its target shard from there.
 
 A tile's place in the staging area is its place in the target shard, rounded down to whole units,
-plus one unit for every earlier tile. So tiles never overlap: one that starts u into the shard and
-is w wide ends at floor(u) + ceil(w) <= floor(u + w) + 1, in units.
+plus one unit for every earlier tile. So tiles never overlap: in units, a tile that starts u into
+the shard and is w wide ends at floor(u) + ceil(w) <= floor(u + w) + 1.
 """
 
 from __future__ import annotations
@@ -31,28 +31,29 @@ from shardwright.ir.tiles import DimTiles
 
 MAX_LANES = 1024
 MAX_WINDOW = 96 * 1152
-"""Most elements of a window: two of them, six chunks and the temporaries of shifts take less than 6
-MiB of VMEM, of the 16 MiB that a kernel has by default on every generation. Shifts are unrolled
-over a window, so larger windows compile more slowly (three times the elements take 1.3 times as
-long); they save 0.6% of the HBM traffic."""
+"""Most elements of a window. Two windows, six chunks and the temporaries of shifts then take less
+than 6 MiB of VMEM, of the 16 MiB that a kernel has by default on every generation. Shifts are
+unrolled over a window, so larger windows compile more slowly (three times the elements take 1.3
+times as long), and save only 0.6% of the HBM traffic."""
 SLOTS = 6
-"""Most chunks in flight: one for each link of a chip, and no chip has more than six."""
+"""Most chunks in flight: one for each link of a chip, of at most six."""
 TEMPORARIES = 5
-"""Windows of 32-bit words that the compiler needs at a time to shift one."""
+"""The number of temporary windows, of 32-bit words, that the compiler needs to shift a window."""
 FEWEST_ROWS = 5
-"""Arrays with fewer rows have smaller tiles than windows; they get 8 rows."""
+"""Fewest rows of a source shard. Shorter arrays would have smaller memory tiles than windows, so
+they are padded to 8 rows."""
 
 
 @dataclass(frozen=True)
 class WindowDim:
-    """One dimension of a kernel that moves windows.
+    """One dimension of a kernel of the windows form.
 
-    `unit`: the memory tiling, 1 if the dimension is not tiled; `chunk`: the extent of a chunk or
-    block; `window`: the extent that is read to shift one; `chunks`: their number in the widest
-    tile; `stage`: the extent of the staging area; `step`: the offset added there for each earlier
-    tile; `blocks`: their number in a target shard; `meet`: the most source shards that a block
-    meets; `rolled`: whether anything is shifted along the dimension; `pad`: the padding of a source
-    shard to whole units.
+    `unit`: the extent of a memory tile, 1 if the dimension is not tiled; `chunk`: the extent of a
+    chunk or block; `window`: the extent that is read to shift a chunk; `chunks`: the number of
+    chunks of the widest tile; `stage`: the extent of the staging area; `step`: the offset that each
+    earlier tile adds to a tile's place there; `blocks`: the number of blocks of a target shard;
+    `meet`: the most source shards that a block overlaps; `rolled`: whether any chunk is shifted
+    along the dimension; `pad`: the padding of a source shard to whole units.
     """
 
     pieces: Pieces
@@ -71,8 +72,9 @@ class WindowDim:
     def of(
         tiles: DimTiles, pieces: Pieces, unit: int = 1, chunk: int = 1, more: int = 0
     ) -> WindowDim:
-        """Return a dimension cut into chunks; a window is wider by `more` if tiles are shifted: if
-        one does not start at whole units of its source, or at a block of its target."""
+        """Return a dimension cut into chunks. If any tile does not start at a whole unit of its
+        source shard, or at a block of its target shard, chunks are shifted along the dimension, and
+        windows are wider than chunks by `more`."""
         widest = int(pieces.width.max())
         into_source = (pieces.low - pieces.source_low) % unit
         into_target = (pieces.low - pieces.target_low) % unit
@@ -94,23 +96,23 @@ class WindowDim:
         )
 
     def sent(self) -> Integers:
-        """Return the elements that a sender reads of every piece: the whole units that its chunks
-        reach."""
+        """Return, for every piece, the number of elements that its sender reads along the
+        dimension: whole units that cover its chunks."""
         number, low, high = cut(self.pieces.low, self.pieces.high, self.pieces.low, self.chunk)
         start = self.pieces.source_low[number]
         return self._summed(number, covered(low - start, high - start, self.unit))
 
     def staged(self) -> Integers:
-        """Return the elements of every piece on the wire and in the staging area."""
+        """Return, for every piece, its extent on the wire and in the staging area."""
         return self.taken(self.pieces.width)
 
     def taken(self, width: Integers) -> Integers:
-        """Return the whole units of pieces."""
+        """Return the widths of pieces, rounded up to whole units."""
         return covered(0 * width, width, self.unit)
 
     def unpacked(self, from_stage: bool) -> Integers:
-        """Return the elements that blocks read of every piece, from the staging area or the
-        source."""
+        """Return, for every piece, the number of elements that blocks read of it along the
+        dimension, from the staging area or from the source shard."""
         pieces = self.pieces
         number, low, high = cut(pieces.low, pieces.high, pieces.target_low, self.chunk)
         start = (pieces.low if from_stage else pieces.source_low)[number]
@@ -126,14 +128,14 @@ class WindowDim:
 
 
 def _ends(pieces: Pieces, unit: int, step: int) -> Integers:
-    """Return the ends of pieces in the staging area."""
+    """Return the ends of pieces in the staging area along a dimension."""
     into = (pieces.low - pieces.target_low) // unit * unit
     ends: Integers = into + pieces.band * step + covered(0 * pieces.low, pieces.width, unit)
     return ends
 
 
 def _meet(source: DimLayout, target: DimLayout, chunk: int) -> int:
-    """Return the most source shards that a block of a target shard meets."""
+    """Return the most source shards that a block of a target shard overlaps."""
     if chunk == 1 or source.parts == 1:
         return 1
     full = target.intervals[1] > target.intervals[0]
@@ -145,7 +147,8 @@ def _meet(source: DimLayout, target: DimLayout, chunk: int) -> int:
 
 @dataclass(frozen=True)
 class Windows:
-    """The form; `dims` in the order of the view."""
+    """The form. `dims`: its dimensions, in view order; `few_rows`: the rows that pad source shards
+    with too few."""
 
     view: View
     itemsize: int
@@ -155,7 +158,7 @@ class Windows:
 
     @staticmethod
     def of(sums: Sums, itemsize: int, view: View) -> Windows:
-        """Return the form of an exchange."""
+        """Return the form for an exchange, in a dimension order."""
         tiles = tuple(sums.exchange.dims[axis] for axis in view)
         pieces = tuple(sums.pieces[axis] for axis in view)
         widest = tuple(int(p.width.max()) for p in pieces)
@@ -186,38 +189,38 @@ class Windows:
         return Windows(view, itemsize, dims, source_rows - tiles[-2].source.size)
 
     def functions(self, exchange: Exchange) -> tuple[IndexFunction, ...]:
-        """Return the further index functions of this form."""
+        """Return the index functions that this form needs besides the common ones."""
         return (source_at(exchange),)
 
     @property
     def unit(self) -> tuple[int, ...]:
-        """The tiling of memory."""
+        """The extents of a memory tile, 1 along untiled dimensions."""
         return tuple(dim.unit for dim in self.dims)
 
     @property
     def chunk(self) -> tuple[int, ...]:
-        """Extents of a chunk."""
+        """The extents of a chunk."""
         return tuple(dim.chunk for dim in self.dims)
 
     @property
     def tile(self) -> tuple[int, ...]:
-        """Extents of the widest tile."""
+        """The largest extents of tiles."""
         return tuple(int(dim.pieces.width.max()) for dim in self.dims)
 
     @property
     def window(self) -> tuple[int, ...]:
-        """Extents of a window."""
+        """The extents of a window."""
         return tuple(dim.window for dim in self.dims)
 
     @property
     def chunks(self) -> tuple[int, ...]:
-        """Chunks of the widest tile."""
+        """The number of chunks of the widest tile, by dimension."""
         return tuple(dim.chunks for dim in self.dims)
 
     @property
     def stage(self) -> tuple[int, ...]:
-        """Extents of the staging area. Rows of bytes are not a multiple of 32 unless units are,
-        since memory would then be tiled by 32."""
+        """The extents of the staging area. If its rows would be tiled otherwise than units assume,
+        as bytes are if their rows are a multiple of 32, it has one more unit of rows."""
         extents = [dim.stage for dim in self.dims]
         if len(extents) > 1 and tile_rows(extents[-2], self.itemsize) != self.unit[-2]:
             extents[-2] += self.unit[-2]
@@ -225,38 +228,40 @@ class Windows:
 
     @property
     def step(self) -> tuple[int, ...]:
-        """The offset of a tile in the staging area for each earlier tile."""
+        """The offset that each earlier tile adds to a tile's place in the staging area."""
         return tuple(dim.step for dim in self.dims)
 
     @property
     def blocks(self) -> tuple[int, ...]:
-        """Blocks of the target shard."""
+        """The number of blocks of a target shard, by dimension."""
         return tuple(dim.blocks for dim in self.dims)
 
     @property
     def meet(self) -> tuple[int, ...]:
-        """Source shards that a block meets, in the tensor's order of dimensions."""
+        """The most source shards that a block overlaps, by tensor dimension."""
         return tuple(self.dims[self.view.index(axis)].meet for axis in range(len(self.view)))
 
     @property
     def rolled(self) -> tuple[int, ...]:
-        """Of rows and lanes, the dimensions along which anything is shifted."""
+        """The dimensions, among rows and lanes, along which chunks are shifted."""
         axes = range(max(len(self.dims) - 2, 0), len(self.dims))
         return tuple(axis for axis in axes if self.dims[axis].rolled)
 
     @property
     def vmem_bytes(self) -> int:
-        """A kernel's VMEM: windows, chunks or blocks, and words being shifted."""
+        """The bytes of VMEM that a kernel needs: two windows, the chunks or blocks in flight, and
+        the temporaries of a shift."""
         window, chunk = math.prod(self.window), math.prod(self.chunk)
         # 64-bit elements are moved in two successive halves.
         return (2 * window + SLOTS * chunk) * min(self.itemsize, 4) + 4 * TEMPORARIES * window
 
     def taken(self, axis: int, width: Integers) -> Integers:
-        """Return the extent of pieces on the wire along a dimension."""
+        """Return the extents of pieces on the wire along a dimension, given their widths."""
         return self.dims[self.view.index(axis)].taken(width)
 
     def traffic(self, sums: Sums) -> tuple[int, int]:
-        """Return HBM bytes over all devices: while chunks travel, and afterwards."""
+        """Return the HBM bytes over all devices of sending chunks, and of assembling blocks
+        afterwards."""
         dims = dict(zip(self.view, self.dims, strict=True))
         sent = sums.remote(lambda _, axis: dims[axis].sent())
         target = sums.exchange.target
@@ -289,7 +294,8 @@ class Windows:
         )
 
     def _padded_rows(self, sums: Sums) -> int:
-        """Return the bytes of copies that add rows to short arrays, over all devices."""
+        """Return the HBM bytes, over all devices, of copies that pad source shards with few
+        rows."""
         if not self.few_rows:
             return 0
         layout, rows = sums.exchange.source, self.view[-2]

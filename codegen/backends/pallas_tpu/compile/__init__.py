@@ -1,1 +1,1 @@
-"""Compile an emitted JAX module for a TPU, without one. Used in workers only."""
+"""Compile emitted JAX modules for TPUs on a machine that has none. Imported only by workers."""

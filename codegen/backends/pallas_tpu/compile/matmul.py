@@ -1,4 +1,4 @@
-"""Compile a matmul of plain JAX, or jit's own, for a TPU topology. Runs in a worker process."""
+"""Compile an emitted matmul, or XLA's own, for a TPU topology. Runs in a worker process."""
 
 from __future__ import annotations
 
@@ -25,12 +25,13 @@ Function = Callable[[Any, Any], Any]
 
 
 def compile_matmul(module: ModuleType, job: Job) -> TpuCode:
-    """Return the compiler's result for `matmul`; with `job.files`, the program is saved too."""
+    """Return the compiler's result for `module.matmul`. If `job.files` is set, also save the
+    exported program there."""
     check_multiplies(topology_of(job.target), module.DTYPE)
     mesh = _mesh(module, job)
     program, given = _program(module, job, mesh, lambda a, b: module.matmul(a, b, mesh))
     code = _compiled(program, given, len(module.IDS))
-    if registry.contract(job.emitted).collective:  # sends of kernels are not in the HLO
+    if registry.contract(job.emitted).collective:  # the HLO does not show the kernels' sends
         code = replace(code, wire_bytes=module.WIRE_BYTES)
     if job.files is not None:
         exported = export.export(program, platforms=["tpu"])(*given)
@@ -50,7 +51,7 @@ def compile_matmul(module: ModuleType, job: Job) -> TpuCode:
 
 
 def compile_xla_matmul(module: ModuleType, job: Job) -> TpuCode:
-    """Return the compiler's result for `jnp.matmul` of the same padded arrays."""
+    """Return the compiler's result for `jnp.matmul` on padded arrays of the module's shapes."""
     padded = module.PADDED_OUT_SHAPE
 
     def multiplied(a: Any, b: Any) -> Any:
@@ -71,14 +72,15 @@ def _behind(shape: tuple[int, ...], padded: tuple[int, ...]) -> list[tuple[int, 
 
 
 def _mesh(module: ModuleType, job: Job) -> Any:
-    """Return the mesh of lhs over the first devices of a topology, in id order."""
+    """Return the mesh of lhs on the devices that `placed` chooses, assigned in order of device
+    id."""
     chosen = placed(len(module.IDS), job.target, aside=job.aside)
     by_id = dict(zip(sorted(module.IDS), chosen, strict=True))
     return module._LHS.mesh_of([by_id[device] for device in module.IDS])
 
 
 def _program(module: ModuleType, job: Job, mesh: Any, function: Function) -> tuple[Any, list[Any]]:
-    """Return a jitted function, and its arguments."""
+    """Return the jitted function, and the shapes of its arguments lhs and rhs."""
     wide = max(jnp.dtype(name).itemsize for name in (module.DTYPE, module.OUT_DTYPE))
     jax.config.update("jax_enable_x64", job.what == "x64_matmul" or wide == 8)
     given = [

@@ -34,8 +34,8 @@ from shardwright.ir.errors import InputError
 
 @dataclass(frozen=True)
 class _Program:
-    """A function to compile, its one argument, and the placement of its result (None:
-    unspecified)."""
+    """A function to compile, its only argument, and the sharding of its result (None if the
+    compiler may choose it)."""
 
     function: Callable[[Any], Any]
     argument: Any
@@ -43,11 +43,11 @@ class _Program:
 
     @property
     def sharding(self) -> Any:
-        """Return the sharding of the argument, or of a group's first array."""
+        """The sharding of the argument; for a group, that of its first array."""
         return jax.tree.leaves(self.argument)[0].sharding
 
     def jit(self) -> Any:
-        """Return the function as JAX compiles it."""
+        """Return the jitted function."""
         if self.result is None:
             return jax.jit(self.function)
         shardings = {"in_shardings": self.argument.sharding, "out_shardings": self.result}
@@ -55,10 +55,11 @@ class _Program:
 
 
 def compile_module(module: ModuleType, job: Job) -> TpuCode:
-    """Return the compiler's result for `reshard`; with `job.files`, the program is saved too."""
+    """Return the compiler's result for `module.reshard`. If `job.files` is set, also save the
+    exported program there."""
     if job.what == "group":
         return _grouped(module, job)
-    # A module in plain JAX has no staging areas of its own.
+    # A module in plain JAX allocates no staging areas.
     is_kernel = job.emitted == job.backend
     memory.check(module, job.target, _staging_bytes(module) if is_kernel else 0)
     _set_widths(module, job)
@@ -66,7 +67,7 @@ def compile_module(module: ModuleType, job: Job) -> TpuCode:
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         code = _with_stated(_compiled(program), module, is_kernel)
-    home = Path(str(module.__file__)).parent.parent  # of the support modules too
+    home = Path(str(module.__file__)).parent.parent  # also contains the support modules
     own = [str(each.message) for each in said if home in Path(each.filename).parents]
     code = replace(code, warning="; ".join(dict.fromkeys(own)))
     if job.files is not None:
@@ -75,7 +76,8 @@ def compile_module(module: ModuleType, job: Job) -> TpuCode:
 
 
 def _grouped(module: ModuleType, job: Job) -> TpuCode:
-    """Return the compiler's result for `reshard` of a group's arrays."""
+    """Return the compiler's result for the group's `reshard`, which moves all its arrays at
+    once."""
     host = module._HOST
     jax.config.update("jax_enable_x64", any(kind.dtype.itemsize == 8 for kind in host.kinds))
     argument, function = host.compiled_for(placed(len(host.ranks), job.target, aside=job.aside))
@@ -90,8 +92,8 @@ def _grouped(module: ModuleType, job: Job) -> TpuCode:
 
 
 def _staging_bytes(module: ModuleType) -> int:
-    """Return the HBM that a module's kernels need besides the shards: staging areas, and slots of
-    forwarded tiles."""
+    """Return the bytes of HBM that a module's kernels need besides the shards: staging areas, and
+    slots for forwarded tiles."""
     return max(_staging(program, DTYPES[module.DTYPE]) for program in programs_of(module))
 
 
@@ -107,16 +109,17 @@ def _staging(program: Any, itemsize: int) -> int:
 
 
 def _with_stated(code: TpuCode, module: ModuleType, is_kernel: bool) -> TpuCode:
-    """Return the code with bytes that the compiler does not see: the bytes that the module states
-    for its kernels, added to XLA's collectives'. In plain JAX every move is a collective: the
-    module's bytes count only if the compiler states none."""
+    """Return the code with its wire bytes completed from the module. The compiler does not see the
+    bytes that kernels send, so the module's are added to those of XLA's collectives. In plain JAX
+    every move is a collective, so the module's bytes are used only if the compiler reports none."""
     if is_kernel:
         return replace(code, wire_bytes=module.WIRE_BYTES + (code.wire_bytes or 0))
     return code if code.wire_bytes is not None else replace(code, wire_bytes=module.WIRE_BYTES)
 
 
 def compile_xla(module: ModuleType, job: Job) -> TpuCode:
-    """Return the compiler's result for XLA's own reshard between the same padded arrays."""
+    """Return the compiler's result for XLA's own reshard between padded arrays of the module's
+    shapes. Raises InputError for a nested split, which XLA cannot express."""
     if job.nested:
         raise InputError("XLA has no nested split")
     memory.check(module, job.target, 0)
@@ -144,8 +147,8 @@ def _whole(module: ModuleType, job: Job) -> _Program:
 
 
 def _inner(module: ModuleType, job: Job) -> _Program:
-    """Return the inner program of `reshard` between two lists of devices, which one jit cannot
-    have: on the union of both meshes, with shards stacked by rank."""
+    """Return the inner program of a `reshard` whose meshes list different devices. One jit cannot
+    take both, so this program runs on the union of the meshes, with shards stacked by rank."""
     ranks = _ranks(module)
     chosen = placed(len(_ranks(module)), job.target, aside=job.aside)
     union = Mesh(np.array(chosen), ("device",))
@@ -155,7 +158,7 @@ def _inner(module: ModuleType, job: Job) -> _Program:
 
 
 def _set_widths(module: ModuleType, job: Job) -> None:
-    """Enable 64-bit types in JAX if the module has one, or the job requests them."""
+    """Enable 64-bit types in JAX if the module's dtype is one or the job requests them."""
     jax.config.update("jax_enable_x64", job.what == "x64" or DTYPES[module.DTYPE] == 8)
 
 
@@ -164,7 +167,7 @@ def _argument(module: ModuleType, shape: tuple[int, ...], sharding: Any) -> jax.
 
 
 def _compiled(program: _Program, keeps_moves: bool = False) -> TpuCode:
-    # An earlier program's trace, perhaps with other integer widths, must not be reused.
+    # Do not reuse the trace of an earlier program: it may have used other integer widths.
     jax.clear_caches()
     start = time.perf_counter()
     lowered = program.jit().lower(program.argument)
@@ -186,10 +189,11 @@ def _compiled(program: _Program, keeps_moves: bool = False) -> TpuCode:
 
 
 def _artifacts(module: ModuleType, job: Job, program: _Program) -> dict[str, bytes]:
-    """Return the exported program, and the data to call it, by file suffix.
+    """Return, by file suffix, the exported program and a JSON description of how to call it.
 
-    `device_ids[r]` is the logical id of rank r, the topology's r-th device; `mesh` is the
-    argument's, `mesh_devices` its devices by position, as indices into the topology.
+    In the description, `device_ids[r]` is the logical id of rank r, which runs on the topology's
+    r-th device; `mesh` is the argument's mesh; `mesh_devices` lists its devices by position, as
+    indices into the topology.
     """
     exported = export.export(program.jit(), platforms=["tpu"])(program.argument)
     (result,) = exported.out_avals
@@ -212,12 +216,12 @@ def _same_devices(module: ModuleType) -> bool:
 
 
 def _ranks(module: ModuleType) -> list[int]:
-    """Return the ids by rank: the device with the r-th id is the topology's r-th."""
+    """Return the device ids of both meshes in ascending order: the r-th id is that of rank r."""
     return sorted({*module.SOURCE_IDS, *module.TARGET_IDS})
 
 
 def _meshes(module: ModuleType, topology: str, *, aside: bool = False) -> tuple[Mesh, Mesh]:
-    """Return the source and target meshes over devices of a topology, chosen by `placed`."""
+    """Return the source and target meshes on the devices that `placed` chooses."""
     ranks = _ranks(module)
     by_id = dict(zip(ranks, placed(len(ranks), topology, aside=aside), strict=True))
     return (
@@ -232,10 +236,10 @@ def _mesh(axes: Sequence[tuple[str, int]], devices: list[Any]) -> Mesh:
 
 
 def placed(wanted: int, topology: str, *, aside: bool = False) -> list[Any]:
-    """Return the first devices of a topology; `aside`: replace the last of these by the topology's
-    last.
+    """Return the first `wanted` devices of a topology; with `aside`, the topology's last device
+    replaces the last of them.
 
-    Raises InputError if there are too few.
+    Raises InputError if the topology has too few devices.
     """
     _check_placed(wanted, topology)
     devices = devices_of(topology)
@@ -243,7 +247,7 @@ def placed(wanted: int, topology: str, *, aside: bool = False) -> list[Any]:
 
 
 def _check_placed(wanted: int, topology: str) -> None:
-    """Raise InputError for more devices than a topology has."""
+    """Raise InputError if the topology has fewer than `wanted` devices."""
     devices = len(devices_of(topology))
     if wanted > devices:
         raise InputError(
@@ -255,8 +259,8 @@ def _check_placed(wanted: int, topology: str) -> None:
 
 @cache
 def devices_of(topology: str) -> list[Any]:
-    """Return the devices of a topology by id (they are listed host by host), with the compiler
-    already started, so that the first program's seconds are its own."""
+    """Return the devices of a topology sorted by id; JAX lists them host by host. Also start the
+    compiler, so that its start does not count as compile time of the first program."""
     listed = topologies.get_topology_desc(platform="tpu", topology_name=topology).devices
     devices = sorted(listed, key=lambda device: device.id)
     one = NamedSharding(Mesh(np.array(devices[:1]), ("device",)), PartitionSpec())

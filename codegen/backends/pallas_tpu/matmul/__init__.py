@@ -1,1 +1,1 @@
-"""Matmul modules whose parts travel during the product, in Pallas kernels for TPUs."""
+"""Matmul modules for TPUs: a Pallas kernel sends parts round rings while it multiplies."""

@@ -1,7 +1,7 @@
 """The places of a matmul kernel's blocks in its arrays, as expressions of a product `block`. An
-extent need not be a multiple of its blocks: the last block ends with the extent, rounded up to
-whole memory tiles, which XLA allocates anyway. So nothing is padded before a kernel or cut after
-it, unless parts of an array do not begin at a tile.
+extent need not be a multiple of the block size: the last block ends where the extent does, rounded
+up to whole memory tiles, which XLA allocates anyway. So no array is padded before a kernel or cut
+after it, unless its parts do not begin at memory tiles.
 """
 
 from __future__ import annotations
@@ -17,10 +17,13 @@ from shardwright.codegen.backends.pallas_tpu.memory import LANES, round_up
 
 @dataclass(frozen=True)
 class BlockedArray:
-    """A side's array in the kernel's form. `extents`: those of one part along `factor`, (batch, i,
-    j, k); `parts`: their number; `halves`: their sizes; `blocks`: those of a product; `pitch`: the
-    distance of halves if they are `apart` because they do not begin at tiles; `itemsize`: bytes of
-    an element; `tiled`: whether it has whole memory tiles."""
+    """The array of a side ("a", "b" or "c") as the kernel takes it. It is cut along `factor` into
+    `parts` parts, and each part into halves, one per direction.
+
+    `extents`: the extents of one part, (batch, i, j, k); `blocks`: those of a block; `halves`: the
+    sizes of a part's halves along `factor`; `apart`: whether halves are `pitch` elements apart,
+    because otherwise some would not begin at memory tiles; `itemsize`: the bytes of an element;
+    `tiled`: whether the array is padded to whole memory tiles."""
 
     side: str
     extents: Extents
@@ -44,33 +47,35 @@ class BlockedArray:
         pitch: int,
         itemsize: int,
     ) -> BlockedArray:
-        """Return an array, with halves apart if any does not begin at a tile."""
+        """Return an array, with its halves apart if any would not begin at a memory tile."""
         found = BlockedArray(side, extents, blocks, factor, parts, halves, pitch, itemsize)
         starts = (halves[0] * (len(halves) - 1), sum(halves) * (parts > 1))
         tiled = factor not in DIMS[side] or not any(start % found.tile(factor) for start in starts)
         return replace(found, apart=not tiled)
 
     def come(self, *, tiled: bool) -> BlockedArray:
-        """Return the places for arrivals of one part, halves apart; `tiled`: in whole tiles, if the
-        arriving blocks together must match the wait."""
+        """Return the array that one arriving part is written to, with its halves apart; `tiled`:
+        whether to pad it to whole memory tiles, so that the bytes of all arriving blocks add up to
+        those of the wait."""
         return replace(self, parts=1, apart=True, tiled=tiled)
 
     def tile(self, factor: int) -> int:
-        """Return the memory tile along a factor."""
+        """Return the extent of a memory tile along a factor."""
         rows = 8 if self.itemsize > 1 else 32
         return (1, rows, LANES)[DIMS[self.side].index(factor)]
 
     @property
     def whole(self) -> tuple[int, ...]:
-        """Its own extents."""
+        """The extents of the array without padding."""
         return tuple(
             self.extents[f] * (self.parts if f == self.factor else 1) for f in DIMS[self.side]
         )
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Its shape in HBM. Arrays of few rows, and byte arrays whose rows are not multiples of 32,
-        would be stored in smaller tiles, so they get whole tiles of rows."""
+        """The array's shape in HBM. Arrays of few rows, and byte arrays whose number of rows is not
+        a multiple of 32, would be stored in smaller tiles, so their rows are padded to whole
+        tiles."""
         places = self.pitch * self.parts * len(self.halves)
         batch, rows, columns = (
             places if f == self.factor and self.apart else extent
@@ -82,8 +87,8 @@ class BlockedArray:
 
     @property
     def pieces(self) -> tuple[object, ...]:
-        """The axis of halves that are apart, their pitch, then start and size of each; otherwise
-        nothing."""
+        """If halves are apart: the axis they are cut along, their pitch, then the (start, size) of
+        each without padding. Else empty."""
         if not self.apart:
             return ()
         sizes = self.halves * self.parts
@@ -92,7 +97,8 @@ class BlockedArray:
         return DIMS[self.side].index(self.factor), self.pitch, *pieces
 
     def start(self, factor: int, part: str = "part_of(block)", way: str = "block.way") -> str:
-        """Return the start of half a part along a factor."""
+        """Return the start, along a factor, of the half of a part that goes in direction `way`, as
+        an expression."""
         if factor != self.factor:
             return "0"
         step, by = self.halves[0], sum(self.halves)
@@ -103,22 +109,24 @@ class BlockedArray:
         return summed(terms)
 
     def block_start(self, factor: int) -> str:
-        """Return the start of a block along a factor."""
+        """Return the start of a block along a factor, as an expression."""
         number = [(self.blocks[factor], f"block.{FACTORS[factor]}")]
         terms = [self.start(factor), summed(number) if self.count(factor) > 1 else "0"]
         found = " + ".join(term for term in terms if term != "0") or "0"
         return hinted(found, self.tile(factor))
 
     def count(self, factor: int) -> int:
-        """Return the number of blocks of half a part along a factor."""
+        """Return the number of blocks of the larger half of a part along a factor."""
         return -(-max(self.ends(factor)) // self.blocks[factor])
 
     def ends(self, factor: int) -> tuple[int, ...]:
-        """Return the end of half a part along a factor, by direction if they differ."""
+        """Return where halves of a part end along a factor: one end per direction along the factor
+        that cuts them, else one for all."""
         return self.halves if factor == self.factor else (self.extents[factor],)
 
     def block_size(self, factor: int) -> str:
-        """Return the actual size of a block along a factor, in whole tiles."""
+        """Return the size of a block along a factor, in whole memory tiles, as an expression: the
+        last block may be smaller."""
         tile, block = self.tile(factor), self.blocks[factor]
         ends = [round_up(end, tile) for end in self.ends(factor)]
         if all(end % block == 0 for end in ends):
@@ -129,15 +137,16 @@ class BlockedArray:
         return hinted(f"minimum({block}, {by_way(ends)}{before})", tile)
 
     def block(self, name: str, *lead: str) -> str:
-        """Return a block in a named array, after the indices of leading dimensions."""
+        """Return the expression of a block in the array `name`; `lead`: the indices of its leading
+        dimensions."""
         batch, *dims = DIMS[self.side]
         spans = [f"pl.ds({self.block_start(f)}, {self.block_size(f)})" for f in dims]
         first = self.block_start(batch)
-        first = "np.int32(0)" if first == "0" else first  # else 64 bits if JAX allows those
+        first = "np.int32(0)" if first == "0" else first  # JAX may make a Python 0 64 bits wide
         return f"{name}.at[{', '.join([*lead, first, *spans])}]"
 
     def place(self, name: str, slot: str) -> str:
-        """Return the actual part of a block in a VMEM slot."""
+        """Return the expression of the part of a VMEM slot that a block fills."""
         _, *dims = DIMS[self.side]
         sizes = [self.block_size(f) for f in dims]
         is_whole = sizes == [str(self.blocks[f]) for f in dims]
@@ -145,7 +154,8 @@ class BlockedArray:
         return f"{name}.at[{', '.join([slot, *spans])}]"
 
     def half(self, name: str, *lead: str) -> str:
-        """Return the half of the only part that goes in direction `way`, in a named array."""
+        """Return the expression of the half that goes in direction `way`, in the array `name` of
+        one part; `lead`: the indices of its leading dimensions."""
         tile = self.tile(self.factor)
         sizes = [round_up(half, tile) for half in self.halves]
         start = hinted(self.start(self.factor, way="way"), tile)
@@ -154,7 +164,7 @@ class BlockedArray:
         return f"{name}.at[{', '.join([*lead, *dims])}]"
 
     def half_bytes(self, way: int) -> int:
-        """Return the bytes of that half."""
+        """Return the bytes of the half that goes in a direction."""
         dims = zip(DIMS[self.side], self.shape, strict=True)
         extents = (
             round_up(self.halves[way], self.tile(f)) if f == self.factor else size
@@ -164,7 +174,7 @@ class BlockedArray:
 
 
 def summed(terms: list[tuple[int, str]]) -> str:
-    """Return a sum of multiples.
+    """Return the sum of multiples (factor, name) as an expression.
 
     >>> summed([(4, "part"), (1, "way")]), summed([(0, "part")])
     ('part * 4 + way', '0')
@@ -174,12 +184,12 @@ def summed(terms: list[tuple[int, str]]) -> str:
 
 
 def hinted(text: str, tile: int) -> str:
-    """Return an index declared to the compiler as a multiple of a tile."""
+    """Return an index expression, declared to the compiler as a multiple of `tile`."""
     return text if text.isdecimal() or tile == 1 else f"multiple({text}, {tile})"
 
 
 def by_way(sizes: Sequence[int], way: str = "block.way") -> str:
-    """Return the size for a direction."""
+    """Return an expression that selects the size for a direction."""
     if len(set(sizes)) == 1:
         return str(sizes[0])
     return f"by_way({way}, {', '.join(map(str, sizes))})"

@@ -1,8 +1,8 @@
-"""Blocks of a matmul's kernel: the parts of operands and result in VMEM at a time.
+"""Block sizes of a matmul's kernel. A block is the part of an operand or result in a VMEM slot.
 
-A block has whole memory tiles and a size whose multiples exceed an extent only slightly, because
-the MXU multiplies the excess too. It is as large as VMEM allows, up to MOST, which gives the MXU
-more work between copies.
+Blocks consist of whole memory tiles. Their number times their size exceeds an extent only slightly,
+because the MXU multiplies the excess too. They are as large as VMEM allows, up to MOST, which gives
+the MXU more work between copies.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from shardwright.codegen.backends.pallas_tpu.memory import LANES, round_up
 from shardwright.ir.dtypes import itemsize
 
 Extents = tuple[int, int, int, int]
-"""Extents of the batch, i, j and k."""
+"""Extents along (batch, i, j, k)."""
 
 BATCH, DIM_I, DIM_J, DIM_K = range(4)
 FACTORS = ("batch", "i", "j", "k")
@@ -25,26 +25,27 @@ MOST: tuple[Extents, ...] = (
     (1, 256, 512, 512),
     (1, 128, 256, 256),
 )
-"""The largest blocks to try, in order."""
+"""The upper bounds of block sizes to try, in this order, until blocks fit in VMEM."""
 SUM = 4
-"""Bytes of an element of a partial sum: float32 or int32."""
+"""The bytes of an element of a partial sum, which is float32 or int32."""
 SHARE = 5, 8
-"""The share of VMEM for a kernel's own blocks; the compiler needs some for itself."""
+"""The share of VMEM for a kernel's blocks, as (numerator, denominator): the compiler needs the
+rest."""
 STRETCH = 1152
-"""Most elements of j that kernels multiply at a time: a divisor of a block of at least half its
-extent."""
+"""Most elements along j that kernels multiply at a time. The actual step divides the block; larger
+blocks whose step would be under half of this are not used."""
 PER_BLOCK = 64
-"""Elements of an extent that take as long as the fixed work per block: of 128 columns a v5e reads
-the other operand's block as slowly as it multiplies 240."""
+"""The fixed cost of a block, as the number of elements along an extent that take as long. A v5e
+takes as long to read the other operand's block for 128 columns as to multiply 240 columns."""
 MOST_SLOTS = 64
 """Most blocks that stay in VMEM, each with a semaphore."""
 
 
 @dataclass(frozen=True)
 class BlockSizes:
-    """The blocks of a product. `sizes`: a block's extents, (batch, i, j, k); `stays`: whether all
-    blocks of the operand that does not travel stay in VMEM; `keeps`: whether all sums do, if every
-    part adds to all of them; `nbytes`: total VMEM."""
+    """The blocks of a product. `sizes`: the extents of a block, (batch, i, j, k); `stays`: whether
+    all blocks of the operand that does not travel stay in VMEM; `keeps`: whether all sums stay in
+    VMEM, in products whose every part adds to all sums; `nbytes`: the total bytes of VMEM."""
 
     sizes: Extents
     stays: bool
@@ -54,8 +55,8 @@ class BlockSizes:
 
 @dataclass(frozen=True)
 class LocalProduct:
-    """The product to cut into blocks: that of the part in one direction. `travels`: "a", "b" or
-    "c", in parts along a factor; `dtype`, `out`: the dtypes of operands and result."""
+    """The product to cut into blocks: that of one half of a part. `travels`: the side that is sent
+    in parts along `factor`, "a", "b" or "c"; `dtype`, `out`: the dtypes of operands and result."""
 
     extents: Extents
     travels: str
@@ -64,7 +65,7 @@ class LocalProduct:
     out: str
 
     def blocks(self, vmem: int) -> BlockSizes:
-        """Return the blocks for this many bytes of VMEM."""
+        """Return the blocks for a kernel limited to `vmem` bytes of VMEM."""
         budget = vmem * SHARE[0] // SHARE[1]
         for most in MOST:
             sizes = self._sizes(most)
@@ -78,7 +79,7 @@ class LocalProduct:
 
     @property
     def may_stay(self) -> bool:
-        """Return whether an operand is the same for all parts."""
+        """Return whether all parts use the same operand, which can then stay in VMEM."""
         return any(self.factor not in DIMS[side] for side in self._staying)
 
     @property
@@ -100,8 +101,8 @@ class LocalProduct:
         return math.prod(counts[f] for f in DIMS[side]) if stays and is_same else 2
 
     def _is_possible(self, sizes: Extents, stays: bool, keeps: bool) -> bool:
-        """Return whether semaphores suffice for blocks that stay; and, if sums are in HBM, whether
-        they are back before they are read, which takes four blocks of them."""
+        """Return whether there are enough semaphores for the blocks that stay, and, if sums are in
+        HBM, at least four blocks of them, so that each is written before it is read again."""
         counts = self._counts(sizes)
         few = max(self._slots(side, counts, stays=stays) for side in "ab") <= MOST_SLOTS
         return few and (keeps or self.factor != DIM_J or math.prod(counts) // counts[DIM_J] >= 4)
@@ -121,13 +122,14 @@ class LocalProduct:
 
 
 def unit_of(factor: int, dtype: str, out: str) -> int:
-    """Return the unit of block sizes along a factor, for these operand and result types."""
+    """Return the unit that block sizes along a factor are multiples of; `dtype`, `out`: the dtypes
+    of operands and result."""
     return (1, 32 // min(itemsize(dtype), itemsize(out)), LANES, LANES)[factor]
 
 
 def halves_of(part: int, ways: int, unit: int, block: int) -> tuple[int, ...]:
-    """Return the sizes of a part's halves in both directions: whole tiles in the first if both then
-    have equally many blocks, else equal halves.
+    """Return the sizes of a part's halves, one per direction (`ways`). The first half is rounded up
+    to whole units if both halves then have equally many blocks; else the halves are equal.
 
     >>> halves_of(1030, 2, 16, 528), halves_of(40, 2, 16, 16), halves_of(40, 1, 16, 16)
     ((528, 502), (20, 20), (40,))
@@ -141,7 +143,7 @@ def halves_of(part: int, ways: int, unit: int, block: int) -> tuple[int, ...]:
 
 
 def stretch_of(size: int) -> int:
-    """Return the step along j in which a block is multiplied: the largest that divides it.
+    """Return the largest step along j, in whole lane tiles up to STRETCH, that divides a block.
 
     >>> stretch_of(4096), stretch_of(2560), stretch_of(1408), stretch_of(384)
     (1024, 640, 128, 384)
@@ -150,9 +152,9 @@ def stretch_of(size: int) -> int:
 
 
 def block_of(extent: int, unit: int, most: int, *, stretched: bool = False) -> int:
-    """Return the block size along a dimension: a multiple of a unit, at most `most`, such that
-    blocks exceed the extent slightly and are few; `stretched`: whether kernels multiply it in
-    steps.
+    """Return the block size along a dimension: a multiple of `unit`, at most `most`, chosen so that
+    blocks are few and exceed the extent only slightly; `stretched`: whether kernels multiply the
+    block in steps.
 
     >>> block_of(1024, 8, 512), block_of(8200, 8, 512), block_of(8200, 128, 1024), block_of(5, 8, 8)
     (512, 456, 768, 8)

@@ -1,6 +1,8 @@
-"""The module of a matmul with a Pallas kernel: parts travel round rings while devices multiply.
+"""The module of a matmul with a Pallas kernel, in which parts travel round rings while devices
+multiply.
 
-Other movements are collectives, as in a plain JAX module. Without a loop, XLA computes the product.
+Other moves are collectives, as in a plain JAX module. If the plan has no loop, XLA computes the
+product.
 """
 
 from __future__ import annotations
@@ -26,17 +28,17 @@ from shardwright.ir.matmul import Matmul
 from shardwright.ir.matmul_plan import MatmulPlan
 
 DTYPES = "bfloat16", "float32", "int8"
-"""The types that kernels can multiply."""
+"""The dtypes that kernels can multiply."""
 
 MODULE = "pallas_matmul"
-"""The support module of matmul kernels."""
+"""The name of the support module of matmul kernels."""
 
 JAX = (
     "import numpy as np",
     "from jax.experimental import pallas as pl",
     "from jax.experimental.pallas import tpu as pltpu",
 )
-"""Imports of kernels from JAX, besides `jnp`."""
+"""The import lines that kernels need besides `jnp`."""
 
 
 def refuse_matmul(matmul: Matmul) -> None:
@@ -48,8 +50,8 @@ def refuse_matmul(matmul: Matmul) -> None:
 def render_matmul(
     plan: MatmulPlan, command: str, backward: tuple[str, ...] = (), collective_id: int = 0
 ) -> str:
-    """Return the text of a module; `backward`: the siblings that compute the cotangents of lhs and
-    rhs; `collective_id`: the id of its kernel."""
+    """Return the text of a module; `backward`: the names of the modules that compute the cotangents
+    of lhs and rhs; `collective_id`: the collective id of its kernel."""
 
     def product(plan: MatmulPlan, steps: MatmulSteps) -> ProductText:
         return _product(plan, steps, collective_id)
@@ -59,7 +61,11 @@ def render_matmul(
 
 
 def ring_of(plan: MatmulPlan, name: str, axes: str, collective_id: int) -> RingText:
-    """Return the kernel of a plan with a loop, as a constant for a program's module."""
+    """Return the kernel of a plan with a loop, as the text of a constant in a program's module.
+
+    Raises InputError for a matmul that this backend does not support, and InternalError for a plan
+    without a loop.
+    """
     refuse_matmul(plan.matmul)
     if plan.chosen.loop is None:
         raise InternalError("a kernel of a program is of a plan with a loop")
@@ -69,7 +75,7 @@ def ring_of(plan: MatmulPlan, name: str, axes: str, collective_id: int) -> RingT
 
 
 def _product(plan: MatmulPlan, steps: MatmulSteps, collective_id: int) -> ProductText:
-    """Return the product: a kernel if parts travel meanwhile, else XLA's."""
+    """Return the text of the product: a kernel if the plan has a loop, else XLA's product."""
     loop = plan.chosen.loop
     if loop is None:
         plain = product_lines(plan, steps)

@@ -1,4 +1,4 @@
-"""The kernel of a matmul: the travelling side, the rings, and the blocks."""
+"""The shape of a matmul's kernel: the side that travels, its rings, and its blocks."""
 
 from __future__ import annotations
 
@@ -32,17 +32,20 @@ from shardwright.ir.matmul_plan import Loop, MatmulPlan
 
 NAMES: dict[Side, str] = {"lhs": "a", "rhs": "b", "out": "c"}
 LEAST_VMEM = 16 * 2**20
-"""VMEM that a kernel may use on every chip."""
+"""Bytes of VMEM that a kernel may use on every chip."""
 MOST_SEMAPHORES = 192
-"""Most semaphores for incoming parts, of about 256 that a kernel may have."""
+"""Most semaphores for arriving parts. A kernel may have about 256 semaphores in all."""
 
 
 @dataclass(frozen=True)
 class BlockedProduct:
-    """A device's product of `extents`, (batch, i, j, k), in blocks. Meanwhile parts of the tensor
-    `travels`, cut along `factor`, go round rings of `size` devices; `halves`: the share of a part
-    in each direction. `stays`: whether all blocks of the operand that does not travel stay in VMEM;
-    `keeps`: whether all sums do, if every part adds to all of them; `dtype`, `sum_dtype`,
+    """A device's product in blocks, while parts of one side travel round rings.
+
+    `travels`: the side that travels, cut along `factor` into parts; `size`: the number of devices
+    in a ring, and of parts; `extents`: the extents of the product, (batch, i, j, k); `halves`: the
+    extent along `factor` of the share of a part that goes in each direction; `blocks`: the extents
+    of a block; `stays`: whether all blocks of the operand that does not travel stay in VMEM;
+    `keeps`: whether all sums stay in VMEM, if every part adds to all of them; `dtype`, `sum_dtype`,
     `out_dtype`: the dtypes of operands, sums and result."""
 
     travels: str
@@ -59,12 +62,12 @@ class BlockedProduct:
 
     @property
     def ways(self) -> int:
-        """The number of directions."""
+        """The number of directions in which parts travel: 1 or 2."""
         return len(self.halves)
 
     @property
     def gathers(self) -> bool:
-        """Return whether an operand travels."""
+        """Return whether an operand travels, rather than the result."""
         return self.travels != "c"
 
     @property
@@ -89,7 +92,7 @@ class BlockedProduct:
 
     @property
     def rounds(self) -> int:
-        """The number of half parts that a device multiplies, or adds to."""
+        """The number of half parts that a device multiplies or adds to."""
         return self.size * self.ways
 
     @property
@@ -99,29 +102,29 @@ class BlockedProduct:
 
     @property
     def keeps_sums(self) -> bool:
-        """Return whether parts along j all add to sums in VMEM."""
+        """Return whether parts along j all add to the same sums, kept in VMEM."""
         return self.factor == DIM_J and self.keeps
 
     @property
     def sums_in_hbm(self) -> bool:
-        """Return whether parts along j all add to the result in HBM."""
+        """Return whether parts along j all add to the same sums, kept in the result in HBM."""
         return self.factor == DIM_J and not self.keeps
 
     @property
     def stored(self) -> str:
-        """The dtype of the result in HBM, wide if sums are added there."""
+        """The dtype of the result in HBM: that of the sums if they are added there."""
         return self.sum_dtype if self.sums_in_hbm else self.out_dtype
 
     @property
     def whole(self) -> bool:
-        """Return whether one product completes a block's sums, which then need not start at
-        zero."""
+        """Return whether one multiplication completes a block's sums, which then need not be
+        cleared first."""
         one = self.counts[DIM_J] == 1 and self.blocks[DIM_J] <= STRETCH
         return not self.keeps_sums and one
 
     @property
     def ends_along_j(self) -> tuple[int, ...]:
-        """The end of the last block along j, by direction; empty if it is whole."""
+        """The size of the last block along j, one per direction; empty if it is a full block."""
         ends = self.halves if self.factor == DIM_J else (self.part[DIM_J],)
         found = tuple(end - (self.counts[DIM_J] - 1) * self.blocks[DIM_J] for end in ends)
         return () if all(end == self.blocks[DIM_J] for end in found) else found
@@ -136,7 +139,7 @@ class BlockedProduct:
 
     @cached_property
     def arrays(self) -> dict[str, BlockedArray]:
-        """The arrays of the three sides."""
+        """The arrays by side: "a", "b" and "c"."""
         unit = unit_of(self.factor, self.dtype, self.out_dtype)
         return {
             side: BlockedArray.of(
@@ -154,14 +157,15 @@ class BlockedProduct:
 
     @cached_property
     def come(self) -> BlockedArray:
-        """The places for a step's arrivals."""
+        """The array to which a step's arriving part is written."""
         return self.arrays[self.travels].come(tiled=not self.gathers)
 
 
 @dataclass(frozen=True)
 class MatmulRing:
-    """A loop as a kernel. `extents`: those of a device's product, (batch, i, j, k), with parts
-    along `factor` whose `halves` go in both directions; `vmem`: the kernel's limit in bytes."""
+    """The kernel of a plan's loop. `extents`: the extents of a device's product, (batch, i, j, k);
+    `factor`: the factor that parts are cut along; `halves`: the extent along it of the share of a
+    part that goes in each direction; `vmem`: the kernel's VMEM limit in bytes."""
 
     matmul: Matmul
     loop: Loop
@@ -173,7 +177,11 @@ class MatmulRing:
 
     @staticmethod
     def of(plan: MatmulPlan, loop: Loop) -> MatmulRing:
-        """Return the kernel of a plan's loop. Raises InputError for a ring of too many devices."""
+        """Return the kernel of a plan's loop.
+
+        Raises InputError for a ring of too many devices, or one whose neighbours cannot send to
+        each other directly.
+        """
         matmul = plan.matmul
         if loop.directions * (loop.count - 1) > MOST_SEMAPHORES:
             raise InputError(
@@ -200,7 +208,7 @@ class MatmulRing:
 
     @property
     def carried(self) -> int:
-        """Bytes received by a device, in whole memory tiles."""
+        """The bytes that a device receives, in whole memory tiles."""
         size = itemsize(self.matmul.dtype_of(self.loop.side))
         tiles = 1, 8 if size > 1 else 32, LANES
         part = size
@@ -228,14 +236,15 @@ class MatmulRing:
 
     @property
     def parts(self) -> tuple[int, ...]:
-        """The part number at each place in a ring; in one direction, partial sums go down it."""
+        """The part number at each place in a ring. Partial sums that travel in one direction only
+        go down the loop's order, so that order is reversed for them."""
         loop = self.loop
         is_down = loop.directions == 1 and loop.side == "out"
         return loop.places[::-1] if is_down else loop.places
 
     @property
     def rings(self) -> list[tuple[int, ...]]:
-        """The device positions of each ring, in order."""
+        """The device positions of each ring, in ring order."""
         groups = positions_of_groups(self.loop.digits, self.matmul.mesh.size)
         return [tuple(ring) for ring in groups[:, list(self.parts)].tolist()]
 
@@ -254,7 +263,7 @@ class MatmulRing:
         return (f"{text}{stay}. It takes {-(-blocks.nbytes >> 10)} KiB of VMEM.",)
 
     def _is_cut(self) -> bool:
-        """Return whether any block exceeds its extent."""
+        """Return whether any extent is not a multiple of its block."""
         return any(
             end % block
             for n, (extent, block) in enumerate(zip(self.extents, self.blocks.sizes, strict=True))
@@ -278,8 +287,9 @@ def _check_reach(matmul: Matmul, loop: Loop, topology: str | None) -> None:
 
 
 def _vmem(topology: str | None) -> int:
-    """Return the VMEM limit of a kernel on a topology's chips, or on any chip without one."""
+    """Return the VMEM limit, in bytes, of a kernel on a topology's chips; without a topology, that
+    of every chip."""
     name = "" if topology is None else device_of(topology_of(topology))
     found = (chip.vmem_bytes for chip in CHIPS if chip.generation == name)
-    # The compiler uses an undocumented amount itself.
+    # The compiler needs an undocumented share of VMEM: leave it an eighth.
     return max(LEAST_VMEM, next(found, 0) * 7 // 8 >> 20 << 20)

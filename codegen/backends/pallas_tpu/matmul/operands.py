@@ -1,4 +1,4 @@
-"""Templates' context for operands of matmul kernels, and for VMEM buffers."""
+"""The templates' context for the operands of matmul kernels and for their VMEM buffers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from shardwright.ir.dtypes import itemsize
 
 @dataclass(frozen=True)
 class NamedValue:
-    """A name and an expression."""
+    """A name and the expression of its value."""
 
     name: str
     value: str
@@ -28,7 +28,8 @@ class NamedValue:
 
 @dataclass(frozen=True)
 class Buffer:
-    """A kernel's VMEM buffer: `slots` blocks with a shape and a dtype."""
+    """A kernel's VMEM buffer. `shape`: its shape, (slots, rows, columns); `does`: its contents, for
+    a comment."""
 
     name: str
     shape: tuple[int, ...]
@@ -37,12 +38,12 @@ class Buffer:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the buffer."""
+        """The bytes of the buffer."""
         return math.prod(self.shape) * itemsize(self.dtype)
 
     @property
     def size(self) -> str:
-        """Bytes of the buffer, for a comment."""
+        """The bytes of the buffer, for a comment."""
         return f"{self.nbytes:,}"
 
 
@@ -55,17 +56,17 @@ class BlockedOperand:
 
     @property
     def array(self) -> BlockedArray:
-        """The operand in HBM."""
+        """The operand's array in HBM."""
         return self.product.arrays[self.name]
 
     @property
     def travels(self) -> bool:
-        """Return whether its parts go round rings."""
+        """Return whether the operand's parts travel round rings."""
         return self.product.travels == self.name
 
     @property
     def slots(self) -> int:
-        """The number of its blocks in VMEM."""
+        """The number of the operand's blocks in VMEM at a time."""
         product = self.product
         if not product.stays_in_vmem(self.name):
             return 2
@@ -73,7 +74,7 @@ class BlockedOperand:
 
     @property
     def slot(self) -> str:
-        """The place of a block in VMEM, as an expression."""
+        """The VMEM slot of a block, as an expression."""
         product = self.product
         if not product.stays_in_vmem(self.name):
             return "rem(block.number, 2)"
@@ -86,7 +87,8 @@ class BlockedOperand:
 
     @property
     def first(self) -> str:
-        """The condition for loading a block that stays in VMEM; "" to load it every time."""
+        """The condition, as an expression, under which a block is loaded, if it then stays in VMEM;
+        "" if it is loaded for every product."""
         product = self.product
         if not product.stays_in_vmem(self.name):
             return ""
@@ -98,17 +100,17 @@ class BlockedOperand:
 
     @property
     def place(self) -> str:
-        """The actual part of a block in its VMEM slot, as an expression."""
+        """The part of its VMEM slot that a block fills, as an expression."""
         return formatted(self.array.place(f"{self.name}_blocks", "slot"), 15, 8)
 
     @property
     def read(self) -> str:
-        """The block in the operand, as an expression."""
+        """The place of a block in the operand, as an expression."""
         return self._source(self.array.block(self.name))
 
     @property
     def come(self) -> str:
-        """The block in an arrived part, as an expression."""
+        """The place of a block in an arrived part, as an expression."""
         return self._source(self.product.come.block("come", "block.step - 1"))
 
     def _source(self, text: str) -> str:
@@ -117,17 +119,17 @@ class BlockedOperand:
 
     @property
     def axis(self) -> int:
-        """The axis of j in a block."""
+        """The axis of a block that runs along j."""
         return DIMS[self.name].index(DIM_J) - 1
 
     @property
     def block_bytes(self) -> str:
-        """Bytes of a block, for a comment."""
+        """The bytes of a block, for a comment."""
         return bytes_of_block(self.array, self.product, self.name)
 
 
 def bytes_of_block(array: BlockedArray, product: BlockedProduct, side: str) -> str:
-    """Return the bytes of a block, in words."""
+    """Return the bytes of a block, for a comment."""
     _, *dims = DIMS[side]
     nbytes = math.prod(product.blocks[f] for f in dims) * array.itemsize
     is_cut = any(array.block_size(f) != str(product.blocks[f]) for f in dims)

@@ -1,4 +1,4 @@
-"""The context of the templates of matmul kernels: expressions, names, numbers and comments."""
+"""The context of the matmul kernel templates: expressions, names, numbers and comments."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ CALLED = {
 
 @dataclass(frozen=True)
 class MatmulKernel:
-    """The context of kernel templates. `name`: of the constant; `axes`: the axes that rank devices,
-    as an expression."""
+    """The context of a kernel's template. `name`: the name of the constant that runs the kernel;
+    `axes`: the mesh axes that rank devices, as an expression."""
 
     ring: MatmulRing
     name: str
@@ -79,7 +79,7 @@ class MatmulKernel:
 
     @property
     def factor(self) -> str:
-        """The factor along which its parts are cut."""
+        """The factor along which parts are cut."""
         return FACTORS[self.product.factor]
 
     @property
@@ -89,12 +89,12 @@ class MatmulKernel:
 
     @property
     def last_step(self) -> int:
-        """The last step of a ring."""
+        """The number of the last step of a ring."""
         return self.size - 1
 
     @property
     def ways(self) -> tuple[NamedValue, ...]:
-        """The directions of parts, each with the device that sends to this one."""
+        """The number of each direction, with the variable of the device that sends to this one."""
         return tuple(
             NamedValue(str(way), sender)
             for way, sender in zip(range(self.product.ways), ("before", "after"), strict=False)
@@ -102,17 +102,17 @@ class MatmulKernel:
 
     @property
     def ways_said(self) -> str:
-        """The directions of parts, in words."""
+        """The directions in which parts travel, in words."""
         return "one way" if self.product.ways == 1 else "half either way"
 
     @property
     def downstream(self) -> str:
-        """The receiver of parts in a direction, as an expression."""
+        """The device that receives this device's parts in a direction, as an expression."""
         return "after" if self.product.ways == 1 else "jnp.where(way == 0, after, before)"
 
     @property
     def part(self) -> str:
-        """The part number of a product, as an expression."""
+        """The number of the part that a product uses, as an expression."""
         up, down = f"{self.size} - block.step", "block.step"
         if not self.product.gathers:
             up, down = f"{self.size - 1} - block.step", "block.step + 1"
@@ -126,7 +126,8 @@ class MatmulKernel:
 
     @property
     def digits(self) -> tuple[NamedValue, ...]:
-        """The digits of a product's number, as expressions."""
+        """The step, direction and block numbers of a product, as expressions of its number; those
+        with only one value are left out."""
         product, order = self.product, [BATCH, DIM_I, DIM_K, DIM_J]
         sizes = [("step", product.size), *((FACTORS[f], product.counts[f]) for f in order)]
         sizes.insert(1 if product.gathers else 4, ("way", product.ways))
@@ -142,17 +143,17 @@ class MatmulKernel:
 
     @property
     def order(self) -> str:
-        """The order of products, for a comment."""
+        """The order of products, for a comment: names of digits, the fastest first."""
         return ", then ".join(digit.name for digit in reversed(self.digits))
 
     @property
     def operands(self) -> tuple[BlockedOperand, ...]:
-        """The operands."""
+        """Both operands, a and b."""
         return BlockedOperand("a", self.product), BlockedOperand("b", self.product)
 
     @property
     def begins_part(self) -> str:
-        """Return whether a product is the first of an arriving part, as an expression."""
+        """Whether a product is the first that uses an arriving part, as an expression."""
         product = self.product
         blocks = [f"block.{FACTORS[f]}" for f in range(4) if product.counts[f] > 1]
         first = f"({' + '.join(blocks)} == 0) & " if blocks else ""
@@ -160,17 +161,17 @@ class MatmulKernel:
 
     @property
     def half(self) -> str:
-        """The place of a step's arrivals in a direction, as an expression."""
+        """The place of the half that arrives in a step from a direction, as an expression."""
         return formatted(self.product.come.half("come", "step"), 15, 8)
 
     @property
     def own_half(self) -> str:
-        """This device's initial half for a direction, as an expression."""
+        """The half of this device's own part that goes in a direction, as an expression."""
         return formatted(self.product.arrays[self.travels].half(self.travels), 15, 8)
 
     @property
     def half_bytes(self) -> str:
-        """Bytes that go in a direction, for a comment."""
+        """The bytes of a half part in each direction, for a comment."""
         found = [self.product.come.half_bytes(way) for way in range(self.product.ways)]
         if len(set(found)) == 1:
             return f"{found[0]:,} bytes"
@@ -178,48 +179,48 @@ class MatmulKernel:
 
     @property
     def ends(self) -> tuple[int, ...]:
-        """The end of the last block along j, by direction; empty if it is whole."""
+        """The size of the last block along j, one per direction; empty if it is a full block."""
         return self.product.ends_along_j
 
     @property
     def end(self) -> str:
-        """The end of the last block along j, as an expression."""
+        """The size of the last block along j, as an expression; 0 if it is a full block."""
         ends = self.ends or (0,)
         return by_way(ends)
 
     @property
     def end_tile(self) -> int:
-        """The first lane tile in which the last block along j may end."""
+        """The number of the first lane tile in which the last block along j may end."""
         return min(self.ends, default=0) // LANES
 
     @property
     def last_j(self) -> int:
-        """The last block along j."""
+        """The number of the last block along j."""
         return self.product.counts[DIM_J] - 1
 
     @property
     def whole(self) -> bool:
-        """Return whether one product completes a block's sums."""
+        """Return whether one multiplication completes a block's sums."""
         return self.product.whole
 
     @property
     def adds(self) -> bool:
-        """Return whether sums are added to the result in HBM."""
+        """Return whether parts along j all add to the same sums, kept in the result in HBM."""
         return self.product.sums_in_hbm
 
     @property
     def keeps_sums(self) -> bool:
-        """Return whether every part adds to sums in VMEM."""
+        """Return whether parts along j all add to the same sums, kept in VMEM."""
         return self.product.keeps_sums
 
     @property
     def stretch(self) -> int:
-        """The step along j in a product."""
+        """The number of elements along j that a kernel multiplies at a time."""
         return stretch_of(self.product.blocks[DIM_J])
 
     @property
     def tile(self) -> str:
-        """The number of result blocks before a product's, as an expression."""
+        """The number of the result block that a product adds to, as an expression."""
         count, tiles = self.product.counts[DIM_J], self.product.tiles
         if self.keeps_sums and tiles == 1:
             return "np.int32(0)"
@@ -228,12 +229,12 @@ class MatmulKernel:
 
     @property
     def sums(self) -> str:
-        """The place of a product's sums, as an expression."""
+        """The VMEM slot of a product's sums, as an expression."""
         return self.tile if self.keeps_sums else "np.int32(0)"
 
     @property
     def begins(self) -> str:
-        """Return whether a product is the first of its sums, as an expression."""
+        """Whether a product is the first that adds to its sums, as an expression."""
         terms = ["block.j == 0"]
         if self.keeps_sums:
             terms += ["block.step == 0", *(["block.way == 0"] if self.product.ways > 1 else [])]
@@ -241,7 +242,7 @@ class MatmulKernel:
 
     @property
     def finishes(self) -> str:
-        """Return whether a product is the last of its sums, as an expression."""
+        """Whether a product is the last that adds to its sums, as an expression."""
         terms = [f"block.j == {self.last_j}"]
         if self.keeps_sums:
             terms.append(f"block.step == {self.last_step}")
@@ -250,48 +251,50 @@ class MatmulKernel:
 
     @property
     def later(self) -> str:
-        """Return whether sums in HBM were added to before, as an expression."""
+        """Whether the result in HBM already has sums of an earlier part, as an expression."""
         return "block.step + block.way > 0" if self.product.ways > 1 else "block.step > 0"
 
     @property
     def two_before(self) -> int:
-        """The distance, in products, to the last product of the second-previous sums."""
+        """The number of products between a result block and the one two before it, which used the
+        same slot."""
         return 2 * self.product.counts[DIM_J]
 
     @property
     def made(self) -> str:
-        """The actual part of a result block in its VMEM slot, as an expression."""
+        """The part of its VMEM slot `made` that a result block fills, as an expression."""
         return formatted(self.product.arrays["c"].place("made", "slot"), 15, 8)
 
     @property
     def terms(self) -> str:
-        """The same for the terms it is added to, as an expression."""
+        """The part of its VMEM slot `terms` that a block of earlier sums fills, as an
+        expression."""
         return formatted(self.product.arrays["c"].place("terms", "slot"), 15, 8)
 
     @property
     def written(self) -> str:
-        """The block in the result, as an expression."""
+        """The place of a block in the result, as an expression."""
         deeper = 4 * (not self.product.gathers)
         return formatted(self.product.arrays["c"].block("c"), 16 + deeper, 8 + deeper)
 
     @property
     def arrived(self) -> str:
-        """The place of a block's arrived terms, as an expression."""
+        """The place of a block of sums that arrived from another device, as an expression."""
         return formatted(self.product.come.block("come", "block.step - 1"), 15, 8)
 
     @property
     def sent(self) -> str:
-        """The place of a block on the next device as terms, as an expression."""
+        """The place on the next device to which a block of sums is sent, as an expression."""
         return formatted(self.product.come.block("come", "block.step"), 20, 12)
 
     @property
     def result_bytes(self) -> str:
-        """Bytes of a block of the result, for a comment."""
+        """The bytes of a result block, for a comment."""
         return bytes_of_block(self.product.arrays["c"], self.product, "c")
 
     @property
     def products(self) -> int:
-        """The number of products in the kernel."""
+        """The number of block products in the kernel."""
         return self.product.products
 
     @property
@@ -301,7 +304,8 @@ class MatmulKernel:
 
     @property
     def unfinished(self) -> tuple[int, ...]:
-        """The products whose sums are still in flight when all are done."""
+        """The numbers of the products whose sums are still being copied from VMEM after the last
+        product."""
         product = self.product
         stores = product.tiles * (1 if product.keeps_sums else product.rounds)
         return tuple(
@@ -335,7 +339,7 @@ class MatmulKernel:
 
     @property
     def semaphores(self) -> tuple[NamedValue, ...]:
-        """Names of semaphores, with the number of each."""
+        """The names of arrays of semaphores, with their shapes as expressions."""
         product = self.product
         found = [NamedValue(f"came_{x.name}", f"({x.slots},)") for x in self.operands]
         if product.sums_in_hbm or not product.gathers:
@@ -346,7 +350,7 @@ class MatmulKernel:
 
     @property
     def vmem_bytes(self) -> str:
-        """Bytes in VMEM, for a comment."""
+        """The bytes of all VMEM buffers, for a comment."""
         return f"{sum(each.nbytes for each in self.buffers):,}"
 
     @property
@@ -377,7 +381,7 @@ class MatmulKernel:
 
     @property
     def come(self) -> str:
-        """Shape and dtype of the places for arriving parts, as an expression."""
+        """The shape and dtype of the array that arriving parts are written to, as an expression."""
         shape = self.size - 1, *self.product.come.shape
         return f'{shape}, "{self.product.dtype_of(self.travels)}"'
 
@@ -398,7 +402,7 @@ class MatmulKernel:
 
     @property
     def lead(self) -> int:
-        """The leading batch dimension."""
+        """The batch dimension that parts are cut along; 0 if they are cut along another factor."""
         return self.ring.loop.factor if self.product.factor == BATCH else 0
 
 
@@ -407,8 +411,8 @@ def _all(terms: Sequence[str]) -> str:
 
 
 def kernel_lines(ring: MatmulRing, name: str, axes: str, collective_id: int) -> tuple[str, ...]:
-    """Return the kernel of a ring and the named constant that runs it; `axes`: the axes that rank
-    devices."""
+    """Return the lines of a ring's kernel and of the constant `name` that runs it; `axes`: the mesh
+    axes that rank devices, as an expression."""
     context = MatmulKernel(ring, name, axes, collective_id)
     form = "gather" if context.product.gathers else "scatter"
     return tuple(render(f"pallas_tpu/{form}_matmul.py.jinja", context).splitlines())

@@ -1,1 +1,1 @@
-"""Forms that forward, for devices that cannot send directly to every receiver."""
+"""Kernel forms in which devices forward tiles, as not every device can send to every other."""

@@ -1,10 +1,10 @@
-"""Detours: forwarding although all receivers are in reach.
+"""Detours: forwarding where all devices could send to their receivers directly.
 
-Routers traverse the axes of a torus in a fixed order, so crossing routes may share one link while
-others are idle: in a transpose, all data for a row first meets in one column. A device that first
-sends a tile along another axis, to a forwarding device, changes the order of the axes. A tile
-travels the full distance along each axis at once, or by hops as on a v5e. If many devices need one
-tile, each link needs to carry it only once.
+Routers traverse the axes of a torus in a fixed order, so many routes may share one link while
+others are idle: in a transpose, all data for a row passes through one column. A device that first
+sends a tile along another axis, to a device that forwards it, changes that order. A tile travels
+the full distance along each axis at once, or by hops as on a v5e. If many devices need the same
+tile, forwarding lets each link carry it only once.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ MOST_DEVICES = 512
 
 
 def at_least(exchange: Exchange, itemsize: int, torus: Torus) -> float:
-    """Return a lower bound on the seconds of any exchange: the data that a device lacks arrives
-    over all its links at once."""
+    """Return a lower bound on the seconds of an exchange: the time for the data that a device
+    lacks to arrive over all its links at once."""
     into = np.zeros(torus.size)
     for part in flows(exchange, itemsize):
         into += np.bincount(part.receiver, part.weight, torus.size)

@@ -1,7 +1,7 @@
-"""The gathered form: source shards move directly between target shards.
+"""The gathered form: devices forward source shards from target shard to target shard.
 
-If each device needs the whole source shards of its senders, it forwards parts of its own target
-shard to the same place of its receiver's. So nothing is packed into slots or assembled: a place of
+If each device needs the whole source shards of its senders, it can forward them from its own target
+shard to the same box of its receiver's. So no tiles are packed into slots or assembled: a place of
 the schedule is a box of the target shard.
 """
 
@@ -35,9 +35,11 @@ def views_in(exchange: Exchange, itemsize: int) -> Iterator[View]:
 def misplaced(
     schedule: RoutedSchedule, digits: Digits, exchange: Exchange, view: View, itemsize: int
 ) -> str:
-    """Return why places are not boxes of target shards, or "". They are if on every device they are
-    distinct, aligned and fill the target shard, and if communicating devices share one target
-    shard, so that each box has one place on both."""
+    """Return why places of a schedule cannot be boxes of target shards, or "" if they can.
+
+    On every device the boxes must be distinct and aligned, and fill the target shard. Devices that
+    send to each other must have the same target shard, so that a box is in the same place on both.
+    """
     ids, dims = numbered(exchange), exchange.dims
     held, wanted = (positions_of(side.mesh, ids) for side in (exchange.source, exchange.target))
     if (held < 0).any() or (wanted < 0).any():
@@ -67,14 +69,15 @@ def misplaced(
     found = np.sort(np.stack(places), axis=0)
     if (found[1:] == found[:-1]).any():
         return "two source shards are in one place"
-    # All start at multiples of their extents; otherwise these could overlap.
+    # Boxes that start at multiples of their extents cannot overlap.
     if ((low - first) % sizes).any() or len(places) * math.prod(sizes) != math.prod(room):
         return "source shards do not fill the target shard"
     return ""
 
 
 def offsets_of_places(schedule: RoutedSchedule) -> Sequence[int]:
-    """Return the distance travelled by the data in each place of a schedule of source shards."""
+    """Return, for each place of a schedule of source shards, the offset that its data has
+    travelled."""
     found = dict.fromkeys(schedule.starts, 0)
     for each in schedule.rounds:
         for sent in each.sends:
@@ -84,7 +87,7 @@ def offsets_of_places(schedule: RoutedSchedule) -> Sequence[int]:
 
 
 def _boxes(layout: Layout, position: Integers) -> tuple[Integers, Integers]:
-    """Return the starts and ends of the shards at positions: [positions, dims] each."""
+    """Return the starts and ends of the shards at positions, each int64[positions, dims]."""
     low, high = zip(*(_ends(dim, position) for dim in layout.dims), strict=True)
     return np.stack(low, axis=1), np.stack(high, axis=1)
 

@@ -1,5 +1,5 @@
-"""Devices that send directly only over a power of two of hops (v5e): which pairs may, and whether
-hops reach all devices."""
+"""Whether a device may send directly to another, and whether hops reach all devices. Devices of a
+v5e send directly only over a power of two of links along one axis."""
 
 from __future__ import annotations
 
@@ -31,10 +31,12 @@ from shardwright.ir.transfers import enumerate_transfers
 
 @dataclass(frozen=True)
 class Grid:
-    """The devices of an exchange and their numbers: mesh positions if both meshes have one order,
-    else device ids; `ids` are their device ids, which are places in the torus. `straight`: whether
-    a hop covers the full distance along an axis, for devices that send over any distance;
-    `on_lines`: whether axes that do not wrap around are treated as lines rather than rings."""
+    """The devices of an exchange on a torus. Their numbers are mesh positions if both meshes have
+    the same device order, else ranks by device id.
+
+    `ids`: the device id of each number, which is also its place in the torus; `straight`: whether
+    a hop covers the full distance along an axis, for devices that can send over any distance;
+    `on_lines`: whether axes that do not wrap around count as lines rather than as digits of 2."""
 
     torus: Torus
     ids: Integers
@@ -43,18 +45,18 @@ class Grid:
 
     @staticmethod
     def of(exchange: Exchange, torus: Torus) -> Grid:
-        """Return the devices of an exchange on a torus."""
+        """Return the grid of an exchange's devices, with neither straight hops nor lines."""
         return Grid(torus, numbered(exchange))
 
     @property
     def digits(self) -> Digits:
-        """The digits of places: of prime extents, except for a whole wrapping axis in neighbour
-        order, or a line; with straight hops, the digits for places along one axis."""
+        """The digits of places. Their extents are prime, except for a ring, which is a whole axis
+        that wraps around, and a line. With straight hops there is one digit per axis."""
         return self.numbering.digits
 
     @cached_property
     def numbering(self) -> Numbering:
-        """The places of devices: their numbers, except on lines."""
+        """The numbering of places: a device's place is its number, except on lines."""
         digits = digits_of(self.ids.size)
         if self.straight:
             return Numbering(self._along_axes(digits))
@@ -67,7 +69,8 @@ class Grid:
         return self._with_lines(digits) if self.on_lines else Numbering(digits)
 
     def _with_lines(self, digits: Digits) -> Numbering:
-        """Return the places with the longest run of digits along one axis as a line."""
+        """Return the numbering with the longest runs of digits along one axis merged into lines. A
+        line has twice as many places as devices, so that steps up and down it differ in offset."""
         found, lines, stride, start = list[tuple[int, int]](), list[int](), 1, 0
         while start < len(digits):
             ends = range(len(digits), start + 1, -1)
@@ -82,8 +85,8 @@ class Grid:
         return Numbering(tuple(found), tuple(lines))
 
     def _is_line(self, digits: Digits) -> bool:
-        """Return whether all digits have extent two, and devices with successive numbers are the
-        same power of two of links apart, along one axis."""
+        """Return whether all digits have extent two, and all devices with successive numbers are
+        equally far apart along one axis, by a power of two of links."""
         if {size for _, size in digits} != {2}:
             return False
         (stride, _), extent = digits[0], 1 << len(digits)
@@ -98,7 +101,7 @@ class Grid:
         return near and alike and by.bit_count() == 1
 
     def _along_axes(self, digits: Digits) -> Digits:
-        """Return digits with consecutive ones along one axis merged."""
+        """Return the digits, with successive digits along the same axis merged into one."""
         crossed = [tuple(np.flatnonzero(self._hops(Hop(*each, 1)).any(axis=0))) for each in digits]
         found: list[tuple[int, int]] = []
         for _, some in groupby(zip(crossed, digits, strict=True), key=lambda pair: pair[0]):
@@ -107,14 +110,14 @@ class Grid:
         return tuple(found)
 
     def _is_round(self, twos: Digits, extent: int) -> bool:
-        """Return whether digits are places along a ring of an extent."""
+        """Return whether the digits together number the places along a ring of this extent."""
         if math.prod(size for _, size in twos) != extent or {size for _, size in twos} != {2}:
             return False
         return bool((self._hops(Hop(twos[0][0], extent, 1)).sum(axis=1) == 1).all())
 
     @cached_property
     def ways(self) -> Ways:
-        """The digits, with their axes."""
+        """The digits, with the axis of each and the number of links that a hop along it crosses."""
         ids = self.numbering.by_place(self.ids)
         hops = [self._hops(Hop(*digit, 1), ids).max(axis=0) for digit in self.digits]
         axes = tuple(int(each.argmax()) for each in hops)
@@ -122,8 +125,8 @@ class Grid:
         return Ways(self.digits, axes, lengths, self.torus, ids, self.straight)
 
     def _hops(self, hop: Hop, ids: Integers | None = None) -> Integers:
-        """Return the links that a hop crosses along each axis, by device that makes it, [devices,
-        axes]; `ids`: by place."""
+        """Return the number of links that a hop crosses along each axis, for each device that makes
+        it: int64[devices, axes]; `ids`: the device ids by place, by default `self.ids`."""
         ids = self.ids if ids is None else ids
         ends = _ends(hop, ids)
         here, there = (self.torus.coordinates(each) for each in ends)
@@ -136,18 +139,18 @@ class Grid:
         return np.stack(crossed, axis=1)
 
     def pairs(self, exchange: Exchange) -> tuple[Integers, Integers]:
-        """Return the numbers of senders and receivers, each pair once."""
+        """Return the numbers of senders and of receivers, each pair once."""
         sender, receiver, _ = exchange.once(sent_tiles)
         pairs = np.unique(np.stack([sender, receiver]), axis=1)
         return pairs[0], pairs[1]
 
     def offsets(self, exchange: Exchange) -> tuple[int, ...]:
-        """Return the occurring offsets, ascending."""
+        """Return the offsets between the places of senders and receivers, ascending."""
         return tuple(np.unique(self.numbering.offsets(*self.pairs(exchange))).tolist())
 
     def senders(self, exchange: Exchange) -> tuple[tuple[int, ...], ...]:
-        """Return the places of devices with a tile to send over each offset, ascending; empty if
-        all have one over all."""
+        """Return, for each offset in ascending order, the places of the devices that have a tile to
+        send over it; empty if all devices have one for every offset."""
         sender, receiver = self.pairs(exchange)
         over, sender = self.numbering.offsets(sender, receiver), self.numbering.place(sender)
         offsets = np.unique(over)
@@ -156,15 +159,15 @@ class Grid:
         return tuple(tuple(sender[over == offset].tolist()) for offset in offsets.tolist())
 
     def is_direct(self, sender: Integers, receiver: Integers) -> bool:
-        """Return whether all these pairs may send directly."""
+        """Return whether the sender of every pair may send directly to its receiver."""
         return self._near(self.ids[sender], self.ids[receiver])
 
     def _near(self, sender: Integers, receiver: Integers) -> bool:
         return bool((self.torus.messages(sender, receiver) == 1).all())
 
     def reaches(self) -> bool:
-        """Return whether hops are allowed and reach all devices."""
-        if self.straight:  # each hop runs along one axis, and then any device may make it
+        """Return whether devices may make all hops directly, and hops reach all devices."""
+        if self.straight:  # a device may make any hop along one axis
             axes = (self._hops(Hop(*each, 1)).any(axis=0).sum() for each in self.digits)
             return not self.torus.powers_of_two and all(count == 1 for count in axes)
         if not is_routed(self.digits):
@@ -175,7 +178,8 @@ class Grid:
 
 
 def _ends(hop: Hop, ids: Integers) -> tuple[Integers, Integers]:
-    """Return the ids of a hop's senders and receivers; `ids`: by place."""
+    """Return the device ids of a hop's senders and of their receivers; `ids`: the device ids by
+    place, negative for a place without a device."""
     place = np.arange(ids.size)
     sender, receiver = ids, ids[hop.to(place)]
     made = (sender >= 0) & (receiver >= 0)
@@ -183,7 +187,8 @@ def _ends(hop: Hop, ids: Integers) -> tuple[Integers, Integers]:
 
 
 def sent_tiles(exchange: Exchange) -> tuple[Integers, Integers, Integers]:
-    """Return the numbers of sender and receiver of every sent tile, and its extents [n, dims]."""
+    """Return the numbers of the sender and of the receiver of every sent tile, int64[tiles], and
+    its extents, int64[tiles, dims]."""
     moved, ids = exchange.once(enumerate_transfers), numbered(exchange)
     remote = ~moved.is_local
     order = np.argsort(ids)
@@ -194,12 +199,13 @@ def sent_tiles(exchange: Exchange) -> tuple[Integers, Integers, Integers]:
 
 
 def numbered(exchange: Exchange) -> Integers:
-    """Return device ids by the devices' numbers in a kernel."""
+    """Return the device ids by the devices' numbers in a kernel."""
     return ids_of(exchange.source.mesh) if exchange.same_order else exchange.ranks
 
 
 def refuse_unreached(grid: Grid, plan: DirectPlan) -> None:
-    """Raise InputError if tiles must travel farther than directly and hops do not lead there."""
+    """Raise InputError if some tiles cannot be sent directly and hops do not reach their
+    receivers."""
     if not grid.reaches() and not grid.is_direct(*grid.pairs(moved(plan))):
         raise InputError(
             "some tiles go farther than a device sends directly, over a power of two of hops along "

@@ -1,9 +1,9 @@
-"""The schedules by which an exchange can be forwarded, each with the slots that it takes.
+"""The schedules by which devices can forward an exchange, each with its slots.
 
-routed    tiles, in slots
-relayed   tiles that are aligned, out of source shards into target shards
-gathered  source shards that are parts of target shards
-spread    other source shards, in slots, copied on the way
+routed    forward tiles in slots
+relayed   forward aligned tiles, from source shards into target shards without packing
+gathered  forward whole source shards that are boxes of target shards
+spread    forward other source shards in slots, copying them where routes diverge
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Name = Literal["routed", "relayed", "gathered", "spread"]
 
 @dataclass(frozen=True)
 class Option:
-    """A schedule and its slots; `share` is that of `Routed`."""
+    """A schedule, and the slots that its places are; `share`: see `Routed.share`."""
 
     name: Name
     slot: Slot
@@ -42,11 +42,14 @@ class Option:
 def options(
     exchange: Exchange, itemsize: int, grid: Grid, window: Shape, source_reach: Shape
 ) -> Iterator[Option]:
-    """Yield the ways to forward an exchange; with straight hops, or on lines, only the ways that
-    forward tiles, because shards leave copies on every device on their way. `window`: the shape
-    that fits a tile; `source_reach`: the reach of windows into source shards."""
+    """Yield the ways to forward an exchange. With straight hops, or on lines, yield only the ways
+    that forward tiles: whole shards would leave copies on every device on their way.
+
+    `window`: a shape that every tile fits in; `source_reach`: the extents of source shards, padded
+    so that every window is inside them.
+    """
     offsets, senders = grid.offsets(exchange), grid.senders(exchange)
-    if grid.on_lines and not senders:  # a ring form does the same
+    if grid.on_lines and not senders:  # rings would make the same moves
         return
     yield from _packed(itemsize, window, offsets, senders, grid)
     yield from _relayed(exchange, itemsize, offsets, senders, grid)
@@ -61,7 +64,7 @@ def options(
 def _gathered(
     exchange: Exchange, itemsize: int, offsets: tuple[int, ...], grid: Grid
 ) -> Iterator[Option]:
-    """Yield the schedules of source shards with boxes of target shards as places."""
+    """Yield the schedules of source shards in which places are boxes of target shards."""
     for view in views_in(exchange, itemsize):
         slot = Slot.viewed(exchange.source.local_shape, itemsize, view)
         for schedule, share in spreads(offsets, grid.ways, halves=slot.is_cut):
@@ -76,8 +79,8 @@ def _relayed(
     senders: tuple[tuple[int, ...], ...],
     grid: Grid,
 ) -> Iterator[Option]:
-    """Yield the schedule of tiles moved between shards without packing, in the dimension order with
-    the fewest relayouts."""
+    """Yield the schedule of tiles that move between shards without packing, if any, in the
+    dimension order with the least bytes of relayout."""
     held = exchange.target.local_shape
     found = (view for view in views(len(held)) if not unplaced(exchange, view, itemsize))
     view = min(found, key=lambda view: relayout(exchange, itemsize, view), default=None)
@@ -109,9 +112,9 @@ def _scheduled(
     apart: bool = False,
     cut: bool = True,
 ) -> RoutedSchedule:
-    """Return the schedule of pieces in slots, or with places `apart` for both ends; `cut`: whether
-    halves may move separately, which the TPU compiler (libtpu 0.0.42) rejects for a vector among
-    others in one buffer."""
+    """Return the schedule of tiles in slots. `apart`: whether each tile has separate places at both
+    ends, in its shards; `cut`: whether halves may move separately. The TPU compiler (libtpu 0.0.42)
+    rejects halves of a vector that shares a buffer with others."""
     start = grid.torus.latency * grid.torus.bandwidth / slot.itemsize
     pieces = [
         Freight(
@@ -123,16 +126,16 @@ def _scheduled(
         )
         for number, offset in enumerate(offsets)
     ]
-    # No round waits for the previous one, but its first message waits for an arrival.
+    # Rounds overlap, but each costs a latency: its first message waits for an arrival.
     return routed_schedule(pieces, grid.ways, start, apart=apart)
 
 
 def spreads(
     offsets: tuple[int, ...], ways: Ways, *, halves: bool
 ) -> Iterator[tuple[RoutedSchedule, float]]:
-    """Yield the schedule of source shards with the least load on the busiest links; and one in
-    which halves use reversed axis orders and ring directions, if that lowers the load, with the
-    saving."""
+    """Yield schedules of source shards, each with its load on the busiest links as a share of the
+    first's. The first has the least such load. If `halves` may move separately, the second, if its
+    load is lower, sends halves along the axes in opposite orders and ring directions."""
     ends = [(ways.in_order(axes), ways.in_order(axes[::-1])) for axes in ways.orders()]
     firsts = [ways.digits, *(first for first, _ in ends)]
     whole, most = _least((spread_schedule(offsets, first) for first in firsts), ways)

@@ -1,8 +1,8 @@
-"""The relayed form: tiles leave from their place in source shards and arrive at their place in
-target shards.
+"""The relayed form: tiles are sent from their place in source shards, and the last device writes
+them to their place in target shards.
 
-If all tiles have one shape and are aligned at both ends, XLA neither packs nor assembles: only
-tiles in flight are in slots.
+If all tiles have the same shape and are aligned in both shards, XLA need neither pack nor assemble
+them: slots are needed only on the devices in between.
 """
 
 from __future__ import annotations
@@ -19,9 +19,12 @@ from shardwright.ir.transfers import enumerate_transfers
 
 
 def unplaced(exchange: Exchange, view: View, itemsize: int) -> str:
-    """Return why tiles cannot move without packing, or "". They can if all have one shape, start at
-    multiples of it and of the memory tiling in both shards, and fill every target shard. Flat tiles
-    are whole memory tiles, and their slots are stacked."""
+    """Return why tiles cannot move without packing, or "" if they can.
+
+    All tiles must have the same shape, start in both shards at multiples of it and of the memory
+    tiling, and fill every target shard. Tiles of vectors must be whole memory tiles, since their
+    slots are stacked in one buffer.
+    """
     if exchange.rule.pieces > 1:
         return "tiles are cut into pieces"
     moved = exchange.once(enumerate_transfers)
@@ -46,8 +49,8 @@ def unplaced(exchange: Exchange, view: View, itemsize: int) -> str:
 
 
 def is_apart(schedule: RoutedSchedule) -> bool:
-    """Return whether the first places, one per offset, only send, and the next ones only
-    receive."""
+    """Return whether places of shards are used only as such: of the first n places, one per offset,
+    a device only sends, and into the next n it only receives."""
     count = len(schedule.offsets)
     ends = tuple(range(2 * count))
     moves = schedule.moves

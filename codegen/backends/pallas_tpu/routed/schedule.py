@@ -1,17 +1,18 @@
-"""Routes on a torus whose devices send directly only over a power of two of hops (v5e).
+"""Schedules of hops on a torus whose devices send directly only over a power of two of links (v5e).
 
-On a torus whose extents are powers of two, filled axis by axis, a digit of extent 2 is a distance
-of 1, 2, 4, ... along one axis, and a ring (`ways.py`) is a whole axis that wraps around. A digit of
-extent 3 also works if its stride is such a distance: one up, or two down. All devices do the same
-at a hop, so a schedule names no device: it is computed once for the occurring offsets.
+A place in the torus is a number with digits. If the torus's extents are powers of two, and devices
+are numbered axis by axis, a step along a digit of extent 2 is a distance of 1, 2, 4, ... along one
+axis; a ring (`ways.py`) is a whole axis that wraps around. A digit of extent 3 also works if its
+stride is such a distance: a step is one up, or two down. All devices make the same hops, so a
+schedule names no device: it is computed once from the offsets between senders and receivers.
 
     routed    each piece travels hop by hop to its destination
     spread    whole source shards travel, copied on the way; receivers extract their tiles
 
-A round is a set of simultaneous sends over several hops: in both directions of an axis, and along
-all axes at once, since pieces differ in which axis they travel first. Data that goes half around a
-ring is split over both directions. A device without data for an offset sends nothing at its hops. A
-place is free again after its data has left. Offsets that never occur on one device share places.
+A round is a set of simultaneous sends over several hops, in both directions of an axis and along
+all axes, since pieces travel the axes in different orders. Data that travels half around a ring is
+split over both directions. A device without data for an offset sends nothing at its hops. A place
+is free again after its data is sent. Offsets that never occur on the same device share places.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ from shardwright.ir.algebra.index import Integers
 
 
 class Push(NamedTuple):
-    """From a place of the sender to one of the receiver. `number`: the original place of the data;
-    `halves`: the halves that move."""
+    """A copy from place `here` of the sender to place `there` of the receiver. `number`: the number
+    of the data in `starts` of the schedule; `halves`: the halves to copy."""
 
     here: int
     there: int
@@ -46,7 +47,7 @@ class Push(NamedTuple):
 
 
 class Sent(NamedTuple):
-    """A hop and its moves."""
+    """A hop, and the copies that devices make over it."""
 
     hop: Hop
     moves: tuple[Push, ...]
@@ -54,7 +55,7 @@ class Sent(NamedTuple):
 
 @dataclass(frozen=True)
 class Round:
-    """Simultaneous sends."""
+    """The sends of a round, over all hops at the same time."""
 
     sends: tuple[Sent, ...]
 
@@ -66,11 +67,14 @@ class Round:
 
 @dataclass(frozen=True)
 class RoutedSchedule:
-    """The order of all devices' moves. `starts`: the initially filled places; place starts[n] has
-    the data for offset n or, if there is one, the source shard; `arrives`: the place of arrivals
-    over each offset; `senders`: the devices with data for each offset, empty if all have some for
-    all. Data that no device holds at once may share a place. `orders`: the digit orders in which
-    source shards travel."""
+    """The moves of all devices, round by round.
+
+    `offsets`: the offsets between senders and receivers, ascending; `starts`: the places filled at
+    first, one per offset, or only one, for the source shard; `places`: the number of places;
+    `arrives`: the place into which the data for each offset arrives; `senders`: for each offset,
+    the devices that have data for it, empty if all devices have data for all; `orders`: the digit
+    orders in which source shards travel. Data that are never on the same device may share a place.
+    """
 
     offsets: tuple[int, ...]
     rounds: tuple[Round, ...]
@@ -92,12 +96,12 @@ class RoutedSchedule:
 
     @property
     def halves(self) -> bool:
-        """Return whether anything moves in halves."""
+        """Return whether any move copies only one half."""
         return any(move.halves != WHOLE for move in self.moves)
 
     def made(self, digits: Digits) -> Iterator[tuple[int, Hop, Push, Integers]]:
-        """Yield every move, in order, with its round, its hop, and the devices with data to
-        move."""
+        """Yield, for every move in order, its round, its hop, the move, and the devices that have
+        the data to copy."""
         everywhere = Ways.on_one_axis(digits).devices
         gone: dict[tuple[int, int], int] = {}
         for turn, each in enumerate(self.rounds):
@@ -111,7 +115,7 @@ class RoutedSchedule:
                     gone[move.number, half] = int(hop.to(np.array(so_far)))
 
     def mixes(self) -> bool:
-        """Return whether the halves of a move belong to different senders' pieces."""
+        """Return whether any move copies two halves that come from different senders."""
         gone: dict[tuple[int, int], int] = {}
         for sent in (sent for each in self.rounds for sent in each.sends):
             for move in sent.moves:
@@ -125,19 +129,20 @@ class RoutedSchedule:
         return False
 
     def path(self, number: int, half: int = 0) -> tuple[tuple[Hop, Push], ...]:
-        """Return the hops and moves of a half of a place's original data."""
+        """Return the hops and moves, in order, of one half of the data that `starts[number]` has at
+        first."""
         sends = (sent for each in self.rounds for sent in each.sends)
         pairs = ((hop, move) for hop, moves in sends for move in moves)
         return tuple(pair for pair in pairs if pair[1].number == number and half in pair[1].halves)
 
     @property
     def hops(self) -> tuple[Hop, ...]:
-        """The hops in use."""
+        """The hops that any round makes, sorted."""
         return tuple(sorted({sent.hop for each in self.rounds for sent in each.sends}))
 
     @property
     def partners(self) -> tuple[Hop, ...]:
-        """The devices that a device sends to or receives from."""
+        """The hops from a device to those that it sends to or receives from, sorted."""
         return tuple(sorted({*self.hops, *(hop.back for hop in self.hops)}))
 
 
@@ -145,12 +150,11 @@ def routed(
     pieces: Sequence[Freight], ways: Ways, least: float = 0.0, *, apart: bool = False
 ) -> RoutedSchedule:
     """Return the schedule in which each piece travels separately; `least`: the fixed cost of a
-    round, as load on a link; `apart`: whether the first and last place of each piece hold nothing
-    else."""
+    round, as elements on a link; `apart`: whether the first and last places of each piece are used
+    for no other data."""
     pieces = sorted(pieces, key=lambda piece: piece.offset)
     places, everywhere = _Places(), frozenset(ways.devices.tolist())
-    # The position of each piece: its place, and the devices of each half; elsewhere each half moves
-    # alone.
+    # Where each piece is: its place, and the devices that have each of its halves.
     held = [frozenset(piece.senders) or everywhere for piece in pieces]
     at = [places.take(everywhere if apart else devices) for devices in held]
     ends = [places.take(everywhere) for _ in pieces] if apart else []
@@ -160,7 +164,7 @@ def routed(
     last = {n: turn for turn, hops in made for goes in hops.values() for n in goes}
     for turn, hops in made:
         before = [a | b for a, b in halves]
-        # Halves of two tiles, one of which may be missing.
+        # If the halves have travelled differently, a device may have only one: it moves alone.
         pairs = zip(pieces, gone, strict=True)
         parted = [bool(piece.senders) and far[0] != far[1] for piece, far in pairs]
         for hop, goes in hops.items():
@@ -196,12 +200,12 @@ def routed(
 
 @dataclass
 class _Places:
-    """The devices on which each place is in use."""
+    """The places in use. `used`: for each place, the devices on which it is in use."""
 
     used: list[set[int]] = field(default_factory=list)
 
     def take(self, devices: frozenset[int]) -> int:
-        """Reserve and return the first place free on some devices."""
+        """Reserve and return the first place that is free on all of `devices`."""
         free = (place for place, used in enumerate(self.used) if used.isdisjoint(devices))
         place = next(free, len(self.used))
         if place == len(self.used):
@@ -210,13 +214,13 @@ class _Places:
         return place
 
     def leave(self, place: int, devices: frozenset[int]) -> None:
-        """Free a place on some devices."""
+        """Free a place on `devices`."""
         self.used[place] -= devices
 
 
 def spread(offsets: Sequence[int], *orders: Digits) -> RoutedSchedule:
-    """Return the schedule of source shards, copied where their routes diverge, digit by digit; each
-    half uses one of two digit orders."""
+    """Return the schedule of whole source shards. They travel digit by digit and are copied where
+    their routes diverge; if two digit orders are given, each half uses one."""
     offsets, place, rounds = tuple(sorted(offsets)), {0: 0}, []
     halves = [(half,) for half in WHOLE] if len(orders) > 1 else [WHOLE]
     ways = [_shared_ways(offsets, order, first) for first, order in enumerate(orders)]
@@ -233,14 +237,14 @@ def spread(offsets: Sequence[int], *orders: Digits) -> RoutedSchedule:
 
 
 Pairs = list[tuple[int, int]]
-"""The progress of shards before and after a hop."""
+"""For each shard at a hop, the offset that it has travelled before the hop and after it."""
 
 
 def _shared_ways(
     offsets: Sequence[int], digits: Digits, first: int
 ) -> Iterator[list[tuple[Hop, Pairs]]]:
-    """Yield every round: its hops, and the shards that make each. Data that goes half around a ring
-    alternates between directions; `first`: the first one."""
+    """Yield the hops of every round, each with the shards that make it. Shards that go half around
+    a ring alternate between its directions; `first`: the first direction."""
     done: list[tuple[int, int]] = []
     for stride, extent in digits:
         ways: dict[int, dict[int, int]] = {}
@@ -271,13 +275,14 @@ def _digits(number: int, digits: Sequence[tuple[int, int]]) -> Iterator[int]:
 
 
 def _after(hop: Hop, offset: int, count: int) -> int:
-    """Return the distance that a shard has travelled after this many hops, without that digit."""
+    """Return the offset that a shard has travelled after `count` of the same hop; `offset`: the
+    offset before the first."""
     return offset + count * hop.by % hop.extent * hop.stride
 
 
 def busiest(schedule: RoutedSchedule, ways: Ways) -> float:
-    """Return the load of the busiest links over all rounds for shards of size one, in a schedule in
-    which every device makes all moves."""
+    """Return the load on the busiest link of each round, summed over rounds, for shards of size 1.
+    Every device must make all moves of the schedule."""
     hops = {sent.hop for each in schedule.rounds for sent in each.sends}
     loads = {hop: ways.load(hop, ways.devices) for hop in hops}
     carried = (
@@ -288,8 +293,9 @@ def busiest(schedule: RoutedSchedule, ways: Ways) -> float:
 
 
 def fault(schedule: RoutedSchedule, digits: Digits, *, spreads: bool) -> str:
-    """Return the fault in a schedule, or "": in a simulation each offset's piece or shard must
-    arrive, no place in use may be overwritten, and moved data must exist."""
+    """Simulate a schedule, and return its first fault, or "" if it has none. Each offset's piece or
+    shard must arrive, no place in use may be overwritten, and all data to move must exist;
+    `spreads`: whether shards stay in place when they are copied on."""
     everywhere = Ways.on_one_axis(digits).devices
     if max(schedule.starts) >= schedule.places:
         return f"place {max(schedule.starts)} of {schedule.places}"
@@ -310,8 +316,8 @@ def fault(schedule: RoutedSchedule, digits: Digits, *, spreads: bool) -> str:
 
 
 class _Contents:
-    """The piece number in each half of each place of each device, and its original device; -1 for
-    none."""
+    """The simulated contents of places. `number`: the number of the piece in each half of each
+    place of each device, and `origin`: the device that it started on; -1 if there is none."""
 
     def __init__(self, schedule: RoutedSchedule, devices: int) -> None:
         self.places = schedule.places
@@ -319,18 +325,19 @@ class _Contents:
         self.origin = self.number.copy()
 
     def fill(self, place: int, devices: Integers, number: int) -> None:
-        """Set the initial contents of a place."""
+        """Set the initial contents of a place on devices."""
         self.number[place, :, devices], self.origin[place][:, devices] = number, devices
 
     def has(self, place: int, devices: Integers, number: int, origin: Integers) -> bool:
-        """Return whether both halves of a place hold this piece from these devices."""
+        """Return whether a place has both halves of a piece on `devices`, each from the device in
+        `origin`."""
         right = (self.number[place][:, devices] == number) & (
             self.origin[place][:, devices] == origin
         )
         return bool(right.all())
 
     def moved(self, moves: list[tuple[Hop, Push, Integers]], *, spreads: bool) -> str:
-        """Make the moves of a round, and return the first fault."""
+        """Make the moves of a round, and return the first fault, or ""."""
         before, origins = self.number.copy(), self.origin.copy()
         if not spreads:
             for _, move, devices in moves:

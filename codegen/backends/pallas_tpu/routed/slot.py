@@ -1,4 +1,4 @@
-"""Slots of forwarding forms: the layout of elements in a slot."""
+"""The slots of forwarding forms, and how elements are laid out in them."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Slot:
-    """`held`: the extents of the contents, by dimension of the tensor; `order`: the dimension order
-    in the slot, if laid out like the tensor; `dense`: whether rows are contiguous in granules of
-    512 bytes. `shape`: the slot's own, which is sent whole."""
+    """The layout of a slot. `held`: the extents of its contents, by tensor dimension; `order`: the
+    order of dimensions in the slot, unless it is dense; `dense`: whether its contents are flattened
+    into granules of 512 bytes; `shape`: the shape of the slot, all of which is sent."""
 
     itemsize: int
     held: Shape
@@ -34,9 +34,8 @@ class Slot:
 
     @staticmethod
     def every(held: Shape, itemsize: int) -> Iterator[Slot]:
-        """Yield the slots that can hold these extents.
-
-        XLA can pack the rows of small tiles and of vectors.
+        """Yield the slots for contents of these extents: a dense one for vectors and small tiles,
+        whose rows XLA can pack, and one in XLA's default dimension order for tensors.
         """
         if len(held) == 1 or math.prod(held) <= MAX_WINDOW:
             packed = 4 // min(itemsize, 4)
@@ -48,44 +47,44 @@ class Slot:
 
     @staticmethod
     def viewed(held: Shape, itemsize: int, view: View) -> Slot:
-        """Return a shard in the order of a view, without padding."""
+        """Return the slot for contents of these extents in the dimension order of a view."""
         shape = tuple(held[axis] for axis in view)
         return Slot(itemsize, held, view, dense=False, shape=shape)
 
     @property
     def turned(self) -> bool:
-        """Return whether the dimension order differs from the tensor's."""
+        """Return whether the slot's dimension order differs from the tensor's."""
         return not self.dense and self.order != tuple(range(len(self.order)))
 
     @property
     def unit(self) -> int:
-        """A divisor of half the extent along the first dimension, from the memory tiling."""
+        """The extent of a memory tile along the slot's first dimension, at which halves are cut."""
         return 1 if self.dense or len(self.shape) > 2 else tiling(self.itemsize, len(self.shape))[0]
 
     @property
     def elements(self) -> int:
-        """The number of elements in memory."""
+        """The number of elements that the slot takes in memory, padding included."""
         return self._taken(self.shape)
 
     def sent(self, halves: tuple[int, ...]) -> int:
-        """Return the elements on links for these halves."""
+        """Return the number of elements that sending these halves puts on a link."""
         _, first = self.part(halves)
         return self._taken((first, *self.shape[1:]))
 
     def part(self, halves: tuple[int, ...]) -> tuple[int, int]:
-        """Return the start and extent of halves along the first dimension."""
+        """Return the start and extent of these halves along the slot's first dimension."""
         whole = self.shape[0]
         cut = round_up(-(-whole // 2), self.unit)
         return {WHOLE: (0, whole), (0,): (0, cut), (1,): (cut, whole - cut)}[halves]
 
     @property
     def is_cut(self) -> bool:
-        """Return whether it has two halves of whole units."""
+        """Return whether the slot can be cut into two halves of whole units."""
         return self.shape[0] > self.unit and self.shape[0] % self.unit == 0
 
     @property
     def holds(self) -> bool:
-        """Return whether its contents fit."""
+        """Return whether the contents fit in the slot."""
         if self.dense:
             return math.prod(self.held) <= math.prod(self.shape)
         return tuple(self.held[axis] for axis in self.order) == self.shape

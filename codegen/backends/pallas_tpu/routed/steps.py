@@ -1,8 +1,8 @@
-"""The steps in which devices make a schedule's moves: the waits, and the load of links.
+"""The steps in which devices make a schedule's moves, with their waits and their load on links.
 
-All devices make the same steps in one order and wait only for earlier ones, so they terminate. A
-device waits only for its own sends and receipts: if not all send over all offsets, steps may use
-one place on different devices."""
+All devices make the same steps in the same order and wait only for earlier steps, so they cannot
+deadlock. A device waits only for its own sends and receipts: if some devices have no data for some
+offsets, two steps may use the same place, but on different devices."""
 
 from __future__ import annotations
 
@@ -22,11 +22,12 @@ from shardwright.codegen.planner.network.links import Flows
 from shardwright.ir.algebra.index import Integers
 
 Made = tuple[int, Hop, Push, Integers]
-"""A move: its round, its hop, and the devices that move something."""
+"""(round, hop, move, devices): a move, and the devices that have data to copy."""
 
 
 class _Part(NamedTuple):
-    """A part of a place along its first dimension, with a flag for each device."""
+    """The range [low, high) of a place along its first dimension; `on`: for each device, whether
+    the move uses it there."""
 
     place: int
     low: int
@@ -34,19 +35,19 @@ class _Part(NamedTuple):
     on: npt.NDArray[np.bool_]
 
     def meets(self, other: _Part) -> bool:
-        """Return whether another part of the same place overlaps."""
+        """Return whether another part of the same place overlaps this one on any device."""
         near = self.low < other.high and other.low < self.high
         return near and bool((self.on & other.on).any())
 
 
 @dataclass
 class _Uses:
-    """The steps that use each part."""
+    """The parts in use, each with the step that uses it, by place."""
 
     known: dict[int, list[tuple[_Part, int]]] = field(default_factory=dict)
 
     def of(self, parts: Sequence[_Part]) -> set[int]:
-        """Return the steps that use some of these parts."""
+        """Return the steps that use an overlapping part."""
         pairs = ((part, use) for part in parts for use in self.known.get(part.place, ()))
         return {step for part, (other, step) in pairs if part.meets(other)}
 
@@ -57,7 +58,8 @@ class _Uses:
 
 
 class Burst(NamedTuple):
-    """Consecutive moves over one hop, or one chunk of each."""
+    """The sends of a step: one chunk of each of the schedule's moves in [first, end), all of round
+    `turn` and over the same hop."""
 
     turn: int
     first: int
@@ -66,9 +68,10 @@ class Burst(NamedTuple):
 
 
 class Waits(NamedTuple):
-    """A step. `come`: earlier steps whose arrival a device awaits, since this step forwards their
-    data; `left`: earlier steps whose sends it awaits, since arrivals of this step overwrite their
-    places; `told`: whether a device signals its sender that these are free."""
+    """A step's sends, and the waits before them. `come`: earlier steps whose arrivals a device
+    awaits, because this step forwards their data; `left`: earlier steps whose sends a device
+    awaits, because arrivals of this step overwrite the places they read; `told`: whether a device
+    then signals its sender that the places are free."""
 
     run: Burst
     come: tuple[int, ...]
@@ -77,8 +80,9 @@ class Waits(NamedTuple):
 
 
 def runs(schedule: RoutedSchedule, chunks: int) -> Iterator[Burst]:
-    """Yield the sends of steps, round by round, starting with the first chunks of the first moves
-    of each hop; several moves are combined so that steps are few."""
+    """Yield the sends of each step, round by round. In a round, the first chunks of all moves are
+    sent before the second. A step combines as many successive moves as it takes to keep steps
+    few."""
     counts = [len(sent.moves) for each in schedule.rounds for sent in each.sends]
     most = max(MOST_STEPS, len(counts) * chunks)
     size = next(n for n in count(1) if chunks * sum(-(-moves // n) for moves in counts) <= most)
@@ -94,7 +98,7 @@ def runs(schedule: RoutedSchedule, chunks: int) -> Iterator[Burst]:
 
 
 def steps_of(form: Routed, ids: Integers) -> tuple[tuple[Step, ...], ...]:
-    """Return the steps of each round; `ids`: device ids by device number."""
+    """Return the steps of each round, for the timeline; `ids`: device ids by device number."""
     ids = form.numbering.by_place(ids)
     made = list(form.schedule.made(form.digits))
     found: list[list[Step]] = [[] for _ in form.schedule.rounds]
@@ -105,7 +109,8 @@ def steps_of(form: Routed, ids: Integers) -> tuple[tuple[Step, ...], ...]:
 
 
 def waits_of(form: Routed) -> tuple[Waits, ...]:
-    """Return the steps of modules, which wait alike on all devices."""
+    """Return the steps of a module. All devices make the same waits, so one device, number 0, is
+    computed for all."""
     sends = (sent for each in form.schedule.rounds for sent in each.sends)
     nobody = np.arange(1)
     made = [(0, sent.hop, move, nobody) for sent in sends for move in sent.moves]
@@ -126,7 +131,8 @@ def _in_order(form: Routed, made: list[Made], devices: int) -> Iterator[Waits]:
 def _parts(
     form: Routed, made: list[Made], chunk: int, devices: int
 ) -> tuple[list[_Part], list[_Part]]:
-    """Return the parts that moves read and write; one device stands for all."""
+    """Return the parts that moves read and those that they write. With `devices` 1, only device 0
+    is computed, both as sender and as receiver."""
     taken: list[_Part] = []
     landed: list[_Part] = []
     for _, hop, move, senders in made:
@@ -140,7 +146,7 @@ def _parts(
 
 
 def _span(form: Routed, move: Push, chunk: int) -> tuple[int, int]:
-    """Return the range of a chunk along the first dimension of its places."""
+    """Return the range [low, high) of a move's chunk along the first dimension of its places."""
     begin, extent = form.slot.part(move.halves)
     if form.chunks == 1:
         return begin, begin + extent
@@ -150,7 +156,7 @@ def _span(form: Routed, move: Push, chunk: int) -> tuple[int, int]:
 
 
 def _flows(form: Routed, made: list[Made], chunk: int, ids: Integers) -> Flows:
-    """Return the messages of a step."""
+    """Return the messages of a step, in bytes."""
     senders, receivers, weights = [], [], []
     for _, hop, move, devices in made:
         sizes = form.carried(move, devices, _span(form, move, chunk))

@@ -1,7 +1,7 @@
-"""Forwarding forms: a v5e cannot send directly to every receiver, so tiles travel over several
-devices (`schedule.py`), in slots of one size that XLA packs and unpacks. If the moved data are
-parts of target shards there are no slots (`gathered.py`), and if tiles need no packing only tiles
-in flight are in slots (`relayed.py`)."""
+"""The forwarding forms. A v5e cannot send directly to every receiver, so tiles travel over several
+devices (`schedule.py`), in slots of one size that XLA packs and unpacks. If whole source shards are
+boxes of target shards, no slots are needed (`gathered.py`). If tiles need no packing, only the
+devices in between need slots (`relayed.py`)."""
 
 from __future__ import annotations
 
@@ -41,28 +41,32 @@ from shardwright.ir.exchange import Exchange
 from shardwright.ir.transfers import enumerate_transfers
 
 CHUNK = 1 << 18
-"""Bytes that a chunk of a move has at least: a link carries them in six microseconds, of which a
-message takes one to get there."""
+"""The least bytes of a chunk. A link carries them in six microseconds, against a latency of one."""
 WORD = 4
-"""Floats of at least this many bytes are packed as floats, smaller ones as integers."""
+"""The least bytes of floats that are packed as floats; smaller floats are packed as integers."""
 MOST_STEPS = 64
-"""Most chunks of moves if moves are cut: each needs its own semaphores."""
+"""Most chunks over all moves, if moves are cut: each chunk needs its own semaphores."""
 
 
 IN_PLACE = ("relayed", "gathered")
-"""Forms for which XLA need not pack anything."""
+"""Forms that read source shards and write target shards without packing by XLA."""
 
 
 @dataclass(frozen=True)
 class Routed:
-    """`window`: the shape that fits a tile, by tensor dimension; a slot holds one or (spread) the
-    source shard extended to the reach of windows; or places of the schedule are boxes of the
-    target shard, with a slot's shape (gathered), or first of the source shard, then of the
-    target shard, then slots (relayed). `source_reach`, `target_reach`: the reach of windows into
-    shards, at least to their ends; `pads`: whether beyond that of the source shard; `incoming`:
-    the tiles of a target shard; `digits`, `lines`: as in `ways.Numbering`; `chunk_bytes`:
-    the smallest chunk of a move; `share`: the load of the busiest links with separate halves,
-    relative to joint ones."""
+    """A forwarding form. `window`: a shape that every tile fits in, by tensor dimension.
+
+    `slot`: the layout of a slot, or of a box of a shard. A slot contains a tile or, in the spread
+    form, the source shard. The schedule's places are slots, except in two forms: in the gathered
+    form they are boxes of the target shard; in the relayed form the first places are boxes of the
+    source shard, the next are boxes of the target shard, and the rest are slots.
+
+    `source_reach`, `target_reach`: the extents of shards, padded so that every window is inside
+    them; `pads`: whether the source shard is padded; `incoming`: the most tiles of a target shard;
+    `digits`, `lines`: as in `ways.Numbering`; `chunk_bytes`: the least bytes of a chunk; `share`:
+    the load on the busiest links if halves travel separately, relative to that if they travel
+    together.
+    """
 
     name: Name
     view: View
@@ -81,8 +85,7 @@ class Routed:
 
     @staticmethod
     def every(exchange: Exchange, itemsize: int, grid: Grid) -> Iterator[Routed]:
-        """Yield the forms of an exchange; with straight hops, only the forms that move pieces,
-        because shards leave copies on every device on their way."""
+        """Yield the forwarding forms that can move an exchange on a grid."""
         axes = range(len(exchange.dims))
         window = tuple(widest(exchange, axis) for axis in axes)
         source_reach, target_reach = reaches(exchange, window)
@@ -111,7 +114,8 @@ class Routed:
 
     @property
     def in_place(self) -> bool:
-        """Return whether data starts and ends in shards without packing by XLA."""
+        """Return whether the kernel reads source shards and writes target shards without packing
+        by XLA."""
         return self.name in IN_PLACE
 
     @property
@@ -121,23 +125,24 @@ class Routed:
 
     @property
     def slots(self) -> int:
-        """The number of the schedule's places with their own memory."""
+        """The number of the schedule's places that are slots rather than boxes of shards."""
         ends = {"gathered": self.schedule.places, "relayed": 2 * len(self.schedule.offsets)}
         return self.schedule.places - ends.get(self.name, 0)
 
     @property
     def is_cut(self) -> bool:
-        """Return whether moves state the sent range of a slot along its first dimension."""
+        """Return whether any move sends only a range of a slot along its first dimension."""
         return self.schedule.halves or self.chunks > 1
 
     def cut_as(self, other: Routed) -> Routed:
-        """Return this form with its moves cut like the other's, however short."""
+        """Return this form with its moves cut into chunks if the other's are, however few bytes a
+        chunk has."""
         return self if other.chunks == 1 else replace(self, chunk_bytes=0)
 
     @cached_property
     def chunks(self) -> int:
-        """The number of chunks of each move: the chunks of a tile that have arrived are forwarded
-        while the others are in flight."""
+        """The number of chunks of each move. Chunks that have arrived are forwarded while the
+        others are in flight."""
         slot, unit, moves = self.slot, self.slot.unit, self.schedule.moves
         if len(self.schedule.rounds) == 1:
             return 1
@@ -153,16 +158,16 @@ class Routed:
         return next(fits, 1)
 
     def hops(self) -> Iterator[tuple[int, Hop, Integers, Integers]]:
-        """Yield every move: its round, its hop, the elements that each sender sends, and the
-        senders."""
+        """Yield, for every move, its round, its hop, the number of elements that each sender sends,
+        and the senders."""
         for turn, hop, move, devices in self.schedule.made(self.digits):
             yield turn, hop, self.carried(move, devices), devices
 
     def carried(
         self, move: Push, devices: Integers, span: tuple[int, int] | None = None
     ) -> Integers:
-        """Return the elements of a move on links, by sender; `span`: the range along a slot's first
-        dimension."""
+        """Return the number of elements that each sender of a move puts on links; `span`: the sent
+        range along a slot's first dimension, by default that of the move's halves."""
         begin, extent = self.slot.part(move.halves)
         low, high = span or (begin, begin + extent)
         whole = self.slot.sent(move.halves)
@@ -170,25 +175,25 @@ class Routed:
 
     @cached_property
     def sent(self) -> int:
-        """Elements sent by all devices in all rounds."""
+        """The number of elements that all devices send in all rounds."""
         return sum(int(sizes.sum()) for _, _, sizes, _ in self.hops())
 
     @cached_property
     def received(self) -> int:
-        """Elements received by the busiest device in all rounds."""
+        """The number of elements that the busiest device receives in all rounds."""
         into = np.zeros(self.numbering.size, dtype=np.int64)
         for _, hop, sizes, devices in self.hops():
             into[hop.to(devices)] += sizes
         return int(into.max(initial=0))
 
     def functions(self, exchange: Exchange) -> tuple[IndexFunction, ...]:
-        """Return no further index functions: this form needs none."""
+        """Return no functions: this form needs only the common index functions."""
         return ()
 
     def figures(self, sums: Sums) -> Figures:
-        """Return the form's traffic: every hop reads and writes a slot on every device. To
-        pack, XLA pads shards, views small floats as integers, and fills and empties every slot;
-        without packing, devices copy the data they keep."""
+        """Return the form's traffic. Every hop reads a slot and writes one. If XLA packs, it also
+        pads shards, views small floats as integers, and fills and empties every slot; if not,
+        devices copy the data they keep."""
         exchange, itemsize, schedule = sums.exchange, self.itemsize, self.schedule
         slot, devices = self.slot.elements, exchange.ranks.size
         moves = self.chunks * sum(each.size for *_, each in self.hops())
@@ -210,15 +215,15 @@ class Routed:
         source, target = exchange.source, exchange.target
         held, window = self._padded(self.slot.held), self._padded(self.window)
         own, reach = map(self._padded, (source.local_shape, self.source_reach))
-        viewed = 2 * own if self.itemsize < WORD else 0  # floats, as integers
+        viewed = 2 * own if self.itemsize < WORD else 0  # views floats as integers
         shards = (viewed + (own + reach if self.pads else 0)) * source.mesh.size
         shards += 2 * self._padded(self.target_reach) * target.mesh.size
         filled = sum(map(len, schedule.senders)) or len(schedule.starts) * devices
         packed = filled * (held + slot) + schedule.places * slot * devices
         read = window if self.spreads else slot
         if self.spreads and self.slot.dense:
-            read += slot + held  # rows of a shard are put in their places again for every tile
-        # XLA selects a window and then writes it, in one pass if it consists of whole memory tiles.
+            read += slot + held  # XLA lays out the shard's rows again for every tile
+        # XLA reads a window and then writes it, in one pass if it consists of whole memory tiles.
         put = 2 if self.window[-2:] == self.target_reach[-2:] and len(self.window) > 2 else 4
         unpacked = self.incoming * (read + put * window) * target.mesh.size
         return replace(

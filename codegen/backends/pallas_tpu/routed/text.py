@@ -1,5 +1,5 @@
-"""The templates' context for forwarding kernels: the schedule as literal tables, and the moved
-parts of slots and shards as expressions of the tables."""
+"""The templates' context for forwarding kernels: the schedule as literal tables, and the parts of
+slots and shards that moves copy, as expressions of the tables."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from shardwright.codegen.text.templates import render
 from shardwright.ir.exchange import Exchange
 
 FLAT_TILE = 4096
-"""Elements of a tile of one-dimensional memory. For bytes it is a multiple of the tile of wider
-elements."""
+"""The number of elements of a memory tile of a vector of bytes; a multiple of the tiles of vectors
+of wider elements."""
 
 
 @dataclass(frozen=True)
 class StepText:
-    """The arguments of the support's `Step`, in order."""
+    """The arguments of the support module's `Step`, in order."""
 
     turn: int
     way: tuple[int, int, int]
@@ -51,11 +51,14 @@ class StepText:
 
 @dataclass(frozen=True)
 class ForwardText:
-    """The common context of forwarding kernels. `part`: the moved part of a slot, or of a whole
-    moved source shard, given the move's numbers from `row` on, of which there are `columns`;
-    `sends`, `gets`: the columns with this device's send and receive flags, if devices differ
-    (`shared`); `extent`, `unit`: the moved extent along the first dimension and its divisor, if
-    moves are cut into chunks; `count`: the number of steps."""
+    """The common context of forwarding kernels. In the kernel, the numbers of a move are a row of
+    the table `moves`; `columns`: their number.
+
+    `part`: the part of a slot, or of the source shard, that a move copies, as an expression of its
+    row; `shared`: whether some devices have no data for some offsets; `sends`, `gets`: the columns
+    that then say whether this device sends and receives; `extent`, `unit`: the extent along the
+    first dimension that a move copies, and a divisor of it, if moves are cut into chunks;
+    `about_slot`, `about_offsets`, `about_moves`: texts for comments."""
 
     name: str
     slot: str
@@ -99,8 +102,9 @@ class ForwardText:
 
 @dataclass(frozen=True)
 class RoutedText:
-    """A kernel that sends slots. `window`: the shape that fits a tile; `source_reach`,
-    `target_reach`: the reach of windows into shards of these extents."""
+    """The context of the routed and spread forms. `window`: a shape that every tile fits in;
+    `source_reach`, `target_reach`: the extents of shards, padded so that every window is inside
+    them; `source_extents`, `target_extents`: the extents of shards, for comments."""
 
     forward: ForwardText
     program: ProgramText
@@ -113,8 +117,8 @@ class RoutedText:
 
 @dataclass(frozen=True)
 class GatheredText:
-    """A kernel that sends parts of target shards. `in_y`: where a move lands in y; `whole_in_y`:
-    where the device's own part lands."""
+    """The context of the gathered form. `in_y`: the part of the target shard y that a move writes,
+    as an expression; `whole_in_y`: the part of y for the device's own source shard."""
 
     forward: ForwardText
     program: ProgramText
@@ -125,10 +129,11 @@ class GatheredText:
 
 @dataclass(frozen=True)
 class RelayedText:
-    """A kernel that sends tiles from shard to shard. `in_x`, `in_y`, `in_slots`: a move's place in
-    each; `whole_in_x`, `whole_in_y`: the place of the tile that the device keeps, if any does
-    (`keeps`), whose numbers begin at `last_row`; `first_arrived`, `first_slot`: the first places in
-    y and in slots."""
+    """The context of the relayed form. `in_x`, `in_y`, `in_slots`: the part of the source shard x,
+    of the target shard y or of the slots that a move copies, as expressions; `keeps`: whether any
+    device keeps a tile; `whole_in_x`, `whole_in_y`: the place of that tile in both shards;
+    `last_row`: the index in `moves` of that tile's numbers; `first_arrived`, `first_slot`: the
+    numbers of the first places in y and in the slots."""
 
     forward: ForwardText
     program: ProgramText
@@ -146,27 +151,29 @@ class RelayedText:
 
 @dataclass(frozen=True)
 class _Parts:
-    """The expressions of a form."""
+    """The expressions for the parts of slots and shards in a form's kernel."""
 
     form: Routed
 
     @property
     def first(self) -> int:
-        """The index of a move's number for the sent extent, after the numbers of its ends."""
+        """The column of the sent extent in a move's row, after the columns of its places."""
         return 2 + self.form.schedule.halves
 
     @property
     def columns(self) -> int:
-        """The number of a move's columns before its starts in shards."""
+        """The number of columns before a move's starts in shards."""
         return self.first + self.form.is_cut + 2 * self.form.schedule.is_shared
 
     @property
     def extent(self) -> str:
-        """The moved extent along the first dimension, if moves are cut."""
+        """The extent along the first dimension that a move copies, as an expression; only if moves
+        are cut."""
         return f"moves[row + {self.first}]"
 
     def _span(self) -> tuple[str, str]:
-        """Return the start and size of a move along the first dimension of a cut slot."""
+        """Return the start and size, as expressions, of the part of a cut slot that a move copies
+        along the first dimension."""
         form = self.form
         begin, size = "moves[row + 2]" if form.schedule.halves else "", self.extent
         if form.chunks > 1:
@@ -174,15 +181,16 @@ class _Parts:
         return _multiple(begin, form.slot.unit), _multiple(size, form.slot.unit)
 
     def part(self) -> list[str]:
-        """Return the part of a slot that moves."""
+        """Return the indices of the part of a slot that a move copies, by dimension."""
         found = ["slice(None)"] * len(self.form.slot.shape)
         if self.form.is_cut:
             found[0] = f"pl.ds({', '.join(self._span())})"
         return found
 
     def inside(self, split: Sequence[int], first: int, *, whole: bool = False) -> list[str]:
-        """Return the part of a shard that moves, or all of it: along dimensions with several parts
-        in the shard, numbers from `first` on give the start."""
+        """Return the indices of the part of a shard that a move copies, or of the whole box.
+        `split`: the dimensions along which the shard has several boxes; the box's starts along
+        these are in the row's columns from `first` on."""
         shape = self.form.slot.shape
         found = ["slice(None)"] * len(shape) if whole else self.part()
         for column, axis in enumerate(split):
@@ -197,7 +205,8 @@ class _Parts:
         return found
 
     def split(self, local: tuple[int, ...]) -> list[int]:
-        """Return the dimensions of a shard, in tensor order, along which it has several parts."""
+        """Return the dimensions, in view order, along which a shard of shape `local` has several
+        boxes of the slot's shape."""
         pairs = zip(self.form.view, self.form.slot.shape, strict=True)
         return [place for place, (axis, own) in enumerate(pairs) if local[axis] != own]
 
@@ -207,7 +216,8 @@ def _multiple(index: str, unit: int) -> str:
 
 
 def _at(ref: str, items: list[str]) -> str:
-    """Return a part of a buffer in as few lines as possible, omitting whole dimensions."""
+    """Return the expression of a part of a buffer, in as few lines as possible, without trailing
+    whole dimensions."""
     while len(items) > 1 and items[-1] == "slice(None)":
         items = items[:-1]
     lines = exploded(f"{'.' * 24}{ref}.at", items, "[]")
@@ -226,7 +236,7 @@ def kernel_of(
     *,
     keeps: bool,
 ) -> str:
-    """Return the constants and the kernel of a form, rendered."""
+    """Return the text of a form's constants and kernel."""
     name = form.name if form.in_place else "routed"
     context = context_of(form, exchange, axes, ends, program, keeps)
     return render(f"pallas_tpu/{name}.py.jinja", context)
@@ -263,7 +273,7 @@ def context_of(
     count, shape, part = len(form.schedule.offsets), form.slot.shape, parts.part()
     if len(shape) > 1:
         in_slots = ["place", *part]
-    else:  # stacked: the slot's number would be an index along a tiled dimension
+    else:  # slots are stacked along one dimension: their number would index a tiled dimension
         begin = f"multiple(place * {round_up(shape[0], FLAT_TILE)}, {FLAT_TILE})"
         more_in, size = parts._span() if form.is_cut else ("", str(shape[0]))
         in_slots = [f"pl.ds({begin}{' + ' if more_in else ''}{more_in}, {size})"]
@@ -341,7 +351,7 @@ def _about_slot(form: Routed) -> str:
 
 
 def _row(form: Routed, move: Push) -> tuple[int, ...]:
-    """Return the numbers of a move."""
+    """Return the numbers of a move: its row of the table `moves`."""
     schedule = form.schedule
     begin, extent = form.slot.part(move.halves)
     cut = (begin,) * schedule.halves + (extent,) * form.is_cut
@@ -350,6 +360,6 @@ def _row(form: Routed, move: Push) -> tuple[int, ...]:
 
 
 def _listed(items: Iterable[str]) -> str:
-    """Return a tuple in as few lines as possible."""
+    """Return the text of a tuple in as few lines as possible."""
     lines = "\n".join(constant_lines("a" * 12, list(items)))
     return lines.removeprefix("a" * 12 + " = ").removesuffix("  # fmt: skip")

@@ -1,7 +1,7 @@
-"""The order of each piece's hops that minimises the load of the busiest links.
+"""Choose the route of each piece, so that the load on the busiest links is least.
 
 A round takes as long as its busiest link, and rounds run in sequence. All devices make the same
-hops, but only devices with a tile for its offset send a piece.
+hops, but a device without a tile for an offset sends nothing at its hops.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from shardwright.codegen.backends.pallas_tpu.routed.ways import Hop, Turn, Ways,
 from shardwright.codegen.hardware.topology import Floats
 
 WHOLE = (0, 1)
-"""The halves of a piece that is sent whole."""
+"""The numbers of both halves, for a piece that is sent whole."""
 Going = dict[Turn, dict[Hop, dict[int, tuple[int, ...]]]]
-"""For every round, its hops and the halves of the numbered pieces that make them."""
+"""For every round and hop, the pieces that make the hop, by number, and their halves that do."""
 Legs = tuple[tuple[Turn, Hop, int], ...]
-"""The hops of a piece: when each is made, and with which halves."""
+"""The route of a piece: (turn, hop, half) for each hop of each half."""
 MOST_CHOICES = 2048
 """Most combinations of routes for which every order of hops is tried."""
 MORE_ROUNDS = 2
-"""How many rounds beyond the fewest are tried: one more costs more than it saves."""
+"""Most rounds to try beyond the fewest possible: further rounds cost more than they save."""
 PASSES = 6
-"""How often each piece may change its route once all have routes."""
+"""The number of times that each piece's route is chosen, given the routes of the others."""
 
 
 @dataclass(frozen=True)
 class Freight:
-    """A piece: its offset, its load on links, whether it can be cut into halves, and the devices
-    that send one, all if none are listed; `start`: the fixed cost of a message, as load on a
-    link."""
+    """A piece of data that travels over an offset. `size`: its number of elements; `cut`: whether
+    its halves can travel separately; `senders`: the devices that send one, empty for all; `start`:
+    the fixed cost of a message, as elements on a link."""
 
     offset: int
     size: int = 1
@@ -46,14 +46,14 @@ class Freight:
 
 @dataclass
 class _Links:
-    """The load of links by pieces that make a hop."""
+    """The load that a piece's hops put on links. `known`: loads already computed."""
 
     ways: Ways
     known: dict[tuple[object, ...], Floats] = field(default_factory=dict)
 
     def of(self, piece: Freight, gone: int, hop: Hop) -> Floats:
-        """Return the load per byte of all senders' hop of a piece, which has already travelled
-        `gone`."""
+        """Return each link's load, per element of the piece, when all its senders' data make a hop;
+        `gone`: the offset that the piece has already travelled."""
         key = (hop, piece.senders, gone) if piece.senders else (hop,)
         if key not in self.known:
             device = self.ways.devices
@@ -63,8 +63,8 @@ class _Links:
         return self.known[key]
 
     def by_turn(self, piece: Freight, legs: Legs) -> dict[Turn, Floats]:
-        """Return a piece's load of links in each round. Halves that travel together are one
-        message."""
+        """Return the load that a piece on a route puts on each link, by round. Halves that travel
+        together are one message."""
         found: dict[Turn, Floats] = {}
         gone = [0 for _ in WHOLE]
         for turn, some in groupby(sorted(legs, key=lambda leg: leg[0]), key=lambda leg: leg[0]):
@@ -79,14 +79,15 @@ class _Links:
 
 @dataclass
 class _Load:
-    """The load of every link in every round."""
+    """The load of all pieces so far. `carried`: the load of each link, by round; `busiest`: the
+    load of the busiest link, by round."""
 
     carried: dict[Turn, Floats] = field(default_factory=dict)
     busiest: dict[Turn, float] = field(default_factory=lambda: defaultdict(float))
 
     def rise(self, more: dict[Turn, Floats]) -> tuple[float, float]:
-        """Return the increase of the total time by a piece and, to break ties, its load on already
-        busy links."""
+        """Return by how much a piece's load would increase the sum of the busiest links' loads and,
+        to break ties, how much of it is on links that are already busy."""
         rises, crowded = 0.0, 0.0
         for turn, load in more.items():
             together = load + self.carried[turn] if turn in self.carried else load
@@ -95,18 +96,18 @@ class _Load:
         return round(rises, 6), round(crowded, 6)
 
     def add(self, more: dict[Turn, Floats], sign: int = 1) -> None:
-        """Add a piece's load, or remove it with sign -1."""
+        """Add a piece's load; with `sign` -1, subtract it."""
         for turn, load in more.items():
             self.carried[turn] = self.carried.get(turn, 0 * load) + sign * load
             self.busiest[turn] = float(self.carried[turn].max())
 
 
 def turns(pieces: Sequence[Freight], ways: Ways, least: float = 0.0) -> Going:
-    """Return when each piece makes which hop; `least`: the fixed cost of a round, as load on a
+    """Return the hops of all pieces, by round; `least`: the fixed cost of a round, as elements on a
     link.
 
-    Either all pieces traverse the axes in one order, or they are distributed over the orders; or,
-    if there are few, the hops of each are made in any order and round.
+    The best of these is chosen: all pieces traverse the axes in the same order; each piece has its
+    own order of axes; or, if pieces are few, each makes its hops in any order and in any rounds.
     """
     orders = ways.orders()
     tried = [
@@ -120,8 +121,9 @@ def turns(pieces: Sequence[Freight], ways: Ways, least: float = 0.0) -> Going:
 
 
 def _in_any_order(pieces: Sequence[Freight], ways: Ways) -> Iterator[list[tuple[Legs, ...]]]:
-    """Yield all routes of all pieces in this many rounds, from the minimum up, if they are few and
-    links are known."""
+    """Yield, for each number of rounds from the fewest up, the routes of every piece with hops in
+    any order and round. Yield nothing if links are unknown, and skip numbers of rounds with too
+    many routes."""
     if ways.torus is None:
         return
     usual = [tuple(_choices(piece, ways, ways.orders()[:1])) for piece in pieces]
@@ -141,8 +143,9 @@ def _in_any_order(pieces: Sequence[Freight], ways: Ways) -> Iterator[list[tuple[
 
 
 def _orders(legs: Legs, rounds: int, cut: bool) -> Iterator[Legs]:
-    """Yield the hops of a piece in every order and every choice of this many rounds; the second
-    half follows the first, or the reversed directions if the piece can be cut."""
+    """Yield the routes with a piece's hops in every order and every choice of rounds. Both halves
+    travel together; if `cut`, also yield routes on which the second half makes the hops in reverse
+    order."""
     pairs = list(zip(*_hops_of(legs), strict=True))
     for times in combinations(range(rounds), len(pairs)):
         turns_of = [(turn, 0) for turn in times]
@@ -154,12 +157,13 @@ def _orders(legs: Legs, rounds: int, cut: bool) -> Iterator[Legs]:
 
 
 def _hops_of(legs: Legs) -> list[list[Hop]]:
-    """Return the hops of each half."""
+    """Return the hops of each half, in order."""
     return [[hop for _, hop, own in legs if own == half] for half in WHOLE]
 
 
 def _together(times: Sequence[Turn], first: Sequence[Hop], second: Sequence[Hop]) -> Legs:
-    """Return the hops of both halves when they travel together."""
+    """Return the route on which both halves make a hop at each time: `first` and `second` are the
+    hops of either half."""
     triples = zip(times, first, second, strict=True)
     return tuple((turn, hop, half) for turn, *hops in triples for half, hop in enumerate(hops))
 
@@ -167,8 +171,9 @@ def _together(times: Sequence[Turn], first: Sequence[Hop], second: Sequence[Hop]
 def _shared(
     pieces: Sequence[Freight], choices: Sequence[Sequence[Legs]], links: _Links
 ) -> tuple[float, Going]:
-    """Return the load of the busiest links over all rounds, and the chosen routes: pieces are
-    routed greedily, largest load first; then each again, given the others' routes."""
+    """Choose each piece's route, and return the load of the busiest link summed over rounds, and
+    the hops of all pieces by round. Routes are chosen greedily, for the pieces of largest load
+    first; then, several times, again for each piece given the routes of the others."""
     loads = [
         [links.by_turn(piece, legs) for legs in some]
         for piece, some in zip(pieces, choices, strict=True)
@@ -190,8 +195,9 @@ def _shared(
 
 
 def _choices(piece: Freight, ways: Ways, orders: Sequence[tuple[int, ...]]) -> Iterator[Legs]:
-    """Yield the possible routes of a piece: if it can be cut, halves go in both directions half
-    around a ring; and one half in the first axis order, the other in the last."""
+    """Yield the routes of a piece: one for each order of axes, and one for each direction of half
+    turns round a ring. If the piece can be cut, its halves make half turns in opposite directions,
+    and a further route has one half in the first order of axes and the other in the last."""
     for order in orders:
         signs: tuple[tuple[int, int], ...] = ((1, 1),)
         if ways.halved(piece.offset):

@@ -1,16 +1,16 @@
 """Device numbers as digits, and the hops between devices.
 
     offset    the difference from sender to receiver, digit by digit modulo the digit's extent
-    hop       a change of one digit: every device sends to the one that far ahead
+    hop       a change of one digit: every device sends to the one whose digit is that much higher
 
 A digit has a prime extent, or is a place on a ring: an axis of the torus that wraps around, of 4,
-8, 16, ... devices. On a ring a hop is 1, 2, 4, ... in either direction, and a half turn is two
-quarter hops, which fixes its direction. If devices send over any distance, a digit may also be a
-place along any axis, which one straight hop covers.
+8, 16, ... devices. On a ring, a hop is 1, 2, 4, ... in either direction. A half turn is two hops of
+a quarter turn, because these have a direction. If devices send over any distance, a digit may also
+be the place along any axis, and one straight hop makes any change of it.
 
-If an axis does not wrap around, its devices are on a line: the lower half of a ring with twice as
-many places. So one up and three down, of four devices, are two offsets, each used only by devices
-with such a receiver, and each takes the shorter way.
+Devices along an axis that does not wrap around may be on a line: the lower half of a ring with
+twice as many places. So among four devices, one up and three down are two offsets. Each is used
+only by devices that have a receiver there, and is reached the shorter way.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from shardwright.codegen.planner.basis.digits import primes
 from shardwright.ir.algebra.index import Integers
 
 Digits = tuple[tuple[int, int], ...]
-"""(stride, extent) of every digit of a number, minor first."""
+"""(stride, extent) of every digit of a number, the least significant first."""
 Lines = tuple[int, ...]
 """The strides of the digits that are places on lines."""
 Turn = tuple[int, int]
-"""When a hop is made: its phase, out of one per axis, and its delay within the phase."""
+"""The time of a hop: its phase, one for each axis, and its number within the phase."""
 
 
 def digits_of(devices: int) -> Digits:
-    """Return the digits of the numbers below a count, of prime extents.
+    """Return digits of prime extents for the numbers below `devices`.
 
     >>> digits_of(12)
     ((1, 2), (2, 2), (4, 3))
@@ -49,7 +49,7 @@ def digits_of(devices: int) -> Digits:
 
 
 def offsets_of(sender: Integers, receiver: Integers, digits: Digits) -> Integers:
-    """Return the offsets of receivers from senders, digit by digit."""
+    """Return the offsets from senders to receivers, given by place, digit by digit."""
     offset = 0 * sender
     for stride, extent in digits:
         offset = offset + (receiver // stride - sender // stride) % extent * stride
@@ -57,7 +57,7 @@ def offsets_of(sender: Integers, receiver: Integers, digits: Digits) -> Integers
 
 
 def added(device: Integers, offset: int, digits: Digits) -> Integers:
-    """Return the devices at an offset, digit by digit."""
+    """Return the places at an offset from the given ones, digit by digit."""
     found = 0 * device
     for stride, extent in digits:
         found = found + (device // stride + offset // stride) % extent * stride
@@ -66,8 +66,8 @@ def added(device: Integers, offset: int, digits: Digits) -> Integers:
 
 @dataclass(frozen=True)
 class Numbering:
-    """Converts device numbers to places and back; both are equal without lines. `digits`: those of
-    places; `lines`: the digits whose lower half devices occupy."""
+    """Convert device numbers to places. Without lines, both are equal. `digits`: the digits of
+    places; `lines`: the strides of the digits of which devices use only the lower half."""
 
     digits: Digits
     lines: Lines = ()
@@ -98,11 +98,11 @@ class Numbering:
         return found
 
     def offsets(self, sender: Integers, receiver: Integers) -> Integers:
-        """Return the offsets of receivers from senders, both given by number."""
+        """Return the offsets from senders to receivers, given by number."""
         return offsets_of(self.place(sender), self.place(receiver), self.digits)
 
     def by_place(self, values: Integers) -> Integers:
-        """Return the devices' values by place, -1 without a device."""
+        """Return the devices' values by place, -1 for a place without a device."""
         found = np.full(self.size, -1)
         found[self.place(np.arange(values.size))] = values
         return found
@@ -110,27 +110,29 @@ class Numbering:
 
 @dataclass(frozen=True, order=True)
 class Hop:
-    """From every device to the one whose digit (stride, extent) is `by` higher."""
+    """A send from every device to the one whose digit (stride, extent) is `by` higher, modulo the
+    extent."""
 
     stride: int
     extent: int
     by: int
 
     def to(self, device: Integers) -> Integers:
-        """Return the receivers of devices."""
+        """Return the places of the receivers, given those of the senders."""
         digit = device // self.stride % self.extent
         return device + ((digit + self.by) % self.extent - digit) * self.stride
 
     @property
     def back(self) -> Hop:
-        """The hop back to the sender."""
+        """The hop from the receiver back to the sender."""
         return replace(self, by=self.extent - self.by)
 
 
 @dataclass(frozen=True)
 class Ways:
-    """`digits` of places, with each one's torus axis, and the links crossed by a change of one.
-    `torus`, `ids`: the devices at places, -1 for none, if known; `straight`: whether any change
+    """The digits of places, and the links that their changes cross. `axes`: the torus axis of each
+    digit; `lengths`: the number of links that a change of a digit by one crosses; `torus`: the
+    torus, if known; `ids`: the device id at each place, -1 for none; `straight`: whether any change
     of a digit is one hop."""
 
     digits: Digits
@@ -142,17 +144,18 @@ class Ways:
 
     @staticmethod
     def on_one_axis(digits: Digits) -> Ways:
-        """Return the digits if nothing is known about links."""
+        """Return ways that assume one link per step along a digit, and no torus."""
         return Ways(digits, (0,) * len(digits), (1,) * len(digits))
 
     def orders(self) -> tuple[tuple[int, ...], ...]:
-        """Return axis orders in which each axis is first once and last once."""
+        """Return the rotations of the order of axes: in these each axis is first once and last
+        once."""
         axes = tuple(dict.fromkeys(self.axes))
         return tuple(axes[n:] + axes[:n] for n in range(len(axes)))
 
     def in_order(self, axes: Sequence[int]) -> Digits:
-        """Return the digits by axis in an order; within each axis, digits that cross the most links
-        come first."""
+        """Return the digits in the given order of axes; within an axis, those whose changes cross
+        the most links come first."""
         every = zip(self.axes, self.lengths, self.digits, strict=True)
         found = sorted(every, key=lambda each: (axes.index(each[0]), -each[1]))
         return tuple(digit for *_, digit in found)
@@ -167,8 +170,8 @@ class Ways:
         return [Hop(*digit, by) for digit in self.digits for by in steps(digit[1])]
 
     def load(self, hop: Hop, devices: Integers) -> Floats:
-        """Return the load of the torus links if some devices send one byte each over a hop; without
-        a known torus each hop has its own link."""
+        """Return the load of each link of the torus when `devices`, given by place, send one
+        element each over a hop. If the torus is unknown, each hop has a link of its own."""
         if self.torus is None or self.ids is None:
             return np.array([float(self.links(hop) * (each == hop)) for each in self._hops])
         ends = self.ids[devices], self.ids[hop.to(devices)]
@@ -179,20 +182,21 @@ class Ways:
 
     @property
     def devices(self) -> Integers:
-        """The places of all devices."""
+        """The places that have devices."""
         places = np.arange(Numbering(self.digits).size)
         return places if self.ids is None else places[self.ids >= 0]
 
     def halved(self, offset: int) -> bool:
-        """Return whether an offset is half around some ring, so that both directions are equally
-        long; for a straight hop, routers use both."""
+        """Return whether an offset goes half around any ring, so that both directions are equally
+        long. For straight hops return False: routers then use both directions."""
         return not self.straight and any(
             is_ring(extent) and offset // stride % extent * 2 == extent
             for stride, extent in self.digits
         )
 
     def way(self, offset: int, order: tuple[int, ...], sign: int) -> Iterator[tuple[Turn, Hop]]:
-        """Yield the hops that make an offset; `sign`: the direction of half turns."""
+        """Yield the hops, and their turns, that together travel an offset; `order`: the order of
+        axes; `sign`: the direction of half turns, 1 or -1."""
         for phase, axis in enumerate(order):
             late = 0
             for (stride, extent), own in zip(self.digits, self.axes, strict=True):
@@ -206,14 +210,14 @@ class Ways:
 
 
 def is_ring(extent: int) -> bool:
-    """Return whether a digit of an extent is a place on a ring."""
+    """Return whether a digit of this extent is a place on a ring, of 4, 8, 16, ... devices."""
     return extent > 2 and extent.bit_count() == 1
 
 
 @cache
 def steps(extent: int) -> tuple[int, ...]:
-    """Return the digit changes, modulo the extent, that devices make: powers of two, in both
-    directions.
+    """Return the changes of a digit, modulo its extent, that a hop can make: those that are powers
+    of two in both directions; on a ring, powers of two up to a quarter turn.
 
     >>> [steps(extent) for extent in (2, 3, 5, 7, 16, 17)]
     [(1,), (1, 2), (1, 4), (), (1, 2, 4, 12, 14, 15), (1, 16)]
@@ -227,14 +231,14 @@ def steps(extent: int) -> tuple[int, ...]:
 
 
 def is_routed(digits: Digits) -> bool:
-    """Return whether hops connect all devices."""
+    """Return whether hops can make every change of every digit."""
     return all(steps(extent) for _, extent in digits)
 
 
 @cache
 def times(extent: int, value: int) -> tuple[int, int]:
-    """Return the step and its count that change a digit by a value with the fewest hops; on a ring
-    from neighbour to neighbour.
+    """Return (step, count): the step whose repetition changes a digit by `value` with the fewest
+    hops. On a ring, the step is to a neighbour.
 
     >>> times(5, 2), times(5, 3), times(3, 2), times(16, 9)
     ((1, 2), (4, 2), (2, 1), (15, 7))
@@ -251,8 +255,8 @@ def times(extent: int, value: int) -> tuple[int, int]:
 
 @cache
 def changes(extent: int, value: int, sign: int = 1) -> tuple[tuple[int, int], ...]:
-    """Return the steps that change a digit by a value, each with its turn. On a ring these are the
-    binary digits of the shorter distance; for a half turn `sign` gives the direction.
+    """Return (turn, step) for each step of changing a digit by `value`. On a ring, the steps are
+    the binary digits of the shorter distance; `sign`: the direction of a half turn, 1 or -1.
 
     >>> changes(16, 13), changes(16, 8), changes(16, 8, -1), changes(5, 3)
     (((0, 15), (1, 14)), ((2, 4), (3, 4)), ((2, 12), (3, 12)), ((0, 4), (1, 4)))
@@ -271,6 +275,6 @@ def changes(extent: int, value: int, sign: int = 1) -> tuple[tuple[int, int], ..
 
 @cache
 def depth(extent: int) -> int:
-    """Return the most turns that changes of a digit take."""
+    """Return the most turns that any change of a digit takes."""
     made = (changes(extent, value) for value in range(extent))
     return 1 + max((at for each in made for at, _ in each), default=-1)

@@ -1,1 +1,1 @@
-"""Run and check an emitted Pallas module, without a TPU. Used in workers only."""
+"""Run and check emitted Pallas modules on machines without a TPU. Imported only by workers."""

@@ -1,9 +1,9 @@
-"""The check, from the devices' events, that a kernel's sends between shards arrive completely and
-at their place in the tensor.
+"""Check, from the devices' events, that every copy of a kernel without packing writes data to its
+place in the tensor, and that results are complete.
 
-A window of a shard is a box of the tensor, and so are a slot's contents: each copy must bring a box
-to its own place. Data read from a result or a slot must be there; `reuse` checks that the device
-can know of its arrival.
+A window of a shard is a box of the tensor, and so are a slot's contents: each copy must read and
+write the same box. Data that is sent on from a result or a slot must have arrived there; `reuse`
+checks that the device has waited for it.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from shardwright.codegen.checks.compare import MismatchError
 from shardwright.ir.algebra.index import Integers
 
 Box = tuple[tuple[int, int], ...]
-"""(low, high) in the tensor, in the kernels' dimension order."""
+"""The range (low, high) in the tensor along each dimension, in the kernel's dimension order."""
 SOURCE, RESULT, SLOTS = "x", "y", "slots"
 
 
 def check_aligned(program: Any, traces: Traces) -> None:
-    """Raise MismatchError if a copy brings a box of the tensor to another's place, or reads one
-    that never arrived, or if a result is incomplete at the end."""
+    """Raise MismatchError if a copy writes a box of the tensor to the place of another box, or
+    reads a box that has not arrived, or if a result is incomplete at the end."""
     held: list[list[Box]] = [[] for _ in traces]
     slots = _Between(program)
     counts: Counts = Counts()
@@ -66,22 +66,25 @@ def check_aligned(program: Any, traces: Traces) -> None:
 
 
 class _Between:
-    """The contents of slots: for each range of a slot's first dimension, the box whose part of the
-    tensor it holds. Inside a slot a box has its place in the whole tile."""
+    """The contents of slots. `_held`: for every (rank, slot), ranges (low, high) along its first
+    dimension, each with the box of the tile whose part is there. A part of a tile is at the same
+    place in the slot as in the tile."""
 
     def __init__(self, program: Any) -> None:
         self._program = program
         self._held: dict[tuple[int, int], list[tuple[int, int, Box]]] = defaultdict(list)
 
     def _place(self, window: Window) -> tuple[int, tuple[tuple[int, int], ...]]:
-        """Return the slot of a window, and its ranges there; flat slots are stacked."""
+        """Return the number of a window's slot, and the window's ranges in it. Slots of vectors are
+        stacked along one dimension."""
         (first, size), *rest = window.ranges
         if rest:
             return first, tuple(rest)
         return first // self._program.room, ((first % self._program.room, size),)
 
     def fill(self, rank: int, window: Window, box: Box) -> None:
-        """Put a box into a part of a slot with the same extents."""
+        """Record that a box is written to a window of a slot. Raises MismatchError if their extents
+        differ, or if the window does not begin at 0 along all but the first dimension."""
         slot, ((begin, size), *rest) = self._place(window)
         sizes = (size, *(extent for _, extent in rest))
         if tuple(high - low for low, high in box) != sizes or any(start for start, _ in rest):
@@ -97,7 +100,8 @@ class _Between:
         parts[:] = [*kept, (begin, begin + size, tile)]
 
     def box(self, rank: int, window: Window) -> Box:
-        """Return the box held by a part of a slot."""
+        """Return the box in a window of a slot. Raises MismatchError unless all of it is there,
+        from one tile."""
         slot, ((begin, size), *_) = self._place(window)
         found = [
             (min(high, begin + size) - max(low, begin), tile)
@@ -116,7 +120,8 @@ class _Between:
 
 
 def _whole(program: Any, rank: int, buffer: str) -> Box:
-    """Return the box of the shard of a device."""
+    """Return the box of a device's shard: of the source if `buffer` is SOURCE, else of the
+    target."""
     side = program.host.source if buffer == SOURCE else program.host.target
     box = side.box(program.peers.here(program.order, rank)[0 if buffer == SOURCE else 1])
     return tuple((int(box[2 * axis]), int(box[2 * axis + 1])) for axis in program.view)
@@ -130,7 +135,8 @@ def _box(program: Any, rank: int, window: Window) -> Box:
 
 
 def _covered(box: Box, others: list[Box]) -> int:
-    """Return how many elements of a box are in others, which are disjoint, as `protocol` checks."""
+    """Return the number of elements of a box that other boxes contain. These must be disjoint,
+    which `protocol` checks."""
     if not others:
         return 0
     ends: Integers = np.array(others, dtype=np.int64)

@@ -1,7 +1,7 @@
-"""Requirements on an emitted Pallas module, by form, so that its kernels can be checked.
+"""The requirements on an emitted Pallas module that make its kernels checkable, by form.
 
-A check that finds nothing to check fails: names come from here, never from the module, and traces
-must account for the data that every device lacks. Used in workers only.
+A check with nothing to check must fail, not pass. So the names of kernels come from here, never
+from the module, and their events must deliver all data that devices lack. Imported only by workers.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from shardwright.codegen.checks.oracle import sums as oracle_terms
 from shardwright.ir.errors import one_of
 
 DIVIDE = ("div", "rem")
-"""The operations of `lax` that divide in kernels, and the functions in which their dividends are
-checked."""
+"""The operations of `lax` that divide. Kernels may use each only in the support function of the
+same name, in which traces check the dividend."""
 
 KERNEL_FILES = "pallas_"
-"""Prefixes of the names of support modules in which kernels run."""
+"""The prefix of the names of support modules whose functions kernels call."""
 
 
 def programs_of(module: ModuleType) -> tuple[Any, ...]:
-    """Return a module's programs with kernels within `shard_map`, in order; MismatchError if it has
-    none. A program of terms carries them in inner programs."""
+    """Return a module's programs that have kernels, in order. A program that reduces terms has them
+    in inner programs. Raises MismatchError if the module lacks any attribute on the way."""
     found: tuple[Any, ...] = named(named(named(module, "_HOST"), "program"), "carriers")
     return found
 
 
 def form_of(program: Any) -> str:
-    """Return the form that a program states; MismatchError for an unknown one."""
+    """Return the name of a program's form. Raises MismatchError if it is unknown."""
     form: str = named(program, "form")
     if form not in KERNELS:
         raise MismatchError(f"form: got: {form!r}, expected: {one_of(KERNELS)}")
@@ -45,7 +45,7 @@ def form_of(program: Any) -> str:
 
 
 def modules_of(module: ModuleType) -> list[ModuleType]:
-    """Return a module and the support modules of its kernels."""
+    """Return a module, and the loaded support modules whose functions its kernels call."""
     home = module.__name__.rpartition(".")[0].rpartition(".")[0]
     start = f"{home}._support.{KERNEL_FILES}"
     support = [found for name, found in sorted(sys.modules.items()) if name.startswith(start)]
@@ -53,7 +53,8 @@ def modules_of(module: ModuleType) -> list[ModuleType]:
 
 
 def check_names(module: ModuleType, case: Case) -> None:
-    """Raise MismatchError if a name needed by kernel checks is missing."""
+    """Raise MismatchError if a name that kernel checks need is missing, or if a function divides
+    where dividends are not checked."""
     for program in programs_of(module):
         kernels = KERNELS[form_of(program)]
         sending = kernels.sending if any(lacking(case).values()) else ()
@@ -70,7 +71,7 @@ def check_names(module: ModuleType, case: Case) -> None:
 
 
 def _functions(module: ModuleType) -> Iterator[tuple[str, FunctionType]]:
-    """Yield a module's functions and methods, by name."""
+    """Yield the functions and methods that a module defines, each with its name."""
     for owner in (module, *(each for each in vars(module).values() if isinstance(each, type))):
         for name, found in vars(owner).items():
             function = inspect.unwrap(getattr(found, "fget", None) or found)
@@ -80,15 +81,15 @@ def _functions(module: ModuleType) -> Iterator[tuple[str, FunctionType]]:
 
 
 def lacking_in_two(case: Case) -> dict[int, int]:
-    """Return, for every device in ascending order, the fewest elements it receives if terms are
-    reduced in two exchanges: for every value of its target shard, one term or the sum."""
+    """Return, for every device in ascending order, the fewest elements that it receives if terms
+    are reduced in two exchanges: one for every value of its target shard, a term or a sum."""
     held = oracle.holdings(case.target, case.shape)
     return {device: math.prod(map(len, held.get(device, ((),)))) for device in case.devices()}
 
 
 def lacking(case: Case) -> dict[int, int]:
-    """Return, for every device, ascending, the number of missing source elements of its target
-    shard: one for every term of a value."""
+    """Return, for every device in ascending order, the number of elements that its target shard
+    needs and its source shard lacks, counting every term of a value."""
     held, wanted = (oracle.holdings(side, case.shape) for side in (case.source, case.target))
     own, made = oracle_terms.terms_held(case.source), oracle_terms.terms_held(case.target)
     made_of = oracle_terms.made_of(case.source, case.target, transposed=case.transposed)
@@ -108,7 +109,7 @@ def _shared(some: Sequence[int], others: Sequence[int]) -> int:
 
 
 def _attributes(code: CodeType) -> set[str]:
-    """Return the attributes accessed by code and its nested functions."""
+    """Return the names of the attributes that code and its nested functions access."""
     inner = (_attributes(each) for each in code.co_consts if isinstance(each, CodeType))
     loads = ("LOAD_ATTR", "LOAD_METHOD")
     own = {step.argval for step in dis.get_instructions(code) if step.opname in loads}

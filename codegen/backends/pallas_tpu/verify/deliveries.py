@@ -1,5 +1,4 @@
-"""The check, from the devices' events, that a kernel's sends arrive where its module expects
-them."""
+"""Check, from the devices' events, that a kernel's sends arrive where its module expects them."""
 
 from __future__ import annotations
 
@@ -18,16 +17,17 @@ from shardwright.codegen.checks.clocks import carry_out
 from shardwright.codegen.checks.compare import MismatchError
 
 _Place = tuple[int, int]
-"""A rank and one of its slots."""
+"""A rank, and the number of one of its slots."""
 Digits = tuple[tuple[int, int], ...]
 """(stride, extent) of each digit of a place."""
 _Part = tuple[int, int, _Place]
-"""A range of a slot, and the original place of its content."""
+"""A range (low, high) of a slot along its first dimension, and the place its contents started
+in."""
 
 
 def check_received(kernels: Iterable[Traces], lacking: Mapping[int, int]) -> None:
-    """Raise MismatchError if a device receives fewer elements, over all kernels of a module, than
-    it lacks of its target shard. `lacking`: their number, by rank."""
+    """Raise MismatchError if a device receives, over all kernels of a module, fewer elements than
+    it lacks of its target shard. `lacking`: the number that each device lacks, in rank order."""
     received: Counter[int] = Counter()
     for rank, own in (each for traces in kernels for each in enumerate(traces)):
         for event in own:
@@ -42,8 +42,8 @@ def check_received(kernels: Iterable[Traces], lacking: Mapping[int, int]) -> Non
 
 
 def check_deliveries(program: Any, traces: Traces) -> None:
-    """Raise MismatchError if a slot finally lacks the data of another device for this one. Programs
-    without forwarding have no such slots."""
+    """Raise MismatchError if a slot in which a device expects another's data does not contain it at
+    the end. Only the routed and spread forms have such slots."""
     form = form_of(program)
     if form not in ("routed", "spread"):
         return
@@ -62,7 +62,7 @@ def check_deliveries(program: Any, traces: Traces) -> None:
             receiver = places.index(goal)
             wanted = sender, 0 if spreads else schedule.starts[number] if program.shares else number
             end, sent = sizes.get(wanted, (1, ()))
-            if not spreads:  # beyond its tile a slot keeps its old contents
+            if not spreads:  # a tile need not fill its slot
                 end, *needed = _needed(program, sender, receiver)
                 if any(size < least for size, least in zip(sent, needed, strict=False)):
                     raise MismatchError(
@@ -78,7 +78,7 @@ def check_deliveries(program: Any, traces: Traces) -> None:
 
 
 def _check_offsets(program: Any, places: list[int]) -> None:
-    """Raise MismatchError if data needs an offset that does not exist."""
+    """Raise MismatchError if data must travel an offset that the schedule lacks."""
     schedule, every = program.schedule, list(enumerate(places))
     known = {0, *schedule.offsets}
     for (sender, place), (receiver, goal) in itertools.product(every, every):
@@ -93,9 +93,9 @@ def _check_offsets(program: Any, places: list[int]) -> None:
 def _held(
     traces: Traces, slots: int, extent: int
 ) -> tuple[dict[_Place, list[_Part]], dict[_Place, tuple[int, tuple[int, ...]]]]:
-    """Return, for every (rank, slot), the origin of its final contents along its first dimension;
-    and for every original place the range sent along that dimension, and the smallest extents along
-    the others."""
+    """Return the final contents of every (rank, slot), as ranges along its first dimension with the
+    place they started in; and, for every place that data started in, the end of the range sent
+    along the first dimension and the smallest extents sent along the others."""
     places = [(rank, slot) for rank in range(len(traces)) for slot in range(slots)]
     held: dict[_Place, list[_Part]] = {place: [(0, extent, place)] for place in places}
     sizes: dict[_Place, tuple[int, tuple[int, ...]]] = {}
@@ -119,13 +119,13 @@ def _held(
 
 
 def _cut(parts: list[_Part], low: int, high: int) -> list[_Part]:
-    """Return the part between two places."""
+    """Return the parts of a slot in the range [low, high)."""
     cut = ((max(begin, low), min(end, high), place) for begin, end, place in parts)
     return [part for part in cut if part[0] < part[1]]
 
 
 def _needed(program: Any, sender: int, receiver: int) -> tuple[int, ...]:
-    """Return the part of a slot taken by the tile from one rank to another, by dimension."""
+    """Return the extents, in a slot, of the tile from one rank to another."""
     peers, slot = program.peers, program.slot
     me, wanted = peers.here(program.order, sender)[0], peers.here(program.order, receiver)[1]
     own, other = peers.forms.source_shard(me), peers.forms.target_shard(wanted)
@@ -142,7 +142,8 @@ def _needed(program: Any, sender: int, receiver: int) -> tuple[int, ...]:
 
 
 def _place(device: int, digits: Digits, lines: tuple[int, ...]) -> int:
-    """Return the place of a device; on a line, devices have the lower half of a digit's values."""
+    """Return the place of a device. On a line, devices use only the lower half of a digit's
+    values."""
     place = 0
     for stride, extent in digits:
         device, digit = divmod(device, extent // 2 if stride in lines else extent)
@@ -151,7 +152,8 @@ def _place(device: int, digits: Digits, lines: tuple[int, ...]) -> int:
 
 
 def _farther(place: int, offset: int, digits: Digits, sign: int = 1) -> int:
-    """Return the place at an offset, digit by digit modulo the digit's extent; with -1, behind."""
+    """Return the place at an offset from another, digit by digit modulo the digit's extent. With
+    `sign` -1, subtract the offset."""
     return sum(
         (place // stride + sign * (offset // stride)) % extent * stride for stride, extent in digits
     )

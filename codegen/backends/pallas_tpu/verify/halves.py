@@ -1,8 +1,8 @@
-"""The protocol of a reshard in two halves: starts, ends and whole kernels in sequence.
+"""Check the protocol of a reshard in two halves, a start and an end, and of successive calls.
 
-Between a start and its end a device may start again, and run kernels that use the same barrier
-semaphore. A peer must have begun a call before it is written to in that call, whatever the others
-do. The same holds for successive whole kernels.
+Between a start and its end, a device may start another reshard, and run whole kernels that use the
+same barrier semaphore. However slow a device is, no other may write to it in a call that it has not
+begun. The same is required of successive calls of a whole kernel.
 """
 
 from __future__ import annotations
@@ -23,30 +23,32 @@ from shardwright.codegen.checks.clocks import carry_out
 from shardwright.codegen.checks.compare import MismatchError
 
 HEARD = "heard"
-"""The semaphore of starts by which devices learn that their signal arrived."""
+"""The semaphore of starting kernels that confirms that a device's signal has arrived."""
 
 FEW = 64
-"""With more devices than this, only some are held back."""
+"""Most devices that are held back, one at a time; of more devices, only some are."""
 
 
 @dataclass(frozen=True)
 class HalvesTraces:
-    """The events of all devices, by rank, in a start, in its end and in a whole kernel."""
+    """The events of all devices, by rank, in a starting kernel, in the one that ends the transfer,
+    and in a kernel that does both."""
 
     starts: Traces
     ends: Traces
     wholes: Traces
 
     def calls(self) -> tuple[tuple[int, Traces], ...]:
-        """Return calls in a permitted order, each with its transfer's number: two starts, the end
-        of the second, a whole one, and the end of the first."""
+        """Return calls in an order that callers may use, each with the number of its transfer: two
+        starts, the end of the second, a whole kernel, and the end of the first."""
         halves = (0, self.starts), (1, self.starts), (1, self.ends), (2, self.wholes)
         return (*halves, (0, self.ends))
 
 
 def check_halves(calls: Sequence[tuple[int, Traces]]) -> None:
-    """Raise MismatchError if calls, in this order on every device, do not end, leave a nonzero
-    semaphore, or write to a device that has not begun the call. Each has its transfer's number."""
+    """Raise MismatchError if calls, made in this order by every device, do not end, leave a nonzero
+    semaphore, or write to a device that has not begun the call. `calls`: the number of each call's
+    transfer, and its events."""
     named = [(number, [_numbered(own, number) for own in traces]) for number, traces in calls]
     devices = len(named[0][1])
     whole = [_joined(named, rank) for rank in range(devices)]
@@ -64,7 +66,8 @@ def _joined(calls: Sequence[tuple[int, list[tuple[Event, ...]]]], rank: int) -> 
 
 
 def _numbered(events: Sequence[Event], number: int) -> tuple[Event, ...]:
-    """Return events with copy semaphores numbered by call."""
+    """Return events with the transfer's number appended to the names of their semaphores, except
+    those that all calls share."""
     return tuple(_own(event, number) for event in events)
 
 
@@ -90,7 +93,8 @@ def _check_end(traces: Traces) -> None:
 
 
 def _check_held(traces: Traces, held: int, number: int, before: tuple[Event, ...]) -> None:
-    """Check that a device receives nothing of a call before it begins the call."""
+    """Check that no copy of transfer `number` is written to device `held` while it makes only the
+    events `before` that call."""
     counts: Counts = Counter()
 
     def step(rank: int, event: Event) -> bool:

@@ -1,8 +1,8 @@
-"""Faults that JAX's TPU interpreter notices but does not raise: races, and nonzero final
-semaphores.
+"""Raise faults that JAX's TPU interpreter only prints: races, and semaphores that are nonzero at
+the end of a kernel.
 
-It prints both, and keeps only the last kernel's races; here they become errors. A wait that never
-ends becomes one too. Imported only in workers, whose descriptors 1 and 2 are a readable file.
+A wait that never ends is raised too. Imported only by workers, in which file descriptors 1 and 2
+are a file that can be read back.
 """
 
 from __future__ import annotations
@@ -25,17 +25,18 @@ from jax._src.pallas.mosaic.interpret.shared_memory import Semaphore
 from shardwright.codegen.checks.compare import MismatchError
 
 STUCK = 3.0
-"""Seconds without a signal, while all devices wait, that count as a deadlock."""
+"""The seconds without any event, while all devices wait, that count as a deadlock."""
 
 PATIENCE = 60.0
-"""The same while some device may still be computing."""
+"""The seconds without any event, while some device may still compute, that count as a deadlock."""
 
 _TICK = 0.5
 
 
 @contextmanager
 def observed() -> Iterator[None]:
-    """Watch a call of an interpreted kernel: raise MismatchError for printed faults."""
+    """Watch the interpreted kernels that run inside. Raises MismatchError if the interpreter prints
+    a fault or if a wait never ends."""
     interpret.reset_tpu_interpret_mode_state()
     start = _printed_size()
     with _Watchdog() as watchdog, patch.object(callbacks, "io_callback_impl", _called):
@@ -54,8 +55,8 @@ def observed() -> Iterator[None]:
 
 
 def _called(*args: Any, callback: Callable[..., Any], **_: Any) -> Any:
-    """Call back with numpy arrays, which the interpreter uses. JAX would copy each to a device and
-    back, which took more than half of the time."""
+    """Call `callback` with numpy arrays, in place of JAX's own implementation. JAX copies each
+    array to a device and back, which took more than half of the time."""
     return tuple(map(np.asarray, callback(*map(np.array, args))))
 
 
@@ -66,14 +67,14 @@ def _printed_size() -> int:
 
 
 def _race(printed: str) -> str:
-    """Return the first race in one line: the writer and the conflicting use."""
+    """Return the first printed race as one line: both conflicting uses of memory."""
     lines = printed.partition("RACE DETECTED")[2].splitlines()
     words = (line.split(" from ")[0].strip() for line in lines if "clock:" not in line)
     return " against ".join([word for word in words if word][:2])
 
 
 class _Watchdog:
-    """Fails a kernel that makes no progress, naming its wait."""
+    """Fail a kernel that makes no progress, and name a wait that never ends in `verdict`."""
 
     def __init__(self) -> None:
         self.verdict = ""
@@ -128,7 +129,8 @@ class _Watchdog:
             if idle >= (STUCK if _all_blocked(waits) else PATIENCE):
                 self._fail(waits)
                 break
-        # Other devices may already be in the next kernel, which a failed one never enters.
+        # Other devices may already wait for each other in the next kernel, which the failed device
+        # never enters: release them.
         while not self._done.wait(_TICK):
             memory = interpret._shared_memory
             if memory is not None:
@@ -136,7 +138,7 @@ class _Watchdog:
                 memory.clean_up_barrier.abort()
 
     def _fail(self, waits: Sequence[_Wait]) -> None:
-        """Fail the interpreter's shared memory, so that every waiting device raises."""
+        """Mark the interpreter's shared memory as failed, so that every waiting device raises."""
         first = waits[0]
         self.verdict = (
             f"a wait that never ends: core {first.core} waits for {first.value} of semaphore "
@@ -149,20 +151,20 @@ class _Watchdog:
 
 @dataclass(frozen=True)
 class _Wait:
-    """A core that waits until an interpreter semaphore reaches a value."""
+    """A wait of `core` until the interpreter's `semaphore` reaches `value`."""
 
     semaphore: Any
     value: int
     core: int
 
     def blocked(self) -> bool:
-        """Return whether no copy in flight could end the wait."""
+        """Return whether the semaphore is too low and no copy in flight will raise it."""
         low: bool = self.semaphore.count_by_core[self.core] < self.value
         return low and not self.semaphore.tasks[self.core]
 
 
 def _all_blocked(waits: Sequence[_Wait]) -> bool:
-    """Return whether every core waits forever or has ended."""
+    """Return whether every core is blocked in a wait, waits at a barrier, or has ended."""
     if not waits:
         return False
     memory = waits[0].semaphore.shared_memory

@@ -1,6 +1,6 @@
-"""Run a matmul with a Pallas kernel in TPU interpret mode, and check its events.
+"""Run a matmul with a Pallas kernel in TPU interpret mode, and check the kernel's events.
 
-Used in workers only.
+Imported only by workers.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ KERNEL_CHECKS = ("races", "semaphores", "poison", "protocol")
 
 
 def run_matmul(module: ModuleType, case: MatmulCase) -> tuple[str, ...]:
-    """Multiply, and check the kernel's events on every device; return the names of the checks
-    passed. Raises MismatchError."""
-    jax.clear_caches()  # as before every interpreted module: see `run`
+    """Run a matmul's module, check its kernel's events on every device, and return the names of the
+    checks passed. Raises MismatchError for a wrong result or a fault of the kernel."""
+    jax.clear_caches()  # see `run` in run.py
     constants(module, case)
     checks: tuple[str, ...] = CHECKS[:2]
     if case.execute:
@@ -43,7 +43,7 @@ def run_matmul(module: ModuleType, case: MatmulCase) -> tuple[str, ...]:
 
 
 class _InterpretedMatmul(MatmulExecution):
-    """A module in TPU interpret mode, with races detected and memory poisoned."""
+    """Run a matmul's module in TPU interpret mode, with races detected and memory poisoned."""
 
     def options(self) -> dict[str, Any]:
         return {"interpret": poison.interpret_params()}

@@ -1,4 +1,4 @@
-"""Effects of a kernel's events on semaphores, with copies landing at once."""
+"""The effects of a kernel's events on semaphores, if every copy ends as soon as it starts."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ Traces = Sequence[tuple[Event, ...]]
 """The events of every device, by rank."""
 
 Counts = Counter[tuple[int, str]]
-"""The count of every semaphore of every rank."""
+"""The value of every semaphore, by (rank, name)."""
 
 
 def count(counts: Counts, rank: int, event: Event) -> bool:
-    """Apply an event to the semaphores if possible, and return whether it was."""
+    """Apply a device's event to the semaphores. Return False, and change nothing, for a wait that
+    must still continue."""
     match event:
         case Signal(semaphore, to, amount):
             counts[to, semaphore] += amount

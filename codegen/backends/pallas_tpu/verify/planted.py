@@ -1,7 +1,7 @@
-"""Faults planted in a kernel, which JAX's TPU interpreter, as used here, must find.
+"""Check that faults planted in a kernel are found when JAX's TPU interpreter runs it.
 
-Observation relies on private names and printed lines of JAX, which change with its version, so a
-verifying process first checks that it works. Used in workers only.
+`observed` relies on private names and printed lines of JAX, which may change with its version, so a
+verifying process first checks that faults are still found. Imported only by workers.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ ROW = (8, 128)
 
 
 def missed() -> Iterator[str]:
-    """Yield planted faults that are not found."""
+    """Yield a description of every planted fault that is not found, and of every other sign that
+    observation does not work."""
     for mode, fresh in zip(poison.MODES, (np.isnan, np.logical_not), strict=True):
         poison.choose(mode)
         result, fault = _ran()
@@ -44,7 +45,9 @@ def missed() -> Iterator[str]:
 
 
 def _ran(race: bool = False, signals: int = 0) -> tuple[Any, str]:
-    """Return every device's final data, [device, slot, *ROW], and the fault found."""
+    """Run the kernel, and return every device's final data, [device, slot, *ROW], and the fault
+    found, or "". The data is None if there is a fault. `race`: plant a race; `signals`: the number
+    of signals to leave on a semaphore."""
     mesh = Mesh(np.array(jax.devices()[:DEVICES]), ("device",))
     one = partial(_one, race=race, signals=signals)
     mapped = jax.shard_map(
@@ -63,7 +66,7 @@ def _ran(race: bool = False, signals: int = 0) -> tuple[Any, str]:
 
 
 def _one(shard: Any, race: bool, signals: int) -> Any:
-    """Return one device's program."""
+    """Run the kernel on one device's shard, and return its slots, stacked."""
     kernel: Any = pl.pallas_call(
         partial(_push, race=race, signals=signals),
         out_shape=jax.ShapeDtypeStruct((DEVICES + 1, *ROW), shard.dtype),
@@ -77,7 +80,8 @@ def _one(shard: Any, race: bool, signals: int) -> Any:
 
 
 def _push(x: Any, y: Any, sent: Any, received: Any, more: Any, race: bool, signals: int) -> None:
-    """Push each device's row to all, into separate slots, or (race) all into the first."""
+    """Push each device's row to all devices, into the slot of its number; with `race`, all into
+    slot 0. The last slot stays uninitialised."""
     me = lax.axis_index("device")
     barrier = pltpu.get_barrier_semaphore()
     for device in range(DEVICES):

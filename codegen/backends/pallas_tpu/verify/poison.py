@@ -1,8 +1,9 @@
-"""Fill values of fresh memory in JAX's TPU interpreter, and the time of copies, chosen at run time.
+"""Choose, at run time, the fill value of uninitialised memory in JAX's TPU interpreter, and when it
+makes copies.
 
-`InterpretParams` fixes both when a kernel is compiled, which is the slow part. Here the interpreter
-queries them at run time, so one compilation serves every mode. Imported only in workers: it
-replaces two names of the interpreter for the life of the process.
+`InterpretParams` fixes both when a kernel is compiled, which is slow. Here the interpreter reads
+them at run time, so a kernel is compiled once for all modes. Imported only by workers: it replaces
+two functions of the interpreter for the life of the process.
 """
 
 from __future__ import annotations
@@ -21,35 +22,37 @@ from jax.experimental.pallas import tpu as pltpu
 
 @dataclass(frozen=True)
 class Mode:
-    """The poison of fresh memory, and whether copies happen at once or as late as possible."""
+    """The fill value of uninitialised memory, and whether copies are made at once or only when they
+    are waited for."""
 
     memory: Literal["nan", "zero"]
     copies: Literal["on_wait", "eager"]
 
 
 MODES = (Mode("nan", "on_wait"), Mode("zero", "eager"))
-"""Both poisons, combined with both ways in which the interpreter can time copies."""
+"""The modes to run kernels in: each fill value with another time of copies."""
 
 _current = [MODES[0]]
 
 
 def choose(mode: Mode) -> None:
-    """Set the mode of kernels that run from now on."""
+    """Set the mode in which kernels run from now on."""
     _current[0] = mode
 
 
 def interpret_params() -> Any:
-    """Return the parameters to compile a kernel with; it runs in the current mode."""
+    """Return parameters to compile a kernel with, so that it runs in the mode that is current
+    then."""
     _install()
-    # From jax 0.11 on a race raises, which leaves the interpreter's state broken, unless set to
-    # warn.
+    # From jax 0.11 on, the interpreter raises for a race, which leaves its state broken, unless it
+    # is set to warn.
     names = {each.name for each in dataclasses.fields(pltpu.InterpretParams)}
     warns = {"on_race": "warn"} if "on_race" in names else {}
     return pltpu.InterpretParams(detect_races=True, **warns)
 
 
 def _fresh(shape: Sequence[int], dtype: Any, memory: str) -> Any:
-    """Return an array filled at run time, in place of `utils.get_uninitialized_array`."""
+    """Return an array that is filled at run time; replaces `utils.get_uninitialized_array`."""
     del memory  # fixed at compile time
 
     def fill() -> Any:
@@ -60,7 +63,8 @@ def _fresh(shape: Sequence[int], dtype: Any, memory: str) -> Any:
 
 
 def _shared(**parameters: Any) -> Any:
-    """Return the state of one kernel's run, in place of `shared_memory.SharedMemory`."""
+    """Return the state of a kernel's run, in the current mode; replaces
+    `shared_memory.SharedMemory`."""
     mode = _current[0]
     parameters |= {"uninitialized_memory": mode.memory, "dma_execution_mode": mode.copies}
     return _SHARED_MEMORY(**parameters)

@@ -1,10 +1,10 @@
-"""The results of a matmul's kernel, from its events: the block products summed in every block of
-the result. Used in workers only.
+"""Check, from the devices' events, which block products a matmul's kernel sums in every block of
+the result. Imported only by workers.
 
-First the events of all devices must follow the protocol of every kernel (`protocol`). Then they are
-executed symbolically: an operand's block is its device and its place, a sum counts products of
-such. A device's final block of the result must be one product for each block along j and, if
-partial sums travel, for each device of its ring.
+First the events must follow the protocol of every kernel (`protocol`). Then they are executed
+symbolically: the value of an operand's block is its device and its place, and that of a sum is a
+count of products of such blocks. A device's final block of the result must sum one product for each
+block along j and, if partial sums travel, for each device of its ring.
 """
 
 from __future__ import annotations
@@ -41,17 +41,18 @@ from shardwright.codegen.checks.compare import MismatchError, named
 
 Place = tuple[int, ...]
 Contents = Counter[Any]
-"""For a block of an operand: (device, buffer, place, start of its zeros). For a sum: pairs of
-blocks, each with its count."""
+"""The symbolic value of a block. For a block of an operand: (device, buffer, place, "" or where its
+zeros begin), counted once. For a sum: pairs of such blocks, each with its count."""
 
 BOXES = {"a": "lhs_box", "b": "rhs_box", "c": "out_box"}
-"""The index functions of a module."""
+"""The module's index function for each side's boxes."""
 
 
 @dataclass(frozen=True)
 class _Ring(BlockedProduct):
-    """A module's statements on its kernel. `table`: by position the place in its ring and the next
-    position; `order`: the parts by place; `lead`: the leading batch dimension."""
+    """The product and ring that a module's kernel states. `table`: for each position, its place in
+    its ring and the next position; `order`: the number of the part at each place; `lead`: the batch
+    dimension that parts are cut along, if any."""
 
     table: Any
     order: tuple[int, ...]
@@ -70,7 +71,7 @@ class _Ring(BlockedProduct):
             ring.extents,
             halves_of(part, ways, unit, ring.blocks[factor]),
             ring.blocks,
-            stays=False,  # blocks kept in VMEM do not matter here
+            stays=False,  # not checked: which blocks are kept in VMEM
             keeps=False,
             dtype=module.DTYPE,
             sum_dtype=ring.c.dtype,
@@ -82,8 +83,8 @@ class _Ring(BlockedProduct):
 
 
 def check_products(module: ModuleType, program: Any) -> None:
-    """Raise MismatchError if a module's kernel breaks a rule, or computes another sum than the
-    product."""
+    """Raise MismatchError if a module's kernel breaks the protocol, or if a block of its result is
+    not the sum of its products."""
     ring = _Ring.of(module, program)
     _check_parts(module, ring)
     traces = traced_product(module, program)
@@ -101,8 +102,11 @@ def check_products(module: ModuleType, program: Any) -> None:
 
 def _check_parts(module: ModuleType, ring: _Ring) -> None:
     """Raise MismatchError if a ring joins devices whose shards are not the parts of one array, or
-    mistakes a shard for a different part. If more moves than the ring's parts, boxes do not
-    determine the parts."""
+    takes a shard for a part that it is not.
+
+    If a module makes further moves, or a side is unreduced, the boxes of shards do not tell the
+    parts, so nothing is checked.
+    """
     does = named(module, "_multiply").__code__.co_names
     if does != ("_RING", "product") or any(side.terms for side in module._HOST.sides):
         return
@@ -123,7 +127,8 @@ def _check_parts(module: ModuleType, ring: _Ring) -> None:
 
 
 def _part(module: ModuleType, ring: _Ring, rank: int, part: int) -> dict[Place, range]:
-    """Return the ranges of a travelling part, given a device's ranges of the rest."""
+    """Return the ranges of part number `part` of the side that travels, given the ranges of a
+    device's other sides."""
     whole: dict[Place, range] = {}
     for side in DIMS:
         whole |= _ranges(module, side, rank) if side != ring.travels else {}
@@ -137,7 +142,8 @@ def _part(module: ModuleType, ring: _Ring, rank: int, part: int) -> dict[Place, 
 
 
 def _ranges(module: ModuleType, side: str, rank: int) -> dict[Place, range]:
-    """Return a device's ranges of a side, by dimension: (BATCH, number), (DIM_I, 0) and so on."""
+    """Return the ranges of a device's shard of a side, by dimension: (BATCH, number), (DIM_I, 0)
+    and so on."""
     ends = [int(end) for end in getattr(module, BOXES[side])(rank)]
     dims = [(BATCH, number) for number in range(len(ends) // 2 - 2)]
     dims += [(f, 0) for f in DIMS[side][1:]]
@@ -151,8 +157,8 @@ def _blocks(ring: _Ring, side: str) -> Place:
 
 
 def _starts(ring: _Ring, side: str, axis: int) -> dict[int, tuple[int, int]]:
-    """Return the starts of the blocks of an array, or "come", along a dimension, each with its
-    number and its extent in the matmul."""
+    """Return, for the start of each block of an array along a dimension, the block's number and its
+    extent without padding. `side`: "a", "b" or "c", or "come" for arriving parts."""
     array = ring.come if side == "come" else ring.arrays[side]
     f = DIMS[ring.travels if side == "come" else side][axis]
     block, extent = ring.blocks[f], ring.extents[f]
@@ -187,7 +193,7 @@ def _wanted(ring: _Ring, rank: int, place: Place) -> Contents:
         return found
     for j in range(ring.counts[DIM_J] * (ring.rounds if ring.factor == DIM_J else 1)):
         at = {BATCH: batch, DIM_I: i, DIM_J: j, DIM_K: k}
-        own = ring.counts[ring.factor] * ring.ways  # blocks of a part along the factor
+        own = ring.counts[ring.factor] * ring.ways  # number of blocks of a part along the factor
         part, within = divmod(at[ring.factor], own)
         (holder,) = (member for member, held in part_of.items() if held == part)
         sources = []
@@ -200,9 +206,9 @@ def _wanted(ring: _Ring, rank: int, place: Place) -> Contents:
 
 
 def _end(ring: _Ring, number: int) -> str:
-    """Return how block `number` along j must end in both operands: with zeros from the end of the
-    matmul on, so that nothing beyond an array's end is multiplied."""
-    side = "a" if ring.travels == "b" else "b"  # the operand with all of j
+    """Return where zeros must begin in block `number` along j of both operands: at the end of the
+    matmul's extent, so that nothing beyond it is multiplied; "" for a full block."""
+    side = "a" if ring.travels == "b" else "b"  # the operand whose shard has the whole extent of j
     _, size = sorted(_starts(ring, side, DIMS[side].index(DIM_J)).values())[number]
     return _zero_from(size) if size < ring.blocks[DIM_J] else ""
 
@@ -212,7 +218,8 @@ def _zero_from(size: int) -> str:
 
 
 def _same_ring(table: Any, position: int, other: int) -> bool:
-    """Return whether two devices are in one ring, in which all list their neighbours."""
+    """Return whether two positions are in the same ring, following each position's next one in the
+    table."""
     at = other
     for _ in range(len(table)):
         if at == position:
@@ -222,7 +229,8 @@ def _same_ring(table: Any, position: int, other: int) -> bool:
 
 
 class _Held:
-    """The final contents of every place, block by block."""
+    """The symbolic values of all blocks after the devices' events. `held`: the values by place;
+    `starts`: the function `_starts` of the ring, cached."""
 
     def __init__(self, ring: _Ring, traces: Traces) -> None:
         self.ring = ring
@@ -242,7 +250,8 @@ class _Held:
         carry_out(traces, step)
 
     def result(self, rank: int, place: Place) -> Contents:
-        """Return a device's block of the result. Raises MismatchError if there is none."""
+        """Return the value of a device's block of the result. Raises MismatchError if it was never
+        written."""
         return self._of(rank, ("c", place))
 
     def _copy(self, rank: int, copy: Copy) -> None:
@@ -275,8 +284,8 @@ class _Held:
         self.held[event_place(rank, into)] = total
 
     def _places(self, window: Window) -> list[tuple[str, Place]]:
-        """Return the blocks of a window of a buffer: in HBM by their numbers along each dimension,
-        with the step first for arrivals; in VMEM by their slots."""
+        """Return the places of the blocks in a window. In HBM, a block's place is its number along
+        each dimension, for arriving parts after the number of the step; in VMEM, it is its slot."""
         side = self.ring.travels if window.buffer == "come" else window.buffer
         if side not in ("a", "b", "c"):
             return [(window.buffer, (window.ranges[0][0],))]
@@ -290,8 +299,8 @@ class _Held:
         return [(window.buffer, (*first, *place)) for place in itertools.product(*spans)]
 
     def _numbers(self, buffer: str, axis: int, start: int, extent: int) -> list[int]:
-        """Return the numbers of the blocks in a range of a dimension. Raises MismatchError unless
-        the range consists of them."""
+        """Return the numbers of the blocks in a range along a dimension. Raises MismatchError
+        unless the range consists of whole blocks."""
         within = {
             at: each
             for at, each in self.starts(buffer, axis).items()
@@ -307,12 +316,12 @@ class _Held:
 
 
 def event_place(rank: int, place: tuple[str, Place]) -> Any:
-    """Return a place, qualified by the rank of its device."""
+    """Return a place preceded by the rank of its device."""
     return rank, *place
 
 
 def _difference(found: Contents, wanted: Contents) -> str:
-    """Return the first excess or missing product."""
+    """Return a text that names the first product that is summed too often, or is missing."""
     for what, more in (("too much", found - wanted), ("lacking", wanted - found)):
         if more:
             return f"{what}: {min(more, key=str)}"

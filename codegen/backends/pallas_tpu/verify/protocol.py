@@ -1,12 +1,14 @@
-"""The protocol of an emitted kernel, checked on the events of all devices.
+"""Check the protocol of an emitted kernel on the events of all devices.
 
-Neither the interpreter nor the compiler sees a missing barrier or a missing wait for a send. Here:
+Neither the interpreter nor the compiler notices a missing barrier or a missing wait for a send.
 
-1. before a device writes into a peer, it has waited for as many barrier signals as it is ever sent,
-and the peer is among the signallers; 2. each device waits for exactly its arrivals and its sends,
-so that every semaphore is zero at its exit and no device leaves while it is written to; 3. no two
-copies write the same element of a buffer; 4. all devices terminate, in any order of execution; 5. a
-reused place is free by then (`reuse`).
+1. Before a device writes to a peer, it has waited for all barrier signals that it is ever sent, and
+   the peer has sent one.
+2. Each device waits for exactly its arrivals and its sends, so that every semaphore is zero at its
+   exit, and no device exits while others still write to it.
+3. No two copies write the same element of a result.
+4. All devices terminate, in any order of execution.
+5. A place that is used again is free by then (`reuse`).
 """
 
 from __future__ import annotations
@@ -22,13 +24,12 @@ from shardwright.codegen.backends.pallas_tpu.verify.trace import BARRIER, Copy, 
 from shardwright.codegen.checks.clocks import carry_out
 from shardwright.codegen.checks.compare import MismatchError
 
-# Buffers in which each copy has its own place, which may be forwarded from later. VMEM windows, in
-# contrast, are reused.
+# Buffers in which every copy must have a place of its own. Places of other buffers are reused.
 RESULTS = ("y", "stage")
 
 
 def check_protocol(traces: Traces) -> None:
-    """Raise MismatchError if the events of the devices (by rank) break a rule."""
+    """Raise MismatchError if the events of the devices, by rank, break any of these rules."""
     _check_barrier(traces)
     _check_balance(traces)
     _check_overlaps(traces)
@@ -99,7 +100,8 @@ def _check_overlaps(traces: Traces) -> None:
 
 
 def _overlapping(windows: Sequence[Window]) -> tuple[Window, Window] | None:
-    """Return two overlapping windows, or None; compares one row at a time."""
+    """Return two overlapping windows, or None. Each window is compared with all later ones at
+    once."""
     full = [window for window in windows if window.elements]
     if len(full) < 2:
         return None
@@ -115,7 +117,8 @@ def _overlapping(windows: Sequence[Window]) -> tuple[Window, Window] | None:
 
 
 def _check_progress(traces: Traces) -> None:
-    """Check that all devices terminate."""
+    """Check that all devices terminate. One order suffices: semaphores only ever rise for others,
+    so a wait that can end in one order can end in all."""
     counts = Counts()
     ends = carry_out(traces, lambda rank, event: count(counts, rank, event))
     for rank, (end, events) in enumerate(zip(ends, traces, strict=True)):

@@ -1,10 +1,10 @@
-"""The check, from the devices' events, that places that a kernel reuses are free when data arrives.
+"""Check, from the devices' events, that places that a kernel uses again are free by then.
 
 A copy reads its source from its start until its device has waited for all its sends, and writes its
 destination from its start until the receiver has waited for all its arrivals. If either of two uses
-of a place is a write, the device that starts the second must know that the first has ended.
-Knowledge spreads with semaphores: vector clocks, as in race detectors, along one possible order of
-the devices.
+of a place is a write, the device that starts the second must know that the first has ended. Devices
+learn this through semaphores: as race detectors do, this check keeps vector clocks along one
+possible order of events.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from shardwright.codegen.checks.compare import MismatchError
 from shardwright.ir.algebra.index import Integers
 
 PRIVATE = ("windows", "chunks")
-"""Buffers whose places only their own device uses, several times."""
+"""Buffers whose places are used several times, but only by their own device."""
 REUSED = (*PRIVATE, "slots", "sums", "terms", "a_blocks", "b_blocks", "made", "come", "c")
 """Buffers whose places are used several times, by any device."""
 RESULT = "y"
-"""A buffer that counts as reused if something is forwarded from it."""
+"""The buffer of results: it counts as reused if devices forward data from it."""
 
 Semaphore = tuple[int, str]
 
 
 @dataclass
 class _Use:
-    """A read or write of a device's window; `end`: the event of device `by` that ends it, None
-    while it may continue."""
+    """A read or write of a window of device `by`, which device `starter` starts. `end`: the clock
+    of device `by` when it ends, None while it may continue."""
 
     window: Window
     writes: bool
@@ -51,8 +51,8 @@ class _Use:
 
 @dataclass
 class _Semaphore:
-    """A semaphore's count, the knowledge of devices that raised it, and the uses whose ends it
-    signals."""
+    """A semaphore. `knows`: the vector clock of all devices that raised it; `count`: its value;
+    `uses`: the uses that have ended when a device has waited for all of it."""
 
     knows: Integers
     count: int = 0
@@ -60,15 +60,17 @@ class _Semaphore:
 
 
 def check_reuse(traces: Traces) -> None:
-    """Raise MismatchError if a place is used while another use may continue. The events must
-    terminate in some order: see `protocol`."""
+    """Raise MismatchError if a device uses a place while a conflicting use may still continue. The
+    events must be able to terminate, which `protocol` checks first."""
     copies = (event for own in traces for event in own if isinstance(event, Copy))
     reads_result = any(copy.read.buffer == RESULT for copy in copies)
     carry_out(traces, _Run(len(traces), reads_result=reads_result).step)
 
 
 class _Run:
-    """One order of the events; copies land at once, but no device knows before it waits."""
+    """Execute the events in one order. Copies end as soon as they start, but no device knows of it
+    before it waits. `clocks`: the vector clock of each device; `uses`: the uses of each device's
+    buffers."""
 
     def __init__(self, devices: int, *, reads_result: bool) -> None:
         self.clocks = np.zeros((devices, devices), dtype=np.int64)
@@ -79,7 +81,8 @@ class _Run:
         self.reused = REUSED if not reads_result else (*REUSED, RESULT)
 
     def step(self, rank: int, event: Event) -> bool:
-        """Apply an event if possible, and return whether it was."""
+        """Apply a device's event. Return False, and change nothing, for a wait that must still
+        continue."""
         if isinstance(event, Wait) and self.semaphores[rank, event.semaphore].count < event.amount:
             return False
         self.clocks[rank, rank] += 1
@@ -104,14 +107,14 @@ class _Run:
 
     def _copy(self, rank: int, copy: Copy) -> None:
         received = self._raise((copy.to, copy.received), rank, copy.write.elements)
-        sent = received  # for a copy within a device, which has one semaphore
+        sent = received  # a copy within a device has only one semaphore
         if copy.sent:
             sent = self._raise((rank, copy.sent), rank, copy.read.elements)
         self._use(rank, _Use(copy.read, False, rank, rank), sent)
         self._use(rank, _Use(copy.write, True, rank, copy.to), received)
 
     def _at_once(self, rank: int, window: Window, *, writes: bool) -> None:
-        """Use a place in a computation, which ends before the device continues."""
+        """Record a computation's use of a window, which ends before the device continues."""
         self._use(rank, _Use(window, writes, rank, rank, int(self.clocks[rank, rank])), None)
 
     def _use(self, rank: int, use: _Use, semaphore: _Semaphore | None) -> None:

@@ -1,8 +1,9 @@
-"""The results of ring kernels, from their events: the terms and their order.
+"""Check, from a ring kernel's events, which terms its results reduce; and compute its sums in the
+same order.
 
-A value's terms are ordered by devices: a ring begins with the device after the part's owner, in its
-direction, and ends with the owner; later rings add up the results of earlier ones. The module
-states which elements of a part go upwards. Used in workers only.
+In a ring, a part's terms are reduced from device to device: from the next after the part's owner,
+in the direction of travel, to the owner. Later rings reduce the results of earlier ones. The module
+states how many elements of a part travel upwards. Imported only by workers.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from shardwright.codegen.checks.oracle.sums import Numbers
 
 
 def check_rings(program: Any, traces: Traces) -> None:
-    """Raise MismatchError unless a device's final data is made of one term from every device of its
-    rings, for its whole own part."""
+    """Raise MismatchError unless every chunk of a device's own part reduces, at the end, one term
+    from every device of its rings."""
     held = _contents(traces)
     chunks, kept = program.chunks, sum(program.held)
     for rank in range(len(traces)):
@@ -42,8 +43,8 @@ def check_rings(program: Any, traces: Traces) -> None:
 
 
 def _contents(traces: Traces) -> dict[Any, Counter[Any]]:
-    """Return the terms in every final place: (rank, buffer, direction, number), as chunks of source
-    shards with counts."""
+    """Return the final contents of every place (rank, buffer, direction, number): the places of the
+    reduced chunks of source shards, each with its count."""
     held: dict[Any, Counter[Any]] = {}
 
     def at(rank: int, window: Window) -> Any:
@@ -72,8 +73,8 @@ def _contents(traces: Traces) -> dict[Any, Counter[Any]]:
 
 
 def added_round_rings(case: Case, program: Any, terms: Numbers) -> Numbers:
-    """Return the array of sums of terms as floats of a width; `terms`: the array of terms,
-    `program`: the one with the rings."""
+    """Return the array of sums, computed in the order of the rings of `program`, in the dtype of
+    `terms`, the array of terms. Raises MismatchError if parts do not make up the whole tensor."""
     rank, stacked = len(case.shape), terms.reshape(-1, *case.shape)
     made = np.zeros((oracle_terms.terms_of(case.target), *case.shape), terms.dtype)
     filled = np.zeros(made.shape, np.bool_)
@@ -94,7 +95,8 @@ def added_round_rings(case: Case, program: Any, terms: Numbers) -> Numbers:
 
 
 def _kept(rounds: tuple[Any, ...], position: int, own: list[Numbers], by: int) -> Numbers:
-    """Return a position's result after all rings, given each device's part; `by`: the direction."""
+    """Return the sum that a position has after all rings; `own`: the term of its part on each
+    device, by position; `by`: the direction of travel, 1 or -1."""
     if not rounds:
         return own[position]
     *before, last = rounds
@@ -108,7 +110,7 @@ def _kept(rounds: tuple[Any, ...], position: int, own: list[Numbers], by: int) -
 
 
 def _members(stride: int, size: int, folded: bool, position: int) -> list[int]:
-    """Return the positions of a ring, in order."""
+    """Return the positions of the ring that contains `position`, in ring order."""
     order = list(range(size))
     if folded:
         order = [*order[::2], *order[1::2][::-1]]

@@ -1,5 +1,5 @@
-"""Run an emitted Pallas TPU module in TPU interpret mode, on forced CPU devices. Used in workers
-only.
+"""Run an emitted Pallas TPU module in TPU interpret mode, on forced CPU devices. Imported only by
+workers.
 
 `JAX_PLATFORMS=cpu` and `--xla_force_host_platform_device_count` (one more than the devices of the
 largest mesh) must be set before this is imported.
@@ -48,31 +48,32 @@ from shardwright.codegen.checks.terms import added_in_order, random_terms, reduc
 __all__ = ["inspect", "missed", "run", "run_group", "run_matmul", "run_relayout"]
 
 FEW_RANKS = 16
-"""With more devices than this, two consecutive calls are not executed."""
+"""Most devices for which the events of two successive calls are checked."""
 
 TRACED = 512
-"""With more devices than this, the kernel's events are not followed: it takes minutes."""
+"""Most devices for which a kernel's events are checked: more would take minutes."""
 
 PROTOCOL = ("hints", "windows", "protocol")
 CHECKS = ("values", "poison", "padding", "races", "semaphores", "pad", "unpad")
 
 
 def run(module: ModuleType, case: Case) -> tuple[str, ...]:
-    """Execute the module on every bit plane; return the names of the checks passed."""
-    # The interpreter numbers devices along the axes as JAX's caches first met them: a module on the
-    # same axes in another order would run on other devices (jax 0.10.2).
+    """Execute the module on every bit plane, and return the names of the checks passed. Raises
+    MismatchError for a wrong result or a fault of the kernel."""
+    # The interpreter numbers devices in the order of axes that JAX's caches saw first: a module
+    # with the same axes in another order would run on other devices (jax 0.10.2).
     jax.clear_caches()
     with wide_types(case.dtype):
         interpreted = _Interpreted(module, case)
         derivative = interpreted.passed()
         sums = interpreted.sums()
-    # Last, so that faults that the interpreter finds are reported in its words.
+    # Events are checked last, so that a fault that the interpreter finds is reported in its words.
     return (*CHECKS, *sums, *derivative, *inspect(module, case))
 
 
 def inspect(module: ModuleType, case: Case) -> tuple[str, ...]:
-    """Check the kernel's events at full size, if there are few devices: hints, windows and
-    protocol; nothing is moved."""
+    """Check the kernels' events at full size without moving data, and return the names of the
+    checks passed: none if there are too many devices. Raises MismatchError for a fault."""
     check_names(module, case)
     if len(case.devices()) > TRACED:
         return ()
@@ -102,14 +103,15 @@ def inspect(module: ModuleType, case: Case) -> tuple[str, ...]:
 
 
 def _by_rank(module: ModuleType, by_device: dict[int, int]) -> dict[int, int]:
-    """Return numbers by device in rank order: mesh order, or ascending ids if the meshes list
-    devices in different orders."""
+    """Return the same numbers in rank order: by mesh position or, if the meshes list devices in
+    different orders, by ascending device id."""
     one_order = tuple(module.SOURCE_IDS) == tuple(module.TARGET_IDS)
     return {device: by_device[device] for device in (module.SOURCE_IDS if one_order else by_device)}
 
 
 def _halves(module: ModuleType, program: Any, wholes: Traces) -> tuple[str, ...]:
-    """Check a start and an end, if a module has them; return the check's name."""
+    """Check the protocol of a module's start and end; return the check's name, or nothing if the
+    module has no start."""
     if "reshard_start" not in module.__all__:
         return ()
     starts, ends = (traced_half(module, program, kernel) for kernel in named(program, "kernels"))
@@ -118,14 +120,16 @@ def _halves(module: ModuleType, program: Any, wholes: Traces) -> tuple[str, ...]
 
 
 def run_group(module: ModuleType, group: GroupCase) -> tuple[str, ...]:
-    """Execute a group's module on every bit plane of every member; return the checks passed."""
+    """Execute a group's module on every bit plane of every member, and return the names of the
+    checks passed. Raises MismatchError."""
     jax.clear_caches()
     checks = jax_group.executed(module, group, _watched, interpret=poison.interpret_params())
     return (*checks, "poison", "races", "semaphores")
 
 
 def run_relayout(module: ModuleType, case: RelayoutCase) -> tuple[str, ...]:
-    """Execute a relayout's module; return the names of the checks passed."""
+    """Execute a relayout's module, and return the names of the checks passed. Raises
+    MismatchError."""
     jax.clear_caches()
     checks = executed(module, case, _in_a_mode, interpret=poison.interpret_params())
     return (*checks, "poison", "races", "semaphores")
@@ -133,7 +137,8 @@ def run_relayout(module: ModuleType, case: RelayoutCase) -> tuple[str, ...]:
 
 @contextmanager
 def _in_a_mode(number: int) -> Iterator[None]:
-    """Run a module inside, in one of the modes in turn, and raise MismatchError for races."""
+    """Watch a module that runs inside, in mode `number` modulo the number of modes. Raises
+    MismatchError for races and other faults of its kernels."""
     poison.choose(poison.MODES[number % len(poison.MODES)])
     with observed():
         yield
@@ -141,20 +146,22 @@ def _in_a_mode(number: int) -> Iterator[None]:
 
 @contextmanager
 def _watched(run: Run) -> Iterator[None]:
-    """Run a module inside, with poisoned memory, and raise MismatchError for races."""
+    """Watch a module that runs inside, in the mode `run.poison`. Raises MismatchError for races and
+    other faults of its kernels."""
     poison.choose(poison.MODES[run.poison])
     with observed():
         yield
 
 
 class _Interpreted(Execution):
-    """A module in TPU interpret mode, with races detected and memory poisoned."""
+    """Run a module in TPU interpret mode, with races detected and memory poisoned."""
 
     def options(self) -> dict[str, Any]:
         return {"interpret": poison.interpret_params()}
 
     def sums(self) -> tuple[str, ...]:
-        """Check rounded sums, if any: bit by bit, since their order is known."""
+        """Check sums of floats, if the module computes any, bit by bit: the order of their terms is
+        known. Return the check's name."""
         case = self.case
         is_rounded = "float" in case.dtype and case.source.operator == "sum"
         if not reduces(case) or not is_rounded:

@@ -1,4 +1,4 @@
-"""Time compiled Pallas modules on TPUs. Used in workers only."""
+"""Time compiled Pallas modules on TPUs. Imported only by workers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ __all__ = ["hardware", "timed"]
 
 
 def timed(module: ModuleType, case: Case | MatmulCase) -> list[float]:
-    """Time a module like `by_jax.timed`. Also raises CannotTimeError without a TPU."""
+    """Return the seconds of a module's calls, as `by_jax.timed` does. Raises CannotTimeError also
+    if JAX has no TPU."""
     if jax.default_backend() != "tpu":
         raise CannotTimeError(f"its kernels run on TPUs, and JAX has {jax.default_backend()}")
     return by_jax.timed(module, case)

@@ -1,8 +1,8 @@
-"""The events of an emitted Pallas kernel on each device, without moving data.
+"""Record the events of an emitted Pallas kernel on each device, without moving data.
 
-The kernel's own code runs with 32-bit integers in place of traced values and with stand-ins for
-`pl`, `pltpu` and `lax` that record semaphores and copies. That costs no memory, so it works at full
-size, and it finds faults that neither the interpreter nor the compiler does: a false
+The kernel's own code runs, with 32-bit integers in place of traced values, and with stand-ins for
+`pl`, `pltpu` and `lax` that record signals, waits and copies. That takes no memory for data, so it
+works at full size. It finds faults that neither the interpreter nor the compiler finds: a false
 `pl.multiple_of`, a window outside its buffer, an index beyond 32 bits, and (in `protocol`) a
 missing barrier.
 """
@@ -42,7 +42,7 @@ class Signal:
 
 @dataclass(frozen=True)
 class Wait:
-    """A device waits for `amount` of its own semaphore and subtracts it."""
+    """A device waits until its own semaphore is at least `amount`, and subtracts it."""
 
     semaphore: str
     amount: int
@@ -50,14 +50,15 @@ class Wait:
 
 @dataclass(frozen=True)
 class Window:
-    """A box of a buffer of a shape: (start, size) per dimension."""
+    """A box of a buffer. `ranges`: its (start, size) along each dimension; `shape`: the buffer's
+    shape in memory."""
 
     buffer: str
     ranges: tuple[tuple[int, int], ...]
     shape: tuple[int, ...]
 
     def checked(self) -> Window:
-        """Return the window; raise MismatchError if it exceeds the buffer."""
+        """Return the window itself. Raises MismatchError if it is not inside its buffer."""
         for (start, size), extent in zip(self.ranges, self.shape, strict=True):
             if start < 0 or size < 0 or start + size > extent:
                 raise MismatchError(
@@ -74,7 +75,8 @@ class Window:
 
 @dataclass(frozen=True)
 class Copy:
-    """A device starts a copy to device `to`; `sent` and `received` count its elements."""
+    """A device starts a copy to device `to`. `sent`, `received`: the semaphores, of this device and
+    of `to`, that count its elements; `sent` is "" for a copy within the device."""
 
     read: Window
     write: Window
@@ -85,7 +87,7 @@ class Copy:
 
 @dataclass(frozen=True)
 class Combine:
-    """A device combines places in VMEM by an operator and writes the result to another place."""
+    """A device combines the windows `of` by an operator and writes the result to window `into`."""
 
     into: Window
     of: tuple[Window, ...]
@@ -98,11 +100,11 @@ Event = Signal | Wait | Copy | Combine
 def trace(
     module: ModuleType, program: Any, devices: int, sends: bool = True
 ) -> tuple[tuple[Event, ...], ...]:
-    """Return the events of every device (by rank), for a program of a module.
+    """Return the events of every device, by rank, in the kernels of a module's program.
 
     `sends`: whether any device lacks part of its target shard. Raises MismatchError for a false
-    divisibility hint, a window outside its buffer, an index beyond 32 bits, a negative dividend,
-    and a kernel that cannot run this way.
+    divisibility hint, a window outside its buffer, an index beyond 32 bits, a negative dividend, or
+    a kernel that cannot run with stand-ins.
     """
     return tuple(_run(module, program, rank, sends) for rank in range(devices))
 
@@ -110,8 +112,8 @@ def trace(
 def traced_half(
     module: ModuleType, program: Any, kernel: Callable[..., None]
 ) -> tuple[tuple[Event, ...], ...]:
-    """Return the events of every device, by rank, for a kernel that starts or awaits a program's
-    transfers; like `trace`."""
+    """Return the events of every device, by rank, in a kernel that only starts or only awaits a
+    program's transfers. Raises MismatchError as `trace` does."""
     found = []
     for rank in range(len(module.SOURCE_IDS)):
         recorder = _Recorder(rank, outside=False)
@@ -122,7 +124,8 @@ def traced_half(
 
 
 def traced_product(module: ModuleType, ring: Any) -> tuple[tuple[Event, ...], ...]:
-    """Return the events of every device, by position, for a matmul's kernel; like `trace`."""
+    """Return the events of every device, by position, in a matmul's kernel. Raises MismatchError as
+    `trace` does."""
     arrays = {
         side: (array.shape, array.dtype)
         for side, array in zip("abc", (ring.a, ring.b, ring.c), strict=True)
@@ -162,7 +165,8 @@ def _run(module: ModuleType, program: Any, rank: int, sends: bool) -> tuple[Even
 
 @contextmanager
 def _read(module: ModuleType, recorder: _Recorder) -> Iterator[None]:
-    """Let kernels of a module record their actions, inside. Raises MismatchError if they cannot."""
+    """Let the recorder record the events of a module's kernels that run inside. Raises
+    MismatchError if they cannot run with stand-ins, or compute an index beyond 32 bits."""
     try:
         # For a device outside a mesh, computing its position there may divide by zero; the result
         # is unused.
@@ -177,8 +181,8 @@ def _read(module: ModuleType, recorder: _Recorder) -> Iterator[None]:
 def _arguments(
     program: Any, kernel: Callable[..., None], sends: bool, rank: int = 0
 ) -> dict[str, Any]:
-    """Return a stand-in for each parameter of a device's kernel: buffers, the table of ranks or
-    moves, semaphores."""
+    """Return a stand-in for each parameter of a kernel on a device: buffers, tables and
+    semaphores."""
     shapes = _shapes(program, sends)
     given: dict[str, Any] = {}
     for name in inspect.signature(kernel).parameters:
@@ -194,7 +198,8 @@ def _arguments(
 
 
 def _shapes(program: Any, sends: bool) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of the kernels' buffers, in HBM with the room in memory."""
+    """Return the shapes of the kernels' buffers, by parameter name. The shapes of buffers in HBM
+    include the padding that kernels may use."""
     form = form_of(program)
     if form in ("routed", "spread"):
         return dict.fromkeys(("x", "slots"), (program.schedule.slots, *program.slot.shape))
@@ -234,19 +239,21 @@ class _Span:
 
 
 def _several(count: int, extents: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the shape of several windows or chunks; a vector's are consecutive."""
+    """Return the shape of a buffer of `count` windows or chunks. Those of a vector follow each
+    other along its only dimension."""
     return (count * extents[0],) if len(extents) == 1 else (count, *extents)
 
 
 class _Scalars(dict[int, int]):
-    """Numbers that a kernel stores; it may only read written ones."""
+    """Numbers that a kernel stores in SMEM, by index. Reading one that was not written raises
+    MismatchError."""
 
     def __missing__(self, place: int) -> int:
         raise MismatchError(f"a number that is kept is read before it is written: {place}")
 
 
 class _Semaphores:
-    """A semaphore, or several with one name: `semaphores.at[number]` is one of them."""
+    """A semaphore, or an array of semaphores: `semaphores.at[number]` is the name of one."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -261,8 +268,8 @@ class _Semaphores:
 
 
 class _Ref:
-    """A buffer: `ref.at[...]` is a window in it, which may extend as far as memory has `room`.
-    Stored values do not matter."""
+    """A buffer: `ref.at[...]` is a window of it. `shape`: its shape as the kernel sees it; `room`:
+    its shape in memory, which windows must be inside. Values stored to it are ignored."""
 
     dtype = None
 
@@ -286,7 +293,7 @@ class _Ref:
 
 
 def _window(part: _Ref | Window) -> Window:
-    """Return a part of a buffer; the whole is one too."""
+    """Return a part of a buffer as a window; a buffer stands for all of it."""
     return part[()] if isinstance(part, _Ref) else part
 
 
@@ -299,9 +306,10 @@ def _range(key: object, extent: int) -> tuple[int, int]:
 
 
 class _Recorder:
-    """Stand-ins for the names that a kernel uses; its actions are recorded in `events`.
+    """The stand-ins for the functions that a kernel calls; they record its actions in `events`.
 
-    `outside`: whether the device is missing from one mesh and has no position there.
+    `outside`: whether the device is missing from one of the meshes; `block`: the indices of the
+    current grid step.
     """
 
     def __init__(self, rank: int, outside: bool) -> None:
@@ -316,8 +324,9 @@ class _Recorder:
         self.events.append(Wait(_named(semaphore), int(amount)))
 
     def divided(self, number: int) -> int:
-        """Return a dividend. Raises MismatchError if it is negative, because kernels do not floor,
-        unless it comes from a nonexistent position, whose results are unused."""
+        """Return a dividend. Raises MismatchError if it is negative, because division on a TPU does
+        not floor. A device without a position in one mesh may divide negative numbers, since it
+        does not use the results."""
         if number < 0 and not self.outside:
             raise MismatchError(f"a negative number is divided: {number}")
         return number
@@ -327,7 +336,8 @@ class _Recorder:
         self.events.append(Combine(into.checked(), found, operator))
 
     def start(self, copy: Copy) -> None:
-        """Record a copy as an event. Raises MismatchError if its windows are wrong."""
+        """Record the start of a copy. Raises MismatchError if a window is outside its buffer, or if
+        its windows differ in size."""
         if copy.read.checked().elements != copy.write.checked().elements:
             raise MismatchError(f"copy between windows of two sizes: {copy.read} and {copy.write}")
         self.events.append(copy)
@@ -393,7 +403,8 @@ def _loop(low: int, high: int, body: Callable[[Any, Any], Any], carry: Any) -> A
 
 @contextmanager
 def _stand_ins(module: ModuleType, recorder: _Recorder) -> Iterator[None]:
-    """Bind the jax names of a module and its support modules to stand-ins, inside, and back."""
+    """Replace the names of JAX's modules, and of some support functions, in a module and its
+    support modules by stand-ins, and restore them at the end."""
     stand_ins = {
         "pl": SimpleNamespace(
             ds=_Span,
@@ -419,7 +430,7 @@ def _stand_ins(module: ModuleType, recorder: _Recorder) -> Iterator[None]:
         "np": SimpleNamespace(int32=np.int32),
         "div": lambda a, b: recorder.divided(a) // b,
         "rem": lambda a, b: recorder.divided(a) % b,
-        # values computed in VMEM, and sent from there
+        # support functions that compute in VMEM
         "fill": lambda window, chunk, *_: recorder.combined(chunk, "shifted", window),
         "merge": lambda window, y, *_: recorder.combined(y[()], "merged", y[()], window),
         "put": recorder.combined,
