@@ -1,8 +1,9 @@
-"""Tiles along one dimension as a kernel computes them, with common values folded.
+"""Derive a kernel's expressions for its tiles along one dimension, simplified as far as they are
+right for all tiles.
 
-A target shard meets a bounded number of source shards; `turn` numbers them. A low end that always
-equals the source shard's, an extent shared by all tiles, or a test that no tile fails is detected
-by visiting all tiles, and is then simplified or dropped in the kernel.
+A target shard overlaps a bounded number of source shards; `turn` numbers them. All tiles are
+enumerated here, to find out whether each starts where its source shard does, whether all have the
+same extent, and which tests none of them fails. The kernel then omits those computations.
 """
 
 from __future__ import annotations
@@ -21,9 +22,10 @@ from shardwright.ir.tiles import DimTiles
 
 @dataclass(frozen=True)
 class Words:
-    """The kernel's names. `own`, `met`: the starts of the device's own shard and of the one that
-    its tile meets, whose number is `number`; `held`, `wanted`: the extents of the met shard and of
-    the own one; `own_side`, `met_side`: prefixes for names of their parts."""
+    """The names of a kernel's variables, without the dimension's number. `own`: the start of the
+    device's own shard; `met`: the start of the other device's shard; `number`: the number of the
+    other shard; `held`: the extent of the other shard; `wanted`: the extent of the own shard;
+    `own_side`, `met_side`: prefixes for further values of either shard."""
 
     own: str = "to"
     met: str = "from"
@@ -38,15 +40,16 @@ PULLED = Words()
 PUSHED = Words("from", "to", "b", "wanted", "held", "source_", "target_")
 
 Condition = tuple[Value, Value]
-"""Two values, the first of which must be less than the second."""
+"""(a, b): the test a < b."""
 
 
 @dataclass(frozen=True)
 class Candidates:
-    """Every non-empty target shard with each source shard that it may meet, as arrays of one
-    length: numbers of the source shards, and the ends of both.
+    """All pairs of a non-empty target shard and a source shard that it may overlap, as arrays of
+    one element per pair: the number of the source shard, and the ends of both shards.
 
-    A number past the last met shard stands for an empty tile.
+    Every target shard has the same number of pairs. If it overlaps fewer source shards, the further
+    pairs are those of the next source shards, and their tiles are empty.
     """
 
     source: Integers
@@ -57,7 +60,7 @@ class Candidates:
 
     @staticmethod
     def of(dim: DimTiles) -> Candidates:
-        """Return the candidates of a dimension."""
+        """Return the pairs of shards along a dimension."""
         count = dim.max_peers_of_target
         low, high = dim.target.intervals
         full = np.flatnonzero(high > low)
@@ -66,7 +69,7 @@ class Candidates:
         target = np.repeat(full, count)
         if dim.source.is_flat:
             starts, ends = source * dim.source.size, (source + 1) * dim.source.size
-        else:  # past the last shard, formulas of a nested split are meaningless
+        else:  # the formulas of a nested split are wrong past the last shard
             known, beyond = np.minimum(source, dim.source.parts - 1), source >= dim.source.parts
             starts, ends = (
                 np.where(beyond, dim.source.extent, end[known]) for end in dim.source.intervals
@@ -75,34 +78,35 @@ class Candidates:
 
     @property
     def full(self) -> np.ndarray:
-        """Return whether tiles are non-empty."""
+        """Return, for each pair, whether its tile is not empty."""
         found: np.ndarray = self.low < self.high
         return found
 
     @property
     def low(self) -> Integers:
-        """The starts of tiles."""
+        """The start of each pair's tile."""
         low: Integers = np.maximum(self.source_low, self.target_low)
         return low
 
     @property
     def high(self) -> Integers:
-        """The ends of tiles; at most `low` for an empty one."""
+        """The end of each pair's tile; at most its start if the tile is empty."""
         high: Integers = np.minimum(self.source_high, self.target_high)
         return high
 
     @property
     def width(self) -> int | None:
-        """The common extent of all non-empty tiles, None if they differ."""
+        """The extent of all non-empty tiles, None if they differ."""
         widths = np.unique((self.high - self.low)[self.full])
         return int(widths[0]) if widths.size == 1 else None
 
 
 @dataclass(frozen=True)
 class Along:
-    """Values in a kernel. `source`: the number of the source shard; `read`, `write`: the tile's
-    start in both shards; `held`, `wanted`: the extents of these; `inside`: a condition that holds
-    unless the tile is empty."""
+    """A tile along one dimension, as values of a kernel. `source`: the number of the source shard;
+    `read`, `write`: the tile's start in the source and in the target shard; `width`: the tile's
+    extent; `held`, `wanted`: the extents of the source and of the target shard; `inside`: tests
+    that all pass unless the tile is empty."""
 
     source: Value
     read: Value
@@ -121,8 +125,9 @@ def along(
     body: FunctionBody,
     words: Words = PULLED,
 ) -> Along:
-    """Return a receiver's tiles along a dimension; `body` collects named values. For a sender pass
-    the dimension with its sides exchanged."""
+    """Return the tile, along a dimension, of a receiver and the source shard number `turn` of those
+    that it overlaps. Named values are appended to `body`. For a sender's tile, pass the dimension
+    with its sides exchanged."""
     met = Candidates.of(dim)
     target_low, target_high = _target_ends(dim, axis, receiver, met, body, words)
     if all(map(np.array_equal, dim.source.intervals, dim.target.intervals)):
@@ -130,7 +135,7 @@ def along(
     let = unnamed if dim.source.is_flat else body.named(axis, "first_")
     number = f"{words.number}{axis}"
     source = body.let(number, dim.source.owner(target_low, let) + turn)
-    if getattr(source, "name", "") == number:  # past the last shard for an empty tile
+    if getattr(source, "name", "") == number:  # may be past the last shard if the tile is empty
         source = Index(source.name, dim.source.parts)
     source_low, source_high = _source_ends(dim, axis, source, body, words)
     if (met.source_low >= met.target_low).all():
@@ -163,10 +168,10 @@ def along(
 def _whole(
     dim: DimTiles, axis: int, receiver: Index, low: Value, high: Value, body: FunctionBody
 ) -> Along:
-    """Return the tile of a target shard for a whole source shard."""
+    """Return the tile of a target shard that equals a source shard."""
     zero = sympy.Integer(0)
     width = body.let(f"width{axis}", dim.target.size if dim.target.is_even else high - low)
-    # No test: nothing is launched for an empty target shard.
+    # No test is needed: the host launches no kernel for an empty target shard.
     return Along(dim.target.index(receiver), zero, zero, width, width, width, ())
 
 
@@ -186,8 +191,8 @@ def _target_ends(
 def _source_ends(
     dim: DimTiles, axis: int, source: Value, body: FunctionBody, words: Words
 ) -> tuple[Value, Value]:
-    """Return the ends of a source shard; that of a flat split may exceed the extent, but no tile
-    does."""
+    """Return the start and end of a source shard. The end of a flat split's last shard may exceed
+    the tensor's extent; that does not matter, because tiles also end with their target shard."""
     if not dim.source.is_flat:
         return dim.source.interval(source, body.named(axis, words.met_side))
     low = body.let(f"{words.met}{axis}", source * dim.source.size)

@@ -14,7 +14,7 @@ from shardwright.codegen.backends.triton_gpu.timeline import timeline
 from shardwright.codegen.registry.toolchain import Compiler
 
 ARCHITECTURES = ("sm_80", "sm_90", "sm_100", "gfx942", "gfx950")
-"""NVIDIA's `sm_` names and AMD's `gfx` names."""
+"""The architectures that modules can be compiled for, by NVIDIA's and AMD's names."""
 
 
 CHIPS = {
@@ -25,12 +25,12 @@ CHIPS = {
     "mi300x": "gfx942",
     "mi355x": "gfx950",
 }
-"""Architectures of GPUs by their names, as topologies have them."""
+"""The architecture of each GPU, by the name that topologies use."""
 
 
 def _environment(caches: Path) -> Mapping[str, str | None]:
-    """Return environment variables that disable the compiler's cache, so that the seconds are
-    compile time."""
+    """Return the environment variables of the compiler's process. Triton neither interprets kernels
+    nor uses its cache, so that measured seconds are compile time."""
     return {
         "TRITON_INTERPRET": None,
         "TRITON_ALWAYS_COMPILE": "1",
@@ -39,7 +39,7 @@ def _environment(caches: Path) -> Mapping[str, str | None]:
 
 
 class TritonGpu(Backend):
-    """Kernels that copy tiles, one program a block, and the code around them."""
+    """Kernels that copy tiles, with one program per block, and their host code."""
 
     name = context.NAME
     reduces = ("direct",)

@@ -1,4 +1,5 @@
-"""The Triton module: the parts specific to one reshard; support modules have the rest."""
+"""The context of a Triton module's template: the text specific to one reshard. The code that all
+modules share is in support modules."""
 
 from __future__ import annotations
 
@@ -37,13 +38,15 @@ from shardwright.ir.steps import MoveStep
 from shardwright.ir.torch_placements import ascends, split_factors
 
 NAME = "triton_gpu"
-# Larger tensors are not moved by the self-check: FEW in templates/support/torch_check.py.
+# Most elements of a tensor that the self-check moves: FEW in templates/support/torch_check.py.
 MOST_MOVED = 2**18
 
 
 @dataclass(frozen=True)
 class DTensorText:
-    """A reshard in DTensor's terms: placements of both sides, the shapes of both meshes."""
+    """A reshard between DTensors. `before`, `after`: the placements of both sides, as in the
+    module; `shapes`: the shapes of both meshes; `source`, `target`: the placements in PyTorch's
+    notation, for a comment."""
 
     before: str
     after: str
@@ -53,14 +56,15 @@ class DTensorText:
 
     @property
     def lines(self) -> list[str]:
-        """The statement that defines `reshard_dtensor`."""
+        """The lines of the statement that defines `reshard_dtensor`."""
         given = ["_HOST", self.before, self.after, self.shapes]
         return called("reshard_dtensor = DTensors", given, ".reshard")
 
 
 class Extra(NamedTuple):
-    """A feature that a support file adds to modules under a name; `in_host`: whether it is an
-    argument of the host object."""
+    """A feature that a support file adds to modules. `name`: the feature's name in requests;
+    `file`: the support file; `adds`: the name that modules import from it; `in_host`: whether the
+    host object takes it as an argument."""
 
     name: str
     file: str
@@ -78,7 +82,7 @@ EXTRAS = (
 
 @dataclass(frozen=True)
 class TritonText:
-    """Everything the template prints."""
+    """Everything the module template prints."""
 
     support: str
     module: ModuleText
@@ -88,42 +92,42 @@ class TritonText:
     extras: tuple[Extra, ...]
     gradient: bool
     elements: int
-    parts: str  # the sharding between two exchanges, "" for one
+    parts: str  # the sharding between two exchanges, "" if there is one exchange
 
     @property
     def self_check(self) -> str:
-        """The scope of the module's self-check."""
+        """The parts of the module's self-check, in words."""
         if self.elements > MOST_MOVED:
             return "of boxes and peers; the tensor is too large for more"
         return "of boxes and peers; then moved"
 
     @property
     def exports(self) -> str:
-        """The public names, except those for shared memory."""
+        """The list of public names, as an expression, without those for shared memory."""
         names = ["reshard", *(["reshard_dtensor"] if self.dtensor else [])]
         return str([*names, "reshard_local", "source_shape", "target_shape"]).replace("'", '"')
 
     @property
     def entries(self) -> tuple[str, ...]:
-        """The templates of entries besides `reshard` and `reshard_local`."""
+        """The templates of public functions besides `reshard` and `reshard_local`."""
         found = ["shared"] * self.shares + ["dtensor"] * (self.dtensor is not None)
         return tuple(f"triton_gpu/{name}.py.jinja" for name in found)
 
     @property
     def _shared(self) -> list[tuple[str, str]]:
-        """The arguments for memory shared by callers, if supported."""
+        """The import for memory that callers share with peers: (support file, names), or none."""
         names = ["SharedMemory"] if self.shares else []
         names += ["Push"] if self.phases[-1].push else []
         return [("torch_memory", ", ".join(sorted(names)))] if names else []
 
     @property
     def shares(self) -> bool:
-        """Return whether callers share memory with peers."""
+        """Return whether callers can share memory with peers."""
         return any(not each.in_host for each in self.extras)
 
     @property
     def imports(self) -> tuple[tuple[str, str], ...]:
-        """Support files, and the names that the module imports from each."""
+        """(support file, names that the module imports from it), sorted."""
         phases = self.phases
         rows = {"shard_at"}.union(*(phase.imported for phase in phases))
         lines = sorted(rows & {"copy_some_lines"})
@@ -159,7 +163,8 @@ def refuse(plan: Plan) -> None:
 
 
 def render(request: Request) -> str:
-    """Return the text of a module; it and its backward name each other."""
+    """Return the text of a module. A module with a gradient and its backward module name each
+    other."""
     return render_template("triton_gpu/module.py.jinja", _module(request))
 
 
@@ -189,16 +194,17 @@ def _module(request: Request) -> TritonText:
 
 
 def lacks(plan: Plan) -> tuple[str, ...]:
-    """Return the features that modules of a plan cannot have: no DTensors without placements."""
+    """Return the features that a plan's module cannot have: "dtensor" if DTensor cannot express a
+    side."""
     return () if _dtensor(plan.reshard, _ends(plan)) else ("dtensor",)
 
 
 PART = ("source shard", "part")
-"""The name for a side of the second exchange in texts of the first."""
+"""A phrase in the docstring of the second exchange's source box, and its replacement."""
 
 
 def _ends(plan: Plan) -> Exchange:
-    """Return both sides of a plan, as stated by its modules."""
+    """Return an exchange with a plan's source and target as its sides, for the module's text."""
     if isinstance(plan, SteppedPlan):
         first, *_, last = (step.exchange for step in plan.steps if isinstance(step, MoveStep))
         return Exchange(first.source, last.target, HolderRule())
@@ -206,12 +212,12 @@ def _ends(plan: Plan) -> Exchange:
 
 
 def _parts(plan: Plan) -> str:
-    """Return the sharding between two exchanges, as stated by a module; "" for one."""
+    """Return the sharding between a plan's two exchanges, as text; "" if it has one exchange."""
     return quoted(str(plan.steps[0].ends.after)) if isinstance(plan, SteppedPlan) else ""
 
 
 def _facts(plan: Plan, phases: tuple[PullPhase, ...]) -> list[str]:
-    """Return lines on layouts, tiles, traffic and transfers."""
+    """Return the module docstring's lines on layouts, tiles, traffic and transfers."""
     ends = _ends(plan)
     said = [
         *side_lines("Source", "d1", str(plan.reshard.source), ends.source, "dense"),
@@ -232,7 +238,8 @@ def _facts(plan: Plan, phases: tuple[PullPhase, ...]) -> list[str]:
 
 
 def _met(axis: int, kernel: Kernel) -> str:
-    """Return how shards intersect along a dimension, "" if neither side splits it."""
+    """Return a sentence on how many shards overlap along a dimension; "" if neither side splits
+    it."""
     dim = kernel.exchange.dims[axis]
     if max(dim.source.parts, dim.target.parts) == 1:
         return ""
@@ -267,7 +274,7 @@ def _host(request: Request, phases: tuple[PullPhase, ...]) -> tuple[str, ...]:
 
 
 def _dtensor(reshard: Reshard, ends: Exchange) -> DTensorText | None:
-    """Return both sides as placements, if DTensor can express both."""
+    """Return both sides as placements, or None if DTensor cannot express either."""
     before = placements(reshard.source, ends.source)
     after = placements(reshard.target, ends.target)
     if before is None or after is None:
@@ -283,12 +290,13 @@ _Placed = int | tuple[int, int] | Operator | None
 
 
 def placements(sharding: Sharding, layout: Layout) -> tuple[_Placed, ...] | None:
-    """Return, for each mesh axis, the dimension that it splits (with the split factor of a
-    `_StridedShard`, if a later axis is more major), None if it replicates, or the operator that
-    reduces its terms; None if DTensor cannot express them.
+    """Return the DTensor placement along each mesh axis, or None if DTensor cannot express them.
 
-    DTensor splits a dimension chunk by chunk: over several axes that is the split `nested`, unless
-    the extent divides. Ranks must ascend along such an axis.
+    A placement is the dimension that the axis splits, or (dimension, split factor) for a
+    `_StridedShard`, if a later axis is more major; the operator that reduces the axis's terms; or
+    None if the axis replicates. DTensor splits a dimension axis by axis, in chunks: over several
+    axes that is the split `nested`, or any split if the extent divides. Ranks must ascend along an
+    axis that splits.
     """
     names = list(sharding.mesh.names)
     placed: list[_Placed] = [None] * len(names)
@@ -310,12 +318,12 @@ def placements(sharding: Sharding, layout: Layout) -> tuple[_Placed, ...] | None
 
 
 def _codes(placed: tuple[_Placed, ...]) -> str:
-    """Return the placements as written in a module, `(0, (0, 2), "sum", None)`."""
+    """Return placements as in a module's code: `(0, (0, 2), "sum", None)`."""
     return repr(placed).replace("'", '"')
 
 
 def _words(placed: tuple[_Placed, ...]) -> str:
-    """Return `(Shard(0), Partial("sum"), Replicate())`."""
+    """Return placements in PyTorch's notation: `(Shard(0), Partial("sum"), Replicate())`."""
     return f"({', '.join(map(_word, placed))}{',' * (len(placed) == 1)})"
 
 

@@ -1,4 +1,4 @@
-"""The names that emitted modules must have."""
+"""The names that emitted modules must define."""
 
 from shardwright.codegen.registry.contracts import TORCH_MATMULS, Contract
 

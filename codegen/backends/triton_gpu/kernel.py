@@ -1,9 +1,10 @@
-"""The expressions of a reshard's kernels: the block and the source of each program.
+"""Derive the expressions of a reshard's kernel: the block of a tile that each program copies, and
+the device it is read from.
 
-A launch fills one target shard. Tiles are interleaved over the programs, so that all links stay
-busy, and each device begins at another source shard, so that they do not all read from one. If
-possible, a device's own tile comes last. The statements are in
-`templates/triton_gpu/pull.py.jinja`, and in `reduce.py.jinja` for reduced terms.
+A launch fills one target shard. Successive programs copy blocks of different tiles, so that all
+links stay busy. Each device begins with another source shard, so that they do not all read from the
+same one; if possible, its own tile is last. The statements are in
+`templates/triton_gpu/pull.py.jinja` or, if terms are reduced, in `reduce.py.jinja`.
 """
 
 from __future__ import annotations
@@ -37,22 +38,23 @@ from shardwright.ir.algebra.printers import TRITON
 from shardwright.ir.exchange import Exchange
 
 LOOPED = FITS - 4
-"""Most characters of a line in the loop of a kernel."""
+"""Most characters of a line in a kernel's loop."""
 
 Terms = list[tuple[Value, Value]]
-"""Summands of an offset: where something begins, and the stride of each index."""
+"""The summands of an offset in elements: (start, stride) along each dimension."""
 
 POSITIONS = {
     "receiver": "position of this device in the target mesh",
     "me": "its position in the source mesh, -1 if it is not in it",
 }
-"""Kernel parameters that are positions."""
+"""The comments on kernel parameters that are positions, by name."""
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """The derivation for an exchange. `some_local`: whether any device holds a part of its target
-    shard; `wide`: whether offsets exceed 32 bits; `dtype`: that of reduced terms, if any."""
+    """The kernel of an exchange, as expressions. `some_local`: whether any device already has a
+    part of its target shard; `wide`: whether offsets exceed 32 bits; `dtype`: the dtype of terms,
+    if the kernel reduces them."""
 
     moves: Moves
     some_local: bool
@@ -61,55 +63,56 @@ class Kernel:
 
     @property
     def exchange(self) -> Exchange:
-        """The exchange."""
+        """The exchange that the kernel moves."""
         return self.moves.exchange
 
     @property
     def peers(self) -> Peers:
-        """Who sends to whom."""
+        """The expressions for a tile's sender."""
         return Peers(self.exchange, self.some_local)
 
     @property
     def hidden(self) -> int:
-        """The number of leading dimensions of the exchange that number terms."""
+        """The number of leading dimensions that number terms, not elements of the tensor."""
         return self.exchange.source.hidden
 
     @property
     def reduces(self) -> bool:
-        """Return whether terms are reduced: every program then reads all terms of its block."""
+        """Return whether the kernel reduces terms. Every program then reads all terms of its
+        block."""
         return self.exchange.operator is not None
 
     @cached_property
     def counts(self) -> tuple[int, ...]:
-        """The most source shards that a target shard meets along each tensor dimension; 1 along
-        hidden ones, whose shards are not separate tiles."""
+        """The most source shards that a target shard overlaps along each dimension; 1 along hidden
+        dimensions, because terms are not separate tiles."""
         met = (dim.max_peers_of_target for dim in self.exchange.dims[self.hidden :])
         return (*(1 for _ in range(self.hidden)), *met)
 
     @property
     def here(self) -> Index:
-        """The position of the device whose tiles these are."""
+        """The position of the device that runs the kernel."""
         return self.peers.receiver
 
     @property
     def shares(self) -> int:
-        """The most moves of each of its tiles: once for each piece."""
+        """The number of pieces of a tile, each of which is copied separately."""
         return self.exchange.rule.pieces
 
     @property
     def copy(self) -> str:
-        """The support function that copies a block of rows."""
+        """The name of the support function that copies a block of rows."""
         return "copy_some_lines" if self.moves.form == "mixed" else "copy_rows"
 
     @property
     def tiles(self) -> int:
-        """The most tiles, or pieces of tiles, in a target shard."""
+        """The most tiles of a target shard, or pieces of tiles if they are cut."""
         return math.prod(self.counts) * self.shares
 
     @property
     def outer(self) -> tuple[int, ...]:
-        """The first dimensions of the groups before rows and their number that have more than one
-        index."""
+        """The first dimension of each group of merged dimensions outside the rows, if any tile has
+        more than one index along the group."""
         groups = zip(self.moves.groups[:-2], self.moves.widest[:-2], strict=True)
         return tuple(group[0] for group, widest in groups if widest > 1)
 
@@ -150,8 +153,8 @@ class Kernel:
     def tiles_along(
         self, digits: tuple[Value, ...], body: FunctionBody, words: Words = PULLED
     ) -> tuple[list[Along], dict[str, int]]:
-        """Return the tile with these digits along each dimension, and the dimension of each name in
-        `body`."""
+        """Return the tile along each dimension, given the digits of its number, and the dimension
+        of each name that this adds to `body`."""
         owners = dict[str, int]()
         tiles = [self._hidden(axis) for axis in range(self.hidden)]
         for axis in range(self.hidden, len(self.exchange.dims)):
@@ -162,13 +165,15 @@ class Kernel:
         return tiles, owners
 
     def meets(self, axis: int) -> str:
-        """Return in words how many source shards meet a target shard along a dimension."""
+        """Return, in words, the number of source shards that a target shard overlaps along a
+        dimension."""
         dim, count = self.exchange.dims[axis], self.counts[axis]
         every = "" if Candidates.of(dim).full.all() else "up to "
         return "one" if count == 1 else f"{every}{count}"
 
     def texts(self, assignments: list[Assignment], owners: dict[str, int]) -> Iterator[DimText]:
-        """Yield the assignments of each dimension; `owners`: the dimension of each name."""
+        """Yield the assignments of each dimension, with a comment; `owners`: the dimension of each
+        name."""
         for axis in dict.fromkeys(owners[each.name] for each in assignments):
             dim, several = self.exchange.dims[axis], self.counts[axis] > 1
             meet = "shards of {} meet" if several else "shard of {} meets"
@@ -182,7 +187,8 @@ class Kernel:
             )
 
     def taken(self) -> Iterator[DigitText]:
-        """Yield tile and outer indices, in the order in which they are split off the loop index."""
+        """Yield the digits of the loop's index, the least significant first: the number of the
+        tile, then the index along each outer dimension."""
         widest = {g[0]: w for g, w in zip(self.moves.groups, self.moves.widest, strict=True)}
         sizes = {"number": self.tiles} if self.tiles > 1 else {}
         sizes |= {f"index{axis - self.hidden}": widest[axis] for axis in self.outer}
@@ -192,7 +198,8 @@ class Kernel:
             left = "block"
 
     def digits(self) -> tuple[Value, ...]:
-        """Return the digit of the tile's number along each dimension, and that of its piece."""
+        """Return the digits of a tile's number: one along each dimension, and the last for its
+        piece."""
         number, found, weight = Index("number", self.tiles), [], 1
         for count in reversed((*self.counts, self.shares)):
             found.append(mod(floor_div(number, weight), count))
@@ -200,7 +207,8 @@ class Kernel:
         return tuple(reversed(found))
 
     def _turn(self, axis: int, digit: Value) -> Value:
-        """Return which source shard along a dimension is read at a digit."""
+        """Return the number of the source shard to read, of those that the device's shard overlaps
+        along a dimension, given the tile's digit."""
         count = self.counts[axis]
         if count == 1:
             return 0
@@ -208,24 +216,25 @@ class Kernel:
         return mod(digit + own + int(self._ends_with_own(axis)), count)
 
     def _ends_with_own(self, axis: int) -> bool:
-        """Return whether starting after the own shard puts that last for every device: if the first
-        met shard is always a multiple of their count."""
+        """Return whether every device's own shard is last if it starts with the next one. That is
+        so if the first overlapping shard's number is always a multiple of their count."""
         count = self.counts[axis]
         firsts = Candidates.of(self.exchange.dims[axis]).source[::count]
         return self.exchange.same_order and not (firsts % count).any()
 
     def _hidden(self, axis: int) -> Along:
-        """Return the tile along a hidden dimension: the receiver's own term, or each in turn."""
+        """Return the tile along a hidden dimension: the receiver's own term or, if the kernel
+        reduces along it, the variable `term` of its loop."""
         dim, one = self.exchange.dims[axis], sympy.Integer(1)
-        # Only the first of new terms receives anything, from the only source term.
+        # If terms are new, only the first receives data, from the only source term.
         term: Value = dim.target.index(self.here) if dim.source.parts > 1 else 0 * one
         if self.reduces and axis == 0:
             term = Index("term", dim.source.parts)
         return Along(term, 0 * one, 0 * one, one, one, one, ())
 
     def cut(self, tiles: list[Along], piece: Value) -> tuple[list[Along], PieceText]:
-        """Return the tiles with the cut dimension's replaced by its piece, and the piece's
-        computation."""
+        """Return the tiles with the one along the cut dimension replaced by its piece, and the text
+        that computes the piece."""
         axis = self.exchange.rule.cut
         tile, most = tiles[axis], self.exchange.dims[axis].max_width + 1
         width: Value = tile.width
@@ -250,8 +259,8 @@ class Kernel:
         return [*tiles[:axis], piece_of, *tiles[axis + 1 :]], text
 
     def rows(self, tiles: list[Along], more: list[str]) -> tuple[str, RowsText]:
-        """Return a condition that excludes empty tiles and pieces, and the tile as rows; `more`:
-        further tests."""
+        """Return the condition that a tile or piece is not empty, "" if it is always met, and the
+        tile as rows; `more`: further tests to include in the condition."""
         groups, conditions = self.moves.groups, [c for tile in tiles for c in tile.inside]
         reads: Terms = []
         writes: Terms = []
@@ -296,12 +305,13 @@ class Kernel:
 
 
 def broken_value(assignment: Assignment, indent: int) -> str:
-    """Return the value of an assignment at this indentation."""
+    """Return the value of an assignment as text, broken into lines that fit at an indentation."""
     return broken(TRITON, assignment.value, WIDTH - indent - len(f"{assignment.name} = "))
 
 
 def _offset(terms: Terms, room: int) -> str:
-    """Return `begin * stride + ...` for nonzero terms; `room`: characters of a line."""
+    """Return the text `start * stride + ...` of an offset, without zero terms; if it exceeds `room`
+    characters, with one term per line."""
     parts = []
     for begin, stride in terms:
         value, step = simplify(begin), simplify(stride)

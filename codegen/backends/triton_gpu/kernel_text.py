@@ -1,4 +1,4 @@
-"""Text for the templates of kernels: expressions, names, numbers and comments.
+"""The context of the kernel templates: expressions, names, numbers and comments.
 
 The statements are in the templates.
 """
@@ -12,7 +12,7 @@ from shardwright.codegen.backends.triton_gpu.reduced import ReducedText
 
 @dataclass(frozen=True)
 class PositionText:
-    """A parameter of a kernel, and its comment."""
+    """A parameter of a kernel, and the comment on it."""
 
     name: str
     comment: str
@@ -20,7 +20,7 @@ class PositionText:
 
 @dataclass(frozen=True)
 class DigitText:
-    """A digit split off the loop index: `name = left % size`."""
+    """A digit of the loop's index, computed as `name = left % size`."""
 
     name: str
     left: str
@@ -29,7 +29,7 @@ class DigitText:
 
 @dataclass(frozen=True)
 class Named:
-    """`name = value`, an index derived by the algebra."""
+    """An assignment `name = value` of an index expression."""
 
     name: str
     value: str
@@ -37,7 +37,7 @@ class Named:
 
 @dataclass(frozen=True)
 class DimText:
-    """A kernel's computations for its tile along a dimension."""
+    """The assignments that compute a tile along one dimension, and the comment before them."""
 
     comment: str
     values: tuple[Named, ...]
@@ -45,8 +45,9 @@ class DimText:
 
 @dataclass(frozen=True)
 class PieceText:
-    """A piece of a cut tile: the number of pieces, its `number`, its start and end along the cut
-    dimension, and the `width` of the tile there."""
+    """A piece of a cut tile. `pieces`: the number of pieces of a tile; `number`: the piece's own
+    number; `width`: the tile's extent along the cut dimension; `start`, `end`: the piece's range of
+    it. All but `pieces` are expressions."""
 
     pieces: int
     number: str
@@ -57,8 +58,10 @@ class PieceText:
 
 @dataclass(frozen=True)
 class RowsText:
-    """A tile as rows, in elements: the arguments of `copy_rows`. `block`: the name of the block's
-    number, an integer of `bits` bits."""
+    """A tile as rows: the arguments of `copy_rows`, in elements. `read`, `write`: the tile's start
+    in both shards; `rows`, `columns`: its number of rows and their length; `read_row`, `write_row`:
+    the distance between rows in both shards; `block`: the name of the variable with the block's
+    number; `bits`: the width of offsets."""
 
     read: str
     write: str
@@ -72,13 +75,16 @@ class RowsText:
 
 @dataclass(frozen=True)
 class PullText:
-    """Text for a pulling kernel's template: expressions, names, numbers and comments.
+    """The context of a pulling kernel's template.
 
-    `digits`: split off the loop index; `dims`: the tile along each dimension with computations;
-    `sender`: the position of the tile's holder; `held`: if holders copy their own tile, the test of
-    whether this device, at position `me` of the source mesh, is one; `inside`: the condition that
-    excludes empty tiles, "" if there are none, with the copy indented by `deeper`; `copy`: the
-    function that copies a block of rows.
+    `positions`: the list of names of the parameters that are positions; `wide`: whether offsets
+    exceed 32 bits; `digits`: the digits of the loop's index; `dims`: the assignments that compute
+    the tile, by dimension; `sender`: the source position that the tile is read from; `held`: the
+    test whether this device, at position `me` of the source mesh, has the tile itself, "" if it is
+    not needed; `piece`: the piece to copy, if tiles are cut; `inside`: the condition that the tile
+    is not empty, "" if it is always met; `deeper`: the indentation that the condition adds; `rows`:
+    the tile as rows; `copy`: the function that copies a block of rows; `reduced`: the reduction of
+    terms, if any.
     """
 
     positions: str
@@ -99,10 +105,10 @@ class PullText:
 
 @dataclass(frozen=True)
 class PushText:
-    """Text for a pushing kernel's template, like `PullText`. `receiver`: the position that gets the
-    tile; `sends`: the condition that this device sends it; `homes`: the number of receivers' source
-    mesh positions in a table, including `me`, or 0 without it; the `number` of a piece is this
-    device's."""
+    """The context of a pushing kernel's template. Fields are as in `PullText`, except for these:
+    `receiver`: the target position that the tile is written to; `sends`: the condition that this
+    device sends it; `homes`: the number of entries in the table of receivers' source positions, 0
+    if the kernel has no such table. The `number` of a piece is the one that this device sends."""
 
     parameters: tuple[PositionText, ...]
     wide: bool

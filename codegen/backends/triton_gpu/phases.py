@@ -1,4 +1,5 @@
-"""The exchanges of a module: one, or one that reduces terms to parts and one that copies these."""
+"""The exchanges of a module, with their kernels. A module has one exchange, or two: the first
+reduces terms to parts, the second copies parts."""
 
 from __future__ import annotations
 
@@ -22,15 +23,16 @@ from shardwright.ir.plan import Plan, SteppedPlan, direct_of
 from shardwright.ir.steps import MoveStep
 
 BOTH = "BOTH"
-"""The names in modules for the two ends of a tile."""
+"""The constant, in modules, for ("source", "target")."""
 
-# From this many bytes in a shard, offsets are computed in 64 bits.
+# The least bytes of a shard for which kernels compute offsets in 64 bits.
 WIDE_BYTES = 2**31
 
 
 @dataclass(frozen=True)
 class Names:
-    """The module's names for the functions and constants of an exchange, and for its ends."""
+    """The module's names for an exchange's functions and constants, and its words for the
+    exchange's two sides."""
 
     senders: str = "senders"
     receivers: str = "receivers"
@@ -60,13 +62,13 @@ NAMES = {
         ),
     ),
 }
-"""Names by the number of exchanges in a module."""
+"""The names for each exchange of a module, by the module's number of exchanges."""
 
 
 @dataclass(frozen=True)
 class PullPhase:
-    """An exchange with its kernel. `ends`: its sides as the module states them; `push`: the pushing
-    kernel for its tiles, if any."""
+    """An exchange with its kernel. `ends`: the expressions of its source and target in the module;
+    `push`: the pushing kernel for the same tiles, if any."""
 
     names: Names
     kernel: Kernel
@@ -75,7 +77,7 @@ class PullPhase:
 
     @property
     def kernels(self) -> tuple[tuple[str, PullText | PushText], ...]:
-        """The template of each of its kernels, with its context."""
+        """The template of each kernel, with its context."""
         name = "reduce" if self.kernel.reduces else "pull"
         found: list[tuple[str, PullText | PushText]] = [(name, self.kernel.text)]
         found += [("push", self.push.text)] if self.push else []
@@ -83,34 +85,35 @@ class PullPhase:
 
     @property
     def imported(self) -> set[str]:
-        """The support functions that its kernel calls."""
+        """The support functions that the pulling kernel calls."""
         if self.kernel.reduces:
             return {"rows_at", "read_once"}
         return {self.kernel.copy}
 
     @property
     def exchange(self) -> Exchange:
-        """The exchange."""
+        """The exchange that the kernel moves."""
         return self.kernel.exchange
 
     @property
     def in_place(self) -> tuple[str, ...]:
-        """The ends at which an exchange does not pack: see `in_place`."""
+        """The sides, "source" and "target", on which tiles are not packed: see the function
+        `in_place`."""
         return self.exchange.once(in_place)
 
     @property
     def together(self) -> str:
-        """The ends in place, as written in a module."""
+        """The sides on which tiles are not packed, as an expression."""
         return BOTH if len(self.in_place) == 2 else str(self.in_place).replace("'", '"')
 
     @property
     def listed(self) -> str:
-        """The class of its exchange."""
+        """The name of the support class that describes the exchange."""
         return "CutExchange" if self.exchange.rule.pieces > 1 else "Exchange"
 
     @cached_property
     def constants(self) -> list[str]:
-        """The lines for its exchange and its tiles."""
+        """The lines of the constants that describe the exchange and its tiles."""
         moves, rule = self.kernel.moves, self.exchange.rule
         given = [*self.ends, self.names.senders, self.names.receivers]
         if rule.pieces > 1:
@@ -137,8 +140,8 @@ class PullPhase:
         ]
 
     def host(self, more: list[str]) -> tuple[str, list[str]]:
-        """Return the class of the object that moves its shards, and the arguments; `more`: further
-        named ones."""
+        """Return the class of the object that moves shards, and its arguments; `more`: further
+        keyword arguments."""
         operator = self.exchange.operator or "sum"
         names = self.names
         given = ["SHAPE", "DTYPE", "PLAN", names.title]
@@ -158,7 +161,8 @@ def exchanges_of(plan: Plan) -> tuple[Exchange, ...]:
 
 
 def phases_of(plan: Plan) -> tuple[PullPhase, ...]:
-    """Return the exchanges of a direct plan with their kernels."""
+    """Return the exchanges of a direct plan, in order, with their kernels. Raises InputError for a
+    plan that is not direct."""
     exchanges, dtype = exchanges_of(plan), plan.reshard.dtype
     box = f"lambda position: (0, {exchanges[0].terms}, *part_box(position))"
     ends = [("Side(SOURCE_IDS, source_box)", "Side(TARGET_IDS, target_box)")]
@@ -174,11 +178,12 @@ def phases_of(plan: Plan) -> tuple[PullPhase, ...]:
 
 
 def in_place(exchange: Exchange) -> tuple[str, ...]:
-    """Return the ends, "source" and "target", at which tiles are exchanged in place, because each
-    is contiguous there.
+    """Return the sides, "source" and "target", on which tiles need no packing for an exchange,
+    because each is contiguous in its shard.
 
-    The result is empty if a device exchanges nothing: it would not learn of another's failure, and
-    NCCL may wait for it.
+    If any device neither sends nor receives, return none: tiles then go by `all_to_all_single`, in
+    which that device takes part. Otherwise it would not learn of another's failure, and NCCL may
+    wait for it.
     """
     loads = Loads(exchange.source, exchange.target, exchange)
     busy = [
@@ -202,13 +207,13 @@ def _kernel(exchange: Exchange, dtype: str) -> Kernel:
 
 
 def _some_local(exchange: Exchange) -> bool:
-    """Return whether any device holds a part of its target shard."""
+    """Return whether any device already has a part of its own target shard."""
     loads = Loads(exchange.source, exchange.target, exchange)
     return bool((loads.held_widths > 0).all(axis=1).any())
 
 
 def _vectors(exchange: Exchange) -> Exchange:
-    """Return the exchange, with a scalar as a vector."""
+    """Return the exchange, with a scalar as a vector of one element."""
     if len(exchange.dims) > exchange.source.hidden:
         return exchange
     return exchange.once(_as_vector_of_terms) if exchange.dims else as_vectors(exchange)
@@ -222,12 +227,13 @@ def _as_vector_of_terms(exchange: Exchange) -> Exchange:
 
 
 def _widest_shard(exchange: Exchange) -> int:
-    """Return elements of the largest shard on either side."""
+    """Return the number of elements of the largest shard on either side."""
     hidden = exchange.source.hidden
     sides = (exchange.source, exchange.target)
     return max(math.prod(dim.size for dim in layout.dims[hidden:]) for layout in sides)
 
 
 def _largest(moves: Moves) -> tuple[int, ...]:
-    """Return the extents of the largest tile along each group of dimensions, with rows."""
+    """Return the extents of the largest tile along each group of dimensions; the last two are its
+    number of rows and their length."""
     return moves.widest if len(moves.widest) > 1 else (1, *moves.widest)

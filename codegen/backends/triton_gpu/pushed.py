@@ -1,7 +1,8 @@
-"""The expressions of a pushing kernel: the block and the destination of each program.
+"""Derive the expressions of a pushing kernel: the block of a tile that each program copies, and the
+device it is written to.
 
-A launch copies tiles of one source shard to all target shards with a part of it, including all
-replicas. It is the pulling kernel with both sides exchanged, except for the choice of the sender: a
+A launch copies tiles of one source shard to all target shards that overlap it, including all
+replicas. It is the pulling kernel with both sides exchanged, except for replicas of the source: a
 program computes its receiver, and tests whether the rule selects this device to send to it. The
 statements are in `templates/triton_gpu/push.py.jinja`.
 """
@@ -33,14 +34,15 @@ HOMES = PositionText("homes", "int64 [target positions]: the position of each in
 
 @dataclass(frozen=True)
 class PushKernel(Kernel):
-    """The derivation for an exchange that is `given`; `moves`: the moves of its reverse."""
+    """The pushing kernel of the exchange `given`. `moves`: the moves of the reverse exchange, since
+    the inherited expressions are computed with both sides exchanged."""
 
     given: Exchange | None = None
 
     @staticmethod
     def of(pulled: Kernel) -> PushKernel | None:
-        """Return the pushing kernel for the tiles of a pulling one; None if they can only be
-        pulled: if the reader reduces them, or a device lacks a shard before or after."""
+        """Return the pushing kernel for the tiles of a pulling one, or None if tiles can only be
+        pulled: if the receiver reduces them, or if the meshes have different devices."""
         given = pulled.exchange
         if pulled.reduces or not same_ids(given.source.mesh, given.target.mesh):
             return None
@@ -50,28 +52,29 @@ class PushKernel(Kernel):
 
     @property
     def forth(self) -> Exchange:
-        """The exchange from its source to its target."""
+        """The exchange in its own direction, from source to target."""
         assert self.given is not None
         return self.given
 
     @property
     def peers(self) -> Peers:
-        """Who sends to whom."""
+        """The expressions that tell a tile's sender."""
         return Peers(self.forth, self.some_local)
 
     @property
     def here(self) -> Index:
-        """The position of the device that pushes."""
+        """The source position of the device that runs the kernel."""
         return Index("sender", self.forth.source.mesh.size)
 
     @cached_property
     def shares(self) -> int:
-        """The most replicas of a target shard that a device may send to."""
+        """The most replicas of a target shard that a device sends to."""
         return math.prod(digit.size for digit in self._apart[1])
 
     @cached_property
     def _apart(self) -> tuple[Digits, Digits]:
-        """The digits of target replicas equal to the sender's own, and the others."""
+        """The digits of a receiver's replica that equal the sender's digits, and the other digits
+        of the replica."""
         free = self.forth.target.free
         if self.forth.rule.kind != "own":
             return (), free
@@ -117,14 +120,16 @@ class PushKernel(Kernel):
         )
 
     def _hidden(self, axis: int) -> Along:
-        """Return the tile along a hidden dimension: the sender's own term, or the only one."""
+        """Return the tile along a hidden dimension: the sender's own term or, if the target has
+        only one, that."""
         source, one = self.forth.source.dims[axis], sympy.Integer(1)
         only = self.forth.target.dims[axis].parts == 1
         term: Value = 0 * one if only else source.index(self.here)
         return Along(term, 0 * one, 0 * one, one, one, one, ())
 
     def _terms(self) -> list[tuple[Value, int]]:
-        """Return the sender's terms needed by only some receivers, with their end."""
+        """Return, for each hidden dimension along which the target does not need all terms, the
+        number of the sender's term, and the number of terms that the target needs."""
         found = []
         for source, target in zip(*(side.dims[: self.hidden] for side in self._sides), strict=True):
             if source.parts > target.parts:
@@ -136,8 +141,8 @@ class PushKernel(Kernel):
         return self.forth.source, self.forth.target
 
     def _receiver(self, tiles: list[Along], number: Value) -> Value:
-        """Return the target position for a tile's replica `number`; devices begin with different
-        ones, and end with their own replica if possible."""
+        """Return the target position of replica `number` of the shard that a tile is for. Devices
+        begin with different replicas and, if possible, end with the one they have."""
         own, others = self._apart
         turned = mod(number + read_digits(others, self.here) + 1, self.shares)
         position = write_digits(others, turned if self.shares > 1 else sympy.Integer(0))
@@ -148,7 +153,8 @@ class PushKernel(Kernel):
         return position
 
     def _tests(self) -> list[str]:
-        """Return tests of whether the rule selects this device among the holders of its shard."""
+        """Return the tests whether the rule selects this device, of all that have its shard, to
+        send to the receiver."""
         source, rule = self.forth.source, self.forth.rule
         if source.replicas == 1:
             return []
@@ -170,7 +176,7 @@ class PushKernel(Kernel):
         source, target, rule = self.forth.source, self.forth.target, self.forth.rule
         holders = source.replicas // rule.pieces
         shift = floor_div(target.replica(self.peers.receiver), holders) + tiles[rule.cut].source
-        # The shift is added, not subtracted: dividends must not be negative.
+        # Subtract the shift by adding its complement: dividends must not be negative.
         own = floor_div(source.replica(self.here), holders)
         return mod(own + (rule.pieces - 1) * shift, rule.pieces)
 

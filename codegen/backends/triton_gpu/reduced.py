@@ -1,6 +1,6 @@
-"""The reduction of a block's terms: sum, maximum or minimum.
+"""The text of the reduction of a block's terms: a sum, maximum or minimum.
 
-Terms are reduced in the order of their numbers on every device, so that replicas are bitwise equal.
+Every device reduces terms in the order of their numbers, so that replicas are bitwise equal.
 Floats narrower than 32 bits are reduced as float32 and rounded once.
 """
 
@@ -13,7 +13,7 @@ from shardwright.ir.dtypes import is_floating
 from shardwright.ir.exchange import Exchange
 
 UNROLLED = 8
-"""Most terms loaded at once: each needs registers."""
+"""Most terms that a program loads at once: each needs registers."""
 
 _TYPES = {
     "bool": "uint8",
@@ -26,11 +26,13 @@ _DOES = {"sum": "Add up", "max": "Find the maximum of", "min": "Find the minimum
 
 @dataclass(frozen=True)
 class ReducedText:
-    """The terms of a reduction, as its template prints them.
+    """The context of a reducing kernel's template.
 
-    `does`: their reduction, in words; `unrolled`: whether all are loaded at once; `element` and
-    `total`: Triton's types of shards and of sums; `identity`: the value that leaves every other as
-    it is; `adds`: whether terms are added up; else `combine` does it, and treats NaNs like `nan`.
+    `terms`: the number of terms of a value; `does`: the verb of the reduction, for a comment;
+    `unrolled`: whether a program loads all terms at once; `element`, `total`: the Triton types of
+    elements in shards and during the reduction; `identity`: the operator's neutral value; `adds`:
+    whether the operator is a sum; if not, `combine`: the Triton function for it, and `nan`: that
+    function's argument on NaNs.
     """
 
     terms: int
@@ -45,7 +47,7 @@ class ReducedText:
 
     @staticmethod
     def of(exchange: Exchange, dtype: str) -> ReducedText:
-        """Return the text for an exchange of elements of a dtype."""
+        """Return the context for an exchange whose elements have this dtype."""
         operator, count = exchange.operator or "sum", exchange.terms
         element = f"tl.{_TYPES.get(dtype, dtype)}"
         is_widened = is_floating(dtype) and dtype not in ("float32", "float64")

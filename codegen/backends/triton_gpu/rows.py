@@ -1,18 +1,19 @@
-"""How a GPU moves tiles: merged dimensions, the width of loads and stores, the shape of a block.
+"""The shape of tiles for copies: merged dimensions, the width of loads and stores, and the shape of
+a block.
 
-A tile is a box in two shards, each contiguous. Along a dimension in which every tile spans the
-whole shard on both sides, a step of the dimension before it is a step over memory without a gap:
-the two merge into one group. The remainder of a tile is rows of contiguous elements: the last group
-is the row, the groups before it number the rows. A reshard that moves whole shards is one row.
+A tile is a box in two shards, each contiguous in memory. If every tile spans the whole shard along
+a dimension on both sides, that dimension and the one before it have no gaps between them, and are
+merged into one group. A tile then consists of rows of contiguous elements: a row runs along the
+last group, and the groups before it number the rows. In a reshard that moves whole shards, a tile
+is one row.
 
-Rows are moved in units, the widest integers of up to 8 bytes whose size divides the rows' starts,
-ends and distances. Only the last group matters, because its length is the distance of rows. If 16
-bytes divide all of these, every load and store takes 16 bytes (`lines`). If they do so only for
-some tiles, rows with equal alignment in both shards are moved in 16 bytes except at their ends, and
-others in units (`mixed`); else all are moved in units (`units`).
+Rows are moved in units: the widest integers of up to 8 bytes that divide the rows' starts, ends and
+distances. These depend only on the last group, whose extent in a shard is the distance between
+rows. If 16 bytes divide them all, every load and store takes 16 bytes (`lines`). If 16 bytes divide
+them only for some tiles, rows that are equally aligned in both shards are moved in 16 bytes except
+at their ends, and other rows in units (`mixed`). Otherwise all rows are moved in units (`units`).
 
-Reduced terms are numbers, so their units are elements, and rows that are not all lines are moved in
-units.
+If terms are reduced, units are elements, and the form is never `mixed`.
 """
 
 from __future__ import annotations
@@ -29,39 +30,40 @@ from shardwright.ir.exchange import Exchange
 from shardwright.ir.tiles import DimTiles
 
 LINE = 16
-"""Bytes of the widest load and store that every GPU has."""
+"""The bytes of the widest load or store that every GPU has."""
 
 WIDEST_UNIT = 8
-"""Bytes of the widest integer."""
+"""The bytes of the widest unit, an integer."""
 
 BLOCK_BYTES = 8192
-"""Most bytes that a program moves: four loads of 16 bytes in flight for each of 128 threads."""
+"""Most bytes that a program moves. Each of 128 threads then has four loads of 16 bytes in
+flight."""
 
 BLOCK_UNITS = 2048
 """Most units that a program moves: 16 per thread."""
 
 ROW_BYTES = 512
-"""Least bytes in a row of a block: 16 for each thread of a warp."""
+"""Least bytes of a row of a block, if the tile has as many: 16 for each thread of a warp."""
 
 THREADS = 256
-"""Threads of the largest program: four warps of 64 (of 32 on NVIDIA)."""
+"""The number of threads of a program: four warps of 64 threads on AMD; NVIDIA's have 32."""
 
 IDLE = 8
-"""One in this many units of a row may be idle in a block."""
+"""Of a row's units, one in this many may be idle in blocks."""
 
 Form = Literal["lines", "mixed", "units"]
 
 
 @dataclass(frozen=True)
 class Moves:
-    """The tiles of an exchange as rows. `itemsize` is in bytes."""
+    """The tiles of an exchange as rows. `itemsize`: the bytes of an element."""
 
     exchange: Exchange
     itemsize: int
 
     @cached_property
     def groups(self) -> tuple[tuple[int, ...], ...]:
-        """The dimensions, with those contiguous on both sides merged; major to minor."""
+        """The groups of merged dimensions, major to minor."""
         groups: list[tuple[int, ...]] = []
         for axis in range(self.exchange.source.hidden, len(self.exchange.dims)):
             if groups and self.is_whole(axis):
@@ -72,7 +74,8 @@ class Moves:
 
     @cached_property
     def unit(self) -> int:
-        """Bytes moved as one: a power of two that divides starts, ends and distances of rows."""
+        """The bytes of a unit: a power of two that divides the starts, ends and distances of rows;
+        an element if terms are reduced."""
         if self.exchange.operator is not None:
             return self.itemsize
         divisor = self._row_divisor()
@@ -80,7 +83,7 @@ class Moves:
 
     @cached_property
     def form(self) -> Form:
-        """Return whether all rows, some, or none consist of 16-byte lines on both sides."""
+        """The form of copies: see the module's docstring."""
         if self._row_divisor() % LINE == 0:
             return "lines"
         is_mixed = self.exchange.operator is None and self._is_alike().any()
@@ -93,42 +96,39 @@ class Moves:
 
     @property
     def unit_elements(self) -> int:
-        """Elements of a unit."""
+        """The number of elements of a unit."""
         return self.unit // self.itemsize
 
     @property
     def lanes(self) -> int:
-        """Units of a line if lines are known, else 1."""
+        """The number of units that one load or store of 16 bytes moves; 1 in the form `units`."""
         return 1 if self.form == "units" else LINE // self.unit
 
     @cached_property
     def widest(self) -> tuple[int, ...]:
-        """The largest extent of a tile along each group, in elements."""
+        """The largest extent of tiles along each group, in elements."""
         dims = self.exchange.dims
         return tuple(math.prod(dims[axis].max_width for axis in group) for group in self.groups)
 
     @cached_property
     def block(self) -> tuple[int, int]:
-        """Rows, and units of a row, that a program moves."""
+        """The number of rows, and of units of a row, that a program moves."""
         rows = self.widest[-2] if len(self.groups) > 1 else 1
         return block_shape(rows, self.widest[-1] // self.unit_elements, self.unit, self.lanes)
 
     def blocks(self, unit_elements: int) -> tuple[int, ...]:
-        """Return the blocks of the largest tile along each group, with rows cut into units of this
-        many elements.
-
-        A block before the last two groups is one index.
-        """
+        """Return the number of blocks of the largest tile along each group, if a unit has
+        `unit_elements` elements. Along groups before the last two, a block is one index."""
         row = -(-self.widest[-1] // unit_elements)
         if self.form == "mixed":
-            row += self.lanes - 1  # the first line of a row may begin before it
+            row += self.lanes - 1  # the first 16 bytes may begin before the row
         counts = (*self.widest[:-1], row)
         sizes = (1,) * len(counts[:-2]) + self.block
         return tuple(-(-n // size) for n, size in zip(counts, sizes[-len(counts) :], strict=True))
 
     @property
     def line_share(self) -> float:
-        """The share of a tensor's bytes that 16-byte loads and stores move."""
+        """The fraction of a tile's bytes that loads and stores of 16 bytes move, over all tiles."""
         if self.form != "mixed":
             return float(self.form == "lines")
         (begin, _), width = self._starts(), self._widths()
@@ -138,17 +138,19 @@ class Moves:
 
     @property
     def _row(self) -> DimTiles:
-        """The first dimension of the last group, along which rows are cut."""
+        """The first dimension of the last group: along it, tiles cut rows of shards."""
         return self.exchange.dims[self.groups[-1][0]]
 
     @cached_property
     def _step(self) -> int:
-        """Bytes that divide one index of that dimension."""
+        """The bytes of one index of that dimension, or their greatest common divisor over all
+        tiles."""
         whole = [self.exchange.dims[axis].pairs.width for axis in self.groups[-1][1:]]
         return math.prod(int(np.gcd.reduce(width)) for width in whole) * self.itemsize
 
     def _starts(self) -> tuple[Integers, Integers]:
-        """Return the rows' starts in their source and target shards, in bytes, by pair."""
+        """Return the starts of rows in their source and in their target shard, in bytes, for each
+        pair of shards."""
         pairs = self._row.pairs
         lows = self._row.source.intervals[0], self._row.target.intervals[0]
         return (
@@ -157,11 +159,12 @@ class Moves:
         )
 
     def _widths(self) -> Integers:
-        """Return the length of rows, in bytes, by pair."""
+        """Return the length of rows, in bytes, for each pair of shards."""
         return self._row.pairs.width * self._step
 
     def _distances(self) -> tuple[Integers, Integers]:
-        """Return the rows' distances in their source and target shards, in bytes, by pair."""
+        """Return the distances between rows in their source and in their target shard, in bytes,
+        for each pair of shards."""
         pairs, found = self._row.pairs, []
         for side, index in ((self._row.source, pairs.source), (self._row.target, pairs.target)):
             low, high = side.intervals
@@ -169,7 +172,8 @@ class Moves:
         return found[0], found[1]
 
     def _row_divisor(self) -> int:
-        """Return bytes that divide every start, width and distance of rows."""
+        """Return the greatest common divisor of all starts, lengths and distances of rows, in
+        bytes."""
         numbers = [*self._starts(), self._widths()]
         if len(self.groups) > 1:
             numbers += self._distances()
@@ -180,8 +184,8 @@ class Moves:
         return divisor
 
     def _is_alike(self) -> np.ndarray:
-        """Return, for each pair, whether rows have equal alignment to lines in both shards and fill
-        one."""
+        """Return, for each pair of shards, whether rows are equally aligned to 16 bytes in both,
+        and long enough to contain 16 aligned bytes."""
         source, target = self._starts()
         alike: np.ndarray = ((source - target) % LINE == 0) & (self._widths() >= 2 * LINE)
         if len(self.groups) > 1:
@@ -198,10 +202,11 @@ def spans(exchange: Exchange, axis: int) -> tuple[bool, bool]:
 
 
 def together(exchange: Exchange) -> tuple[str, ...]:
-    """Return the ends, "source" and "target", at which each tile is contiguous in its shard.
+    """Return the sides, "source" and "target", on which every tile is contiguous in its shard.
 
-    A tile is contiguous if no dimension that it covers partly comes after one with several of its
-    indices. This holds for all tiles or none, since tiles combine the dimensions' pieces freely.
+    A tile is contiguous if it spans its shard along every dimension after the first along which it
+    has several indices. Tiles combine the pieces of all dimensions, so the largest pieces decide
+    for all.
     """
     found = []
     for end, name in enumerate(("source", "target")):
@@ -214,11 +219,12 @@ def together(exchange: Exchange) -> tuple[str, ...]:
 
 
 def block_shape(rows: int, units: int, unit: int, lanes: int = 1) -> tuple[int, int]:
-    """Return the block of a program, rows and units of a row, for the largest tile; powers of two.
+    """Return the shape of a program's block: its rows, and the units of a row, as powers of two.
+    `rows`, `units`: the extents of the largest tile; `unit`: the bytes of a unit.
 
-    A block has as many units of a row as fit, or fewer if more than one of IDLE units would be
-    idle, but at least ROW_BYTES; then as many rows as still fit. If one instruction moves `lanes`
-    units, every thread has that many, as Triton requires.
+    A row of a block is as long as fits, or shorter if more than one in IDLE units would be idle,
+    but not below ROW_BYTES; then a block has as many rows as still fit. If one instruction moves
+    `lanes` units, every thread has at least that many, as Triton requires.
     """
     most = min(BLOCK_BYTES // unit, BLOCK_UNITS)
     columns = min(_power_of_two(units), most)

@@ -1,4 +1,4 @@
-"""Requirements to run emitted modules."""
+"""The requirements to run emitted modules."""
 
 from shardwright.codegen.registry.toolchain import Runtime
 

@@ -1,10 +1,10 @@
-"""The stages of a Triton module under `torch.distributed`.
+"""The timeline of a Triton module under `torch.distributed`.
 
-Within a host, peers' shards are read directly: the parts that others need are staged in symmetric
-memory (callers can avoid this: `symmetric_source`, `symmetric_result`), all meet at a barrier,
-every device pulls its tiles, and all meet again. Between hosts, or if the topology does not define
-hosts, tiles are packed, exchanged by `all_to_all_single`, and unpacked, while a device makes its
-local copies. At an end with contiguous tiles nothing is packed: they go by `batch_isend_irecv`.
+Within a host, devices read peers' shards directly. Each device copies the data that others need to
+symmetric memory (callers can avoid this: `symmetric_source`, `symmetric_result`); then all devices
+wait at a barrier, each pulls its tiles, and all wait again. Between hosts, tiles are packed,
+exchanged by `all_to_all_single`, and unpacked, while each device makes its local copies. On a side
+on which tiles are contiguous they are not packed, and they are sent by `batch_isend_irecv`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from shardwright.ir.plan import Plan
 
 
 def timeline(plan: Plan) -> Timeline:
-    """Return the stages of the module of a direct plan."""
+    """Return the timeline of a direct plan's module: the stages of its exchanges, in sequence."""
     stages: tuple[Stage, ...] = ()
     for exchange in exchanges_of(plan):
         made = _of_exchange(plan, exchange)
@@ -38,7 +38,7 @@ def timeline(plan: Plan) -> Timeline:
 
 
 def _of_exchange(plan: Plan, exchange: Exchange) -> Timeline:
-    """Return the stages of one exchange."""
+    """Return the timeline of one exchange."""
     itemsize = DTYPES[plan.reshard.dtype]
     ids = exchange.ranks
     loads = Loads(exchange.source, exchange.target, exchange)
@@ -69,13 +69,14 @@ def _of_exchange(plan: Plan, exchange: Exchange) -> Timeline:
 
 
 def _next(ids: Integers) -> Iterator[Flows]:
-    """Yield an empty message from every device to the next."""
+    """Yield the flows of a barrier: an empty message from every device to the next."""
     if ids.size > 1:
         yield Flows(ids, np.roll(ids, -1), np.zeros(ids.size))
 
 
 def _is_one_host(plan: Plan, ids: Integers) -> bool:
-    """Return whether all devices are on one host, which is assumed without a topology."""
+    """Return whether all devices are on one host. Without a topology, or if it has no hosts, they
+    are assumed to be; devices of a torus are not."""
     if plan.prediction is None:
         return True
     match topology_of(plan.prediction.topology):

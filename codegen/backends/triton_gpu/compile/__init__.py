@@ -1,1 +1,1 @@
-"""Compile an emitted Triton module for a GPU, without one. Used in workers only."""
+"""Compile emitted Triton modules for GPUs on a machine that has none. Imported only by workers."""

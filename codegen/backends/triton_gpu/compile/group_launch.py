@@ -1,4 +1,5 @@
-"""The launches of a group's compiled kernel: data that a host needs besides the binary."""
+"""Describe the launches of a group's compiled kernel: the data that a host needs besides the
+binary."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ TYPES = {
     "targets": "*i64",
     "number": "i32",
 }
-"""Triton's type of each argument at launch, in order."""
+"""The Triton type of each run-time argument, in order."""
 
 _MEANING = {
     "blocks": "device address of [number, 3]: the entry of each block, and its row and column "
@@ -41,8 +42,8 @@ _FIELDS = (
 
 
 def constants(module: ModuleType) -> dict[str, Any]:
-    """Return the compile-time arguments, with the module's values for memory aligned to 16
-    bytes."""
+    """Return the compile-time arguments by name, as the module passes them if memory is aligned to
+    16 bytes."""
     host = module._HOST
     listed = [host.processes.listed(device, "cpu") for device in host.exchange.target.ids]
     support = sys.modules[type(listed[0]).__module__]
@@ -51,7 +52,8 @@ def constants(module: ModuleType) -> dict[str, Any]:
 
 
 def launch_json(module: ModuleType, target: str, metadata: Any, resources: dict[str, Any]) -> str:
-    """Return the launches of every device as JSON; arguments as in `launch.launch_json`."""
+    """Return a description of the kernel and of every device's launch, as JSON. The arguments are
+    those of `launch.launch_json`."""
     about = {
         **kernel_facts(target, metadata, resources),
         "constants": {name: str(value) for name, value in constants(module).items()},
@@ -65,7 +67,7 @@ def launch_json(module: ModuleType, target: str, metadata: Any, resources: dict[
 
 
 def _launches(module: ModuleType) -> list[dict[str, Any]]:
-    """Return the launch of each device with part of a target shard, by device id."""
+    """Return the launch of each device that has a non-empty target shard, in order of device id."""
     found, host = [], module._HOST
     for device_id in sorted(host.exchange.target.ids):
         listed = host.processes.listed(device_id, "cpu")

@@ -1,4 +1,4 @@
-"""The launches of a compiled kernel: data that a host needs besides the binary."""
+"""Describe the launches of a compiled kernel: the data that a host needs besides the binary."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from shardwright.codegen.checks.compiled.saving import lines_of
 from shardwright.ir.dtypes import DTYPES
 
 ALIGNMENT = 16
-"""Bytes that divide the addresses of `peers`, of `out` and of every source shard. The kernel moves
-that many at once. For other alignments the module launches another specialization, which is not
-compiled here."""
+"""The alignment, in bytes, that compiled kernels assume of `peers`, of `out` and of every source
+shard, and the bytes that they move at once. For other alignments the module launches another
+specialization, which is not compiled here."""
 
 _MEANING = {
     "peers": f"device address, a multiple of {ALIGNMENT}: the address of each source shard, "
@@ -32,34 +32,35 @@ _NUMBERS = {
     **{f"int{bits}": f"i{bits}" for bits in (8, 16, 32, 64)},
     **{f"uint{bits}": f"u{bits}" for bits in (8, 16, 32)},
 }
-# Passed by Triton, unused by this kernel.
+# Arguments that Triton appends, unused by these kernels.
 _SCRATCH = ("global_scratch", "profile_scratch")
 
 
 def types(module: ModuleType, phase: int = 0) -> dict[str, str]:
-    """Return Triton's type of each run-time argument, in order; `phase`: the number of the kernel's
-    exchange."""
+    """Return the Triton type of each run-time argument, in order; `phase`: the number of the
+    exchange whose kernel it is."""
     host = module._HOST.phases[phase]
     bits = 8 * DTYPES[module.DTYPE] * host.tiles.width
     element = "u8" if bits == 8 else f"i{bits}"
-    if host.reduces:  # numbers, not units of this many bits
+    if host.reduces:  # the kernel computes with elements, instead of moving units of bits
         element = _NUMBERS[module.DTYPE]
     given = {"peers": "*i64", "out": f"*{element}", "receiver": "i32", "me": "i32"}
     return {name: kind for name, kind in given.items() if name in host.kernel.arg_names}
 
 
 def constants(module: ModuleType, phase: int = 0, times: int = 1) -> dict[str, Any]:
-    """Return the compile-time argument with the module's value; with few programs, one `times` as
-    large."""
+    """Return the compile-time argument BLOCK as the module passes it; `times`: the factor by which
+    blocks are larger if there are few programs."""
     return {"BLOCK": module._HOST.phases[phase].tiles.block(None, times)}
 
 
 def launch_json(
     module: ModuleType, target: str, metadata: Any, resources: dict[str, Any], phase: int = 0
 ) -> str:
-    """Return the launches of every device, as JSON.
+    """Return a description of the kernel and of every device's launch, as JSON.
 
-    `metadata`: Triton's; `resources`: further facts about the kernel.
+    `metadata`: Triton's metadata of the compiled kernel; `resources`: further facts about it, such
+    as its registers.
     """
     about = {
         **kernel_facts(target, metadata, resources),
@@ -72,7 +73,8 @@ def launch_json(
 
 
 def kernel_facts(target: str, metadata: Any, resources: dict[str, Any]) -> dict[str, Any]:
-    """Return the facts about any kernel: its target, its entry, the threads of a program."""
+    """Return the facts that every description has: the kernel's target and entry, the number of
+    warps and threads of a program, and `resources`."""
     return {
         "target": target,
         "entry": metadata.name,
@@ -83,13 +85,14 @@ def kernel_facts(target: str, metadata: Any, resources: dict[str, Any]) -> dict[
 
 
 def arguments(kinds: dict[str, str], meaning: dict[str, str]) -> list[dict[str, str]]:
-    """Return the arguments of a launch in order, Triton's own last."""
+    """Return a description of each argument of a launch, in order; those that Triton appends are
+    last."""
     own = [{"name": name, "type": kind, "value": meaning[name]} for name, kind in kinds.items()]
     return own + [{"name": name, "type": "*i8", "value": "null"} for name in _SCRATCH]
 
 
 def _launches(module: ModuleType, phase: int) -> list[dict[str, Any]]:
-    """Return the launch of each device with a non-empty target shard, by device id."""
+    """Return the launch of each device that has a non-empty target shard, in order of device id."""
     host, kinds = module._HOST.phases[phase], types(module, phase)
     given = [name for name in ("receiver", "me") if name in kinds]
     return [

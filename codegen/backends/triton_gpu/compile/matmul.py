@@ -1,4 +1,4 @@
-"""Compile a matmul's kernels for a GPU architecture. Used in workers only."""
+"""Compile a matmul's kernels for a GPU architecture. Runs in a worker process."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ _NUMBERS = {
     torch.int32: "i32",
 }
 _WORDS = {"flags", "told", "come", "state"}
-"""Arguments that are flags, counters or the number of the call."""
+"""The names of pointer arguments to flags, counters or the number of the call."""
 
 _TABLES = {"names", "places", "peers", "jobs", "tiles", "stretches", "owners"}
-"""Arguments that are tables of integers."""
+"""The names of pointer arguments to tables of integers."""
 
 TMA_SINCE = 90
-"""The first compute capability with TMA, as tens and units."""
+"""The first compute capability with TMA (9.0), times 10."""
 
 
 def compile_matmul(module: ModuleType, job: Job) -> GpuCode:
-    """Return Triton's figures for all kernels of a call, as launched by the device with the most
-    kernels: the largest per-program figures, the sums of code. With `job.files`, binaries and
-    assemblies are saved too."""
+    """Return the combined figures of all kernels that a device launches in a call: the largest
+    registers, stack and shared memory of any, and the sums of the others. If `job.files` is set,
+    also save binaries and assemblies there."""
     found: GpuCode | None = None
     for name, kernel, seconds in compiled_kernels(module, job.target):
         code = code_of(kernel, seconds)
@@ -61,7 +61,8 @@ def compile_matmul(module: ModuleType, job: Job) -> GpuCode:
 
 
 def compiled_kernels(module: ModuleType, target: str) -> Iterator[tuple[str, Any, float]]:
-    """Yield the kernels of a call: name, compiled kernel, seconds."""
+    """Yield the name, the compiled kernel and the compile time in seconds of every kernel that a
+    device launches in a call."""
     module._HOST.tma = gpu(target).backend == "cuda" and int(gpu(target).arch) >= TMA_SINCE
     for name, (source, options) in _sources(module).items():
         start = time.perf_counter()
@@ -70,14 +71,16 @@ def compiled_kernels(module: ModuleType, target: str) -> Iterator[tuple[str, Any
 
 
 def described(host: Any) -> Any:
-    """Return the first device of a matmul, with memory that is not allocated."""
+    """Return the module's object for the first device of a matmul, without allocating its
+    memory."""
     support = sys.modules[type(host).__module__]
     held = torch.empty(host.layout[-1], dtype=torch.uint8, device="meta")
     return support.Member(host, 0, held, [0] * len(host.ids))
 
 
 def _sources(module: ModuleType) -> dict[str, tuple[ASTSource, dict[str, Any]]]:
-    """Return the kernels that a device launches, with options."""
+    """Return, by name, the source and the compile options of every kernel that a device
+    launches."""
     host, member = module._HOST, described(module._HOST)
     launched = {"pull": member.incoming, "multiply": member.tile_count}
     return {
@@ -88,8 +91,8 @@ def _sources(module: ModuleType) -> dict[str, tuple[ASTSource, dict[str, Any]]]:
 
 
 def _source(host: Any, kernel: Any, member: Any) -> ASTSource:
-    """Return a kernel as a device launches it: addresses are aligned to 16 bytes; among numbers
-    only the sizes of shards may be multiples of 16."""
+    """Return a kernel's source, specialized as at launch: addresses are multiples of 16 bytes and,
+    of the integers, only sizes of shards may be multiples of 16."""
     names = kernel.arg_names
     constants = {name: member.described for name in names if name == "TMA"}
     signature = {name: _type(host, name, constants) for name in names}
@@ -113,7 +116,7 @@ def _source(host: Any, kernel: Any, member: Any) -> ASTSource:
 
 
 def _type(host: Any, name: str, constants: dict[str, Any]) -> str:
-    """Return Triton's type of an argument."""
+    """Return the Triton type of an argument."""
     if name in constants:
         return "constexpr"
     if name in ("lhs", "rhs", "offered", "into", "a", "b"):
@@ -126,7 +129,8 @@ def _type(host: Any, name: str, constants: dict[str, Any]) -> str:
 
 
 def _together(one: GpuCode, other: GpuCode) -> GpuCode:
-    """Return the combined figures of two kernels."""
+    """Return the combined figures of two kernels: maxima of registers, stack and shared memory, and
+    sums of the others; None if unknown for either."""
     found: dict[str, Any] = {}
     for name, value in vars(one).items():
         given = value, getattr(other, name)
@@ -147,10 +151,10 @@ _UNITS = {
     "poll": r"%globaltimer",
     "release": r"\batom\S*\.release|\bbuffer_wbl2\b",
 }
-"""Instructions that show how a kernel multiplies, loads and synchronizes."""
+"""Patterns of instructions that show how a kernel multiplies, loads and synchronizes, by name."""
 
 
 def units_of(assembly: str) -> dict[str, int]:
-    """Return the number of instructions of each kind that occurs."""
+    """Return, by the names in `_UNITS`, the number of matching instructions, if not zero."""
     found = {name: len(re.findall(pattern, assembly)) for name, pattern in _UNITS.items()}
     return {name: number for name, number in found.items() if number}

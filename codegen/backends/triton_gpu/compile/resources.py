@@ -1,4 +1,4 @@
-"""Resources of a compiled GPU kernel, read from its assembly and binary."""
+"""Read the resources of a compiled GPU kernel from its assembly and binary."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import Literal
 
-# Loads and stores of global memory in each assembly language, and their widths.
+# Patterns of loads and stores of global memory in each assembly language; groups tell their widths.
 _PTX = {
     kind: re.compile(
         rf"(@!?%p\d+ )?{kind}\.global(?:\.[A-Za-z]\w*(?:::\w+)*)*?(?:\.v(\d))?\.[bfsu](\d+)\b"
@@ -23,24 +23,26 @@ _AMD_BYTES = {"dword": 4, "dwordx2": 8, "dwordx3": 12, "dwordx4": 16, "short": 2
 _AMD_BYTES |= {"ushort": 2, "sshort": 2, "ubyte": 1, "sbyte": 1}
 _AMD_BYTES |= {"b32": 4, "b64": 8, "b96": 12, "b128": 16, "u16": 2, "i16": 2, "b16": 2}
 _AMD_BYTES |= {"u8": 1, "i8": 1, "b8": 1}
-# A hidden division, which GPUs have no instruction for: in PTX an instruction, on AMD a reciprocal.
+# An integer division. GPUs have no instruction for it: PTX names one that expands to many, and on
+# AMD it begins with this reciprocal.
 _DIVISION = re.compile(r"\b(?:div|rem)\.[us]\d+\b|\bv_rcp_iflag_f32")
 _LABEL = re.compile(r"^(\$?[.\w]+):")
 _BRANCH = re.compile(r"\b(?:bra(?:\.uni)?|s_c?branch\w*)\s+(\$?[.\w]+)")
 
 WIDE = 16
-"""Bytes of the widest load and store that all architectures have."""
+"""The bytes of the widest load or store that all architectures have."""
 
 Used = tuple[int | None, int | None]
-"""Registers and stack bytes per thread; None if unknown."""
+"""(registers, stack bytes) per thread; None if unknown."""
 
 Kind = Literal["ld", "st"]
 
 
 def widths(assembly: str, kind: Kind) -> tuple[int, ...]:
-    """Return the bytes of each instruction that loads (`ld`) or stores (`st`) global memory.
+    """Return the bytes that each instruction loads from global memory (`ld`) or stores to it
+    (`st`), in the order of the assembly.
 
-    Loads of the peer's address are included, on AMD if they are in a loop.
+    Loads of the peer's address are included; on AMD only if they are in a loop.
     """
     if "amdgcn" in assembly:
         return tuple(_AMD_BYTES[name.split("_d16")[0]] for name in _AMD[kind].findall(assembly))
@@ -49,12 +51,12 @@ def widths(assembly: str, kind: Kind) -> tuple[int, ...]:
 
 
 def wide(bytes_each: tuple[int, ...]) -> tuple[int, int]:
-    """Return how many of these instructions move WIDE bytes or more, and the total."""
+    """Return the number of instructions that move at least WIDE bytes, and of all instructions."""
     return sum(size >= WIDE for size in bytes_each), len(bytes_each)
 
 
 def divisions(assembly: str) -> tuple[int, int]:
-    """Return the number of integer divisions in loops, and in total.
+    """Return the number of integer divisions in loops, and of all.
 
     A loop is the code between a label and a branch back to it.
     """
@@ -70,14 +72,15 @@ def divisions(assembly: str) -> tuple[int, int]:
 
 
 def of_assembly(assembly: str) -> Used:
-    """Return the resources of an AMD kernel, from the metadata at the end of its assembly."""
+    """Return the resources of an AMD kernel, read from the metadata at the end of its assembly."""
     return _number(r"\.vgpr_count:\s+(\d+)", assembly), _number(
         r"\.private_segment_fixed_size:\s+(\d+)", assembly
     )
 
 
 def of_cubin(entry: str, cubin: bytes, cuobjdump: str) -> Used:
-    """Return the resources of an NVIDIA kernel, using the binary tool at this path."""
+    """Return the resources of the kernel `entry` of an NVIDIA binary; `cuobjdump`: the path of the
+    tool that reads them. If the tool fails, the resources are unknown."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "kernel.cubin"
         path.write_bytes(cubin)

@@ -18,14 +18,15 @@ from shardwright.codegen.checks.compiled.report import GpuCode
 from shardwright.codegen.checks.compiled.saving import save
 
 WARPS = 4
-"""Default warps per program."""
+"""The number of warps of a program, unless there are few programs."""
 
 
 def compile_module(module: ModuleType, job: Job) -> GpuCode:
-    """Return the figures of a module's kernel, or of both, in exchange order; with `job.files`,
-    save binary and assembly too, a second kernel's next to the first's.
+    """Return the figures of a module's kernel; if it has two, one per exchange, their combined
+    figures. If `job.files` is set, also save binaries, assemblies and descriptions of launches
+    there.
 
-    A device's positions are arguments, so one binary serves all devices.
+    A device's positions are run-time arguments, so all devices use the same binary.
     """
     grouped = job.what == "group"
     codes = [_compiled(module, job, 0, grouped)]
@@ -63,7 +64,8 @@ def _compiled(module: ModuleType, job: Job, phase: int, grouped: bool) -> GpuCod
 
 
 def _both(one: GpuCode, other: GpuCode) -> GpuCode:
-    """Return the combined figures of two kernels: the larger per-program ones, the sums of code."""
+    """Return the combined figures of two kernels: maxima of registers, stack and shared memory, and
+    sums of the others; None if unknown for either."""
     figures: dict[str, Any] = {}
     for field in dataclasses.fields(GpuCode):
         given = getattr(one, field.name), getattr(other, field.name)
@@ -75,9 +77,9 @@ def _both(one: GpuCode, other: GpuCode) -> GpuCode:
 def compiled(
     module: ModuleType, target: str, phase: int = 0, *, grouped: bool = False, times: int = 1
 ) -> Any:
-    """Return the compiled kernel of an exchange for an architecture, as the module launches it;
-    `grouped`: whether the module is a group's, which has another kernel; `times`: the factor on
-    threads and block, as for few programs."""
+    """Return the compiled kernel of exchange number `phase`, for an architecture, as the module
+    launches it; `grouped`: whether the module is a group's, which has another kernel; `times`: the
+    factor by which programs have more threads and larger blocks if there are few of them."""
     source, options = _source(module, phase, grouped, times), {"num_warps": WARPS * times}
     return triton.compile(source, target=gpu(target), options=options)
 
@@ -109,7 +111,7 @@ def code_of(kernel: Any, seconds: float) -> GpuCode:
 
 
 def kinds(kernel: Any) -> tuple[str, str]:
-    """Return Triton's names for the binary and the assembly."""
+    """Return Triton's names for the kernel's binary and for its assembly."""
     return ("cubin", "ptx") if "cubin" in kernel.asm else ("hsaco", "amdgcn")
 
 
@@ -120,7 +122,7 @@ def gpu(name: str) -> GPUTarget:
 
 
 def _source(module: ModuleType, phase: int, grouped: bool, times: int) -> ASTSource:
-    """Return the kernel as the module launches it."""
+    """Return the kernel's source, specialized as at launch, with aligned pointers."""
     if grouped:
         kernel, given = module._HOST.kernel, group_launch.TYPES
         values = group_launch.constants(module)

@@ -1,1 +1,1 @@
-"""Triton modules of matmuls: operands arrive and sums leave while GPUs multiply."""
+"""Triton modules of matmuls: GPUs multiply while operands arrive and partial sums are sent."""

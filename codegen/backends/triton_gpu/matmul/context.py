@@ -36,19 +36,20 @@ from shardwright.ir.multiplication import Multiplication
 from shardwright.ir.product_terms import added, fate_of, product_layout
 
 DTYPES = "bfloat16", "float16", "float32", "int8"
-"""The types that kernels can multiply."""
+"""The dtypes that kernels can multiply."""
 
 IMPORTS = (("torch_matmul", "TritonMatmul"),)
 COTANGENTS = (("torch_cotangents", "Cotangents"),)
-"""Support modules, and the names that a module imports from them."""
+"""The further imports of a module with cotangents: (support module, names)."""
 
 MOST = 2**23
-"""Most elements of a row; a tile has at most 2**7 of them."""
+"""Most rows and columns of a matrix: a tile has at most 2**7 rows, so its elements have offsets of
+at most 30 bits."""
 
 
 @dataclass(frozen=True)
 class OperandText:
-    """An operand, or the result: its name, and its shape and sharding."""
+    """An operand or the result: its name, shape and sharding, as in the module."""
 
     name: str
     shape: str
@@ -57,7 +58,7 @@ class OperandText:
 
 @dataclass(frozen=True)
 class MatmulModule:
-    """Everything the template prints."""
+    """Everything the module template prints."""
 
     backend: str
     support: str
@@ -93,8 +94,8 @@ def refuse_matmul(matmul: Matmul) -> None:
 def render_matmul(
     plan: MatmulPlan, command: str, backward: tuple[str, ...] = (), collective_id: int = 0
 ) -> str:
-    """Return the text of a module; `backward`: the siblings that compute the cotangents of lhs and
-    rhs."""
+    """Return the text of a module; `backward`: the names of the modules that compute the cotangents
+    of lhs and rhs."""
     del collective_id  # only kernels on TPUs use it
     matmul, product = plan.matmul, plan.chosen.multiplication
     layouts = {side: layout_of(matmul, side) for side in SIDES}
@@ -127,8 +128,7 @@ def render_matmul(
 
 
 def _terms_functions(product: Multiplication) -> list[IndexFunction]:
-    """Return the functions for the terms that each device adds, if an operand or the result is
-    unreduced."""
+    """Return the index functions for the terms that each device adds, if any side is unreduced."""
     if not has_terms(product.matmul):
         return []
     return [terms_function(product, side) for side in SIDES if _is_summed(product, side)]
@@ -139,7 +139,7 @@ def _is_summed(product: Multiplication, side: Side) -> bool:
 
 
 def _options(plan: MatmulPlan, kernels: MatmulKernels, backward: tuple[str, ...]) -> Iterator[str]:
-    """Yield the host's arguments that differ from its defaults."""
+    """Yield the keyword arguments of the host object, omitting most that have their defaults."""
     tiles, text = kernels.tiles, kernels.text
     start = max((side.start for side in text.moved), default=0)
     yield f"slots=({text.slot}, {start}, {text.sums})"
@@ -158,13 +158,13 @@ def _options(plan: MatmulPlan, kernels: MatmulKernels, backward: tuple[str, ...]
 
 
 def _overlaps(plan: MatmulPlan) -> bool:
-    """Return whether parts arrive during the product: unless disabled, or found not to be
-    faster."""
+    """Return whether parts arrive while devices multiply: not if the caller disables it, or if it
+    is predicted not to be faster."""
     return plan.chosen.pulled or plan.asked not in ("never", "pulled")
 
 
 def _terms_given(product: Multiplication) -> list[str]:
-    """Return the host's arguments for terms, if an operand or the result is unreduced."""
+    """Return the keyword arguments of the host object on terms, if any side is unreduced."""
     matmul = product.matmul
     if not has_terms(matmul):
         return []
@@ -175,7 +175,8 @@ def _terms_given(product: Multiplication) -> list[str]:
 
 
 def _facts(plan: MatmulPlan, layouts: dict[Side, Layout], kernels: MatmulKernels) -> Iterator[str]:
-    """Yield lines on shardings, the case, transfers, sums, and the devices' ranges."""
+    """Yield the module docstring's lines on shardings, the plan, transfers, sums, and the devices'
+    ranges."""
     matmul = plan.matmul
     on = mesh_text(matmul.mesh)
     yield f"C[{dims_said(matmul, 'out')}] = sum over j of A[{dims_said(matmul, 'lhs')}] * " + (
@@ -200,7 +201,7 @@ def _facts(plan: MatmulPlan, layouts: dict[Side, Layout], kernels: MatmulKernels
 
 
 def _moves(plan: MatmulPlan, kernels: MatmulKernels) -> Iterator[str]:
-    """Yield lines on the devices' products, their transfers, and the dtype of sums."""
+    """Yield sentences on the devices' products, their transfers, and the dtype of sums."""
     matmul, product, tiles = plan.matmul, plan.chosen.multiplication, kernels.tiles
     lhs, rhs = (" x ".join(map(str, product.local_shape(side))) for side in SIDES[:2])
     yield f"Each device multiplies {lhs} by {rhs}, {product.flops} flops, in tiles of " + (

@@ -1,7 +1,7 @@
-"""The numbers of a matmul's kernels: transfers, divisors of offsets, and ends of blocks.
+"""Compute the numbers in a matmul's kernels: transfers, divisors of offsets, and ends of blocks.
 
-The statements are in `templates/triton_gpu/matmul/`. A kernel is the same on all devices, so its
-assumptions about offsets and blocks hold on each.
+The statements are in `templates/triton_gpu/matmul/`. All devices run the same kernel, so its
+assumptions about offsets and blocks must be true on each.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from shardwright.ir.multiplication import Multiplication
 from shardwright.ir.product_terms import added, product_layout, terms_at
 
 LINE = 16
-"""Bytes of the widest load and store."""
+"""The bytes of the widest load or store."""
 ALIGNED = 128
-"""Alignment of slots in bytes."""
+"""The alignment of slots, in bytes."""
 BLOCK = 2048
-"""Units of a copied block, or elements of an added block."""
+"""The number of units of a block that is copied, or of elements of a block that is added."""
 COLUMNS = 128
 """Most units in a row of a copied block."""
 UNITS = {1: "tl.uint8", 2: "tl.int16", 4: "tl.int32", 8: "tl.int64"}
-"""Element types for copies, by size in bytes."""
+"""The Triton type of a unit to copy, by its bytes."""
 DESCRIBED = 2
-"""Element sizes that TMA copies: wgmma reads int8 b by columns, and float32 is not copied by
-TMA."""
+"""The bytes of elements that TMA copies. It does not copy int8, because wgmma reads int8 blocks of
+b by columns, nor float32."""
 FIELDS = {"lhs": 2, "rhs": 3}
-"""The index, within a stretch of j, of an operand's part."""
+"""The index of the part number of each operand, in an entry of the table of stretches of j."""
 COMES = (
     MatmulParameter(
         "come", "int32 [parts]: how many programs of `pull` are done with each, over all calls"
@@ -56,7 +56,7 @@ PLACES = MatmulParameter(
 
 @dataclass(frozen=True)
 class MatmulKernels:
-    """The derivation for a product."""
+    """The kernels of a product."""
 
     product: Multiplication
     layouts: dict[Side, Layout]
@@ -64,29 +64,31 @@ class MatmulKernels:
 
     @cached_property
     def whole(self) -> np.ndarray:
-        """The ranges of each device's product: [position, factor, end]."""
+        """The ranges of each device's product: int64[positions, factors, 2]."""
         return product_layout(self.product).boxes()
 
     @cached_property
     def some(self) -> np.ndarray:
-        """The devices with non-empty products."""
+        """For each position, whether the device's product is not empty."""
         return _volume(self.whole) > 0
 
     def held(self, side: Side) -> np.ndarray:
-        """Return the ranges of shards, [position, dimension, end], without ranges of terms."""
+        """Return the ranges of a side's shards, int64[positions, dimensions, 2], without those of
+        terms."""
         return self.layouts[side].boxes()[:, -len(self.product.matmul.factors(side)) :]
 
     def used(self, side: Side) -> np.ndarray:
-        """Return the devices' ranges of an operand in the product, or of the result."""
+        """Return the ranges of a side that each device's product uses or makes: int64[positions,
+        dimensions, 2]."""
         return self.whole[:, list(self.product.matmul.factors(side))]
 
     def dtype(self, side: Side) -> str:
-        """Return the type of a side."""
+        """Return the dtype of a side."""
         return self.product.matmul.out_dtype if side == "out" else self.product.matmul.dtype
 
     @cached_property
     def moved(self) -> list[Side]:
-        """The operands of which some device multiplies other data than its own."""
+        """The operands that move: some device multiplies other data than its own shard."""
         return [
             side
             for side in SIDES[:2]
@@ -95,13 +97,13 @@ class MatmulKernels:
 
     @property
     def adds(self) -> bool:
-        """Return whether terms of operands are added on arrival."""
+        """Return whether any operand has terms, which are added when they arrive."""
         return any(added(self.product, side) > 1 for side in SIDES[:2])
 
     @cached_property
     def terms(self) -> tuple[np.ndarray, ...]:
-        """The term of each device's product, the range of terms summed in its result, and their
-        number without empty products."""
+        """For each position: the number of the term that its product is, the start and end of the
+        range of terms that its result adds, and the number of those that are not empty."""
         positions = np.arange(len(self.some), dtype=np.int64)
         own, low, high = np.stack(terms_at(self.product, "out", positions))
         made = np.unique(own[self.some])
@@ -109,7 +111,8 @@ class MatmulKernels:
 
     @cached_property
     def pushes(self) -> bool:
-        """Return whether some device's result differs from its own product."""
+        """Return whether any device's result is not just its own product, so that terms are
+        sent."""
         wanted = _volume(self.held("out"))
         own, low, high, count = self.terms
         has = _shared(self.used("out"), self.held("out")) == wanted
@@ -117,7 +120,8 @@ class MatmulKernels:
         return bool((~keeps & (wanted > 0)).any())
 
     def received(self) -> tuple[int, int, int]:
-        """Return the bytes received by the busiest device: of lhs, of rhs, and of terms."""
+        """Return the bytes that the busiest device receives of lhs, of rhs, and of terms of the
+        result."""
         found = []
         for side in SIDES[:2]:
             used = self.used(side)
@@ -131,38 +135,40 @@ class MatmulKernels:
         return lhs, rhs, out
 
     def ends(self, factor: int) -> np.ndarray:
-        """Return the ends of shards and products along a factor."""
+        """Return all starts and ends of shards and products along a factor, sorted."""
         factors = self.product.matmul.factors
         found = [self.held(s)[:, factors(s).index(factor)] for s in SIDES if factor in factors(s)]
         return np.unique(np.concatenate([self.whole[:, factor], *found]))
 
     def unit(self, factor: int, dtype: str) -> int:
-        """Return the elements, at most 16 bytes, that divide all ends along a factor."""
+        """Return the largest number of elements, in at most 16 bytes, that divides all starts and
+        ends along a factor."""
         return math.gcd(LINE // itemsize(dtype), *map(int, self.ends(factor)))
 
     def cuts(self, factor: int) -> Iterator[tuple[np.ndarray, int]]:
-        """Yield the cuts of products by shards along a factor, and their lengths."""
+        """Yield, for each range of products along a factor, the places where starts and ends of
+        shards cut it, relative to its start, and its extent."""
         ends = self.ends(factor)
         for low, high in np.unique(self.whole[self.some, factor], axis=0):
             yield ends[(low < ends) & (ends < high)] - low, int(high - low)
 
     def fits(self, factor: int, block: int, *, to_the_end: bool = False) -> bool:
-        """Return whether all blocks are whole along a factor; `to_the_end`: except at the ends of
-        products."""
+        """Return whether the blocks between cuts are all whole along a factor; `to_the_end`:
+        whether to allow a smaller last block of a product."""
         return not any(
             (cuts % block).any() or (not to_the_end and extent % block)
             for cuts, extent in self.cuts(factor)
         )
 
     def slot(self, side: Side) -> int:
-        """Return the elements of a slot for a side's shards."""
+        """Return the number of elements of a slot that any shard of a side fits in."""
         unit = ALIGNED // itemsize(self.dtype(side))
         return -(-int(_volume(self.held(side)).max()) // unit) * unit
 
     @cached_property
     def described(self) -> bool:
-        """Return whether TMA can copy blocks of operands: no block exceeds its cell, except at the
-        end of the operand, where TMA copies nothing."""
+        """Return whether TMA can copy blocks of operands: no block may extend beyond the data
+        between two cuts, except at the end of an operand, where TMA reads zeros."""
         matmul = self.product.matmul
         i, j, k = range(matmul.batch, matmul.batch + 3)
         one = bool((_volume(self.whole[self.some, :i]) == 1).all())
@@ -178,7 +184,7 @@ class MatmulKernels:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The kernels, in launch order."""
+        """The names of the kernels, in launch order."""
         return (
             *("offer", "announce", *["pull"] * bool(self.moved)),
             *("multiply", *["add"] * self.pushes),
@@ -186,7 +192,7 @@ class MatmulKernels:
 
     @property
     def templates(self) -> tuple[str, ...]:
-        """The templates of the kernels, in module order."""
+        """The paths of the kernels' templates, in module order."""
         pull = ["terms" if self.adds else "pull"] * bool(self.moved)
         described, add = ["described"] * self.described, ["add"] * self.pushes
         names = "offer", *pull, "product", *described, "multiply", *add
@@ -235,7 +241,7 @@ class MatmulKernels:
         )
 
     def _offers(self, slot: int) -> Iterator[MatmulParameter]:
-        """Yield the parameters of `offer` for the operands that it copies."""
+        """Yield the parameters of the kernel `offer` for the operands that it copies."""
         for side in self.moved:
             yield MatmulParameter(side, "the shard of this device")
             yield MatmulParameter(f"{side}_size", "its elements")
@@ -243,7 +249,7 @@ class MatmulKernels:
             yield MatmulParameter("offered", f"two slots of {slot} elements")
 
     def _rows(self) -> PartRows:
-        """Return how rows of parts are copied: in units, integers that divide their starts."""
+        """Return the units and blocks in which rows of parts are copied."""
         matmul, widest = self.product.matmul, 1
         size = itemsize(matmul.dtype)
         line = unit = LINE // size
@@ -253,7 +259,7 @@ class MatmulKernels:
             )
             widest = max(widest, min(int(each.max()) for each in lengths))
             unit = math.gcd(unit, self.unit(matmul.factors(side)[-1], matmul.dtype))
-        # Added elements cannot be combined into units.
+        # Elements that are added cannot be combined into wider units.
         width = 1 if self.adds else min(unit, max(UNITS) // size)
         lanes, units = line // width if unit == line else 1, -(-widest // width)
         columns = min(COLUMNS, 1 << (units - 1).bit_length())
@@ -263,14 +269,15 @@ class MatmulKernels:
         )
 
     def _neutral(self) -> str:
-        """Return the result without terms, "" if every device with a result has some."""
+        """Return the value of a result that has no terms, as an expression; "" if no device has
+        such a result."""
         lacks = (self.terms[-1] == 0) & (_volume(self.held("out")) > 0)
         operator = self.product.matmul.out.operator
         return neutral_text(self.dtype("out"), operator) if lacks.any() else ""
 
 
 def _wide(dtype: str) -> str:
-    """Return the dtype in which elements are added."""
+    """Return the Triton type in which elements of a dtype are added."""
     return "tl.float32" if is_floating(dtype) else "tl.int32"
 
 

@@ -1,4 +1,4 @@
-"""Text for the templates of a matmul's kernels: names, numbers, expressions and comments."""
+"""The context of the matmul kernel templates: names, numbers, expressions and comments."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class MatmulParameter:
-    """An optional parameter of a kernel, and its comment."""
+    """A parameter that only some matmuls' kernels have, and the comment on it."""
 
     name: str
     comment: str
@@ -15,8 +15,8 @@ class MatmulParameter:
 
 @dataclass(frozen=True)
 class MovedOperand:
-    """An operand whose parts arrive: its `name`, its start in a slot, and the `field` of a stretch
-    of j with its part number."""
+    """An operand that moves. `start`: its start in a slot, in elements; `field`: the index of its
+    part number in an entry of the table of stretches of j."""
 
     name: str
     start: int
@@ -25,9 +25,10 @@ class MovedOperand:
 
 @dataclass(frozen=True)
 class PartRows:
-    """How rows of parts are copied: in `unit`s of `width` elements, with starts divisible by
-    `lanes` units; `rows` by `columns` units at a time, `across` such blocks side by side; shards
-    are aligned to `aligned` bytes."""
+    """The units and blocks in which rows of parts are copied. `unit`: the Triton type of a unit;
+    `width`: its number of elements; `lanes`: a number of units that divides all starts of rows;
+    `rows`, `columns`: the extents of a block, in rows and units; `across`: the number of blocks in
+    the longest row; `aligned`: the alignment of shards that this needs, in bytes."""
 
     unit: str
     width: int
@@ -40,18 +41,21 @@ class PartRows:
 
 @dataclass(frozen=True)
 class MultiplyText:
-    """The differences between matmuls.
+    """The parts of the kernels' text that differ between matmuls.
 
-    `operands`: the arguments of `multiply`, in words; `offers`: parameters of `offer`; `factors`:
-    those of `product`; `done`: the name of its progress along j. `slot`, `sums`: elements of a slot
-    for a device's offers, and for terms of its result. `adds`: whether parts are added on arrival.
-    `block`: elements that a program copies or adds at a time. `rows`, `columns`, `depth`: blocks of
-    i, k and j. `a_unit`, `b_unit`, `c_unit`: elements that divide the ends of rows and columns of
-    cells. `a_mask`, `b_mask`: masks of blocks, "" if all are whole. `described`: whether TMA can
-    copy blocks; `widens`: whether the interpreter needs float32; `pushes`: whether tiles go to
-    other devices. `element`, `result`: Triton's types; `pulled`, `total`: those in which terms of
-    operands, and products and results, are added. `neutral`: the result without terms, if there is
-    one.
+    `devices`: the number of devices; `operands`: the arguments of `multiply`, in words; `offers`:
+    the parameters of `offer`; `factors`: the parameters of `product`; `done`: the name of its
+    variable for progress along j. `slot`, `sums`: the number of elements of a slot for a device's
+    offered operands, and for the terms of its result. `adds`: whether terms of operands are added
+    when they arrive; `copied`: the blocks in which parts are copied; `block`: the number of units
+    or elements that a program copies or adds at a time. `rows`, `columns`, `depth`: the extents of
+    a block along i, k and j. `a_unit`, `b_unit`, `c_unit`: the number of elements that divides all
+    starts and ends along the rows of a, b and c. `a_mask`, `b_mask`: the masks of blocks, "" if all
+    are whole. `described`: whether TMA can copy blocks; `widens`: whether the interpreter must
+    multiply in float32; `pushes`: whether terms of the result are sent. `element`, `result`: the
+    Triton types of operands and result; `pulled`, `total`: those in which terms of operands, and
+    products and results, are added. `neutral`: the value of a result that has no terms, "" if there
+    is none; `parameters`: the further parameters of `multiply`.
     """
 
     devices: int
@@ -85,16 +89,17 @@ class MultiplyText:
 
     @property
     def moves(self) -> str:
-        """The operands whose parts arrive, in words."""
+        """The operands that move, in words."""
         return " and ".join(each.name for each in self.moved)
 
     @property
     def of_holders(self) -> int:
-        """The first code of waits for operands; waits for the previous call have the codes before
-        it."""
+        """The first code for a wait for a device's operands. The codes from 1 up to it are for
+        waits for a device's previous call."""
         return 1 + self.devices
 
     @property
     def of_parts(self) -> int:
-        """The first code of waits for parts; waits for devices have the codes before it."""
+        """The first code for a wait for a part, or for the terms of a device's result. Other waits
+        have lower codes."""
         return 1 + 2 * self.devices

@@ -1,4 +1,4 @@
-"""The tiles of a matmul's kernel."""
+"""The block sizes of a matmul's kernel."""
 
 from __future__ import annotations
 
@@ -10,20 +10,23 @@ from shardwright.ir.matmul import SIDES, Side
 from shardwright.ir.multiplication import Multiplication
 
 LINE = 128
-"""Bytes of a row of a tile along j."""
+"""Most bytes of a block along j."""
 LARGE = 128, 128
-"""Rows and columns of the largest tiles."""
+"""The rows and columns of the largest tiles of the result."""
 EXACT = 64, 128
-"""The largest tiles for float32, which is multiplied exactly, without tensor cores."""
+"""The rows and columns of the largest tiles for float32, which is multiplied without tensor
+cores, to keep its precision."""
 LEAST = 16
-"""Least extent of tensor-core products along each dimension; for int8, twice that along j."""
+"""The least extent that tensor cores multiply along each dimension; for int8, twice that along
+j."""
 SMALL = 64 * 128
-"""Most elements of a tile that four warps multiply."""
+"""Most elements of a tile that a program of four warps computes; larger tiles take eight."""
 
 
 @dataclass(frozen=True)
 class KernelTiles:
-    """Blocks of i, k and j, and the compile options of a program."""
+    """The extents of a block along i, k and j, and the compile options of a program: its number of
+    warps, and of stages of its pipeline."""
 
     blocks: tuple[int, int, int]
     warps: int
@@ -31,7 +34,8 @@ class KernelTiles:
 
 
 def tiles_of(product: Multiplication, layouts: dict[Side, Layout]) -> KernelTiles:
-    """Return the tiles of a product: no larger than the units of transfer."""
+    """Return the block sizes for a product: not much larger than the smallest shard or product, as
+    data is sent in shards."""
     matmul = product.matmul
     i, j, k = (matmul.batch + n for n in range(3))
     rows, depth, columns = (min(_extents(product, layouts, factor)) for factor in (i, j, k))
@@ -46,7 +50,7 @@ def tiles_of(product: Multiplication, layouts: dict[Side, Layout]) -> KernelTile
 
 
 def _extents(product: Multiplication, layouts: dict[Side, Layout], factor: int) -> list[int]:
-    """Return the extents of a factor in the product and in shards."""
+    """Return the extents of a device's product, and of its shards, along a factor."""
     matmul = product.matmul
     found = [product.local_extents[factor]]
     for side in SIDES:
@@ -57,5 +61,6 @@ def _extents(product: Multiplication, layouts: dict[Side, Layout], factor: int) 
 
 
 def _power(extent: int, least: int, most: int) -> int:
-    """Return the least power of two that is at least an extent, within bounds."""
+    """Return the least power of two that is at least `extent`, but at least `least` and at most
+    `most`."""
     return max(least, min(most, 1 << max(0, extent - 1).bit_length()))

@@ -1,1 +1,1 @@
-"""Run and check an emitted Triton module in Triton's interpreter. Used in workers only."""
+"""Run and check emitted Triton modules in Triton's interpreter. Imported only by workers."""

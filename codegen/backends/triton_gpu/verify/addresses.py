@@ -1,5 +1,4 @@
-"""Addresses of an interpreted Triton kernel: the bytes that an access touches, and their
-contents."""
+"""The addresses that an interpreted Triton kernel accesses, and the tensor bytes at addresses."""
 
 from __future__ import annotations
 
@@ -16,20 +15,21 @@ Addresses = npt.NDArray[np.uint64]
 
 
 def accessed(ptrs: Any, mask: Any) -> tuple[Addresses, npt.NDArray[np.bool_]]:
-    """Return the address of every element of an access, and its mask."""
+    """Return the address of every element of a load or store, and whether its mask enables it."""
     pointers, enabled = np.broadcast_arrays(ptrs.data, np.asarray(mask.data, dtype=bool))
     return pointers.astype(np.uint64), enabled
 
 
 def spread(ptrs: Any, addresses: Addresses) -> Addresses:
-    """Return the address of every byte of the elements at `addresses`, in order."""
+    """Return the addresses of all bytes of the elements at `addresses`, in order; `ptrs`: the
+    pointers of the access, which tell the element type."""
     width = max(ptrs.get_element_ty().primitive_bitwidth // 8, 1)
     bytes_of: Addresses = addresses[:, None] + np.arange(width, dtype=np.uint64)
     return bytes_of.reshape(-1)
 
 
 def extent_of(tensor: Any) -> tuple[int, int]:
-    """Return the address of the first byte of a tensor, and the one past its last."""
+    """Return the address of a tensor's first byte, and the address after its last byte."""
     start = int(tensor.data_ptr())
     if tensor.numel() == 0:
         return start, start
@@ -40,7 +40,7 @@ def extent_of(tensor: Any) -> tuple[int, int]:
 
 
 class Shards:
-    """One side's shards by device id: the tensor byte at each address."""
+    """The shards of one side, by device id, to find the tensor's byte at an address."""
 
     def __init__(
         self, placement: Placement, shape: tuple[int, ...], tensors: Mapping[int, Any]
@@ -53,7 +53,8 @@ class Shards:
         )
 
     def bytes_at(self, addresses: Addresses) -> npt.NDArray[np.int64]:
-        """Return, for each address, its byte of the row-major tensor; -1 outside all shards."""
+        """Return, for each address, the index of its byte in the row-major tensor; -1 outside all
+        shards."""
         result = np.full(len(addresses), -1, dtype=np.int64)
         for (start, stop), tensor, held in self._tensors:
             mine = (addresses >= start) & (addresses < stop)

@@ -1,6 +1,6 @@
-"""Checks of an emitted reshard among processes, each of which is a thread here.
+"""Check an emitted reshard among processes. Here, each process is a thread.
 
-Used in workers only.
+Imported only by workers.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from shardwright.codegen.backends.triton_gpu.verify.values import Values
 from shardwright.codegen.checks.case import Case
 
 MAX_BYTES = 1 << 16
-"""Most bytes of all shards together for which every byte is watched."""
+"""Most bytes of all shards together for which accesses to every byte are recorded."""
 
 
 def check_among_ranks(module: Any, case: Case) -> tuple[str, ...]:
-    """Return the names of the checks that a module passes, none if it has no calls among ranks.
-    Raises MismatchError."""
+    """Check a module's calls by all ranks, and return the names of the checks passed: none if the
+    module has no such calls. Raises MismatchError."""
     if "reshard" not in module.__all__:
         return ()
     values, noted = Values.of(case), _bytes(module._HOST) <= MAX_BYTES
@@ -34,7 +34,7 @@ def check_among_ranks(module: Any, case: Case) -> tuple[str, ...]:
 
 
 def _bytes(host: Any) -> int:
-    """Return the bytes of all shards."""
+    """Return the bytes of all source and target shards together."""
     exchange = host.exchange
     shapes = [host.source_shape(device) for device in exchange.source.ids]
     shapes += [host.target_shape(device) for device in exchange.target.ids]

@@ -1,4 +1,4 @@
-"""Tensors from bits, and bits from tensors. Used in workers only."""
+"""Convert between tensors and bits. Imported only by workers."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from shardwright.codegen.checks.oracle.sums import Numbers
 
 
 def to_torch(bits: Bits, dtype: str) -> Any:
-    """Return a fresh CPU tensor with these bits."""
+    """Return a new CPU tensor of a dtype with these bits."""
     tensor = guarded(torch.empty(bits.shape, dtype=getattr(torch, dtype)))
     fill(tensor, bits)
     return tensor
 
 
 def fill(tensor: Any, bits: Bits) -> None:
-    """Give a contiguous CPU tensor these bits."""
+    """Write these bits to a contiguous CPU tensor."""
     given = np.frombuffer(bits.tobytes(), np.uint8)
     np.copyto(tensor.detach().reshape(-1).view(torch.uint8).numpy(), given)
 
@@ -32,7 +32,7 @@ def as_bits(numbers: Numbers, dtype: str) -> Bits:
 
 def to_bits(tensor: Any) -> Bits:
     """Return the bits of a CPU tensor."""
-    dense = tensor.detach().clone(memory_format=torch.contiguous_format)  # views of 1 element too
+    dense = tensor.detach().clone(memory_format=torch.contiguous_format)  # also of a 1-element view
     flat = dense.reshape(-1).view(torch.uint8).numpy()
     bits: Bits = flat.copy().view(f"u{tensor.element_size()}").reshape(tuple(tensor.shape))
     return bits

@@ -1,8 +1,8 @@
-"""Successive calls of an emitted reshard by all ranks, by every transport of tiles.
+"""Check successive calls of an emitted reshard by all ranks, with every transport of tiles.
 
-Used in workers only. Between calls a caller writes source shards and reads results as early as
-allowed: conflicting accesses of a rank, then or in a later call, are found from the order of
-events, and wrong elements from their values.
+Between calls, a caller writes source shards and reads results as early as it may. Accesses that
+conflict with those of another rank, or of a later call, are found from the order of events, and
+wrong elements from their values. Imported only by workers.
 """
 
 from __future__ import annotations
@@ -17,14 +17,16 @@ from shardwright.codegen.backends.triton_gpu.verify.values import Values
 from shardwright.codegen.checks.compare import MismatchError
 
 CALLS = 3
-"""Calls made in each way."""
+"""The number of calls made in each way, by default."""
 
 
 class Manner(NamedTuple):
-    """A way to call a module. `in_place`, `pushed`: whether it reads from, and each call writes to,
-    symmetric memory; `later`: whether calls are awaited after the next one has started, unless
-    that would share memory; `kernels`: the number of ranks whose kernel copies listed rows;
-    `calls`: the number of calls."""
+    """A way to call a module. `transport`, `programs`: arguments of the calls; `on_gpus`: whether
+    ranks have GPUs; `by_pairs`: whether ranks can exchange tiles without packing; `in_place`:
+    whether source shards are in symmetric memory; `pushed`: whether results are, for successive
+    calls in turn; `later`: whether each call is awaited only after the next has started, unless
+    both use the same memory; `kernels`: the number of ranks on which kernels run; `calls`: the
+    number of calls."""
 
     transport: str = "symmetric"
     on_gpus: bool = True
@@ -50,14 +52,15 @@ WAYS = {
     "exchanged by the kernel": Manner("exchange", on_gpus=False, programs=1, kernels=2, calls=1),
 }
 UNWATCHED = "pulled", "pushed", "exchanged in one", "exchanged by CPUs"
-"""The ways for larger shards, of which only values are compared."""
+"""The ways in which modules with larger shards are called: only values are then checked."""
 
 
 def check_calls(module: Any, values: Values, *, noted: bool, interpreted: bool = True) -> None:
-    """Make calls by all transports. Raises MismatchError for wrong values and, if accesses are
-    recorded, for unordered conflicting accesses of two ranks or calls.
+    """Call a module in all ways that it supports. Raises MismatchError for wrong values and, if
+    accesses are recorded (`noted`), for conflicting accesses of two ranks or calls without an
+    order.
 
-    `interpreted`: whether this process interprets kernels; otherwise transports with kernels are
+    `interpreted`: whether this process interprets kernels; if not, ways that run kernels are
     skipped.
     """
     for name, way in WAYS.items():
@@ -71,7 +74,7 @@ def check_calls(module: Any, values: Values, *, noted: bool, interpreted: bool =
 
 
 def check_way(module: Any, values: Values, way: Manner, *, noted: bool = True) -> None:
-    """Check the calls by one transport. Raises MismatchError."""
+    """Call a module in one way, and check the calls. Raises MismatchError."""
     ranks = Ranks(len(module._HOST.exchange.ranks), noted=noted)
     stand_ins = StandIns(ranks, on_gpus=way.on_gpus, by_pairs=way.by_pairs, kernels=way.kernels)
     with stand_ins.of(module):
@@ -79,7 +82,7 @@ def check_way(module: Any, values: Values, way: Manner, *, noted: bool = True) -
 
 
 class CallerTensors:
-    """Makes the tensors of a rank's caller, in memory that may be symmetric."""
+    """Allocates the tensors of a rank's caller, in memory that peers can access."""
 
     def __init__(self, host: Any, rank: Rank) -> None:
         self._host, self._rank = host, rank
@@ -88,13 +91,13 @@ class CallerTensors:
         self.is_target = host.exchange.target_position(self.device) >= 0
 
     def source(self) -> Any:
-        """Return another source shard, None outside the source mesh."""
+        """Return a new tensor for a source shard; None for a device outside the source mesh."""
         if not self.is_source:
             return None
         return self._tensor("the source shard", self._host.source_shape(self.device))
 
     def result(self) -> Any:
-        """Return another tensor for results, None outside the target mesh."""
+        """Return a new tensor for a result; None for a device outside the target mesh."""
         if not self.is_target:
             return None
         return self._tensor("the result", self._host.target_shape(self.device))
@@ -106,7 +109,7 @@ class CallerTensors:
 
 
 def written(rank: Rank, shard: Any, values: Values, call: int) -> None:
-    """Write a source shard before a call, like its caller."""
+    """Write a rank's source shard before a call, as the rank's caller would."""
     rank.said = f"the caller of rank {rank.number} before call {call}"
     if shard is not None:
         device = sorted(values.case.devices())[rank.number]
@@ -115,7 +118,8 @@ def written(rank: Rank, shard: Any, values: Values, call: int) -> None:
 
 
 def judged(rank: Rank, result: Any, values: Values, call: int) -> None:
-    """Read the result of a call, like its caller."""
+    """Read and check a rank's result of a call, as the rank's caller would. Raises
+    MismatchError."""
     rank.said = f"the caller of rank {rank.number} after call {call}"
     device = sorted(values.case.devices())[rank.number]
     wanted = values.wanted(call).get(device)
@@ -126,8 +130,8 @@ def judged(rank: Rank, result: Any, values: Values, call: int) -> None:
 
 
 class _Caller:
-    """A rank's caller: it always uses the same source shard and result or, for asynchronous calls,
-    alternates between two of each."""
+    """The caller of a rank. It uses the same source shard and result for all calls or, if calls are
+    awaited later, alternates between two of each."""
 
     def __init__(self, module: Any, values: Values, rank: Rank, way: Manner) -> None:
         self._module, self._values, self._rank, self._way = module, values, rank, way
@@ -143,7 +147,8 @@ class _Caller:
             self._outs = [shards.result() for _ in range(count)]
 
     def make(self) -> None:
-        """Make all calls; each ends after the next has started."""
+        """Make all calls. A call that is awaited later ends after the next has started, or before
+        if source shards are in symmetric memory."""
         for number in range(self._way.calls):
             if self._way.in_place:
                 self._end(number - 1)
@@ -170,7 +175,7 @@ class _Caller:
         )
 
     def _end(self, number: int) -> None:
-        """Wait for a call, if it is in progress."""
+        """Await a call, if one is in progress, and check its result."""
         work, self._under_way = self._under_way, None
         if work is not None:
             self._rank.said = f"the end of call {number} of rank {self._rank.number}"

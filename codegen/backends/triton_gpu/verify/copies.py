@@ -1,8 +1,8 @@
-"""The pull kernel's copies, checked at full size: exactly the planned data, from its place to its
-destination; that tiles declared contiguous are; and that tiles are interleaved as planned.
+"""Check the pulling kernel's copies at full size: that they copy exactly the planned data to its
+place, that tiles declared contiguous are contiguous, and that tiles are interleaved as planned.
 
-The kernel's programs are traced (`trace`): for each tile and outer index, the first and the last
-block's; both compute the same rows, from which the copy selects its block.
+For each tile and outer index, the programs of the first and of the last block are traced (`trace`).
+Both must compute the same rows: a program's block is selected only by the copy.
 """
 
 from __future__ import annotations
@@ -18,18 +18,19 @@ from shardwright.codegen.checks import compare
 from shardwright.codegen.checks.compare import MismatchError
 
 FOLLOWED = 2**15
-"""Most programs with first blocks for which all devices are followed; beyond that, only some."""
+"""Most programs to trace, over all devices, for their first blocks; if there are more, only some
+devices are checked."""
 SOME = 32
-"""How many devices are followed, besides the last."""
+"""Most devices that are then checked, besides the last."""
 
 
 def check_copies(phases: Sequence[Any]) -> tuple[str, ...]:
-    """Check the copies of the kernels on each device (on some devices of a large mesh) and their
-    order. Return a description of the check.
+    """Check the copies of each exchange's kernel on every device, or on some of a large mesh, and
+    their order. Return the names of the checks passed.
 
-    Raise MismatchError, with the device, if a copy is not part of a piece that the device needs,
-    exceeds `Tiles`, or leaves a piece incomplete, or if its order keeps links busy for longer than
-    the plan's.
+    Raises MismatchError, with the device, if a copy is not inside a piece that the device needs, if
+    it is larger than `Tiles` says, if a piece is not fully copied, or if the order of copies loads
+    links more than the planned order.
     """
     found = [_check_phase(host) for host in phases]
     some = max(where for where, _ in found)
@@ -37,8 +38,8 @@ def check_copies(phases: Sequence[Any]) -> tuple[str, ...]:
 
 
 def _check_phase(host: Any) -> tuple[str, bool]:
-    """Check the copies of one exchange; return the checked devices, "" for all, and whether the
-    order was checked too."""
+    """Check the copies of one exchange. Return the number of checked devices in words, "" for all,
+    and whether the order was checked too."""
     compare.names(host, ("exchange", "kernel", "places", "reduces", "tiles"))
     compare.names(host.tiles, ("block", "ends", "largest", "number", "together"))
     ids = host.exchange.target.ids
@@ -54,7 +55,8 @@ def _check_phase(host: Any) -> tuple[str, bool]:
 
 
 def _check_together(exchange: Any, receiver: int, ends: Sequence[str]) -> None:
-    """Raise MismatchError for a piece that is not contiguous at these ends."""
+    """Raise MismatchError for a piece that is not contiguous in its shard on these sides, "source"
+    and "target"."""
     for piece in exchange.incoming(receiver):
         shards = {
             "source": exchange.source.box(piece.sender),
@@ -70,7 +72,7 @@ def _check_together(exchange: Any, receiver: int, ends: Sequence[str]) -> None:
 
 
 def _place(within: Box, index: Sequence[int]) -> int:
-    """Return the offset of a tensor element in a shard that covers a box."""
+    """Return the offset of a tensor element in a shard; `within`: the shard's box."""
     place = 0
     for (low, high), at in zip(zip(within[::2], within[1::2], strict=True), index, strict=True):
         place = place * (high - low) + at - low
@@ -78,8 +80,8 @@ def _place(within: Box, index: Sequence[int]) -> int:
 
 
 def _check_device(host: Any, receiver: int, first: int, turns: Turns) -> None:
-    """Check the copies of a device, and record their turns; `first`: how many of its programs copy
-    first blocks."""
+    """Check the copies of a device, and record the order of its reads from peers; `first`: the
+    number of its programs that copy a tile's first block."""
     device, hidden = host.exchange.target.ids[receiver], len(host.exchange.hidden)
     found: dict[Any, list[Box]] = {piece: [] for piece in host.exchange.incoming(receiver)}
     later = host.tiles.block().number - first  # distance from the first blocks to the last ones
@@ -101,7 +103,7 @@ def _check_device(host: Any, receiver: int, first: int, turns: Turns) -> None:
 
 
 def _check_terms(host: Any, pieces: Sequence[Any]) -> None:
-    """Raise MismatchError unless a reducing program does so with each term, in order."""
+    """Raise MismatchError unless a program that reduces terms reads each once, in order."""
     if not pieces or not host.reduces:
         return
     order = [piece.box[0] for piece in pieces]
@@ -110,9 +112,10 @@ def _check_terms(host: Any, pieces: Sequence[Any]) -> None:
 
 
 def _copied(host: Any, receiver: int, copy: RowCopy, pieces: Iterable[Any]) -> tuple[Any, Box]:
-    """Return the piece of a first block's copy, and the copied box of the tensor.
+    """Return the piece that a first block's copy belongs to, and the box of the tensor that it
+    copies.
 
-    Raises MismatchError if there is none, or the copy exceeds `Tiles`.
+    Raises MismatchError if there is no such piece, or if the copy is larger than `Tiles` says.
     """
     exchange, wrong = host.exchange, f"wrong copy by the kernel, {copy}"
     if copy.block or copy.sender not in range(len(exchange.source.ids)):
@@ -133,8 +136,9 @@ def _copied(host: Any, receiver: int, copy: RowCopy, pieces: Iterable[Any]) -> t
 
 
 def _allowed(tiles: Any, copy: RowCopy) -> bool:
-    """Return whether a kernel's rows are within the largest it is launched for, and their ends are
-    multiples of the moved width: 16 bytes, or units if ends are too."""
+    """Return whether a copy's rows are no larger than the largest that the kernel is launched for,
+    and whether their ends are multiples of the width it moves: units if it handles ends of rows
+    separately, else 16 bytes where `Tiles` says so."""
     block = tiles.block()
     ends = copy.by == "copy_some_lines"
     unit = block.width * (1 if ends else block.lanes)
@@ -145,8 +149,9 @@ def _allowed(tiles: Any, copy: RowCopy) -> bool:
 
 
 def _covered(within: Box, start: int, groups: Sequence[tuple[int, int]]) -> Box | None:
-    """Return the box of the tensor covered by elements of a shard in order, or None: from element
-    `start` on, groups of (extent, stride), minor to major. The shard covers `within`."""
+    """Return the box of the tensor that elements of a shard cover, or None if they do not cover a
+    box in order. The elements begin at offset `start`; `groups`: their (extent, stride), minor to
+    major; `within`: the shard's box."""
     shape = extents(within)
     strides = [math.prod(shape[dim + 1 :]) for dim in range(len(shape))]
     if not 0 <= start < math.prod(shape):
@@ -167,9 +172,9 @@ def _covered(within: Box, start: int, groups: Sequence[tuple[int, int]]) -> Box 
 
 
 def _tiled(box: Box, parts: Sequence[Box]) -> bool:
-    """Return whether boxes are the cells of a grid that fills a box, each once.
+    """Return whether `parts` are the cells of a grid that fills a box, each once.
 
-    Cells differ in extent if a tile with a single holder is copied in the pieces of the others.
+    Cells may differ in extent: a tile that only one device has is cut into pieces like the others.
     """
     sides = [sorted({part[at : at + 2] for part in parts}) for at in range(0, len(box), 2)]
     ends = zip(sides, box[::2], box[1::2], strict=True)
@@ -181,13 +186,14 @@ def _tiled(box: Box, parts: Sequence[Box]) -> bool:
 
 
 def _inside(part: Box, box: Box) -> bool:
-    """Return whether a box lies in another."""
+    """Return whether a box is inside another."""
     ends = zip(part[::2], box[::2], part[1::2], box[1::2], strict=True)
     return all(low >= first and high <= last for low, first, high, last in ends)
 
 
 def _sampled(count: int, most: int) -> Sequence[int]:
-    """Return all of this many positions; if more than `most`, the ends and a fixed sample."""
+    """Return the positions below `count`; if these are more than `most`, the first, the last and a
+    fixed sample of the others."""
     if count <= most:
         return range(count)
     others = random.Random(count).sample(range(1, count - 1), min(most, SOME) - 1)

@@ -1,6 +1,7 @@
-"""DTensors resharded by an emitted module, and torch's own view of its ranks' shards.
+"""Check that an emitted module reshards DTensors, and that ranks have the shards that torch
+expects.
 
-Used in workers only.
+Imported only by workers.
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ CALLS = 2
 
 
 def check_dtensors(module: Any, values: Values) -> tuple[str, ...]:
-    """Reshard DTensors with a module that supports them, and return the check's name. Raise
-    MismatchError for wrong values, and for placements that contradict the ranks' shards."""
+    """Reshard DTensors, and return the check's name, or nothing if the module does not support
+    them. Raises MismatchError for wrong values, and for placements that contradict ranks'
+    shards."""
     if "reshard_dtensor" not in module.__all__:
         return ()
     ranks = Ranks(len(module._HOST.exchange.ranks), noted=False)
@@ -62,8 +64,8 @@ def _reshard(module: Any, values: Values, rank: Rank) -> None:
 
 
 def placements(side: Placement) -> list[Any]:
-    """Return a sharding over whole axes as placements, one per mesh axis: strided if an axis splits
-    a dimension after a later mesh axis."""
+    """Return a sharding over whole axes as placements, one per mesh axis. An axis that splits a
+    dimension after a later axis has a strided placement."""
     from torch.distributed.tensor import Partial, Replicate, Shard
     from torch.distributed.tensor.placement_types import _StridedShard
 
@@ -88,14 +90,15 @@ def _names(refs: Any) -> list[str]:
 
 
 def _mesh(side: Placement, rank: Rank, devices: tuple[int, ...]) -> Any:
-    """Return a rank's DeviceMesh of a side, outside any process group."""
+    """Return a rank's DeviceMesh for a side, without any process group."""
     numbers = torch.tensor([devices.index(device) for device in side.device_ids])
     sizes = [size for _, size in side.axes]
     return DeviceMesh("cpu", numbers.view(sizes), _init_backend=False, _rank=rank.number)
 
 
 def _check_held(side: Placement, shape: tuple[int, ...], device: int, y: Any) -> None:
-    """Raise MismatchError unless a device holds the shard that torch expects for a DTensor."""
+    """Raise MismatchError unless a device's shard is the one that torch expects, given the DTensor
+    `y`."""
     from torch.distributed.tensor import Partial
     from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 

@@ -1,4 +1,4 @@
-"""The gradient of a reshard among processes. Used in workers only."""
+"""Check the gradient of a reshard among processes. Imported only by workers."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ CALLS = 2
 
 
 def check_gradients(module: Any, values: Values) -> None:
-    """Move gradients back among ranks, if both meshes have the same devices. Raises
-    MismatchError."""
+    """Compute gradients on all ranks, if both meshes have the same devices. Raises MismatchError
+    for wrong values."""
     host = module._HOST
     if {*host.exchange.source.ids} != {*host.exchange.target.ids}:
         return
-    # Load it, with its imports, before stand-ins are looked up.
+    # Load the backward module, with its imports, before stand-ins replace names in loaded modules.
     assert host.gradient.reverse._HOST.processes is not None
     for on_gpus, transport in ((False, "exchange"), (True, "symmetric")):
         ranks = Ranks(len(host.exchange.ranks), noted=False)

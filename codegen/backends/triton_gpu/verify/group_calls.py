@@ -1,4 +1,5 @@
-"""Calls of a group's module by all ranks: all tensors in one exchange. Used in workers only."""
+"""Check calls of a group's module by all ranks, each of which moves all tensors in one exchange.
+Imported only by workers."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ WAYS = (
 
 
 def check_group_calls(module: Any, group: GroupCase) -> tuple[str, ...]:
-    """Return the name of the check. Raises MismatchError."""
+    """Call a group's module in several ways, and return the check's name. Raises MismatchError."""
     planes = runs_of_each(group.members)
     values = [Values(case, each) for case, each in zip(group.members, planes, strict=True)]
     for way in WAYS:
@@ -39,7 +40,8 @@ def check_group_calls(module: Any, group: GroupCase) -> tuple[str, ...]:
 
 
 def _call(module: Any, values: list[Values], way: Manner, rank: Rank) -> None:
-    """Make calls on a rank, alternating tensors, with new results in the last."""
+    """Make a rank's calls, alternating between two sets of tensors. The last call allocates its
+    results."""
     made = [CallerTensors(move, rank) for move in module._HOST.members.values()]
     sets = [([each.source() for each in made], [each.result() for each in made]) for _ in range(2)]
     for call in range(way.calls):
@@ -59,5 +61,5 @@ def _call(module: Any, values: list[Values], way: Manner, rank: Rank) -> None:
 
 
 def _backwards(names: list[str], tensors: list[Any]) -> dict[str, Any]:
-    """Return tensors by name, in reversed order."""
+    """Return tensors by name, in reverse order, since the order of arguments must not matter."""
     return dict(reversed([*zip(names, tensors, strict=True)]))

@@ -1,7 +1,8 @@
-"""The work of all ranks' streams as lanes: each lane is ordered, and waits for others.
+"""The events of all ranks, as lanes, to find races and waits that never end.
 
-A lane is a stream, a process's own work on a CPU, or one message in flight. The lanes are executed
-in one order that their waits allow; clocks extend the result to all such orders.
+A lane is a sequence of events: those of a stream, of a process's own work on a CPU, or of one
+message in flight. Lanes wait for each other. They are executed in one order that their waits allow;
+vector clocks extend the result to all such orders.
 """
 
 from __future__ import annotations
@@ -21,21 +22,22 @@ NOWHERE: Addresses = np.empty(0, dtype=np.uint64)
 
 
 class Access(NamedTuple):
-    """A launch, or part of one: the addresses of the bytes that it reads and writes."""
+    """The accesses of a launch, or of part of one: the addresses of the bytes that it reads and of
+    those that it writes."""
 
     reads: Addresses = NOWHERE
     writes: Addresses = NOWHERE
 
 
 class Follow(NamedTuple):
-    """A wait for this many events of another lane."""
+    """A wait for the first `events` events of another lane."""
 
     lane: Lane
     events: int
 
 
 class Meet(NamedTuple):
-    """A barrier of this many lanes, by its name."""
+    """A barrier, with a name, at which this many lanes wait for each other."""
 
     name: Hashable
     lanes: int
@@ -58,24 +60,25 @@ Event = Access | Follow | Meet | Tell | Take
 
 @dataclass(eq=False)
 class Lane:
-    """Ordered events, each with its owner; and after execution, the lane's knowledge after each."""
+    """A sequence of events. `said`: for each event, the work it belongs to, in words; `knows`: the
+    lane's clock after each event that has been executed."""
 
     events: list[Event] = field(default_factory=list)
     said: list[str] = field(default_factory=list)
     knows: list[Clock] = field(default_factory=list)
 
     def add(self, event: Event, said: str) -> None:
-        """Append an event."""
+        """Append an event; `said`: the work it belongs to, in words."""
         self.events.append(event)
         self.said.append(said)
 
     def wait(self, other: Lane, said: str) -> None:
-        """Wait for another lane's events so far."""
+        """Append a wait for all present events of another lane."""
         self.add(Follow(other, len(other.events)), said)
 
 
 class Lanes:
-    """Lanes executed once, on watched memory."""
+    """Lanes, and the watched memory that they access."""
 
     def __init__(self, lanes: Sequence[Lane], memory: Sequence[Watched]) -> None:
         self._lanes, self._memory = lanes, sorted(memory, key=lambda each: each.start)
@@ -84,7 +87,8 @@ class Lanes:
         self._told: dict[Hashable, list[Clock]] = {}
 
     def check(self) -> None:
-        """Raise MismatchError for a race, and for a wait that never ends."""
+        """Execute the lanes. Raises MismatchError for a race, for a wait that never ends, and for
+        an access outside the memory."""
         ends = carry_out([lane.events for lane in self._lanes], self._step)
         for lane, end in zip(self._lanes, ends, strict=True):
             if end < len(lane.events):
@@ -94,7 +98,8 @@ class Lanes:
                 )
 
     def _step(self, number: int, event: Event) -> bool:
-        """Execute an event if possible, and return whether it was."""
+        """Execute a lane's event. Return False, and do not advance, for a wait that must still
+        continue."""
         lane = self._lanes[number]
         learnt = self._learnt(number, event)
         if learnt is None:
@@ -110,7 +115,8 @@ class Lanes:
         return True
 
     def _learnt(self, number: int, event: Event) -> Sequence[Clock] | None:
-        """Return the clocks that a lane learns from an event; None while it cannot be executed."""
+        """Return the clocks that a lane learns from an event; None for a wait that must still
+        continue."""
         own = self._lanes[number].knows[-1:]
         match event:
             case Follow(other, events):
@@ -137,9 +143,10 @@ class Lanes:
                     raise MismatchError(self._said(actor, memory, race))
 
     def _places(self, actor: Actor, addresses: Addresses) -> Iterator[tuple[Watched, Any]]:
-        """Yield the memory that contains some addresses, and the offsets of its bytes."""
+        """Yield each memory that contains any of the addresses, and their offsets in it. Raises
+        MismatchError for an address outside all memory."""
         which = np.searchsorted(self._starts, addresses, side="right") - 1
-        # In order of use: addresses differ in every run.
+        # In order of first use, because addresses differ in every run.
         for number in dict.fromkeys(which.tolist()):
             inside, memory = addresses[which == number], self._memory[max(number, 0)]
             places = memory.places(inside)

@@ -1,7 +1,7 @@
-"""Run an emitted matmul in Triton's interpreter, all devices in one address space.
+"""Run and check an emitted matmul in Triton's interpreter, with all devices in one process.
 
-Used in workers only. Every pair of operands is multiplied in a separate call, several in a row on
-the same memory, so leftovers of a call are wrong for the next one.
+Every pair of operands is multiplied in a separate call, several in a row on the same memory, so a
+call that uses leftovers of an earlier one has a wrong result. Imported only by workers.
 """
 
 from __future__ import annotations
@@ -40,11 +40,13 @@ KERNEL_CHECKS = ("values", "replicas", "poison", "stored once", "reads in bounds
 POISONS = 0xFF, 0x5A
 Holdings = dict[int, tuple[Sequence[int], ...]]
 ORDERED, REPLAYED = 3, 2
-"""Calls whose order is checked, and how often the last one's launches are replayed."""
+"""The number of calls that the check of order makes, and the number of times that it then replays
+the last call's launches."""
 
 
 def run_matmul(module: ModuleType, case: MatmulCase) -> tuple[str, ...]:
-    """Multiply in several successive calls; return the checks passed. Raises MismatchError."""
+    """Run a matmul's module, in several successive calls, and return the names of the checks
+    passed. Raises MismatchError."""
     constants(module, case)
     _check_traffic(module)
     if not case.execute:
@@ -62,7 +64,8 @@ def run_matmul(module: ModuleType, case: MatmulCase) -> tuple[str, ...]:
 
 @contextmanager
 def _few_polls(host: Any) -> Iterator[None]:
-    """Poll only a few times: in one process the awaited value is there, or never comes."""
+    """Let kernels poll only a few times, inside: in one process, the awaited value is already there
+    or never comes."""
     polls, host.polls = host.polls, POLLS
     try:
         yield
@@ -71,9 +74,9 @@ def _few_polls(host: Any) -> Iterator[None]:
 
 
 def _run(module: ModuleType, case: MatmulCase) -> None:
-    """Multiply with several poisons, and check the order of several calls."""
+    """Check products with each poison, then the order of accesses, and calls by all ranks."""
     for seed, poison in enumerate(POISONS):
-        module._HOST.tma = not seed  # then through pointers
+        module._HOST.tma = not seed  # with the second poison, load through pointers
         for each in products(
             case.dtype, case.out_dtype, case.shapes[:2], case.placements[:2], seed
         ):
@@ -85,8 +88,8 @@ def _run(module: ModuleType, case: MatmulCase) -> None:
 
 
 def _check_calls(module: ModuleType, case: MatmulCase) -> None:
-    """Let all ranks of a group multiply, in calls with different operands, and compute cotangents,
-    if emitted. Raises MismatchError."""
+    """Let all ranks multiply, in calls with different operands, and compute cotangents, if the
+    module does. Raises MismatchError for wrong results."""
     made = [
         next(iter(products(case.dtype, case.out_dtype, case.shapes[:2], case.placements[:2], seed)))
         for seed in range(CALLS)
@@ -123,8 +126,10 @@ def _check_calls(module: ModuleType, case: MatmulCase) -> None:
 
 
 def _check_order(module: ModuleType, case: MatmulCase) -> None:
-    """Call a matmul, then repeat the launches of its last call like a CUDA graph: twice with each
-    slot and once more. Raise MismatchError if a read or a write does not wait for the data."""
+    """Call a matmul several times, then replay the launches of the last call as a CUDA graph does,
+    each time with other operands. Raises MismatchError for a race, or for a wrong result.
+
+    Calls alternate between two slots of memory. The five calls use each slot at least twice."""
     host = module._HOST
     host.tma = True
     support = sys.modules[type(host).__module__]
@@ -153,13 +158,14 @@ def _check_order(module: ModuleType, case: MatmulCase) -> None:
 
 
 def _refill(tensors: tuple[Any, ...], values: tuple[Any, ...]) -> None:
-    """Write other values into operands in place."""
+    """Write the values of other tensors to tensors, in place."""
     for tensor, value in zip(tensors, values, strict=True):
         tensor.copy_(value)
 
 
 def _check_traffic(module: ModuleType) -> None:
-    """Compare the stated receipts of the busiest device with the devices' transfers."""
+    """Raise MismatchError unless WIRE_BYTES equals the bytes that the busiest device receives
+    according to the module's lists of parts."""
     host = module._HOST
     size, out_size = host.dtype.itemsize, host.out_dtype.itemsize
     bytes_of = []
@@ -177,12 +183,13 @@ def _check_traffic(module: ModuleType) -> None:
 
 
 def volume(ranges: Sequence[tuple[int, int]]) -> int:
-    """Return the number of elements in some ranges."""
+    """Return the number of elements of the box with these ranges."""
     return math.prod(high - low for low, high in ranges)
 
 
 def _multiply(module: ModuleType, case: MatmulCase, product: Product, poison: int) -> None:
-    """Make one observed call, and compare every device's result."""
+    """Make one call while memory is watched, and check every device's result, and that operands are
+    unchanged. Raises MismatchError."""
     lhs, rhs = (_shards(case, n, each) for n, each in enumerate((product.lhs, product.rhs)))
     kept = [each.clone() for each in (*lhs, *rhs)]
     names = [f"{side} of device {device}" for side in ("lhs", "rhs") for device in case.devices()]
@@ -200,7 +207,8 @@ def _multiply(module: ModuleType, case: MatmulCase, product: Product, poison: in
 
 
 def _compare(case: MatmulCase, product: Product, results: list[Any]) -> None:
-    """Compare results with the oracle: their combination, and replicas bit by bit."""
+    """Raise MismatchError unless the devices' results make up the expected product, and replicas
+    are bitwise equal."""
     place, shape = array_of(case.placements[2]), array_shape(case.placements[2], case.shapes[2])
     held, rank = oracle.holdings(place, shape), len(case.shapes[2])
     array = np.zeros(shape, wide_numbers(_numbers(results[0])).dtype)
@@ -219,7 +227,7 @@ def _compare(case: MatmulCase, product: Product, results: list[Any]) -> None:
 
 
 def _transpose(module: ModuleType, case: MatmulCase, product: Product, seed: int) -> None:
-    """Compute the cotangents of both operands, given the result's."""
+    """Check the cotangents of both operands, given that of the result. Raises MismatchError."""
     wanted = cotangents(product, case.placements, (case.dtype, case.out_dtype), seed)
     lhs, rhs = (_shards(case, n, each) for n, each in enumerate((product.lhs, product.rhs)))
     given = [each.requires_grad_() for each in (*lhs, *rhs)]
@@ -230,7 +238,8 @@ def _transpose(module: ModuleType, case: MatmulCase, product: Product, seed: int
 
 
 def _compare_cotangents(case: MatmulCase, wanted: Cotangents, found: Sequence[Any]) -> None:
-    """Compare all devices' cotangents of lhs, then of rhs, with the oracle."""
+    """Raise MismatchError unless cotangents are within the expected bounds; `found`: those of lhs
+    by device, then those of rhs."""
     devices = len(case.devices())
     for number, values in enumerate(wanted.operands):
         held = oracle.holdings(case.placements[number], case.shapes[number])
@@ -246,20 +255,22 @@ def _compare_cotangents(case: MatmulCase, wanted: Cotangents, found: Sequence[An
 
 
 def _shards(case: MatmulCase, number: int, values: Numbers) -> list[Any]:
-    """Return the shards of an operand by device id; with terms, each device's own."""
+    """Return the devices' shards of an operand, in order of device id; `values`: the array of its
+    terms, of which each device has one."""
     place, shape = case.placements[number], case.shapes[number]
     held = oracle.holdings(array_of(place), array_shape(place, shape))
     return _placed(case, number, values, held)
 
 
 def _whole_shards(case: MatmulCase, number: int, values: Numbers) -> list[Any]:
-    """Return the shards of a tensor, replicated if the side has terms."""
+    """Return the devices' shards of a tensor, in order of device id. If the side has terms, devices
+    that differ only in their term have equal shards."""
     held = oracle.holdings(case.placements[number], case.shapes[number])
     return _placed(case, number, values, held)
 
 
 def _placed(case: MatmulCase, number: int, values: Numbers, held: Holdings) -> list[Any]:
-    """Return the devices' parts of numbers, each in separate memory."""
+    """Return the devices' parts of an array, by their ranges `held`, each in separate memory."""
     dtype = getattr(torch, case.out_dtype if number == 2 else case.dtype)
     found, rank = [], len(case.shapes[number])
     for device in case.devices():
@@ -271,7 +282,7 @@ def _placed(case: MatmulCase, number: int, values: Numbers, held: Holdings) -> l
 
 
 def _numbers(tensor: Any) -> Numbers:
-    """Return numbers as numpy has them."""
+    """Return the numbers of a tensor as a numpy array, floats as float64."""
     found: Numbers = (tensor.double() if tensor.is_floating_point() else tensor).numpy()
     return found
 

@@ -1,7 +1,7 @@
-"""Calls of an emitted matmul by all ranks, threads that read each other's memory.
+"""Let all ranks call an emitted matmul. Ranks are threads that read each other's memory.
 
-Used in workers only. The launches of a call are made in lockstep: the interpreter runs one at a
-time, so none may wait for a later launch.
+All ranks make each launch of a call before the next one: the interpreter runs one launch at a time,
+so none may wait for a later launch. Imported only by workers.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from shardwright.codegen.backends.triton_gpu.verify.stand_ins import (
 )
 
 Call = Callable[[Rank, int], None]
-"""What a rank does in a given call."""
+"""A function that makes a rank's call, given the rank and the number of the call."""
 WAYS = ((False, (0,)), (True, (1, 2)))
-"""Whether the memory is GPU memory, and the numbers of the calls that use it."""
+"""(whether ranks share GPU memory instead of mapped files, the numbers of the calls made so)."""
 CALLS = sum(len(calls) for _, calls in WAYS)
 
 
 def called_by_ranks(module: Any, call: Call) -> None:
-    """Let all ranks call with mapped memory, then with symmetric memory, whose allocations begin at
-    different offsets on every rank. Raises MismatchError."""
+    """Let all ranks call with memory mapped from files, then with symmetric memory, which begins at
+    another offset on every rank. Raises MismatchError."""
     for on_gpus, calls in WAYS:
         ranks = Ranks(len(module._HOST.ids), noted=False)
         stand_ins = StandIns(ranks, on_gpus=False, kernels=ranks.count)
@@ -44,8 +44,8 @@ def _calls(rank: Rank, call: Call, calls: tuple[int, ...]) -> None:
 
 @contextmanager
 def _in_step(module: Any, ranks: Ranks, on_gpus: bool) -> Iterator[None]:
-    """Order each launch of a rank after the earlier ones of all ranks; with GPU memory, or
-    files."""
+    """Let every rank, in this context, wait before a launch until all ranks have made the previous
+    one. `on_gpus`: whether ranks share symmetric memory, as on GPUs, instead of files."""
     support: Any = sys.modules[type(module._HOST.ranks).__module__]
     shared_memory = support.shared_memory
 
@@ -53,7 +53,7 @@ def _in_step(module: Any, ranks: Ranks, on_gpus: bool) -> Iterator[None]:
         return shared_memory(size, Gpu() if on_gpus else home, group)
 
     class Member(support.Member):  # type: ignore[misc]
-        """A device whose steps wait for other devices' steps."""
+        """A device that waits, before each step, for the previous steps of all devices."""
 
         def __init__(self, *given: Any) -> None:
             super().__init__(*given)

@@ -1,9 +1,9 @@
-"""An interpreted Triton kernel's memory accesses: poisoned allocations, recorded stores.
+"""Watch an interpreted Triton kernel's memory accesses, and poison its allocations.
 
-The interpreter gives every load and store to its builder as arrays of addresses with a mask; the
-methods here replace its own, refuse an access to unallocated memory before it happens, and record
-stores. Cache hints follow the mask, in one or several arguments depending on the version, and are
-passed on. Imported only in workers.
+For every load and store, the interpreter calls its builder with arrays of addresses and a mask. The
+methods here replace the builder's: they refuse an access to unallocated memory before it is made,
+and record stores. Cache hints follow the mask, in one or several arguments depending on the
+version, and are passed on. Imported only by workers.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _EMPTY = torch.empty
 
 
 class Memory:
-    """While entered, kernels run under observation; `check` then checks their stores.
+    """A context in which the memory accesses of kernels are watched; `check` then checks stores.
 
-    `poison` is the byte that fills allocations of torch.empty and torch.empty_like. Kernels may
-    access the named input shards, these allocations, allocations of torch.zeros, and the tensors
-    they are launched with.
+    `poison`: the byte that fills allocations of torch.empty and torch.empty_like; `inputs`: the
+    input shards, by name. Kernels may access these, allocations of the two functions and of
+    torch.zeros, and the tensors they are launched with; another access raises MismatchError.
     """
 
     def __init__(self, poison: int, inputs: Mapping[str, Any]) -> None:
@@ -74,7 +74,8 @@ class Memory:
             raise MismatchError(self._fault) from None
 
     def check(self, results: Mapping[str, Any]) -> None:
-        """Check that every byte of every result was stored once, and none of an input."""
+        """Raise MismatchError unless kernels stored every byte of every result once, and no byte of
+        an input."""
         stored = np.sort(np.concatenate([np.empty(0, dtype=np.uint64), *self._stored]))
         for name, tensor in self._inputs.items():
             if _counts(stored, tensor).any():
@@ -90,8 +91,8 @@ class Memory:
     def _allocator(
         self, original: Callable[..., Any], byte: int | None = None
     ) -> Callable[..., Any]:
-        """Return an allocator of memory that kernels may access, filled with this byte or with
-        poison."""
+        """Return `original` as an allocator whose memory kernels may access, filled with `byte`, by
+        default with poison."""
         filler = self._poison if byte is None else byte
 
         def allocate(*args: Any, **kwargs: Any) -> Any:
@@ -128,7 +129,8 @@ class Memory:
         return load
 
     def allow(self, tensor: Any) -> None:
-        """Let kernels access a tensor; overlapping ones, such as views, become one range."""
+        """Let kernels access a tensor. Overlapping tensors, such as views, are merged into one
+        range of addresses."""
         start, stop = extent_of(tensor)
         apart = []
         for low, high in self._known:
@@ -140,7 +142,7 @@ class Memory:
         self._bounds = np.array(self._known, dtype=np.uint64).T
 
     def _require(self, does: str, touched: Addresses) -> None:
-        """Check that every address is in memory that the kernel was given."""
+        """Raise MismatchError unless kernels may access every address."""
         starts, stops = self._bounds
         which = np.searchsorted(starts, touched, side="right") - 1
         outside = (which < 0) | (touched >= stops[which])
@@ -155,9 +157,9 @@ _GUARD = 4096
 
 
 def guarded(tensor: Any) -> Any:
-    """Return the tensor moved to separate memory with guard space behind it.
+    """Return the tensor, moved to memory of its own with guard space before and after it.
 
-    An access past it is then detected and harmless.
+    An access outside the tensor is then detected, and harmless.
     """
     offset, size = _GUARD // tensor.element_size(), tensor.numel() * tensor.element_size()
     memory = _EMPTY(_GUARD + size + _GUARD, dtype=torch.uint8).untyped_storage()
@@ -165,13 +167,14 @@ def guarded(tensor: Any) -> Any:
 
 
 def _touched(ptrs: Any, mask: Any) -> Addresses:
-    """Return the address of every byte that an access touches."""
+    """Return the address of every byte that a load or store accesses."""
     addresses, enabled = accessed(ptrs, mask)
     return spread(ptrs, addresses[enabled])
 
 
 def _counts(stored: Addresses, tensor: Any) -> npt.NDArray[np.int64]:
-    """Return how often each byte of a tensor was stored; `stored` is ascending."""
+    """Return, for each byte of a tensor, the number of times that it was stored; `stored`: the
+    stored addresses, ascending."""
     start, stop = extent_of(tensor)
     low, high = np.searchsorted(stored, np.array([start, stop], dtype=np.uint64))
     counts = np.bincount((stored[low:high] - np.uint64(start)).astype(np.int64))

@@ -1,4 +1,4 @@
-"""Run an emitted Triton module of a model in one process. Used in workers only."""
+"""Run an emitted Triton module of a model in one process. Imported only by workers."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from shardwright.codegen.checks.model_case import BufferCase, ModelCase
 from shardwright.codegen.checks.oracle.definition import Bits
 
 POISON = 0x01
-"""The value of every byte that has not been written."""
+"""The byte that fills memory that has not been written."""
 
 States = Mapping[int, Mapping[str, Bits]]
 
 
 def run_model(module: ModuleType, case: ModelCase) -> tuple[str, ...]:
-    """Move the model in one process, into the module's own results and a caller's; return the names
-    of the checks passed."""
+    """Move the model's states in one process, into results that the module allocates, then into
+    those of a caller. Return the names of the checks passed. Raises MismatchError."""
     for given, wanted in case.runs():
         states = _tensors(given, case.before)
         named = {f"{n} of {d}": x for d, each in states.items() for n, x in each.items()}

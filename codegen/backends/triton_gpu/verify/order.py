@@ -1,12 +1,13 @@
-"""The order of a matmul's reads and writes, for any timing of GPUs.
+"""Find races among a matmul's reads and writes, for any timing of GPUs.
 
-Used in workers only. All devices make some calls in Triton's interpreter, one launch after another,
-with streams that only track order. Each program has a vector clock. A launch comes after everything
-earlier on its stream, and after the streams that it waited for. A release publishes a program's
-stores before its last barrier, at system scope; an acquire receives everything released at that
-flag. By these clocks a byte must be read after it is written, and written after it is read and
-written; otherwise there is a race, even if the values were right this time. The launches of a call,
-and waits of streams, can be repeated with the same arguments, like a captured CUDA graph.
+All devices make some calls in Triton's interpreter, one launch after another, with stand-ins for
+streams that only track order. Each program has a vector clock. A launch is ordered after all
+earlier work on its stream, and after the streams that its stream waited for. At system scope, a
+release publishes the stores that a program made before its last barrier; an acquire learns of
+everything released at the same flag. By these clocks, every read of a byte must come after its
+write, and every write after earlier reads and writes. Otherwise there is a race, even if values
+were right this time. The launches of a call, and waits of streams, can be repeated with the same
+arguments, like a captured CUDA graph. Imported only by workers.
 """
 
 from __future__ import annotations
@@ -30,13 +31,14 @@ from shardwright.codegen.checks.compare import MismatchError
 SMS = 5
 PULLERS = 2
 POLLS = 3
-"""A device's tasks and how often it polls; in this launch order nobody waits."""
+"""The number of a device's processors, of its programs that pull, and of its polls. Few polls
+suffice: launches are made in an order in which none has to wait."""
 
 
 @dataclass
 class _Clocked:
-    """One program of a launch, or the host (number 0): its progress, and the last barrier of its
-    threads."""
+    """A program of a launch, or the host (number 0). `said`: its name in messages; `clock`: its
+    vector clock; `time`: its own time; `met`: the time of its threads' last barrier."""
 
     number: int
     said: str
@@ -46,25 +48,27 @@ class _Clocked:
 
     @property
     def actor(self) -> Actor:
-        """The current actor for memory accesses."""
+        """The program at its current time, for memory accesses."""
         return Actor(self.number, self.time, self.clock)
 
 
 @dataclass
 class _Timed:
-    """A stream: its earlier launches are over for its later ones. `made`: the log of events."""
+    """A stream: each launch is ordered after earlier ones. `made`: the log of launches and waits of
+    all streams, as functions that repeat them."""
 
     made: list[Callable[[], object]]
     clock: Clock = field(default_factory=Clock)
 
     def wait_stream(self, other: _Timed) -> None:
-        """Order this stream after another's events so far."""
+        """Order this stream's next launches after all work of another stream so far."""
         self.made.append(partial(self.clock.join, other.clock))
         self.clock.join(other.clock)
 
 
 class Order:
-    """The calls of some devices, watched while `watching`."""
+    """The calls of a matmul by `members`, its devices. Inside `watching`, their accesses are
+    watched for races."""
 
     def __init__(self, members: list[Any]) -> None:
         self._programs = [_Clocked(0, "the host", Clock())]
@@ -88,7 +92,8 @@ class Order:
         yield Watched(f"the number of the call {name}", *extent_of(member.state[:1]), written=True)
 
     def call(self, operands: list[tuple[Any, Any]]) -> list[Any]:
-        """Make one call of all devices, each with its shards, and return the results."""
+        """Let all devices make a call, each with its shards of both operands, and return their
+        results."""
         calls = []
         self._made.clear()
         for number, (member, given) in enumerate(zip(self._members, operands, strict=True)):
@@ -103,7 +108,7 @@ class Order:
         return results
 
     def replay(self) -> None:
-        """Make the launches of the last call again, with the same arguments."""
+        """Repeat the launches and waits of the last call, with the same arguments."""
         for again in self._made[:]:
             again()
         self._end()
@@ -115,7 +120,7 @@ class Order:
 
     @contextmanager
     def _on(self, number: int) -> Iterator[None]:
-        """Launch as a device, on its first stream."""
+        """Make launches inside as those of a device, on its first stream."""
         member = self._members[number]
         self._device = f"of device {member.of.ids[member.position]}"
         with self._current(self._streams[number]):
@@ -129,7 +134,7 @@ class Order:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Watch launches inside. Raises MismatchError for the first race."""
+        """Watch the launches made inside. Raises MismatchError for the first race."""
         builder, grid = interpreter.interpreter_builder, interpreter.GridExecutor
         kind = type(self._members[0])
         replaced: tuple[tuple[Any, str, Any], ...] = (
@@ -220,7 +225,7 @@ class Order:
         return store
 
     def _touched(self, ptrs: Any, mask: Any) -> Iterator[tuple[Watched, Any]]:
-        """Yield the watched memory that an access touches, and the offsets of its bytes."""
+        """Yield each watched memory that a load or store accesses, and the offsets of the bytes."""
         addresses, enabled = accessed(ptrs, mask)
         every = spread(ptrs, addresses[enabled])
         for memory in self._memory:
@@ -229,7 +234,7 @@ class Order:
                 yield memory, places
 
     def _check(self, memory: Watched, race: Race | None) -> None:
-        """Raise MismatchError for a race of the program."""
+        """Raise MismatchError if the current program's access is a race."""
         if race is None:
             return
         does = f"{self._programs[-1].said} {race.does} {memory.name}"

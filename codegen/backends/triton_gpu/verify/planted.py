@@ -1,7 +1,7 @@
-"""Faults planted in a kernel, which the observation of Triton's interpreter must find.
+"""Check that faults planted in a kernel are found when Triton's interpreter runs it.
 
-Observation replaces private methods of Triton, which change with its version, so a verifying
-process first checks that it works. Used in workers only.
+`Memory` replaces private methods of Triton, which may change with its version, so a verifying
+process first checks that faults are still found. Imported only by workers.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ def _halves(x, out, size, shift, SIZE: tl.constexpr):  # type: ignore[no-untyped
 
 
 def missed() -> Iterator[str]:
-    """Yield planted faults that are not found."""
+    """Yield a description of every planted fault that is not found, and of a fault that is found
+    where there is none."""
     fault = _fault()
     if fault:
         yield f"a kernel without a fault is said to have one: {fault}"
@@ -52,7 +53,9 @@ def _fault(
     into_input: bool = False,
     fresh: bool = False,
 ) -> str:
-    """Return the fault found in one launch."""
+    """Return the fault found in one launch of `_halves`, or "". `programs`, `size`, `shift`,
+    `into_input`: arguments that plant a fault; `fresh`: whether to return "poison" if the memory
+    that is not stored to is poisoned."""
     x = guarded(torch.arange(SIZE, dtype=torch.int32))
     memory = Memory(POISON, {"x": x})
     try:

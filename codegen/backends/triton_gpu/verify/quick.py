@@ -1,9 +1,9 @@
-"""Launches in Triton's interpreter without its repeated work. Used in workers only.
+"""Speed up launches in Triton's interpreter. Imported only by workers.
 
-The interpreter prepares `triton.language` for every call of a helper function, although the
-kernel's launch has just done that; and it checks every integer sum and product for overflow,
-although it reports only in debug mode. Together they take two thirds of its time. (An overflow
-shows in the addresses, unless the mask excludes its elements.)
+The interpreter patches `triton.language` for every call of a helper function, although the kernel's
+launch has already done so. It also checks every integer sum and product for overflow, although it
+reports overflows only in debug mode. Together these take two thirds of its time. (Checks of
+addresses find an overflow anyway, unless a mask excludes its elements.)
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from triton.runtime import interpreter
 
 @contextmanager
 def quick_launches() -> Iterator[None]:
-    """Make a launch, inside, prepare once and skip overflow checks."""
+    """Let a launch, in this context, patch `triton.language` only once, and skip overflow
+    checks."""
     builder = interpreter.interpreter_builder
     options = dataclasses.replace(builder.options, sanitize_overflow=False)
     prepare = _once_a_launch(interpreter._patch_lang)
@@ -31,7 +32,8 @@ def quick_launches() -> Iterator[None]:
 
 
 def _once_a_launch(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Return `original` for the outermost call; inside it, scopes have nothing to restore."""
+    """Return a function that calls `original` unless an earlier call's scope is still open; it then
+    returns an empty scope."""
     outermost: list[Any] = []
 
     def prepare(function: Any) -> Any:

@@ -1,8 +1,8 @@
-"""All ranks of a group in one process, each in a thread, with a stand-in driver and group.
+"""All ranks of a group in one process, each as a thread, with stand-ins for driver and group.
 
 The host code of a module runs unchanged. Launches and messages take effect at once, in program
-order, and are recorded: the bytes read and written, and the waits of streams, barriers and
-messages. So values come from one order, and the record reveals conflicts in other orders.
+order, and are recorded: the bytes that they read and write, and the waits of streams, barriers and
+messages. So values are checked in one order, and the record shows conflicts in all other orders.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ from shardwright.codegen.checks.oracle.definition import Bits
 
 EMPTY = torch.empty
 SYMMETRIC_LINE = 128
-"""Alignment of symmetric memory in bytes. On every rank it begins at a different offset of its
-allocation, as in pooled memory."""
+"""The alignment of symmetric memory, in bytes. On each rank, it begins at another offset of its
+allocation, as pooled memory may."""
 
 
 class Gpu:
-    """A GPU that does not exist: the device of every tensor."""
+    """A stand-in for the GPU that every tensor appears to be on. It equals every device."""
 
     type, index = "cuda", 0
 
@@ -56,7 +56,7 @@ class Gpu:
 
 
 class Stream:
-    """A stream of a rank, and an event on it."""
+    """A stand-in for a CUDA stream of a rank, which records its events in a lane."""
 
     device = Gpu()
 
@@ -64,22 +64,23 @@ class Stream:
         self._rank, self.cuda_stream, self.lane = rank, cuda_stream, rank.new_lane()
 
     def wait_stream(self, other: Stream) -> None:
-        """Order this stream after another's events so far."""
+        """Order this stream's next events after another stream's events so far."""
         self.lane.wait(other.lane, self._rank.said)
 
     def record_event(self) -> Any:
-        """Return an event after this stream's events so far."""
+        """Return a stand-in for a CUDA event, which follows this stream's events so far."""
         follow = Follow(self.lane, len(self.lane.events))
         return SimpleNamespace(device=self.device, follow=follow)
 
     def wait_event(self, event: Any) -> None:
-        """Come after an event."""
+        """Order this stream's next events after an event."""
         self.lane.add(event.follow, self._rank.said)
 
 
 class Rank:
-    """One rank: itself as a process group, and its actions. `said`: its current action; `faults`:
-    wrong values."""
+    """A rank; also the stand-in for its process group. `said`: its current action, in words;
+    `stream`: its current stream; `lanes`: its recorded events; `memory`: its watched memory;
+    `faults`: the errors for wrong values that it read."""
 
     def __init__(self, of: Ranks, number: int) -> None:
         self.number, self.lanes, self.said = number, list[Lane](), ""
@@ -89,24 +90,24 @@ class Rank:
         self.stream = self.new_stream()
 
     def new_lane(self) -> Lane:
-        """Return an empty lane."""
+        """Return a new, empty lane of this rank."""
         self.lanes.append(Lane())
         return self.lanes[-1]
 
     def new_stream(self, home: object = None) -> Stream:
-        """Return another stream."""
+        """Return a new stream of this rank."""
         return Stream(self, next(self._streams))
 
     @contextmanager
     def on(self, stream: Stream) -> Iterator[None]:
-        """Make a stream current."""
+        """Make a stream the current one, inside."""
         before, self.stream = self.stream, stream
         yield
         self.stream = before
 
     def note(self, reads: Addresses = NOWHERE, writes: Addresses = NOWHERE) -> None:
-        """Record reads and writes of bytes on the current stream. Raises MismatchError for unowned
-        bytes."""
+        """Record reads and writes of bytes on the current stream. Raises MismatchError for an
+        address in no watched memory."""
         self.stream.lane.add(self._access(reads, writes), self.said)
 
     def _access(self, reads: Addresses = NOWHERE, writes: Addresses = NOWHERE) -> Access:
@@ -117,13 +118,13 @@ class Rank:
         return Access(reads, writes)
 
     def write(self, tensor: Any, bits: Bits) -> None:
-        """Write other values into a tensor, like its owner."""
+        """Write bits to a tensor, as its owner would."""
         self.note(writes=every(tensor))
         fill(tensor, bits)
 
     def read(self, tensor: Any, bits: Bits, whole: Bits, name: str) -> None:
-        """Read a tensor, as its owner does, and record a fault unless it has these bits. `whole`:
-        the bits of the tensor that it is part of; `name`: its name in messages."""
+        """Read a tensor, as its owner would, and record a fault unless it has these bits. `whole`:
+        the bits of the tensor whose shard it is; `name`: its name in messages."""
         self.note(reads=every(tensor))
         try:
             compare.same_bits(name, to_bits(tensor), bits, whole)
@@ -131,25 +132,26 @@ class Rank:
             self.faults.append(error)
 
     def turn(self, *name: Any) -> tuple[Any, ...]:
-        """Return a name with the count of its earlier uses."""
+        """Return a name followed by the number of its uses so far, this one included."""
         self._counts[name] += 1
         return (*name, self._counts[name])
 
     def meet(self, place: int, channel: int, timeout_ms: int) -> None:
-        """Meet the other ranks at a channel of memory that they share."""
+        """Wait for the other ranks at a barrier, on a channel of memory `place` that all share."""
         name = self.turn("barrier", place, channel)
         self.stream.lane.add(Meet(name, self.of.count), self.said)
         self.of.together.all_gather(name, self.number, None)
 
     def send(self, part: Any, to: int) -> Any:
-        """Send bytes after the stream's events so far; return a wait handle."""
+        """Send bytes to a rank, after the stream's events so far. Return a handle to wait for."""
         name = self.turn("sent", self.number, to)[1:]
         lane = self._message(self._access(reads=every(part)), Tell(name))
         self.of.together.give(name, self.number, part.clone())
         return SimpleNamespace(wait=lambda: self._wait(lane))
 
     def receive(self, part: Any, of: int) -> Any:
-        """Receive bytes; return a wait handle."""
+        """Receive bytes from a rank, after the stream's events so far. Return a handle to wait
+        for."""
         name = self.turn("received", of, self.number)[1:]
         lane = self._message(Take(name), self._access(writes=every(part)))
 
@@ -174,32 +176,34 @@ class Rank:
         self.stream.lane.wait(lane, self.said)
 
     def watch(self, name: str, tensor: Any) -> Any:
-        """Return a tensor whose bytes are watched from now on, and which keeps its address."""
+        """Return the tensor itself, whose bytes are watched from now on. It is kept alive, so that
+        no other tensor gets its address."""
         if self.of.noted and tensor.numel():
             self.memory.append(Watched(f"{name} of rank {self.number}", *extent_of(tensor)))
         self._kept.append(tensor)
         return tensor
 
     def made(self, name: str, size: int, dtype: Any = torch.uint8) -> Any:
-        """Return this many watched elements."""
+        """Return a new, watched tensor of `size` elements."""
         return self.watch(name, EMPTY(size, dtype=dtype))
 
     def symmetric(self, name: str, size: int, dtype: Any = torch.uint8) -> Any:
-        """Return this many elements of symmetric memory, with as much space behind them as before
-        any rank's, so that a wrong offset is harmless."""
+        """Return a new, watched tensor of `size` elements, as symmetric memory. The space after it
+        is at least as large as that before any rank's, so that using another rank's offset is
+        harmless."""
         line = SYMMETRIC_LINE // dtype.itemsize
         skipped = line * (1 + 3 * self.number % 4)
         whole = EMPTY(skipped + size + 4 * line, dtype=dtype)
         return self.watch(name, whole[skipped : skipped + size])
 
     def all_gather(self, value: Any) -> list[Any]:
-        """Return the values of all ranks."""
+        """Return the values that all ranks pass, by rank. Waits for all ranks."""
         return self.of.together.all_gather(self.turn("gathered"), self.number, value)
 
 
 class Ranks:
-    """The given number of ranks. `noted`: whether their memory accesses are recorded, byte by
-    byte."""
+    """All ranks of a group. `count`: their number; `noted`: whether their memory accesses are
+    recorded, byte by byte."""
 
     def __init__(self, count: int, *, noted: bool = True) -> None:
         self.count, self.noted, self.together = count, noted, Together(count)
@@ -208,8 +212,8 @@ class Ranks:
         self._owned: tuple[int, Any, Any] = (0, NOWHERE, NOWHERE)
 
     def run(self, function: Callable[[Rank], None]) -> None:
-        """Run a function on every rank, and check the order of accesses, and values. Raises
-        MismatchError."""
+        """Run a function on every rank, then check the recorded accesses and values. Raises
+        MismatchError for a race, a wrong value or a deadlock."""
         with ThreadPoolExecutor(self.count) as pool:
             done = [pool.submit(self._run, function, rank) for rank in self._ranks]
         faults = [fault for each in done if (fault := each.exception()) is not None]
@@ -237,11 +241,11 @@ class Ranks:
 
     @property
     def me(self) -> Any:
-        """The rank of this thread, None for others."""
+        """The rank that this thread runs, or None."""
         return getattr(self._local, "rank", None)
 
     def check_owned(self, addresses: Addresses, said: str) -> None:
-        """Raise MismatchError for bytes that no rank owns."""
+        """Raise MismatchError for an address that is in no rank's watched memory."""
         memory = self._all("memory")
         if self._owned[0] != len(memory):
             ends = sorted((each.start, each.stop) for each in memory)
@@ -258,12 +262,13 @@ def every(tensor: Any) -> Addresses:
 
 
 def addresses_of(start: int, rows: int, apart: int, columns: int) -> Addresses:
-    """Return the address of each byte of some rows."""
+    """Return the address of each byte of `rows` rows of `columns` bytes, whose starts are `apart`
+    bytes from each other."""
     first: Any = start + apart * np.arange(rows, dtype=np.uint64)
     found: Addresses = (first[:, None] + np.arange(columns, dtype=np.uint64)).reshape(-1)
     return found
 
 
 def joined(parts: Iterable[Addresses]) -> Addresses:
-    """Return addresses one after another."""
+    """Return the concatenation of arrays of addresses."""
     return np.concatenate([NOWHERE, *parts]).astype(np.uint64)

@@ -1,4 +1,4 @@
-"""Cotangents that an emitted Triton module of a relayout moves. Used in workers only."""
+"""Check the gradients of an emitted Triton module of a relayout. Imported only by workers."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ from shardwright.codegen.checks.oracle.layouts import PADDING
 from shardwright.codegen.checks.relayout_case import RelayoutCase
 
 Each = dict[str, dict[int, Any]]
-"""An array or tensor for every buffer and device."""
+"""An array or tensor for each buffer, by name, and each device, by id."""
 
 
 def check_gradients(module: ModuleType, case: RelayoutCase) -> tuple[str, ...]:
-    """Compare the cotangents of source buffers with the sums of those of every copy, for one
-    process and for ranks; return the check's name, none without gradients. Raises MismatchError."""
+    """Check that the cotangent of each source element is the sum of those of all its copies, in one
+    process and among ranks. Return the check's name, or nothing if the module has no gradients.
+    Raises MismatchError."""
     if "BACK" not in vars(module):
         return ()
     given, wanted = _cotangents(module, case)
@@ -34,8 +35,8 @@ def check_gradients(module: ModuleType, case: RelayoutCase) -> tuple[str, ...]:
 
 
 def _cotangents(module: ModuleType, case: RelayoutCase) -> tuple[Each, Each]:
-    """Return random cotangents of target buffers, small integers, also of padding; and those of
-    source buffers by definition."""
+    """Return random cotangents of target buffers, small integers, also for padding; and the
+    expected cotangents of source buffers."""
     shapes = dict(case.tensors)
     before, after = (side.numbers(shapes) for side in (case.source, case.target))
     random = np.random.default_rng(0)
@@ -58,7 +59,7 @@ def _cotangents(module: ModuleType, case: RelayoutCase) -> tuple[Each, Each]:
 
 
 def _leaves(module: ModuleType, case: RelayoutCase) -> Each:
-    """Return source buffers of zeros that require gradients."""
+    """Return source buffers, filled with zeros, that require gradients."""
     dtype = getattr(torch, case.dtype)
     return {
         name: {
@@ -112,8 +113,9 @@ def _compare(leaves: Each, wanted: Each, case: RelayoutCase, what: str) -> None:
 def handed(
     rank: int, device: int, messages: dict[int, Any], allow: Callable[[Any], object] = id
 ) -> Any:
-    """Return a stand-in for `torch.distributed` on a rank whose peers have packed `messages`;
-    `allow` is given the tensor that they arrive in."""
+    """Return a stand-in for `torch.distributed` on a rank. `messages`: the messages that each
+    device has packed, one per rank; `allow`: a function that is called with the tensor that
+    messages arrive in."""
 
     def exchange(
         arrived: Any, line: Any, expected: list[int], sizes: list[int], group: object

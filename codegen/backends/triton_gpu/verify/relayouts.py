@@ -1,4 +1,4 @@
-"""Run an emitted Triton module of a relayout in Triton's interpreter. Used in workers only."""
+"""Run an emitted Triton module of a relayout in Triton's interpreter. Imported only by workers."""
 
 from __future__ import annotations
 
@@ -23,12 +23,13 @@ from shardwright.codegen.checks.relayout_case import Held, RelayoutCase, compare
 
 Tensors = dict[str, list[Any]]
 POISON = 0xA5
-"""The value of every byte that has not been written; for bool it is 1."""
+"""The byte that fills memory that has not been written; for bool, the byte is 1."""
 
 
 def run_relayout(module: ModuleType, case: RelayoutCase) -> tuple[str, ...]:
-    """Execute the module in one process, into its own results and a caller's, between views, and as
-    ranks do; return the names of the checks passed."""
+    """Execute the module in one process: into results that it allocates, into those of a caller,
+    and between views; then as ranks do. Return the names of the checks passed. Raises
+    MismatchError."""
     padding = case.padding()
     for number, (given, wanted) in enumerate(case.runs()):
         tensors = _tensors(given, case.dtype, module.source_shape)
@@ -52,8 +53,8 @@ def run_relayout(module: ModuleType, case: RelayoutCase) -> tuple[str, ...]:
 
 
 def _tensors(held: Held, dtype: str, shape_of: Callable[[str, int], tuple[int, ...]]) -> Tensors:
-    """Return fresh tensors of the devices' data, sorted by device id; empty tensors have the
-    module's shape."""
+    """Return, for each buffer, new tensors with the devices' data, in order of device id. Empty
+    tensors have the shape that the module states."""
 
     def made(name: str, device: int, bits: Any) -> Any:
         return to_torch(bits if bits.size else bits.reshape(shape_of(name, device)), dtype)
@@ -65,7 +66,7 @@ def _tensors(held: Held, dtype: str, shape_of: Callable[[str, int], tuple[int, .
 
 
 def _held(tensors: Tensors, like: Held) -> Held:
-    """Return the bits of tensors by device."""
+    """Return the bits of each buffer's tensors, by device id; `like`: data of the same devices."""
     return {
         name: dict(zip(sorted(like[name]), map(to_bits, each), strict=True))
         for name, each in tensors.items()
@@ -80,7 +81,7 @@ def _poisoned(
     wanted: Held,
     padding: Any,
 ) -> None:
-    """Check that `out` is filled, with its padding unchanged."""
+    """Check that results are written to `out`, and that its padding stays unchanged."""
     out = _tensors(_blank(case, wanted), case.dtype, module.target_shape)
     for x in itertools.chain(*out.values()):
         memory.allow(x)
@@ -98,8 +99,8 @@ def _views(
     wanted: Held,
     padding: Any,
 ) -> None:
-    """Check the same for views, with permuted dimensions and gaps between rows, as inputs and as
-    `out`; the gaps must stay unchanged."""
+    """Check results if inputs and `out` are views with permuted dimensions and gaps between rows.
+    The gaps must stay unchanged."""
     blank = _tensors(_blank(case, wanted), case.dtype, module.target_shape)
     sides, whole = [], []
     for side in (tensors, blank):
@@ -121,8 +122,8 @@ def _views(
 
 
 def _view(x: Any) -> tuple[Any, Any]:
-    """Return a view with the elements of a tensor, and its base tensor, filled with ones
-    elsewhere."""
+    """Return a view with the elements of a tensor, and the view's base tensor, which is filled with
+    ones elsewhere."""
     around = guarded(torch.empty([size + 1 for size in reversed(x.shape)], dtype=x.dtype))
     around.view(_bits_of(x)).fill_(1)
     view = around.permute(*reversed(range(x.ndim)))[tuple(map(slice, x.shape))]
@@ -131,12 +132,12 @@ def _view(x: Any) -> tuple[Any, Any]:
 
 
 def _bits_of(x: Any) -> Any:
-    """Return integers of the same width as a tensor's elements."""
+    """Return the integer dtype of the same width as a tensor's elements."""
     return {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[x.element_size()]
 
 
 def _blank(case: RelayoutCase, wanted: Held) -> Held:
-    """Return buffers of poison."""
+    """Return buffers of the same shapes, filled with poison."""
     return {
         name: {device: np.full_like(bits, _poison(case, bits)) for device, bits in each.items()}
         for name, each in wanted.items()
@@ -146,7 +147,8 @@ def _blank(case: RelayoutCase, wanted: Held) -> Held:
 def _compare_filled(
     case: RelayoutCase, results: Tensors, wanted: Held, padding: Any, what: str
 ) -> None:
-    """Raise MismatchError unless poisoned buffers have the expected data, and poison in padding."""
+    """Raise MismatchError unless results that were poisoned before have the expected data, and
+    still poison in padding."""
     with compare.said_of(what):
         for name, each in _held(results, wanted).items():
             for device, bits in each.items():
@@ -158,12 +160,13 @@ def _compare_filled(
 
 
 def _poison(case: RelayoutCase, bits: Any) -> Any:
-    """Return an element of poison."""
+    """Return the poison of an element, as an integer of the dtype of `bits`."""
     return bits.dtype.type(1 if case.dtype == "bool" else POISON)
 
 
 def _among_ranks(module: ModuleType, case: RelayoutCase, memory: Memory, tensors: Tensors) -> Held:
-    """Return the results of ranks in sequence; a stand-in delivers messages."""
+    """Return the results of calls by all ranks, made one after another. Messages are packed before,
+    and a stand-in for the group delivers them."""
     sources = sorted(case.source.device_ids)
     given = {
         device: {name: tensors[name][number] for name in module.SOURCE}

@@ -1,8 +1,8 @@
-"""Mixed remembered and new calls: each with tensors seen before on some ranks and new on others,
-after changes of shared memory. Used in workers only.
+"""Check calls that some ranks make with tensors they have used before, while others use new ones,
+also after changes of shared memory. Imported only by workers.
 
-A remembered call uses its previous transport. A new call of another rank agrees only if cached
-facts are dropped whenever something they depend on changes.
+With tensors used before, a rank takes the transport that it remembers. Other ranks choose the same
+one only if remembered facts are dropped whenever something that they depend on changes.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ from shardwright.codegen.backends.triton_gpu.verify.values import Values
 from shardwright.codegen.checks.compare import MismatchError
 
 MORE = 1 << 12
-"""Additional bytes that another module needs."""
+"""The further bytes of shared memory that another module needs."""
 
 
 class MixedCall(NamedTuple):
-    """One call: names of the source shard and of the result, on even and on odd ranks, and a
-    preparation on all ranks. "new": the module's own memory."""
+    """A call by all ranks. `even`, `odd`: the names of the source shard and of the result on ranks
+    of even and of odd number; a result "new" is allocated by the module; `before`: an action of all
+    ranks before the call, or ""."""
 
     even: tuple[str, str]
     odd: tuple[str, str]
@@ -58,7 +59,8 @@ PUSHED = (
 
 
 def check_remembered(module: Any, values: Values, *, noted: bool) -> None:
-    """Make the calls of each script on separate ranks. Raises MismatchError."""
+    """Make the calls of each script that a module supports, each script with new ranks. Raises
+    MismatchError."""
     host = module._HOST
     check_script(module, values, EXCHANGED, "exchange", noted=noted)
     if "symmetric_source" not in module.__all__:
@@ -74,8 +76,7 @@ def check_remembered(module: Any, values: Values, *, noted: bool) -> None:
 
 
 def _check_refused(module: Any) -> None:
-    """Raise MismatchError for a module that offers memory for results although others do not write
-    them."""
+    """Raise MismatchError unless a module without pushing refuses to share memory for results."""
     try:
         module.symmetric_result()
     except ValueError:
@@ -86,14 +87,14 @@ def _check_refused(module: Any) -> None:
 def check_script(
     module: Any, values: Values, script: tuple[MixedCall, ...], transport: str, *, noted: bool
 ) -> None:
-    """Make the calls of a script. Raises MismatchError."""
+    """Make the calls of a script on all ranks. Raises MismatchError."""
     ranks = Ranks(len(module._HOST.exchange.ranks), noted=noted)
     with StandIns(ranks, on_gpus=True).of(module):
         ranks.run(lambda rank: _Remembering(module, values, rank, transport).make(script))
 
 
 class _Remembering:
-    """A rank's caller, with tensors by name."""
+    """The caller of a rank, with its source shards and results by name."""
 
     def __init__(self, module: Any, values: Values, rank: Rank, transport: str) -> None:
         self._module, self._values, self._rank = module, values, rank
@@ -115,7 +116,7 @@ class _Remembering:
         judged(rank, made, self._values, number)
 
     def _before(self, what: str) -> None:
-        """Prepare a call on all ranks."""
+        """Take the action before a call."""
         module, rank = self._module, self._rank
         match what:
             case "another module needs more memory":
@@ -132,7 +133,7 @@ class _Remembering:
 
 
 def _grow(module: Any, rank: Rank) -> None:
-    """Enlarge the memory that modules share, as a module with larger shards does."""
+    """Enlarge the memory that modules share, as a module with larger shards would."""
     inside = modules_beside(module)
     shared = next(vars(each)["shared"] for each in inside if "shared" in vars(each))
     place = shared(rank).workspace

@@ -1,8 +1,8 @@
-"""Casts to narrow floats in Triton's interpreter, rounded to nearest as on a GPU. Used in workers
-only.
+"""Make Triton's interpreter round casts to narrow floats to nearest, as GPUs do. Imported only by
+workers.
 
-The interpreter (triton 3.7.1, 3.9.0) does not carry from the fraction into the exponent when
-rounding to a float8, so 7.9 becomes 4 in float8_e4m3fn, and it truncates to bfloat16.
+When the interpreter (triton 3.7.1, 3.9.0) rounds to a float8, it does not carry from the fraction
+into the exponent, so 7.9 becomes 4 in float8_e4m3fn. Casts to bfloat16 it truncates.
 """
 
 from __future__ import annotations
@@ -17,19 +17,20 @@ import torch
 from triton.runtime import interpreter
 
 _KINDS = {"bf16": torch.bfloat16, "fp8e4nv": torch.float8_e4m3fn, "fp8e5": torch.float8_e5m2}
-"""torch's name of a type, by Triton's name."""
+"""The torch dtype of each narrow float, by Triton's name."""
 
 
 @contextmanager
 def rounded_to_nearest() -> Iterator[None]:
-    """Make casts of float32 in this context round to nearest, ties to even; casts to a float8
-    saturate, like the instructions `cvt.rn.satfinite` of NVIDIA GPUs."""
+    """Round casts of float32, in this context, to nearest, ties to even. Casts to a float8
+    saturate, as the instructions `cvt.rn.satfinite` of NVIDIA GPUs do."""
     with patch.object(interpreter, "_convert_float", _rounding(interpreter._convert_float)):
         yield
 
 
 def _rounding(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Return `original`, except for casts of float32 to a type in `_KINDS`."""
+    """Return a function that rounds casts of float32 to a type in `_KINDS`, and passes other casts
+    to `original`."""
 
     def convert(data: Any, source: Any, target: Any, mode: Any) -> Any:
         kind = _KINDS.get(target.name)

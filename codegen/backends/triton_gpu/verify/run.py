@@ -1,4 +1,4 @@
-"""Run an emitted Triton module in Triton's interpreter, on the CPU. Imported only in workers.
+"""Run an emitted Triton module in Triton's interpreter, on the CPU. Imported only by workers.
 
 `TRITON_INTERPRET=1` must be set before this is imported.
 """
@@ -45,16 +45,18 @@ from shardwright.codegen.checks.terms import (
 __all__ = ["inspect", "missed", "run", "run_group", "run_matmul", "run_model", "run_relayout"]
 
 Reshard = Callable[[dict[str, list[Any]]], Mapping[str, Sequence[Any]]]
-"""Takes source shards, by tensor and in the order of device ids, and returns target shards."""
+"""A function from source shards to target shards, both by tensor and in order of device id."""
 
 FEW = 3
-"""Programs per launch in every other execution; each copies several blocks."""
+"""The number of programs of a launch in every other execution, so that each copies several
+blocks."""
 
 CHECKS = ("values", "poison", "stored once", "reads in bounds", "inputs kept", "no alias")
 
 
 def run(module: ModuleType, case: Case) -> tuple[str, ...]:
-    """Execute the module on every bit plane; return the names of the checks passed."""
+    """Execute the module on every bit plane, and return the names of the checks passed. Raises
+    MismatchError."""
     for number, execution in enumerate(runs(case, as_bits)):
         _run_once(module, case, execution, FEW if number % 2 else None)
     if case.derivative:
@@ -63,13 +65,14 @@ def run(module: ModuleType, case: Case) -> tuple[str, ...]:
     pushed = _push(module, case, execution)
     bounded = _bounded(module, case)
     derivative = ("derivative",) if case.derivative else ()
-    # Last, so that faults found by running it are reported first.
+    # Copies are traced last, so that faults found by execution are reported first.
     copies = check_copies(compare.named(module, "_HOST").phases)
     return (*CHECKS, *bounded, *derivative, *pushed, *copies, *check_among_ranks(module, case))
 
 
 def _bounded(module: ModuleType, case: Case) -> tuple[str, ...]:
-    """Check rounded sums, if any: their error, and replicas."""
+    """Check sums of floats, if the module computes any: their error, and that replicas are equal.
+    Return the check's name."""
     if not reduces(case) or case.source.operator != "sum" or "float" not in case.dtype:
         return ()
     terms = as_bits(random_terms(case), case.dtype)
@@ -83,8 +86,9 @@ def _bounded(module: ModuleType, case: Case) -> tuple[str, ...]:
 
 
 def inspect(module: ModuleType, case: Case) -> tuple[str, ...]:
-    """Return the checks that a module passes at full size without moving data: a sample of its
-    programs, unless the mesh is too large for these, and all its kernel's copies."""
+    """Check a module at full size without moving data: a sample of its programs, unless it reduces
+    terms or its mesh is too large, and its kernels' copies. Return the names of the checks passed.
+    Raises MismatchError."""
     # A kernel that reduces terms stores values that it has not loaded.
     sampled = len(case.devices()) <= MAX_DEVICES and not reduces(case)
     if sampled:
@@ -94,7 +98,8 @@ def inspect(module: ModuleType, case: Case) -> tuple[str, ...]:
 
 
 def run_group(module: ModuleType, group: GroupCase) -> tuple[str, ...]:
-    """Execute a group's module on every bit plane of every member; return the checks passed."""
+    """Execute a group's module on every bit plane of every member, and return the names of the
+    checks passed. Raises MismatchError."""
     compare.expect("NAMES", list(module.NAMES), [case.name for case in group.members])
     planes = compare.runs_of_each(group.members)
     for number in range(max(map(len, planes))):
@@ -109,7 +114,8 @@ def run_group(module: ModuleType, group: GroupCase) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class _Move:
-    """One tensor to move: its shards before and after as bits, and its source shards as tensors."""
+    """A tensor to move. `label`: the prefix of its shards' names in messages; `given`, `expected`:
+    the bits of its source and target shards, by device; `inputs`: its source shards as tensors."""
 
     case: Case
     execution: Run
@@ -131,21 +137,22 @@ class _Move:
         )
 
     def named(self, tensors: Mapping[int, Any]) -> dict[str, Any]:
-        """Return tensors by name."""
+        """Return tensors by their names in messages, given by device."""
         return {f"{self.label}device {device}": tensor for device, tensor in tensors.items()}
 
     def results(self, outputs: Sequence[Any]) -> dict[int, Any]:
-        """Return the module's results, by device."""
+        """Return the module's results, by device. Raises MismatchError if their number is wrong."""
         compare.expect(f"{self.label}results", len(outputs), len(self.expected))
         return dict(zip(sorted(self.expected), outputs, strict=True))
 
     def stored(self, results: dict[int, Any]) -> dict[str, Any]:
-        """Return the results that kernels store: all except missing terms, which torch fills."""
+        """Return, by name, the results that kernels store to: all but those without any term, which
+        torch fills."""
         empty = without_value(self.case)
         return self.named({device: t for device, t in results.items() if device not in empty})
 
     def check_results(self, results: dict[int, Any]) -> None:
-        """Compare results with the oracle."""
+        """Raise MismatchError unless results have the expected dtype and bits."""
         for name, result in self.named(results).items():
             compare.expect(f"{name}: dtype of the result", str(result.dtype), _name(self.case))
         bits = {device: to_bits(result) for device, result in results.items()}
@@ -153,7 +160,7 @@ class _Move:
             compare.results(self.execution, bits, self.expected)
 
     def check_inputs(self) -> None:
-        """Check that inputs are unchanged."""
+        """Raise MismatchError if a source shard was changed."""
         for device, tensor in self.inputs.items():
             if not np.array_equal(to_bits(tensor), self.given[device]):
                 raise MismatchError(f"{self.label}device {device}: its input shard was changed")
@@ -168,7 +175,8 @@ def _run_once(module: ModuleType, case: Case, execution: Run, programs: int | No
 
 
 def _push(module: ModuleType, case: Case, execution: Run) -> tuple[str, ...]:
-    """Let every device push its tiles, if a kernel does that; return the check's name."""
+    """Check results if every device pushes its tiles. Return the check's name, or nothing if the
+    module has no pushing kernel."""
     phases = compare.named(module, "_HOST").phases
     host, programs = phases[-1], (None, FEW)
     if "push" not in host.features:
@@ -193,7 +201,8 @@ def _push(module: ModuleType, case: Case, execution: Run) -> tuple[str, ...]:
 
 
 def _move_at_once(moves: Sequence[_Move], reshard: Reshard) -> None:
-    """Move tensors under observation, and check results, inputs and memory."""
+    """Move tensors while memory is watched, and check results, inputs and memory accesses. Raises
+    MismatchError."""
     inputs = {name: t for move in moves for name, t in move.named(move.inputs).items()}
     dtypes = {move.case.dtype for move in moves}
     dtype = "bool" if "bool" in dtypes else moves[0].case.dtype
@@ -211,7 +220,7 @@ def _move_at_once(moves: Sequence[_Move], reshard: Reshard) -> None:
 
 
 def _transpose(module: ModuleType, case: Case, execution: Run) -> None:
-    """Move the gradient of the target shards back to the source."""
+    """Check the gradients of source shards, given those of target shards. Raises MismatchError."""
     given = own_terms(case.target, case.target_array, execution.tensor)
     shards = [
         torch.zeros(module.source_shape(device), dtype=getattr(torch, case.dtype))
@@ -231,7 +240,7 @@ def _transpose(module: ModuleType, case: Case, execution: Run) -> None:
 
 
 def _no_alias(inputs: dict[str, Any], results: dict[str, Any]) -> None:
-    """Check that no two tensors among inputs and results share memory."""
+    """Raise MismatchError if any two of the inputs and results share memory."""
     owners: dict[int, str] = {}
     for kind, tensors in (("input", inputs), ("result", results)):
         for owner, tensor in tensors.items():
@@ -248,5 +257,6 @@ def _name(case: Case) -> str:
 
 
 def _poison(dtype: str, which: int) -> int:
-    """Return the fill byte of fresh memory; no safe value resembles either poison."""
+    """Return the byte that fills new memory. For bool only 0 and 1 are valid; for other dtypes, no
+    value that the checks move looks like both poisons."""
     return which if dtype == "bool" else (0xFF, 0x00)[which]

@@ -1,10 +1,10 @@
-"""A sample of a Triton module's programs at full size, with no memory behind its tensors.
+"""Run a sample of a Triton module's programs at full size, with tensors that have no memory.
 
-The kernels store values exactly as loaded. So addresses suffice: a program that stores an element
-of the tensor must have loaded that element. Shards are reserved address space that is never
-accessed, and a few programs of each launch are run: the first, the last and some in between. This
-covers cases that a small twin cannot: offsets beyond 32 bits, tiles of many blocks. Imported only
-in workers.
+Kernels store values exactly as they load them, so it suffices to check addresses: a program that
+stores an element of the tensor must have loaded that element. Shards are reserved address space
+that is never accessed. Of each launch, the first programs, the last and some in between are run.
+This covers cases that a smaller tensor cannot: offsets beyond 32 bits, and tiles of many blocks.
+Imported only by workers.
 """
 
 from __future__ import annotations
@@ -38,13 +38,15 @@ from shardwright.codegen.checks.oracle import definition as oracle
 
 EACH_END = 3
 BETWEEN = 10
-"""How many first, last and random programs of a launch are run."""
+"""The number of programs of a launch that are run: at its start and at its end, and at random in
+between."""
 
 _EMPTY = torch.empty
 
 
 def sample(module: ModuleType, case: Case) -> None:
-    """Run some programs of every launch; MismatchError unless they copy the right elements."""
+    """Run some programs of every launch. Raises MismatchError unless they copy the right
+    elements."""
     copies = _Copies()
     shards = {
         device: copies.reserve([len(along) for along in held], getattr(torch, case.dtype))
@@ -57,11 +59,11 @@ def sample(module: ModuleType, case: Case) -> None:
 
 
 def _reserved(shape: Sequence[int], dtype: torch.dtype) -> Any:
-    """Return a tensor whose memory is only reserved, using none until it is accessed."""
+    """Return a tensor whose address space is reserved; it takes no memory unless accessed."""
     size = math.prod(shape) * dtype.itemsize
     if size == 0:
         return _EMPTY(tuple(shape), dtype=dtype)
-    # Private read-only memory counts against no limit, however large it is.
+    # No limit on memory counts private read-only mappings, however large.
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
     memory = mmap.mmap(-1, size, flags=flags, prot=mmap.PROT_READ)
     with warnings.catch_warnings():
@@ -70,7 +72,8 @@ def _reserved(shape: Sequence[int], dtype: torch.dtype) -> Any:
 
 
 class _Copies:
-    """While entered, launches run a few programs whose loads and stores are recorded, not made."""
+    """A context in which a launch runs only some of its programs, and loads and stores are recorded
+    instead of made."""
 
     def __init__(self) -> None:
         self._programs = random.Random(0)
@@ -99,13 +102,15 @@ class _Copies:
             raise MismatchError(self._fault) from None
 
     def reserve(self, shape: Sequence[int], dtype: torch.dtype) -> Any:
-        """Return a tensor that kernels may address but not access."""
+        """Return a new tensor without memory, whose addresses kernels may load from and store
+        to."""
         tensor = _reserved(shape, dtype)
         self._reserved.append(tensor)
         return tensor
 
     def check(self, sources: Shards, targets: Shards) -> None:
-        """Check that every byte came from its own place and was stored at most once."""
+        """Raise MismatchError unless every stored byte was loaded from its own place in the tensor,
+        none was stored twice, and any was stored."""
         none = np.empty(0, dtype=np.uint64)
         stored = np.concatenate([none, *(store for store, _ in self._copied)])
         loaded = np.concatenate([none, *(load for _, load in self._copied)])
@@ -138,7 +143,7 @@ class _Copies:
         return launch
 
     def _run(self, executor: Any, named: Mapping[str, Any]) -> None:
-        """Run some programs of a launch, like `GridExecutor.__call__` runs all."""
+        """Run some programs of a launch, as `GridExecutor.__call__` runs all."""
         arguments = {
             name: value if name in executor.constexprs else interpreter._implicit_cvt(value)
             for name, value in named.items()
@@ -196,7 +201,7 @@ class _Copies:
 
 
 def _within(tensors: Sequence[Any], addresses: Addresses) -> bool:
-    """Return whether every address lies in one of the tensors."""
+    """Return whether every address is in one of the tensors."""
     inside = np.zeros(addresses.shape, dtype=bool)
     for start, stop in map(extent_of, tensors):
         inside |= (addresses >= start) & (addresses < stop)

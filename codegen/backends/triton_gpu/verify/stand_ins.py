@@ -1,6 +1,6 @@
-"""Stand-ins for torch.distributed, symmetric memory and GPUs while ranks are threads.
+"""Stand-ins for torch.distributed, symmetric memory and GPUs, for ranks that are threads.
 
-Used in workers only.
+Imported only by workers.
 """
 
 from __future__ import annotations
@@ -32,9 +32,10 @@ Replaced = tuple[Any, str, Any]
 
 
 class StandIns:
-    """The stand-ins for a group and a driver on some ranks. `on_gpus`: whether tensors appear to be
-    on GPUs; `by_pairs`: whether GPUs can send to each other; `kernels`: the number of ranks on
-    which the kernel, which is slow, copies listed rows rather than torch."""
+    """The stand-ins for the process group and the GPU driver of all ranks. `on_gpus`: whether
+    tensors appear to be on GPUs; `by_pairs`: whether the group has NCCL, so that GPUs can send to
+    each other; `kernels`: the number of ranks on which interpreted kernels, which are slow, copy
+    listed rows. On the others, torch does."""
 
     def __init__(
         self, ranks: Ranks, *, on_gpus: bool, by_pairs: bool = True, kernels: int = 0
@@ -45,7 +46,8 @@ class StandIns:
 
     @contextmanager
     def of(self, module: Any) -> Iterator[None]:
-        """Install stand-ins for the names that a module uses and has imported by now."""
+        """Replace, in this context, the names of a module, and of the modules that it has imported
+        by now, by stand-ins."""
         getattr(module._HOST, "processes", None)
         inside = modules_beside(module)
         replaced = [
@@ -59,14 +61,14 @@ class StandIns:
             replaced.append((listed, "copier", self._copier(listed.copier)))
         for push in {vars(each)["Push"] for each in inside if "Push" in vars(each)}:
             replaced.append((push, "pusher", self._pusher(inside)))
-        if self._on_gpus:  # on which a kernel asserts, after its wait
+        if self._on_gpus:  # there, a kernel makes this check
             wires = {vars(each)["Wire"] for each in inside if "Wire" in vars(each)}
             replaced += [(wire, "check", lambda *given: None) for wire in wires]
         with replacing([*replaced, *self._driver(), *self._group()]):
             yield
 
     def _names(self) -> dict[str, Callable[[Any], Any]]:
-        """Return the replacements for names of support modules."""
+        """Return, for names of support modules, functions from the original to its stand-in."""
         names: dict[str, Callable[[Any], Any]] = {
             "symmetric_memory": lambda _: self._symmetric(),
             "unpacked": self._unpacked,
@@ -138,7 +140,8 @@ class StandIns:
         return FILL(tensor, value)
 
     def _unpacked(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Return `unpacked` that also records torch's reductions."""
+        """Return the support function `unpacked`, extended to record the accesses of torch's
+        reductions."""
 
         @contextmanager
         def unpacked(moves: Any, outs: Any, receiver: int) -> Iterator[Any]:
@@ -151,7 +154,8 @@ class StandIns:
         return unpacked
 
     def _pusher(self, inside: Sequence[Any]) -> Callable[..., Any]:
-        """Return `Push.pusher` by boxes: pushing kernels run elsewhere, in sequence."""
+        """Return a stand-in for `Push.pusher` that copies boxes by lists of rows. Pushing kernels
+        themselves are checked elsewhere, without ranks."""
         listing = next(vars(each) for each in inside if "entries_of" in vars(each))
 
         def pusher(
@@ -180,7 +184,8 @@ class StandIns:
         return pusher
 
     def _copier(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Return `Listed.copier` that records the bytes of entries before it copies them."""
+        """Return `Listed.copier`, extended to record the bytes of listed rows before it copies
+        them."""
 
         def copier(listed: Any, sources: Any, targets: Any, programs: Any = None) -> Any:
             copy = original(listed, sources, targets, programs)
@@ -207,7 +212,8 @@ class StandIns:
 
 @contextmanager
 def replacing(replaced: Sequence[Replaced]) -> Iterator[None]:
-    """Replace attributes of objects, inside."""
+    """Replace attributes of objects, and restore them at the end; `replaced`: (object, name,
+    stand-in) for each."""
     with ExitStack() as patches:
         for owner, name, stand_in in replaced:
             patches.enter_context(patch.object(owner, name, stand_in))
@@ -215,13 +221,14 @@ def replacing(replaced: Sequence[Replaced]) -> Iterator[None]:
 
 
 def modules_beside(module: Any) -> list[Any]:
-    """Return the modules loaded with an emitted one, itself included."""
+    """Return an emitted module, and all loaded modules of its root package."""
     root = module.__name__.split(".")[0] + "."
     return [each for name, each in [*sys.modules.items()] if name.startswith(root)]
 
 
 def _rendezvous(held: Any, group: Rank) -> Any:
-    """Return the handle of memory whose allocation begins before it."""
+    """Return a stand-in for the handle of symmetric memory, which begins at an offset of its
+    allocation."""
     _, place = group.turn("rendezvous")
     return SimpleNamespace(
         buffer_ptrs=group.all_gather(held.untyped_storage().data_ptr()),
@@ -248,5 +255,5 @@ def _asked(op: str, tensor: Any, *, group: Rank, group_peer: int) -> Any:
 
 
 def _on_cpu(original: Callable[..., None]) -> Callable[..., None]:
-    """Return `Listed.__init__` for a machine without a GPU."""
+    """Return `Listed.__init__`, changed to keep its table on the CPU."""
     return lambda listed, entries, device, *kernel: original(listed, entries, "cpu", *kernel)

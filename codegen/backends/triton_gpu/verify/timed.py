@@ -1,4 +1,5 @@
-"""Time Triton modules on the GPUs of this host, one process for each. Used in workers only."""
+"""Time Triton modules on the GPUs of this host, with one process for each. Imported only by
+workers."""
 
 from __future__ import annotations
 
@@ -27,22 +28,24 @@ from shardwright.codegen.checks.terms import own_terms, runs
 from shardwright.codegen.checks.timed import CannotTimeError, Hardware, arrays_of, check_memory
 
 TURNS = 20
-"""Timed calls on every rank."""
+"""The number of timed calls on every rank."""
 
 Call = Callable[[], Any]
 
 
 def hardware() -> Hardware:
-    """Return torch's GPUs."""
+    """Return the name and number of the GPUs that torch has."""
     count = torch.cuda.device_count()
     return Hardware(torch.cuda.get_device_name(0) if count else "no GPU", count)
 
 
 def timed(module: ModuleType, case: Case | MatmulCase) -> list[float]:
-    """Return the seconds of a module's calls, each on its slowest rank, after one whose result
-    matched the oracle. Raises CannotTimeError if there are too few GPUs, and for a matmul whose
-    result no rank can compare."""
-    del module  # each rank has its own
+    """Return the seconds of a module's calls, each on its slowest rank. A call before them checks
+    the result.
+
+    Raises MismatchError for a wrong result, and CannotTimeError if there are too few GPUs or too
+    little memory, or for a matmul with an unreduced result, which no rank can check."""
+    del module  # each rank loads its own
     here, count = hardware(), len(case.devices())
     if here.count < count:
         raise CannotTimeError(f"it runs on {count} GPUs, and torch has {here.count}")
@@ -51,7 +54,8 @@ def timed(module: ModuleType, case: Case | MatmulCase) -> list[float]:
 
 
 def by_ranks(case: Case | MatmulCase, device: str) -> list[float]:
-    """Return the result of `timed`, by ranks on devices of a type."""
+    """Return the seconds of a module's calls, as `timed` does, by ranks on devices of a type,
+    "cuda" or "cpu"."""
     if isinstance(case, MatmulCase) and case.placements[2].unreduced:
         raise CannotTimeError("its result is a sum of what ranks have, which none can compare")
     count = len(case.devices())
@@ -66,7 +70,8 @@ def _answer(folder: str, me: int) -> Path:
 
 
 def _rank(me: int, case: Case | MatmulCase, folder: str, device: str) -> None:
-    """Write the seconds of one rank. Raises MismatchError for a wrong result."""
+    """Time the calls of rank `me`, and write their seconds to its file. Raises MismatchError for a
+    wrong result."""
     home = torch.device(device, me if device == "cuda" else 0)
     if device == "cuda":
         torch.cuda.set_device(home)
@@ -91,7 +96,7 @@ def _rank(me: int, case: Case | MatmulCase, folder: str, device: str) -> None:
 
 
 def _turn(call: Call, device: str) -> float:
-    """Return the seconds of one call, which all ranks begin together."""
+    """Return the seconds of one call that all ranks begin at the same time."""
     _done(device)
     dist.barrier()
     _done(device)
@@ -109,7 +114,7 @@ def _done(device: str) -> None:
 def _reshard(
     module: ModuleType, case: Case, number: int, home: torch.device
 ) -> tuple[Call, Bits | None]:
-    """Return a call of a reshard on a device, and its expected result."""
+    """Return a function that calls a reshard on device `number`, and the expected result."""
     run = next(runs(case, as_bits))
     given = own_terms(case.source, case.source_array, run.given).get(number)
     shard = None if given is None else to_torch(given, case.dtype).to(home)
@@ -120,8 +125,8 @@ def _reshard(
 def _matmul(
     module: ModuleType, case: MatmulCase, number: int, home: torch.device
 ) -> tuple[Call, Bits | None]:
-    """Return a call of a matmul on a device, and its expected result, with operands whose sums are
-    exact."""
+    """Return a function that calls a matmul on device `number`, with operands whose sums are exact,
+    and the expected result."""
     product = next(products(case.dtype, case.out_dtype, case.shapes[:2], case.placements[:2], 0))
     operands = [
         to_torch(_shard(place, as_bits(values, case.dtype), number), case.dtype).to(home)

@@ -1,6 +1,6 @@
-"""Threads that run one at a time, until one waits for another. Used in workers only.
+"""Run threads one at a time, each until it waits for another. Imported only by workers.
 
-So their order is the same in every run, and a deadlock is detected.
+So the order of threads is the same in every run, and a deadlock is detected.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from typing import Any
 
 
 class StuckError(BaseException):
-    """Every running thread waits for another one.
+    """Raised in every thread if all running threads wait for each other.
 
-    It is not an Exception: only the code that started the threads should handle it.
+    It is not an Exception, so that only the code that started the threads handles it.
     """
 
 
 class Together:
-    """Numbered threads, and the values they exchange, by name. Each calls `enter` first, and
-    `leave` at the end."""
+    """Numbered threads that run one at a time, and the values that they exchange, by name. Each
+    thread calls `enter` first and `leave` last."""
 
     def __init__(self, count: int) -> None:
         self._turns = [threading.Semaphore(number == 0) for number in range(count)]
@@ -33,21 +33,23 @@ class Together:
         self._turns[number].acquire()
 
     def leave(self, number: int) -> None:
-        """Leave; others that wait for this thread then fail."""
+        """End a thread's turns. Threads that still wait for one of its values then fail."""
         self._alive.remove(number)
         self._pass_on(number)
 
     def give(self, name: Hashable, number: int, value: Any) -> None:
-        """Give a value to its takers; `number`: the giver's."""
+        """Make a value of thread `number` available under a name."""
         self._given[name][number] = value
 
     def take(self, name: Hashable, number: int, giver: int) -> Any:
-        """Return another thread's value of this name, once it is there. Raises StuckError."""
+        """Wait for thread `giver`'s value of this name, and return it; `number`: the thread that
+        waits. Raises StuckError for a deadlock."""
         self._wait(number, lambda: giver in self._given[name])
         return self._given[name][giver]
 
     def all_gather(self, name: Hashable, number: int, value: Any) -> list[Any]:
-        """Return all threads' values of this name, once they are there. Raises StuckError."""
+        """Give a value of thread `number`, wait for all threads' values of this name, and return
+        them by thread. Raises StuckError for a deadlock."""
         self.give(name, number, value)
         self._wait(number, lambda: len(self._given[name]) == len(self._turns))
         return [self._given[name][each] for each in range(len(self._turns))]
@@ -63,7 +65,8 @@ class Together:
         del self._waits[number]
 
     def _pass_on(self, number: int) -> None:
-        """Let the next thread run that can; if none can, wake all to report it."""
+        """Let the next thread that need not wait run. If there is none, wake all threads, so that
+        they raise StuckError."""
         count = len(self._turns)
         for other in sorted(self._alive, key=lambda each: (each - number - 1) % count):
             if other not in self._waits or self._waits[other]():

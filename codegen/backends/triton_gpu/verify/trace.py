@@ -1,7 +1,7 @@
-"""The copies of an emitted pull kernel on a device, without data: its code runs on plain integers.
+"""Record the copies of an emitted pulling kernel on a device, without data.
 
-Stand-ins for `triton.language` and for the copy of rows record the kernel's arguments. It costs no
-memory, so it works at full size.
+The kernel's code runs on plain integers, with stand-ins for `triton.language` and for the functions
+that copy rows, which record their arguments. That takes no memory, so it works at full size.
 """
 
 from __future__ import annotations
@@ -13,16 +13,18 @@ from typing import Any, NamedTuple
 from shardwright.codegen.checks.compare import MismatchError
 
 ONE_EACH = 2**62
-"""Enough programs per launch for one block each."""
+"""A number of programs that exceeds the number of blocks of any launch."""
 
 COPIES = ("copy_rows", "copy_some_lines")
 """The support functions that copy a block of rows."""
 
 
 class RowCopy(NamedTuple):
-    """Rows of a block of a tile, in elements: the source shard, the start of the first row in it
-    and in the target shard, the number, length and distance of rows; and the function in COPIES
-    that copies them, or `rows_at` if they are reduced."""
+    """A copy of a block of a tile, in elements. `sender`: the position of the source shard; `read`,
+    `write`: the start of the tile's first row in the source and in the target shard; `rows`,
+    `columns`: the number and length of its rows; `read_row`, `write_row`: the distance between rows
+    in both shards; `block`: the number of the block; `by`: the function in COPIES that copies it,
+    or "rows_at" if it is reduced."""
 
     sender: int
     read: int
@@ -36,10 +38,10 @@ class RowCopy(NamedTuple):
 
 
 def trace(host: Any, device: int, program: int) -> tuple[RowCopy, ...]:
-    """Return the copies of one program of the kernel on a device: none, or a block of one shard;
-    for reduced terms, a block of several shards, in order.
+    """Return the copies of one program of the kernel on a device: none, or one block of a shard; if
+    the kernel reduces terms, one block of each of several shards, in order.
 
-    Raises MismatchError for a kernel that cannot run this way, and for one that stores twice.
+    Raises MismatchError for a kernel that cannot run with stand-ins, or that stores twice.
     """
     stored: list[tuple[RowCopy, ...]] = []
     kernel = host.kernel.fn
@@ -72,14 +74,15 @@ def _position(peers: object, position: int, out: object, block: object) -> int:
 
 
 class _TargetRows:
-    """The place of a block of rows in the target shard."""
+    """A stand-in for the offsets of a block of rows in the target shard."""
 
     def __radd__(self, out: int) -> _TargetRows:
         return self
 
 
 class _SourceRows:
-    """The place of a block of rows in source shards, added to a shard's position."""
+    """A stand-in for the offsets of a block of rows in a source shard. Their sum with the position
+    of a shard is the block in that shard."""
 
     def __init__(self, given: dict[str, int]) -> None:
         self._given = given
@@ -89,7 +92,7 @@ class _SourceRows:
 
 
 class _TermRows:
-    """Reduced blocks of rows, in order."""
+    """A stand-in for the reduction of blocks of rows; `copies`: the blocks, in order."""
 
     def __init__(self, copies: tuple[RowCopy, ...] = ()) -> None:
         self.copies = copies
@@ -98,17 +101,17 @@ class _TermRows:
         return _TermRows(self.copies + other.copies)
 
     def to(self, kind: object) -> _TermRows:
-        """Return the same; the element type does not matter."""
+        """Return the same blocks: their element type does not matter."""
         del kind
         return self
 
 
 _WRITE, _INSIDE = _TargetRows(), object()
-"""The place of a block in the target shard, and its mask."""
+"""The stand-ins for the offsets of a block in the target shard, and for its mask."""
 
 
 class _PlainLanguage:
-    """Stands in for `triton.language` and records stores."""
+    """A stand-in for `triton.language` in one program, which records stores."""
 
     int32 = int64 = int
 
@@ -121,7 +124,7 @@ class _PlainLanguage:
         return self._program
 
     def num_programs(self, axis: int) -> int:
-        """Return more than the number of blocks, so that each program takes one."""
+        """Return more than the number of blocks, so that each program copies at most one."""
         del axis
         return ONE_EACH
 
@@ -140,13 +143,13 @@ class _PlainLanguage:
         self.note((_copied(by, sender, given),))
 
     def note(self, copies: tuple[RowCopy, ...]) -> None:
-        """Record copies unless they are empty."""
+        """Record the copies of a store, unless they are empty."""
         if copies and min(copies[0].rows, copies[0].columns) > 0:
             self._stored.append(copies)
 
 
 class _ReducingLanguage(_PlainLanguage):
-    """Stand-ins for further names used by reducing kernels."""
+    """A stand-in for `triton.language`, with the further names that reducing kernels use."""
 
     static_range = range
     float32 = float64 = float16 = bfloat16 = float8e4nv = float8e5 = float
@@ -154,12 +157,12 @@ class _ReducingLanguage(_PlainLanguage):
     PropagateNan = SimpleNamespace(ALL=None, NONE=None)
 
     def full(self, shape: object, value: object, kind: object) -> _TermRows:
-        """Return nothing yet."""
+        """Return a reduction without terms."""
         del shape, value, kind
         return _TermRows()
 
     def read_once(self, term: _TermRows, mask: object) -> _TermRows:
-        """Return the loaded part of a term."""
+        """Return a term that is loaded. Raises ValueError unless the mask is that of its block."""
         self._check(mask)
         return term
 
@@ -171,7 +174,8 @@ class _ReducingLanguage(_PlainLanguage):
     minimum = maximum
 
     def store(self, place: object, total: _TermRows, mask: object) -> None:
-        """Record a stored reduction."""
+        """Record the store of a reduction. Raises ValueError unless it is stored to its place, with
+        its mask."""
         self._check(mask)
         if place is not _WRITE:
             raise ValueError("the reduced block is not stored at its place")

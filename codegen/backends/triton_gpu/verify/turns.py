@@ -1,8 +1,10 @@
-"""Load of links over time under the kernels' order of tiles, compared with the plan's.
+"""Compare the load of links over time, in the order in which kernels copy tiles, with that of the
+planned order.
 
-All devices begin at once and copy their tiles turn by turn: a turn takes as long as its busiest
-sender. The plan's order is derived here from the plan's pieces: along each dimension a device
-begins with a source shard chosen by the number of its own, and ends with its own if possible.
+All devices begin at the same time and copy their tiles turn by turn: a turn takes as long as its
+busiest sender. The planned order is derived here from the exchange's pieces: along each dimension,
+a device's own shard determines the source shard that it begins with, and it ends with its own shard
+if possible.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from shardwright.codegen.checks import compare
 from shardwright.codegen.checks.compare import MismatchError
 
 Box = tuple[int, ...]
-"""Half-open ranges of the tensor, one after another."""
+"""The half-open ranges of a box of the tensor: (low, high, low, high, ...)."""
 
 
 def extents(box: Box) -> Box:
@@ -26,24 +28,25 @@ def extents(box: Box) -> Box:
 
 
 class Turns:
-    """Elements that each sender sends to other devices, by turn."""
+    """The number of elements that each sender sends to other devices, by turn."""
 
     def __init__(self) -> None:
         self._given: dict[int, Counter[int]] = {}
 
     def add(self, turn: int, sender: int, elements: int) -> None:
-        """Record a sender's elements in a turn."""
+        """Add to the number of elements that a sender sends in a turn."""
         self._given.setdefault(turn, Counter())[sender] += elements
 
     @property
     def longest(self) -> int:
-        """The elements of each turn's busiest sender, summed."""
+        """The number of elements of each turn's busiest sender, summed over turns."""
         return sum(max(given.values()) for given in self._given.values())
 
 
 def check_turns(host: Any, copied: Turns) -> bool:
-    """Raise MismatchError if links are busy for longer than in the plan's order; return whether
-    that order is known."""
+    """Check the order of copies of an exchange, and return whether it could be: not if the planned
+    order is unknown. Raises MismatchError if links are busy for longer than in the planned
+    order."""
     if not _is_numbered(host.exchange):
         return False
     _check_longest(copied, planned_turns(host.exchange))
@@ -51,10 +54,11 @@ def check_turns(host: Any, copied: Turns) -> bool:
 
 
 def check_listed_turns(host: Any) -> None:
-    """Check the order in which a group's kernel reads each tensor's shards: a device begins with
-    the shard after its own or, without one, with that of its number, and continues round.
+    """Check the order in which a group's kernel reads each tensor's shards. In the planned order, a
+    device begins with the shard after its own, or with that of its target position if it has none,
+    and continues in order of source positions.
 
-    Raises MismatchError, with the tensor, if links are busy for longer than in that order.
+    Raises MismatchError, with the tensor, if links are busy for longer than in the planned order.
     """
     count = len(host.exchange.source.ids)
     tensors = range(len(host.names))
@@ -79,7 +83,8 @@ def check_listed_turns(host: Any) -> None:
 
 
 def _add_others(turns: Turns, order: Sequence[tuple[int, int]], own: int) -> None:
-    """Record the sends to a device in sequence, except from itself."""
+    """Record the elements that a device reads from others, one shard per turn; `order`: (sender,
+    elements) of each turn; `own`: the device's own source position."""
     for turn, (sender, elements) in enumerate(order):
         if sender != own:
             turns.add(turn, sender, elements)
@@ -94,15 +99,15 @@ def _check_longest(copied: Turns, expected: Turns) -> None:
 
 
 def _is_numbered(exchange: Any) -> bool:
-    """Return whether the source has a box for every shard, none of them empty, and receivers have
-    the positions of the source mesh."""
+    """Return whether no source shard is empty, and every target position is also a source
+    position, so that the planned order is known."""
     positions = range(len(exchange.source.ids))
     held = (math.prod(extents(exchange.source.box(position))) for position in positions)
     return len(exchange.target.ids) <= len(positions) and all(held)
 
 
 def planned_turns(exchange: Any) -> Turns:
-    """Return the turns of an exchange whose source shards are numbered, in the plan's order."""
+    """Return the turns of an exchange in the planned order, which must be known."""
     order, found = _Order(exchange), Turns()
     pieces = exchange.cut.pieces if exchange.cut else 1
     for receiver in range(len(exchange.target.ids)):
@@ -114,7 +119,7 @@ def planned_turns(exchange: Any) -> Turns:
 
 
 class _Order:
-    """The turn in which a receiver reads a source shard."""
+    """The planned order in which receivers read source shards."""
 
     def __init__(self, exchange: Any) -> None:
         self._exchange = exchange
@@ -133,7 +138,7 @@ class _Order:
         ]
 
     def seen(self, box: Box) -> Box:
-        """Return the ranges of a box along the dimensions of the tensor."""
+        """Return the ranges of a box along the tensor's dimensions, without those of terms."""
         return box[2 * len(self._exchange.hidden) :]
 
     def turn(self, receiver: int, sender: int) -> int:
@@ -145,13 +150,13 @@ class _Order:
         return found
 
     def _met(self, receiver: int) -> list[list[int]]:
-        """Return the numbers of the source shards that a target shard meets, along each dimension;
-        none for an empty one."""
+        """Return, for each dimension, the numbers of the source shards that a receiver's target
+        shard overlaps; an empty list if the target shard is empty."""
         senders = [piece.sender for piece in self._exchange.incoming(receiver)]
         return [sorted({*each}) for each in zip(*map(self._numbers, senders), strict=True)]
 
     def _numbers(self, position: int) -> list[int]:
-        """Return the numbers of the source shard at a position, along each dimension."""
+        """Return the number, along each dimension, of the source shard at a position."""
         lows = self.seen(self._exchange.source.box(position))[::2]
         pairs = zip(self._starts, lows, strict=True)
         return [bisect.bisect_left(starts, low) for starts, low in pairs]

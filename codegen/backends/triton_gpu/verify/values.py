@@ -1,4 +1,4 @@
-"""Contents of shards in successive calls. Used in workers only."""
+"""The values that shards have in successive calls. Imported only by workers."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from shardwright.codegen.checks.oracle.definition import Bits
 from shardwright.codegen.checks.terms import cotangent_back, own_terms, runs
 
 RANDOM = 3
-"""Consecutive calls that move random bits, fresh in each call."""
+"""The number of calls, after those of bit planes, that move random bits, new in each."""
 
 
 class Values:
-    """The shards before and after each call of a case, by the number of the call.
+    """The values of shards before and after each call of a case, by the number of the call.
 
-    Successive calls move different values, so leftovers are wrong."""
+    Successive calls move different values, so that leftovers of a call are wrong in the next."""
 
     def __init__(self, case: Case, planes: Sequence[Run]) -> None:
         self.case = case
@@ -31,11 +31,11 @@ class Values:
 
     @staticmethod
     def of(case: Case) -> Values:
-        """Return the values of a case that runs by itself."""
+        """Return the values for a case that is not a member of a group."""
         return Values(case, list(runs(case, as_bits)))
 
     def whole(self, call: int) -> Bits:
-        """Return the tensor, or the array of its terms, after a call."""
+        """Return the tensor after a call; if the target is unreduced, the array of its terms."""
         return self._runs[call % len(self._runs)].tensor
 
     def given(self, call: int) -> dict[int, Bits]:
@@ -47,8 +47,8 @@ class Values:
         return self._shards(call % len(self._runs))[1]
 
     def cotangents(self, call: int) -> tuple[Bits, dict[int, Bits]]:
-        """Return the cotangent of the source when that of the target is `whole`, and its shards, by
-        device."""
+        """Return the source's cotangent, if the target's is the call's `whole`; and the shards of
+        the source's cotangent, by device."""
         back = cotangent_back(self.case, self.whole(call))
         return back, own_terms(self.case.source, self.case.source_array, back)
 
