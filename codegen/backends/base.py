@@ -25,11 +25,12 @@ Table = tuple[str, tuple[Row, tuple[Row, ...]]]
 class Request:
     """The input from which a module is rendered.
 
-    `like`: the plan of another module whose form to use if there are several. `backward`: whether
-    the module moves the cotangents of its sibling. `derivative`: whether a sibling moves its
-    cotangents. `collective_id`: for kernels with a barrier. `features`: optional parts of the
-    module that the backend supports. `buffers`: the names of the source and target buffers, as
-    literals, for the module of a relayout that is a reshard: its functions take arrays by name.
+    `like`: the plan of another module; if the backend could write this one in several forms, it
+    takes the form of that module. `backward`: whether the module moves the cotangents of its
+    sibling. `derivative`: whether a sibling moves its cotangents. `collective_id`: the number of
+    the barrier that its kernel uses, if any. `features`: optional parts of the module that the
+    backend supports. `buffers`: the names of the source and target buffers as Python literals, if
+    the module belongs to a relayout: its functions then take arrays by name.
     """
 
     plan: Plan
@@ -44,8 +45,9 @@ class Request:
 
 @dataclass(frozen=True)
 class RingText:
-    """A kernel and the constant that runs it, `lines`; `imported`: the JAX imports they need,
-    `calls`: the names they use from support modules."""
+    """A kernel for a program's module. `lines`: the source of the kernel and of the constant that
+    runs it; `imported`: the JAX imports that they need; `calls`: the names that they use, by
+    support module."""
 
     lines: tuple[str, ...]
     imported: tuple[str, ...]
@@ -54,10 +56,14 @@ class RingText:
 
 @dataclass(frozen=True)
 class Grouping:
-    """A backend's part of a group's module: `host`, the support module with its class `Group`;
-    `exports`, the names of functions; `environment` of a self-check, with {devices} for the number
-    of devices and {more} for one more; `how`: the transport in words; `support`: further support
-    modules; `template`: its own template, with `kernel` as the argument of the class."""
+    """A backend's part of the module of a group of tensors.
+
+    `host`: the support module with the class `Group`; `exports`: the names of the module's public
+    functions; `environment`: variables of a self-check, with {devices} for the number of devices
+    and {more} for one more; `how`: the transport in words; `support`: further support modules;
+    `template`: the template of the module; `kernel`: an argument of the class `Group`, if it takes
+    a kernel.
+    """
 
     host: str
     exports: tuple[str, ...]
@@ -71,15 +77,16 @@ class Grouping:
 class Backend(Protocol):
     """Renders plans as modules of one kind.
 
-    `executes`: the strategies whose plans it accepts. `reduces`: the strategies by which it reduces
-    terms; `in_two`: whether also in two exchanges, possibly only between meshes of one device
-    order. `unsupported`: the dtypes that it does not move, each with the reason. `differentiable`:
-    whether its modules have derivatives, by a backward sibling. `portable`: whether they are plain
-    JAX, which XLA compiles for any platform. `compiler`: None without one for this kind. `support`,
-    `matmul_support`, `model_support`: the support modules of its modules, and the additional ones
-    of matmuls and of models; `model_host`: the class that these call, "" without modules of models.
-    `gradient_on_request`: whether derivatives are optional in a bundle. `grouping`: its part of a
-    group's module.
+    `executes`: the strategies of the plans that it accepts. `reduces`: the strategies of the plans
+    with partial sums that it accepts; `in_two`: whether it also reduces them in two exchanges,
+    possibly only between meshes with one device order. `unsupported`: the dtypes that it does not
+    move, each with the reason. `differentiable`: whether its modules have derivatives, by a
+    backward sibling. `portable`: whether they are plain JAX, which XLA compiles for any platform.
+    `compiler`: the compiler of its modules, None if it has none. `support`, `matmul_support`,
+    `model_support`: the support modules that its modules need, and the additional ones of matmuls
+    and of models; `model_host`: the class that modules of models call, "" if the backend cannot
+    emit them. `gradient_on_request`: whether derivatives are optional in a bundle. `grouping`: its
+    part of a group's module.
     """
 
     name: str
@@ -114,12 +121,12 @@ class Backend(Protocol):
         """Return the stages of the module of an accepted plan."""
 
     def relaid(self, plan: Plan) -> int:
-        """Return the bytes of passes over memory that XLA makes on a TPU around the collectives of
-        a plan of several steps, if they were XLA's own."""
+        """Return the bytes of the passes over memory that XLA would make on a TPU around the
+        collectives of a plan of several steps, if it had chosen these collectives itself."""
         raise InternalError(f"{self.name} carries out no plan of several steps as collectives")
 
     def review(self, plan: Plan) -> Table | None:
-        """Return the table of the module on the review page, or None."""
+        """Return the module's table on the review page, or None."""
         return None
 
     def rings(self, plan: Plan) -> Rings | None:
@@ -142,13 +149,15 @@ class Backend(Protocol):
         backward: tuple[str, ...] = (),
         collective_id: int = 0,
     ) -> str:
-        """Return the text of the module of a supported matmul; `backward`: the siblings that
-        compute the cotangents of lhs and rhs; `collective_id`: the id of its kernel."""
+        """Return the text of the module of a supported matmul. `backward`: the names of the
+        siblings that compute the cotangents of lhs and rhs; `collective_id`: the number of the
+        barrier that its kernel uses."""
         raise InternalError(f"{self.name} cannot emit matmuls")
 
     def ring_of(self, plan: MatmulPlan, name: str, axes: str, collective_id: int) -> RingText:
-        """Return a named kernel of a program that multiplies while parts travel; `axes`: the
-        expression for the axes that rank devices. Raises InputError for an unsupported product."""
+        """Return the kernel, called `name`, of a program that multiplies parts while others travel.
+        `axes`: the Python expression for the axes that rank devices. Raise InputError for an
+        unsupported product."""
         raise InputError(
             f"{self.name} has no kernels for programs",
             argument="kernels",
@@ -167,4 +176,4 @@ class ProgramBackend(Protocol):
         """Return the data files of a program's module, by name."""
 
     def kernel_lines(self, program: Partitioned) -> tuple[str, ...]:
-        """Return which matmuls have a kernel, and why others have none."""
+        """Return lines that list the matmuls with a kernel, and why the others have none."""

@@ -19,7 +19,7 @@ ROUNDING = 2**20
 
 
 def refuse_wide(plan: Plan, exchange: Exchange, backend: str) -> None:
-    """Raise InputError if an index, or an intermediate value, may exceed 32 bits."""
+    """Raise InputError if an index of a kernel, or an intermediate value, may exceed 32 bits."""
     widest = exchange.once(widest_index)
     if widest <= MAX_INDEX - ROUNDING:
         return
@@ -34,8 +34,8 @@ def refuse_wide(plan: Plan, exchange: Exchange, backend: str) -> None:
 def widest_index(exchange: Exchange) -> int:
     """Return an upper bound on all values that the index functions compute.
 
-    The algebra cannot bound a few values of nested splits; they lie in the tensor, so the padded
-    extents bound them.
+    The algebra finds no bound for a few values of nested splits. These are positions in the padded
+    tensor, so its extents bound them.
     """
     padded = [dim.parts * dim.size for dims in exchange.dims for dim in (dims.source, dims.target)]
     values = (

@@ -33,8 +33,13 @@ from shardwright.ir.tiles import DimTiles
 
 @dataclass(frozen=True)
 class HostText:
-    """The host side of a module. `class_name`: the class of its host object; `starts`: whether a
-    program may compute between its start and its end; `buffers`: as in a request."""
+    """The host side of a module.
+
+    `axes`, `specs`, `padded`, `terms`: for source and target, the mesh axes with their sizes, the
+    PartitionSpec, the padded global shape, and whether the array has a dimension of terms.
+    `some_local`: whether any device already holds a part of its target shard. `starts`: whether a
+    program may compute between the start and the end of the reshard. `buffers`: as in a request.
+    """
 
     module: ModuleText
     devices: int
@@ -50,27 +55,27 @@ class HostText:
 
     @property
     def class_name(self) -> str:
-        """The class of the host object."""
+        """The name of the host object's class."""
         if self.starts:
             return "StartedReshard"
         return "OneOrder" if self.module.same_order else "TwoOrders"
 
     @property
     def host_file(self) -> str:
-        """The support file of the class."""
+        """The name of the support module with that class."""
         if self.starts:
             return "pallas_started"
         return "jax_host" if self.module.same_order else "jax_orders"
 
     @property
     def program_axes(self) -> str:
-        """The axes that rank devices, as a Python expression."""
+        """The Python expression for the axes that rank devices."""
         names = [name for name, _ in self.axes[0]]
         return quoted_names(names) if self.module.same_order else '"device"'
 
     @property
     def constant_lines(self) -> tuple[str, ...]:
-        """The constants that describe the reshard, once if equal on both sides."""
+        """The lines of constants that describe the reshard; one line if both sides are equal."""
         padded = ["SHAPE" if each == self.module.shape else each for each in self.padded]
         about = "# The meshes, their axes refined into the sub-axes in use."
         note = "# Every shard padded at its end to the largest: the shapes of the global arrays."
@@ -93,7 +98,7 @@ class HostText:
 
     @property
     def side_lines(self) -> tuple[str, ...]:
-        """The constants _SOURCE and _TARGET."""
+        """The lines that assign the constants _SOURCE and _TARGET."""
         lines: list[str] = []
         for side, spec, terms in zip(("source", "target"), self.specs, self.terms, strict=True):
             upper = side.upper()
@@ -102,7 +107,7 @@ class HostText:
         return tuple(lines)
 
     def host_lines(self, request: Request, backend: str) -> list[str]:
-        """Return the constant that is the host object."""
+        """Return the lines that assign the constant _HOST, the host object."""
         given = ["__name__", "SHAPE", "DTYPE", "_SOURCE", "_TARGET", "_PROGRAM"]
         given += ["padding=Padding"] if self.is_padded else []
         if has_operation(request):
@@ -112,7 +117,7 @@ class HostText:
         return called(f"_HOST = {self.class_name}", given)
 
     def calls(self, request: Request) -> dict[str, list[str]]:
-        """Return the names that these lines use from support modules."""
+        """Return the names that the host side uses, by support module."""
         found = {self.host_file: [self.class_name]}
         found |= {"jax_padding": ["Padding"]} if self.is_padded else {}
         found |= {"jax_operation": ["Operation"]} if has_operation(request) else {}
@@ -127,23 +132,23 @@ class HostText:
 
 
 def has_operation(request: Request) -> bool:
-    """Return whether a module is a primitive with vmap or derivatives, or must explain why such
-    terms have none."""
+    """Return whether a module defines a JAX primitive: it supports vmap or derivatives, or it
+    reduces by maximum or minimum and must explain why it has no derivative."""
     asked = request.derivative or "vmap" in request.features
     return asked or bool(request.plan.reshard.extremum)
 
 
 def derivative_of(request: Request, backend: str) -> str:
-    """Return the name of the module of the reverse reshard; or why there is none, "" if none is
-    requested."""
+    """Return the name of the module of the reverse reshard, "extremum" if the reshard reduces by
+    maximum or minimum and so has no derivative, or "" if no derivative is requested."""
     if request.derivative:
         return backend if request.backward else f"{backend}_backward"
     return "extremum" if request.plan.reshard.extremum else ""
 
 
 def host_text(plan: Plan, module: ModuleText, ends: Exchange | None = None) -> HostText:
-    """Return the host side of a plan's module; `ends`: both sides' layouts, for a plan other than a
-    single exchange."""
+    """Return the host side of a plan's module. `ends`: the layouts of both sides, if the plan is
+    not a single exchange."""
     given, reshard = direct_of(plan).exchange if ends is None else ends, plan.reshard
     moved = plan.traffic.received_total
     sides = reshard.source, reshard.target
@@ -165,8 +170,8 @@ def _padded(layout: Layout) -> str:
 
 
 def facts_of(plan: DirectPlan, *, combines: bool = True) -> tuple[str, ...]:
-    """Return lines on layouts, tiles, traffic, and transfers; `combines`: whether receivers get and
-    combine all terms."""
+    """Return docstring lines on layouts, tiles, traffic, and transfers. `combines`: whether
+    receivers get and combine all terms."""
     exchange = plan.exchange
     visible = as_vectors(exchange).dims[exchange.source.hidden :]
     met = [_met(axis, tiles) for axis, tiles in enumerate(visible)]
@@ -185,7 +190,8 @@ def facts_of(plan: DirectPlan, *, combines: bool = True) -> tuple[str, ...]:
 
 
 def _met(axis: int, tiles: DimTiles) -> str:
-    """Return how shards intersect along a dimension, "" if neither side splits it."""
+    """Return a sentence on the intersections of shards along a dimension, "" if neither side splits
+    it."""
     if max(tiles.source.parts, tiles.target.parts) == 1:
         return ""
     sizes = f"shards of {tiles.source.size} meet shards of {tiles.target.size}"
@@ -200,25 +206,26 @@ def _met(axis: int, tiles: DimTiles) -> str:
 
 
 def axis_names(sharding: Sharding) -> dict[AxisRef, str]:
-    """Return the axes of a sharding's refined mesh, with names allowed in JAX."""
+    """Return the names, as JAX allows them, of the axes of a sharding's refined mesh."""
     refined = sharding.mesh.refine((*sharding.used(), *sharding.unreduced))
     return {ref: axis_name(ref) for ref in refined}
 
 
 def axis_name(ref: AxisRef) -> str:
-    """Return an axis or sub-axis under a name allowed in JAX."""
+    """Return the name of an axis or sub-axis, as JAX allows it."""
     return ref.name if ref.size is None else f"{ref.name}:({ref.pre}){ref.size}"
 
 
 def axes_of(sharding: Sharding) -> list[tuple[str, int]]:
-    """Return names and sizes of the axes of a sharding's refined mesh; at least one axis."""
+    """Return names and sizes of the axes of a sharding's refined mesh. A mesh without axes gets one
+    of size 1."""
     mesh = sharding.mesh
     axes = [(name, mesh.digit(ref).size) for ref, name in axis_names(sharding).items()]
     return axes or [("device", 1)]
 
 
 def _axes_line(name: str, axes: Iterable[tuple[str, int]]) -> list[str]:
-    """Return the names and sizes of axes as a constant of the module."""
+    """Return the lines of a constant with the names and sizes of axes."""
     return constant_lines(name, [f'("{axis}", {size})' for axis, size in axes])
 
 
@@ -241,7 +248,7 @@ def spec_of(sharding: Sharding) -> str:
 
 
 def short_dims(layout: Layout) -> tuple[int, ...]:
-    """Return dimensions along which some shards are shorter than the largest."""
+    """Return the dimensions along which some shards are shorter than the largest."""
     return tuple(axis for axis, dim in enumerate(layout.dims) if not dim.is_even)
 
 
@@ -252,21 +259,21 @@ LIBRARIES = {
     "pl": "from jax.experimental import pallas as pl",
     "pltpu": "from jax.experimental.pallas import tpu as pltpu",
 }
-"""The imports of modules from JAX, by name."""
+"""The import statements of libraries, by the name they bind."""
 
 
 def library_lines(names: Iterable[str]) -> tuple[str, ...]:
-    """Return the imports of libraries, and of `P`."""
+    """Return the import statements of the given libraries, and of `P`."""
     used = set(names)
     lines = (line for name, line in LIBRARIES.items() if name in used)
     return (*lines, "from jax.sharding import PartitionSpec as P")
 
 
 def imports_of(calls: Mapping[str, Iterable[str]]) -> tuple[str, ...]:
-    """Return the imports from support modules, by module."""
+    """Return the import statements for names in support modules."""
     lines: list[str] = []
     for module in sorted(calls):
-        # constants, classes, functions: in ruff's order
+        # ruff's order: constants, then classes, then functions
         names = sorted(
             {*calls[module]}, key=lambda name: (not name.isupper(), name[0].islower(), name)
         )

@@ -1,4 +1,5 @@
-"""Tensors of terms as JAX arrays, with an extra first dimension split by unreduced axes."""
+"""Partial sums as JAX arrays: an extra first dimension, split by the unreduced axes, has the
+terms."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from shardwright.ir.plan import Plan
 
 
 def with_terms(layout: Layout) -> Layout:
-    """Return a layout whose hidden dimensions become the tensor's first dimension, the terms."""
+    """Return a layout with its hidden dimensions merged into a first tensor dimension, the
+    terms."""
     if not layout.hidden:
         return layout
     digits = tuple(digit for dim in layout.dims[: layout.hidden] for digit in dim.axis_digits)
@@ -20,7 +22,8 @@ def with_terms(layout: Layout) -> Layout:
 
 
 def ends_of(plan: Plan) -> Exchange:
-    """Return both ends of a plan as arrays, terms included; by themselves not an exchange."""
+    """Return the source and target layouts of a plan's arrays, terms included. The holder rule is a
+    placeholder, so the result is not an executable exchange."""
     reshard = plan.reshard
     return Exchange(
         with_terms(Layout.of(reshard.source, reshard.shape, reshard.source_split)),

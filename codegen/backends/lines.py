@@ -13,21 +13,24 @@ from shardwright.ir.algebra.printers import TRITON, Printer
 from shardwright.ir.errors import InternalError
 
 LONG = 64
-"""Length, as `length` counts it, from which an expression takes no other inlined."""
+"""Greatest length, as `length` counts it, of an expression into which others are inlined."""
 
 FITS = 96
-"""Most characters of a line in a function body."""
+"""Greatest number of characters in a line of a function body."""
 
 
 def length(text: str) -> int:
-    """Return the length of an expression, with four characters for any number: whether a value is
-    named must not depend on extents, so that a tensor's modules and its twin's have one form."""
+    """Return the length of an expression in characters, with every number counted as four.
+
+    The length decides whether a value gets a name. It must not depend on extents, so that modules
+    of tensors that differ only in extents have the same form.
+    """
     return len(re.sub(r"\b\d+\b", "0000", text))
 
 
 def conjunction(tests: list[str], sign: str, room: int) -> str:
-    """Return `(a) & (b)`, or the same with `and`, on as many lines as needed; `room`: characters
-    available on a single line."""
+    """Join tests as `(a) & (b)` or `a and b`, over several lines if they need more than `room`
+    characters."""
     if len(tests) < 2:
         return "".join(tests) or "True"
     each = [f"({test})" for test in tests] if sign == "&" else tests
@@ -37,12 +40,12 @@ def conjunction(tests: list[str], sign: str, room: int) -> str:
 
 
 def printed(printer: Printer, assignments: list[Assignment], depth: int = 1) -> list[str]:
-    """Return assignments as lines at this indentation."""
+    """Return assignments as lines of code, indented by `depth` levels."""
     return [line for a in assignments for line in statement_lines(printer, a.name, a.value, depth)]
 
 
 def pruned(assignments: list[Assignment], texts: list[str]) -> list[Assignment]:
-    """Drop unused assignments and inline those used once."""
+    """Drop unused assignments and inline those used once. `texts`: the lines that use them."""
     words = set(re.findall(r"\w+", " ".join(texts)))
     kept: list[Assignment] = []
     for assignment in reversed(assignments):
@@ -55,8 +58,8 @@ def pruned(assignments: list[Assignment], texts: list[str]) -> list[Assignment]:
 
 
 def _inlined(assignment: Assignment, place: int, others: list[Assignment]) -> list[Assignment]:
-    """Return assignments with one inlined into its only user, if the algebra can still print
-    that."""
+    """Inline an assignment into its only user, `others[place]`, unless the result would be too long
+    or the printer could not express it."""
     user = others[place]
     symbol = next(s for s in user.value.free_symbols if s.name == assignment.name)
     whole = Assignment(user.name, user.value.subs(symbol, assignment.value))

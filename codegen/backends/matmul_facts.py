@@ -1,4 +1,4 @@
-"""Facts of a matmul that the modules of every backend state, and what no module can multiply."""
+"""Facts stated in the matmul modules of every backend, and the checks that all of them share."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from shardwright.ir.matmul_plan import MatmulPlan
 
 
 def matmul_title(matmul: Matmul) -> str:
-    """Return one line: the operands, and the number of devices."""
+    """Return the title of a matmul's module: the shapes of the operands and the number of
+    devices."""
     shapes = (f"[{', '.join(map(str, matmul.shape(side)))}]" for side in ("lhs", "rhs"))
     lhs, rhs = shapes
     return f"Multiplies {matmul.dtype}{lhs} by {rhs} over {matmul.mesh.size} devices."
@@ -28,7 +29,7 @@ def dims_said(matmul: Matmul, side: Side) -> str:
 
 
 def case_lines(plan: MatmulPlan) -> list[str]:
-    """Return the case of every axis, in words."""
+    """Return a sentence for each axis on how the matmul uses it."""
     lines = [] if plan.cases else ["Case 1: every device has all of both operands."]
     for case in plan.cases:
         number = f"case {case.number}" if case.number else "a sum still to be made"
@@ -37,7 +38,8 @@ def case_lines(plan: MatmulPlan) -> list[str]:
 
 
 def device_table(layouts: dict[Side, Layout]) -> list[str]:
-    """Return every device's part of the three tensors, in columns, if there are few devices."""
+    """Return a table of the index ranges that every device holds of the three tensors; empty for
+    meshes of more than TABLE_DEVICES."""
     mesh = layouts["out"].mesh
     if mesh.size > TABLE_DEVICES:
         return []
@@ -60,12 +62,12 @@ def wrapped(text: str, indent: str) -> list[str]:
 
 
 def layout_of(matmul: Matmul, side: Side) -> Layout:
-    """Return the layout of a side's array, whose first dimension is the terms."""
+    """Return the layout of a side's array; if the side has terms, they are its first dimension."""
     return with_terms(Layout.of(matmul.sharding(side), matmul.shape(side), "flat"))
 
 
 def refuse_wide_matmul(matmul: Matmul, name: str) -> None:
-    """Raise InputError for names and extents that matmul modules do not support."""
+    """Raise InputError if axis names are not ASCII or padded extents exceed 32-bit indices."""
     check_ascii_names(matmul.mesh, "mesh")
     padded = max(dim.parts * dim.size for side in SIDES for dim in layout_of(matmul, side).dims)
     if padded > MAX_INDEX - ROUNDING:
@@ -78,7 +80,7 @@ def refuse_wide_matmul(matmul: Matmul, name: str) -> None:
 
 
 def refuse_dtype(matmul: Matmul, name: str, dtypes: tuple[str, ...]) -> None:
-    """Raise InputError for element types that a backend's kernels do not multiply."""
+    """Raise InputError if the matmul's dtype is not one of `dtypes`."""
     if matmul.dtype not in dtypes:
         raise InputError(
             f"{name} cannot multiply this dtype",

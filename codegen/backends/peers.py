@@ -1,4 +1,5 @@
-"""The transfers as functions of a position: the lines of `senders` and `receivers`.
+"""The text of a module's functions `senders` and `receivers`: the peers of a device, by its
+position.
 
 Each end computes its peers independently; the self-check of a module proves that both agree.
 """
@@ -22,38 +23,42 @@ from shardwright.ir.layout import DimLayout, Layout
 
 @dataclass(frozen=True)
 class Peers:
-    """The two functions of an exchange. `some_local`: whether any device holds a part of its target
-    shard."""
+    """The text of the two functions of an exchange. `some_local`: whether any device already holds
+    a part of its target shard."""
 
     exchange: Exchange
     some_local: bool
 
     @property
     def receiver(self) -> Index:
-        """The position of the device in the target mesh."""
+        """The symbol for the device's position in the target mesh."""
         return Index("receiver", self.exchange.target.mesh.size)
 
     @property
     def tells_held(self) -> bool:
-        """Return whether holders of a tile must be distinguished from others. They need not be if
-        the sender has the receiver's own coordinates, or is the only holder, because it is then the
-        device itself."""
+        """Return whether the functions must distinguish receivers that already hold a tile from
+        others.
+
+        They need not if the sender has the receiver's own coordinates, or is the only holder: a
+        receiver that holds the tile is then its own sender.
+        """
         return self.exchange.rule.kind == "turns" and self.some_local
 
     @property
     def knows_me(self) -> bool:
-        """Return whether the kernel also takes the position in the source mesh."""
+        """Return whether the functions also compute the receiver's position in the source mesh."""
         return self.tells_held and not self.exchange.same_order
 
     @property
     def me(self) -> Index:
-        """The position of the device in the source mesh."""
+        """The symbol for the device's position in the source mesh."""
         if self.exchange.same_order:
             return self.receiver
         return Index("me", self.exchange.source.mesh.size)
 
     def held(self, sources: tuple[Value, ...]) -> list[str]:
-        """Return tests of whether a device holds a source shard; False if it never does."""
+        """Return tests, to be joined by `and`, of whether a device holds a source shard. `sources`:
+        the shard's index along each dimension."""
         tests = [] if self.exchange.same_order else ["me >= 0"]
         for dim, source in zip(self.exchange.source.dims, sources, strict=True):
             own, other = simplify(dim.index(self.me)), simplify(source)
@@ -70,11 +75,11 @@ class Peers:
 
     @property
     def numbered(self) -> str:
-        """The further results of the functions, in words."""
+        """Words for the docstrings of both functions, if their results include pieces."""
         return ", and pieces (None: all of a tile)" if self._cut else ""
 
     def senders(self) -> list[str]:
-        """Return the body of the function of a receiver."""
+        """Return the body of `senders`, which lists the senders to a receiver."""
         exchange, receiver = self.exchange, self.receiver
         body = FunctionBody()
         loops, shards = _met(exchange.target, exchange.source, receiver, "a", body)
@@ -97,7 +102,7 @@ class Peers:
         return _below(body, [*lines, *_nested(loops, each)])
 
     def receivers(self) -> list[str]:
-        """Return the body of the function of a sender."""
+        """Return the body of `receivers`, which lists the receivers of a sender."""
         exchange = self.exchange
         sender = Index("sender", exchange.source.mesh.size)
         body = FunctionBody()
@@ -118,8 +123,8 @@ class Peers:
         return _below(body, _nested(loops, each))
 
     def _in_turn(self, own: tuple[Value, ...]) -> list[str]:
-        """Return lines that yield a receiver if the sender is the holder in turn; `own`: the number
-        of its shard along each dimension."""
+        """Return lines that yield a receiver if it is this sender's turn to serve it. `own`: the
+        index of the sender's shard along each dimension."""
         pieces = self.exchange.rule.pieces
         turn = self.exchange.holder(own, self.receiver, Index("piece", pieces))
         holder = statement_lines(PYTHON, "holder", simplify(turn))
@@ -136,13 +141,14 @@ class Peers:
         return [*held, *keeps, "elif not held:", *map(_indented, loop)]
 
     def _held(self, sources: tuple[Value, ...]) -> list[str]:
-        """Return lines that compute whether a receiver holds a source shard."""
+        """Return lines that compute `held`: whether a receiver holds a source shard."""
         start = "held = "
         tests = conjunction(self.held(sources), "and", FITS - 8 - len(start))
         return (start + tests).splitlines()
 
     def _own_position(self) -> list[str]:
-        """Return lines that compute a receiver's position in the source mesh, if it differs."""
+        """Return lines that compute a receiver's position in the source mesh, if they are
+        needed."""
         if not self.knows_me:
             return []
         return [
@@ -162,8 +168,8 @@ def _text(value: Value) -> str:
 def _met(
     own: Layout, other: Layout, position: Index, letter: str, body: FunctionBody
 ) -> tuple[list[str], tuple[Value, ...]]:
-    """Return a loop for each dimension along which several shards of the other side are met, and
-    the number of the shard along each."""
+    """Return a loop over the other side's shards along each dimension in which a shard intersects
+    several of them, and the expression for the other shard's index along every dimension."""
     loops, numbers = [], []
     for place, (dim, peer) in enumerate(zip(own.dims, other.dims, strict=True)):
         axis = place - own.hidden
@@ -186,7 +192,7 @@ def _met(
 def _ends(
     dim: DimLayout, peer: DimLayout, axis: int, position: Index, body: FunctionBody
 ) -> tuple[Value, Value]:
-    # A flat split needs no names: its quotients fold, often to constants.
+    # A flat split needs no names: its quotients simplify, often to constants.
     let = unnamed if dim.is_flat else body.named(axis)
     low, high = dim.interval(dim.index(position), let)
     let = unnamed if peer.is_flat else body.named(axis, "peer_")
@@ -195,12 +201,12 @@ def _ends(
 
 
 def _below(body: FunctionBody, lines: list[str]) -> list[str]:
-    """Return lines preceded by the assignments they depend on."""
+    """Prepend to lines the assignments that they use."""
     return [*printed(PYTHON, pruned(body.lines, lines)), *lines]
 
 
 def _listed(item: str, loops: list[str]) -> list[str]:
-    """Return `return [item for ... in ...]`."""
+    """Return the lines of a return statement: a list comprehension of `item` over `loops`."""
     if not loops:
         return [f"return [{item}]"]
     if len(loops) == 1 and loops[0].startswith(f"for {item} in "):
@@ -215,6 +221,6 @@ def _listed(item: str, loops: list[str]) -> list[str]:
 
 
 def _nested(loops: list[str], body: list[str]) -> list[str]:
-    """Return a body inside its loops."""
+    """Indent a body below its loops."""
     lines = [f"{INDENT * depth}{loop}:" for depth, loop in enumerate(loops)]
     return [*lines, *(INDENT * len(loops) + line for line in body)]
