@@ -1,1 +1,1 @@
-"""Modules of matmuls in JAX: their steps, products and loops; plain JAX and Pallas use them."""
+"""The parts of matmul modules that plain JAX and Pallas share: steps, products, and loops."""

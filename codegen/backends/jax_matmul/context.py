@@ -44,9 +44,12 @@ from shardwright.ir.matmul_plan import MatmulPlan
 
 @dataclass(frozen=True)
 class MatmulKind:
-    """The variation points of matmul modules: the backend, the class of the host and its support
-    module, the product's arguments besides shards, the spare devices of a self-check, and the
-    product itself."""
+    """The differences between kinds of matmul modules.
+
+    `host`: the support module and the class of the host object; `given`: the parameters of the
+    function that multiplies; `more`: the number of devices that a self-check needs beyond the mesh;
+    `product`: returns the text of the product.
+    """
 
     backend: str
     host: tuple[str, str]
@@ -57,7 +60,7 @@ class MatmulKind:
 
 @dataclass(frozen=True)
 class MatmulText:
-    """Everything the template prints."""
+    """The context of the matmul template."""
 
     backend: str
     support: str
@@ -122,7 +125,7 @@ def _padded(layout: Layout) -> tuple[int, ...]:
 
 
 def _short(steps: MatmulSteps, out: Layout) -> tuple[int, ...]:
-    """Return dimensions of the result whose padding must still be zeroed."""
+    """Return the dimensions of the result whose padding must still be set to zero."""
     last = steps.after[-1].block if steps.after else None
     if last is not None and last.boxes is not None and last.is_padded:
         return ()
@@ -130,7 +133,8 @@ def _short(steps: MatmulSteps, out: Layout) -> tuple[int, ...]:
 
 
 def _constants(matmul: Matmul, steps: MatmulSteps, layouts: dict[Side, Layout]) -> list[str]:
-    """Return constants for the operands, their shardings, and the axes of the program."""
+    """Return the lines of constants for the operands, their shardings, and the axes of the
+    program."""
     lines = [f"{side.upper()}_SHAPE = {matmul.shape(side)}" for side in SIDES]
     same = matmul.dtype == matmul.out_dtype
     lines += [f'DTYPE = {"OUT_DTYPE = " * same}"{matmul.dtype}"']
@@ -157,7 +161,8 @@ def _program_axes(steps: MatmulSteps) -> list[tuple[str, int]]:
 
 
 def _axes_lines(matmul: Matmul, steps: MatmulSteps) -> list[str]:
-    """Return names and sizes of the mesh's axes, on one line if all sides agree."""
+    """Return the lines of constants with the names and sizes of mesh axes: one constant if all
+    sides can use the axes of the program, otherwise one for each side."""
     about = "# The mesh, its axes refined into the sub-axes in use."
     if steps.named:
         axes = [("", _program_axes(steps))]
@@ -171,12 +176,12 @@ def _axes_lines(matmul: Matmul, steps: MatmulSteps) -> list[str]:
 
 
 def _own_axes(matmul: Matmul, steps: MatmulSteps, side: Side) -> list[tuple[str, int]]:
-    """Return the axes of a side; lhs uses the program's."""
+    """Return the mesh axes of a side; lhs uses the axes of the program."""
     return _program_axes(steps) if side == "lhs" else axes_of(matmul.sharding(side))
 
 
 def _side_lines(matmul: Matmul, steps: MatmulSteps, side: Side) -> list[str]:
-    """Return the constant of a side."""
+    """Return the lines of the constant that describes a side, such as `_LHS`."""
     upper, sharding = side.upper(), matmul.sharding(side)
     prefix = "" if steps.named else f"{upper}_"
     given = ["IDS", f"{side}_box", f"PADDED_{upper}_SHAPE", f"{prefix}MESH_AXES"]
@@ -186,7 +191,8 @@ def _side_lines(matmul: Matmul, steps: MatmulSteps, side: Side) -> list[str]:
 
 
 def _spec(matmul: Matmul, steps: MatmulSteps, side: Side) -> str:
-    """Return the PartitionSpec of a side, on the axes of the program if these can name its own."""
+    """Return the PartitionSpec of a side. It names axes of the program if they can express all
+    shardings, otherwise the side's own axes."""
     sharding = matmul.sharding(side)
     if not steps.named and side != "lhs":
         return spec_of(sharding)
@@ -197,7 +203,7 @@ def _spec(matmul: Matmul, steps: MatmulSteps, side: Side) -> str:
 
 
 def _box_constants(steps: MatmulSteps) -> list[str]:
-    """Return the constants of steps by boxes."""
+    """Return the lines of constants for steps that move boxes."""
     lines: list[str] = []
     for step in steps.every:
         if step.block.boxes is None:
@@ -210,7 +216,7 @@ def _box_constants(steps: MatmulSteps) -> list[str]:
 
 
 def _body(plan: MatmulPlan, steps: MatmulSteps, product: tuple[str, ...]) -> list[str]:
-    """Return the statements that compute the shard `c` of the result from `a` and `b`."""
+    """Return the statements that compute the result's shard `c` from the shards `a` and `b`."""
     matmul = plan.matmul
     lines = ["a = a[0]"] if matmul.lhs.sharding.unreduced else []
     lines += ["b = b[0]"] if matmul.rhs.sharding.unreduced else []

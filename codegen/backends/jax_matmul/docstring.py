@@ -16,8 +16,8 @@ from shardwright.ir.matmul_plan import MatmulPlan
 def matmul_facts(
     plan: MatmulPlan, steps: MatmulSteps, layouts: dict[Side, Layout], more: tuple[str, ...] = ()
 ) -> tuple[str, ...]:
-    """Return lines on shardings, the case, steps, traffic, and the devices' ranges; `more`: further
-    lines on the product."""
+    """Return docstring lines on shardings, the case of each axis, steps, traffic, and the index
+    ranges of devices. `more`: further lines on the product."""
     matmul = plan.matmul
     lines = [f"C[{dims_said(matmul, 'out')}] = sum over j of A[{dims_said(matmul, 'lhs')}] * "
              f"B[{dims_said(matmul, 'rhs')}], on {mesh_text(matmul.mesh)}."]  # fmt: skip
@@ -46,7 +46,8 @@ def _step_lines(plan: MatmulPlan, steps: MatmulSteps) -> list[str]:
 
 
 def _sums(plan: MatmulPlan) -> list[str]:
-    """Return the dtype in which products are summed, and to which partial sums are rounded."""
+    """Return lines on rounding: the dtype in which a device sums products, and the dtype of partial
+    sums."""
     matmul = plan.matmul
     text = f"A device sums its products in {matmul.sum_dtype}."
     if plan.chosen.multiplication.shardings["out"].unreduced:

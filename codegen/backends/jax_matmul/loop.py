@@ -3,8 +3,9 @@
 The statements follow JAX's tutorial on `shard_map` ("Matrix multiplies"), with every number filled
 in. Up to 16 devices the loop is unrolled during tracing; above that it is a `lax.fori_loop`.
 
-`lax.ppermute` numbers devices in mesh order, whatever the order of its axes (`lax.axis_index` and
-the other collectives follow the latter). So a ring along axes in another order lists its devices.
+`lax.ppermute` numbers devices in mesh order, whatever order its axes are given in; `lax.axis_index`
+and the other collectives number them in the order of the axes. So a ring along axes in another
+order has to list its devices.
 """
 
 from __future__ import annotations
@@ -15,15 +16,19 @@ from shardwright.ir.matmul import Side
 from shardwright.ir.matmul_plan import Loop, MatmulCandidate
 
 UNROLLED = 16
-"""Most devices of a ring whose loop is unrolled."""
+"""Greatest number of devices in a ring whose loop is unrolled."""
 
 Lines = list[str]
 
 
 @dataclass(frozen=True)
 class Ring:
-    """Rings as Python expressions: a device's place in its ring, the axes of a permute, the devices
-    of every ring if not in mesh order, and the parts in ring order if it differs from theirs."""
+    """Rings of devices, as Python expressions.
+
+    `place`: a device's place in its ring; `axes`: the axes of a permute; `devices`: the devices of
+    every ring, None if they are in mesh order; `order`: the part at each place of a ring, None if
+    place and part have the same number.
+    """
 
     place: str
     axes: str
@@ -31,8 +36,9 @@ class Ring:
     order: str | None = None
 
     def sends(self, sign: str, count: int) -> str:
-        """Return (sender, receiver) pairs: each device sends to the next one, or (`-`) to the
-        previous."""
+        """Return the expression for the (sender, receiver) pairs of one hop. `sign`: "+" sends to
+        the next device of the ring, "-" to the previous one; `count`: the number of devices in the
+        ring."""
         if self.devices is None:
             return f"[(i, (i {sign} 1) % {count}) for i in range({count})]"
         return f"[(r[i], r[(i {sign} 1) % {count}]) for r in rings for i in range({count})]"
@@ -45,24 +51,25 @@ def loop_lines(chosen: MatmulCandidate, loop: Loop, ring: Ring) -> Lines:
 
 
 class _Rotation:
-    """The common text of both kinds of loops: the ring, the starts of parts, products."""
+    """The text common to both kinds of loops: the ring, the offsets of parts, and products."""
 
     def __init__(self, chosen: MatmulCandidate, loop: Loop, ring: Ring) -> None:
         self.product, self.loop, self.ring = chosen.multiplication, loop, ring
         self.matmul = self.product.matmul
         self.size = self.product.local_extents[loop.factor] // self._parts()
-        self.step = self.size // loop.directions  # extent that travels one way
+        self.step = self.size // loop.directions  # the extent that travels in one direction
 
     def _parts(self) -> int:
         return self.loop.count
 
     def axis(self, side: Side) -> int | None:
-        """Return the dimension of a side along which parts are cut."""
+        """Return the dimension of a side along which parts are cut, None if the side is not cut."""
         factors = self.matmul.factors(side)
         return factors.index(self.loop.factor) if self.loop.factor in factors else None
 
     def ring_lines(self, ways: tuple[str, ...]) -> Lines:
-        """Return this device's place in its ring, and the (sender, receiver) pairs."""
+        """Return lines that compute this device's place in its ring and the (sender, receiver)
+        pairs for each of the directions `ways`."""
         signs = {"up": "+", "down": "-"}
         sends = (f"{way} = {self.ring.sends(signs[way], self.loop.count)}" for way in ways)
         rings = [] if self.ring.devices is None else [f"rings = {self.ring.devices}"]
@@ -70,23 +77,24 @@ class _Rotation:
         return [*order, f"me = {self.ring.place}", *rings, *sends]
 
     def start(self, device: str, half: int) -> str:
-        """Return the start of a device's part, or of half of it."""
+        """Return the expression for the offset of a device's part, or of its second half."""
         offset = f" + {self.step}" if half else ""
         if self.ring.order is None:
             return f"{device} % {self.loop.count} * {self.size}{offset}"
         return f"order[{device} % {self.loop.count}] * {self.size}{offset}"
 
     def sliced(self, name: str, start: str, axis: int) -> str:
-        """Return a part of a variable."""
+        """Return the expression for the slice of an array that is multiplied in one turn."""
         return f"lax.dynamic_slice_in_dim({name}, {start}, {self.step}, axis={axis})"
 
     def multiplied(self, a: str, b: str) -> str:
-        """Return the product of two arrays, summed like on a device."""
+        """Return the expression for the product of two arrays, summed in the dtype of the
+        matmul."""
         return f"jnp.matmul({a}, {b}, preferred_element_type=jnp.{self.matmul.sum_dtype})"
 
 
 class _Gathered(_Rotation):
-    """An operand is gathered: a device multiplies a part of it while the part travels on."""
+    """A loop that gathers an operand: a device multiplies by a part while sending the part on."""
 
     @property
     def moving(self) -> str:
@@ -115,7 +123,7 @@ class _Gathered(_Rotation):
         return lines + self._turned(names, zeros, hops)
 
     def _added(self, names: list[str]) -> Lines:
-        """Return the function that adds the product of one turn."""
+        """Return the local function that adds the product of one turn."""
         where = "before and behind" if len(names) == 2 else "before"
         what = "sum" if self.axis("out") is None else "result"
         product = f"the product of {'parts' if len(names) == 2 else 'the part'}"
@@ -129,7 +137,7 @@ class _Gathered(_Rotation):
         return [*lines, "    return c"]
 
     def _one(self, name: str, device: str, half: int) -> Lines:
-        """Return the text that adds the product of one part."""
+        """Return lines that add the product with one part."""
         other: Side = "rhs" if self.loop.side == "lhs" else "lhs"
         axis, out = self.axis(other), self.axis("out")
         lines = [f"start = {self.start(device, half)}"]
@@ -168,12 +176,13 @@ class _Gathered(_Rotation):
 
 
 class _Scattered(_Rotation):
-    """The result is scattered: a part of it travels round, and every device adds its term."""
+    """A loop that scatters the result: each part travels round the ring, and every device adds its
+    term."""
 
     def lines(self) -> Lines:
         both = self.loop.directions == 2
         ways = ("up", "down") if both else ("down",)
-        # A part ends at its own device, so it starts at the next one in its direction.
+        # A part ends at its own device, so it starts at the next device in its direction of travel.
         signs = {"up": "-", "down": "+"}
         lines = [*self.ring_lines(ways), "", *self._term(), ""]
         names = ["low", "high"] if both else ["c"]
@@ -191,7 +200,7 @@ class _Scattered(_Rotation):
         return lines
 
     def _term(self) -> Lines:
-        """Return the function for a device's term of a part."""
+        """Return the local function that computes a device's term of a part."""
         both = self.loop.directions == 2
         lines = [
             f"def term(device{', half' if both else ''}):",

@@ -21,10 +21,13 @@ from shardwright.ir.multiplication import Multiplication
 
 @dataclass(frozen=True)
 class ProductText:
-    """Statements that compute `c` from `a` and `b`, the functions of `jax_zeros` that they call,
-    and their other needs. `facts`: docstring lines on them; `made`: the constants that they read,
-    `imports` their imports by support module, and `settings` the host's arguments for them;
-    `carried`: the bytes that a loop brings to a device, if it pads parts."""
+    """Statements that compute `c` from `a` and `b`, and their dependencies.
+
+    `calls`: the functions of `jax_zeros` that they call; `uses`: the other names that they use;
+    `facts`: docstring lines on them; `made`: the constants that they read; `imports`: their imports
+    as (support module, name); `settings`: additional arguments of the host object; `carried`: the
+    bytes that a loop brings to a device, if it pads parts.
+    """
 
     lines: tuple[str, ...]
     calls: tuple[str, ...]
@@ -56,7 +59,7 @@ def product_lines(plan: MatmulPlan, steps: MatmulSteps) -> ProductText:
 
 
 def used_by(lines: list[str]) -> frozenset[OwnName]:
-    """Return the names that statements use."""
+    """Return the names, out of those a module may import, that statements use."""
     text = "\n".join(lines)
     return frozenset(name for name, said in _USED.items() if said in text)
 
@@ -67,11 +70,11 @@ _USED: dict[OwnName, str] = {
     "number_of": "number_of(",
     "groups_along": "groups_along(",
 }
-"""How statements refer to the names they use."""
+"""The text by which a statement that uses a name is recognized."""
 
 
 def product_said(plan: MatmulPlan, steps: MatmulSteps) -> str:
-    """Return in words the product, and the movement that overlaps with it."""
+    """Describe the product, and any movement that overlaps with it."""
     product = plan.chosen.multiplication
     shapes = " by ".join(_shape(product, side) for side in ("lhs", "rhs"))
     said = f"The product of {shapes} on each device, {product.flops} flops"
@@ -82,7 +85,7 @@ def product_said(plan: MatmulPlan, steps: MatmulSteps) -> str:
 
 
 def ring_of(loop: Loop, steps: MatmulSteps, matmul: Matmul) -> Ring:
-    """Return the rings of a loop, in mesh order or in the loop's own."""
+    """Return the rings of a loop; with `loop.order`, places follow that order of devices."""
     ring = _in_order(loop, steps, matmul)
     if not loop.order:
         return ring
@@ -96,7 +99,7 @@ def ring_of(loop: Loop, steps: MatmulSteps, matmul: Matmul) -> Ring:
 
 
 def _in_order(loop: Loop, steps: MatmulSteps, matmul: Matmul) -> Ring:
-    """Return the rings of a loop along axes, if these are in mesh order."""
+    """Return the rings of a loop whose devices are ordered by the loop's digits."""
     names = steps.axes.over(loop.digits)
     place = f"number_of({loop.digits}, lax.axis_index(AXES))"
     if names is not None:
@@ -114,8 +117,8 @@ def _shape(product: Multiplication, side: str) -> str:
 
 
 def padding_lines(product: Multiplication, steps: MatmulSteps) -> list[str]:
-    """Return the expression that zeroes the padding along j, which products would otherwise add;
-    empty if shards have none."""
+    """Return the statement that sets the padding along j to zero, because products would otherwise
+    add it; empty if shards have no padding along j."""
     matmul = product.matmul
     j = matmul.batch + 1
     extent, size = matmul.extents[j], product.local_extents[j]

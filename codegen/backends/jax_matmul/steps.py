@@ -1,6 +1,6 @@
 """The steps of a matmul module: operands move, devices multiply, the result moves.
 
-A movement has the statements of a reshard's module (`jax_steps/blocks.py`), applied to the
+The statements of a movement are those of a reshard's module (`jax_steps/blocks.py`), applied to the
 variables `a` and `b` of the operands and `c` of the result. All steps of a module, including the
 product, are numbered in order.
 """
@@ -30,7 +30,8 @@ VARIABLES: dict[Side, str] = {"lhs": "a", "rhs": "b", "out": "c"}
 
 @dataclass(frozen=True)
 class MatmulStep:
-    """One movement of a side: its number, its description, its statements."""
+    """One movement of an operand or the result: its number among the steps, its description, and
+    its statements."""
 
     number: int
     side: Side
@@ -39,7 +40,7 @@ class MatmulStep:
 
     @property
     def received(self) -> int:
-        """Bytes received by the busiest device."""
+        """The bytes received by the busiest device."""
         return int(self.block.received.max())
 
     def lines(self) -> Iterator[str]:
@@ -55,9 +56,9 @@ class MatmulSteps:
     """The movements before and after the product, which is step `product`.
 
     `axes`: the axes of the program. `named`: whether these can name the axes of all shardings, so
-    that operands and result share one mesh. `rotated`: the movement that a loop replaces together
-    with the product; `carried`: the bytes that the loop brings to a device, if they differ from
-    that movement's.
+    that operands and result share one mesh. `rotated`: the movement that a loop performs while
+    multiplying; `carried`: the bytes that the loop brings to a device, if they differ from that
+    movement's.
     """
 
     before: tuple[MatmulStep, ...]
@@ -79,12 +80,12 @@ class MatmulSteps:
 
     @property
     def uses(self) -> frozenset[OwnName]:
-        """The names that their statements need."""
+        """The names that the statements of all movements use."""
         return frozenset[OwnName]().union(*(step.block.uses for step in self.every))
 
     @property
     def received(self) -> int:
-        """Bytes into the busiest device, padding included."""
+        """The bytes received by the busiest device in all movements, padding included."""
         received = [step.block.received for step in self.every]
         if self.rotated is not None:
             carried = self.carried
@@ -102,7 +103,8 @@ def matmul_steps(plan: MatmulPlan) -> MatmulSteps:
     number = 1
     for side in SIDES:
         rotates = chosen.loop is not None and chosen.loop.side == side
-        # The product has its own number; a result movement replaced by a loop shares it.
+        # The product has its own step number, unless a loop also moves the result: then one number
+        # serves both.
         number += side == "out" and not rotates
         found = list(_steps(plan, side, axes, number))
         number += side == "out" and rotates
@@ -116,7 +118,8 @@ def matmul_steps(plan: MatmulPlan) -> MatmulSteps:
 
 
 def _axes(matmul: Matmul, chosen: MatmulCandidate) -> ProgramAxes:
-    """Return axes that can name the axes of shardings, the product, and all steps, if any exist."""
+    """Return the axes of the program: if possible, axes that can name the axes of all shardings, of
+    the product, and of all steps."""
     steps = (step for plan in chosen.moves for step in plan.listed())
     cuts = [*_shardings(matmul), *_product(chosen)]
     for step in steps:
@@ -159,6 +162,6 @@ def _steps(chosen: MatmulPlan, side: Side, axes: ProgramAxes, first: int) -> Ite
 
 
 def axis_names(steps: MatmulSteps, matmul: Matmul, refs: tuple[AxisRef, ...]) -> str | None:
-    """Return axes as a Python expression; None if the program lacks some."""
+    """Return the Python expression that names axes; None if the program has no such axes."""
     names = steps.axes.over(digits_of(matmul, refs))
     return None if names is None else quoted(names)
