@@ -14,7 +14,7 @@ from shardwright.codegen.backends.jax_steps.statements import Statement
 from shardwright.codegen.planner.basis.digits import Digits
 
 Ask = Callable[[str, Digits, list[str]], Statement]
-"""Makes a collective from its name, digits and arguments."""
+"""Makes the statement of a collective from its name, digits and arguments."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class StepChange:
     axis: int
     digits: Digits
     is_new: bool
-    fits: bool  # whether smaller shards lie at multiples of their size in the larger ones
+    fits: bool  # whether small shards start at multiples of their size in the large ones
 
     @property
     def count(self) -> int:
@@ -33,8 +33,9 @@ class StepChange:
 
 
 def gathered(ask: Ask, changes: tuple[StepChange, ...], shape: list[int]) -> list[Statement]:
-    """Return one all-gather of shards along several dimensions: shards arrive along a new
-    dimension, in digit order, and are moved to their places. `shape` becomes that of the result."""
+    """Return one all-gather of shards along several dimensions. Shards arrive along a new first
+    dimension, in digit order, and are transposed to their places. `shape` is updated to the
+    result's."""
     counts, rank = [change.count for change in changes], len(shape)
     split, order = [*counts, *shape], list[int]()
     places = {change.axis: number for number, change in enumerate(changes)}
@@ -53,9 +54,9 @@ def gathered(ask: Ask, changes: tuple[StepChange, ...], shape: list[int]) -> lis
 def exchanged(
     ask: Ask, pairs: tuple[tuple[int, StepChange], ...], shape: list[int]
 ) -> list[Statement]:
-    """Return one all-to-all that moves digits between several pairs of dimensions (gaining, lost):
-    the parts for each device are stacked along the first dimension, as are the received ones.
-    `shape` becomes that of the result."""
+    """Return one all-to-all that moves digits between several (gaining, losing) pairs of
+    dimensions. Sent and received parts are stacked along the first dimension, one per device.
+    `shape` is updated to the result's."""
     counts, rank = [old.count for _, old in pairs], len(shape)
     losing = {old.axis: number for number, (_, old) in enumerate(pairs)}
     split, front = list[int](), [0] * len(pairs)
@@ -83,7 +84,8 @@ def exchanged(
 
 
 def turned(split: list[int], order: list[int], shape: list[int]) -> list[Statement]:
-    """Return the expression that reshapes, transposes and reshapes an array."""
+    """Return statements that reshape an array to `split`, transpose it by `order`, and reshape it
+    to `shape`."""
     return [
         Statement(f"x.{name}", tuple(map(str, numbers)))
         for name, numbers in (("reshape", split), ("transpose", order), ("reshape", shape))

@@ -1,10 +1,10 @@
-"""Steps of a basis plan as statements: one tiled collective over axes each, where possible.
+"""Steps of a basis plan as statements: where possible, one tiled collective over axes each.
 
 A step over the minor-most digits of dimensions is a JAX collective if padded shards nest
 (`planner/basis/boxed.py`), and a permute moves padded shards. Any other step moves boxes
 (`support/xla_boxes.py`), according to its exchange or reduction, without padding. An in-place sum
-is `lax.psum` for any shape, a maximum `lax.pmax`, a minimum `lax.pmin`; for these two a
-reduce-scatter is an all-to-all followed by a local reduction.
+is `lax.psum` for any shape, a maximum `lax.pmax`, a minimum `lax.pmin`. A reduce-scatter by maximum
+or minimum is an all-to-all followed by a local reduction.
 """
 
 from __future__ import annotations
@@ -55,24 +55,27 @@ _BINARY: dict[Operator, str] = {"sum": "add", "max": "maximum", "min": "minimum"
 
 
 WIDENED = ("bfloat16",)
-"""Float types that are always moved as integers: XLA on CPU slices padded arrays of them in
+"""Float types that are always moved as integers: XLA on CPU slices padded arrays of these types in
 float32, which changes NaNs."""
 
 
 @dataclass(frozen=True)
 class Block:
-    """The statements of one step, from `x` to `x`; `received`: bytes by rank."""
+    """The statements of one step, which update `x`.
+
+    `received`: the bytes that each rank receives; `asked`: the step's collectives.
+    """
 
     statements: tuple[Statement, ...]
     received: Integers
     boxes: StepBoxes | None = None
     asked: tuple[Collective, ...] = ()  # empty for a step by boxes
-    laid: tuple[Laid, ...] = ()  # for counting passes over memory
+    laid: tuple[Laid, ...] = ()  # the operations, for counting passes over memory
     is_padded: bool = True  # whether boxes leave zero padding in a shard
 
     @property
     def uses(self) -> frozenset[OwnName]:
-        """The names that the statements need."""
+        """The names that the statements use."""
         return frozenset(name for statement in self.statements for name in statement.uses)
 
     def lines(self, result: str = "x") -> Iterator[str]:
@@ -85,27 +88,30 @@ class Block:
 
 @dataclass(frozen=True)
 class Blocks:
-    """Writes the steps of one plan. `axes`: None if the meshes list their devices in different
-    orders, so that the program has no mesh axes. `outermost`: collectives use a first dimension,
-    created if necessary, as XLA on CPU prefers: for any other it transposes element by element
-    before and after. There an all-reduce followed by a slice is also faster than a reduce-scatter
-    along another dimension, although it moves twice as much."""
+    """Writes the steps of one plan.
+
+    `axes`: None if the meshes list their devices in different orders, so that the program has no
+    mesh axes. `outermost`: whether collectives work on a first dimension, created if necessary. XLA
+    on CPU runs those fastest: along any other dimension it transposes element by element before and
+    after. On CPU an all-reduce followed by a slice is also faster than a reduce-scatter along
+    another dimension, although it moves twice as much.
+    """
 
     source: Mesh
     dtype: str
     ids: Integers  # by rank
     axes: ProgramAxes | None
-    started: PythonValue = ZERO  # initial value of a reduction
-    empty: PythonValue = ZERO  # value of missing terms
+    started: PythonValue = ZERO  # the initial value of a reduction
+    empty: PythonValue = ZERO  # the value of missing terms
     outermost: bool = False
 
     @property
     def itemsize(self) -> int:
-        """Return the bytes of an element."""
+        """The bytes of an element."""
         return DTYPES[self.dtype]
 
     def of(self, number: int, step: Step) -> Block:
-        """Return the block of a plan's step, given its number."""
+        """Return the block of a plan's step, which has this number."""
         if isinstance(step, ReduceStep):
             return self._summed(number, step)
         before, after = step.exchange.source, step.exchange.target
@@ -121,7 +127,7 @@ class Blocks:
         return self._block(made or [Statement("", ())], asked, laid)
 
     def _moves(self, before: Layout, after: Layout) -> MatchedChanges[StepChange] | None:
-        """Return the collectives equal to an exchange; None if it moves boxes."""
+        """Return the collectives that perform an exchange; None if it has to move boxes."""
         moves = _matched(before, after)
         is_cut = (
             moves is not None and moves.slices and _padded([*before.local_shape], before, after)
@@ -143,7 +149,7 @@ class Blocks:
         received[[receiver for _, receiver in sends]] = nbytes
         written = str([*map(tuple, pairs)])
         made = [Statement("lax.ppermute", ("x", "AXES", written), ("lax",))]
-        if len(written) > WIDTH - 30:  # next to the rest of its line
+        if len(written) > WIDTH - 30:  # the rest of the line needs 30 characters
             permute = Statement("lax.ppermute", ("x", "AXES", "sends"), ("lax",))
             made = [self._sends(before, after), permute]
         asked = (Collective("collective-permute", nbytes, sends),) if sends else ()
@@ -151,7 +157,7 @@ class Blocks:
         return Block(tuple(made), received, asked=asked, laid=laid)
 
     def _sends(self, before: Layout, after: Layout) -> Statement:
-        """Return the statement that computes the pairs of a permute."""
+        """Return the statement that computes the (sender, receiver) pairs of a permute."""
         numbers = [
             pairs_of(tuple(digit for dim in layout.dims for digit in dim.digits))
             for layout in (before, after)
@@ -172,14 +178,16 @@ class Blocks:
         return number.tolist()
 
     def _placed(self, before: Layout, after: Layout) -> Statement:
-        """Turn replicas into terms: the one at coordinate 0 keeps its value."""
+        """Return the statement that turns replicas into terms: the replica at coordinate 0 keeps
+        its value, the others become `empty`."""
         digits = pairs_of(tuple(digit for dim in _new(before, after) for digit in dim.digits))
         index, uses = self._index(digits)
         arguments = (f"{index} == 0", "x", self.empty.text)
         return Statement("jnp.where", arguments, ("jnp", *uses, *self.empty.uses))
 
     def _index(self, digits: Digits) -> tuple[str, tuple[OwnName, ...]]:
-        """Return the number formed by digits of this device's position, and the names it uses."""
+        """Return the expression for the number that digits of this device's position form, and the
+        names it uses."""
         names = None if self.axes is None else self.axes.over(digits)
         if names is None:
             return f"number_of({digits}, lax.axis_index(AXES))", ("number_of", "lax")
@@ -188,8 +196,8 @@ class Blocks:
     def _collectives(
         self, before: Layout, after: Layout, moves: MatchedChanges[StepChange]
     ) -> tuple[list[Statement], list[Collective], list[Laid]]:
-        """Return statements, their collectives, and all operations for counting passes over
-        memory."""
+        """Return the statements of an exchange, their collectives, and all operations that count as
+        passes over memory."""
         shape, asked, laid = list(before.local_shape), list[Collective](), list[Laid]()
         call = partial(self._collective, before.mesh)
         made = _padded(shape, before, after)
@@ -240,13 +248,14 @@ class Blocks:
 
     def _slice(self, change: StepChange, size: int) -> Statement:
         index, uses = self._index(change.digits)
-        # XLA proves more about the start of rows if indices cannot be negative.
+        # XLA can prove more about the start of a slice if indices cannot be negative.
         more = (f"axis={change.axis}", "allow_negative_indices=False")
         how = ("x", f"{index} * {size}", str(size), *more)
         return Statement("lax.dynamic_slice_in_dim", how, ("lax", *uses))
 
     def _collective(self, mesh: Mesh, op: str, digits: Digits, how: list[str]) -> Statement:
-        """Return `lax.op` over the axes for digits of mesh positions, or among groups."""
+        """Return `lax.op` over the axes for digits of mesh positions; if the program has no such
+        axes, among groups of devices."""
         names = None if self.axes is None else self.axes.over(digits)
         if names is not None:
             return Statement(f"lax.{op}", ("x", quoted(names), *how), ("lax",))
@@ -312,9 +321,11 @@ class Blocks:
         ]
 
     def _is_turned(self, axis: int, rank: int) -> bool:
-        """Return whether sums are scattered along a new first dimension. For a last dimension the
-        TPU compiler often uses an all-reduce, which brings twice as much; for bytes it always does,
-        and then moves their padding too."""
+        """Return whether sums are scattered along a new first dimension instead of `axis`.
+
+        To scatter along the last dimension the TPU compiler often uses an all-reduce, which moves
+        twice as much. For one-byte elements it always does so, and moves their padding too.
+        """
         return 0 < axis == rank - 1 and self.itemsize > 1
 
     def _block(self, made: list[Statement], asked: list[Collective], laid: list[Laid]) -> Block:
@@ -327,7 +338,7 @@ class Blocks:
         return np.full(self.ids.size, nbytes, dtype=np.int64)
 
     def _received(self, step: Step) -> Integers:
-        """Return the bytes that a step brings to every rank."""
+        """Return the bytes that each rank receives in a step."""
         (devices, elements), _ = moved(step)
         total = np.zeros(self.ids.size, dtype=np.int64)
         np.add.at(total, np.searchsorted(self.ids, devices), elements)
@@ -366,8 +377,8 @@ def _only_places(before: Layout, after: Layout) -> bool:
 
 
 def _padded(shape: list[int], before: Layout, after: Layout) -> list[Statement]:
-    """Return the expression that pads dimensions to the total length of their parts; `shape`
-    becomes that of the result."""
+    """Return the statement that pads dimensions to the total length of their parts, if any needs
+    it. `shape` is updated to the result's."""
     sides = before.dims[before.hidden :], after.dims[after.hidden :]
     ends = []
     for axis, (old, new) in enumerate(zip(*sides, strict=True)):
@@ -379,7 +390,7 @@ def _padded(shape: list[int], before: Layout, after: Layout) -> list[Statement]:
 
 
 def _exchanged(shape: list[int], pairs: tuple[tuple[int, StepChange], ...]) -> Iterator[Laid]:
-    """Yield the all-to-all that moves digits between pairs of dimensions (gaining, lost)."""
+    """Yield the all-to-all that moves digits between (gaining, losing) pairs of dimensions."""
     places = [(Standing.of(shape, gains), Standing.of(shape, old.axis)) for gains, old in pairs]
     if len(pairs) == 1:
         ((gains, old),) = pairs
@@ -392,13 +403,13 @@ def _exchanged(shape: list[int], pairs: tuple[tuple[int, StepChange], ...]) -> I
 
 
 def _turned(changes: tuple[StepChange, ...], rank: int) -> int:
-    """Return the passes that reorder data gathered along several dimensions at once."""
+    """Return the number of passes that reorder data gathered along several dimensions at once."""
     return 0 if len(changes) == 1 else 1 + any(change.axis == rank - 1 for change in changes)
 
 
 def _matched(before: Layout, after: Layout) -> MatchedChanges[StepChange] | None:
-    """Return the collectives equal to an exchange; None if shards do not nest, or if terms of sums
-    move too."""
+    """Return the collectives that perform an exchange; None if shards do not nest, or if terms of
+    sums move too."""
     changes = changes_of(before, after)
     terms = before.dims[: before.hidden], after.dims[: after.hidden]
     if changes is None or terms[0] != terms[1] or not all(change.fits for change in changes):
@@ -407,9 +418,9 @@ def _matched(before: Layout, after: Layout) -> MatchedChanges[StepChange] | None
 
 
 def changes_of(before: Layout, after: Layout) -> tuple[StepChange, ...] | None:
-    """Return the tensor dimensions that are cut differently, in order.
+    """Return the change of every tensor dimension that is cut differently, in order of dimensions.
 
-    Return None if other than minor-most digits change.
+    Return None if digits other than the minor-most change.
     """
     found = []
     sides = before.dims[before.hidden :], after.dims[after.hidden :]

@@ -1,4 +1,4 @@
-"""Steps by boxes, as stated in a plain JAX module (`support/xla_boxes.py`)."""
+"""Steps that move boxes, as constants of a plain JAX module (`support/xla_boxes.py`)."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from shardwright.ir.steps import ReduceStep, Step
 
 @dataclass(frozen=True)
 class StepBoxes:
-    """The constants of a step by boxes, by the prefix of their names.
+    """The constants of a step by boxes; each field is the prefix of a constant's name.
 
-    `before`, `after`: (extent, cuts) of each dimension; a cut has the position digits that it
-    follows. `senders`: see the support module. `ids`: the device orders of both sides.
+    `before`, `after`: the extent and the cuts of each dimension; a cut is given by digits of the
+    position. `senders`: see the support module. `ids`: the names of the constants that list the
+    devices of both sides.
     """
 
     before: tuple[tuple[int, tuple[Digits, ...]], ...]
@@ -27,14 +28,14 @@ class StepBoxes:
     ids: tuple[str, str]
 
     def looked_at(self, devices: int) -> int:
-        """Return an upper bound on the boxes that a module visits when traced, empty ones
-        included."""
+        """Return an upper bound on the number of boxes that a module visits when traced, empty
+        boxes included."""
         holders = math.prod(size for _, size in self.senders[0])
         return devices * self.senders[2] * (devices // holders)
 
 
 def boxes_of(step: Step, source: Mesh) -> StepBoxes:
-    """Return a step as boxes; `source`: the mesh whose device ids are SOURCE_IDS."""
+    """Return the constants of a step. `source`: the mesh whose device ids are in SOURCE_IDS."""
     if isinstance(step, ReduceStep):
         before, after = step.reduction.before, step.reduction.after
         own = pairs_of((*before.free, *step.reduction.kept))
@@ -50,12 +51,13 @@ def boxes_of(step: Step, source: Mesh) -> StepBoxes:
 
 
 def ids_of_ends(before: Layout, after: Layout, source: Mesh) -> tuple[str, str]:
-    """Return the constants that list the devices before and after a step."""
+    """Return the names of the constants that list the devices before and after a step."""
     return ids_name(before.mesh, source), ids_name(after.mesh, source)
 
 
 def ids_name(mesh: Mesh, source: Mesh) -> str:
-    """Return the constant that lists a mesh's devices; `source`: the mesh of SOURCE_IDS."""
+    """Return the name of the constant that lists a mesh's devices. `source`: the mesh whose device
+    ids are in SOURCE_IDS."""
     return "SOURCE_IDS" if same_devices(mesh, source) else "TARGET_IDS"
 
 

@@ -1,9 +1,9 @@
 """Changes of dimensions as collectives over axes: slices, all-to-alls and all-gathers.
 
-A dimension that gains minor-most digits keeps a slice of every shard, a dimension that loses them
-gathers its shards, and digits that move between dimensions are an all-to-all; one dimension may
-gain the digits of several. Collectives run in sequence, so each must leave the digits of the others
-unchanged: the digits of different collectives must not overlap, nor have incompatible borders.
+A dimension that gains minor-most digits keeps a slice of every shard, and a dimension that loses
+them gathers its shards. Digits that move between dimensions are an all-to-all; one dimension may
+gain the digits of several. Collectives run in sequence, so none may change the digits of another:
+digits of different collectives may not overlap, and their borders must divide one another.
 """
 
 from __future__ import annotations
@@ -34,8 +34,11 @@ C = TypeVar("C", bound=DigitChange)
 
 @dataclass(frozen=True)
 class MatchedChanges(Generic[C]):
-    """Changes matched to one collective each. A pair is (gaining dimension, lost digits); pairs of
-    one dimension have the major digits first."""
+    """The collectives that perform all changes.
+
+    An all-to-all is a pair (gaining dimension, change of the losing dimension). Pairs that gain in
+    the same dimension are ordered by their digits, major first.
+    """
 
     slices: tuple[C, ...]
     all_to_alls: tuple[tuple[int, C], ...]
@@ -43,9 +46,9 @@ class MatchedChanges(Generic[C]):
 
     @staticmethod
     def of(changes: Collection[C]) -> MatchedChanges[C] | None:
-        """Return the collectives for changes, each kind in the given order.
+        """Return the collectives that perform changes; each kind keeps the given order.
 
-        Return None if the digits of two of them interfere, so that no order is valid.
+        Return None if the digits of two collectives interfere, so that no order is valid.
         """
         lost = [change for change in changes if not change.is_new]
         slices, pairs = list[C](), list[tuple[int, C]]()
@@ -63,7 +66,8 @@ class MatchedChanges(Generic[C]):
 
 
 def _made_of(digits: Digits, lost: list[C]) -> tuple[C, ...]:
-    """Return the changes whose digits concatenate to the given ones; none if there are none."""
+    """Return the losing changes that together lost exactly `digits`, in the order in which their
+    digits concatenate; empty if there are none."""
     for count in range(1, len(lost) + 1):
         for chosen in itertools.permutations(lost, count):
             joined = itertools.chain.from_iterable(change.digits for change in chosen)
@@ -73,7 +77,7 @@ def _made_of(digits: Digits, lost: list[C]) -> tuple[C, ...]:
 
 
 def _are_apart(some: Digits, others: Digits) -> bool:
-    """Return whether digits of two collectives are independent: for any two, the lower one ends at
-    a divisor of the start of the higher one."""
+    """Return whether digits of two collectives are independent: of any two, the end of the lower
+    one divides the start of the higher one."""
     pairs = (sorted(pair) for pair in itertools.product(some, others))
     return all(high[0] % (low[0] * low[1]) == 0 for low, high in pairs)

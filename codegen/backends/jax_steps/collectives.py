@@ -1,9 +1,9 @@
-"""Exchanges equal to a few tiled collectives over axes: slices, all-gathers and all-to-alls.
+"""Exchanges that equal a few tiled collectives over axes: slices, all-gathers and all-to-alls.
 
 Every dimension is split by the same axes before and after, except its minor-most axes: new axes are
 slices, removed axes are gathered, and axes that move from one dimension to another are an
-all-to-all. Devices receive only needed data and padding: a whole uneven dimension is padded before
-it is cut.
+all-to-all. Devices receive only the data that they need and padding: a dimension that is whole at
+first and does not divide evenly is padded before it is cut.
 """
 
 from __future__ import annotations
@@ -37,9 +37,11 @@ class AxisChange:
 
 @dataclass(frozen=True)
 class Collectives:
-    """Statements that compute the target shard `y` of the source shard `x`; `wire` as in Rounds;
-    `libraries`: the imports they use; `asked`: the collectives among them; `laid`: with slices, for
-    counting passes over memory."""
+    """Statements that compute the target shard `y` from the source shard `x`.
+
+    `wire`: as in Rounds; `libraries`: the imports they use; `asked`: their collectives; `laid`:
+    collectives and slices, for counting passes over memory.
+    """
 
     lines: tuple[str, ...]
     wire: tuple[int, int]
@@ -49,7 +51,7 @@ class Collectives:
 
 
 def among(op: str, nbytes: int, digits: Digits, devices: int) -> Collective:
-    """Return a collective among mesh positions that differ in some digits; `nbytes`: the size of
+    """Return a collective among mesh positions that differ only in `digits`. `nbytes`: the size of
     its result."""
     return Collective(op, nbytes, positions_of_groups(digits, devices).tolist())
 
@@ -57,7 +59,7 @@ def among(op: str, nbytes: int, digits: Digits, devices: int) -> Collective:
 def collectives_of(
     reshard: Reshard, exchange: Exchange, named: Callable[[Refs], str]
 ) -> Collectives | None:
-    """Return collectives equivalent to an exchange, or None.
+    """Return collectives that perform an exchange, None if there are none.
 
     `named` formats axes of the refined source mesh as a Python expression.
     """
@@ -73,8 +75,8 @@ def collectives_of(
         program.slice(change.axis, change.refs)
     for axis, gone in moves.all_to_alls:
         program.all_to_all(axis, gone.axis, gone.refs)
-    # Last comes the dimension along which parts are contiguous in memory: the last step gathers the
-    # most, and needs no transpose there.
+    # The dimension gathered last is the one whose parts are contiguous in memory: the last step
+    # gathers the most, and along this dimension it needs no transpose.
     for change in sorted(moves.all_gathers, key=lambda change: -change.axis):
         program.all_gather(change.axis, change.refs)
     program.cut(exchange.target.local_shape)
@@ -86,7 +88,8 @@ def collectives_of(
 
 
 def _changes(reshard: Reshard) -> tuple[AxisChange, ...] | None:
-    """Return the dimensions whose axes change; None if others than minor-most axes change."""
+    """Return the change of every dimension whose axes change; None if axes other than the
+    minor-most change."""
     mesh = reshard.source.mesh
     if mesh != reshard.target.mesh:
         return None
@@ -113,12 +116,13 @@ def _is_made_of(ref: AxisRef, refined: Refs, mesh: Mesh) -> bool:
 
 
 def _parts(refs: Refs, refined: Refs, mesh: Mesh) -> Refs:
-    """Return axes as refined ones, major to minor."""
+    """Split axes into those of the refined mesh, major to minor."""
     return tuple(part for ref in refs for part in refined if contains(ref, part, mesh.sizes))
 
 
 def _is_aligned(exchange: Exchange, changes: tuple[AxisChange, ...]) -> bool:
-    """Return whether padded shards nest: small ones at multiples of their size."""
+    """Return whether padded shards nest: small shards start at multiples of their size in large
+    ones."""
     changed = {change.axis for change in changes}
     for axis, dims in enumerate(exchange.dims):
         small, large = sorted((dims.source, dims.target), key=lambda dim: -dim.parts)
@@ -132,7 +136,8 @@ def _is_aligned(exchange: Exchange, changes: tuple[AxisChange, ...]) -> bool:
 
 @dataclass
 class _Statements:
-    """Statements so far, the shape of `x` after them, and the bytes received per device."""
+    """The statements written so far. `shape`: that of `x` after them; `wire`: the elements that
+    each device receives."""
 
     reshard: Reshard
     shape: list[int]
@@ -147,7 +152,7 @@ class _Statements:
         return math.prod(self.reshard.source.mesh.full_size(ref) for ref in refs)
 
     def pad(self, exchange: Exchange) -> None:
-        """Pad dimensions that are to be cut to the total length of their parts."""
+        """Pad dimensions that will be cut to the total length of their parts."""
         ends = []
         for axis, dims in enumerate(exchange.dims):
             source, target = dims.source, dims.target
@@ -166,7 +171,7 @@ class _Statements:
         self._lay_slice()
 
     def all_to_all(self, split: int, concat: int, refs: Refs) -> None:
-        """Move axes from one dimension to another."""
+        """Move axes to dimension `split` from dimension `concat`."""
         count = self._size(refs)
         self.wire += math.prod(self.shape) // count * (count - 1)
         self.laid.append(exchanged(self.shape, split, concat, count, "apart"))
@@ -179,8 +184,11 @@ class _Statements:
         self._ask("all-to-all", refs)
 
     def all_gather(self, axis: int, refs: Refs) -> None:
-        """Gather the parts of a dimension; whole ones along a new axis, because XLA moves parts
-        joined along an inner dimension in smaller units."""
+        """Gather the parts of a dimension.
+
+        Unless the dimension is outermost, gather whole shards along a new dimension and reshape:
+        XLA moves parts that it joins along an inner dimension in smaller units.
+        """
         count = self._size(refs)
         self.wire += math.prod(self.shape) * (count - 1)
         is_outermost = math.prod(self.shape[:axis]) == 1
@@ -194,7 +202,7 @@ class _Statements:
         self.laid.append(gathered(before, self.shape))
 
     def _add(self, library: str, call: str) -> None:
-        """Apply a library function to get the next `x`."""
+        """Add a statement that assigns the result of a library function to `x`."""
         self.libraries.add(library)
         self.lines.append(f"x = {library}.{call}")
 
@@ -210,7 +218,7 @@ class _Statements:
         self.lines.append(f"x = x.reshape({', '.join(map(str, shape))})")
 
     def cut(self, shape: tuple[int, ...]) -> None:
-        """Drop data beyond the tensor's end."""
+        """Drop the elements beyond the tensor's end."""
         for axis, size in enumerate(shape):
             if self.shape[axis] > size:
                 self._add("lax", f"slice_in_dim(x, 0, {size}, axis={axis})")

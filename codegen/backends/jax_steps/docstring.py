@@ -23,10 +23,11 @@ TERMS = "Dimension 0 of the {} stands for its unreduced axes, in the order of th
 def step_facts(
     plan: Plan, ends: Exchange, said: Sequence[str], received: Sequence[int]
 ) -> tuple[str, ...]:
-    """Return lines on layouts, terms, steps, traffic, memory and the devices' ranges.
+    """Return docstring lines on layouts, terms, steps, traffic, memory, and the index ranges of
+    devices.
 
-    `ends`: both sides' arrays. `said`, `received`: every step in words, and the bytes that the
-    busiest device receives in it.
+    `ends`: the arrays of both sides. `said`, `received`: for each step, its description and the
+    bytes that the busiest device receives.
     """
     return (
         *side_lines("Source", "d1", str(plan.reshard.source), ends.source, "padded"),
@@ -55,7 +56,7 @@ def _term_lines(reshard: Reshard) -> list[str]:
 
 
 def _source_lines(reshard: Reshard) -> list[str]:
-    """Return lines on the fate of the source's terms."""
+    """Return lines on what the module does with the terms of the source."""
     if not reshard.adds:
         return ["elements are the terms, and those of the target."]
     operator = reshard.source.operator
@@ -102,7 +103,8 @@ def _step_lines(said: Sequence[str], received: Sequence[int]) -> list[str]:
 
 
 def _memory_lines(plan: Plan) -> list[str]:
-    """Return the peak memory of the tensor on a device, and why it exceeds the default limit."""
+    """Return lines on the peak memory of the tensor on a device and, if it exceeds the default
+    limit, why."""
     expected = plan.prediction
     if expected is None:
         return []

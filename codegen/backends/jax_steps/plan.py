@@ -1,6 +1,6 @@
 """The plain JAX module of a basis plan: one block of statements for each step.
 
-A tensor of partial sums has an extra first dimension: its terms, one for each position along the
+A tensor of partial sums has an extra first dimension, the terms: one for each position along the
 unreduced axes (in mesh order), sharded over these axes. Inside the program a device has one term
 and no such dimension.
 """
@@ -52,17 +52,18 @@ from shardwright.ir.plan import Plan, SteppedPlan
 from shardwright.ir.sharding import Operator, Sharding
 from shardwright.ir.steps import ExchangeStep, Step
 
-# A module visits this many boxes of a step at most, empty ones included, when traced.
+# Tracing a module visits at most this many boxes of a step, empty boxes included.
 MOST_BOXES = 1 << 18
 
 
 @dataclass(frozen=True)
 class Steps:
-    """The blocks of a plan's steps. `wire`: bytes received by the busiest device, and by all.
+    """The blocks of a plan's steps.
 
-    `takes_term`, `gives_term`: whether source and target shards have a dimension of terms. `axes`:
-    None if the meshes list their devices in different orders. `empty`: the value of the constant
-    EMPTY, for missing terms, or None.
+    `said`: a description of each step. `wire`: the bytes received by the busiest device, and by all
+    devices. `takes_term`, `gives_term`: whether source and target shards have a dimension of terms.
+    `axes`: None if the meshes list their devices in different orders. `empty`: the value of the
+    constant EMPTY, for missing terms; None if the module does not use it.
     """
 
     blocks: tuple[Block, ...]
@@ -95,7 +96,7 @@ class Steps:
 
     @cached_property
     def lines(self) -> tuple[str, ...]:
-        """Commented statements that compute the target shard `y` of the source shard `x`."""
+        """Commented statements that compute the target shard `y` from the source shard `x`."""
         found = ["x = x[0]"] if self.takes_term else []
         last = len(self.blocks) - 1
         for number, (block, said) in enumerate(zip(self.blocks, self.said, strict=True)):
@@ -109,7 +110,7 @@ class Steps:
 
     @property
     def constant_lines(self) -> tuple[str, ...]:
-        """The constants of steps by boxes, and EMPTY."""
+        """The lines of the constants for steps that move boxes, and of EMPTY."""
         found: list[str] = []
         if self.empty:
             found += ["# What a term without the value holds, as bits."]
@@ -126,13 +127,13 @@ class Steps:
 
 
 def steps_of(plan: Plan) -> Steps:
-    """Return the steps of a plan as statements."""
+    """Return the blocks of a plan's steps."""
     reshard, operator = plan.reshard, plan.reshard.target.operator
     same_order = same_devices(reshard.source.mesh, reshard.target.mesh)
     axes = ProgramAxes.of(reshard.source, map(_digits, plan.steps)) if same_order else None
     ids = np.sort(ids_of(reshard.source.mesh))
     started = identity(reshard.source.operator, reshard.dtype, as_bits=False)
-    as_bits = not reshard.adds and DTYPES[reshard.dtype] < 4  # XlaProgram.as_bits
+    as_bits = not reshard.adds and DTYPES[reshard.dtype] < 4  # as in XlaProgram.as_bits
     empty = identity(operator, reshard.dtype, as_bits)
     make = Blocks(reshard.source.mesh, reshard.dtype, ids, axes, started, empty)
     blocks = tuple(make.of(number, step) for number, step in enumerate(plan.steps, 1))
@@ -150,8 +151,8 @@ def steps_of(plan: Plan) -> Steps:
 
 
 def identity(operator: Operator, dtype: str, as_bits: bool) -> PythonValue:
-    """Return the neutral element of an operator; `as_bits`: if elements are integers of the dtype's
-    width, the constant EMPTY."""
+    """Return the neutral element of an operator. `as_bits`: whether elements are viewed as integers
+    of the dtype's width; the neutral element of a float dtype is then the constant EMPTY."""
     if operator == "sum":
         return ZERO
     lowest = operator == "max"
@@ -159,12 +160,12 @@ def identity(operator: Operator, dtype: str, as_bits: bool) -> PythonValue:
         return PythonValue(str(not lowest))
     if not is_floating(dtype):
         end = f"jnp.iinfo(DTYPE).{'min' if lowest else 'max'}"
-        if dtype in ("uint32", "uint64") and not lowest:  # JAX's default integers cannot hold it
+        if dtype in ("uint32", "uint64") and not lowest:  # exceeds JAX's default integers
             end = f"jnp.dtype(DTYPE).type({end})"
         return PythonValue(end, ("jnp",))
     if as_bits:
         return PythonValue("EMPTY", ("EMPTY",))
-    if dtype == "float8_e4m3fn":  # it has no infinity
+    if dtype == "float8_e4m3fn":  # the type has no infinity
         return PythonValue(f"jnp.finfo(DTYPE).{'min' if lowest else 'max'}", ("jnp",))
     return PythonValue("-jnp.inf" if lowest else "jnp.inf", ("jnp",))
 
@@ -176,7 +177,7 @@ def _digits(step: Step) -> Digits:
 
 
 def said_of(plan: Plan, step: Step) -> str:
-    """Return a step in words: operation, axes, and both shardings."""
+    """Describe a step: its operation, axes, and both shardings."""
     if isinstance(step, ExchangeStep):
         return f"exchange: {plan.reshard.source} -> {plan.reshard.target}"
     ends = step.ends
@@ -185,7 +186,7 @@ def said_of(plan: Plan, step: Step) -> str:
 
 
 def comment(text: str) -> list[str]:
-    """Return a step's description as a comment in a function."""
+    """Return a step's description as the lines of a comment."""
     return textwrap.wrap(
         text,
         WIDTH - len(INDENT),
@@ -198,7 +199,7 @@ def comment(text: str) -> list[str]:
 
 @dataclass(frozen=True)
 class StepsText:
-    """The parts of a module's context specific to a basis plan."""
+    """The parts of a module's template context that are specific to plans of several steps."""
 
     module: ModuleText
     host: HostText
@@ -207,7 +208,7 @@ class StepsText:
 
     @property
     def target_short(self) -> tuple[int, ...]:
-        """Dimensions of the result whose padding must still be zeroed."""
+        """The dimensions of the result whose padding must still be set to zero."""
         last = self.how.blocks[-1] if self.how.blocks else None
         if last is not None and last.boxes is not None and last.is_padded:
             return ()
@@ -215,7 +216,7 @@ class StepsText:
 
 
 def steps_text(plan: Plan, command: str) -> StepsText:
-    """Return the texts of a plan that is emitted step by step."""
+    """Return the parts of the template context for a plan that is emitted step by step."""
     ends, how = ends_of(plan), plan.once(steps_of)
     received = [int(block.received.max()) for block in how.blocks]
     facts = (
@@ -243,20 +244,20 @@ def _on_program_axes(plan: Plan, axes: ProgramAxes, host: HostText) -> HostText:
 
 
 def _entry(axes: ProgramAxes, sharding: Sharding, refs: tuple[AxisRef, ...]) -> str:
-    """Return an entry of a PartitionSpec."""
+    """Return the entry of a PartitionSpec that names axes."""
     names = axes.over(tuple((d.stride, d.size) for d in map(sharding.mesh.digit, refs)))
     assert names is not None
     return quoted(names) if names else "None"
 
 
 def is_stepwise(plan: Plan) -> bool:
-    """Return whether a plan is emitted step by step: several steps, or one exchange of terms."""
+    """Return whether a plan is emitted step by step: it has several steps, or a side has terms."""
     sides = plan.reshard.source, plan.reshard.target
     return isinstance(plan, SteppedPlan) or any(side.unreduced for side in sides)
 
 
 def refuse_steps(plan: Plan) -> None:
-    """Raise InputError for a plan that modules cannot run step by step."""
+    """Raise InputError if the module of a plan of several steps cannot be emitted."""
     reshard = plan.reshard
     check_ascii(reshard)
     if set(reshard.source.mesh.device_ids) != set(reshard.target.mesh.device_ids):

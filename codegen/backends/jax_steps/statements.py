@@ -21,11 +21,11 @@ OwnName = Literal[
     "pl",
     "pltpu",
 ]
-"""Names of support functions, module constants and libraries."""
+"""The names that statements may use: support functions, module constants and libraries."""
 
 
 def called_by_steps(used: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """Return the names that are support functions, by module."""
+    """Return the support functions among the used names, by support module."""
     found: dict[str, tuple[str, ...]] = {}
     for name in sorted({*used} - {*LIBRARIES}):
         module = "xla_boxes" if name == "moved_by_boxes" else "xla_steps"
@@ -46,9 +46,12 @@ ZERO = PythonValue("0")
 
 @dataclass(frozen=True)
 class Statement:
-    """`x = function(arguments)`, or `x = x` without a function; `uses`: names needed by its
-    arguments, and the function if from support or a library; `name`: a further result for the
-    next statement."""
+    """`x = function(arguments)`; without a function, `x = x`.
+
+    `uses`: the names that it needs: those in its arguments, and its function if that comes from
+    support or a library. `name`: the variable it assigns, if not `x` but an argument of the next
+    statement.
+    """
 
     function: str
     arguments: tuple[str, ...]
@@ -56,7 +59,7 @@ class Statement:
     name: str = ""
 
     def of(self, name: str) -> Statement:
-        """Return the statement applied to another variable than `x`."""
+        """Return the statement with another variable in place of the argument `x`."""
         function = self.function
         if function.startswith("x."):
             function = name + function[1:]
@@ -64,7 +67,7 @@ class Statement:
         return replace(self, function=function, arguments=arguments)
 
     def lines(self, name: str) -> list[str]:
-        """Return the statement with the first `x` renamed."""
+        """Return the lines of the statement, which assigns `name`."""
         if not self.function:
             return [f"{name} = x"]
         return called(f"{self.name or name} = {self.function}", list(self.arguments), indents=1)
