@@ -1,4 +1,4 @@
-"""Boxes: the transfers of an exchange, as seen by the XLA module's transports."""
+"""The boxes of an exchange: its transfers as arrays, for choosing and writing a transport."""
 
 from __future__ import annotations
 
@@ -12,20 +12,24 @@ from shardwright.ir.exchange import Exchange, ids_of, positions_of
 from shardwright.ir.layout import DimLayout, Layout
 from shardwright.ir.transfers import Transfers, enumerate_transfers
 
-# Windows contain less than this fraction of padding.
+# A window is padded by less than this fraction of its bytes.
 MOST_PADDING = 0.05
-# Collectives move up to this fraction of padding, because rounds of boxes copy every box several
-# times.
+# One collective that replaces several rounds may be padded by less than this larger fraction,
+# because rounds copy every box several times.
 MOST_PADDING_AT_ONCE = 0.15
-# Larger tables are unreadable; closed forms are preferred.
+# A table with more entries is unreadable; the module then uses closed forms.
 MOST_LISTED = 1 << 12
 
 
 @dataclass(frozen=True)
 class Boxes:
-    """Transfers: ranks of their ends, the shapes of their boxes (exact, and ignoring the tensor's
-    end), their starts in the sender's and the receiver's shard, and their numbers at the sender and
-    at the receiver.
+    """The transfers of an exchange, one entry each.
+
+    `sender`, `receiver`: the ranks of the two devices. `shape`: the exact shape of the box; `full`:
+    its shape if shards continued beyond the tensor's end. `read`, `write`: its start in the
+    sender's and in the receiver's shard. `local`: whether both ends are one device. `tile`: the
+    number of the receiver's shard among those that intersect the sender's; `source`: the number of
+    the sender's shard among those that intersect the receiver's.
 
     A rank is a mesh position if both meshes have one device order, else an index into the sorted
     ids.
@@ -44,7 +48,7 @@ class Boxes:
     @staticmethod
     def of(exchange: Exchange, pads: bool = True) -> Boxes:
         """Return the boxes of an exchange. `pads`: whether whole dimensions may be padded, so that
-        full boxes reach past their ends too."""
+        full boxes may extend beyond their ends too."""
         moved = exchange.once(enumerate_transfers)
         places = (
             positions_of(exchange.source.mesh, moved.sender),
@@ -79,8 +83,8 @@ class Boxes:
         return tuple(self.shape.max(axis=0).tolist())
 
     def grid(self, devices: int, most: float = MOST_PADDING) -> tuple[int, ...] | None:
-        """Return the number of equal windows that tile every device's target shard, by dimension;
-        None if they do not, or only with this fraction of padding or more."""
+        """Return the number of equal windows along each dimension that tile every device's target
+        shard; None if no such windows exist, or if padding would be `most` of the bytes or more."""
         if (self.full != self.full[0]).any() or self.padding() >= most:
             return None
         cells, rest = np.divmod(self.write, self.window)
@@ -91,8 +95,8 @@ class Boxes:
         return tuple(counts.tolist())
 
     def padding(self) -> float:
-        """Return the padding of full-shape windows as a fraction of the bytes: over all devices or
-        on the busiest, whichever is larger."""
+        """Return how much windows of the full shapes pad the boxes, as a fraction of the exact
+        bytes: over all devices or on the busiest, whichever is larger."""
         away = ~self.local
         if not away.any():
             return 0.0
@@ -106,7 +110,7 @@ class Boxes:
 def _full_shapes(
     exchange: Exchange, moved: Transfers, shards: list[list[Integers]], pads: bool
 ) -> Integers:
-    """Return the shapes of boxes if flat splits continued beyond the end of the tensor."""
+    """Return the shapes that boxes would have if flat splits continued beyond the tensor's end."""
     shape = moved.tensor[:, :, 1] - moved.tensor[:, :, 0]
     for axis, dim in enumerate(exchange.dims):
         if not dim.is_flat or (exchange.rule.pieces > 1 and axis == exchange.rule.cut):
@@ -124,8 +128,8 @@ def _full_shapes(
 
 
 def reached(own: Layout, other: Layout) -> tuple[int, ...]:
-    """Return the shape of a shard extended to full boxes: whole dimensions get the total length of
-    the other side's shards."""
+    """Return the shape of a shard extended so that full boxes fit: a whole dimension gets the total
+    length of the other side's shards."""
     sizes = (
         -(-dim.size // peer.size) * peer.size if _is_whole(dim, peer) else dim.size
         for dim, peer in zip(own.dims, other.dims, strict=True)
@@ -192,6 +196,7 @@ def ranks_by_shard(exchange: Exchange, layout: Layout) -> list[Integers]:
 
 
 def split_by(keys: Integers) -> list[Integers]:
-    """Return the indices of each key, ascending, in key order."""
+    """Return, for each distinct key in ascending order, the ascending indices at which it
+    occurs."""
     order = np.argsort(keys, kind="stable")
     return np.split(order, np.flatnonzero(np.diff(keys[order])) + 1)

@@ -1,14 +1,19 @@
 """The XLA module: plain JAX, `shard_map` and `lax` collectives, on CPU, GPU and TPU.
 
-A direct plan becomes the first possible of these: a few collectives over axes (`xla_collectives`);
-a permutation and an all-gather among groups (`xla_fetches`) or an all-to-all among groups
-(`xla_groups`), whichever has fewer collectives; rounds of `lax.ppermute` (`xla_rounds`), or in
-place of several rounds one `lax.ragged_all_to_all` (`xla_ragged`) if the topology has it. Each
-moves the plan's bytes plus less than 5% of padding; collectives over axes and replacements of
-several rounds, less than 15%. A round costs a pass over every device's memory and a rendezvous, so
-fewer are better: if whole tiles from freely chosen holders need fewer rounds than the plan's
-holders and pieces, the module has a table of them. A plan of several steps, or of partial sums,
-runs step by step (`xla_steps`).
+A direct plan uses the first of these transports that is possible:
+
+    1. a few collectives over axes (`jax_steps/collectives.py`)
+    2. a single round of `lax.ppermute` in closed form (`rounds.py`)
+    3. among groups of devices, a permutation and an all-gather (`fetches.py`) or an all-to-all
+       (`groups.py`), whichever has fewer collectives
+    4. one `lax.ragged_all_to_all` (`ragged.py`), if the topology has it
+    5. several rounds of `lax.ppermute` (`rounds.py`)
+
+Each moves the plan's bytes plus less than 5% of padding; collectives over axes and collectives that
+replace several rounds, less than 15%. A round costs a pass over every device's memory and a
+rendezvous, so fewer rounds are better: if whole tiles from freely chosen holders need fewer rounds
+than the plan's holders and pieces, the module has a table of these rounds. A plan of several steps,
+or of partial sums, runs step by step (`jax_steps/plan.py`).
 """
 
 from __future__ import annotations
@@ -75,14 +80,15 @@ from shardwright.ir.plan import DirectPlan, Plan, direct_of
 from shardwright.ir.reshard import Reshard
 
 NAME = "jax_xla"
-# A module cannot trace more transfers.
+# Tracing a module with more transfers takes too long.
 MOST_TRANSFERS = 1 << 18
 
 
 @dataclass(frozen=True)
 class XlaText:
-    """Everything the template prints. `moves`: the constants that describe transfers; `kernels`:
-    the functions after them."""
+    """The context of the template. `wire_bytes`: the bytes that the busiest device receives,
+    padding included. `moves`: the lines of constants that describe transfers; `kernels`: the
+    functions after these constants."""
 
     backend: str
     support: str
@@ -98,7 +104,7 @@ class XlaText:
     host_lines: tuple[str, ...]
 
     has_doors = False
-    """No feature adds functions to modules in plain JAX."""
+    """Whether features add functions to the module: never in plain JAX."""
 
     @property
     def threads(self) -> int:
@@ -138,7 +144,7 @@ def render(request: Request) -> str:
 
 
 def how_of(plan: DirectPlan) -> How:
-    """Return the transport of a direct plan's transfers."""
+    """Choose the transport of a direct plan's transfers."""
     collectives = plan.once(_collectives)
     if collectives is not None:
         return collectives
@@ -159,7 +165,8 @@ def how_of(plan: DirectPlan) -> How:
 
 
 def boxes_of(plan: DirectPlan) -> tuple[Boxes, Boxes]:
-    """Return the boxes of a plan, and the boxes of whole tiles."""
+    """Return the boxes of a plan as its holders and pieces move them, and the boxes of whole
+    tiles."""
     exchange, pads = as_vectors(plan.exchange), plan.reshard.dtype not in WIDENED
     boxes = whole = Boxes.of(exchange, pads)
     if exchange.rule.pieces > 1:
@@ -168,7 +175,8 @@ def boxes_of(plan: DirectPlan) -> tuple[Boxes, Boxes]:
 
 
 def _ragged(plan: DirectPlan, boxes: Boxes) -> Ragged | None:
-    """Return the ragged all-to-all for a plan, if its topology has one."""
+    """Return the ragged all-to-all that performs a plan, None if its topology has none or it pads
+    too much."""
     if plan.prediction is None or not plan.reshard.shape:
         return None
     row_bytes = topology_of(plan.prediction.topology).ragged
@@ -177,7 +185,8 @@ def _ragged(plan: DirectPlan, boxes: Boxes) -> Ragged | None:
 
 
 def _collectives(plan: DirectPlan) -> Collectives | None:
-    """Return the collectives over axes that move a plan's bytes, if there are any."""
+    """Return the collectives over axes that perform a plan, None if there are none or they pad too
+    much."""
     names = axis_names(plan.reshard.source)
 
     def named(refs: Refs) -> str:
@@ -190,7 +199,7 @@ def _collectives(plan: DirectPlan) -> Collectives | None:
 
 
 def _exact(plan: Plan) -> tuple[int, int]:
-    """Return the elements received by the busiest device, and by all together."""
+    """Return the number of elements received by the busiest device, and by all devices."""
     size = DTYPES[plan.reshard.dtype]
     return plan.traffic.received_max // size, plan.traffic.received_total // size
 
@@ -200,7 +209,7 @@ def _is_tight(wire: tuple[int, int], exact: tuple[int, int], most: float = MOST_
 
 
 def _transfers(exchange: Exchange) -> int:
-    """Return an upper bound on an exchange's transfers."""
+    """Return an upper bound on the number of an exchange's transfers."""
     tiles = math.prod(dim.pairs.source.size for dim in exchange.dims)
     return tiles * exchange.target.replicas * exchange.rule.pieces
 
@@ -240,8 +249,9 @@ def _text(
     *,
     as_floats: bool,
 ) -> XlaText:
-    """Return the template's context for a transport with `wire` bytes to the busiest device;
-    `short`: the dimensions along which it leaves nonzero padding."""
+    """Return the template's context. `wire`: the bytes that the transport brings to the busiest
+    device; `short`: the dimensions along which it leaves nonzero padding; `as_floats`: whether
+    small floats move unchanged on a TPU."""
     calls = {name: list(names) for name, names in transport.calls.items()}
     program = ["_exchange", "AXES"]
     if short:
@@ -284,7 +294,7 @@ def _text(
 
 
 def _zeroed(transport: Transport, short: tuple[int, ...]) -> Transport:
-    """Return a transport followed by zeroing the padding along dimensions."""
+    """Extend a transport by a statement that sets the padding along dimensions to zero."""
     extent = "extent = extent_of(_SOURCE, _TARGET, lax.axis_index(AXES))"
     given = ["y", "_TARGET", repr(short), "extent"]
     given += [] if transport.moves else ["everywhere=True"]
@@ -293,15 +303,15 @@ def _zeroed(transport: Transport, short: tuple[int, ...]) -> Transport:
 
 
 def _exchange_lines(transport: Transport) -> Function:
-    """Return the function that computes a target shard."""
+    """Return the lines of the function that computes a target shard."""
     doc = "Return the target shard of a device from its source shard, inside shard_map."
     body = (f"    {line}" for line in transport.lines)
     return ("def _exchange(x):", f'    """{doc}"""', *body, "    return y")
 
 
 def _bits(reshard: Reshard, *, as_floats: bool) -> str:
-    """Return the function that preserves every bit of small floats, or "" if elements are safe;
-    `as_floats`: whether they move as floats on a TPU."""
+    """Return the name of the support function that preserves every bit of small floats, or "" if no
+    element needs it. `as_floats`: whether they move as floats on a TPU."""
     if reshard.adds or not is_floating(reshard.dtype) or DTYPES[reshard.dtype] >= SMALL:
         return ""
     return "as_bits_but_on_tpu" if as_floats else "as_bits"
@@ -316,20 +326,21 @@ def _terms(plan: Plan) -> str:
 
 
 def _short_dims(exchange: Exchange) -> tuple[int, ...]:
-    """Return the dimensions along which target padding may be nonzero: whole source dimensions are
-    padded with zeros."""
+    """Return the dimensions along which the target's padding may be nonzero. Dimensions that are
+    whole in the source are left out: they are padded with zeros."""
     split = (axis for axis, dims in enumerate(exchange.dims) if dims.source.parts > 1)
     return tuple(sorted({*split} & {*short_dims(exchange.target)}))
 
 
 def _is_exact(how: How) -> bool:
-    """Return whether windows contain only boxes, so that no padding of the result is written."""
+    """Return whether windows contain only boxes, so that nothing is written to the result's
+    padding."""
     return isinstance(how, Ragged) or (isinstance(how, Rounds) and how.exact)
 
 
 def how_facts(how: How, plan: Plan) -> tuple[str, ...]:
-    """Return lines on the transport of boxes, and the bytes on the wire, for a module's
-    docstring."""
+    """Return docstring lines on the transport and the bytes on the wire; empty for a plan of
+    steps."""
     match how:
         case Collectives():
             first = "Transport: collectives over axes." if how.wire[0] else "Nothing is sent."

@@ -1,4 +1,4 @@
-"""The required names of plain JAX modules."""
+"""The names that every plain JAX module must define."""
 
 from shardwright.codegen.registry.contracts import (
     JAX,

@@ -1,11 +1,11 @@
-"""Exchanges in which every device fetches one box, and gets the others from devices that need them
-too.
+"""Exchanges in which every device fetches one box and gathers the others from devices that need
+them too.
 
-Devices that need the same target shard, made of as many boxes as devices (or in groups of that
-size), each fetch one box from a holder: one permutation of all devices. The rest of a shard is
-gathered within the group, one dimension after another. A device that holds one of the boxes keeps
-it, so no device receives more than in the exchange; only the senders differ, as every device sends
-one box to its fetcher.
+Devices that need the same target shard form groups with as many devices as the shard has boxes.
+Each device fetches one box from a holder, by one permutation of all devices, and the group then
+gathers the rest, one dimension after another. A device that holds one of the boxes keeps it, so no
+device receives more than in the exchange. Only the senders differ: every device sends a single box,
+to the device that fetches it.
 """
 
 from __future__ import annotations
@@ -30,10 +30,9 @@ from shardwright.ir.exchange import Exchange
 class Fetches:
     """A permutation, and an all-gather for every dimension along which boxes are joined.
 
-    `senders`: for each device the holder of the box it fetches, possibly itself; `groups`: the
-    devices that gather each other's boxes, by place in their shard; `is_whole`: whether a box is a
-    whole source
-    shard. `wire` as in Rounds.
+    `senders`: for each device the holder of the box that it fetches, possibly itself; `groups`: the
+    devices that gather each other's boxes, in the order of the boxes in their shard; `is_whole`:
+    whether a box is a whole source shard; `wire`: as in Rounds.
     """
 
     senders: tuple[int, ...]
@@ -44,7 +43,7 @@ class Fetches:
 
     @property
     def members(self) -> int:
-        """The devices of a group."""
+        """The number of devices in a group."""
         return len(self.groups[0])
 
     @property
@@ -54,9 +53,11 @@ class Fetches:
 
     @property
     def dimensions(self) -> tuple[int, ...]:
-        """The dimensions along which boxes are gathered, in this order. The one along which boxes
-        are contiguous in memory is last: the last step gathers the most, and needs no transpose
-        there."""
+        """The dimensions along which boxes are gathered, in order of execution.
+
+        The dimension along which boxes are contiguous in memory is last: the last all-gather moves
+        the most, and along this dimension it needs no transpose.
+        """
         counts = reversed(list(enumerate(self.join.grid)))
         return tuple(dim for dim, count in counts if count > 1)
 
@@ -72,7 +73,7 @@ class Fetches:
 
     @property
     def gathers(self) -> tuple[str, ...]:
-        """Statements that compute the shard `y` from the own box `y`."""
+        """The statements that compute the shard `y` from the device's own box `y`."""
         lines, shape = [], list(self.join.window)
         for dim in self.dimensions:
             among = "GROUPS" if len(self.dimensions) == 1 else f"along(GROUPS, GRID, {dim})"
@@ -86,8 +87,8 @@ class Fetches:
 
 
 def fetches_of(exchange: Exchange, boxes: Boxes) -> Fetches | None:
-    """Return the permutation and all-gather equal to an exchange, or None; `boxes`: whole tiles,
-    from any holders."""
+    """Return the permutation and all-gathers that perform an exchange, or None. `boxes`: the boxes
+    of whole tiles, each from any holder."""
     devices = exchange.ranks.size
     if not exchange.same_order or boxes.local.all() or devices > MOST_LISTED:
         return None
@@ -108,7 +109,8 @@ def fetches_of(exchange: Exchange, boxes: Boxes) -> Fetches | None:
 
 
 def _by_cell(boxes: Boxes, grid: tuple[int, ...]) -> Integers:
-    """Return a holder of every box of every device, itself if possible: [devices, boxes]."""
+    """Return an array [devices, boxes] of holders: for every box of every device's target shard the
+    device that sends it, the receiver itself if it holds the box."""
     cells = np.ravel_multi_index(tuple((boxes.write // boxes.window).T), grid)
     table = np.empty((boxes.receiver.size // math.prod(grid), math.prod(grid)), dtype=np.int64)
     table[boxes.receiver, cells] = boxes.sender
@@ -116,8 +118,8 @@ def _by_cell(boxes: Boxes, grid: tuple[int, ...]) -> Integers:
 
 
 def _groups(exchange: Exchange, table: Integers) -> Integers:
-    """Return groups [n, members] of devices with one target shard, each device at a box that it
-    holds if possible: holders of the same box are in different groups."""
+    """Return groups [n, members] of devices with one target shard. A device stands, if possible, at
+    a box that it holds, so holders of the same box are in different groups."""
     found = []
     for wanting in ranks_by_shard(exchange, exchange.target):
         group = np.full((wanting.size // table.shape[1], table.shape[1]), -1, dtype=np.int64)
@@ -134,8 +136,9 @@ def _groups(exchange: Exchange, table: Integers) -> Integers:
 
 
 def _senders(exchange: Exchange, table: Integers, groups: Integers) -> Integers | None:
-    """Return, for each device, the holder of the box it fetches, itself if possible, all distinct.
-    None if a shard has fewer holders than fetching devices."""
+    """Return, for each device, the holder of the box that it fetches, itself if possible. All
+    senders are distinct. Return None if some source shard does not have exactly one idle holder for
+    each device that fetches from it."""
     senders = np.empty(groups.size, dtype=np.int64)
     senders[groups] = table[groups, np.arange(groups.shape[1])]
     kept = senders == np.arange(senders.size)

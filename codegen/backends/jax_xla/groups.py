@@ -1,7 +1,7 @@
-"""Exchanges equal to one all-to-all among groups.
+"""Exchanges that equal one all-to-all among groups.
 
-Devices fall into groups in which every device sends a box of one shape to every other and keeps
-one of that shape itself.
+Devices form groups in which every device sends each other member one box and keeps one itself; all
+boxes have one shape.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from shardwright.ir.exchange import Exchange
 
 @dataclass(frozen=True)
 class Groups:
-    """An all-to-all among groups of `members`, with ranks as in `groups`; `wire` as in Rounds.
-    `cuts`: the number of different boxes that a device cuts; `pieces`: the number of pieces that it
-    concatenates; adjacent boxes in a shard form one piece.
+    """An all-to-all among groups of `members` devices, whose ranks are in `groups`.
+
+    `cuts`: the number of different boxes that a device cuts out; `pieces`: the number of pieces
+    that it concatenates, where adjacent boxes of a shard count as one piece; `wire`: as in Rounds.
     """
 
     members: int
@@ -33,7 +34,7 @@ class Groups:
 
 
 def groups_of(exchange: Exchange, boxes: Boxes) -> Groups | None:
-    """Return the all-to-all equal to an exchange, or None."""
+    """Return the all-to-all that performs an exchange, or None."""
     devices = exchange.ranks.size
     if not exchange.same_order or boxes.local.all():
         return None
@@ -56,9 +57,12 @@ def groups_of(exchange: Exchange, boxes: Boxes) -> Groups | None:
 
 
 def _cuts(boxes: Boxes, devices: int) -> tuple[int, int]:
-    """Return the numbers of different boxes and of pieces. Boxes differ if they start at different
-    places on some device. XLA cuts boxes as one piece if each starts where the previous one ends in
-    the first dimension, at the same places on all devices."""
+    """Return the number of different boxes, and the number of pieces.
+
+    Boxes differ if they start at different places on some device. XLA cuts consecutive boxes as one
+    piece if each starts where the previous one ends along the first dimension, at the same places
+    on all devices.
+    """
     order = np.lexsort((*boxes.write.T[::-1], boxes.receiver))
     groups = boxes.sender[order].reshape(devices, -1)
     place = (groups == np.arange(devices)[:, None]).argmax(axis=1)

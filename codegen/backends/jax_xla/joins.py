@@ -1,4 +1,5 @@
-"""Assembly of a shard from boxes that arrive as one array, in the fewest passes."""
+"""The statements that assemble a shard from boxes that arrive as one array, in the fewest
+passes."""
 
 from __future__ import annotations
 
@@ -9,10 +10,11 @@ from functools import cached_property
 
 @dataclass(frozen=True)
 class Join:
-    """Windows of one shape, row-major in a grid, that tile a shard.
+    """Windows of one shape that tile a shard, in a row-major grid.
 
-    `axis`: the array's axis that numbers the windows. For a one-dimensional grid it makes windows
-    contiguous, so that a reshape joins them.
+    `grid`: the number of windows along each dimension; `window`: the shape of a window; `shape`:
+    the shape of the shard. `axis`: the dimension of the array that counts the windows. If the grid
+    is one-dimensional, windows are stacked along its dimension, so that a reshape joins them.
     """
 
     grid: tuple[int, ...]
@@ -33,19 +35,19 @@ class Join:
 
     @property
     def cut(self) -> tuple[str, ...]:
-        """A statement that drops data beyond the shard, if there is any."""
+        """The statement that drops elements beyond the shard's end, if there are any."""
         ends = ", ".join(f":{size}" for size in self.shape)
         return (f"y = y[{ends}]",) if self._full != self.shape else ()
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """Statements that compute the shard `y` from the array `y` with an axis that numbers
-        windows."""
+        """The statements that compute the shard `y` from an array `y` with windows counted along
+        `axis`."""
         return self._lines(interleaves=len(self._split) > 1)
 
     @property
     def lines_of_rows(self) -> tuple[str, ...]:
-        """The same for an array of windows stacked along their first dimension."""
+        """The same statements for windows stacked along their first dimension."""
         return self._lines(interleaves=self._split not in ((), (0,)))
 
     def _lines(self, *, interleaves: bool) -> tuple[str, ...]:
@@ -56,8 +58,8 @@ class Join:
         return (*lines, *self.cut)
 
     def _interleaved(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Return the grid before the window, and the transposition that pairs each dimension's two
-        axes."""
+        """Return the shape that splits the grid's dimensions from the window's, and the
+        transposition that puts each grid dimension before the window dimension it extends."""
         parts = (*(self.grid[axis] for axis in self._split), *self.window)
         order = []
         for axis in range(len(self.window)):

@@ -1,10 +1,11 @@
-"""A plain JAX module as a TPU sees it: its collectives and the operations around them, in order.
+"""A plain JAX module as XLA compiles it for a TPU: its collectives and the operations around them,
+in order.
 
-This determines XLA's passes over memory (`planner/network/passes.py`), and whether small floats
-travel unchanged. XLA may compute with elements that a program only moves, which drops NaN payloads.
-Integers of the same width keep every bit, but on a TPU each change of type is a pass over a shard.
-In HLO compiled for v5e, v5p and v6e (jax 0.10.2, libtpu 0.0.42), sequences of permutes, slices,
-all-gathers and all-to-alls only move floats of any dtype. These operations compute:
+These operations determine XLA's passes over memory (`planner/network/passes.py`), and whether small
+floats travel unchanged: XLA may compute with elements that a program only moves, which drops NaN
+payloads. Integers of the same width keep every bit, but on a TPU each change of type is a pass over
+a shard. In HLO compiled for v5e, v5p and v6e (jax 0.10.2, libtpu 0.0.42), sequences of permutes,
+slices, all-gathers and all-to-alls only move floats of any dtype. The following operations compute:
 
     all-gather of vectors               a sum of arrays that are zero elsewhere
     all-to-all with an extent of 1      a sum along that dimension
@@ -36,11 +37,11 @@ from shardwright.ir.reshard import Reshard
 
 MOVERS = ("slice", "permute", "all-gather", "all-to-all")
 SMALL = 4
-"""Bytes of the elements on which XLA can compute only in their own type."""
+"""Size in bytes from which elements are safe: XLA computes with smaller ones in a wider type."""
 
 
 def laid_by(how: How, exchange: Exchange) -> Iterator[Laid]:
-    """Yield a module's operations on a TPU, except the cutting and placing of boxes."""
+    """Yield a module's operations on a TPU, except those that cut boxes and put them in place."""
     shape = exchange.target.local_shape
     target = math.prod(shape)
     match how:
@@ -77,8 +78,8 @@ def is_small_float(reshard: Reshard) -> bool:
 
 
 def moves_floats(reshard: Reshard, how: How, exchange: Exchange) -> bool:
-    """Return whether a module passes small floats to a TPU unchanged: it only moves them, and no
-    shard or box is padded."""
+    """Return whether a module may pass small floats to a TPU unchanged: it only moves them, and
+    pads no shard or box."""
     if not is_small_float(reshard) or short_dims(exchange.source) or short_dims(exchange.target):
         return False
     laid = tuple(laid_by(how, exchange))
@@ -87,7 +88,7 @@ def moves_floats(reshard: Reshard, how: How, exchange: Exchange) -> bool:
 
 
 def _pads(how: How, exchange: Exchange) -> bool:
-    """Return whether a module that only moves elements pads shards, or makes terms of them."""
+    """Return whether a module that only moves elements pads shards or turns replicas into terms."""
     source = exchange.source.local_shape
     match how:
         case Fetches():

@@ -21,7 +21,7 @@ def refuse_matmul(matmul: Matmul) -> None:
 def render_matmul(
     plan: MatmulPlan, command: str, backward: tuple[str, ...] = (), collective_id: int = 0
 ) -> str:
-    """Return the text of a module; `backward`: the siblings that compute the cotangents of lhs and
-    rhs."""
+    """Return the text of a matmul's module. `backward`: the names of the siblings that compute the
+    cotangents of lhs and rhs."""
     del collective_id  # only kernels use it
     return render("common/matmul.py.jinja", matmul_text(plan, command, backward, PLAIN))

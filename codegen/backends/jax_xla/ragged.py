@@ -1,9 +1,10 @@
-"""Exchanges equal to one `lax.ragged_all_to_all`, for topologies that have it (`topology.ragged`).
+"""Exchanges that equal one `lax.ragged_all_to_all`, for topologies that have it
+(`topology.ragged`).
 
-It moves any number of rows of an array between any two devices, from any offset to any offset, as
-given by tables. So it can do an exchange whose boxes are slabs: runs along one dimension that cover
-source and target shards in every other. Nothing is packed, and the only padding is that of rows in
-the platform's memory.
+This collective moves any number of rows of an array between any two devices, from any offset to any
+offset, as given by tables. So it can perform an exchange whose boxes are slabs: runs along one
+dimension that cover source and target shards in every other. Nothing is packed, and the only
+padding is that of rows in the platform's memory.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ WIDEST = 4  # element size limit: libtpu 0.0.42 has no ragged all-to-all of 64-b
 
 @dataclass(frozen=True)
 class Ragged:
-    """Slabs along dimension `axis` of shards of the shapes `source` and `target`.
+    """Slabs along dimension `axis` of shards with the shapes `source` and `target`.
 
-    `unit`: the number of indices per row; all offsets and sizes are multiples of it.
-    `wire` as in Rounds.
+    `unit`: the number of indices along `axis` in a row; all offsets and sizes are multiples of it.
+    `wire`: as in Rounds.
     """
 
     axis: int
@@ -48,7 +49,7 @@ class Ragged:
 
     @property
     def lines_before(self) -> tuple[str, ...]:
-        """Statements that turn the source shard `x` into rows."""
+        """The statements that turn the source shard `x` into rows."""
         first = f"x = jnp.moveaxis(x, {self.axis}, 0)" if self.axis else "x = x"
         rows = self._rows(self.source)
         if self._front(self.source) != rows:
@@ -57,7 +58,7 @@ class Ragged:
 
     @property
     def lines_after(self) -> tuple[str, ...]:
-        """Statements that turn rows `y` into the target shard."""
+        """The statements that turn rows `y` into the target shard."""
         front = self._front(self.target)
         lines = []
         if front != self.target_rows:
@@ -67,21 +68,22 @@ class Ragged:
         return tuple(lines)
 
     def _rows(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the shape of a shard as flat rows, which no platform pads inside."""
+        """Return the shape of a shard as rows without inner dimensions, which platforms might
+        pad."""
         count = shape[self.axis] // self.unit
         width = math.prod(shape) // count
         return (count, width) if width > 1 or len(shape) > 1 else (count,)
 
     def _front(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """Return a shape with the dimension of the slabs first."""
+        """Return a shape with the slabs' dimension moved to the front."""
         return (shape[self.axis], *shape[: self.axis], *shape[self.axis + 1 :])
 
 
 def ragged_of(exchange: Exchange, boxes: Boxes, itemsize: int, row_bytes: int) -> Ragged | None:
-    """Return the ragged all-to-all equal to an exchange, or None.
+    """Return the ragged all-to-all that performs an exchange, or None.
 
-    `row_bytes`: the granularity of rows on the wire, 0 without such a collective. If rows would not
-    fill it, they are as wide as offsets allow.
+    `row_bytes`: the granularity of rows on the wire in bytes, 0 if the topology has no such
+    collective. If rows of one index are no multiple of it, rows are as wide as the offsets allow.
     """
     axis = _slabs(exchange, boxes)
     if not row_bytes or axis is None or itemsize > WIDEST or exchange.ranks.size**2 > MOST_PAIRS:
@@ -98,7 +100,7 @@ def ragged_of(exchange: Exchange, boxes: Boxes, itemsize: int, row_bytes: int) -
 
 
 def _slabs(exchange: Exchange, boxes: Boxes) -> int | None:
-    """Return the first dimension along which every box is a slab."""
+    """Return the first dimension along which every box is a slab, None if there is none."""
     full = np.full_like(boxes.shape, True, dtype=np.bool_)
     for layout in (exchange.source, exchange.target):
         full &= boxes.shape == np.array(layout.local_shape)

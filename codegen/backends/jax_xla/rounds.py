@@ -1,27 +1,28 @@
 """Rounds: the transfers of an exchange as permutations of windows, for `lax.ppermute`.
 
-An ordered pair of devices exchanges at most one box: a device holds one source shard and one target
-shard, and the pieces of a tile come from different holders. In a round every device sends at most
-one box and receives at most one, possibly its own, and all boxes are windows of one shape, the
-elementwise largest box. The excess of a window must be padding of the target shard:
+Between an ordered pair of devices at most one box travels: a device holds one source shard and one
+target shard, and the pieces of a tile come from different holders. In a round every device sends at
+most one box and receives at most one, possibly its own. All boxes of a round are sent as windows of
+one shape, the elementwise largest box. There are two ways to form rounds, which determine the
+excess of windows over boxes:
 
-    padded   boxes are taken as they were without the end of the tensor, which cuts the last ones
-             short: shards are padded to one size, so that all have room for the full window; a
-             whole dimension that is to be cut, or is put together, is padded in the module
+    padded   boxes have the shapes they would have without the tensor's end, which cuts the last
+             ones short. The excess lies in the padding of shards, which have one size; the module
+             pads a whole dimension that is to be cut or assembled
     exact    boxes of a round have one shape, so that only the plan's bytes travel; chosen where
              padding would be 5% of the bytes or more
 
-Kinds of round numbers; all but the last are closed forms in the two ends:
+Rounds are numbered in one of these ways; all but the last are closed forms in sender and receiver:
 
-    shards    the number of the source shard among those that meet the receiver's shard; where all
-              devices take a full grid of boxes, each round has its place there
-    tiles     the number of the target shard among those that meet the sender's shard
-    turns     their sum modulo the larger count
-    rotation  receiver minus sender, modulo the devices
+    shards    the number of the source shard among those that intersect the receiver's shard; if
+              all devices receive a full grid of boxes, a round has a fixed place in the grid
+    tiles     the number of the target shard among those that intersect the sender's shard
+    turns     the sum of both, modulo the larger count
+    rotation  receiver minus sender, modulo the number of devices
     mirror    sender xor receiver
-    table     listed: whole tiles, spread over their holders as evenly as can be, in the fewest
-              rounds there can be then, an edge colouring (König); where it takes fewer than a
-              closed form does with the holders and pieces of the plan
+    table     listed: whole tiles, spread over their holders as evenly as possible, in the fewest
+              possible rounds, by an edge colouring (König); chosen where a closed form with the
+              plan's holders and pieces would take more rounds
 """
 
 from __future__ import annotations
@@ -51,13 +52,15 @@ KINDS: tuple[Kind, ...] = ("shards", "tiles", "turns", "rotation", "mirror")
 
 @dataclass(frozen=True)
 class Rounds:
-    """The rounds of an exchange; ranks index the sorted union of the device ids.
+    """The rounds of an exchange. Ranks index the sorted union of the device ids.
 
-    `exact`: the round's number starts with the shape of its boxes. Boxes travel in `count` rounds;
-    `least` is the most that a device sends to or receives from others. `wire`: elements received
-    from others, with padding, by the busiest device and by all. `join`: how the rounds' windows
-    form a shard, if each round has a fixed place in it; `fills`: whether one window is the whole
-    shard. `table`: for kind "table", the receiver of each rank by round, -1 for none.
+    `exact`: whether boxes are grouped by exact shape, so that a round's number starts with the
+    shape. `modulus`: the modulus of kind "turns". `count`: the number of rounds in which boxes
+    travel between devices; `least`: a lower bound on it, the most boxes that one device sends to or
+    receives from others. `wire`: the elements received from others, padding included, by the
+    busiest device and by all. `join`: the assembly of a shard from the rounds' windows, if each
+    round has a fixed place in it; `fills`: whether one window is the whole shard. `table`: for kind
+    "table", the receiver of each rank by round, -1 for none.
     """
 
     kind: Kind
@@ -72,8 +75,9 @@ class Rounds:
 
 
 class WindowRound(NamedTuple):
-    """The elements of a round's window; the (sender, receiver) pairs of different devices; whether
-    the round cuts a window of the source shard that no earlier round cuts."""
+    """One round. `elements`: the number of elements in its window; `pairs`: the (sender, receiver)
+    pairs of different devices; `cuts`: whether it cuts a window out of the source shard that no
+    earlier round cuts."""
 
     elements: int
     pairs: list[list[int]]
@@ -81,7 +85,7 @@ class WindowRound(NamedTuple):
 
 
 def each_round(exchange: Exchange, boxes: Boxes, whole: Boxes) -> tuple[WindowRound, ...]:
-    """Return the rounds that `rounds_of` says, one after another."""
+    """Return the rounds that `rounds_of` describes, in order."""
     turns = _turns(exchange, boxes, whole)
     moved, windows = turns.boxes, largest(turns.boxes.shape, turns.turn)
     found, seen = list[WindowRound](), set[tuple[bytes, bytes]]()
@@ -97,8 +101,8 @@ def each_round(exchange: Exchange, boxes: Boxes, whole: Boxes) -> tuple[WindowRo
 
 
 def rounds_of(exchange: Exchange, boxes: Boxes, whole: Boxes) -> Rounds:
-    """Return the rounds of an exchange of tensors with at least one dimension; `whole`: without
-    pieces."""
+    """Return the rounds of an exchange of tensors with at least one dimension. `whole`: the boxes
+    of whole tiles, without pieces."""
     devices = exchange.ranks.size
     turns = _turns(exchange, boxes, whole)
     away, join = ~turns.boxes.local, _join(exchange, turns)
@@ -117,7 +121,9 @@ def rounds_of(exchange: Exchange, boxes: Boxes, whole: Boxes) -> Rounds:
 
 @dataclass(frozen=True)
 class _Grouped:
-    """Boxes by shape, exact or ignoring the tensor's end: the index of each one's shape."""
+    """Boxes grouped by shape. `exact`: whether by exact shape, rather than by the shape without the
+    tensor's end; `several`: whether boxes differ even without that end; `group`: the number of each
+    box's shape."""
 
     exact: bool
     several: bool
@@ -126,8 +132,7 @@ class _Grouped:
 
 @dataclass(frozen=True)
 class _Turns:
-    """A round for every box: the index of its shape, and its number among the boxes of that
-    shape."""
+    """A round for every box, given by its shape and by its number among the boxes of that shape."""
 
     kind: Kind
     boxes: Boxes
@@ -137,18 +142,18 @@ class _Turns:
 
     @cached_property
     def turn(self) -> Integers:
-        """The rounds, numbered from 0."""
+        """The round of each box, counted from 0."""
         pair = np.stack([self.grouped.group, self.number])
         return np.unique(pair, axis=1, return_inverse=True)[1].reshape(-1)
 
     @property
     def count(self) -> int:
-        """The number of rounds, including those without transfers."""
+        """The number of rounds, including rounds in which no box leaves its device."""
         return int(self.turn.max(initial=-1)) + 1
 
 
 def _turns(exchange: Exchange, boxes: Boxes, whole: Boxes) -> _Turns:
-    """Return a closed form, or a table with fewer rounds."""
+    """Return rounds in closed form, or a table if it needs fewer rounds."""
     devices = exchange.ranks.size
     closed = _closed_form(boxes, devices)
     if closed is not None and devices > MOST_LISTED:
@@ -170,7 +175,8 @@ def _grouped(boxes: Boxes) -> _Grouped:
 
 
 def _closed_form(boxes: Boxes, devices: int) -> _Turns | None:
-    """Return the first closed form with the fewest rounds for these senders, if any."""
+    """Return the first closed form that needs the fewest rounds possible for these senders, None if
+    no closed form does."""
     grouped = _grouped(boxes)
     if grouped.several and not grouped.exact:
         return None
@@ -185,8 +191,8 @@ def _closed_form(boxes: Boxes, devices: int) -> _Turns | None:
 
 
 def _spread(exchange: Exchange, boxes: Boxes) -> Boxes:
-    """Return whole tiles from other holders: all holders of a shard send equally many of a shape,
-    or one more. A device keeps its part of its own target shard."""
+    """Return the boxes of whole tiles with senders chosen anew. The holders of a shard send equally
+    many boxes of each shape, give or take one; a device keeps its part of its own target shard."""
     holders = ranks_by_shard(exchange, exchange.source)
     shard = np.empty(exchange.ranks.size, dtype=np.int64)
     for number, ranks in enumerate(holders):
@@ -201,7 +207,7 @@ def _spread(exchange: Exchange, boxes: Boxes) -> Boxes:
 
 
 def _coloured(boxes: Boxes) -> _Turns:
-    """Return the minimum number of rounds for each shape of boxes, by edge colouring."""
+    """Return the fewest rounds for each shape of boxes, by edge colouring."""
     grouped = _grouped(boxes)
     number = np.zeros_like(grouped.group)
     for each in np.unique(grouped.group):
@@ -212,7 +218,8 @@ def _coloured(boxes: Boxes) -> _Turns:
 
 
 def _least(boxes: Boxes, group: Integers) -> int:
-    """Return the most boxes on a device, for each shape."""
+    """Return a lower bound on the number of rounds: for each shape, the most boxes that one device
+    sends or receives; summed over shapes."""
     return sum(
         max(_most(ends[group == each]) for ends in (boxes.sender, boxes.receiver))
         for each in np.unique(group)
@@ -240,7 +247,7 @@ def _closed(kind: Kind, moved: Boxes, devices: int, modulus: int) -> Integers:
 
 
 def _is_schedule(moved: Boxes, group: Integers, number: Integers) -> bool:
-    """Return whether no device sends or receives twice in a round."""
+    """Return whether every device sends and receives at most once in each round."""
     ends = (moved.sender, moved.receiver)
     return all(_count(group, number, end) == number.size for end in ends)
 
@@ -260,7 +267,7 @@ def _table(moved: Boxes, turn: Integers, devices: int) -> tuple[tuple[int, ...],
 
 
 def _wire(moved: Boxes, turn: Integers, devices: int) -> tuple[int, int]:
-    """Return elements received from others by the busiest device, and in total."""
+    """Return the number of elements received from others by the busiest device, and by all."""
     volume = largest(moved.shape, turn).prod(axis=1)[turn]
     received = np.zeros(devices, dtype=np.int64)
     np.add.at(received, moved.receiver[~moved.local], volume[~moved.local])

@@ -1,16 +1,16 @@
 """The stages of a plain JAX module: XLA's collectives, as the module requests them.
 
 In between, XLA cuts boxes out of the source shard and writes them into the target shard. On a TPU
-it also relays shards around collectives, views small floats as integers, and copies a result that
-leaves the program (`planner/network/passes.py`). On a GPU only the boxes count, which the module
-itself cuts and places.
+it also changes the layout of shards around collectives, views small floats as integers, and copies
+a result that leaves the program (`planner/network/passes.py`). On a GPU only the boxes count, which
+the module itself cuts and places.
 
-On a CPU, where a collective is a copy too, all other passes over memory count, as in its HLO (jax
-0.10.2):
+On a CPU a collective is a copy too, and all other passes over memory count. Its HLO (jax 0.10.2)
+has these passes:
 
     result    one pass writes it, even if a device only cuts out its part
-    boxes     those of each round take a pass over the whole target shard, in which XLA selects
-              between received and existing data
+    boxes     each round takes a pass over the whole target shard, in which XLA selects between
+              received and existing data
     rows      if a gather, an all-to-all or a sum cuts or joins the last dimension, XLA reorders
               shards before and after it, element by element: a byte takes as long as a word
 """
@@ -50,10 +50,11 @@ from shardwright.ir.steps import Step
 
 PERMUTE = "collective-permute"
 PADDED = 4
-"""The most pieces that a TPU concatenates as the maximum of padded pieces, in a pass after the one
-that cuts them; it cuts and concatenates more pieces in one pass (jax 0.10.2, libtpu 0.0.42)."""
+"""Greatest number of pieces that a TPU concatenates as the maximum of padded pieces, in a pass
+after the one that cuts them; it cuts and concatenates more pieces in one pass (jax 0.10.2, libtpu
+0.0.42)."""
 WORD = 4
-"""Least bytes that a processor moves per element."""
+"""Least number of bytes that a processor moves per element."""
 
 
 def timeline(plan: Plan) -> Timeline:
@@ -69,8 +70,7 @@ def timeline(plan: Plan) -> Timeline:
 
 
 def _on_processor(plan: Plan, stages: Sequence[Stage]) -> Iterator[Stage]:
-    """Yield the passes over the result and over rows that a CPU makes in addition to these
-    stages."""
+    """Yield the additional passes of a CPU: over the result, and over rows."""
     reshard = plan.reshard
     source, target = shard_bytes(reshard)
     yield Copies("the result is written", 2.0 * target, on_processor=True)
@@ -81,7 +81,8 @@ def _on_processor(plan: Plan, stages: Sequence[Stage]) -> Iterator[Stage]:
 
 
 def _cuts_rows(reshard: Reshard) -> bool:
-    """Return whether the cut of the last dimension changes, inside other dimensions."""
+    """Return whether the last dimension is cut differently before and after, in shards that have
+    more than one row."""
     sides = (reshard.source, reshard.target)
     if any(math.prod(side.local_shape(reshard.shape)[:-1]) == 1 for side in sides):
         return False
@@ -90,8 +91,9 @@ def _cuts_rows(reshard: Reshard) -> bool:
 
 
 def relaid(plan: Plan) -> int:
-    """Return the bytes of passes over memory that a TPU makes around the collectives of a plan of
-    several steps, if XLA had made it, without viewing floats as integers."""
+    """Return the bytes of the passes over memory that a TPU would make around the collectives of a
+    plan of several steps, if XLA had chosen these collectives itself and did not view floats as
+    integers."""
     reshard = plan.reshard
     elements = math.prod(reshard.source.local_shape(reshard.shape))
     laid = tuple(laid_by(plan.once(steps_of), ends_of(plan)))
@@ -155,7 +157,7 @@ def _stages(plan: DirectPlan, exchange: Exchange, size: int, ids: np.ndarray) ->
 
 
 def _fetched(how: Fetches, size: int) -> Iterator[Stage]:
-    """Yield the permute, and a gather along each dimension."""
+    """Yield the permute and the all-gather along each dimension."""
     nbytes = size * math.prod(how.join.window)
     if how.permutes:
         pairs = [[sender, rank] for rank, sender in enumerate(how.senders) if sender != rank]
@@ -171,7 +173,7 @@ def _fetched(how: Fetches, size: int) -> Iterator[Stage]:
 
 
 def _rows(how: Ragged, exchange: Exchange, size: int, ids: np.ndarray) -> Iterator[Flows]:
-    """Yield the rows of all boxes; bytes on the wire include the padding of rows."""
+    """Yield the flows of the boxes' rows, with the padding of rows counted as bytes on the wire."""
     boxes = Boxes.of(exchange)
     away = ~boxes.local
     rows = boxes.shape[away, how.axis] / how.unit
@@ -192,7 +194,7 @@ def _of_steps(plan: Plan, how: Steps) -> Timeline:
 
 
 def _boxed(step: Step, size: int, ids: np.ndarray) -> Iterator[Stage]:
-    """Yield the rounds of a step by boxes."""
+    """Yield the stages of a step that moves boxes: its rounds, and the copies around them."""
     for rounds in rounds_of(step, ids):
         cut, placed = np.zeros((2, ids.size))
         target = 2.0 * size * math.prod(layouts_of(step)[1].local_shape)
@@ -208,6 +210,6 @@ def _boxed(step: Step, size: int, ids: np.ndarray) -> Iterator[Stage]:
 
 
 def _put_again(rounds: int, target: float) -> Iterator[Stage]:
-    """Yield the passes over the target shard, one for each round but the first."""
+    """Yield the passes over the target shard that rounds after the first take on a CPU."""
     if rounds > 1:
         yield Copies("boxes of each round", (rounds - 1) * target, on_processor=True)

@@ -1,4 +1,5 @@
-"""The text of a module's exchange: the body of `_exchange`, and its dependencies."""
+"""The text of a module's transport: the body of `_exchange`, and the constants and functions it
+needs."""
 
 from __future__ import annotations
 
@@ -28,17 +29,20 @@ from shardwright.ir.layout import Layout
 
 How = Collectives | Groups | Fetches | Rounds | Ragged | Steps
 Function = tuple[str, ...]
-"""The lines of a function."""
+"""A function as lines of text."""
 
 MOVES = "MOVES"
-"""The constant with all data of the transfers."""
+"""The name of the constant with all data of the transfers."""
 
 
 @dataclass(frozen=True)
 class Transport:
-    """`lines`: the body of `_exchange`; `calls`: the support functions, by module; `libraries`:
-    whether the body uses `jnp` and `lax`; `constants`: tables; `functions`: functions of positions;
-    `moves`: the constant MOVES, if any."""
+    """The text of a transport.
+
+    `lines`: the body of `_exchange`; `calls`: the support functions that it calls, by module;
+    `libraries`: the libraries that it uses, `jnp` and `lax`; `constants`: the lines of tables;
+    `functions`: functions of positions; `moves`: the lines of the constant MOVES, if it is used.
+    """
 
     lines: tuple[str, ...]
     calls: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -49,8 +53,8 @@ class Transport:
 
 
 def transport_of(how: How, exchange: Exchange, some_local: bool, pads: bool = True) -> Transport:
-    """Return the text of an exchange of tensors with at least one dimension; `pads`: whether boxes
-    may reach beyond the ends of whole dimensions."""
+    """Return the text of an exchange of tensors with at least one dimension. `pads`: whether boxes
+    may extend beyond the ends of whole dimensions."""
     full = pads and (
         isinstance(how, Groups | Fetches) or (isinstance(how, Rounds) and not how.exact)
     )
@@ -69,8 +73,8 @@ def transport_of(how: How, exchange: Exchange, some_local: bool, pads: bool = Tr
 def _transport(
     how: How, exchange: Exchange, some_local: bool, filled: tuple[int, ...]
 ) -> Transport:
-    """Return the same for a source shard extended to the reach of boxes; `filled`: the shape that
-    they fill."""
+    """Return the text of a transport from a source shard that is padded so that full boxes fit.
+    `filled`: the shape of the target shard, likewise padded."""
     match how:
         case Collectives(lines=lines):
             return Transport(lines, libraries=how.libraries)
@@ -111,7 +115,7 @@ def _by_rule(
     calls: dict[str, tuple[str, ...]],
     *more: Function,
 ) -> Transport:
-    """Return a text in which each end computes its peers."""
+    """Return a text in which each end computes its peers; `more`: further functions."""
     peers, rule = Peers(exchange, some_local), exchange.rule
     ends = ["_SOURCE", "_TARGET", "senders", "receivers"]
     listed = "Exchange"
@@ -141,8 +145,8 @@ def _function(signature: str, doc: str, lines: list[str]) -> Function:
 def _rounds_lines(
     how: Rounds, shape: tuple[int, ...], filled: tuple[int, ...]
 ) -> tuple[tuple[str, ...], str]:
-    """Return the expression that computes the target shard from the rounds, and the function it
-    calls; `filled`: the shape that windows fill."""
+    """Return the statements that compute the target shard from the rounds, and the name of the
+    support function they call. `filled`: the shape that the windows fill."""
     if how.join is None:
         given = ["x", "rounds", "AXES", repr(filled)]
         cut = (f"y = y[{', '.join(f':{size}' for size in shape)}]",) if filled != shape else ()
@@ -198,7 +202,8 @@ def _fetches(how: Fetches) -> Transport:
 
 
 def _grid(how: Fetches) -> tuple[str, ...]:
-    """Return the number of a group's boxes along each dimension, if along several."""
+    """Return the constant with the number of a group's boxes along each dimension, if boxes are
+    gathered along several."""
     if len(how.dimensions) < 2:
         return ()
     return (
@@ -213,7 +218,7 @@ def _rows(name: str, table: tuple[tuple[int, ...], ...]) -> list[str]:
 
 
 def _round_of(how: Rounds, exchange: Exchange) -> Function:
-    """Return the function for round numbers, in closed form."""
+    """Return the function that numbers rounds in closed form."""
     sender = Index("sender", exchange.source.mesh.size)
     receiver = Index("receiver", exchange.target.mesh.size)
     body, devices = FunctionBody(), exchange.ranks.size
@@ -232,7 +237,8 @@ def _round_of(how: Rounds, exchange: Exchange) -> Function:
 def _number(
     how: Rounds, exchange: Exchange, sender: Index, receiver: Index, body: FunctionBody
 ) -> Value:
-    """Return the number of a box at its sender, at its receiver, or their sum."""
+    """Return the expression for the number of a box: at its sender, at its receiver, or the sum of
+    both, depending on the kind of rounds."""
     source, target = exchange.source, exchange.target
     found: Value = sympy.Integer(0)
     if how.kind in ("tiles", "turns"):
@@ -250,7 +256,8 @@ def _number(
 def _among(
     own: Layout, other: Layout, position: Index, peer: Index, side: str, body: FunctionBody
 ) -> Value:
-    """Return the row-major number of a peer's shard among the shards that intersect this one."""
+    """Return the expression for the row-major number of a peer's shard among the shards of its side
+    that intersect this device's shard."""
     number: Value = sympy.Integer(0)
     for axis, (dim, met) in enumerate(zip(own.dims, other.dims, strict=True)):
         let = unnamed if dim.is_flat else body.named(axis, side)

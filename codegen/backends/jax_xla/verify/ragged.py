@@ -1,7 +1,7 @@
-"""`lax.ragged_all_to_all` by its definition, for devices without it. Used in workers only.
+"""A stand-in for `lax.ragged_all_to_all` on devices that lack it. Used in workers only.
 
-On such devices a module takes a different branch (`lax.platform_dependent`); under this stand-in it
-takes the ragged one.
+On such devices a module takes a different branch of `lax.platform_dependent`; with the stand-in it
+takes the branch with the collective.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from jax import lax
 
 @contextmanager
 def by_definition() -> Iterator[mock.Mock]:
-    """Replace `lax.ragged_all_to_all` inside by its documented meaning, and use it on every
-    platform in branches for no particular one; return a counter of calls."""
+    """Replace `lax.ragged_all_to_all` in this context by its documented meaning, and take the
+    default branch of `lax.platform_dependent` on every platform if it calls the collective. Yield
+    the mock, which counts the calls."""
     as_it_is = lax.platform_dependent
 
     def chosen(*given: Any, default: Callable[..., Any], **platforms: Callable[..., Any]) -> Any:
@@ -45,10 +46,10 @@ def _defined(
     *,
     axis_name: Any,
 ) -> Any:
-    """Return `output` with the rows that every device sends this one, one slice from each.
+    """Return `output` with the rows that every device sends to this one, one slice from each.
 
-    A slice of another size than its receiver expects, or outside either array, is undefined: it
-    leaves the rows unchanged.
+    JAX leaves it undefined if a slice does not have the size that its receiver expects, or is
+    outside either array. Here such a slice changes nothing.
     """
     me = lax.axis_index(axis_name)
     tables = (input_offsets, send_sizes, output_offsets)

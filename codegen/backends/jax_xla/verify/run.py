@@ -22,7 +22,7 @@ CHECKS = ("values", "padding", "pad", "unpad")
 
 
 def missed() -> Iterator[str]:
-    """Yield planted faults that checks miss, such as one bit of one element."""
+    """Yield the planted faults that the comparison misses. The fault is one wrong element."""
     right = np.arange(4, dtype=np.uint32)
     wrong = to_bits(jax.jit(lambda x: x.at[3].add(1))(right))
     try:
@@ -33,21 +33,21 @@ def missed() -> Iterator[str]:
 
 
 def run(module: ModuleType, case: Case) -> tuple[str, ...]:
-    """Execute the module on every bit plane, one with a ragged all-to-all also in its local form;
-    return the names of the checks passed."""
+    """Execute the module on every bit plane and return the names of the checks passed. Execute a
+    module with a ragged all-to-all a second time, without the stand-in."""
     with wide_types(case.dtype):
         with ragged.by_definition() as stand_in:
             execution = Execution(module, case)
             passed = (*CHECKS, *execution.passed(), *execution.bounded())
         if not stand_in.called:
             return passed
-        jax.clear_caches()  # otherwise the traced branch stays
+        jax.clear_caches()  # otherwise the traced branch would be reused
         Execution(module, case).passed()
         return (*passed, BY_DEFINITION)
 
 
 def inspect(module: ModuleType, case: Case) -> tuple[str, ...]:
-    """Return the checks that need no data: none besides every module's."""
+    """Return the names of further checks that need no data: this backend has none."""
     del module, case
     return ()
 
