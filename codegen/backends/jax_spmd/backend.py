@@ -18,12 +18,13 @@ class SpmdBackend:
         return module_text(program, _rings(program))
 
     def stored(self, program: Partitioned) -> dict[str, str]:
-        """Return the file of long arrays in a program's closure and of kernels, if any."""
+        """Return the data file of a program's module, by name: long arrays of the closure, and
+        calls stored as StableHLO. Empty if there are none."""
         text = stored_text(program.constants, blobs(stored_calls(program)))
         return {STORED: text} if text else {}
 
     def kernel_lines(self, program: Partitioned) -> tuple[str, ...]:
-        """Return which matmuls have a kernel, and why others have none."""
+        """Return lines that list the matmuls with a kernel, and why the others have none."""
         return _rings(program).lines
 
 

@@ -1,4 +1,5 @@
-"""The statements of a body: one per op, one per layout change, control flow as nested functions."""
+"""The statements of a body: one for each op and each layout change, and nested functions for
+control flow."""
 
 from __future__ import annotations
 
@@ -47,33 +48,35 @@ from shardwright.ir.errors import InternalError
 from shardwright.ir.program import Line
 
 JOINING = ("concatenate", "pad", "dynamic_update_slice")
-"""Ops that join operands, of whose results XLA may slice an operand out."""
+"""Ops that join operands; XLA may slice an operand out of their results again."""
 
 EXCHANGED = ("all_to_all", "exchange", "blocks")
-"""Changes that send each block of a value to another device."""
+"""Layout changes that send each block of a value to another device."""
 
 
 @dataclass
 class Writer(KnownValues):
-    """Writes bodies, accumulating knowledge about local values and constants."""
+    """Writes bodies. As it writes, it records what it learns about local values, and the constants
+    and imports that the statements need."""
 
     names: LocalNames
-    communications: dict[int, Communication]  # by produced local value
-    checked: bool  # whether all stands under `check_vma`
-    arrays: tuple[str, ...] = ()  # values of the function's closure
-    calls: dict[Key, str] = field(default_factory=dict)  # names of calls held as StableHLO
-    tables: dict[str, Any] = field(default_factory=dict)  # of moves, as trees of texts
+    communications: dict[int, Communication]  # by the local value that it produces
+    checked: bool  # whether the program runs under `check_vma`
+    arrays: tuple[str, ...] = ()  # expressions for the arrays in the function's closure
+    calls: dict[Key, str] = field(default_factory=dict)  # names of calls stored as StableHLO
+    tables: dict[str, Any] = field(default_factory=dict)  # of moves, as trees of texts, by constant
     imports: dict[str, None] = field(default_factory=dict)
-    made: dict[str, str] = field(default_factory=dict)  # rows of other shards fetched in this body
-    stopped: set[int] = field(default_factory=set)  # through which no gradient goes
+    made: dict[str, str] = field(default_factory=dict)  # names of fetched rows in this body, by key
+    stopped: set[int] = field(default_factory=set)  # local values through which no gradient flows
 
     def __post_init__(self) -> None:
-        self.locals: dict[str, list[int]] = defaultdict(list)  # local values, by their value's name
+        self.locals: dict[str, list[int]] = defaultdict(list)  # local values, by name
         for local in range(len(self.program.values)):
             self.locals[self.program.of(local).name].append(local)
 
     def body(self, body: LocalBody, indent: int) -> list[str]:
-        """Return the lines of the steps of a body."""
+        """Return the lines of a body's steps, with a comment before each line of the user's
+        code."""
         lines: list[str] = []
         uses, outside = uses_of(body), (self.made, self.seen)
         self.made, self.seen = {}, {}
@@ -108,14 +111,14 @@ class Writer(KnownValues):
         made = self._made(step)
         names = self._named(step)
         target = ", ".join(names)
-        if len(names) == 1 and step.op.kind == "split":  # which returns a list
+        if len(names) == 1 and step.op.kind == "split":  # `split` returns a list
             target += ","
         comments = (self._comment(move.result, indent) for move in step.moves)
         lines = self._statement(target, made, step.results[0], indent)
         return [*itertools.chain.from_iterable(comments), *lines]
 
     def _ring(self, ring: ProgramRing, indent: int) -> list[str]:
-        """Return the lines of a kernel that multiplies while parts travel."""
+        """Return the lines that call a kernel which multiplies while parts travel."""
         result = ring.result
         shapes = list(map(self.program.shape, (*ring.operands(), result)))
         name = self.text[result] = self.names.of(result)
@@ -133,7 +136,7 @@ class Writer(KnownValues):
         return [self.text[result] for result in step.results]
 
     def _form(self, step: Compute, indent: int) -> list[str]:
-        """Return the statements of a local form, with a comment at each communication."""
+        """Return the statements of a local form, with a comment before each communication."""
         text = self.op_text(step)
         form = FormText(text, tuple(self._named(step)), self.names.fresh, self.made, self.checked)
         moves = iter(step.moves)
@@ -169,8 +172,8 @@ class Writer(KnownValues):
     def _statement(
         self, target: str, made: Expression, shown: int | None, indent: int
     ) -> list[str]:
-        """Return `target = made  # f32[16@d]`; the comment describes a local value and stands
-        above if it is too long."""
+        """Return the lines of `target = made`. A comment with the type of the local value `shown`
+        follows on the last line, or precedes the statement if that line would be too long."""
         comment = ""
         if shown is not None:
             own, value = self.program.values[shown], self.program.of(shown)
@@ -199,16 +202,16 @@ class Writer(KnownValues):
             pairs = self._table("PERMUTATION", list(map(str, found)))
         shape = self.program.shape(step.result)
         given = self.read(step.operand)
-        # Recomputed, because XLA would otherwise keep the earlier value. Concatenated, because XLA
-        # on CPU would otherwise take the concatenation for the blocks that it sends, in different
-        # layouts, and reject them.
+        # An operand is recomputed behind a barrier, because XLA would otherwise reuse the earlier
+        # value. The barrier also follows a concatenation: XLA on CPU would otherwise send its
+        # operands as the blocks, in different layouts, and then reject them.
         if step.again or (step.operand in self.joined and change.kind in EXCHANGED):
             given = f"lax.optimization_barrier({given})"
         if source.operator in ("max", "min") and step.result in self.stopped:
             given = f"lax.stop_gradient({given})"  # jax has no derivative of `lax.pmax`
         lines = self._comment(step.result, indent)
         name = self.text[step.result] = self.names.changed(step.result, change.kind)
-        if 0 in shape:  # nothing to send, which collectives do not accept
+        if 0 in shape:  # collectives do not accept empty arrays
             empty = "jnp.zeros", [integers(shape), dtype_text(self.program.of(step.result).dtype)]
             return self._statement(name, empty, step.result, indent)
         for to, made in self._statements(step, given, name, pairs):
@@ -218,8 +221,8 @@ class Writer(KnownValues):
     def _statements(
         self, step: MoveValue, given: str, name: str, pairs: str
     ) -> Iterator[tuple[str, Expression]]:
-        """Yield the statements that change the layout of `given`, each with its target, the last
-        with `name`."""
+        """Yield (target, expression) for each statement that changes the layout of `given`. The
+        last target is `name`."""
         change, axes = step.change, self.program.axes
         source = self.program.values[step.operand].layout
         shape = self.program.shape(step.result)
@@ -235,7 +238,8 @@ class Writer(KnownValues):
             yield name, change_call(change, source, given, shape, pairs, self.checked)
 
     def _table(self, word: str, tree: Any) -> str:
-        """Return the name of the constant that is this tree of texts: the word, numbered."""
+        """Return the name of the constant with this tree of texts; a new constant is named `word`,
+        numbered."""
         own = [name for name in self.tables if name.startswith(f"{word}_")]
         for name in own:
             if self.tables[name] == tree:
@@ -260,8 +264,8 @@ class Writer(KnownValues):
         )
 
     def _called(self, word: re.Match[str]) -> str:
-        """Return this function's name for a value of the program; return any other word unchanged,
-        and the value's own name if the function has none."""
+        """Return the name that this function uses for a value of the program. Any other word, and
+        the name of a value that has no name here, is returned unchanged."""
         texts = (self.text.get(v, "(") for v in reversed(self.locals.get(word[0], [])))
         return next((text for text in texts if "(" not in text), word[0])
 
@@ -273,7 +277,8 @@ def _first_result(step: Step) -> int:
 
 
 def _line(step: Step) -> Line | None:
-    """Return the user's line of a step; a function has its own."""
+    """Return the line of the user's code that a step comes from. A called function has lines of its
+    own."""
     match step:
         case Compute(op):
             return op.line

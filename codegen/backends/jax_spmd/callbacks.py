@@ -1,4 +1,4 @@
-"""User functions that run on the host: a module imports them."""
+"""The user's functions that run on the host, which a module imports."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from shardwright.ir.program import Body, ops_of
 
 
 def host_functions(body: Body) -> Iterator[tuple[str, str]]:
-    """Yield the modules and names of functions that a program calls on the host."""
+    """Yield (module, name) for each function that a program calls on the host."""
     for op in ops_of(body):
         if op.kind == "pure_callback":
             module, _, name = str(op.param("callback")).partition(":")

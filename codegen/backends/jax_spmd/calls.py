@@ -1,7 +1,7 @@
 """Functions that a program calls several times, such as a layer: their parameters and calls.
 
-All values from one subtree (the weights of a layer) or from one call are one parameter; the
-function unpacks it.
+Values from one subtree (such as the weights of a layer), or from one call, form one parameter,
+which the function unpacks.
 """
 
 from __future__ import annotations
@@ -20,18 +20,22 @@ from shardwright.codegen.trace.scopes import BACKWARD
 
 @dataclass(frozen=True)
 class Parameter:
-    """A parameter of a function: a value, or a tree from which several values are taken."""
+    """A parameter of a function: a single value, or a tree that several values come from."""
 
     name: str
-    prefixes: tuple[Path, ...]  # path of the tree for each call, () for none; empty for a value
-    slots: tuple[int, ...]  # indices of a call's operands
-    suffixes: tuple[Path, ...]  # their paths in the tree
+    prefixes: tuple[Path, ...]  # the tree in each call, () to build one; empty for a value
+    slots: tuple[int, ...]  # indices of the values among a call's operands
+    suffixes: tuple[Path, ...]  # paths of the values in the tree
 
 
 @dataclass(frozen=True)
 class CallNames:
-    """Names of a function and of the list of its calls' results, and the paths of results in an
-    item of the list. `layer`: the repeated part, in words."""
+    """The names for a function that is called several times.
+
+    `function`: its own name; `made`: the name of the list with the results of its calls; `ends`:
+    the path of each result in an item of that list; `layer`: the repeated part of the program, in
+    words.
+    """
 
     function: str
     made: str
@@ -39,7 +43,7 @@ class CallNames:
     layer: str
 
     def path(self, call: int, result: int) -> Path:
-        """Return the path of a call's result."""
+        """Return the path of result number `result` of call number `call`."""
         return (self.made, f"[{call}]", *self.ends[result])
 
 
@@ -49,8 +53,8 @@ def call_names(
     places: Mapping[int, Path],
     paths: Mapping[int, Path],
 ) -> tuple[CallNames, ...]:
-    """Return the names for each function; `places`: of the program's results, whose keys their
-    functions use; `paths`: of its arguments."""
+    """Return the names for each function. `places`: the paths of the program's results, whose keys
+    become keys of the functions' results; `paths`: the paths of the program's arguments."""
     out = []
     inside = names.inside(())
     weights = {program.values[v].value: paths[v] for v in program.body.arguments if v in paths}
@@ -75,15 +79,16 @@ def call_names(
 
 
 def _key(path: Path, name: str) -> str:
-    """Return the key of a result: the last word of an argument's path, such as `wq` for a gathered
-    `params["layers"][0]["wq"]`, because it is the same in every layer; else the value's name."""
+    """Return the key of a result: the last word of the argument's path, such as `wq` if the result
+    is a gathered `params["layers"][0]["wq"]`, because that word is the same in every layer. Without
+    such a path, return the value's name."""
     words = re.findall(r"[A-Za-z_]\w*", "".join(path[1:]))
     return words[-1] if words else name
 
 
 def _item(calls: Sequence[CallFunction], paths: Mapping[int, Path]) -> str:
-    """Return a word for the subtree of arguments that a call takes: `layer` of
-    `params["layers"][0]`, `Block` of `params["Block_0"]`; "block" if there is none."""
+    """Return a word for the subtree of arguments that each call takes: `layer` for
+    `params["layers"][0]`, `Block` for `params["Block_0"]`; "block" if there is no such subtree."""
     found: Counter[str] = Counter()
     for one, other in zip(calls[0].operands, calls[1].operands, strict=True):
         keys = ""
@@ -97,8 +102,8 @@ def _item(calls: Sequence[CallFunction], paths: Mapping[int, Path]) -> str:
 
 
 def layer_of(program: LocalProgram, number: int) -> str:
-    """Return the innermost scope that contains most steps of a function and no steps outside its
-    calls, such as `Block` or `backward of Block`; "" if there is none."""
+    """Return the innermost scope with at least four fifths of a function's steps and no steps
+    outside its calls, such as `Block` or `backward of Block`; "" if there is none."""
     counts = _scopes(program, program.functions[number].steps)
     total = sum(isinstance(step, Compute) for step in program.functions[number].steps)
     outside = _scopes(program, program.body.steps)
@@ -115,7 +120,7 @@ def layer_of(program: LocalProgram, number: int) -> str:
 
 
 def _scopes(program: LocalProgram, steps: Sequence[Step]) -> Counter[tuple[str, ...]]:
-    """Return the number of steps in each scope."""
+    """Return the number of steps in each scope, steps in inner scopes included."""
     counts: Counter[tuple[str, ...]] = Counter()
     for step in steps:
         scope = program.of(step.results[0]).scope if isinstance(step, Compute) else ()
@@ -135,8 +140,8 @@ def calls_of(program: LocalProgram) -> list[list[CallFunction]]:
 def _ends(
     own: Sequence[str], calls: Sequence[CallFunction], places: Mapping[int, Path]
 ) -> tuple[Path, ...]:
-    """Return the paths of a function's results: in a dict if they form a dict of the program's
-    results, by name otherwise."""
+    """Return the path of each of a function's results in the value it returns: a key of a dict if
+    the program returns these results in one dict, otherwise the result's name."""
     if len(own) == 1:
         return ((),)
     ends: dict[int, Path] = {}
@@ -154,7 +159,8 @@ def _ends(
 def _dicts(
     calls: Sequence[CallFunction], places: Mapping[int, Path]
 ) -> dict[tuple[Path, ...], list[int]]:
-    """Return the sets of call results that lie in one dict of the program's results, by dict."""
+    """Return sets of call results that are in one dict of the program's results, by the path of
+    that dict in each call."""
     found: dict[tuple[Path, ...], list[int]] = defaultdict(list)
     for slot in range(len(calls[0].results)):
         ways = [places.get(call.results[slot], ("",)) for call in calls]
@@ -164,7 +170,7 @@ def _dicts(
 
 
 def _free(name: str, taken: list[str]) -> str:
-    """Reserve and return an unused key similar to a name."""
+    """Return an unused key similar to a name, and add it to `taken`."""
     found, number = name, 1
     while found in taken:
         number += 1
@@ -181,8 +187,8 @@ def parameters(
     names: LocalNames,
     lists: Mapping[str, str],
 ) -> list[Parameter]:
-    """Return the parameters for operands of calls, trees first; `named` has names for values,
-    `lists` the functions that make lists, by list name."""
+    """Return the parameters for the operands at `slots`, trees first. `named`: a name for each
+    value; `lists`: the function whose results each list holds, by the list's name."""
     trees: dict[tuple[Path, ...], list[tuple[int, Path]]] = defaultdict(list)
     for slot in slots:
         ways = [paths.get(call.operands[slot], ()) for call in calls]
@@ -203,13 +209,13 @@ def parameters(
 
 
 def _start(way: Path, end: Path) -> Path:
-    """Return the path without this end, or the empty path if it ends differently."""
+    """Return a path without its suffix `end`, or the empty path if it ends differently."""
     return way[: -len(end)] if way[-len(end) :] == end else ()
 
 
 def _common_end(ways: Sequence[Path]) -> Path:
-    """Return the longest proper suffix that paths share; the first and the last copy may come from
-    elsewhere."""
+    """Return the longest proper suffix that paths share; () if they share none. The first and the
+    last path may differ, because the first and last calls may take the value from elsewhere."""
     inner = [way for way in ways[1:-1] or ways if len(way) > 1]
     if len(inner) < len(ways[1:-1] or ways) or len(set(ways)) == 1:
         return ()
@@ -220,12 +226,12 @@ def _common_end(ways: Sequence[Path]) -> Path:
             break
         end.append(parts[0])
     found = tuple(reversed(end))
-    of_dicts = all(part.startswith("[") for part in found)  # the call can construct them
+    of_dicts = all(part.startswith("[") for part in found)  # a call can build dicts and lists
     return found if of_dicts or all(way[-len(found) :] == found for way in ways) else ()
 
 
 def _tree_name(prefix: Path, lists: Mapping[str, str]) -> str:
-    """Return a name for a tree: the non-numeric parts of its path, or for a function's results, the
+    """Return a name for a tree: the words of its path, or for the results of a function, the
     function."""
     first, *rest = prefix
     start = f"from_{lists[first]}" if first in lists else first
@@ -233,8 +239,8 @@ def _tree_name(prefix: Path, lists: Mapping[str, str]) -> str:
 
 
 def regular(rows: Sequence[Sequence[Path]]) -> int:
-    """Return how many rows, from the first on, are one expression of their index; a row has the
-    paths of a call's arguments."""
+    """Return the number of leading rows that can be written as one expression of their index. A row
+    is the paths of a call's arguments."""
     count = min(2, len(rows))
     while count < len(rows) and _is_next(*rows[count - 2 : count + 1]):
         count += 1
@@ -242,7 +248,7 @@ def regular(rows: Sequence[Sequence[Path]]) -> int:
 
 
 def _is_next(*rows: Sequence[Path]) -> bool:
-    """Return whether three rows differ only in numbers that grow by equal steps."""
+    """Return whether three rows differ only in numbers that increase by the same step."""
     for paths in zip(*rows, strict=True):
         if len({len(path) for path in paths}) > 1:
             return False
@@ -255,12 +261,13 @@ def _is_next(*rows: Sequence[Path]) -> bool:
 
 
 def _number(part: str) -> int | None:
-    """Return the number in a part of a path."""
+    """Return the index in one part of a path, None if it is no index."""
     return int(part[1:-1]) if re.fullmatch(r"\[\d+\]", part) else None
 
 
 def at_each(paths: Sequence[Path], first: int, variable: str) -> str:
-    """Return the paths of regular rows as an expression of their index, given the first row's."""
+    """Return the expression, with `variable` as the index, for the paths of regular rows. `first`:
+    the index of the first row."""
     out = []
     for part, other in zip(*paths[:2], strict=True):
         start, after = _number(part), _number(other)

@@ -12,7 +12,7 @@ REDUCERS = {"sum": "lax.psum", "max": "lax.pmax", "min": "lax.pmin"}
 
 
 def axes_text(names: Sequence[str]) -> str:
-    """Return axis names for a collective: one, or a tuple."""
+    """Return the axis names of a collective as an expression: one string, or a tuple."""
     quoted = [f'"{name}"' for name in names]
     return quoted[0] if len(quoted) == 1 else f"({', '.join(quoted)})"
 
@@ -36,10 +36,10 @@ def change_call(
     pairs: str,
     checked: bool,
 ) -> tuple[str, list[str]]:
-    """Return the function that makes a change, and its arguments.
+    """Return the function that performs a layout change, and its arguments.
 
-    `extents`: those of the result; `pairs`: the name of the constant with the (sender, receiver)
-    pairs; `checked`: whether the call is under `check_vma`.
+    `extents`: the shape of the result; `pairs`: the name of the constant with the (sender,
+    receiver) pairs; `checked`: whether the call is under `check_vma`.
     """
     axes = axes_text(change.axes)
     match change.kind:

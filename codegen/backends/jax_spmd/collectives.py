@@ -1,4 +1,4 @@
-"""Collectives written by the user in a `shard_map`, as expressions."""
+"""Collectives that the user wrote in a `shard_map`, as expressions."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from shardwright.ir.errors import InputError
 
 
 def _axes(text: OpText) -> str:
-    """Return the axes of a collective, as pieces if they are cut.
+    """Return the expression for the axes of a collective; axes that the program splits are replaced
+    by their parts.
 
-    Raises InputError for a collective among only some devices along an axis.
+    Raise InputError for a collective among only some of the devices along an axis.
     """
     if text.has("axis_index_groups") is not None:
         raise InputError(

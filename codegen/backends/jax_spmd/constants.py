@@ -1,4 +1,4 @@
-"""Arrays in a function's closure: short ones in the module, others in a data file."""
+"""Arrays in a function's closure: short ones are written in the module, others in a data file."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from shardwright.codegen.trace.avals import KEY_KINDS
 STORED = "constants.npz.txt"
 """The file of long arrays: an .npz in base64, so that all files of a bundle are text."""
 LONGEST = 64
-"""Most elements of an array that is written out in a module."""
+"""Greatest number of elements of an array that is written out in a module."""
 
 
 def array_text(place: int, array: Any) -> str:
-    """Return an array of the function's closure as an expression."""
+    """Return the expression for an array of the function's closure; `place`: its number."""
     if _is_key(array):
         kind = KEY_KINDS[str(array.dtype)]
         data = array_text(place, jax.random.key_data(array))
@@ -35,7 +35,7 @@ def array_text(place: int, array: Any) -> str:
 
 
 def stored_text(arrays: Sequence[Any], calls: Mapping[str, np.ndarray]) -> str:
-    """Return the text of the file of long arrays and of calls, or ""."""
+    """Return the text of the file with long arrays and stored calls, "" if there are none."""
     plain = [jax.random.key_data(array) if _is_key(array) else array for array in arrays]
     found: dict[str, Any] = {
         f"array_{place}": _raw(array) for place, array in enumerate(plain) if array.size > LONGEST
@@ -49,7 +49,8 @@ def stored_text(arrays: Sequence[Any], calls: Mapping[str, np.ndarray]) -> str:
 
 
 def constant_lines(text: str) -> tuple[str, ...]:
-    """Return the lines of a module that read this file and reject another one."""
+    """Return the lines of a module that read the data file and reject one with other contents.
+    `text`: the file's text."""
     if not text:
         return ()
     return (
@@ -77,7 +78,7 @@ IMPORTS = (
     "",
     "import numpy as np",
 )
-"""Imports of these lines."""
+"""The imports that these lines need."""
 
 
 def _is_key(array: Any) -> bool:
@@ -85,11 +86,11 @@ def _is_key(array: Any) -> bool:
 
 
 def _is_numpys(array: Any) -> bool:
-    """Return whether numpy's files can name a dtype."""
+    """Return whether numpy's file format supports the array's dtype."""
     return np.dtype(array.dtype).kind in "biufc" and "float8" not in str(array.dtype)
 
 
 def _raw(array: Any) -> np.ndarray:
-    """Return an array as numpy stores it: unsupported dtypes as integers."""
+    """Return an array as it is stored: as integers if numpy's file format lacks its dtype."""
     made = np.ascontiguousarray(array)
     return made if _is_numpys(array) else made.view(f"u{made.dtype.itemsize}")

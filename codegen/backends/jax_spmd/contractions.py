@@ -13,7 +13,8 @@ LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
 def dot(text: OpText) -> Expression:
-    """Return a matmul: `x @ w`, else an einsum."""
+    """Return a matmul: `x @ w` where possible, an einsum otherwise, or `lax.dot_general` for
+    operands of different dtypes."""
     given = list(text.given)
     ends = _precision(text)
     if text.dtypes[0] != text.dtypes[1]:
@@ -25,7 +26,8 @@ def dot(text: OpText) -> Expression:
 
 
 def _ragged_dot(text: OpText) -> Expression:
-    """Return a matmul of groups of rows: `lax.ragged_dot` where possible."""
+    """Return a matmul of groups of rows: `lax.ragged_dot` where possible, otherwise the general
+    form."""
     ends = [*_precision(text), *_preferred(text)]
     sides = ("contract_lhs", "contract_rhs", "batch_lhs", "batch_rhs", "ragged_lhs", "group_rhs")
     given = [*text.given[:3], *(f"group_offset={each}" for each in text.given[3:])]
@@ -57,7 +59,8 @@ def _is_matmul(text: OpText) -> bool:
 
 
 def _precision(text: OpText) -> list[str]:
-    """Return the requested precision, for both operands or each; or the name of an algorithm."""
+    """Return the `precision` argument, if the user requested one: for both operands, for each, or
+    the name of an algorithm."""
     given = text.has("precision")
     if isinstance(given, tuple) and given and given[0] == given[-1]:
         given = given[0]
@@ -69,7 +72,7 @@ def _precision(text: OpText) -> list[str]:
 
 
 def _quoted(precision: object) -> str:
-    """Return a precision in jax's notation, an algorithm by its own name."""
+    """Return a precision as jax spells it; an algorithm keeps its name."""
     name = str(precision)
     return f'"{name.lower() if name in PRECISIONS else name}"'
 
@@ -88,7 +91,8 @@ def _numbers(text: OpText) -> str:
 
 
 def _subscripts(text: OpText) -> str:
-    """Return the indices of an einsum: batch, then the rest of each side."""
+    """Return the subscripts of an einsum whose result has the batch dimensions first, then the
+    remaining dimensions of each side."""
     op = text.op
     free = iter(LETTERS)
     ranks = [len(shape) for shape in text.shapes[:2]]
@@ -108,7 +112,7 @@ def _subscripts(text: OpText) -> str:
 
 
 def convolution(text: OpText) -> Expression:
-    """Return a convolution with all its numbers."""
+    """Return a convolution with all its parameters."""
     op = text.op
     specs = ", ".join(integers(op.integers(f"{side}_spec")) for side in ("lhs", "rhs", "out"))
     names = ("window_strides", "padding", "lhs_dilation", "rhs_dilation")
@@ -130,7 +134,7 @@ def _mode(text: OpText) -> list[str]:
 
 
 def _sliced(text: OpText) -> tuple[int, ...]:
-    """Return the sizes of the slices of a gather from a shard."""
+    """Return the slice sizes of a gather from a shard."""
     offsets = text.op.integers("offset_dims")
     gone = {
         *text.op.integers("collapsed_slice_dims"),

@@ -1,6 +1,6 @@
-"""Loops and branches: nested functions, and the call of `lax` that runs them.
+"""Loops and branches: nested functions, and the calls of `lax` that run them.
 
-A body reads constants directly from the enclosing function.
+Nested functions read constants directly from the enclosing function.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class BodyWriter(Protocol):
     text: dict[int, str]
 
     def read(self, local: int) -> str:
-        """Return a local value as an expression."""
+        """Return the expression for a local value."""
 
     def alias(self, local: int, like: int) -> None:
         """Make a local value a synonym of another."""
@@ -31,7 +31,8 @@ class BodyWriter(Protocol):
 
 
 def control(writer: BodyWriter, step: Compute, indent: int) -> list[str]:
-    """Return the lines of a scan, a while loop or a cond."""
+    """Return the lines of a step with bodies: a scan, a while loop, a cond, a `shard_map` or a
+    checkpoint."""
     match step.op.kind:
         case "scan":
             return _scan(writer, step, indent)
@@ -56,8 +57,9 @@ def _function(
     indent: int,
     template: str = "",
 ) -> list[str]:
-    """Return a nested function: the lines of its signature, `head`, and a body that begins with
-    the lines `start`; `template`: its return value, with results by number (default: all)."""
+    """Return the lines of a nested function. `head`: the lines of its signature; `start`: the first
+    lines of its body; `template`: the returned expression, with results by number (default: a tuple
+    of all results)."""
     lines = writer.body(body, indent + 1)
     given = [writer.read(result) for result in body.results]
     text = template.format(*given) if template else listed(given)
@@ -66,14 +68,14 @@ def _function(
 
 
 def _named(writer: BodyWriter, locals_: Sequence[int]) -> list[str]:
-    """Give local values their own names, and return them."""
+    """Name local values, and return the names."""
     for local in locals_:
         writer.text[local] = writer.names.of(local)
     return [writer.text[local] for local in locals_]
 
 
 def _shared(writer: BodyWriter, arguments: Sequence[int], operands: Sequence[int]) -> None:
-    """Make a body's arguments synonyms of the values outside."""
+    """Let a body read values of the enclosing function in place of its arguments."""
     for argument, operand in zip(arguments, operands, strict=True):
         writer.alias(argument, operand)
 
@@ -127,8 +129,8 @@ def _while(writer: BodyWriter, step: Compute, indent: int) -> list[str]:
 
 
 def _again(writer: BodyWriter, step: Compute, indent: int) -> list[str]:
-    """Return the statements recomputed in a backward pass, like `jax.checkpoint`: the compiler must
-    not reuse the forward pass, because its arguments look different."""
+    """Return the statements that a backward pass recomputes, as `jax.checkpoint` does. Their inputs
+    pass a barrier, so that the compiler cannot reuse results of the forward pass."""
     (body,) = step.bodies
     given = [writer.read(local) for local in step.operands]
     target = listed(_named(writer, body.arguments))

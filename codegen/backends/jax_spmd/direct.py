@@ -1,5 +1,5 @@
-"""A direct exchange as statements: a shard is cut into blocks, each device selects those it sends,
-and the new shard is assembled from its own and the received ones."""
+"""A direct exchange as statements: a shard is cut into blocks, each device selects the blocks to
+send, and the new shard is assembled from the device's own and the received blocks."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ def direct_statements(
     fresh: Callable[[str], str],
     table: Callable[[str, Any], str],
 ) -> Iterator[tuple[str, Expression]]:
-    """Yield the statements of a direct exchange, each with its target.
+    """Yield (target, expression) for each statement of a direct exchange.
 
-    `given`: the shard, and the name of the result; `table` returns the constant of a tree of texts.
+    `given`: the name of the shard, and of the result; `table`: returns the name of the constant
+    with a tree of texts.
     """
     cut, made = given
-    blocks, device = fresh("blocks"), fresh("device")  # short: they are indexed in one line
+    blocks, device = fresh("blocks"), fresh("device")  # short names: they are indexed in one line
     (old, new), block = found.blocks.cuts, found.blocks.block
     axes = axes_text(found.blocks.axes)
     rows = [row for row, _ in found.sent]
@@ -59,7 +60,8 @@ def _selected(
     device: str,
     table: Callable[[str, Any], str],
 ) -> str:
-    """Return the block, or the blocks, that each device selects by its row."""
+    """Return the expression for the block or blocks that each device selects. `rows`: the selection
+    of each device; `word`: the start of the constant's name, if selections differ."""
     first = rows[0]
     if len(set(rows)) > 1:
         tree = [each if isinstance(each, int) else _texts(each) for each in rows]
@@ -70,7 +72,7 @@ def _selected(
 
 
 def _cut(given: str, cuts: Place, block: Place) -> Expression:
-    """Return the blocks of a shard, along a new first dimension."""
+    """Return the blocks of a shard, stacked along a new first dimension."""
     pieces, fronts = list[int](), list[int]()
     for cut, extent in zip(cuts, block, strict=True):
         if cut > 1:
@@ -82,7 +84,7 @@ def _cut(given: str, cuts: Place, block: Place) -> Expression:
 
 
 def _joined(given: str, cuts: Place, block: Place) -> Expression:
-    """Return the shard with these blocks."""
+    """Return the shard assembled from stacked blocks."""
     several = [cut for cut in cuts if cut > 1]
     order, fronts = list[int](), iter(range(len(several)))
     for dim, cut in enumerate(cuts, len(several)):

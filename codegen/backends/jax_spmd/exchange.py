@@ -1,5 +1,5 @@
-"""An all-to-all that gathers or splits several dimensions, as three statements: shards are cut into
-one block per device, the blocks are exchanged, and the received ones assembled."""
+"""An all-to-all that gathers or splits several dimensions, in three statements: cut shards into one
+block per device, exchange the blocks, and assemble the received ones."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ def exchange_statements(
     given: tuple[str, str],
     fresh: Callable[[str], str],
 ) -> Iterator[tuple[str, Expression]]:
-    """Yield the statements of an exchange, each with its target.
+    """Yield (target, expression) for each statement of an exchange.
 
-    `shapes`: a shard's before and after; `given`: the shard, and the name of the result.
+    `shapes`: the shapes of a shard before and after; `given`: the name of the shard, and of the
+    result.
     """
     cut, made = given
     blocks, came = fresh(f"{made}_blocks"), fresh(f"{made}_received")
@@ -54,12 +55,12 @@ def exchange_statements(
 
 
 def _moved(axes: Names, layout: LocalLayout) -> list[Names]:
-    """Return for each dimension of a layout the axes of an exchange that split it."""
+    """Return, for each dimension of a layout, the axes of an exchange that split it."""
     return [tuple(name for name in names if name in axes) for names in layout.dims]
 
 
 def _placed(coming: Sequence[Names]) -> dict[str, int]:
-    """Return the index of each axis among the dimensions when each dimension is cut by its axes."""
+    """Return the index of each axis in the shape that has every dimension cut by its axes."""
     return {
         name: dim + before
         for dim, names in enumerate(coming)
@@ -68,7 +69,7 @@ def _placed(coming: Sequence[Names]) -> dict[str, int]:
 
 
 def turned(given: str, cut: Shape, order: Shape, shape: Shape) -> Expression:
-    """Return an array reshaped, transposed, and reshaped again."""
+    """Return an array reshaped to `cut`, transposed by `order`, and reshaped to `shape`."""
     if [*order] == sorted(order):
         return "jnp.reshape", [given, integers(tuple(shape))]
     turns = f".transpose{integers(tuple(order))}"

@@ -1,6 +1,6 @@
-"""The table from the kind of an op to the expression that a person would write for its shards.
+"""The table from kinds of ops to expressions, as a person would write them for shards.
 
-An expression is a function with arguments, or a finished string. Shapes are those of shards.
+An expression is a function with its arguments, or finished text. Shapes are those of shards.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ Expression = str | tuple[str, list[str]]
 
 @dataclass(frozen=True)
 class OpText:
-    """An op with the texts of its operands, and the facts known about its tensors on one device."""
+    """An op with the expressions of its operands, and the types and layouts of its tensors."""
 
     op: Op
     given: tuple[str, ...]
-    shapes: tuple[Shape, ...]  # shapes of shards: operands, then results
+    shapes: tuple[Shape, ...]  # shapes of shards: of operands, then of results
     dtypes: tuple[str, ...]
-    layouts: tuple[LocalLayout, ...]  # operands, then results
+    layouts: tuple[LocalLayout, ...]  # of operands, then of results
     axes: CutAxes
 
     @property
@@ -55,16 +55,16 @@ class OpText:
 
 
 WEAK = frozenset({*INFIX, "div", "max", "min", "select_n"})
-"""Ops that take a Python number as an operand."""
+"""Ops that accept a Python number as an operand."""
 
 NUMBER = re.compile(r"jnp\.\w+\(\d+\)")
-"""How an expression that is a number begins."""
+"""The form of an expression that is a number."""
 
 NARROW = {"i8": 2**7 - 1, "u8": 2**8 - 1, "i16": 2**15 - 1, "u16": 2**16 - 1}
-"""The largest values of integer types too narrow for some extents."""
+"""The largest values of the integer types in which some extents overflow."""
 
 IMPORTED = {"name": "from jax.ad_checkpoint import checkpoint_name"}
-"""Imports of ops besides `jax`, `jnp` and `lax`."""
+"""Imports of ops other than `jax`, `jnp` and `lax`."""
 
 
 def _call(name: str, text: OpText, *more: str) -> Expression:
@@ -105,7 +105,8 @@ def _broadcast(text: OpText) -> Expression:
 
 
 def expanded(text: OpText) -> str:
-    """Return the operand of a broadcast with the rank of its result; rank 0 stays."""
+    """Return the operand of a broadcast, extended to the rank of the result. An operand of rank 0
+    is returned unchanged."""
     dims, rank = text.op.integers("broadcast_dimensions"), len(text.shape)
     if len(dims) in (0, rank):
         return text.given[0]
@@ -117,7 +118,7 @@ def _index(dims: Sequence[int], rank: int) -> str:
 
 
 def expanded_shape(text: OpText) -> Shape:
-    """Return the operand's shape in a broadcast, extended to the rank of the result."""
+    """Return the shape of a broadcast's operand, extended to the rank of the result."""
     place = {to: dim for dim, to in enumerate(text.op.integers("broadcast_dimensions"))}
     return tuple(text.shapes[0][place[to]] if to in place else 1 for to in range(len(text.shape)))
 
@@ -139,8 +140,8 @@ def _transpose(text: OpText) -> Expression:
 
 
 def _reduction(plain: str, wide: tuple[str, ...]) -> Callable[[OpText], Expression]:
-    """Return the writer of a reduction: `jnp`'s if it keeps the dtype, with or without x64, and
-    accepts the shard (a maximum of no elements is an error)."""
+    """Return the function that writes a reduction. It uses `jnp` if that keeps the dtype, whether
+    or not jax_enable_x64 is set, and accepts the shard (it rejects the maximum of no elements)."""
 
     def reduction(text: OpText) -> Expression:
         axes = text.op.integers("axes")
@@ -228,8 +229,8 @@ def _top_k(text: OpText) -> Expression:
 
 
 def _dynamic_slice(text: OpText) -> Expression:
-    """Return a slice with a clamped start: XLA adds the starts of nested slices, which would leave
-    an out-of-range start out of range."""
+    """Return a dynamic slice. Clamp starts explicitly: XLA merges nested slices by adding their
+    starts, and an outer start that is out of range would stay out of range."""
     source, *starts = text.given
     for dim, (extent, size) in enumerate(zip(text.shapes[0], text.shape, strict=True)):
         if size < extent and not NUMBER.fullmatch(starts[dim]):
@@ -253,7 +254,7 @@ def _barrier(text: OpText) -> Expression:
 
 
 def _named(text: OpText) -> Expression:
-    """Return a value named for policies of `jax.checkpoint`."""
+    """Return a value that policies of `jax.checkpoint` refer to by name."""
     return "checkpoint_name", [text.given[0], f'"{text.has("name")}"']
 
 
@@ -262,18 +263,18 @@ def _bitcast(text: OpText) -> Expression:
 
 
 FINITE = re.compile(r"_e\dm\d.*fn")
-"""Narrow floats without an infinity."""
+"""Matches narrow float types without an infinity."""
 
 
 def window_fill(text: OpText) -> str:
-    """Return the neutral element for windows, as a Python number if jax accepts it."""
+    """Return the neutral element of a windowed reduction, as a Python number if jax accepts it."""
     dtype, kind = text.dtype, text.op.kind
     if kind == "reduce_window_sum":
         return "0.0" if dtype[0] in "fb" else f"{dtype_text(dtype)}(0)"
     least = kind == "reduce_window_max" or text.has("select_prim") == "ge"
     if dtype == "bool":
         return str(not least)
-    if dtype in ("u32", "u64") and not least:  # JAX's default integers cannot hold it
+    if dtype in ("u32", "u64") and not least:  # exceeds JAX's default integers
         return f"jnp.dtype({dtype_text(dtype)}).type(jnp.iinfo({dtype_text(dtype)}).max)"
     if dtype[0] in "iu":
         return f"jnp.iinfo({dtype_text(dtype)}).{'min' if least else 'max'}"

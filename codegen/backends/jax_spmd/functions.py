@@ -29,17 +29,19 @@ Texts = tuple[str, ...] | tuple[tuple[str, str], ...]
 
 
 class FunctionWriter(BodyWriter, Protocol):
-    """Writes bodies, and knows which values are one number everywhere."""
+    """Writes bodies, and knows the values that are filled with one number."""
 
     filled: dict[int, Any]
     names: LocalNames
 
 
 class Functions:
-    """The functions of a program; `lines` grows with each first call.
+    """The functions of a program. `lines` has the functions written so far; the first call of a
+    function writes it.
 
-    `paths`: the paths of the program's arguments and of calls' results, by local value; `more`:
-    parameters of the module's function that are also passed to functions, by number.
+    `paths`: the paths of the program's arguments and of the results of calls, by local value;
+    `more`: the parameters of the module's function that are passed on, by the number of the
+    function that takes them.
     """
 
     def __init__(
@@ -59,12 +61,12 @@ class Functions:
                 self.paths.update((v, own.path(at, slot)) for slot, v in enumerate(call.results))
         self._lists = {own.made: own.function for own in self.given}
         self.lines: list[str] = []
-        self._written: dict[tuple[str, ...], str] = {}  # functions by parameters and lines
-        self._index = ""  # of the loops over calls, of which none is inside another
+        self._written: dict[tuple[str, ...], str] = {}  # function names, by parameters and lines
+        self._index = ""  # the variable of loops over calls, which are never nested
         self.more = more or {}
 
     def call(self, writer: FunctionWriter, step: CallFunction, indent: int) -> list[str]:
-        """Return the lines of all calls of a function, in sequence, at the first call."""
+        """Return the lines of all calls of a function; empty for calls after the first."""
         number = step.function
         if step is not self.calls[number][0]:
             return []
@@ -93,7 +95,7 @@ class Functions:
     def _loop(
         self, number: int, rows: Sequence[Sequence[Path]], first: int, indent: int
     ) -> list[str]:
-        """Return the lines of the regular calls of a function, starting at one."""
+        """Return the loop over regular calls of a function, of which `first` is the first."""
         own = self.given[number]
         variable = self._index = self._index or self.names.fresh("i")
         given = [at_each(paths, first, variable) for paths in zip(*rows, strict=True)]
@@ -101,7 +103,7 @@ class Functions:
         made = f"{own.function}({', '.join(given)})"
         start = f"{first}, " if first else ""
         head = f"for {variable} in range({start}{first + len(rows)})"
-        if not first:  # no call uses a result of another
+        if not first:  # no call uses the result of another
             line = f"{own.made} = [{made} {head}]"
             fits = len(line) + indent * len(INDENT) <= WIDTH
             return [line] if fits else [f"{own.made} = [", INDENT + made, INDENT + head, "]"]
@@ -118,7 +120,7 @@ class Functions:
         return self.paths[values[0]] if is_elsewhere else (writer.read(values[0]),)
 
     def _write(self, writer: FunctionWriter, number: int) -> list[Parameter]:
-        """Write a function, unless it equals an earlier one, and return its parameters."""
+        """Write a function, or reuse an equal one, and return its parameters."""
         calls, body = self.calls[number], self.program.functions[number]
         slots = [
             slot for slot in range(len(body.arguments)) if not self._same(writer, number, slot)
@@ -150,8 +152,8 @@ class Functions:
         return own
 
     def _same(self, writer: FunctionWriter, number: int, slot: int) -> bool:
-        """Return whether an operand is the same number in all calls, and if so inline it in the
-        function."""
+        """Return whether an operand is the same number in all calls. If so, record it, so that the
+        function contains the number."""
         found = [writer.filled.get(call.operands[slot]) for call in self.calls[number]]
         if found[0] is None or any(each != found[0] for each in found):
             return False
@@ -159,11 +161,13 @@ class Functions:
         return True
 
     def whole(self, tree: Any) -> Any:
-        """Return a tree of texts that uses the dicts and lists made by calls."""
+        """Return a tree of texts in which dicts and lists that calls made are referred to as a
+        whole."""
         return _replaced(tree, dict(self._trees()))
 
     def _trees(self) -> Iterator[tuple[Texts, str]]:
-        """Yield the dicts made by calls and the lists of them, each with its path."""
+        """Yield the dicts that calls made and the lists of these dicts, each with its
+        expression."""
         for own, calls in zip(self.given, self.calls, strict=True):
             inner = defaultdict(list)
             for slot, end in enumerate(own.ends):
@@ -180,7 +184,7 @@ class Functions:
 
 
 def _appended(own: CallNames, given: Sequence[Any], at: int, indent: int) -> list[str]:
-    """Return the lines of a call that appends its result."""
+    """Return the lines that append the result of a call to the list of results."""
     start, end = (f"{own.made}.append(", ")") if at else (f"{own.made} = [", "]")
     line = f"{start}{own.function}({', '.join(map(flat, given))}){end}"
     if len(line) + indent * len(INDENT) <= WIDTH:
@@ -191,7 +195,7 @@ def _appended(own: CallNames, given: Sequence[Any], at: int, indent: int) -> lis
 
 
 def _replaced(tree: Any, known: Mapping[Texts, str]) -> Any:
-    """Return a tree with known dicts and lists replaced by texts."""
+    """Return a tree in which known dicts and lists are replaced by their expressions."""
     if isinstance(tree, list | tuple):
         items = type(tree)(_replaced(item, known) for item in tree)
         is_known = isinstance(tree, list) and all(isinstance(item, str) for item in items)

@@ -1,4 +1,4 @@
-"""Facts about ops at emission: results equal to one number, or to an operand."""
+"""Results that are known at emission: equal to one number, or to an operand."""
 
 from __future__ import annotations
 
@@ -31,19 +31,20 @@ COMPUTED: dict[str, Callable[..., Any]] = {
     "min": np.minimum,
     "select_n": lambda which, *cases: cases[int(which)],
 }
-"""Ops whose result on constants is the same wherever it is computed."""
+"""Ops computed at emission: their results on constants are the same on every platform."""
 KEPT = frozenset(
     {
         *("broadcast_in_dim", "convert_element_type", "copy", "reshape", "slice", "squeeze"),
         *("stop_gradient", "transpose"),
     }
 )
-"""Ops that return a constant tensor for a constant tensor."""
+"""Ops whose result is filled with a number if their operand is."""
 EXACT = ("bool", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "f32", "f64")
 
 
 def known_number(text: OpText, values: Sequence[object]) -> Number | None:
-    """Return the number that fills a result, if operands are such numbers."""
+    """Return the number that fills a result, None if it is unknown. `values`: the numbers that fill
+    the operands, or None."""
     kind, dtypes = text.op.kind, text.dtypes
     if (kind not in KEPT and kind not in COMPUTED) or not {*dtypes} <= {*EXACT}:
         return None
@@ -59,7 +60,7 @@ def known_number(text: OpText, values: Sequence[object]) -> Number | None:
             made = COMPUTED[kind](*given)
         elif dtypes[-1] == dtypes[0]:
             made = given[0]
-        elif dtypes[0][0] == "f" and dtypes[-1][0] in "iu":  # a non-integer has no meaning here
+        elif dtypes[0][0] == "f" and dtypes[-1][0] in "iu":  # rounding depends on the platform
             return None
         else:
             made = given[0].astype(dtype_name(dtypes[-1]).removesuffix("_"))
@@ -68,8 +69,8 @@ def known_number(text: OpText, values: Sequence[object]) -> Number | None:
 
 
 def same_operand(text: OpText, values: Sequence[object]) -> int | None:
-    """Return the index of the operand that an op returns unchanged; `values`: the numbers that fill
-    operands, or None."""
+    """Return the index of the operand that an op returns unchanged, None if there is none.
+    `values`: the numbers that fill the operands, or None."""
     kind = text.op.kind
     place: int | None
     if kind == "select_n" and isinstance(values[0], Number):
@@ -90,8 +91,8 @@ def same_operand(text: OpText, values: Sequence[object]) -> int | None:
 
 
 def _neutral(text: OpText, values: Sequence[object]) -> int | None:
-    """Return which operand is unchanged because the other is neutral: 1 in a product, -inf in a
-    maximum."""
+    """Return the index of the operand that an op leaves unchanged because the other one is neutral,
+    such as 1 in a product or -inf in a maximum."""
     kind = text.op.kind
     neutral = {"max": -math.inf, "min": math.inf, "add": 0, "sub": 0}.get(kind, 1)
     places = (1,) if kind in ("div", "sub") else (1, 0)
@@ -100,7 +101,7 @@ def _neutral(text: OpText, values: Sequence[object]) -> int | None:
 
 
 def is_reshape(text: OpText) -> bool:
-    """Return whether an op only gives the elements of its operand another shape."""
+    """Return whether an op only reshapes its operand."""
     match text.op.kind:
         case "reshape" | "squeeze":
             return True
@@ -124,13 +125,13 @@ SAME: dict[str, Callable[[OpText], bool]] = {
     "squeeze": _is_expanded,
     "transpose": lambda text: text.op.param("permutation") == tuple(range(len(text.shape))),
 }
-"""Ops that return their operand, and the condition for it."""
+"""Ops that return their operand unchanged if the condition is true."""
 
 REPEATED = ELEMENTWISE | {"broadcast_in_dim", "iota", "reshape", "slice", "squeeze", "transpose"}
-"""Ops that are not computed again for the same operands."""
+"""Ops whose result is reused when the same op with the same operands occurs again."""
 COMMUTATIVE = ("add", "add_any", "mul", "max", "min", "and", "or", "xor", "eq", "ne")
 
 VIEWS = ("broadcast_in_dim", "reshape", "squeeze", "transpose", "convert_element_type")
-"""Ops inlined where their result is used, if it is used once."""
+"""Ops whose expression is inlined into their only use."""
 LONGEST_VIEW = 70
-"""Most characters of an inlined expression."""
+"""Greatest length of an inlined expression in characters."""

@@ -1,4 +1,4 @@
-"""Known local values: their expressions, their numbers, and the values that need no statement."""
+"""The expressions of local values, and the values that need no statement."""
 
 from __future__ import annotations
 
@@ -39,29 +39,36 @@ from shardwright.codegen.partition.local.steps import (
 
 @dataclass(frozen=True)
 class Filled:
-    """A value equal to one number everywhere; the number is written at each use."""
+    """A value filled with one number, which is written at each use."""
 
     value: object
 
 
 @dataclass
 class KnownValues:
-    """Local values of a program as strings; some are numbers, or are inlined at their uses."""
+    """The expressions of a program's local values: names, numbers, or expressions inlined at their
+    uses.
+
+    `inline`: the operands of broadcasts that their uses imply; `joined`: values that join several
+    operands; `seen`: results of this body, by op and operands; `roots`: for the result of reshapes,
+    the value that the first one took.
+    """
 
     program: LocalProgram
     functions: Functions
-    text: dict[int, str] = field(default_factory=dict, kw_only=True)  # names, by local value
+    text: dict[int, str] = field(default_factory=dict, kw_only=True)  # expressions, by local value
     filled: dict[int, Filled] = field(default_factory=dict, kw_only=True)
-    inline: dict[int, str] = field(default_factory=dict, kw_only=True)  # broadcasts, by local value
+    inline: dict[int, str] = field(default_factory=dict, kw_only=True)
     joined: set[int] = field(default_factory=set, kw_only=True)
-    seen: dict[Hashable, int] = field(default_factory=dict, kw_only=True)  # results in this body
-    roots: dict[int, int] = field(default_factory=dict, kw_only=True)  # others are their reshapes
+    seen: dict[Hashable, int] = field(default_factory=dict, kw_only=True)
+    roots: dict[int, int] = field(default_factory=dict, kw_only=True)
     turned: dict[int, tuple[int, tuple[int, ...]]] = field(default_factory=dict, kw_only=True)
-    """The value that a value transposes, in one or more steps, and the order of its dimensions."""
+    """For the result of transpositions, the value that the first one took, and the resulting order
+    of dimensions."""
     rings: ProgramRings = field(default_factory=ProgramRings, kw_only=True)
 
     def read(self, local: int) -> str:
-        """Return a local value as an expression of an array."""
+        """Return the expression for a local value as an array."""
         if local in self.text:
             return self.text[local]
         if local not in self.filled:
@@ -80,7 +87,7 @@ class KnownValues:
             self.text[local] = self.read(like)
 
     def op_text(self, step: Compute) -> OpText:
-        """Return the table's view of an op."""
+        """Return an op with the expressions, types and layouts of its operands and results."""
         everything = (*step.operands, *step.results)
         return OpText(
             step.op,
@@ -92,7 +99,8 @@ class KnownValues:
         )
 
     def _given(self, step: Compute) -> Iterator[str]:
-        """Yield the operands; numbers stay numbers if another operand is an array."""
+        """Yield the expressions of operands. Numbers stay Python numbers if another operand is an
+        array."""
         weak, numbers = self._is_weak(step), all(o in self.filled for o in self._branches(step))
         by_predicate = weak and numbers and self._is_shaped_by_predicate(step)
         weak = weak and not numbers
@@ -114,15 +122,15 @@ class KnownValues:
                 yield self.read(local)
 
     def _is_weak(self, step: Compute) -> bool:
-        """Return whether operands of an op may be numbers, or broadcast by it; in a select, only
-        the values chosen by its predicate may."""
+        """Return whether operands of an op may be Python numbers, or be broadcast by the op. In a
+        select this holds if its predicate is boolean."""
         chooses = step.op.kind == "select_n"
         return step.op.kind in WEAK and not (
             chooses and self.program.of(step.operands[0]).dtype != "bool"
         )
 
     def _is_shaped_by_predicate(self, step: Compute) -> bool:
-        """Return whether the predicate of a select is an array of the result's shape."""
+        """Return whether the predicate of a select is an array with the result's shape."""
         shapes = {self.program.shape(v) for v in (step.operands[0], step.results[0])}
         is_array = step.operands[0] not in self.filled
         return step.op.kind == "select_n" and is_array and len(shapes) == 1
@@ -131,7 +139,8 @@ class KnownValues:
         return step.operands[1:] if step.op.kind == "select_n" else step.operands
 
     def implied(self, step: Compute, uses: Uses) -> bool:
-        """Record a constant, or a broadcast implied by its uses, and return whether it is one."""
+        """Return whether an op needs no statement, because it is a constant, a known value, an
+        inlined expression, or a broadcast that its uses imply; if so, record its result."""
         kind, (result, *_) = step.op.kind, step.results
         if kind == "constant" and "value" in dict(step.op.params):
             self.filled[result] = Filled(step.op.param("value"))
@@ -149,8 +158,8 @@ class KnownValues:
         return False
 
     def _is_known(self, step: Compute) -> bool:
-        """Record a result that is one number everywhere, or equals an operand, and return whether
-        it is."""
+        """Return whether a result is filled with one number or equals another value; if so, record
+        it."""
         text, (result,) = self.op_text(step), step.results
         values = [self.filled[o].value if o in self.filled else None for o in step.operands]
         found = known_number(text, values) if values else None
@@ -169,7 +178,8 @@ class KnownValues:
         return True
 
     def _reshaped(self, text: OpText, step: Compute) -> int | None:
-        """Return the value that reshapes, of which this is the last, give its first shape again."""
+        """Return the value whose shape a chain of reshapes, ending in this one, restores; None
+        otherwise."""
         if not is_reshape(text):
             return None
         (operand, *_), (result,) = step.operands, step.results
@@ -177,7 +187,8 @@ class KnownValues:
         return first if self._is_alike(first, result) else None
 
     def _turned_back(self, text: OpText, step: Compute) -> int | None:
-        """Return the value that transpositions, of which this is the last, turn back."""
+        """Return the value whose order of dimensions a chain of transpositions, ending in this one,
+        restores; None otherwise."""
         if text.op.kind != "transpose":
             return None
         (operand, *_), (result,) = step.operands, step.results
@@ -188,7 +199,8 @@ class KnownValues:
         return first if order == plain and self._is_alike(first, result) else None
 
     def _repeated(self, text: OpText, result: int) -> int | None:
-        """Return the value that the same op had for the same operands earlier in this body."""
+        """Return the earlier result of the same op with the same operands in this body, None if
+        there is none."""
         if text.op.kind not in REPEATED:
             return None
         given = sorted(text.given) if text.op.kind in COMMUTATIVE else text.given
@@ -197,15 +209,15 @@ class KnownValues:
         return earlier if earlier != result and self._is_alike(earlier, result) else None
 
     def _is_alike(self, one: int, other: int) -> bool:
-        """Return whether two local values have one type."""
+        """Return whether two local values have the same dtype, shape and layout."""
         types = {(self.program.of(v).dtype, self.program.of(v).shape) for v in (one, other)}
         return len(types) == 1 and (
             self.program.values[one].layout == self.program.values[other].layout
         )
 
     def _is_view(self, step: Compute, uses: Uses) -> bool:
-        """Record an expression that may replace the uses of its result, and return whether it is
-        one."""
+        """Return whether the expression of a result is inlined into its only use; if so, record
+        it."""
         (result,) = step.results
         users = uses[result]
         if step.op.kind not in VIEWS or len(users) != 1 or not isinstance(users[0], Compute):
@@ -219,7 +231,8 @@ class KnownValues:
         return True
 
     def _broadcasts(self, use: Step | None, local: int) -> bool:
-        """Return whether a use is elementwise, with another operand of the full shape."""
+        """Return whether a use broadcasts a value by itself: it is elementwise, and another operand
+        has the full shape."""
         if not isinstance(use, Compute) or not self._is_weak(use):
             return False
         return any(

@@ -11,7 +11,7 @@ import numpy as np
 from shardwright.ir.errors import InternalError
 
 LONG = {"f": "float", "i": "int", "u": "uint", "c": "complex", "bf": "bfloat"}
-WEAKEST = 2**31  # integers from here on exceed int32, the type of Python integers in jax
+WEAKEST = 2**31  # larger integers exceed int32, jax's type for Python integers
 
 
 def dtype_name(short: str) -> str:
@@ -27,7 +27,7 @@ def dtype_name(short: str) -> str:
 
 
 def dtype_text(short: str) -> str:
-    """Return a dtype as an expression."""
+    """Return the expression for a dtype."""
     return f"jnp.{dtype_name(short)}"
 
 
@@ -57,7 +57,7 @@ def is_weak(value: object, dtype: str) -> bool:
 
 
 def scalar(value: object, dtype: str) -> str:
-    """Return an array of rank 0 as an expression."""
+    """Return the expression for an array of rank 0."""
     if isinstance(value, int) and abs(value) >= WEAKEST:
         return f"jnp.{dtype_name(dtype)}({value})"
     return f"{dtype_text(dtype)}({number(value, dtype)})"

@@ -19,14 +19,15 @@ _WORDS = {
     "tridiagonal_solve": ("perturb_singular",),
     "lu_pivots_to_permutation": ("permutation_size",),
 }
-"""Parameters of primitives that functions of `lax.linalg` take by the same names."""
+"""Parameters of primitives that the functions of `lax.linalg` accept under the same names."""
 
 _CHOICES = {
     "eig": ("implementation", "implementation", "EigImplementation"),
     "eigh": ("algorithm", "implementation", "EighImplementation"),
     "svd": ("algorithm", "algorithm", "SvdAlgorithm"),
 }
-"""The parameter that names an algorithm, the argument that takes it, and its possible values."""
+"""For each op, the parameter that selects an algorithm, the argument of the function for it, and
+the enum of its values."""
 
 
 def _worded(text: OpText) -> list[str]:
@@ -34,7 +35,7 @@ def _worded(text: OpText) -> list[str]:
     found = []
     for name in _WORDS.get(kind, ()):
         value = text.has(name)
-        if value is not None:  # parameters that are unset, or unknown to this version of jax
+        if value is not None:  # skip parameters that are unset, or unknown to this version of jax
             found.append(f"{name}={integers(value) if isinstance(value, tuple) else value}")
     if kind in _CHOICES:
         name, argument, names = _CHOICES[kind]
@@ -51,7 +52,8 @@ def _of_matrices(function: str, *more: str) -> Callable[[OpText], Expression]:
 
 
 def _svd(text: OpText) -> Expression:
-    """Return a decomposition in its primitive's order: singular values first."""
+    """Return a singular value decomposition with results in the order of the primitive: singular
+    values first."""
     given = [*text.given, *_worded(text)]
     if not text.has("compute_uv"):
         return "lax.linalg.svd", given
@@ -59,14 +61,15 @@ def _svd(text: OpText) -> Expression:
 
 
 def _eig(text: OpText) -> Expression:
-    """Return eigenvalues, and eigenvectors if requested, as the list that the function returns."""
+    """Return eigenvalues, and eigenvectors if requested, as the list that `lax.linalg.eig`
+    returns."""
     called = f"lax.linalg.eig({', '.join([*text.given, *_worded(text)])})"
     return f"{called}[0]" if len(text.op.results) == 1 else called
 
 
 def _geqrf(text: OpText) -> Expression:
-    """Return the factors for householder_product; jax's function returns the first one
-    transposed."""
+    """Return the factors for householder_product. `jnp.linalg.qr` returns the first one transposed,
+    so transpose it back."""
     raw = f'jnp.linalg.qr({text.given[0]}, mode="raw")'
     return f"(lambda turned, scales: (turned.mT, scales))(*{raw})"
 

@@ -47,9 +47,9 @@ from shardwright.codegen.text.templates import render
 
 NO_RINGS = ProgramRings()
 EXPORT = ("from jax import export",)
-"""The import of modules that hold calls as StableHLO."""
+"""The import of modules with calls stored as StableHLO."""
 KERNEL_NAMES = ("interpret", "functools", "np", "pl", "pltpu", "export")
-"""Additional names in modules with kernels, besides their imports."""
+"""Additional names that modules with kernels use, besides imported functions."""
 LIKE = (
     "",
     "",
@@ -66,7 +66,7 @@ TEMPLATE = (
         "",
     ),
 )
-"""Options of `program`: name, default and documentation."""
+"""Options of the emitted function `program`: name, default and documentation."""
 TABLES = (
     "# A row for each device. SENT: the block that it sends, or those for each device; PLACED: the",
     "# blocks of its new shard, among those that it has and then received, or received at once.",
@@ -80,7 +80,7 @@ INTERPRET = (
 
 @dataclass(frozen=True)
 class SpmdModule:
-    """The template's context, as finished lines."""
+    """The context of the template, as finished lines."""
 
     name: str
     mesh: str
@@ -91,26 +91,26 @@ class SpmdModule:
     shardings: tuple[str, ...]
     moves: tuple[str, ...]  # tables of permutes and direct exchanges
     parameters: str
-    names: str  # types of the parameters, as a tuple
-    flattened: tuple[str, ...]  # statement that flattens the arguments
+    names: str  # a tuple of the parameters' types
+    flattened: tuple[str, ...]  # the statement that flattens the arguments
     functions: tuple[str, ...]
     body: tuple[str, ...]
     checked: bool
     imports: tuple[str, ...]
-    library: tuple[str, ...]  # imports before jax
+    library: tuple[str, ...]  # imports that precede jax
     constants: tuple[str, ...]
-    restored: tuple[str, ...]  # statement that restores the arguments' classes in results
-    helpers: tuple[str, ...]  # function that it calls
+    restored: tuple[str, ...]  # the statement that gives results the classes of arguments
+    helpers: tuple[str, ...]  # the function that this statement calls
     loses_classes: bool  # whether results have classes that no argument has
     options: str  # parameters of `program` after the mesh
     said_of_options: tuple[str, ...]
-    rings: tuple[str, ...] = ()  # constants
-    ring_names: str = ""  # as a tuple, if any
+    rings: tuple[str, ...] = ()  # the constants of kernels
+    ring_names: str = ""  # a tuple of these constants' names, if there are any
 
 
 @dataclass(frozen=True)
 class _Sides:
-    """The trees of arguments and results, as texts."""
+    """The trees of arguments and results, with texts as leaves."""
 
     program: Partitioned
 
@@ -121,8 +121,8 @@ class _Sides:
         return plain(self.program.outputs(tuple(leaves)))
 
     def places(self) -> tuple[dict[int, Path], dict[str, list[int]]]:
-        """Return the paths of arguments, by local value, and the parameters to flatten first,
-        because some leaves have no expression."""
+        """Return the paths of arguments, by local value, and the local values of each parameter
+        that must be flattened first, because some of its leaves have no expression."""
         arguments = self.program.local.body.arguments
         numbers = tuple(map(str, range(len(arguments))))
         places: dict[int, Path] = {}
@@ -136,7 +136,7 @@ class _Sides:
         return places, flattened
 
     def restored(self) -> tuple[Any, bool]:
-        """Return the results in the arguments' classes, like `trees.restored`."""
+        """Return the results in the classes of arguments, as `trees.restored` does."""
         texts = ("",) * len(self.program.local.body.arguments)
         trees = zip(self.program.inputs(texts), self.program.parameters, strict=True)
         known = [node for tree, name in trees for node in nodes_with_classes(tree, (name,))]
@@ -145,7 +145,7 @@ class _Sides:
 
 
 def module_text(partitioned: Partitioned, rings: ProgramRings = NO_RINGS) -> str:
-    """Return the module of a program, including any kernels."""
+    """Return the module of a program, kernels included."""
     return render("jax_spmd/program.py.jinja", _context(partitioned, rings))
 
 
@@ -219,7 +219,7 @@ def _context(partitioned: Partitioned, rings: ProgramRings) -> SpmdModule:
 
 
 def _places(tree_of: Callable[[Sequence[str]], Any], locals_: tuple[int, ...]) -> dict[int, Path]:
-    """Return the paths of local values in a tree."""
+    """Return the paths of local values in the tree that `tree_of` makes from its leaves."""
     tree = tree_of([*map(str, range(len(locals_)))])
     return {locals_[int(leaf)]: path for leaf, path in paths(tree, ("",))}
 
@@ -227,7 +227,8 @@ def _places(tree_of: Callable[[Sequence[str]], Any], locals_: tuple[int, ...]) -
 def _unpacked(
     writer: Writer, places: dict[int, Path], flattened: dict[str, list[int]]
 ) -> list[str]:
-    """Return the lines that name the arguments used directly by steps."""
+    """Return the lines that give names to arguments that steps use, unless a path is used only
+    once."""
     local = writer.program
     used = Counter(local.body.results)
     for step in local.body.steps:
@@ -253,7 +254,7 @@ def _axes_text(axes: tuple[tuple[str, int], ...]) -> str:
 
 
 def _type(local: LocalProgram, number: int) -> str:
-    """Return the type of a whole value in numpy's names."""
+    """Return the dtype and shape of a whole value as a string literal, such as "float32[8, 4]"."""
     value = local.of(number)
     dtype = dtype_name(value.dtype).removesuffix("_")
     return f'"{dtype}{list(value.shape)}"'
@@ -264,7 +265,7 @@ def _spec(local: LocalProgram, number: int) -> str:
 
 
 def spec_text(layout: LocalLayout) -> str:
-    """Return a layout as a PartitionSpec without trailing whole dimensions."""
+    """Return a layout as a PartitionSpec. Trailing unsplit dimensions are omitted."""
     dims = list(layout.dims)
     while dims and not dims[-1]:
         dims.pop()
@@ -289,7 +290,8 @@ def _literal(item: object) -> str:
 
 
 def _summary(found: list[Communication]) -> list[str]:
-    """Return the bytes received by the busiest device, in total and by collective."""
+    """Return lines with the bytes that the busiest device receives, in total and by kind of
+    collective."""
     total = sum(each.bytes for each in found)
     if not found:
         return ["No device receives anything."]

@@ -1,4 +1,4 @@
-"""Names of local values: the users' names, plus the operations applied."""
+"""Names of local values: the user's names, with suffixes for layout changes."""
 
 from __future__ import annotations
 
@@ -31,13 +31,14 @@ CHANGED = {
 
 
 def function_name(name: str) -> str:
-    """Return the name of the user's function, changed if a module already uses it."""
+    """Return the name of the user's function, with an underscore appended if the module uses that
+    name itself."""
     return f"{name}_" if name in RESERVED or keyword.iskeyword(name) else name
 
 
 class LocalNames:
-    """A distinct name for every local value of one function, numbered within it. `module`: names
-    that its module uses; `parameters`: its own."""
+    """Distinct names for the local values of one function. `module`: names that the module already
+    uses; `parameters`: names of the function's parameters."""
 
     def __init__(
         self, program: LocalProgram, module: Iterable[str], parameters: Iterable[str] = ()
@@ -46,7 +47,7 @@ class LocalNames:
         self.module = {*RESERVED, *module}
         self.taken = {*self.module, *parameters}
         self.known = {value.name for value in program.program.values}
-        self.called: dict[str, str] = {}  # other names for values, by their names in the program
+        self.called: dict[str, str] = {}  # names in place of the program's own, by these
 
     def inside(self, functions: Iterable[str]) -> LocalNames:
         """Return the names of another function of the module, which calls `functions`."""
@@ -55,7 +56,7 @@ class LocalNames:
     def fresh(self, name: str) -> str:
         """Return an unused identifier similar to `name`."""
         base = re.sub(r"\W", "_", name)
-        base = base.lower() if base.isupper() and len(base) > 1 else base  # no constant
+        base = base.lower() if base.isupper() and len(base) > 1 else base  # a constant has capitals
         base = f"v{base}" if not base or base[0].isdigit() else base
         base = f"{base}_" if keyword.iskeyword(base) else base
         found, number = base, 1
@@ -66,7 +67,8 @@ class LocalNames:
         return found
 
     def own(self, local: int) -> str:
-        """Return a local value's own name if that is free: `x`, for the program's third `x`."""
+        """Return the name of a local value in the user's program, without the number that makes it
+        unique: `x` for the third `x`."""
         name = self.program.of(local).name
         if name in self.called:
             return self.called[name]

@@ -1,4 +1,4 @@
-"""Calls without a text: a module holds them as StableHLO, beside its long constants."""
+"""Calls that have no Python text: they are stored as StableHLO, in the file of long constants."""
 
 from __future__ import annotations
 
@@ -23,12 +23,13 @@ from shardwright.codegen.trace.opaque import OpaqueCall, Partitioning
 from shardwright.ir.errors import InputError
 
 PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
-Key = tuple[int, tuple[LocalLayout, ...]]  # a call by number, and the layouts of its tensors
+Key = tuple[int, tuple[LocalLayout, ...]]  # number of a call, layouts of its operands and results
 
 
 @dataclass(frozen=True)
 class StoredCall:
-    """A call for shards: its name in the module, the lines that load it, and its bytes."""
+    """A stored call for shards: its name in the module, the lines that load it, and its serialized
+    bytes."""
 
     name: str
     lines: tuple[str, ...]
@@ -36,9 +37,9 @@ class StoredCall:
 
 
 def stored_calls(program: Partitioned) -> dict[Key, StoredCall]:
-    """Return the calls of a program's modules; equal ones are stored once.
+    """Return the stored calls of a program's module; equal ones share their bytes.
 
-    Raises InputError, with the user's line, for a call that cannot be exported.
+    Raise InputError, with the line of the user's code, for a call that cannot be exported.
     """
     local, made = program.local, dict[tuple[str, bytes], StoredCall]()
     found: dict[Key, StoredCall] = {}
@@ -67,13 +68,13 @@ def blobs(calls: Mapping[Key, StoredCall]) -> dict[str, np.ndarray]:
 
 
 def _fresh(name: str, taken: set[str]) -> str:
-    """Return a name with the first number that makes it new."""
+    """Return a name that is not taken: the given one, with a number if necessary."""
     numbered = (f"{name}_{number}" for number in itertools.count(2))
     return next(each for each in itertools.chain((name,), numbered) if each not in taken)
 
 
 def key_of(step: Compute, local: LocalProgram) -> Key:
-    """Return the key of a call."""
+    """Return the key of a call: its number, and the layouts of its operands and results."""
     layouts = tuple(local.values[v].layout for v in (*step.operands, *step.results))
     return step.op.integers("call")[0], layouts
 
@@ -88,7 +89,10 @@ def _steps(bodies: Iterable[LocalBody]) -> Iterator[Compute]:
 
 
 def _on_shards(call: OpaqueCall, layouts: tuple[LocalLayout, ...], local: LocalProgram) -> Any:
-    """Return the jaxpr of a call for shards with these layouts."""
+    """Return the jaxpr of a call on shards with these layouts.
+
+    Raise InputError if the call's own partition function fails or asks for other shardings.
+    """
     own = call.partitioning
     if own is None or not any(layout.used for layout in layouts):
         return call.jaxpr
@@ -113,7 +117,7 @@ def _on_shards(call: OpaqueCall, layouts: tuple[LocalLayout, ...], local: LocalP
 
 
 def _check_kept(own: Partitioning, placed: list[Any], given: tuple[Any, Any]) -> None:
-    """Raise ValueError if a partition function asks for other shardings than it was offered."""
+    """Raise ValueError if a partition function requests shardings other than the offered ones."""
     sides = zip((own.inputs, own.outputs), given, strict=True)
     asked = [each for tree, side in sides for each in tree.flatten_up_to(side)]
     for x, sharding in zip(placed, asked, strict=True):
@@ -132,7 +136,10 @@ def _local(x: Any) -> tuple[int, ...]:
 
 
 def _exported(call: OpaqueCall, jaxpr: Any) -> tuple[list[str], bytes]:
-    """Return the platforms that a jaxpr can be lowered for, and its bytes for them."""
+    """Return the platforms to which a jaxpr can be lowered, and the bytes of its export for them.
+
+    Raise InputError if it can be lowered to none.
+    """
     avals = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in jaxpr.in_avals]
     every = core.jaxpr_as_fun(jaxpr)
 
@@ -149,7 +156,7 @@ def _exported(call: OpaqueCall, jaxpr: Any) -> tuple[list[str], bytes]:
             try:
                 lowered([platform])
                 able.append(platform)
-            except Exception as error:  # whatever a lowering raises
+            except Exception as error:  # a lowering may raise anything
                 errors.append(error)
         if not able:
             raise _refused(call, errors[0])
@@ -158,7 +165,7 @@ def _exported(call: OpaqueCall, jaxpr: Any) -> tuple[list[str], bytes]:
 
 @contextlib.contextmanager
 def _without_locations() -> Iterator[None]:
-    """Leave source lines and folders out of what is lowered."""
+    """Keep source lines and file paths out of lowerings in this context."""
     name = "jax_traceback_in_locations_limit"
     before = getattr(jax.config, name)
     jax.config.update(name, 0)

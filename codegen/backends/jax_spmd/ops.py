@@ -1,4 +1,4 @@
-"""The expression of an op, using the tables."""
+"""The expression of an op, looked up in the tables."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from shardwright.ir.errors import InputError
 from shardwright.ir.program import CONTROL, Body, Op, ops_of
 
 FORMED = {"shift": plain_shift, "take_rows": plain_rows}
-"""Ops that no jaxpr contains, for dimensions that are not split."""
+"""Ops that passes insert and no jaxpr contains, along dimensions that are not split."""
 
 HOST = {"pure_callback": pure_callback}
 
@@ -30,12 +30,14 @@ TABLES = (TABLE, CONTRACTIONS, OWN, FORMED, RANDOM, MATRIX_OPS, HOST)
 REFUSED = {
     "io_callback": "a function with effects would run once on every device",
 }
-"""Why modules cannot contain certain ops that users write."""
+"""Ops that users write but modules cannot contain, each with the reason."""
 
 
 def check_ops(body: Body) -> None:
-    """Raise InputError, with the user's line, for an op that modules do not support, before
-    planning."""
+    """Raise InputError, with the line of the user's code, for an op that modules do not support.
+
+    This check runs before planning.
+    """
     known = {*INFIX, *FUNCTIONS, *FORM_TEXTS, *CONTROL, "cond", "constant", "constrain", *OPAQUE}
     for op in ops_of(body):
         if op.kind == "pure_callback" and not op.param("callback"):
@@ -52,7 +54,7 @@ def check_ops(body: Body) -> None:
 def expression(text: OpText) -> Expression:
     """Return the expression of an op.
 
-    Raises InputError, with the user's line, for an unsupported kind.
+    Raise InputError, with the line of the user's code, if the kind of op is not supported.
     """
     kind = text.op.kind
     if kind in INFIX:

@@ -1,4 +1,4 @@
-"""Random keys and their bits; for several keys, the results of each."""
+"""Random keys and random bits; ops on an array of keys apply to each key."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from shardwright.ir.errors import InputError
 
 
 def _kind(text: OpText) -> str:
-    """Return the argument that fixes the kind of keys, independent of the default."""
+    """Return the argument that states the kind of keys, whatever the default is.
+
+    Raise InputError for a kind that jax does not support.
+    """
     if text.dtype not in KEY_KINDS:
         raise InputError(
             "random keys must have a type that jax supports",
@@ -48,7 +51,7 @@ def _bits(text: OpText) -> Expression:
 
 
 def _gamma(text: OpText) -> Expression:
-    """Return samples for a key, or for each of several with its own parameters."""
+    """Return samples for a key, or for each of several keys with its own parameters."""
     function = "jax.random.loggamma" if text.has("log_space") else "jax.random.gamma"
     dtype = f"dtype={dtype_text(text.dtype)}"
     keys = len(text.shapes[0])
@@ -59,7 +62,8 @@ def _gamma(text: OpText) -> Expression:
 
 
 def _of_each(text: OpText, name: str, made: str, shape: tuple[int, ...]) -> Expression:
-    """Return the results of a key, or of each of several keys with this many dimensions."""
+    """Return the result for one key, or for each key of an array. `made`: the call for one key,
+    named `name`; `shape`: the shape of a result."""
     (given,) = text.given
     if not text.shapes[0]:
         function, _, rest = made.partition("({}, ")

@@ -1,4 +1,5 @@
-"""Kernels in a program's module, each replacing a matmul and the adjacent movement."""
+"""Kernels in a program's module: each replaces a matmul and the communication before or after
+it."""
 
 from __future__ import annotations
 
@@ -19,10 +20,11 @@ from shardwright.ir.matmul import SIDES, Side
 from shardwright.ir.matmul_plan import MatmulPlan
 
 Step = Callable[[str], Expression]
-"""Makes an expression from the text of an array."""
+"""Makes an expression from the expression of an array."""
 
 RingOf = Callable[[MatmulPlan, str, str, int], RingText]
-"""Makes a kernel from its plan, its name, the axes of devices and its collective id."""
+"""Makes a kernel from its plan, its name, the expression for the axes that rank devices, and its
+collective id."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,8 @@ class ProgramRing:
     text: RingText
 
     def operands(self) -> tuple[int, ...]:
-        """Return the local values that it multiplies, a gathered one as before the gather."""
+        """Return the local values that the kernel takes: the two operands of the product, in place
+        of a gathered one its shards."""
         own = dict(zip(SIDES, self.beside.product.operands, strict=False))
         if self.beside.side != "out":
             own[self.beside.side] = self.beside.move.operand
@@ -47,9 +50,12 @@ class ProgramRing:
         shapes: Sequence[tuple[int, ...]],
         fresh: Callable[[str], str],
     ) -> Iterator[tuple[str, Expression]]:
-        """Yield assignments, the last one to `target`: tensors become matrices, the kernel
-        multiplies them, and the product becomes a tensor. `shapes`: of operands and result on a
-        device; `fresh` returns names for intermediate values."""
+        """Yield (target, expression) for each statement: operands become matrices, the kernel
+        multiplies them, and the product becomes a tensor named `target`.
+
+        `given`: the expressions of the operands; `shapes`: the shapes of operands and result on a
+        device; `fresh`: returns names for intermediate values.
+        """
         operands = []
         for side, text, shape in zip(SIDES, given, shapes[:2], strict=False):
             for step in self._ordered(side, shape):
@@ -70,7 +76,7 @@ class ProgramRing:
             made = name
 
     def _ordered(self, side: Side, shape: tuple[int, ...]) -> Iterator[Step]:
-        """Yield the conversion of an operand to matrix order."""
+        """Yield the steps that put an operand's dimensions into the order of a matrix."""
         matrices, turn = self.beside.matrices, self.beside.turn
         order = matrices.order(side)
         if not matrices.is_in_order(side):
@@ -80,7 +86,7 @@ class ProgramRing:
             yield _moved(parts, *turn.ends)
 
     def _to_tensor(self, shape: tuple[int, ...]) -> Iterator[Step]:
-        """Yield the conversion of a product to a tensor of this shape."""
+        """Yield the steps that turn the product into a tensor of this shape."""
         matrices, turn = self.beside.matrices, self.beside.turn
         order = matrices.order("out")
         lying = tuple(shape[d] for d in order)
@@ -94,7 +100,7 @@ class ProgramRing:
 
     @property
     def result(self) -> int:
-        """The local value that it produces."""
+        """The local value that the kernel produces."""
         scattered = self.beside.side == "out"
         return self.beside.move.result if scattered else self.beside.product.results[0]
 
@@ -110,17 +116,19 @@ def _reshaped(shape: tuple[int, ...]) -> Step:
 
 
 def _moved(shape: tuple[int, ...], source: int, target: int) -> Step:
-    """Return the text that moves a dimension of an array of this shape to another place."""
+    """Return the step that reshapes an array to `shape` and moves a dimension from `source` to
+    `target`."""
     ends = str(source), str(target)
     return lambda text: ("jnp.moveaxis", [f"{text}.reshape({integers(shape)})", *ends])
 
 
 @dataclass(frozen=True)
 class ProgramRings:
-    """The kernels of a program; `lines`: which matmuls have one, and why others have none."""
+    """The kernels of a program. `lines`: which matmuls have a kernel, and why the others have
+    none."""
 
     rings: tuple[ProgramRing, ...] = ()
-    by_step: dict[int, ProgramRing] = field(default_factory=dict)  # moves and products
+    by_step: dict[int, ProgramRing] = field(default_factory=dict)  # by result
     lines: tuple[str, ...] = ()
 
     @property
@@ -129,7 +137,7 @@ class ProgramRings:
 
     @property
     def calls(self) -> dict[str, set[str]]:
-        """Names that kernels use from support modules."""
+        """The names that kernels use, by support module."""
         found: dict[str, set[str]] = {}
         for ring in self.rings:
             for module, names in ring.text.calls.items():
@@ -138,18 +146,18 @@ class ProgramRings:
 
     @property
     def imports(self) -> tuple[str, ...]:
-        """The imports of kernels."""
+        """The import statements of kernels."""
         jax = dict.fromkeys(line for ring in self.rings for line in ring.text.imported)
         return (*jax, *imports_of(self.calls))
 
     @property
     def taken(self) -> tuple[str, ...]:
-        """The names of kernels and of their imports."""
+        """The names that kernels and their imports occupy in the module."""
         defined = (f"{name.lower()}_kernel" for name in self.names)
         return (*self.names, *defined, *(name for names in self.calls.values() for name in names))
 
     def within(self, body: LocalBody) -> bool:
-        """Return whether a body, or an inner one, has kernels."""
+        """Return whether a body, or a body nested in it, contains kernels."""
         return any(
             (isinstance(step, Compute) and any(map(self.within, step.bodies)))
             or any(local in self.by_step for local in made(step))
@@ -158,7 +166,8 @@ class ProgramRings:
 
 
 def program_rings(program: Partitioned, ring_of: RingOf, first_id: int) -> ProgramRings:
-    """Return the kernels of a program; `first_id`: the first collective id."""
+    """Return the kernels of a program. `ring_of`: makes a kernel; `first_id`: the first collective
+    id."""
     rings: list[ProgramRing] = []
     lines: list[str] = []
     axes = axes_text(program.local.axes.mesh.names)

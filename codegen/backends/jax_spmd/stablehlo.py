@@ -1,8 +1,9 @@
 """The program of one device as StableHLO with its collectives, extracted from the lowering of
 `shard_map`.
 
-It is self-contained: only the StableHLO and func dialects, nothing of JAX, Shardy or ours. Every
-device runs it; the module's `IN_SHARDINGS` gives the device's part of each argument.
+The text is self-contained: it uses only the StableHLO and func dialects, nothing of JAX, Shardy or
+shardwright. Every device runs it; the module's `IN_SHARDINGS` states which part of each argument a
+device has.
 """
 
 from __future__ import annotations
@@ -30,11 +31,12 @@ from shardwright.ir.program import Value
 
 PLAIN = "builtin.module(func.func(chlo-legalize-to-stablehlo),symbol-dce)"
 FOREIGN = ("sdy.", "mhlo.", "jax.", "stablehlo.mesh")
-"""Attributes that do not belong to the program."""
+"""Prefixes of attributes that other dialects have added."""
 
 
 def stablehlo_text(program: Partitioned) -> str:
-    """Return the text of a program; deterministic for a version of JAX."""
+    """Return the StableHLO of a program. The text depends only on the program and the version of
+    JAX."""
     names: dict[str, Any] = {"__name__": program.program.name}
     with tempfile.TemporaryDirectory() as folder:
         names["__file__"] = f"{folder}/{PROGRAM_FILE}"
@@ -64,7 +66,7 @@ def stablehlo_text(program: Partitioned) -> str:
 
 
 def _aval(value: Value) -> jax.ShapeDtypeStruct:
-    """Return an argument as JAX describes it."""
+    """Return the shape and dtype of an argument. Raise InputError for random keys."""
     if value.dtype.startswith("key<"):
         raise InputError(
             "StableHLO cannot take JAX keys as arguments",
@@ -76,7 +78,7 @@ def _aval(value: Value) -> jax.ShapeDtypeStruct:
 
 
 def _one_device(module: Any, name: str, devices: int) -> str:
-    """Return the manual computation in a module as a separate module."""
+    """Return the body of a module's only manual computation as a module for one device."""
     functions = {_symbol(op): op for op in module.body.operations if "sym_name" in op.attributes}
     main = functions["main"]
     block = main.regions[0].blocks[0]
@@ -102,12 +104,12 @@ def _one_device(module: Any, name: str, devices: int) -> str:
 
 @functools.cache
 def _register() -> None:
-    """Register the passes of StableHLO, once."""
+    """Register the passes of StableHLO. The cache ensures that this happens once."""
     stablehlo.register_stablehlo_passes()
 
 
 def _put_in_place(main: Any, block: Any) -> None:
-    """Make a block the body of a new main function that replaces the old one."""
+    """Replace the main function by one with this block as its body."""
     end = list(block.operations)[-1]
     results = list(end.operands)
     kind = ir.FunctionType.get([a.type for a in block.arguments], [r.type for r in results])
@@ -126,7 +128,7 @@ def _put_in_place(main: Any, block: Any) -> None:
 
 
 def _clean(op: Any) -> None:
-    """Remove foreign attributes from an op and its nested ops."""
+    """Remove attributes of other dialects from an op and its nested ops."""
     for name in list(map(str, op.attributes)):
         if name.startswith(FOREIGN):
             del op.attributes[name]

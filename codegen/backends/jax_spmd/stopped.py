@@ -1,4 +1,4 @@
-"""Values of a body through which no gradient goes."""
+"""Values of a body through which no gradient flows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Uses = dict[int, list[Step | None]]
 
 
 def uses_of(body: LocalBody) -> Uses:
-    """Return the users of each local value of a body; None stands for its results."""
+    """Return the steps that use each local value of a body; None represents the body's results."""
     found: Uses = defaultdict(list)
     for step in body.steps:
         for local in taken(step):
@@ -29,8 +29,8 @@ def uses_of(body: LocalBody) -> Uses:
 
 
 def stopped(program: LocalProgram, body: LocalBody, uses: Uses) -> set[int]:
-    """Return the local values whose uses all end in `stop_gradient` or in an op without a gradient,
-    such as a comparison or an index."""
+    """Return the local values through which no gradient flows: integers, and values whose uses all
+    end in `stop_gradient` or in an op without a gradient, such as a comparison."""
     found: set[int] = set()
 
     def ends(use: Step | None) -> bool:

@@ -1,4 +1,4 @@
-"""The tables of a module: trees of types and of shardings, with equal parts written once."""
+"""The constants of a module for trees of types and of shardings. Equal parts are written once."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from shardwright.codegen.backends.jax_spmd.trees import flat, is_one_often, tree
 
 
 def tables(trees: Mapping[str, Any], parameters: Sequence[str], kind: str) -> Iterator[str]:
-    """Yield the lines of named trees; the first has one item for each parameter.
+    """Yield the lines that assign named trees; the first tree has one item for each parameter.
 
     A repeated part, such as a model's layer, or weights and their moments, becomes a constant named
-    after its first place.
+    after its first occurrence.
     """
     nodes = _Nodes(kind)
     for place, tree in enumerate(trees.values()):
@@ -28,8 +28,8 @@ def tables(trees: Mapping[str, Any], parameters: Sequence[str], kind: str) -> It
 
 
 class _Nodes:
-    """The multi-line nodes of trees, keyed by their text: how often each occurs, and the base of
-    its constant's name."""
+    """The nodes of trees that take several lines, by their text: the node, its number of
+    occurrences, and a word for the name of its constant."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
@@ -38,7 +38,7 @@ class _Nodes:
         self.words: dict[str, str] = {}
 
     def count(self, tree: Any, word: str) -> None:
-        """Count the nodes of a tree, without recounting nodes inside a repeated node."""
+        """Count the nodes of a tree. The nodes inside a repeated node are counted once."""
         if not isinstance(tree, dict | list | tuple) or len(tree_lines(tree)) == 1:
             return
         text = flat(tree)
@@ -51,7 +51,8 @@ class _Nodes:
             self.count(item, key if isinstance(key, str) else word)
 
     def constants(self) -> dict[str, str]:
-        """Return the names of repeated nodes, inner ones first."""
+        """Return a constant's name for each repeated node, by the node's text; inner nodes
+        first."""
         names: dict[str, str] = {}
         for text in sorted((text for text, n in self.counts.items() if n > 1), key=len):
             base = (
@@ -64,7 +65,7 @@ class _Nodes:
 
 
 def _replaced(tree: Any, constants: Mapping[str, str]) -> Any:
-    """Return a tree in which repeated nodes are constants."""
+    """Return a tree in which repeated nodes are replaced by the names of their constants."""
     if not isinstance(tree, dict | list | tuple):
         return tree
     known = constants.get(flat(tree))

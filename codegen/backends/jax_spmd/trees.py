@@ -1,7 +1,7 @@
 """Trees of arguments and results as Python text.
 
-In the tables of a module every node is a dict, a list or a tuple: nodes of other classes become
-tuples of their children, in `jax.tree` order. The module flattens arguments in the caller's own
+In the tables of a module every node is a dict, a list or a tuple: a node of another class becomes a
+tuple of its children, in `jax.tree` order. The module flattens arguments in the caller's own
 classes, and returns results in the arguments' classes.
 """
 
@@ -15,11 +15,11 @@ from shardwright.codegen.text.python_text import INDENT, WIDTH
 
 ENDS: dict[type, tuple[str, str]] = {list: ("[", "]"), tuple: ("(", ")"), dict: ("{", "}")}
 Path = tuple[str, ...]
-"""An expression and what follows it: `p`, `["w1"]`, `[0]`, `.step`."""
+"""A variable and the accesses to a leaf, one part each: `p`, `["w1"]`, `[0]`, `.step`."""
 
 
 def tree_lines(tree: Any, prefix: str = "", suffix: str = "", indent: int = 0) -> list[str]:
-    """Return a tree of texts, on one line if it fits, else one item a line."""
+    """Return a tree of texts as lines: one line if it fits, otherwise one line for each item."""
     line = f"{prefix}{flat(tree)}{suffix}"
     if len(line) + indent * len(INDENT) <= WIDTH:
         return [line]
@@ -36,7 +36,7 @@ def tree_lines(tree: Any, prefix: str = "", suffix: str = "", indent: int = 0) -
 
 
 def is_one_often(tree: Any) -> bool:
-    """Return whether a list or tuple repeats one tree."""
+    """Return whether a list or tuple repeats one node more than twice."""
     several = isinstance(tree, list | tuple) and len(tree) > 2 and bool(tree[0])
     return several and type(tree[0]) in ENDS and all(item == tree[0] for item in tree)
 
@@ -63,7 +63,8 @@ def _key(key: object) -> str:
 
 
 def is_plain(tree: Any) -> bool:
-    """Return whether a node can be written as text: a dict with simple keys, a list or a tuple."""
+    """Return whether a node can be written as text: a dict with string or integer keys, a list or a
+    tuple."""
     if type(tree) is dict:
         return all(type(key) in (str, int) for key in tree)
     return type(tree) in (list, tuple)
@@ -71,7 +72,7 @@ def is_plain(tree: Any) -> bool:
 
 def _children(tree: Any) -> list[tuple[Any, Any]]:
     """Return a node's children with their keys, as `jax.tree` flattens it."""
-    from jax.tree_util import tree_flatten_with_path  # emission of other modules does not need jax
+    from jax.tree_util import tree_flatten_with_path  # jax is not needed to emit other modules
 
     found = tree_flatten_with_path(tree, is_leaf=lambda x: x is not tree)[0]
     return [(path[0], item) for path, item in found]
@@ -89,8 +90,8 @@ def plain(tree: Any) -> Any:
 
 
 def paths(tree: Any, base: Path) -> Iterator[tuple[str, Path]]:
-    """Yield each leaf with its path from the expression `base`, empty if no expression reaches
-    it."""
+    """Yield each leaf with its path, starting with `base`. The path is empty if no expression
+    reaches the leaf."""
     if isinstance(tree, str):
         yield tree, base
     elif isinstance(tree, dict) and is_plain(tree):
@@ -103,7 +104,8 @@ def paths(tree: Any, base: Path) -> Iterator[tuple[str, Path]]:
 
 
 def _way(tree: Any, key: Any, item: Any) -> str:
-    """Return the path from a node to an item, or "" if unknown."""
+    """Return the part of a path that leads from a node to an item, "" if there is no expression for
+    it."""
     from jax.tree_util import DictKey, GetAttrKey, SequenceKey
 
     match key:
@@ -117,8 +119,13 @@ def _way(tree: Any, key: Any, item: Any) -> str:
 
 
 def restored(tree: Any, text: str, arguments: Sequence[tuple[Any, str]]) -> tuple[Any, bool]:
-    """Return the tree of results as an expression of the plain tree `text`, and whether it has all
-    classes, taken from equal parts of arguments. `arguments`: their nodes."""
+    """Return the expression that restores the classes of the results, and whether it restores all
+    of them.
+
+    `tree`: the results; `text`: the expression for the results as a plain tree; `arguments`:
+    structures of the arguments' nodes, each with its expression. Classes come from equal structures
+    in arguments.
+    """
     if is_classless(tree):
         return text, True
     structure = _structure(tree)
@@ -135,7 +142,7 @@ def restored(tree: Any, text: str, arguments: Sequence[tuple[Any, str]]) -> tupl
 
 
 def is_classless(tree: Any) -> bool:
-    """Return whether a tree of texts has only plain nodes."""
+    """Return whether all nodes of a tree are dicts, lists or tuples."""
     if isinstance(tree, str) or tree is None:
         return True
     items = tree.values() if isinstance(tree, dict) else tree
@@ -143,7 +150,7 @@ def is_classless(tree: Any) -> bool:
 
 
 def nodes_with_classes(tree: Any, path: Path) -> Iterator[tuple[Any, str]]:
-    """Yield the structures of a tree's nodes that contain other classes, with their paths."""
+    """Yield the structure and the expression of each node that contains other classes."""
     if is_classless(tree):
         return
     yield _structure(tree), "".join(path)
@@ -154,22 +161,23 @@ def nodes_with_classes(tree: Any, path: Path) -> Iterator[tuple[Any, str]]:
 
 
 def _structure(tree: Any) -> Any:
-    """Return a tree without its leaves, as in `jax.tree`."""
+    """Return the structure of a tree, as `jax.tree.structure` does."""
     import jax
 
     return jax.tree.structure(tree)
 
 
 def _equal(one: Any, other: Any) -> bool:
-    """Return whether structures are equal; static data of classes may not be comparable."""
+    """Return whether structures are equal; False if the static data of their classes cannot be
+    compared."""
     try:
         return bool(one == other)
-    except Exception:  # comparing such a value may raise anything
+    except Exception:  # the comparison of static data may raise anything
         return False
 
 
 def tree_of(places: Sequence[Path], leaves: Sequence[str]) -> dict[Any, Any]:
-    """Return dicts with leaves at these paths."""
+    """Return nested dicts that have the leaves at these paths."""
     tree: dict[Any, Any] = {}
     for place, leaf in zip(places, leaves, strict=True):
         *outer, last = (ast.literal_eval(part)[0] for part in place)

@@ -1,4 +1,4 @@
-"""The test whether JAX itself can check that results are equal on replicas."""
+"""Whether JAX itself can check that results are equal on replicas."""
 
 from __future__ import annotations
 
@@ -14,18 +14,22 @@ from shardwright.codegen.partition.local.steps import (
 from shardwright.codegen.propagate.kinds import OPAQUE
 
 LOCAL = ("slice", "mask")
-"""Changes of layout without a collective."""
+"""Layout changes without communication."""
 BOUND = frozenset({"eq_to", "le_to", "lt_to", "select_and_scatter_add"})
-"""Ops that are bound directly: jax requires their operands to vary along the same axes."""
+"""Ops that modules bind as primitives: jax requires that their operands vary along the same
+axes."""
 LOOPED = frozenset({"regularized_incomplete_beta"})
 """Ops that jax lowers to a loop whose carry varies over devices only after the first iteration."""
 
 
 def is_checked(program: LocalProgram) -> bool:
-    """Return whether `check_vma` can verify it: jax does not follow values through loops, kernels
-    and permutations, and collectives accept only values that differ along their axes. It takes the
-    result of a direct exchange to differ along its axes, because each device selects its blocks:
-    where replicas result, it cannot verify that they are equal."""
+    """Return whether `check_vma` can verify a program.
+
+    It cannot if the program has loops or opaque calls, through which jax does not follow values, or
+    if a collective gets a value that is equal along its axes, which jax rejects. After a direct
+    exchange jax assumes that results differ along the axes, because each device selects its blocks;
+    if the results are replicas, it cannot verify that they are equal.
+    """
     every = (program.body, *program.functions)
     steps = [step for body in every for step in body.steps if isinstance(step, Compute)]
     if any(step.bodies or step.op.kind in OPAQUE for step in steps):
@@ -38,16 +42,18 @@ def is_checked(program: LocalProgram) -> bool:
 
 
 class _Follow:
-    """One walk; `is_taken` tells whether jax accepts all collectives so far."""
+    """Follows the axes along which values differ. `is_taken`: whether jax accepts all collectives
+    so far."""
 
     def __init__(self, program: LocalProgram) -> None:
         self.program = program
         self.is_taken = True
-        # constants that are equal on all devices: the number of each value
+        # the number that fills each value known to be constant
         self.numbers: dict[int, object] = {}
 
     def body(self, body: LocalBody, arguments: Sequence[frozenset[str]]) -> list[frozenset[str]]:
-        """Return the axes along which each result of a body differs, as jax infers them."""
+        """Return the axes along which each result of a body differs, as jax infers them.
+        `arguments`: these axes for each argument."""
         varying = dict(zip(body.arguments, arguments, strict=True))
         for step in body.steps:
             match step:
@@ -74,7 +80,7 @@ class _Follow:
         return [varying[result] for result in body.results]
 
     def _note(self, step: Compute) -> None:
-        """Record values that are one number everywhere."""
+        """Record results that are filled with one number."""
         if step.op.kind == "constant" and "value" in dict(step.op.params):
             self.numbers[step.results[0]] = step.op.param("value")
         elif step.op.kind == "broadcast_in_dim" and step.operands[0] in self.numbers:
@@ -82,13 +88,14 @@ class _Follow:
 
 
 def stays(kind: str, value: object) -> bool:
-    """Return whether a value that is one number everywhere keeps it after a change: a part of it,
-    and the terms of zero."""
+    """Return whether a value that is filled with one number still is after a layout change of this
+    kind. It is after a slice, and a masked zero is still zero."""
     return kind == "slice" or (kind == "mask" and value == 0)
 
 
 def _computed(step: Compute, found: frozenset[str], program: LocalProgram) -> frozenset[str]:
-    """Return the axes along which an op's results differ, given its operands' axes."""
+    """Return the axes along which the results of an op differ. `found`: the axes along which
+    operands differ."""
     layout = program.values[step.results[0]].layout
     split = {*layout.used, *layout.partial}
     if step.formed:

@@ -1,4 +1,4 @@
-"""Random bits of a shard: the bits at its positions in the whole tensor."""
+"""Random bits of a shard, equal to those at its positions in the whole tensor."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from shardwright.codegen.backends.jax_spmd.literals import dtype_text
 
 
 def random_bits(form: FormText) -> FormLines:
-    """Yield the number of each position in the whole, and the bits of these numbers."""
+    """Yield statements that number a shard's positions in the whole tensor, and compute the bits
+    for these numbers."""
     shape = form.text.shape
     whole = [extent * form.parts(1, dim) for dim, extent in enumerate(shape)]
     number, first, second = map(form.local, ("number", "first", "second"))

@@ -1,4 +1,5 @@
-"""Rows sent to the shards of their new places."""
+"""Ops that move rows to other places: each shard sends its rows to the shards of their new
+places."""
 
 from __future__ import annotations
 
@@ -18,8 +19,8 @@ from shardwright.codegen.partition.local.forms.boxes import (
 
 
 def boxes(form: FormText) -> FormLines:
-    """Yield each result's rows from other shards, dimension by dimension; unsplit dimensions are
-    cut before, and padded after."""
+    """Yield statements that bring each result its rows, one split dimension after another. Unsplit
+    dimensions are cut and reversed before, and padded after."""
     op, count = form.text.op, len(form.given)
     whole = tuple(map(form.whole, range(len(form.text.shapes))))
     dims = box_dims(op, whole)
@@ -54,7 +55,7 @@ def boxes(form: FormText) -> FormLines:
 def _cut(
     form: FormText, given: str, rest: Sequence[int], shape: list[int]
 ) -> Generator[FormLine, None, str]:
-    """Yield a slice along the unsplit dimensions, and return its name."""
+    """Yield the statement that slices the unsplit dimensions, and return the name of the slice."""
     op, ranges = form.text.op, [":"] * len(shape)
     starts, limits = op.integers("start_indices"), op.integers("limit_indices")
     strides = form.text.has("strides")
@@ -68,7 +69,7 @@ def _cut(
 
 
 def _config(form: FormText, rest: Sequence[int]) -> Generator[tuple[int, ...], None, None]:
-    """Yield the padding along each unsplit dimension."""
+    """Yield the padding of each dimension, zeros for split dimensions."""
     given = form.text.op.param("padding_config")
     for dim, own in enumerate(given if isinstance(given, tuple) else ()):
         numbers = own if isinstance(own, tuple) else ()
@@ -83,8 +84,12 @@ def _moved(
     shape: Sequence[int],
     name: str,
 ) -> FormLines:
-    """Yield a result as rows arrive, with strides along the dimension `along`: rows that no shard
-    receives in a round are written beyond its end."""
+    """Yield statements that collect a result's rows along one dimension. `along`: the dimension,
+    and the strides of its source and target rows.
+
+    In a round, a shard that receives no rows writes its rows beyond its end, where they are cut
+    off.
+    """
     dim, step, apart = along
     extent, axis = shape[dim], f"axis={dim}"
     spans = ((each.length - 1) * apart + 1 for each in rounds if None in each.places)
@@ -115,14 +120,15 @@ def _moved(
 
 
 def _empty(form: FormText, shape: tuple[int, ...]) -> Expression:
-    """Return rows of the padding value, or zeros."""
+    """Return an array filled with the padding value of a pad, with zeros for other ops."""
     if form.text.op.kind == "pad":
         return "jnp.full", [integers(shape), form.given[1]]
     return "jnp.zeros", [integers(shape), dtype_text(form.text.dtype)]
 
 
 def _by_shard(values: Sequence[int | None], number: str, otherwise: int | None) -> str:
-    """Return this shard's value; `otherwise` if it has none, None for the shortest text."""
+    """Return the expression for this shard's value. `otherwise`: the value of shards that have
+    none; None if it does not matter, which allows the shortest expression."""
     known = [(n, value) for n, value in enumerate(values) if value is not None]
     (first, start), (second, after) = known[0], known[min(1, len(known) - 1)]
     step = (after - start) // max(second - first, 1)
@@ -138,7 +144,7 @@ def _by_shard(values: Sequence[int | None], number: str, otherwise: int | None) 
 
 
 def plain_rows(text: OpText) -> Expression:
-    """Return permuted rows that are whole along their dimension."""
+    """Return the permuted rows of a dimension that is not split."""
     (dim,) = text.op.integers("dimensions")
     items = []
     for each in stretches_taken(text.op):

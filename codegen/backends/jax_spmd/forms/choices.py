@@ -9,7 +9,8 @@ from shardwright.codegen.partition.local.forms.choices import shared_dim
 
 
 def arg(form: FormText) -> FormLines:
-    """Yield the best of the shard, the best of all shards, and the place of the first best."""
+    """Yield statements that find the best element of the shard, gather those of all shards, and
+    select the first best one."""
     kind = f"lax.{form.text.op.kind}"
     (axis,) = form.text.op.integers("axes")
     dtype = dtype_text(form.text.dtype)
@@ -30,7 +31,8 @@ def arg(form: FormText) -> FormLines:
 
 
 def top_k(form: FormText) -> FormLines:
-    """Yield the best of the shard, the candidates of all shards, and the best of these."""
+    """Yield statements that find the largest elements of the shard, gather those of all shards, and
+    select the largest of these."""
     op, (given,) = form.text.op, form.given
     last = len(form.text.shapes[0]) - 1
     (count,) = op.integers("k")
@@ -53,8 +55,8 @@ def top_k(form: FormText) -> FormLines:
 
 
 def _brought(form: FormText, target: str, given: str, along: int, shared: int | None) -> FormLine:
-    """Return the shards' candidates side by side: all of them, or a device's part of another
-    dimension."""
+    """Return the statement that concatenates the candidates of all shards. `shared`: a dimension
+    along which each device then handles only a part, or None."""
     if shared is None:
         return form.gathered(target, given, 0, along, along)
     ends = [

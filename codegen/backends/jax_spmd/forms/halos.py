@@ -1,4 +1,4 @@
-"""Rows that a device needs of its own shard and of its neighbours'."""
+"""The rows that a device needs from its own shard and from neighbouring shards."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from shardwright.codegen.partition.local.forms.halos import HaloPart, Pairs, Row
 def window_rows(
     form: FormText, given: str, place: int, dim: int, window: RowWindow, fill: str = "0"
 ) -> Generator[FormLine, None, str]:
-    """Yield the statements that fetch rows of other shards, and return the name of all needed rows,
-    with `fill` outside the whole."""
+    """Yield the statements that fetch rows of other shards, and return the name of all needed rows.
+    Rows outside the tensor are `fill`."""
     if window.is_own:
         return given
     texts = []
@@ -41,7 +41,8 @@ def window_rows(
 def _once(
     form: FormText, name: str, made: Expression, moves: bool = False
 ) -> Generator[FormLine, None, str]:
-    """Yield the statements for a value unless it already exists, and return its name."""
+    """Yield the statement that computes a value, unless an earlier form already did, and return its
+    name."""
     key = str(made)
     found = form.made.get(key)
     if found is None:
@@ -69,7 +70,8 @@ def _affine(number: str, factor: int, more: int) -> str:
 def _filled(
     form: FormText, rows: str, place: int, dim: int, window: RowWindow, fill: str
 ) -> Generator[FormLine, None, str]:
-    """Yield a mask of existing rows, and the fill of the others; return the name of the result."""
+    """Yield statements that replace rows outside the tensor by `fill`, and return the name of the
+    result."""
     first = _affine(form.at(place, dim), window.step, window.first)
     number = yield from _once(form, "number", f"jnp.arange({window.length}) + {first}")
     inside = [f"{number} >= 0", f"{number} < {window.extent * window.parts}"]
@@ -80,7 +82,7 @@ def _filled(
 
 
 def sent(form: FormText, place: int, dim: int, text: str, pairs: Pairs) -> Expression:
-    """Return a permutation of shards along the axes that split a dimension."""
+    """Return the permutation that sends shards along the axes that split a dimension."""
     axes = form.axes(place, dim)
     ordered = form.text.axes.ordered(axes)
     if ordered != axes:  # jax numbers devices in mesh order

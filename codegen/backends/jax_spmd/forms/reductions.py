@@ -1,4 +1,4 @@
-"""Reductions along split dimensions without a collective."""
+"""Reductions along split dimensions for which there is no collective."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from shardwright.codegen.backends.jax_spmd.forms.statement import FormLine, Form
 
 
 def reduced(form: FormText) -> FormLines:
-    """Yield the shard's own reduction; then, along each split dimension, that of all shards."""
+    """Yield the statement that reduces the shard and then, for each split dimension, statements
+    that gather and reduce the results of all shards."""
     kind = form.text.op.kind
     split = [axis for axis in form.text.op.integers("axes") if form.axes(0, axis)]
     so_far = form.local("own")

@@ -13,10 +13,10 @@ from shardwright.ir.program import Param
 
 
 def gather(form: FormText) -> FormLines:
-    """Yield a mask of local rows, and all rows with zeros for remote ones.
+    """Yield a mask of the indices in this shard, and the gathered rows, zeros for other indices.
 
     An index before the first row belongs to the first device, and an index beyond the last row to
-    the last; these devices apply the mode's rule for them.
+    the last device; these devices apply the mode's rule for indices out of range.
     """
     text = form.text
     here, rows, own = map(form.local, ("here", "rows", "own"))
@@ -41,7 +41,8 @@ def gather(form: FormText) -> FormLines:
 
 
 def scatter(form: FormText) -> FormLines:
-    """Yield local row numbers, and the scatter, which drops rows of other devices."""
+    """Yield row numbers relative to this shard, and the scatter, which drops rows of other
+    shards."""
     text = form.text
     rows = form.local("rows")
     given = _as_int32(form, 1)
@@ -59,8 +60,7 @@ def scatter(form: FormText) -> FormLines:
 
 
 def _last_rows(form: FormText, dims: Sequence[int]) -> tuple[int, ...]:
-    """Return the last index, in the whole table, at which an update may begin along each
-    dimension."""
+    """Return, for each dimension of the whole tensor, the last index at which an update fits."""
     op = form.text.op
     gone = {*op.integers("inserted_window_dims"), *op.integers("operand_batching_dims")}
     kept = [dim for dim in range(len(form.text.shapes[0])) if dim not in gone]
@@ -73,13 +73,14 @@ def _last_rows(form: FormText, dims: Sequence[int]) -> tuple[int, ...]:
 
 
 def _as_int32(form: FormText, place: int) -> str:
-    """Return indices as integers that can be negative and large."""
+    """Return indices as signed integers of at least 32 bits, because relative ones can be
+    negative."""
     dtype, given = form.text.dtypes[place], form.given[place]
     return given if dtype in ("i32", "i64") else f"{given}.astype(jnp.int32)"
 
 
 def _shifted(given: str, shifts: dict[int, str], components: int) -> str:
-    """Return index vectors relative to the first local row."""
+    """Return index vectors relative to the shard's first row."""
     if components == 1:
         return f"{given} - {shifts[0]}"
     starts = ", ".join(shifts.get(component, "0") for component in range(components))
@@ -87,14 +88,15 @@ def _shifted(given: str, shifts: dict[int, str], components: int) -> str:
 
 
 def _with(text: OpText, name: str, param: Param, given: dict[int, str]) -> OpText:
-    """Return an op with a parameter and the operands replaced."""
+    """Return an op with one parameter and some operands replaced."""
     params = tuple(sorted({**dict(text.op.params), name: param}.items()))
     operands = tuple(given.get(place, own) for place, own in enumerate(text.given))
     return replace(text, op=replace(text.op, params=params), given=operands)
 
 
 def read_slice(form: FormText) -> FormLines:
-    """Yield local row numbers of a slice, and the slice, with zeros for rows of other devices."""
+    """Yield row numbers of a slice relative to this shard, and the slice, with zeros for rows of
+    other shards."""
     text, place = form.text, len(form.given)
     dim = _split_dim(form, text.shapes[place])
     rows, extent = form.local("rows"), form.extent(0, dim)
@@ -106,13 +108,15 @@ def read_slice(form: FormText) -> FormLines:
 
 
 def is_read_whole(form: FormText) -> bool:
-    """Return whether the result of a slice is whole along a cut and split dimension."""
+    """Return whether the result of a slice is whole along the dimension that is sliced and
+    split."""
     dims = range(len(form.text.shapes[0]))
     return any(form.axes(0, dim) != form.axes(1, dim) for dim in dims)
 
 
 def write_slice(form: FormText) -> FormLines:
-    """Yield local row numbers of an update, and the update of local rows."""
+    """Yield row numbers of an update relative to this shard, and the update, which drops rows of
+    other shards."""
     text = form.text
     source, update, *starts = form.given
     own = text.shapes[1]
@@ -133,18 +137,19 @@ def write_slice(form: FormText) -> FormLines:
 
 
 def _zero(form: FormText) -> str:
-    """Return zero as a start index, of the others' type."""
+    """Return the start index 0, with the type of the other start indices."""
     return f"{dtype_text(form.text.dtypes[len(form.given) - 1])}(0)"
 
 
 def _behind(rows: str, extent: int) -> str:
-    """Return row numbers, with rows before this shard moved beyond it, for indices that may not be
-    negative."""
+    """Replace row numbers before this shard by a number beyond it, because negative numbers would
+    count from the end."""
     return f"jnp.where({rows} < 0, {extent}, {rows})"
 
 
 def _split_dim(form: FormText, part: Sequence[int]) -> int:
-    """Return the cut and split dimension; the result or the update is whole along it."""
+    """Return the dimension that is both sliced and split. `part`: the shape of the result or the
+    update, which is whole along it."""
     whole = form.text.shapes[0]
     dims = [d for d in range(len(whole)) if form.axes(0, d) and not _alike(form, d, part)]
     (dim,) = dims
@@ -157,7 +162,7 @@ def _alike(form: FormText, dim: int, part: Sequence[int]) -> bool:
 
 
 def _rows(form: FormText, dim: int, length: int) -> str:
-    """Return local row numbers for a slice of this length."""
+    """Return row numbers relative to this shard for a slice of this length."""
     op, here = form.text.op, f"{form.at(0, dim)} * {form.extent(0, dim)}"
     if op.kind == "slice":
         start, step = op.integers("start_indices")[dim], _steps(form)[dim]
@@ -175,7 +180,7 @@ def _steps(form: FormText) -> tuple[int, ...]:
 
 
 def _cut(form: FormText, dim: int, part: Sequence[int]) -> str:
-    """Return the rest of a slice, in the dimensions other than the split one."""
+    """Return the operand, sliced along all dimensions except the split one."""
     text, whole = form.text, form.text.shapes[0]
     if all(extent == whole[d] for d, extent in enumerate(part) if d != dim):
         return form.given[0]

@@ -11,11 +11,12 @@ TOGETHER = {
     "cummin": "jnp.minimum({}, {})",
     "cumlogsumexp": "jnp.logaddexp({}, {})",
 }
-"""Combines the sums of two consecutive stretches."""
+"""The expression that combines the results of two consecutive stretches, by op."""
 
 
 def cumulative(form: FormText) -> FormLines:
-    """Yield a scan of the block, the totals of all blocks, and the total of the earlier ones."""
+    """Yield statements that scan the shard, gather the totals of all shards, and add the total of
+    the earlier shards."""
     kind = form.text.op.kind
     (axis,) = form.text.op.integers("axis")
     reverse = bool(form.text.has("reverse"))

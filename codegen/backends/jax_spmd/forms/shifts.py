@@ -1,4 +1,4 @@
-"""Shifted blocks: rows sent by neighbours, and the selection of rows."""
+"""Ops that shift blocks along a dimension: neighbours send rows, and each shard selects its own."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from shardwright.codegen.partition.local.forms.shifts import (
 
 
 def shift(form: FormText) -> FormLines:
-    """Yield each operand shifted as a ring, then the rows selected from each."""
+    """Yield statements that rotate each split operand around the ring of shards, and then select
+    the rows of the result."""
     op, result = form.text.op, len(form.given)
     (dim,) = op.integers("dimension")
     extent, parts = form.extent(result, dim), form.parts(result, dim)
@@ -34,12 +35,13 @@ def shift(form: FormText) -> FormLines:
 
 
 def _is_all(shift: RingShift, extent: int) -> bool:
-    """Return whether a shifted operand is the whole result."""
+    """Return whether the result consists of this operand alone."""
     return sum(each.length for each in shift.stretches) == extent
 
 
 def _shifted(form: FormText, shift: RingShift, name: str, dim: int) -> FormLines:
-    """Yield an operand shifted as a ring, each part as it arrives."""
+    """Yield statements that rotate an operand: parts that arrive from other shards,
+    concatenated."""
     texts = []
     given, extent = form.given[shift.place], form.extent(shift.place, dim)
     for part in shift.parts:
@@ -70,7 +72,8 @@ def _sent(form: FormText, place: int, dim: int, text: str, part: RingPart) -> Ex
 def _chosen(
     form: FormText, dim: int, taken: list[tuple[str, tuple[Stretch, ...]]], long: list[int]
 ) -> FormLines:
-    """Yield the numbers of local rows in the whole, and the source of each."""
+    """Yield statements that number a shard's rows in the whole tensor, and select each row from its
+    source."""
     result = len(form.given)
     extent, parts = form.extent(result, dim), form.parts(result, dim)
     rows = form.local("rows")
@@ -107,7 +110,7 @@ def _tests(rows: str, stretches: tuple[Stretch, ...], extent: int) -> Iterator[s
 
 
 def plain_shift(text: OpText) -> Expression:
-    """Return concatenated blocks that are whole along their dimension."""
+    """Return the concatenated blocks of a dimension that is not split."""
     (dim,) = text.op.integers("dimension")
     items, at = [], 0
     for each in stretches_of(text.op):
@@ -123,7 +126,7 @@ def plain_shift(text: OpText) -> Expression:
 
 
 def _filled(text: OpText, dim: int, length: int) -> list[str]:
-    """Return the fill value as this many rows, if any."""
+    """Return `length` rows of the fill value as a list of one expression, empty for no rows."""
     if not length:
         return []
     shape = (*text.shape[:dim], length, *text.shape[dim + 1 :])

@@ -19,7 +19,7 @@ from shardwright.ir.program import Op, Param
 
 
 def convolution(form: FormText) -> FormLines:
-    """Yield the rows needed along each split dimension, and their convolution."""
+    """Yield statements that fetch the rows needed along each split dimension, and convolve them."""
     rows, padding = yield from _taken(form, "0")
     op, out = form.text.op, form.text.op.integers("out_spec")[1]
     changed: dict[str, Param] = {"padding": padding}
@@ -32,7 +32,8 @@ def convolution(form: FormText) -> FormLines:
 
 
 def window(form: FormText) -> FormLines:
-    """Yield the rows needed along each split dimension, and the reduction of their windows."""
+    """Yield statements that fetch the rows needed along each split dimension, and reduce their
+    windows."""
     fill = window_fill(form.text)
     rows, padding = yield from _taken(form, "0" if form.text.op.kind.endswith("sum") else fill)
     text = replace(form.text, op=_with(form.text.op, {"padding": padding}), given=(rows,))
@@ -42,8 +43,8 @@ def window(form: FormText) -> FormLines:
 def _taken(
     form: FormText, fill: str
 ) -> Generator[FormLine, None, tuple[str, tuple[tuple[int, int], ...]]]:
-    """Yield the statements that fetch rows along each split dimension; return their name, and the
-    remaining padding."""
+    """Yield the statements that fetch rows along each split dimension; return the name of the rows,
+    and the padding that is still needed."""
     op, rows = form.text.op, form.given[0]
     whole = tuple(map(form.whole, range(len(form.text.shapes))))
     spec = op.integers("lhs_spec")[2:] if op.kind == "conv_general_dilated" else None
@@ -60,8 +61,8 @@ def _taken(
 
 
 def select_and_scatter(form: FormText) -> FormLines:
-    """Yield cotangents and rows of all windows that reach into a shard, their gradient, and the
-    shard's rows of it."""
+    """Yield statements that fetch the cotangents and rows of all windows that overlap a shard,
+    compute their gradient, and cut out the shard's rows."""
     op = form.text.op
     whole = form.whole(0), form.whole(1)
     given, padding = list(form.given), pairs_of(op)
@@ -89,5 +90,5 @@ def select_and_scatter(form: FormText) -> FormLines:
 
 
 def _with(op: Op, params: dict[str, Param]) -> Op:
-    """Return an op with other parameters."""
+    """Return an op with some parameters replaced."""
     return replace(op, params=tuple(sorted({**dict(op.params), **params}.items())))
