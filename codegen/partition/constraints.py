@@ -1,7 +1,7 @@
-"""Constraints inside a function: `constrain` states the sharding of a value, `shard_alike` makes
-several values share one.
+"""Constraints inside a function: `constrain` states the sharding of a value, `shard_alike` gives
+several values one sharding.
 
-Outside `partition` both are identities, and so are their derivatives.
+Outside `partition` both return their arguments unchanged, and so do their derivatives.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ _groups = itertools.count()
 
 
 def constrain(x: Any, sharding: Any, mesh: Mesh | None = None) -> Any:
-    """Return `x`, which gets this sharding when the function is partitioned.
+    """Return `x`, and give it this sharding when the function is partitioned.
 
-    A string, such as `[{"d"}p1, {?}]` or `P("d")`, or a `PartitionSpec`, refers to `mesh`, or to
-    the mesh of `partition`. Shardy's notation can express priorities, closed and open dimensions
-    and sub-axes, which a `PartitionSpec` cannot. Only uses of the returned value are constrained,
-    not other uses of `x`. The derivative is constrained too, as by
-    `jax.lax.with_sharding_constraint`.
+    `sharding` is a `Sharding`, a `PartitionSpec`, or a string such as `[{"d"}p1, {?}]` or `P("d")`.
+    A `PartitionSpec` or a string refers to `mesh` or, by default, to the mesh of `partition`.
+    Shardy's notation can express priorities, closed and open dimensions and sub-axes, which a
+    `PartitionSpec` cannot. Only uses of the returned value are constrained, not other uses of `x`.
+    The derivative is constrained too, as by `jax.lax.with_sharding_constraint`.
     """
     given = str(sharding) if is_a(sharding, PARTITION_SPEC) else sharding
     check_type(given, str | Sharding, "a text as '[{\"d\"}, {}]' or a Sharding", "sharding")
@@ -37,7 +37,10 @@ def constrain(x: Any, sharding: Any, mesh: Mesh | None = None) -> Any:
 
 
 def shard_alike(*values: Any) -> tuple[Any, ...]:
-    """Return the values unchanged; they share one sharding when the function is partitioned."""
+    """Return the values unchanged, and give them one sharding when the function is partitioned.
+
+    Raise InputError if their shapes differ.
+    """
     import jax.numpy as jnp
 
     shapes = {jnp.shape(value) for value in values}
@@ -54,8 +57,8 @@ def shard_alike(*values: Any) -> tuple[Any, ...]:
 
 @functools.cache
 def _primitive(name: str) -> Any:
-    """Return the primitive of this name: an identity, whose derivatives and batching are identities
-    too."""
+    """Return the primitive of this name: an identity, like its derivatives and its batching
+    rule."""
     from jax.extend.core import Primitive
     from jax.interpreters import ad, batching, mlir
 
@@ -79,7 +82,10 @@ def _primitive(name: str) -> Any:
 
 
 def _with_open_dim(sharding: str | Sharding, dim: int) -> Sharding:
-    """Return the sharding of a batched value: the new dimension is open."""
+    """Return the sharding of a batched value, in which the new dimension is open.
+
+    Raise InputError for a string, which does not state its mesh.
+    """
     if isinstance(sharding, str):
         raise InputError(
             "under jax.vmap a constraint must say its mesh",

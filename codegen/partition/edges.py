@@ -1,4 +1,5 @@
-"""Sub-axes in the shardings of arguments and results, which a `NamedSharding` cannot express."""
+"""Removal of sub-axes from the shardings of arguments and results, because a `NamedSharding` cannot
+express them."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ def gather_sub_axes(program: Program) -> Program:
     results.
 
     An open dimension loses its first sub-axis and all later axes: the value is gathered over them.
-    A closed dimension was stated by the user and stays.
+    A closed dimension was stated by the user and is not changed.
     """
     values = list(program.values)
     for argument in program.body.arguments:
@@ -24,7 +25,7 @@ def gather_sub_axes(program: Program) -> Program:
 
 
 def without_sub_axes(sharding: Sharding | None) -> Sharding | None:
-    """Return the sharding with open dimensions cut before their first sub-axis."""
+    """Return a sharding in which every open dimension ends before its first sub-axis."""
     if sharding is None:
         return None
     dims = tuple(map(_whole, sharding.dims))

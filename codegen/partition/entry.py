@@ -1,4 +1,5 @@
-"""The entry point: partition a function by its given shardings and a mode that chooses the rest."""
+"""The entry point: partition a function, given some shardings and a mode that chooses the
+others."""
 
 from __future__ import annotations
 
@@ -31,23 +32,25 @@ def partition(
 
     `mesh` is a `Mesh` or a JAX mesh. `in_shardings` and `out_shardings` are prefixes of the trees
     of the arguments and results; a leaf is a `Sharding`, a `NamedSharding`, a `PartitionSpec`, a
-    string such as `[{"d"}p1, {?}]`, or None, which leaves it free. With `strict`, a primitive that
-    has no rule is an error instead of a warning.
+    string such as `[{"d"}p1, {?}]`, or None to leave the sharding open. With `strict`, a primitive
+    without a propagation rule is an error instead of a warning.
 
     `mode`: `as_shardy` gives every value its propagated sharding; `cheapest` keeps the given
-    shardings of arguments, results and constraints, and chooses the rest by price.
+    shardings of arguments, results and constraints, and chooses the others by cost.
 
     Propagation may shard arguments and results along sub-axes, which a `NamedSharding` cannot
-    express: `sub_axes_at_edges="gather"` gathers these there, except in closed dimensions.
+    express. With `sub_axes_at_edges="gather"` these values are gathered along sub-axes, except in
+    closed dimensions. `gather`: `keep` keeps a gathered argument for later uses, such as the
+    backward pass; `regather` gathers it again. `memory_limit`: the greatest number of bytes that a
+    device may hold at once. `topology`, such as `v5e:2x4`, sets the costs of bytes over slow and
+    fast axes relative to each other and to computation; without a topology a byte costs as much as
+    a thousand operations of a matmul.
 
-    `gather`: `keep` holds a gathered argument for later uses, such as the backward pass; `regather`
-    gathers it again. `memory_limit`: the most bytes that a device may hold at once; if no plan
-    fits, InputError is raised. `topology`, such as `v5e:2x4`, weighs bytes over slow and fast axes
-    against each other and against computation; without it a byte costs as much as a thousand
-    operations of a matmul.
+    `kernels`: with `("pallas_tpu",)`, one kernel performs a matmul and the adjacent gather or
+    scatter if that is faster on the topology, which is then required.
 
-    `kernels`: `("pallas_tpu",)` lets one kernel do a matmul and the adjacent gather or scatter if
-    that is faster on the topology, which is then required.
+    Raise InputError for an invalid argument or a function that cannot be traced. Whether a plan
+    fits `memory_limit` is checked later, when a plan is made.
     """
     check_choice("mode", mode)
     check_choice("sub_axes_at_edges", sub_axes_at_edges)

@@ -1,9 +1,9 @@
-"""Matmuls of tensors as matmuls of matrices. Dimensions of one kind are merged; a tensor is
-transposed if they are not adjacent, or if columns come before rows.
+"""Matmuls of tensors as matmuls of matrices. Dimensions with the same role are merged; a tensor is
+transposed if these are not adjacent, or if columns precede rows.
 
-The order of rows does not matter to a product if its tensors agree. A gathered or scattered tensor
-has the devices' parts in sequence, so another tensor may need a transposition that puts these parts
-first.
+The order of rows does not affect a product if all its tensors agree on it. A gathered or scattered
+tensor consists of the devices' parts in sequence, so another tensor may have to be transposed so
+that these parts come first.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from shardwright.ir.program import Op
 
 Group = tuple[int, ...]
 Groups = tuple[Group, Group, Group]
-"""The dimensions of a tensor that are batch dimensions, rows of a matrix, and columns."""
+"""The dimensions of a tensor by role: batch dimensions, rows of a matrix, and columns."""
 Ends = tuple[Side, int]
-"""A tensor, and 1 for its rows or 2 for its columns."""
+"""A tensor of a product, and the index of a group: 1 for its rows or 2 for its columns."""
 
 MATRIX: Groups = ((), (0,), (1,))
-"""The groups of a tensor that already is a matrix."""
+"""The groups of a tensor that is a matrix already."""
 
 PARTNERS: dict[Ends, Ends] = {
     ("lhs", 1): ("out", 1),
@@ -35,7 +35,7 @@ PARTNERS: dict[Ends, Ends] = {
     ("out", 1): ("lhs", 1),
     ("out", 2): ("rhs", 2),
 }
-"""Which dimensions of a product are the same."""
+"""For rows or columns of a tensor, the equal rows or columns of another tensor of the product."""
 
 OTHERS: dict[Side, Side] = {"lhs": "rhs", "rhs": "lhs", "out": "out"}
 """Maps each tensor of a product to its role in the product of the transposed operands."""
@@ -43,8 +43,8 @@ OTHERS: dict[Side, Side] = {"lhs": "rhs", "rhs": "lhs", "out": "out"}
 
 @dataclass(frozen=True)
 class Turn:
-    """The tensor whose `parts` of dimension `dim` move in front of dimension `first`; dimensions
-    are those of its matrices."""
+    """A transposition of the tensor `side`: the `parts` of dimension `dim` move in front of
+    dimension `first`. Dimensions are those of the tensor in matrix order."""
 
     side: Side
     first: int
@@ -53,25 +53,25 @@ class Turn:
 
     @property
     def ends(self) -> tuple[int, int]:
-        """The positions of the parts, as a separate dimension, before and after the move."""
+        """The index of the parts, as a separate dimension, before and after the transposition."""
         return self.dim, self.first
 
     def apart(self, shape: Sequence[int]) -> tuple[int, ...]:
-        """Return a shape with the parts as a separate dimension, still in place."""
+        """Return a shape with the parts as a separate dimension, before the transposition."""
         own = shape[self.dim] // self.parts
         return (*shape[: self.dim], self.parts, own, *shape[self.dim + 1 :])
 
     def turned(self, shape: Sequence[int]) -> tuple[int, ...]:
-        """Return a shape with the parts as a separate dimension, moved to the front."""
+        """Return a shape with the parts as a separate dimension, after the transposition."""
         rest = list(self.apart(shape))
         return (*rest[: self.first], rest.pop(self.dim), *rest[self.first :])
 
 
 @dataclass(frozen=True)
 class AsMatrices:
-    """One or several products of matrices: the role of each dimension of each tensor.
+    """Tensors of one or several products of matrices: the role of each dimension of each tensor.
 
-    `swapped`: lhs and rhs of the op are swapped, and the product is transposed.
+    `swapped`: whether lhs and rhs of the op are swapped, and the product is transposed.
     """
 
     lhs: Groups = MATRIX
@@ -81,8 +81,8 @@ class AsMatrices:
 
     @staticmethod
     def every(op: Op, ranks: tuple[int, int]) -> Iterator[AsMatrices]:
-        """Yield the ways to multiply the operands of a dot_general, with these ranks, as matrices;
-        none if an operand is a vector."""
+        """Yield the ways to multiply the operands of a dot_general, which have these ranks, as
+        matrices. Yield none if an operand is a vector."""
         batch = tuple(op.integers(f"batch_{side}") for side in SIDES[:2])
         pairs = [*zip(*(op.integers(f"contract_{side}") for side in SIDES[:2]), strict=True)]
         free = [
@@ -109,11 +109,12 @@ class AsMatrices:
         return AsMatrices(lhs, rhs, out, not self.swapped)
 
     def side(self, side: Side) -> Side:
-        """Return the op's tensor for a tensor of the product, and vice versa."""
+        """Return the tensor of the op that corresponds to a tensor of the product, and vice
+        versa."""
         return OTHERS[side] if self.swapped else side
 
     def groups(self, side: Side) -> Groups:
-        """Return the dimensions of a tensor that number matrices, rows, and columns."""
+        """Return the batch dimensions, rows, and columns of a tensor."""
         return {"lhs": self.lhs, "rhs": self.rhs, "out": self.out}[side]
 
     def order(self, side: Side) -> Group:
@@ -130,8 +131,8 @@ class AsMatrices:
         return tuple(math.prod(shape[d] for d in own) for own in groups[not groups[0] :])
 
     def turn(self, side: Side, dim: int, parts: int, shape: Sequence[int]) -> Turn | None:
-        """Return which tensor is turned if parts of a dimension are sent, or None if nothing
-        precedes them. `shape` is that of the tensor with all parts."""
+        """Return the transposition that is necessary when parts of a dimension are sent, None if
+        the parts are already in sequence. `shape`: the shape of the tensor with all parts."""
         groups = self.groups(side)
         end = next(n for n, own in enumerate(groups) if dim in own)
         at = groups[end].index(dim)
@@ -142,11 +143,11 @@ class AsMatrices:
         return Turn(to, first, first + at, parts)
 
     def sharding(self, side: Side, layout: LocalLayout, dim: int, axes: Names) -> str:
-        """Return the sharding of a tensor's matrices. `axes`, the axes of the parts that are sent,
-        split dimension `dim` and are the last of its group; a tensor that they do not split has
-        none.
+        """Return the sharding of a tensor's matrices as text. `axes`: the axes of the parts that
+        are sent, which must come last among those of dimension `dim`; empty for tensors that are
+        not sent.
 
-        Raises InputError for partial operands, and if a part is not one block of a matrix.
+        Raise InputError for partial operands, and if a part is not one block of a matrix.
         """
         if layout.partial and (layout.operator != "sum" or side != "out"):
             raise InputError(

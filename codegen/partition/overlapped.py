@@ -1,5 +1,5 @@
-"""Matmuls of a program with an adjacent gather or scatter, and whether one kernel does both: it
-does if a topology's model predicts that to be faster."""
+"""Matmuls of a program with an adjacent gather or scatter. One kernel performs both if the model of
+the topology predicts that it is faster."""
 
 from __future__ import annotations
 
@@ -27,11 +27,12 @@ from shardwright.ir.matmul_plan import MatmulPlan
 
 @dataclass(frozen=True)
 class BesideMatmul:
-    """A matmul and the adjacent gather or scatter; `side` is the tensor that moves.
+    """A matmul and the adjacent gather or scatter. `side`: the tensor that moves.
 
-    `plan`: of one kernel for both, or None if separate steps are used. `reason`: why. `matrices`:
-    the operands as the kernel multiplies them, possibly transposed. `turn`: how one of them is
-    transposed before or after. `saving`: seconds saved each time.
+    `plan`: the plan of one kernel for both, None if separate steps are used; `reason`: the reason
+    for this choice. `matrices`: the operands as the kernel multiplies them, possibly transposed.
+    `turn`: the transposition of one of them before or after the kernel, if any. `saving`: the
+    seconds that the kernel saves each time.
     """
 
     product: Compute
@@ -52,7 +53,7 @@ class BesideMatmul:
 
 
 def beside_matmuls(local: LocalProgram, topology: str) -> tuple[BesideMatmul, ...]:
-    """Return the matmuls of a program with an adjacent gather or scatter, in order."""
+    """Return the matmuls of a program with an adjacent gather or scatter, in order of execution."""
     found = _Finder(local, topology)
     every = (inner for body in (local.body, *local.functions) for inner in _bodies(body))
     return tuple(pair for body in every for pair in found.pairs(body))
@@ -66,7 +67,7 @@ def _bodies(body: LocalBody) -> Iterator[LocalBody]:
 
 
 class _Finder:
-    """Finds pairs of a matmul and a move; each matmul gets at most one kernel."""
+    """Finds pairs of a matmul and a move. At most one pair of each matmul gets a kernel."""
 
     def __init__(self, local: LocalProgram, topology: str) -> None:
         self.local, self.topology = local, topology
@@ -123,7 +124,7 @@ class _Finder:
         return replace(none, plan=plan, reason=reason, matrices=matrices, turn=turn, saving=saving)
 
     def _plan(self, found: _MatricesBeside) -> MatmulPlan | None:
-        """Return the plan of a kernel for both, or None if separate steps are faster."""
+        """Return the plan of one kernel for both, None if separate steps are faster."""
         matrices, move = found.matrices, found.move
         values = {name: self.local.of(v) for name, v in found.own.items()}
         (dim,), mesh = move.change.dims, self.local.axes.mesh
@@ -152,15 +153,16 @@ class _Finder:
         return plan
 
     def _turning(self, found: _MatricesBeside) -> float:
-        """Return the seconds for reading and writing tensors that are transposed or turned."""
+        """Return the seconds that it takes to read and write the tensors that must be
+        transposed."""
         memory = topology_of(self.topology).memory
         return 2 * found.turned_bytes / memory if memory else 0.0
 
 
 @dataclass(frozen=True)
 class _MatricesBeside:
-    """A matmul and its move as matrices: `side` is the tensor that moves, `own` a device's part of
-    each tensor before and after the kernel."""
+    """A matmul of matrices and its move. `side`: the tensor that moves; `own`: for each tensor, the
+    local value that the kernel takes or produces."""
 
     local: LocalProgram
     move: MoveValue
@@ -171,8 +173,8 @@ class _MatricesBeside:
 
     @staticmethod
     def of(local: LocalProgram, step: Compute, move: MoveValue, side: Side) -> _MatricesBeside:
-        """Return the variant that transposes or turns the fewest bytes. Raises InputError for a
-        matmul that no kernel supports."""
+        """Return the variant that transposes the fewest bytes. Raise InputError for a matmul that
+        no kernel supports."""
         lhs, rhs = (local.of(v) for v in step.operands)
         if lhs.dtype != rhs.dtype or not local.axes.whole:
             raise InputError(
@@ -203,25 +205,26 @@ class _MatricesBeside:
 
     @property
     def turned(self) -> tuple[Side, ...]:
-        """The transposed or turned tensors, by their names in the op."""
+        """The transposed tensors, by their names in the op."""
         turned = None if self.turn is None else self.turn.side
         sides = (s for s in SIDES if s == turned or not self.matrices.is_in_order(s))
         return tuple(map(self.matrices.side, sides))
 
     @property
     def turned_bytes(self) -> int:
-        """Bytes of the turned tensors on a device."""
+        """The bytes of the transposed tensors on a device."""
         own = (self.own[self.matrices.side(side)] for side in self.turned)
         return sum(math.prod(self.local.shape(v)) * item_bytes(self.local.of(v).dtype) for v in own)
 
 
 def _other(choice: BesideMatmul) -> BesideMatmul:
-    """Return a choice without its kernel, since another tensor of the matmul has one."""
+    """Return a choice without its kernel, for a matmul that has a kernel with another of its
+    tensors."""
     return replace(choice, plan=None, reason="the kernel with another of its tensors saves more")
 
 
 MOVES: dict[Side, str] = {"lhs": "all_gather", "rhs": "all_gather", "out": "reduce_scatter"}
-"""What happens to a tensor in a kernel."""
+"""The layout change that a kernel performs on each tensor."""
 
 _SHORT = {"bfloat16": "bf16", "float32": "f32", "int8": "i8", "int32": "i32", "float16": "f16"}
-"""How jaxprs print the types of matmuls."""
+"""The dtypes of matmuls in jaxpr notation."""

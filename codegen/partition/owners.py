@@ -1,4 +1,5 @@
-"""Owners of arguments and results: the dict or list that contains each, such as a layer."""
+"""Owners of arguments and results: the dict or list that contains each, such as the parameters of a
+layer."""
 
 from __future__ import annotations
 
@@ -9,8 +10,8 @@ Place = tuple[Hashable, ...]
 
 
 def owners(tree_of: Callable[[tuple[Any, ...]], Any], count: int, side: str) -> list[Place]:
-    """Return the path of the dict or list that contains each of this many leaves, in the tree of a
-    side."""
+    """Return, for each of `count` leaves, the path of the dict or list that contains it. `tree_of`:
+    returns the tree with these leaves; `side`: the first key of the paths."""
     found = dict(_leaves(tree_of(tuple(range(count))), (side,)))
     return [found.get(leaf, ()) for leaf in range(count)]
 

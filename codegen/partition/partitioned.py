@@ -34,22 +34,22 @@ from shardwright.ir.program_text import format_program
 
 @dataclass(frozen=True, repr=False)
 class Partitioned(Drawn):
-    """A program whose values have shardings; `given` has only the stated ones, before
-    propagation."""
+    """A program whose values have shardings. `given`: the same program with only the stated
+    shardings, before propagation."""
 
     given: Program
     mesh: Mesh
-    inputs: Callable[[tuple[Any, ...]], Any]  # from leaves to the tree of the arguments
+    inputs: Callable[[tuple[Any, ...]], Any]  # makes the tree of the arguments from its leaves
     outputs: Callable[[tuple[Any, ...]], Any]
     constants: tuple[Any, ...]  # arrays that the function closes over
     opaque: tuple[Any, ...]  # OpaqueCall: calls that modules hold as StableHLO
     parameters: tuple[str, ...]  # names of the function's parameters, one per argument
     mode: str = "as_shardy"
-    until: int | None = None  # the last user priority to propagate
-    gather_sub_axes: bool = False  # owners of arguments and results
-    gather: str = "keep"  # whether to "keep" gathered arguments or "regather" them
-    memory_limit: int | None = None  # most bytes that a device may hold at once
-    topology: str | None = None  # the topology that rates plans
+    until: int | None = None  # the last user priority that is propagated
+    gather_sub_axes: bool = False  # whether arguments and results are gathered along sub-axes
+    gather: str = "keep"  # "keep" gathered arguments, or "regather" them
+    memory_limit: int | None = None  # greatest number of bytes that a device may hold at once
+    topology: str | None = None  # the topology that determines costs
     kernels: tuple[str, ...] = ()  # backends whose kernels are allowed
 
     @functools.cached_property
@@ -59,7 +59,7 @@ class Partitioned(Drawn):
 
     @functools.cached_property
     def program(self) -> Program:
-        """The program with its shardings."""
+        """The program with a sharding for every value."""
         program: Program = run(SHARDING, self, self.given)
         return program
 
@@ -67,8 +67,8 @@ class Partitioned(Drawn):
     def local(self) -> LocalProgram:
         """The program of one device.
 
-        Raises InputError if an argument does not divide, if there are several meshes, or if every
-        plan exceeds the memory limit.
+        Raise InputError if a given sharding does not divide an argument or a result evenly, if
+        values are on several meshes, or if every plan exceeds the memory limit.
         """
         check_even(self.given, self.program)
         local: LocalProgram = run(LOWERING, self, self.program)
@@ -76,43 +76,44 @@ class Partitioned(Drawn):
 
     @functools.cached_property
     def communications(self) -> tuple[Communication, ...]:
-        """Every collective, in order: its bytes, its line, its reason."""
+        """All communications in order, each with its bytes, its line of the user's code, and its
+        reason."""
         return tuple(communications(self.local).values())
 
     @property
     def bytes_received(self) -> int:
-        """Bytes that the busiest device receives."""
+        """The number of bytes that the busiest device receives."""
         return sum(each.bytes for each in self.communications)
 
     @functools.cached_property
     def computed(self) -> float:
-        """A device's computation, in bytes that it could receive in that time, as the search rates
-        it."""
+        """The cost of a device's computation, as in the search: the bytes that it could receive in
+        that time."""
         return computed(self.local)
 
     @property
     def cost(self) -> float:
-        """The cost that `cheapest` searches to lower: received bytes and computation."""
+        """The cost that the mode `cheapest` minimizes: received bytes plus computation."""
         return self.bytes_received + self.computed
 
     @functools.cached_property
     def lower_bound(self) -> int | None:
-        """A lower bound of the cost of every plan that splits equal layers alike; None unless the
-        mode is `cheapest`."""
+        """A lower bound on the cost of every plan that splits equal layers in the same way; None
+        unless the mode is `cheapest`."""
         if self.mode != "cheapest":
             return None
         return least_cost(self.local.program, self.mesh, Ratings(topology=self.topology))
 
     def remedies(self, number: int) -> tuple[tuple[str, Partitioned], ...]:
-        """Return the programs with each remedy of communication `number`, keyed by the changed
-        request, such as "p_w as [{}, {}]"; the one that receives the fewest bytes comes first.
+        """Return a program for each remedy of communication `number`, with the changed request,
+        such as "p_w as [{}, {}]". Programs that receive fewer bytes come first.
 
-        Raises InputError if there is no such communication.
+        Raise InputError if there is no such communication.
         """
         check_type(number, int, "the number of a communication: 3 of C3", "number")
         made: list[tuple[str, Partitioned]] = []
         for each in remedied(self.given, self.local, number):
-            # for shardings that do not divide, or plans over the memory limit
+            # for shardings that do not divide evenly, or plans over the memory limit
             with contextlib.suppress(InputError):
                 program = replace(self, given=each.given)
                 program.bytes_received  # noqa: B018
@@ -120,10 +121,10 @@ class Partitioned(Drawn):
         return tuple(sorted(made, key=lambda pair: pair[1].bytes_received))
 
     def with_remedy(self, number: int) -> Partitioned:
-        """Return the program with the best remedy of communication `number`, even if the total gets
-        worse.
+        """Return the program with the best remedy of communication `number`, even if the program
+        then receives more bytes in total.
 
-        Raises InputError if it has no remedy.
+        Raise InputError if the communication has no remedy.
         """
         found = self.remedies(number)
         if not found:
@@ -137,20 +138,20 @@ class Partitioned(Drawn):
 
     @functools.cached_property
     def kernel_choices(self) -> tuple[BesideMatmul, ...]:
-        """The matmuls with an adjacent gather or scatter, each with whether one kernel does both
-        and why; empty unless kernels are allowed."""
+        """The matmuls with an adjacent gather or scatter. Each states whether one kernel performs
+        both, and why; empty unless kernels are allowed."""
         if not self.kernels or self.topology is None:
             return ()
         return beside_matmuls(self.local, self.topology)
 
     def seconds(self, topology: str) -> tuple[float, ...]:
-        """Return the seconds of each communication on a topology by its network model, in sequence
-        and without overlapping computation."""
+        """Return the seconds of each communication on a topology. They follow the network model;
+        communications run in sequence and overlap no computation."""
         return seconds_of(self.local, topology)
 
     def to_json(self, topology: str | None = None) -> str:
-        """Return the communications as deterministic JSON, one line each, with seconds if a
-        topology is given, and with the cost and its lower bound if the mode is `cheapest`."""
+        """Return the communications as deterministic JSON, one line each. Include seconds if a
+        topology is given, and the cost and its lower bound if the mode is `cheapest`."""
         seconds = () if topology is None else self.seconds(topology)
         bound = self.lower_bound
         costs = {} if bound is None else {"cost": math.ceil(self.cost), "lower_bound": bound}
@@ -169,11 +170,14 @@ class Partitioned(Drawn):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Operations that stopped propagation."""
+        """Warnings about operations that stopped propagation."""
         return self.given.warnings
 
     def after(self, priority: int) -> Partitioned:
-        """Return the program after propagating user priorities up to this one only."""
+        """Return the program with user priorities propagated only up to this one.
+
+        Raise InputError if no sharding has this priority.
+        """
         known = {
             dim.priority or 0
             for sharding in (*(v.sharding for v in self.given.values), *self.given.results)
@@ -190,12 +194,13 @@ class Partitioned(Drawn):
         return replace(self, until=priority)
 
     def why(self, value: str | Value) -> tuple[Change, ...]:
-        """Return the steps by which a value got its sharding, back to an argument or a
+        """Return the steps by which a value received its sharding, back to an argument or a
         constraint."""
         return self.propagated.trail.why(self._named(value))
 
     def origins(self, value: str | Value) -> dict[str, str]:
-        """Return, for each axis of a value's sharding, the value or result it came from."""
+        """Return, for each axis of a value's sharding, the name of the value or result from which
+        it propagated."""
         return self.propagated.trail.origins(self._named(value))
 
     def _named(self, value: str | Value) -> str:

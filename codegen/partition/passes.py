@@ -35,8 +35,8 @@ VARIABLE = "SHARDWRIGHT_DUMP"
 
 @dataclass(frozen=True)
 class Pass:
-    """A step of the pipeline: `run` takes the request and a program, and returns the next program:
-    a `Program` until `plan`, then a `LocalProgram`."""
+    """A step of the pipeline. `run` takes the request and a program, and returns the next program:
+    a `Program` before the pass `plan`, a `LocalProgram` from then on."""
 
     name: str
     run: Callable[[Partitioned, Any], Program | LocalProgram]
@@ -71,7 +71,7 @@ SHARDING = (
     Pass("propagate", lambda asked, _: asked.propagated.program),
     Pass("edges", _edges),
 )
-"""From the stated shardings to a sharding of every value."""
+"""The passes from the stated shardings to a sharding of every value."""
 
 LOWERING = (
     Pass("pad", lambda _, program: with_padding(program)),
@@ -81,15 +81,15 @@ LOWERING = (
     Pass("transpose", _transpose),
     Pass("fold", _fold),
 )
-"""From a sharding of every value to the steps of one device."""
+"""The passes from a sharding of every value to the steps of one device."""
 
 PASSES = (*SHARDING, *LOWERING)
 
 
 def run(passes: Sequence[Pass], asked: Partitioned, program: Program) -> Any:
-    """Return a program after these passes, and print it after those that `VARIABLE` names.
+    """Return a program after these passes, and print it after the passes that `VARIABLE` names.
 
-    Raises InputError if the variable names no pass.
+    Raise InputError if the variable names an unknown pass.
     """
     wanted = _wanted()
     made: Program | LocalProgram = program

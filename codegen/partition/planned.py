@@ -1,5 +1,5 @@
-"""The plan of a program: the first plan that fits a memory limit, tried in order of falling
-memory."""
+"""The plan of a program: the first plan that fits a memory limit. Plans that need less memory are
+tried later."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from shardwright.ir.program import Program
 def planned(
     program: Program, mesh: Mesh, mode: str, asked: Ratings, memory_limit: int | None
 ) -> LocalProgram:
-    """Return the steps of one device for a propagated program; `asked` has the ratings.
+    """Return the steps of one device for a propagated program. `asked`: the requested ratings.
 
-    Raises InputError if every plan holds more than the limit.
+    Raise InputError if every plan exceeds the limit.
     """
     plan = cheapest if mode == "cheapest" else as_shardy
     tried: list[tuple[Held, LocalProgram]] = []
@@ -38,7 +38,7 @@ def planned(
 
 
 def _tries(mode: str, asked: Ratings) -> Iterator[Ratings]:
-    """Yield ratings of plans: first the requested ones, then ratings that prefer less memory."""
+    """Yield the requested ratings, then ratings that lead to plans with less memory."""
     yield asked
     if not asked.regather:
         yield replace(asked, regather=True)

@@ -1,9 +1,9 @@
-"""Total effects of remedies: change one request of the program so that a communication is
-unnecessary or smaller.
+"""Programs with remedies, for their total effect: change one request of the program so that a
+communication becomes unnecessary or smaller.
 
-An argument starts in the needed layout; a result or constraint accepts the available layout; any
-other value is constrained, where it is made, to the layout after the communication. An all-reduce
-becomes a reduce-scatter by a split of any dimension.
+An argument gets the needed layout from the start; a result or a constraint accepts the available
+layout; any other value is constrained, where it is produced, to the layout after the communication.
+An all-reduce becomes a reduce-scatter if any dimension can be split.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from shardwright.ir.sharding import Sharding
 
 @dataclass(frozen=True)
 class Remedied:
-    """A program with a remedy, and the change in words, such as "with p_w as [{}, {}]"."""
+    """A program with a remedy. `said`: the change in words, such as "p_w as [{}, {}]"."""
 
     given: Program
     said: str
 
 
 def remedied(given: Program, local: LocalProgram, number: int) -> tuple[Remedied, ...]:
-    """Return the programs with each remedy of communication `number`; none if changing no request
+    """Return a program for each remedy of communication `number`; none if no change of a request
     helps.
 
-    Raises InputError if there is no such communication.
+    Raise InputError if there is no such communication.
     """
     found = [step for step, _ in moves_of(local) if step.is_sent]
     if not 1 <= number <= len(found):
@@ -85,7 +85,7 @@ class _Remedies:
         return self.local.values[self.step.operand].value
 
     def _wanted(self) -> tuple[LocalLayout, ...]:
-        """Return layouts in which the value may be made so that the move is unnecessary."""
+        """Return layouts in which the value may be produced so that the move is unnecessary."""
         change = self.step.change
         if change.inside:
             return (left_whole(self._before, change),)
@@ -94,7 +94,8 @@ class _Remedies:
         return () if change.layout.partial else (change.layout,)
 
     def _kept(self) -> tuple[LocalLayout, ...]:
-        """Return the layouts that the requester of another layout may accept instead."""
+        """Return layouts that a result or a constraint may accept so that the move is
+        unnecessary."""
         if self.step.change.kind == "all_reduce":
             return tuple(scattered(self.local, self.step))
         return () if self._before.partial else (self._before,)
@@ -116,7 +117,7 @@ class _Remedies:
         yield Remedied(replace(self.given, values=tuple(new)), said)
 
     def _of_result(self) -> Iterator[Remedied]:
-        """Yield programs that return a result in its layout before the move."""
+        """Yield programs that return a result in the layout that it has before the move."""
         for place in results_of(self.local, self.step):
             for layout in self._kept():
                 results = list(self.given.results)
@@ -133,7 +134,7 @@ class _Remedies:
                 yield Remedied(made, f"the constraint of {self._name} as {sharding}")
 
     def _asking(self, sharding: Sharding) -> Program:
-        """Return a program whose constraints of the value request a sharding."""
+        """Return a program in which all constraints of the value request a sharding."""
         values = list(self.given.values)
 
         def asked(op: Op) -> Op:
@@ -147,7 +148,7 @@ class _Remedies:
         return replace(self.given, body=body, values=tuple(values))
 
     def _of_value(self) -> Iterator[Remedied]:
-        """Yield programs that constrain the value where it is made."""
+        """Yield programs that constrain the value where it is produced."""
         for layout in self._wanted() if self._value < len(self.given.values) else ():
             sharding = self.local.axes.sharding(layout)
             new = len(self.given.values)
@@ -166,14 +167,14 @@ class _Remedies:
 
 
 def _changed(body: Body, changed: Callable[[Op], Op]) -> Body:
-    """Return a body with `changed` ops, including those of inner bodies."""
+    """Return a body with `changed` applied to every op, inner bodies included."""
     ops = (replace(op, bodies=tuple(_changed(b, changed) for b in op.bodies)) for op in body.ops)
     return replace(body, ops=tuple(map(changed, ops)))
 
 
 def _constrained(body: Body, value: int, new: int, sharding: Sharding) -> Body:
-    """Return a body that constrains a value where it is defined; its users take the constrained
-    value, numbered `new`."""
+    """Return a body that constrains a value where it is defined. Its users take the constrained
+    value, which has the number `new`."""
     params = (("sharding", sharding),)
     constraint = Op("constrain", (value,), (new,), params)
     is_here = value in body.arguments

@@ -1,7 +1,7 @@
-"""The seconds of a program's communication on a topology, by its network model.
+"""The seconds of a program's communications on a topology, by its network model.
 
-Communications run in sequence and overlap no computation, so this is an upper bound if XLA overlaps
-them.
+Communications run in sequence and overlap no computation. If XLA overlaps them, the result is an
+upper bound.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from shardwright.ir.errors import wrong_type
 def seconds_of(program: LocalProgram, topology: str) -> tuple[float, ...]:
     """Return the seconds of each communication, multiplied by its count, in order.
 
-    Raises InputError for an unknown topology or one with too few devices.
+    Raise InputError for an unknown topology or one with too few devices.
     """
     if not isinstance(topology, str):
         raise wrong_type(topology, str, '"v5e:2x4"', "topology")
@@ -83,7 +83,7 @@ class ProgramPrices:
         return price(digits, shard)
 
     def _in_form(self, change: LayoutChange) -> float:
-        """Return the seconds of gathers and halos inside a local form, and of collectives that the
+        """Return the seconds of a gather or a halo inside a local form, or of a collective that the
         user wrote."""
         count = math.prod(self.program.axes.sizes[name] for name in change.axes)
         if change.kind == "permute":
@@ -93,8 +93,8 @@ class ProgramPrices:
         return pace.seconds_of(change.kind, digits, change.received, self.prices)
 
     def _permuted(self, axes: tuple[str, ...], pairs: list[tuple[int, int]], shard: int) -> float:
-        """Return the seconds in which devices send their shards; `pairs` are positions along the
-        axes."""
+        """Return the seconds in which devices send their shards. `pairs`: (sender, receiver)
+        positions along the axes; `shard`: the bytes of a shard."""
         digits = tuple(self.digits[name] for name in axes)
         groups = self.prices.ids[positions_of_groups(digits, self.prices.ids.size)]
         senders, receivers = (groups[:, side] for side in np.transpose(pairs))

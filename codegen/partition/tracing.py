@@ -31,7 +31,11 @@ def traced(
     out_shardings: Any,
     strict: bool,
 ) -> Partitioned:
-    """Return the program of a function, with only the given shardings."""
+    """Return the program of a function with only the given shardings.
+
+    Raise InputError for a function that cannot be traced, or for shardings that do not fit its
+    values.
+    """
     expected = "a Mesh of shardwright or of jax"
     check_type(mesh, Mesh | jax.sharding.Mesh | jax.sharding.AbstractMesh, expected, "mesh")
     own = mesh if isinstance(mesh, Mesh) else mesh_of_jax(mesh)
@@ -80,7 +84,10 @@ def traced(
 
 
 def _traced(fn: Callable[..., Any], avals: tuple[Any, ...]) -> tuple[Any, Any]:
-    """Return the jaxpr of a function, and the shapes of its results as a tree."""
+    """Return the jaxpr of a function, and the shapes of its results as a tree.
+
+    Raise InputError, with the line of the user's code, if the function cannot be traced.
+    """
     if not callable(fn):
         raise InputError(
             "the function must be callable",
@@ -104,7 +111,7 @@ def _traced(fn: Callable[..., Any], avals: tuple[Any, ...]) -> tuple[Any, Any]:
 
 
 def _place(error: Exception) -> str:
-    """Return the user's innermost line in an error's traceback."""
+    """Return the innermost line of the user's code in an error's traceback."""
     frames = traceback.extract_tb(error.__traceback__)
     lines = [line for each in frames if (line := user_line(each.filename, each.lineno or 0))]
     return str(lines[-1]) if lines else ""
@@ -121,6 +128,6 @@ def _parameters(fn: Callable[..., Any], count: int) -> tuple[str, ...]:
 
 
 def _names(parameters: tuple[str, ...], paths: list[Any]) -> list[str]:
-    """Return a name for each leaf of the arguments: `p_w1` for `p["w1"]`."""
+    """Return a name for each leaf of the arguments, such as `p_w1` for `p["w1"]`."""
     texts = [parameters[path[0].idx] + jax.tree_util.keystr(path[1:]) for path in paths]
     return [re.sub(r"\W+", "_", text.replace("<flat index ", "")).strip("_") for text in texts]

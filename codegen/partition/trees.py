@@ -1,4 +1,5 @@
-"""Shardings given as trees, each a prefix of the tree of arguments, as in `jax.jit`."""
+"""Shardings given as trees. Each is a prefix of the tree of arguments or results, as in
+`jax.jit`."""
 
 from __future__ import annotations
 
@@ -15,16 +16,16 @@ from shardwright.ir.jax_specs import Spec
 from shardwright.ir.sharding import Sharding
 
 LONGEST = 200
-"""Most characters of a tree in a message."""
+"""Greatest length of a tree in a message, in characters."""
 LEAVES = (Sharding, NamedSharding, PartitionSpec, str)
 
 
 def leaves_of(
     given: Any, tree: Any, shapes: Sequence[tuple[int, ...]], meshes: ProgramMeshes, argument: str
 ) -> tuple[Sharding | None, ...]:
-    """Return one sharding per leaf of `tree`, or None if unstated.
+    """Return the sharding of each leaf of `tree`, None where none is stated.
 
-    Raises an InputError that names `argument` and the leaf's path for a prefix that does not fit, a
+    Raise InputError, which names `argument` and the leaf's path, for a prefix that does not fit, a
     sharding of another rank, or axes that the mesh lacks.
     """
     full = jax.tree.unflatten(tree, [0] * tree.num_leaves)
@@ -46,7 +47,8 @@ def leaves_of(
 
 
 def _difference(said: str) -> str:
-    """Return where two trees differ and in which keys, shortened from JAX's message."""
+    """Return the place where two trees differ and the keys that differ, shortened from JAX's
+    message."""
     path = re.search(r"prefix_tree(\S+)$", said, re.MULTILINE)
     keys = re.search(r"on key sets is\n\s*(.+)", said)
     names = re.findall(r"^\s*[-+] \((.*)\)$", said, re.MULTILINE)
@@ -59,7 +61,7 @@ def _difference(said: str) -> str:
     return where
 
 
-_FREE = object()  # stands for a None leaf, since None is no leaf in trees of arguments
+_FREE = object()  # stands for a None leaf, because None is no leaf in trees of arguments
 
 
 def _is_leaf(x: Any) -> bool:

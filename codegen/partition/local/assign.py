@@ -1,7 +1,8 @@
 """The layouts in which an op can run on shards: pieces of axes split each factor of its rule.
 
-If all tensors of an op are split equally along factors, the same op computes the shards of the
-result. If a split factor is summed over, each device computes a partial result.
+A factor is a dimension that several tensors of the op share. If all tensors are split equally along
+their factors, the same op computes the shards of the result. If the op sums over a split factor,
+each device computes a partial result.
 """
 
 from __future__ import annotations
@@ -34,21 +35,22 @@ OPERATORS = {
     "reduce_or": "max",
     "reduce_and": "min",
 }
-"""Ops whose shards are partial values along a reduced factor, and the op that combines them."""
+"""Ops with partial results if a reduced factor is split, and the operator that combines these
+results."""
 
 UNSPLIT = frozenset(
     {"random_bits", "random_fold_in", "random_gamma", "random_split", "threefry2x32"}
 )
-"""Ops that every device computes whole, whatever their rule allows."""
+"""Ops that every device computes in full, whatever their rule allows."""
 FUSED = frozenset({"transpose"})
-"""Ops that compilers fuse with their neighbours: a matmul writes its result in the layout that is
-needed."""
+"""Ops that compilers fuse with their neighbours: a matmul writes its result in the needed
+layout."""
 
 
 @dataclass(frozen=True)
 class FactorAxes:
-    """For each factor of an op, the pieces that split it. Along `partial`, the operands `carriers`
-    and the results are partial."""
+    """The pieces of axes that split each factor of an op. Along the pieces `partial`, the operands
+    with the indices `carriers` and the results are partial."""
 
     factors: tuple[Names, ...]
     partial: Names = ()
@@ -81,23 +83,23 @@ class Splits:
         self._layouts: dict[FactorAxes, OpLayouts] = {}
 
     def _of_form(self) -> Iterator[int]:
-        """Yield the factors that only a local form can split."""
+        """Yield the factors that can be split only if the op runs in its local form."""
         for factor in () if self.form is None else self.form.factors:
             if self.rule.sizes[factor] > 1:
                 yield factor
 
     @property
     def whole(self) -> FactorAxes:
-        """The minimal split."""
+        """The split with the fewest pieces: only those that the op requires."""
         return FactorAxes(tuple(map(self._fixed, range(len(self.rule.sizes)))))
 
     def _fixed(self, factor: int) -> Names:
-        """Return the axes that always split a factor."""
+        """Return the pieces that must split a factor."""
         return self.fixed.get(factor, ())
 
     def along(self, tensors: Iterable[tuple[int, LocalLayout]]) -> FactorAxes:
-        """Return the split suggested by the layouts of tensors; the first tensor takes
-        precedence."""
+        """Return the split that the layouts of tensors, given with their indices, suggest. If
+        layouts disagree, the first one takes precedence."""
         key = tuple(tensors)
         found = self._split.get(key)
         if found is None:
@@ -120,7 +122,7 @@ class Splits:
         return FactorAxes(self._trimmed(factors))
 
     def _projected(self, tensor: int, layout: LocalLayout) -> Iterator[tuple[int, Names]]:
-        """Yield the pieces of a layout along each factor of a tensor."""
+        """Yield the factors of a tensor that a layout splits, each with its pieces."""
         for dim, names in zip(self.rule.tensors[tensor], layout.dims, strict=True):
             left = names
             for factor in dim:
@@ -132,8 +134,8 @@ class Splits:
                     break
 
     def _trimmed(self, factors: Sequence[Names]) -> tuple[Names, ...]:
-        """Drop pieces until every shard is a block: in each dimension, the factors before the last
-        split one must be fully split."""
+        """Drop pieces until every shard is a contiguous block: a factor of a dimension may be split
+        only if all earlier factors of that dimension are fully split."""
         out = [
             self._allowed(factor, fitting(names, size, self.sizes))
             if factor in self.free
@@ -148,7 +150,7 @@ class Splits:
                 out[factor] = ()
 
     def _allowed(self, factor: int, names: Names) -> Names:
-        """Return the pieces along a factor, as many as its form supports."""
+        """Return the leading pieces along a factor, as many as the op's local form supports."""
         while names and self.form and not self.form.takes(factor, self.axes.parts_of(names)):
             names = names[:-1]
         return names
@@ -157,8 +159,8 @@ class Splits:
         return itertools.chain.from_iterable(self.rule.tensors)
 
     def _hanging(self, dim: tuple[int, ...], factors: Sequence[Names]) -> Iterator[int]:
-        """Yield the factors that are split although an earlier factor of the dimension is not fully
-        split."""
+        """Yield the factors that are split although an earlier factor of their dimension is not
+        fully split."""
         full = True
         for factor in dim:
             if factors[factor] and not full:
@@ -190,11 +192,11 @@ class Splits:
 
     @property
     def reducing(self) -> tuple[int, ...]:
-        """The factors whose split makes the results partial."""
+        """The factors that make the results partial if they are split."""
         return self.rule.reduction
 
     def moves(self, split: FactorAxes) -> tuple[FormMove, ...]:
-        """Return the communications inside the op."""
+        """Return the communications inside the op if it is split in this way."""
         if self.op.kind not in COLLECTIVES and not self.is_formed(split):
             return ()
         layouts = self.layouts(split)
@@ -205,31 +207,32 @@ class Splits:
         return tuple(self.form.moves(own))
 
     def is_formed(self, split: FactorAxes) -> bool:
-        """Return whether an op with this split runs in its local form."""
+        """Return whether the op runs in its local form if it is split in this way."""
         return self.form is not None and any(split.factors[f] for f in self.form.factors)
 
     def price(self, split: FactorAxes) -> float:
-        """Return the price of a device's computation and of the bytes it receives inside the op, in
-        bytes."""
+        """Return the cost of an op in bytes: a device's computation, and the bytes that it receives
+        inside the op."""
         pace, moves = self.axes.rates.pace, filter(lambda move: move.received, self.moves(split))
         if pace is None:
             return self.work(split) + sum(move.received for move in moves)
         return self.work(split) + sum(pace.of(m.kind, m.axes, m.received) for m in moves)
 
     def work(self, split: FactorAxes) -> float:
-        """Return a device's computation as the bytes that it could receive in the same time."""
+        """Return the cost of a device's computation: the number of bytes that it could receive in
+        the same time."""
         return self.whole_work / self.axes.parts_of(n for names in split.factors for n in names)
 
     @functools.cached_property
     def whole_work(self) -> float:
-        """The computation of all devices: operations of a matmul, or bytes read and written by
-        another op."""
+        """The cost of the computation of all devices: the operations of a matmul or the bytes that
+        the op reads and writes, whichever takes longer."""
         rates = self.axes.rates
         touched = sum(math.prod(shape) * item for shape, item in self._touched())
         flops = 0
         if self.op.kind == "dot_general":
             flops = 2 * math.prod(self.rule.sizes)
-        elif self.op.kind in ("ragged_dot_general", "scaled_dot"):  # one matrix per row
+        elif self.op.kind in ("ragged_dot_general", "scaled_dot"):  # each row uses one matrix
             names = {"contract_rhs", "batch_rhs", "group_rhs"} & dict(self.op.params).keys()
             others = {dim for name in names for dim in self.op.integers(name)}
             columns = (size for dim, size in enumerate(self.shapes[1]) if dim not in others)
@@ -241,8 +244,9 @@ class Splits:
         return max(flops / rates.operations(kind), touched / rates.touched)
 
     def _touched(self) -> Iterator[tuple[tuple[int, ...], int]]:
-        """Yield the shape and element size of each tensor that is read or written; ports count only
-        tensors that a loop slices or stacks. Without a topology, elements have four bytes."""
+        """Yield the shape and element size in bytes of each tensor that the op reads or writes. Of
+        ports, only tensors that a loop slices or stacks count. Without a topology, every element
+        counts as four bytes."""
         items = self.items if self.axes.rates.topology else repeat(4)
         sized = [*zip(self.shapes, items, strict=False)]
         count = len(self.op.operands)
@@ -254,16 +258,16 @@ class Splits:
 
 
 def candidates(splits: Splits, layouts: Sequence[LocalLayout]) -> tuple[FactorAxes, ...]:
-    """Return the splits suggested by the layouts of an op's tensors, giving precedence to each
-    tensor in turn."""
+    """Return the splits that the layouts of an op's tensors suggest, with each tensor in turn
+    taking precedence."""
     tensors = list(enumerate(layouts))
     found = [splits.along((first, *tensors)) for first in (*reversed(tensors),)]
     return tuple(dict.fromkeys((*found, splits.whole)))
 
 
 def _manual(op: Op, axes: CutAxes) -> tuple[dict[int, Names], frozenset[str]]:
-    """Return, for a port of a manual computation, the axes that must split its factors and the
-    manual axes that split no other factor."""
+    """Return the axes that must split the factors of a port, by factor, and the axes that may split
+    no other factor; both are empty unless it is the port of a manual computation."""
     if op.kind != PORT or op.param("of") != "manual":
         return {}, frozenset()
     given = op.param("manual")
@@ -277,7 +281,7 @@ def _joined(dims: Dims, factors: Sequence[Names]) -> tuple[Names, ...]:
 
 
 def _of_results(op: Op, values: Sequence[Value]) -> Rule:
-    """Return the rule of an op without a rule: each dimension is a separate factor."""
+    """Return a rule for an op that has none: each dimension is a separate factor."""
     shapes = [tuple(values[v].shape for v in side) for side in (op.operands, op.results)]
     build = Builder(*shapes)
     for tensor, shape in enumerate(itertools.chain(*shapes)):
@@ -287,7 +291,7 @@ def _of_results(op: Op, values: Sequence[Value]) -> Rule:
 
 
 def _free(tensors: OpTensors, rule: Rule) -> Iterator[int]:
-    """Yield the factors along which the op itself can run on shards."""
+    """Yield the factors along which the op can run on shards without a local form."""
     op = tensors.op
     held = {*rule.need_replication, *rule.permutation, *rule.blocked}
     operator = OPERATORS.get(op.kind)
@@ -313,7 +317,7 @@ def _held(op: Op, rule: Rule) -> Iterator[int]:
         case "dynamic_update_slice":
             kept = _factors(rule.operands[1])
             yield from _factors(rule.operands[0]) - kept
-        case "reshape" | "squeeze":  # a factor of only one side
+        case "reshape" | "squeeze":  # factors that only one side has
             yield from _factors(rule.operands[0]) ^ _factors(rule.results[0])
         case "gather":
             yield from rule.reduction
@@ -324,7 +328,7 @@ def _held(op: Op, rule: Rule) -> Iterator[int]:
 
 
 def _held_by_convolution(op: Op, rule: Rule) -> Iterator[int]:
-    """Yield all factors but batch and features, or all factors if there are groups."""
+    """Yield the spatial factors of a convolution; with groups, all its factors."""
     groups = (*op.integers("feature_group_count"), *op.integers("batch_group_count"))
     sides = ("lhs", "rhs", "out")
     for spec, dims in zip(sides, rule.tensors, strict=True):

@@ -1,5 +1,5 @@
-"""The mesh cut at all borders of the program's shardings, so that a sharding lists names for each
-dimension."""
+"""The mesh axes, cut wherever a sharding of the program cuts them, so that a sharding is a list of
+names for each dimension."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from shardwright.ir.sharding import DimSharding, Sharding
 
 @dataclass(frozen=True)
 class CutAxes:
-    """The axes of a mesh as pieces, major to minor; a piece has a name and a size."""
+    """The axes of a mesh cut into pieces, major to minor; a piece has a name and a size."""
 
     mesh: Mesh
     pieces: tuple[tuple[str, int], ...]
-    parts: tuple[AxisPart, ...]  # each piece as an axis reference of the mesh
+    parts: tuple[AxisPart, ...]  # the part of a mesh axis that each piece covers
     rates: Rates = DEFAULT
 
     @functools.cached_property
@@ -37,7 +37,7 @@ class CutAxes:
         return [name for name, _ in self.pieces] == list(self.mesh.names)
 
     def names(self, parts: Iterable[AxisPart]) -> tuple[str, ...]:
-        """Return the names of the pieces of parts, without pieces of size 1."""
+        """Return the names of the pieces that make up parts of axes, without pieces of size 1."""
         return tuple(
             name
             for part in parts
@@ -46,8 +46,8 @@ class CutAxes:
         )
 
     def layout(self, sharding: Sharding | None, shape: tuple[int, ...]) -> LocalLayout:
-        """Return a sharding as a layout of equal shards, dropping axes that do not divide a
-        dimension."""
+        """Return a sharding as a layout with equal shards. Axes that do not divide their dimension
+        are dropped."""
         if sharding is None:
             return LocalLayout(((),) * len(shape))
         sizes = self.mesh.sizes
@@ -58,7 +58,7 @@ class CutAxes:
         return LocalLayout(dims)
 
     def sharding(self, layout: LocalLayout) -> Sharding:
-        """Return a layout without terms as a sharding with closed dimensions."""
+        """Return a layout, which must not be partial, as a sharding with closed dimensions."""
         known = {name: part for (name, _), part in zip(self.pieces, self.parts, strict=True)}
         parts = (merged(known[name] for name in names) for names in layout.dims)
         sizes = self.mesh.sizes
@@ -66,13 +66,14 @@ class CutAxes:
         return Sharding(self.mesh, tuple(dims))
 
     def whole_axes(self, names: Param) -> tuple[str, ...]:
-        """Return the pieces of uncut axes, given by name, without those of size 1."""
+        """Return the pieces of mesh axes, given by name, without pieces of size 1."""
         listed = names if isinstance(names, tuple) else (names,)
         sizes = self.mesh.sizes
         return self.names(AxisPart(str(name), 1, sizes[str(name)]) for name in listed)
 
     def spelled(self, names: Iterable[str]) -> tuple[str, ...]:
-        """Return axes as emitted code names them: by their pieces, major to minor."""
+        """Return the names that emitted code uses for mesh axes: all their pieces, major to
+        minor."""
         return tuple(
             name
             for axis in names
@@ -92,9 +93,9 @@ class CutAxes:
 
 
 def cut_axes(program: Program, mesh: Mesh, topology: str | None = None) -> CutAxes:
-    """Cut a mesh at the borders of all shardings of a program, and rate it on a topology.
+    """Cut a mesh wherever a sharding of the program cuts its axes, and rate the axes on a topology.
 
-    Raises InputError for a program with values on several meshes, and for an unknown topology.
+    Raise InputError for a program with values on several meshes, and for an unknown topology.
     """
     cuts: dict[str, set[int]] = {name: {1, size} for name, size in mesh.axes}
     shardings = (*(value.sharding for value in program.values), *program.results)

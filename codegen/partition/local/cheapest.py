@@ -1,15 +1,17 @@
 """The mode `cheapest`: choose the splits of ops that make the whole program cheapest.
 
 Given shardings of arguments, results and constraints are binding; everything else is free,
-including operands and results of loops and branches. The price of a program is the bytes that its
-busiest device receives, plus its computation as bytes that could be received in that time. The
-search starts from the propagated shardings and from a greedy pass. It changes one op at a time
-while that helps, then an op and all ops that follow it. On a topology, latencies may hide the
-saving of a single change, so the search also starts from its result by bytes alone.
+including operands and results of loops and branches. The cost of a program is the number of bytes
+that its busiest device receives, plus its computation, counted as the bytes that could be received
+in that time. The search starts from the propagated shardings and from a greedy pass. As long as
+that lowers the cost, it changes one op at a time, then an op and all ops that follow it. On a
+topology, latencies may hide the saving of a single change, so the search also starts from the
+result that it finds when only bytes count.
 
-Then it settles the ideas of `seeds.py` op by op and improves the cheapest one. Received bytes are
-exact, but computation is an estimate, since compilers fuse ops. So a plan found from an idea is
-used only if it costs less and receives no more bytes than the plan found without ideas.
+Then it tries the ideas of `seeds.py`: it improves each of them op by op, and the cheapest one
+fully. Received bytes are exact, but computation is an estimate, because compilers fuse ops. So a
+plan found from an idea is used only if it costs less and receives no more bytes than the plan found
+without ideas.
 """
 
 from __future__ import annotations
@@ -37,19 +39,19 @@ from shardwright.ir.mesh import Mesh
 from shardwright.ir.program import Program
 
 SWEEPS = 8
-"""Most passes over all ops."""
+"""Greatest number of sweeps over all ops."""
 REACH = 60
-"""Most ops that change along with one."""
+"""Greatest number of ops that change together."""
 WIDE = 2000
-"""In programs with fewer ops, changes also propagate through matmuls."""
+"""If a program has fewer ops than this, changes also propagate through matmuls."""
 PASSING = POINTWISE | {"reduce_sum", PORT}
-"""Ops that take the sharding of their neighbours."""
+"""Ops that adopt the sharding of a neighbour."""
 LEAST = 0.01
-"""Least gain in bytes for which anything is changed."""
+"""Smallest gain, in bytes, for which the search changes anything."""
 
 
 def cheapest(program: Program, mesh: Mesh, ratings: Ratings) -> LocalProgram:
-    """Return the cheapest program of a device that the search finds for a propagated program."""
+    """Return the cheapest program of one device that the search finds for a propagated program."""
     program = without_idle_constraints(program)
     axes = cut_axes(program, mesh, ratings.topology)
     layouts = [axes.layout(value.sharding, value.shape) for value in program.values]
@@ -85,42 +87,42 @@ def _searched(
         for plan in ideas
         if plan.price < best.price and plan.received < best.received + LEAST
     ]
-    # several ops may share one fetched halo, which the search counts for each op
+    # Several ops may share one fetched halo, but the search counts it for each op.
     received = partial(_received, program, axes, ratings)
     most = received(best.choice) if better else 0
     return next((choice for choice in better if received(choice) <= most), best.choice)
 
 
 def _received(program: Program, axes: CutAxes, ratings: Ratings, choice: Choice) -> int:
-    """Return the bytes that the busiest device receives."""
+    """Return the number of bytes that the busiest device receives."""
     local = lower(program, axes, choice, [None] * len(program.values), ratings.regather)
     return sum(step.change.received * times for step, times in moves_of(local) if step.is_sent)
 
 
 class _Plan(NamedTuple):
-    """Splits of all ops, their price, and its share for received bytes."""
+    """The splits of all ops, their cost, and the part of it that is received bytes."""
 
     price: float
     received: float
     choice: Choice
 
     def by_price(self) -> float:
-        """Return the key that sorts plans."""
+        """Return the key for sorting plans by cost."""
         return self.price
 
 
 class _PriceSearch:
-    """A local search over the splits of a program; those of `bound` ops never change."""
+    """A local search over the splits of a program. The ops in `bound` keep their splits."""
 
     def __init__(self, costs: Costs, bound: dict[int, FactorAxes]) -> None:
         self.costs, self.bound, self.squares = costs, bound, Squares(costs)
-        self.whole: set[int] = set()  # ops that accept no partial operands
+        self.whole: set[int] = set()  # ops that must not take partial operands
         self.clock = 0
-        self.changed = [0] * len(costs.ops)  # when a neighbour of an op last changed
+        self.changed = [0] * len(costs.ops)  # the time at which an op or a neighbour last changed
         self.visited: dict[tuple[int, str], int] = {}
 
     def plan(self, start: Callable[[], None], improve: Callable[[], None]) -> _Plan:
-        """Improve a start, and return the resulting plan."""
+        """Improve a start, and return the plan that results."""
         self.visited.clear()
         self.whole.clear()
         start()
@@ -130,19 +132,19 @@ class _PriceSearch:
         return _Plan(self.costs.total, self.costs.received, self.costs.choice)
 
     def start(self, known: Choice) -> None:
-        """Set the first split of each op."""
+        """Set each op to its known split."""
         for number, op in enumerate(self.costs.ops):
             self.costs.choose(number, known[op.results[0]])
 
     def greedy(self) -> None:
-        """Start with the cheapest split of each op in order."""
+        """Give each op in turn its cheapest split, starting with no splits."""
         for number in range(len(self.costs.ops)):
             self.costs.choose(number, None)
         for number in range(len(self.costs.ops)):
             self._settle(number)
 
     def improve(self) -> None:
-        """Apply improving changes until none is left."""
+        """Change splits as long as that lowers the cost."""
         forward = range(len(self.costs.ops))
         for _ in range(SWEEPS):
             before = self.costs.total
@@ -164,7 +166,8 @@ class _PriceSearch:
                 self._settle(number)
 
     def _is_due(self, number: int, what: str) -> bool:
-        """Return whether a neighbour of an op has changed since this step last tried the op."""
+        """Return whether an op or a neighbour has changed since the kind of change `what` was last
+        tried on it."""
         due = self.changed[number] >= self.visited.get((number, what), -1)
         self.clock += 1
         self.visited[number, what] = self.clock
@@ -185,7 +188,7 @@ class _PriceSearch:
             self._note(number)
 
     def _best(self, number: int) -> FactorAxes | None:
-        """Return an op's cheapest split if all others stay fixed."""
+        """Return an op's cheapest split while all other ops keep theirs."""
         costs, old = self.costs, self.costs.split[number]
         prices = {} if old is None else {old: costs.around((number,)) - LEAST}
         for split in self._candidates(number):
@@ -195,7 +198,7 @@ class _PriceSearch:
         return min(prices, key=lambda split: prices[split])
 
     def _candidates(self, number: int) -> tuple[FactorAxes, ...]:
-        """Return the splits suggested by the tensors around an op."""
+        """Return the splits that the tensors around an op suggest."""
         if number in self.bound:
             return (self.bound[number],)
         costs = self.costs
@@ -218,7 +221,7 @@ class _PriceSearch:
         return tuple(found)
 
     def _wave(self, number: int, split: FactorAxes) -> None:
-        """Change an op and let its neighbours follow, if that lowers the price."""
+        """Change an op and let its neighbours follow; keep these changes if they lower the cost."""
         costs = self.costs
         if split == costs.split[number]:
             return
@@ -238,7 +241,7 @@ class _PriceSearch:
         self._keep_if_cheaper(old)
 
     def keep_whole(self, numbers: Iterable[int]) -> bool:
-        """Make some ops accept no partial operands; return whether any op is new."""
+        """Forbid some ops to take partial operands; return whether this is new for any of them."""
         new = [number for number in numbers if number not in self.whole]
         self.whole.update(new)
         for number in new:
@@ -247,8 +250,8 @@ class _PriceSearch:
         return bool(new)
 
     def _sum_early(self, wire: int) -> None:
-        """Make all uses of a partial value use its sum, if another use needs the sum anyway and
-        that is cheaper. Changing one op at a time would pay off only at the last."""
+        """Reduce a partial value before all its uses, if one use needs the reduced value anyway and
+        this lowers the cost. Changes of one op at a time would lower it only with the last op."""
         costs = self.costs
         needs = costs.needs(wire)
         terms = [bool(need.partial) for need in needs]
@@ -266,7 +269,7 @@ class _PriceSearch:
         self._keep_if_cheaper(old)
 
     def _carrying(self, wire: int) -> Iterator[int]:
-        """Yield the ops that accept a wire as partial values."""
+        """Yield the ops that take a wire as a partial operand."""
         for use in self.costs.wires[wire].uses:
             if not isinstance(use, LocalLayout):
                 split = self.costs.split[use[0]]
@@ -274,7 +277,8 @@ class _PriceSearch:
                     yield use[0]
 
     def _keep_if_cheaper(self, old: dict[int, FactorAxes | None]) -> None:
-        """Keep the current splits if they are cheaper than the old ones, else restore those."""
+        """Keep the current splits if they are cheaper than the old splits; otherwise restore the
+        old ones."""
         costs = self.costs
         new = {changed: costs.split[changed] for changed in old}
         after = costs.around(old)
@@ -299,7 +303,7 @@ class _PriceSearch:
                     yield end[0], wire
 
     def _following(self, number: int, wire: int) -> FactorAxes | None:
-        """Return the split with which an op follows a changed wire."""
+        """Return the split that an op adopts when a wire beside it has changed."""
         costs = self.costs
         op, splits = costs.ops[number], costs.splits[number]
         if op.kind not in PASSING:
@@ -310,7 +314,7 @@ class _PriceSearch:
         if place >= len(op.operands):
             layout = next(iter(costs.needs(wire)), layout)
         if own is not None and (*own.operands, *own.results)[place] == layout:
-            return costs.split[number]  # the op agrees already, so its whole split may stay
+            return costs.split[number]  # the op agrees already, so keep its whole split
         if number in costs.of_no_argument:
             return splits.along(((place, layout),))  # its operands follow at no cost
         homes = list(map(costs.layout, costs.operands[number]))
@@ -321,5 +325,5 @@ class _PriceSearch:
 
 
 def _of_sum(split: FactorAxes | None) -> FactorAxes | None:
-    """Return a split with the partial operands summed first."""
+    """Return a split that takes the reduced values of its partial operands."""
     return None if split is None else replace(split, partial=(), carriers=())

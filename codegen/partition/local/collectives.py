@@ -1,4 +1,4 @@
-"""Collectives that the user writes in a `shard_map`: they are kept, and their bytes counted."""
+"""Collectives that the user wrote in a `shard_map`: they are kept, and their bytes are counted."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def axes_of(op: Op) -> tuple[str, ...]:
 
 
 def own_moves(split: SplitOp, axes: CutAxes) -> Iterator[FormMove]:
-    """Yield the ring traffic of a collective that the user wrote."""
+    """Yield the traffic of a collective that the user wrote, as a ring algorithm would cause it."""
     op = split.op
     names = axes.whole_axes(axes_of(op))
     parts = math.prod(axes.sizes[name] for name in names)
@@ -35,7 +35,7 @@ def own_moves(split: SplitOp, axes: CutAxes) -> Iterator[FormMove]:
         kind, received = "all_gather", source * (parts - 1)
     elif op.kind == "reduce_scatter":
         kind, received = "reduce_scatter", target * (parts - 1)
-    elif op.kind == "ragged_all_to_all":  # an upper bound: every row may come from another device
+    elif op.kind == "ragged_all_to_all":  # upper bound: every row may come from another device
         kind, received = "all_to_all", target
     else:
         kind, received = "all_to_all", source * (parts - 1) // parts

@@ -1,4 +1,4 @@
-"""The communications of a program, numbered, each with its operation, value, bytes and reason."""
+"""The communications of a program: numbered, each with its operation, value, bytes and reason."""
 
 from __future__ import annotations
 
@@ -26,26 +26,26 @@ FIELDS = (
 
 @dataclass(frozen=True)
 class Communication:
-    """One collective, or rounds of it. `received`: the bytes that the busiest device receives each
-    time, in all rounds."""
+    """One collective, or the rounds of a direct exchange. `received`: the bytes that the busiest
+    device receives each time, in all rounds together."""
 
     number: int
     op: str
     axes: Names
-    value: str  # the user's value, by its name in the program
-    shape: str  # type of the value, with its split after the collective: f32[16@d,32]
+    value: str  # the name of the value in the program
+    shape: str  # type of the value after the collective: f32[16@d,32]
     received: int
     times: int  # iterations of the enclosing loops, multiplied by calls of its function
     line: str
     reason: str
-    remedy: str  # a change that would remove the collective, or make it cheaper
-    saving: int  # bytes that the remedy saves in total, not counting the bytes it moves instead
-    where: str = ""  # in a loop of unknown length or a branch: its frequency, such as "each turn"
-    rounds: int = 1  # collectives, one after another
+    remedy: str  # a change that would remove the collective or make it cheaper
+    saving: int  # bytes that the remedy saves in total, before the bytes that it adds
+    where: str = ""  # how often it runs in a branch or a loop of unknown length: "each turn"
+    rounds: int = 1  # the number of collectives, which run one after another
 
     @property
     def bytes(self) -> int:
-        """Bytes that the busiest device receives in total."""
+        """The bytes that the busiest device receives in total."""
         return self.received * self.times
 
     def to_dict(self) -> dict[str, object]:
@@ -57,7 +57,7 @@ class Communication:
 
     @property
     def called(self) -> str:
-        """The collective in words: `all-to-all`, or `3 permutes` of several rounds."""
+        """The collective in words: `all-to-all`, or `3 permutes` for several rounds."""
         op = self.op.replace("_", "-")
         return op if self.rounds == 1 else f"{self.rounds} {op}s"
 
@@ -72,7 +72,7 @@ class Communication:
 
 
 def communications(program: LocalProgram) -> dict[int, Communication]:
-    """Return the communications of a program, keyed by the local value that each produces."""
+    """Return the communications of a program, by the local value that each produces."""
     return {found[0]: found[1] for found in _numbered(program)}
 
 
@@ -106,7 +106,8 @@ def _numbered(program: LocalProgram) -> Iterator[tuple[int, Communication]]:
 
 
 def notation(dtype: str, shape: tuple[int, ...], layout: LocalLayout) -> str:
-    """Return a type with its split: `f32[16@d,32]`, followed by `sum over t` for partial sums."""
+    """Return a type with the axes that split it, such as `f32[16@d,32]`; for a partial value,
+    followed by `terms of a sum over t`."""
     dims = (
         f"{extent}@{'@'.join(names)}" if names else str(extent)
         for extent, names in zip(shape, layout.dims, strict=True)
@@ -125,8 +126,7 @@ def program_json(
 ) -> str:
     """Return `plan.json`: the mesh, arguments and results, and one line per communication.
 
-    `seconds` has the time of each communication on `topology`; `costs` are figures of the whole
-    program.
+    `seconds`: the time of each communication on `topology`; `costs`: figures for the whole program.
     """
     found = list(communications(program).values())
     body = program.body

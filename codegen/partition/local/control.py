@@ -1,5 +1,5 @@
-"""Loops and branches: layouts of their operands and results, and of the arguments and results of
-their bodies."""
+"""Loops and branches: the layouts of their operands and results, and of the arguments and results
+of their bodies."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ Layouts = tuple[LocalLayout, ...]
 
 @dataclass(frozen=True)
 class ControlEnds:
-    """The layouts of an op's operands and results, and of the arguments and results of each
-    body."""
+    """The layouts of an op's operands and results, and of the arguments and results of each body.
+    `at`: the port at each of these ends."""
 
     operands: Layouts
     results: Layouts
@@ -27,7 +27,8 @@ class ControlEnds:
     at: Mapping[End, Port]
 
     def ports(self, side: str, body: int | None = None) -> tuple[Port, ...]:
-        """Return the ports of the operands or results of the op, or of one of its bodies."""
+        """Return the ports at the operands or results of the op or, if `body` is given, at the
+        arguments or results of that body."""
         found = {
             end.place: port for end, port in self.at.items() if (end.side, end.body) == (side, body)
         }
@@ -41,8 +42,8 @@ def is_control(op: Op) -> bool:
 def control_ends(
     op: Op, ports: tuple[Port, ...], layouts: Callable[[Port], Layouts]
 ) -> ControlEnds:
-    """Return the layouts around an op with bodies; `layouts` returns those of a port's tensors,
-    operands first."""
+    """Return the layouts around an op with bodies. `layouts`: returns the layouts of a port's
+    tensors, operands first."""
     found = {
         end: layout for port in ports for end, layout in zip(port.ends, layouts(port), strict=True)
     }
@@ -63,8 +64,8 @@ def control_ends(
 
 
 def check_manual(op: Op, mesh: Mesh) -> None:
-    """Raise InputError for a manual computation on another mesh, or with pending sums at its
-    border."""
+    """Raise InputError for a manual computation on a mesh other than the program's, or with partial
+    sums among its operands or results."""
     if op.kind != "manual":
         return
     given = [op.param("in_shardings"), op.param("out_shardings")]

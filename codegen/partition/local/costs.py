@@ -1,4 +1,4 @@
-"""The price of a program for given splits of its ops, updated incrementally."""
+"""The cost of a program for given splits of its ops, updated incrementally."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from shardwright.codegen.propagate.elementwise import ELEMENTWISE
 from shardwright.ir.program import Body, Op, Program
 
 LATER = 0.5
-"""Bytes subtracted from the cost of an op that passes partial sums on: sums are made as late as
-possible."""
+"""Bytes subtracted from the cost of an op with partial results, so that of two equal plans the one
+that sums later is preferred."""
 FEWEST = 3
-"""Fewest equal stretches that are split the same way."""
+"""Smallest number of equal stretches that must be split the same way."""
 POINTWISE = ELEMENTWISE | {"broadcast_in_dim", "reshape", "squeeze", "transpose"}
-"""Ops that compute each element from one element of each operand."""
+"""Ops that compute each element of the result from one element of each operand."""
 
 
 @functools.cache
 def price_of_uses(home: LocalLayout, needs: tuple[LocalLayout, ...], tensor: Tensor) -> float:
-    """Return the price of moving a value from the layout it is made in to the layouts of its uses,
-    in order; intermediate layouts stay available."""
+    """Return the cost of moving a value from its first layout to the layouts that its uses need, in
+    order. Intermediate layouts stay available to later moves."""
     known = [home]
     total = 0.0
     for need in needs:
@@ -43,22 +43,22 @@ def price_of_uses(home: LocalLayout, needs: tuple[LocalLayout, ...], tensor: Ten
 
 @dataclass(frozen=True)
 class Wire:
-    """Values that have equal origins and uses in the copies of a repeated stretch: they are split
-    alike, and each costs the same."""
+    """Corresponding values in all copies of a repeated stretch: they have equal origins and uses,
+    so they are split the same way, and each costs the same."""
 
     tensor: Tensor
-    home: LocalLayout | None  # layout of a value that no op makes
-    made_by: tuple[int, int] | None  # op and result; this or `home` is None
-    uses: tuple[tuple[int, int] | LocalLayout, ...]  # op and operand, or a layout
+    home: LocalLayout | None  # the layout of a value that no op produces
+    made_by: tuple[int, int] | None  # an op and its result; either this or `home` is None
+    uses: tuple[tuple[int, int] | LocalLayout, ...]  # an op and its operand, or a required layout
     propagated: LocalLayout
-    times: int  # how often each value is made
+    times: int  # the number of times that each value is produced
     is_argument: bool
 
 
 class Costs:
-    """The splits of all ops and their cost; ops and wires are numbered.
+    """The splits of all ops and their cost. Ops and wires have numbers.
 
-    Ops at one place of a repeated stretch count as one op here, with one split.
+    Corresponding ops in the copies of a repeated stretch count as one op, with one split.
     """
 
     def __init__(
@@ -69,12 +69,12 @@ class Costs:
     ) -> None:
         self.program, self.axes, self.values = program, axes, program.values
         self.ratings = ratings
-        self.ops: list[Op] = []  # the second of several equal ops
+        self.ops: list[Op] = []  # of several corresponding ops, the second
         self.members: list[tuple[Op, ...]] = []
         self.splits: list[Splits] = []
         self.alike: dict[tuple[object, ...], Splits] = {}
-        self.times: list[int] = []  # of all members together
-        self.barred: list[Names] = []  # the axes of the manual computations around an op
+        self.times: list[int] = []  # runs of all corresponding ops together
+        self.barred: list[Names] = []  # axes of the manual computations around each op
         graph = _Graph(self)
         results = (
             axes.layout(sharding, self.values[v].shape)
@@ -100,13 +100,13 @@ class Costs:
         self.layouts: list[OpLayouts | None] = [None] * len(self.ops)
 
     def choose(self, number: int, split: FactorAxes | None) -> None:
-        """Set or clear the split of an op."""
+        """Set the split of an op, or remove it."""
         self.split[number] = split
         self.layouts[number] = None if split is None else self.splits[number].layouts(split)
 
     @property
     def choice(self) -> dict[int, FactorAxes]:
-        """The split of each op, keyed by its first result."""
+        """The split of each op, by its first result."""
         return {
             op.results[0]: split
             for members, split in zip(self.members, self.split, strict=True)
@@ -120,8 +120,8 @@ class Costs:
         return self.axes.layout(own.sharding, own.shape)
 
     def add(self, members: tuple[Op, ...], times: int, barred: Names) -> int:
-        """Add an op that occurs at these places and cannot be split along the axes `barred`; return
-        its number."""
+        """Add an op that occurs at several places and cannot be split along the axes `barred`;
+        return its number."""
         op = members[min(1, len(members) - 1)]
         self.ops.append(op)
         self.members.append(members)
@@ -131,7 +131,7 @@ class Costs:
         return len(self.ops) - 1
 
     def _splits(self, op: Op) -> Splits:
-        """Return the possible splits of an op, shared by equal ops."""
+        """Return the possible splits of an op; equal ops share one object."""
         tensors = (self.values[v] for v in (*op.operands, *op.results))
         key = (op.kind, op.params, op.rule, tuple((v.shape, v.dtype) for v in tensors))
         if key not in self.alike:
@@ -141,7 +141,8 @@ class Costs:
     def _of_no_argument(self) -> frozenset[int]:
         """Return the pointwise ops that depend on no argument, such as those of a causal mask.
 
-        Their computation is free: compilers repeat it wherever it is used, and store nothing.
+        Their computation is free: compilers repeat it wherever its result is used, and store
+        nothing.
         """
         found: set[int] = set()
         for number, op in enumerate(self.ops):
@@ -152,8 +153,8 @@ class Costs:
         return frozenset(found)
 
     def layout(self, wire: int) -> LocalLayout:
-        """Return the layout in which a value is made, or the propagated one if no split is
-        chosen."""
+        """Return the layout in which a value is produced; before a split is chosen, its propagated
+        layout."""
         own = self.wires[wire]
         if own.made_by is None:
             return own.home or own.propagated
@@ -162,7 +163,7 @@ class Costs:
         return own.propagated if layouts is None else layouts.results[place]
 
     def needs(self, wire: int) -> tuple[LocalLayout, ...]:
-        """Return the layouts in which the uses need a value, in order."""
+        """Return the layouts that the uses of a value need, in order."""
         found = []
         for use in self.wires[wire].uses:
             if isinstance(use, LocalLayout):
@@ -186,8 +187,8 @@ class Costs:
         return price * self.often[wire]
 
     def of_op(self, number: int) -> float:
-        """Return the cost of computing an op; slightly less if its result stays partial, since one
-        later sum may serve several uses."""
+        """Return the cost of computing an op. Partial results lower it slightly, because one later
+        sum may serve several uses."""
         split = self.split[number]
         if split is None:
             return 0.0
@@ -197,14 +198,14 @@ class Costs:
         return (work - LATER * bool(split.partial)) * self.times[number]
 
     def around(self, numbers: Iterable[int]) -> float:
-        """Return the cost of ops and of the values around them."""
+        """Return the cost of ops and of the values that they use and produce."""
         ops = dict.fromkeys(numbers)
         wires = {wire for n in ops for wire, _ in self.touched[n]}
         return sum(map(self.of_op, ops)) + sum(map(self.of_wire, wires))
 
     @property
     def received(self) -> float:
-        """The share of the price for received bytes."""
+        """The part of the cost that is received bytes."""
         inside = (
             (own.price(split) - own.work(split)) * times
             for own, split, times in zip(self.splits, self.split, self.times, strict=True)
@@ -214,12 +215,12 @@ class Costs:
 
     @property
     def total(self) -> float:
-        """The price of the program."""
+        """The cost of the program."""
         return self.around(range(len(self.ops)))
 
 
 class _Graph:
-    """One walk through a program that records the producer and the users of each value."""
+    """Records the producer and the users of each value of a program."""
 
     def __init__(self, costs: Costs) -> None:
         self.costs = costs
@@ -234,8 +235,8 @@ class _Graph:
         results: tuple[LocalLayout, ...],
         ties: Sequence[Repeat],
     ) -> None:
-        """Record the ops and values of a program whose arguments and results have these layouts;
-        `ties` are its repeated stretches."""
+        """Record the ops and values of a program, and the layouts of its arguments and results.
+        `ties`: its repeated stretches."""
         body = self.costs.program.body
         self.home.update(zip(body.arguments, arguments, strict=True))
         self._body(body, 1, (), ties)
@@ -243,7 +244,7 @@ class _Graph:
             self.uses[value].append(layout)
 
     def _body(self, body: Body, times: int, barred: Names, ties: Sequence[Repeat] = ()) -> None:
-        """Record the ops and values of a body that runs this many times, inside manual computations
+        """Record the ops and values of a body that runs `times` times, inside manual computations
         over the axes `barred`."""
         self.times.update(dict.fromkeys(body.arguments, times))
         same = _places_tied(ties)
@@ -279,8 +280,8 @@ class _Graph:
             self._body(body, times * length, barred)
 
     def wires(self) -> tuple[list[Wire], list[int], dict[int, int]]:
-        """Return the wires, the number of times that their values are made in total, and the wire
-        of each value."""
+        """Return the wires, the number of times that the values of each are produced in total, and
+        the wire of each value."""
         costs = self.costs
         known: dict[Wire, int] = {}
         often: list[int] = []
@@ -305,7 +306,7 @@ class _Graph:
 
 
 def _places_tied(ties: Sequence[Repeat]) -> dict[int, range]:
-    """Return, for each place of a repeated stretch, the corresponding places."""
+    """Return, for each place in a repeated stretch, the corresponding places in all copies."""
     found = {}
     for each in ties:
         for offset in range(each.period):
@@ -315,8 +316,8 @@ def _places_tied(ties: Sequence[Repeat]) -> dict[int, range]:
 
 
 def tied(program: Program, axes: CutAxes) -> tuple[Repeat, ...]:
-    """Return the stretches of ops to split alike: equal layers whose arguments and constraints are
-    sharded alike."""
+    """Return the stretches of ops that are split the same way: equal layers whose arguments and
+    constraints have equal shardings."""
     values, arguments = program.values, set(program.body.arguments)
 
     def item(op: Op) -> Item:

@@ -1,9 +1,9 @@
-"""Direct exchanges: each device receives the blocks of its new shard that it lacks, once, from
+"""Direct exchanges: each device receives exactly the blocks of its new shard that it lacks, from
 devices that hold them.
 
 Both shards are cut into blocks of one shape, the greatest common divisor of their extents. If every
-device has one block for every other, they travel in one all-to-all, otherwise in rounds of permutes
-in which no device sends or receives two.
+device has one block for every device, all blocks travel in one all-to-all; otherwise they travel in
+rounds of permutes, in which every device sends and receives at most one block.
 """
 
 from __future__ import annotations
@@ -20,20 +20,21 @@ from shardwright.codegen.partition.local.layout import LocalLayout, Names
 from shardwright.codegen.planner.rounds import colouring
 
 MOST_DEVICES = 16
-"""Most devices in a group, since a module lists the blocks of each."""
+"""Greatest number of devices in a group, because a module lists the blocks of each device."""
 MOST_ROUNDS = 8
 
 Sizes = tuple[tuple[str, int], ...]
 Place = tuple[int, ...]
-Needed = tuple[int, list[int], int]  # a receiver, holders of a block, its number in their shards
+Needed = tuple[int, list[int], int]  # receiver, holders of a block, its number in their shards
 
 
 @dataclass(frozen=True)
 class MoveBlocks:
     """The blocks of an exchange between two layouts, over the axes in which these differ.
 
-    `cuts`: the blocks of a shard along each dimension, before and after; `block`: the shape of one;
-    `splits`: the axes that split each dimension, without those that start both layouts.
+    `splits`: before and after, the axes that split each dimension, without the leading axes that
+    both layouts share; `cuts`: before and after, the number of blocks in a shard along each
+    dimension; `block`: the shape of a block.
     """
 
     axes: Names
@@ -44,7 +45,8 @@ class MoveBlocks:
 
     @staticmethod
     def of(source: LocalLayout, target: LocalLayout, shape: Place, sizes: Sizes) -> MoveBlocks:
-        """Return the blocks of a tensor of this shape; `sizes` has all axes, in mesh order."""
+        """Return the blocks of a tensor of this shape. `sizes`: the size of every axis, in mesh
+        order."""
         known = dict(sizes)
         starts = tuple(map(_common, source.dims, target.dims))
         ends = tuple(
@@ -73,12 +75,13 @@ class MoveBlocks:
 
 @dataclass(frozen=True)
 class DirectMove:
-    """A direct exchange; devices are numbered along the axes of `blocks`.
+    """A direct exchange. Devices are numbered along the axes of `blocks`.
 
-    `sent`: for each round the block of its old shard that each device sends, and the (sender,
-    receiver) pairs; for an all-to-all the block that each device sends to each, without pairs.
-    `placed`: for each device the blocks of its new shard, numbered among its own ones followed by
-    those received in each round; for an all-to-all among those received alone.
+    `sent`: for each round, the number of the block that each device sends, and the (sender,
+    receiver) pairs; for an all-to-all, the numbers of the blocks that each device sends, by
+    receiver, without pairs. `placed`: for each device, the blocks of its new shard in order,
+    numbered among the blocks of its old shard followed by the received ones; for an all-to-all,
+    among the received ones alone.
     """
 
     blocks: MoveBlocks
@@ -133,13 +136,13 @@ def _in_rounds(blocks: MoveBlocks, found: Sequence[Needed]) -> DirectMove:
 
 
 def _common(one: Names, other: Names) -> Names:
-    """Return the longest common start."""
+    """Return the longest common prefix of two lists of axes."""
     pairs = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False))
     return tuple(name for name, _ in pairs)
 
 
 def _needed(blocks: MoveBlocks) -> Iterator[Needed]:
-    """Yield the blocks of each device's new shard, in order."""
+    """Yield the blocks of each device's new shard, in order of devices."""
     sizes = dict(blocks.sizes)
     places = itertools.product(*(range(sizes[name]) for name in blocks.axes))
     devices = [dict(zip(blocks.axes, place, strict=True)) for place in places]
@@ -161,7 +164,7 @@ def _needed(blocks: MoveBlocks) -> Iterator[Needed]:
 
 
 def _shard(splits: Sequence[Names], at: Mapping[str, int], sizes: Mapping[str, int]) -> Place:
-    """Return the shard, by dimension, of the device at a position."""
+    """Return the index of the shard, along each dimension, that the device at a position holds."""
     found = []
     for names in splits:
         number = 0
@@ -172,8 +175,8 @@ def _shard(splits: Sequence[Names], at: Mapping[str, int], sizes: Mapping[str, i
 
 
 def _senders(found: Sequence[Needed], devices: int) -> list[int]:
-    """Return the sender of each block: the receiver itself if it holds the block, otherwise the
-    holder that sends least, the next one behind the receiver if several do."""
+    """Return the sender of each block: the receiver itself if it holds the block; otherwise the
+    holder that sends the fewest blocks so far, of several the nearest one before the receiver."""
     load = [0] * devices
     senders = []
     for receiver, holders, _ in found:

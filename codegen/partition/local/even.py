@@ -1,4 +1,4 @@
-"""Check that given shardings of arguments and results make equal shards, as JAX requires."""
+"""A check that the given shardings of arguments and results make equal shards, as JAX requires."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from shardwright.ir.sharding import Sharding
 
 
 def check_even(given: Program, program: Program) -> None:
-    """Raise InputError for an argument or result whose given sharding does not divide it, or is a
-    pending sum. `program` is the propagated one."""
+    """Raise InputError for an argument or result whose given sharding does not divide it evenly, or
+    is a partial sum. `program`: the propagated program."""
     arguments = ((given.values[v].sharding, given.values[v]) for v in given.body.arguments)
     results = zip(given.results, (program.values[v] for v in program.body.results), strict=True)
     for number, (sharding, value) in enumerate(chain(arguments, results)):

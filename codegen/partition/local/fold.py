@@ -1,7 +1,7 @@
 """Folding: turn a repeated layer into one function with several calls.
 
-Repeated steps that differ only in their values move into a function. Its arguments are the values
-that the steps use from outside, its results the values used outside.
+Repeated steps that differ only in their values become a function. Its arguments are the values that
+the steps take from outside, and its results the values that are used outside.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from shardwright.codegen.partition.local.steps import (
 )
 
 LEAST = 24
-"""Fewest steps that a function must save."""
+"""Smallest number of steps that a function must save."""
 SCOPES = 3
-"""How many values crossing a border weigh as much as splitting a named scope."""
+"""Splitting a named scope counts as much as this number of values crossing a border."""
 
 
 def folded(
     program: LocalProgram, arguments: Sequence[Hashable], results: Sequence[Hashable]
 ) -> LocalProgram:
-    """Return a program in which calls of functions replace repeated steps; each argument and result
-    comes with its owner, such as a layer."""
+    """Return a program in which calls of functions replace repeated steps. `arguments`, `results`:
+    the owner of each argument and result, such as a layer."""
     body, steps = program.body, program.body.steps
     owners = dict(zip((*body.arguments, *body.results), (*arguments, *results), strict=True))
     found = repeats([_item(step, program, owners) for step in steps])
@@ -74,7 +74,7 @@ def _item(step: Step, program: LocalProgram, owners: Mapping[int, Hashable]) -> 
 
 
 def _key(step: Step, program: LocalProgram) -> Hashable:
-    """Return the key of a step: equal for steps that differ only in their values."""
+    """Return the key of a step. Steps that differ only in their values have equal keys."""
     types = tuple(
         (program.of(v).shape, program.of(v).dtype, program.values[v].layout)
         for v in (*taken(step), *made(step))
@@ -89,8 +89,8 @@ def _key(step: Step, program: LocalProgram) -> Hashable:
 
 
 def _body_key(body: LocalBody, program: LocalProgram) -> Hashable:
-    """Return the key of a body: equal for bodies that differ only in the numbers of their
-    values."""
+    """Return the key of a body. Bodies that differ only in the numbers of their values have equal
+    keys."""
     numbers: dict[int, int] = {}
 
     def numbered(values: Sequence[int]) -> tuple[int, ...]:
@@ -104,9 +104,10 @@ def _body_key(body: LocalBody, program: LocalProgram) -> Hashable:
 
 @dataclass
 class _Slots:
-    """The external operands and results of a stretch's copies; each slot is a column."""
+    """The values that the copies of a stretch take from outside, and those used outside: one row
+    per copy, one column per argument or result of the function."""
 
-    arguments: list[tuple[int, ...]]  # one row per copy
+    arguments: list[tuple[int, ...]]  # rows of values, one row per copy
     results: list[tuple[int, ...]]
 
 
@@ -117,7 +118,7 @@ def _from_outside(copy: Sequence[Step]) -> tuple[int, ...]:
 
 
 class _Fold:
-    """One walk that extends `values` and `functions`."""
+    """Builds the functions, extending `values` and `functions`."""
 
     def __init__(self, program: LocalProgram) -> None:
         self.program, self.steps = program, program.body.steps
@@ -129,7 +130,7 @@ class _Fold:
         self.last_use.update(dict.fromkeys(program.body.results, len(self.steps)))
 
     def calls(self, repeat: Repeat) -> Iterator[CallFunction]:
-        """Yield the calls that replace a repeat, and record the called function."""
+        """Yield the calls that replace the copies of a stretch, and record the called function."""
         copies = [self.steps[start : start + repeat.period] for start in repeat.places(0)]
         slots = self._slots(repeat, copies)
         number = len(self.functions)
@@ -138,8 +139,8 @@ class _Fold:
             yield CallFunction(number, arguments, results)
 
     def _slots(self, repeat: Repeat, copies: Sequence[tuple[Step, ...]]) -> _Slots:
-        """Return the inputs and outputs of copies: a result is an output if any copy's value is
-        used outside it."""
+        """Return the inputs and outputs of copies. A result is an output if the corresponding value
+        of any copy is used outside that copy."""
         own = [[v for step in copy for v in made(step)] for copy in copies]
         stops = [start + repeat.period for start in repeat.places(0)]
         used = [
@@ -150,7 +151,7 @@ class _Fold:
         return _Slots([_from_outside(copy) for copy in copies], results)
 
     def _function(self, copy: Sequence[Step], slots: _Slots) -> LocalBody:
-        """Return the first copy as a function, with its values renumbered."""
+        """Return the first copy as a function with values of its own."""
         renumbered: dict[int, int] = {}
 
         def new(values: Sequence[int]) -> tuple[int, ...]:

@@ -1,7 +1,7 @@
-"""Remove idle constraints: if a value is only constrained again, it need not be moved to the first
-layout.
+"""Removal of idle constraints: if a constrained value is only used by another constraint, it need
+not be moved to the first layout.
 
-The derivative of a constraint is constrained too, so chains of constraints make such pairs in the
+The derivative of a constraint is constrained too, so chains of constraints cause such pairs in the
 backward pass.
 """
 

@@ -1,5 +1,5 @@
-"""Names of values in the user's terms: by the argument that a value reshapes, or the only result
-that depends on it."""
+"""Names of values in the user's terms: a value is called by the argument that it reshapes or by the
+only result that depends on it."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ SAME = frozenset(
 
 
 def known_as(program: Program) -> dict[int, str]:
-    """Return names for values: `w_transpose (of p_w1)`, `d_h_mul (for result[1]['w1'])`, or the
-    value's own."""
+    """Return a name for each value: `w_transpose (of p_w1)`, `d_h_mul (for result[1]['w1'])`, or
+    only the value's own name."""
     arguments, sources = {*program.body.arguments}, _sources(program)
     results = _results(program) if len(program.results) > 1 else {}
     names = {}
@@ -42,7 +42,7 @@ def _sources(program: Program) -> dict[int, int]:
 
 
 def _results(program: Program) -> dict[int, int]:
-    """Return the index of the only result that depends on each value, or -1 for several."""
+    """Return, for each value, the index of the only result that depends on it, -1 if several do."""
     found: dict[int, int] = {}
     for place, value in enumerate(program.body.results):
         found[value] = -1 if value in found else place
@@ -55,7 +55,7 @@ def _results(program: Program) -> dict[int, int]:
 
 
 def _taken(op: Op) -> Iterator[int]:
-    """Yield the operands of an op, and the values made in its bodies."""
+    """Yield the operands of an op, and the values that ops of its bodies produce."""
     yield from op.operands
     for body in op.bodies:
         for inner in ops_of(body):

@@ -1,4 +1,5 @@
-"""The layout of a value on devices: equal shards; a list of pieces of axes splits each dimension.
+"""The layout of a value on devices: equal shards. Each dimension is split by a list of pieces of
+axes.
 
 A layout may be partial: along the pieces `partial`, devices hold partial results, and the value is
 their sum, maximum or minimum.
@@ -15,11 +16,11 @@ Names = tuple[str, ...]
 
 @dataclass(frozen=True)
 class LocalLayout:
-    """The pieces that split each dimension, major to minor. No piece occurs twice."""
+    """The pieces of axes that split each dimension, major to minor. No piece occurs twice."""
 
     dims: tuple[Names, ...]
     partial: Names = ()  # in mesh order
-    operator: str = "sum"  # reduces the partial results: sum, max or min
+    operator: str = "sum"  # combines the partial results: sum, max or min
 
     @property
     def used(self) -> Names:
@@ -28,11 +29,11 @@ class LocalLayout:
 
     @property
     def whole(self) -> LocalLayout:
-        """This layout with partial results reduced."""
+        """This layout after its partial results are reduced."""
         return replace(self, partial=(), operator="sum")
 
     def with_dim(self, dim: int, names: Iterable[str]) -> LocalLayout:
-        """Return this layout with other pieces along one dimension."""
+        """Return this layout with one dimension split by other pieces."""
         return replace(self, dims=(*self.dims[:dim], tuple(names), *self.dims[dim + 1 :]))
 
     def local(self, shape: tuple[int, ...], sizes: Mapping[str, int]) -> tuple[int, ...]:
@@ -50,8 +51,8 @@ class LocalLayout:
 
 
 def fitting(names: Iterable[str], extent: int, sizes: Mapping[str, int]) -> Names:
-    """Return the longest prefix of the pieces that splits an extent into equal shards; no pieces
-    for an extent of zero."""
+    """Return the longest prefix of `names` that splits an extent into equal shards; empty for an
+    extent of zero."""
     out: list[str] = []
     for name in names:
         if not extent or extent % sizes[name]:

@@ -1,19 +1,21 @@
-"""A lower bound of the cost of a program: of what its busiest device receives and computes.
+"""A lower bound on the cost of a program: on the bytes that its busiest device receives, plus its
+computation.
 
-The bound holds for all plans that split equal layers alike, as the search does. It is a minimum
-over relaxed plans, which cost less than real ones:
+The bound applies to all plans that split equal layers in the same way, as the search does. It is a
+minimum over relaxed plans, which cost less than real plans:
 
-1. Each op has every split that pieces of axes allow, in any order and whatever its form receives.
-2. A value moved to several uses costs the mean of what each use receives alone. A real plan costs
-   at least the greatest of them, since its moves contain a way to every use.
-3. A move costs what no way of moving can avoid (`_received`).
-4. Only the largest pieces of axes are told apart. All others split every tensor and every op.
+1. Each op may be split by pieces of axes in any way and any order, and receives nothing inside.
+2. A value moved to several uses costs the mean of the bytes that each use alone would receive. A
+   real plan costs at least the greatest of these numbers, because its moves include a path to
+   every use.
+3. A move costs the bytes that no path can avoid (`_received`).
+4. Only the largest pieces of axes are distinguished. The others split every tensor and every op.
 
-What is left are costs of single ops, and costs of pairs of ops that share a value. Let each pair
-charge its ops something instead, by any numbers `paid`: then the sum of the least cost of every op,
-charges included, and of the least cost of every pair, charges deducted, is at most the cost of any
-plan. Sweeps over the ops raise that sum ("sequential tree-reweighted message passing", Kolmogorov
-2006); it is a bound whenever they stop.
+What remains are costs of single ops, and costs of pairs of ops that share a value. The cost of a
+pair may be shifted to its two ops in any amounts `paid`. For any such shift, the least cost of
+every op, including what it was charged, plus the least remaining cost of every pair is at most the
+cost of any plan. Sweeps over the ops raise that sum ("sequential tree-reweighted message passing",
+Kolmogorov 2006); it is a valid bound after any number of sweeps.
 """
 
 from __future__ import annotations
@@ -39,19 +41,20 @@ from shardwright.ir.mesh import Mesh
 from shardwright.ir.program import Program
 
 SWEEPS = 4
-"""Sweeps over all ops, there and back."""
+"""Number of sweeps over all ops, each forwards and backwards."""
 MOST = 3
-"""Most pieces of axes told apart."""
+"""Greatest number of pieces of axes that are distinguished."""
 UNUSED, PARTIAL = -1, -2
-"""Where a layout has a piece, if not at a dimension."""
+"""Codes for a piece that splits no dimension of a layout."""
 
 Array = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
 
 
 def least_cost(program: Program, mesh: Mesh, ratings: Ratings) -> int:
-    """Return a lower bound of the bytes that the busiest device receives plus its computation, in
-    bytes that it could receive in that time, for a propagated program; four digits of it."""
+    """Return a lower bound on the cost of a propagated program, rounded down to four digits. The
+    cost is the number of bytes that the busiest device receives, plus its computation as the bytes
+    that it could receive in that time."""
     program = without_idle_constraints(program)
     costs = Costs(program, cut_axes(program, mesh, ratings.topology), ratings)
     bound = max(_Relaxed(costs).bound(), 0.0) * (1 - 1e-9)
@@ -61,8 +64,11 @@ def least_cost(program: Program, mesh: Mesh, ratings: Ratings) -> int:
 
 @dataclass(frozen=True, eq=False)
 class _Side:
-    """The layouts of a tensor of an op: `codes` of each different one, by piece; `order` sorts the
-    splits of the op by layout, `starts` is where each layout begins, `of` is each split's."""
+    """The layouts of one tensor of an op.
+
+    `codes`: the code of each piece in each distinct layout; `of`: the layout of each split of the
+    op; `order`: the splits, sorted by layout; `starts`: the start of each layout in that order.
+    """
 
     codes: Indices
     of: Indices
@@ -70,15 +76,15 @@ class _Side:
     starts: Indices
 
     def least(self, prices: Array) -> Array:
-        """Return the least price of a split with each layout."""
+        """Return, for each layout, the least price of a split with that layout."""
         found: Array = np.minimum.reduceat(prices[self.order], self.starts)
         return found
 
 
 @dataclass(eq=False)
 class _Pair:
-    """A value that an op makes and another uses: the cost for each two layouts, and what it has
-    been charged to either op, by layout."""
+    """A value that one op produces and another uses. `cost`: the cost of the move between each two
+    layouts; `paid`: the part of it charged to each of the two ops, by layout."""
 
     ops: tuple[int, int]
     sides: tuple[_Side, _Side]
@@ -86,14 +92,14 @@ class _Pair:
     paid: list[Array] = field(default_factory=list)
 
     def charge(self, at: int, prices: Array, share: float) -> None:
-        """Take over a share of the prices of the op at one end, and charge the other op as much
-        as is left."""
+        """Take over a share of the prices of the op at end `at`, and charge the op at the other end
+        all that remains."""
         self.paid[at] = self.paid[at] - share * self.sides[at].least(prices)
         cost = self.cost if at == 0 else self.cost.T
         self.paid[1 - at] = (cost - self.paid[at][:, None]).min(axis=0)
 
     def left(self) -> float:
-        """Return the least cost with what was charged deducted."""
+        """Return the least cost that remains after deducting what the ops are charged."""
         return float((self.cost - self.paid[0][:, None] - self.paid[1][None, :]).min())
 
 
@@ -117,7 +123,8 @@ class _Relaxed:
             self._wire(wire)
 
     def _node(self, number: int) -> tuple[Array, list[_Side]]:
-        """Return the computation of an op with each split, and the layouts of its tensors."""
+        """Return the cost of computing an op with each of its splits, and the layouts of its
+        tensors."""
         costs, op, splits = self.costs, self.costs.ops[number], self.costs.splits[number]
         asked = costs.propagated(op.results[0]) if op.kind == "constrain" else None
         key = id(splits), asked
@@ -137,7 +144,8 @@ class _Relaxed:
         return prices * costs.times[number], sides
 
     def _unseen(self, split: FactorAxes) -> float:
-        """Return the shards that the other pieces could make in addition."""
+        """Return the number of shards into which the other pieces could split the op in
+        addition."""
         others = (n for own in split.factors for n in own if n not in self.names)
         return self.rest / self.costs.axes.parts_of(others)
 
@@ -150,13 +158,13 @@ class _Relaxed:
         return _Side(codes, np.array(of), order, starts)
 
     def _code(self, layout: LocalLayout) -> tuple[int, ...]:
-        """Return the dimension that each piece splits."""
+        """Return a code for each piece: the dimension that it splits, UNUSED or PARTIAL."""
         at = {name: dim for dim, names in enumerate(layout.dims) for name in names}
         at.update(dict.fromkeys(layout.partial, PARTIAL))
         return tuple(at.get(name, UNUSED) for name in self.names)
 
     def _wire(self, wire: int) -> None:
-        """Add the cost of moving a value to each of its uses."""
+        """Add the costs of moving a value to each of its uses."""
         own, costs = self.costs.wires[wire], self.costs
         share = costs.often[wire] / max(len(own.uses), 1)
         home = self._made(own)
@@ -170,7 +178,7 @@ class _Relaxed:
                     self.prices[user] = self.prices[user] + cost[0][need.of]
                 case (maker, _), LocalLayout():
                     self.prices[maker] = self.prices[maker] + cost[:, 0][home.of]
-                case (maker, _), (user, _) if maker == user:  # of the next of several equal layers
+                case (maker, _), (user, _) if maker == user:  # for the next equal layer
                     self.prices[user] = self.prices[user] + cost[home.of, need.of]
                 case (maker, _), (int(user), _):
                     paid = [np.zeros(count) for count in cost.shape]
@@ -192,7 +200,7 @@ class _Relaxed:
         return self._costs[key]
 
     def bound(self) -> float:
-        """Return the bound after the last sweep."""
+        """Return the lower bound after all sweeps."""
         beside: list[list[tuple[_Pair, int]]] = [[] for _ in self.prices]
         for pair in self.pairs:
             for at, number in enumerate(pair.ops):
@@ -210,7 +218,7 @@ class _Relaxed:
         return self.fixed + float(sum(ops)) + sum(pair.left() for pair in self.pairs)
 
     def _charged(self, number: int, beside: Sequence[tuple[_Pair, int]]) -> Array:
-        """Return the price of each split of an op, with its charges."""
+        """Return the price of each split of an op, including its charges."""
         prices = self.prices[number]
         for pair, at in beside:
             prices = prices + pair.paid[at][pair.sides[at].of]
@@ -220,8 +228,8 @@ class _Relaxed:
 def _splits(
     splits: Splits, names: Names, carriers: Sequence[tuple[int, ...]]
 ) -> Iterator[FactorAxes]:
-    """Yield every split of an op along some pieces, in one order each, with partial results passed
-    through any of `carriers`."""
+    """Yield every split of an op by some pieces, each factor's pieces in one order. The operands in
+    one of `carriers` may be partial."""
     whole, sizes = splits.whole.factors, splits.rule.sizes
     options: list[list[int | tuple[int, ...] | None]] = []
     for name in names:
@@ -241,17 +249,20 @@ def _splits(
 
 
 def _received(tensor: Tensor, home: Indices, need: Indices, sizes: Array, rest: float) -> Array:
-    """Return the least that the busiest device receives for each home (a row) and need (a column).
+    """Return the least number of bytes that the busiest device receives, for each layout `home` (a
+    row) and `need` (a column).
 
-    Let b be the bytes of a needed shard. Devices that differ only in pieces of the home hold
-    different parts of the value. If the need lacks these n pieces, all these devices need the same
-    shard, and hold b / n of it on average. A piece may also split another dimension of the need:
-    whatever a device needs along that one, the devices share what it needs along the first.
+    Let b be the bytes of a needed shard. Consider the devices that differ only in pieces that split
+    `home` but not `need`, n devices in all. They hold different parts of the value and all need the
+    same shard, of which each holds b / n on average. A piece may also split one dimension of `home`
+    and another of `need`: along the first, each of the devices that differ in this piece holds a
+    part and needs all parts.
 
-    If the home has partial results, each element has n terms. The first device that knows its sum
-    must receive from the holders of the n - 1 other terms, and each other device that needs the sum
-    must receive it later. If d devices need each of t bytes, this is t (n - 1 + d - 1) in total.
-    Each all-reduce may count two bytes less, since it rounds down.
+    If `home` has partial results, each element has n terms. The first device that computes its sum
+    must receive from the holders of the n - 1 other terms, and every other device that needs the
+    sum must receive it later. If d devices need each of t bytes, they receive t (n - 1 + d - 1) in
+    total. Two bytes are deducted for each axis, because the bytes of an all-reduce are rounded
+    down.
     """
     here, there = home[:, None, :], need[None, :, :]
 

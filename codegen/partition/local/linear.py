@@ -1,4 +1,4 @@
-"""Linear ops, which pass partial sums through: applied to partial operands, they give partial
+"""Linear ops, which pass partial sums on: their results for partial operands are partial
 results."""
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from shardwright.codegen.partition.local.ports import PORT
 from shardwright.ir.program import Op, Value
 
 TOGETHER = frozenset({"add", "add_any", "sub", "concatenate", PORT})
-"""All operands are partial sums; a whole operand becomes terms that are zero on all devices but
-one."""
+"""Ops that take partial sums in all operands. An operand that is not partial is turned into terms:
+its value on one device, zero on the others."""
 
 ALONE = frozenset(
     {
@@ -22,19 +22,20 @@ ALONE = frozenset(
         *("slice", "rev", "take_rows", "convert_element_type", "div", "name"),
     }
 )
-"""The first operand is a partial sum."""
+"""Ops that take a partial sum in their first operand."""
 
 EITHER = frozenset({"mul", "dot_general", "ragged_dot_general"})
-"""One operand is a partial sum, the other is whole."""
+"""Ops that take a partial sum in one operand; the other is not partial."""
 
 FLOATS = {"f16": (5, 10), "bf16": (8, 7), "f32": (8, 23), "f64": (11, 52)}
-"""Bits of the exponent and of the mantissa."""
+"""The number of bits of a float's exponent and mantissa, by dtype."""
 
 
 def with_terms(
     splits: Splits, split: FactorAxes, layouts: Sequence[LocalLayout], values: Sequence[Value]
 ) -> Iterator[FactorAxes]:
-    """Yield a split that accepts partial operands; `layouts` are those of the operands."""
+    """Yield, for each set of operands that may be partial together, a split that takes them as
+    partial sums. `layouts`: the layouts of the operands."""
     for carriers in carriers_of(splits.op, values):
         terms = {
             name
@@ -48,7 +49,7 @@ def with_terms(
 
 
 def carriers_of(op: Op, values: Sequence[Value]) -> Iterator[tuple[int, ...]]:
-    """Yield sets of operands of an op that may be partial together."""
+    """Yield the sets of an op's operands that may be partial together."""
     if not op.operands or not _adds_exactly(op, values):
         return
     if op.kind == PORT and op.param("of") == "manual":
@@ -64,8 +65,8 @@ def carriers_of(op: Op, values: Sequence[Value]) -> Iterator[tuple[int, ...]]:
 
 
 def _adds_exactly(op: Op, values: Sequence[Value]) -> bool:
-    """Return whether an op is as exact on partial sums as on their sum: a conversion to a float
-    type that has all values of the old one, or a quotient of floats."""
+    """Return whether applying an op to partial sums loses no precision compared to applying it to
+    their sum: a conversion must preserve all values, and a quotient must be of floats."""
     source, target = values[op.operands[0]].dtype, values[op.results[0]].dtype
     if op.kind == "convert_element_type":
         here, there = _bits(source), _bits(target)

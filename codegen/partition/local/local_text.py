@@ -1,4 +1,4 @@
-"""The text of a device's program, for people who debug a pass."""
+"""The text of a device's program, for debugging passes."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from shardwright.codegen.partition.local.steps import (
 
 
 def format_local(program: LocalProgram) -> str:
-    """Return a device's program, a line for each step: results with their shapes and layouts, moves
-    with the bytes that they receive."""
+    """Return a device's program as text, one line for each step: results with shapes and layouts,
+    moves with the bytes that they receive."""
     lines = [f"local program {program.program.name} {{", *_lines(program, program.body, "  "), "}"]
     for number, body in enumerate(program.functions):
         lines += [f"function {number} {{", *_lines(program, body, "  "), "}"]

@@ -1,7 +1,7 @@
 """Lower a program whose values have shardings to the steps of one device.
 
 Every op runs on shards with its chosen split. Each operand is moved to the required layout from the
-nearest layout that exists. Intermediate layouts are kept, so a value is gathered only once.
+nearest existing layout. Intermediate layouts are kept, so a value is gathered only once.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from shardwright.codegen.partition.local.steps import (
 from shardwright.codegen.propagate.collectives import COLLECTIVES
 from shardwright.ir.program import Body, Line, Op, Program
 
-Choice = Mapping[int, FactorAxes]  # from an op's first result to its split
+Choice = Mapping[int, FactorAxes]  # the split of each op, by the op's first result
 
 
 def lower(
@@ -45,8 +45,9 @@ def lower(
     layouts: Sequence[LocalLayout | None],
     regather: bool = False,
 ) -> LocalProgram:
-    """Return the steps of one device. `layouts` gives the layout in which a value is made; None
-    leaves that to its uses. `regather`: do not keep moved arguments for later uses."""
+    """Return the steps of one device. `layouts`: the layout that each value must have after its op,
+    None if its uses decide; `regather`: whether moved arguments are dropped after a use, and moved
+    again for the next."""
     lowering = _Lowering(program, axes, choice, layouts)
     lowering.forgotten = frozenset(program.body.arguments if regather else ())
     arguments = [
@@ -63,7 +64,7 @@ def lower(
 
 
 class _Lowering:
-    """One walk, which extends `values`."""
+    """Lowers the bodies of a program, extending `values`."""
 
     def __init__(
         self,
@@ -73,8 +74,8 @@ class _Lowering:
         layouts: Sequence[LocalLayout | None],
     ) -> None:
         self.program, self.axes, self.choice, self.layouts = program, axes, choice, layouts
-        self.forgotten: frozenset[int] = frozenset()  # arguments to move again for every use
-        # iterations of the loop that produces a value as a partial sum
+        self.forgotten: frozenset[int] = frozenset()  # arguments moved again for every use
+        # for a value that a loop produces as a partial sum, the number of iterations
         self.loops: dict[int, int] = {}
         self.values: list[LocalValue] = []
         self.known = known_as(program)
@@ -86,8 +87,8 @@ class _Lowering:
         results: Sequence[LocalLayout],
         reasons: Sequence[str],
     ) -> LocalBody:
-        """Return the steps of a body whose arguments and results have these layouts. `reasons`
-        explain the moves of results."""
+        """Return the steps of a body whose arguments and results have these layouts. `reasons`: the
+        reason for moving each result."""
         block = _Steps(self)
         taken = tuple(
             block.define(value, layout)
@@ -114,24 +115,25 @@ class _Lowering:
 
 
 class _Steps:
-    """The steps of one body; `versions` maps each value to its local values by layout."""
+    """The steps of one body. `versions`: the local values of each value, by layout."""
 
     def __init__(self, lowering: _Lowering) -> None:
         self.lowering = lowering
         self.steps: list[Step] = []
         self.versions: dict[int, dict[LocalLayout, int]] = {}
-        self.lost: set[tuple[int, LocalLayout]] = set()  # layouts of values that must be made again
-        self.brought: set[Hashable] = set()  # data fetched by ops
-        self.moved: int | None = None  # the last moved argument that is not kept
+        self.lost: set[tuple[int, LocalLayout]] = set()  # dropped layouts, by value
+        self.brought: set[Hashable] = set()  # keys of the data that ops have fetched
+        self.moved: int | None = None  # the argument moved last that is not kept
 
     def define(self, value: int, layout: LocalLayout) -> int:
-        """Return a new local value, the first of its value."""
+        """Return a new local value, the first one for its value."""
         number = self.lowering.new(value, layout)
         self.versions[value] = {layout: number}
         return number
 
     def use(self, value: int, layout: LocalLayout, reason: Reason, line: Line | None) -> int:
-        """Return a value in a layout, appending the necessary moves to the steps."""
+        """Return the local value of a value in a layout; add the moves that produce it to the
+        steps."""
         known = self.versions[value]
         if layout in known:
             return known[layout]
@@ -150,7 +152,8 @@ class _Steps:
         return number
 
     def _forget(self, value: int) -> None:
-        """Drop the moved layouts of the argument moved last, unless it is this value."""
+        """Drop all layouts but the first of the argument that was moved last, unless it is this
+        value."""
         if self.moved not in (None, value):
             known = self.versions[self.moved]
             home = next(iter(known))
@@ -197,7 +200,7 @@ class _Steps:
         reasons: OpReasons,
         line: Line | None,
     ) -> Iterator[MoveValue]:
-        """Yield the communications inside an op, each with a local value of its own."""
+        """Yield the communications inside an op, each with a new local value as its result."""
         known = self.lowering.values
         for move in moves:
             operand = operands[move.place]
@@ -218,7 +221,7 @@ class _Steps:
         return self.lowering.known[value]
 
     def _settle(self, op: Op, reasons: OpReasons) -> None:
-        """Move results into the layouts that their values require, and drop the partial ones."""
+        """Move results to the layouts that their values must have, and drop the other layouts."""
         for value in op.results:
             layout = self.lowering.layouts[value]
             if layout is not None:
@@ -226,7 +229,7 @@ class _Steps:
                 self.versions[value] = {layout: number}
 
     def _control(self, op: Op) -> None:
-        """Append a loop or a branch, which keeps the layouts of its operands and results."""
+        """Append a loop or a branch. Its operands and results have the layouts of its ports."""
         lowering = self.lowering
         ends = control_ends(op, ports_of(op, lowering.program.values), lowering.of_port)
         operands = tuple(

@@ -1,5 +1,5 @@
-"""Memory of a device: arguments and results throughout, other values from their definition to their
-last use."""
+"""The memory of a device: arguments and results count throughout, other values from their
+definition to their last use."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from shardwright.ir.program import Line
 
 @dataclass(frozen=True)
 class Held:
-    """Peak memory in bytes; `largest` is the largest local value at that point, and `line` the
-    user's line."""
+    """The peak memory in bytes. `largest`: the largest local value at the peak; `line`: the line of
+    the user's code at which it occurs."""
 
     bytes: int
     largest: int | None
@@ -30,12 +30,12 @@ class Held:
 
 def most_held(program: LocalProgram) -> Held:
     """Return the peak memory of a device for a program without functions. Savings by fusion and
-    scratch memory of ops are ignored."""
+    temporary memory of ops are ignored."""
     return _most(program, program.body, tuple(program.body.arguments))
 
 
 def _most(program: LocalProgram, body: LocalBody, alive: tuple[int, ...]) -> Held:
-    """Return the peak memory in a body; `alive` are the values alive throughout."""
+    """Return the peak memory in a body. `alive`: the values that are alive throughout."""
     ends: dict[int, list[int]] = defaultdict(list)
     last = {v: place for place, step in enumerate(body.steps) for v in taken(step)}
     last.update(dict.fromkeys((*body.results, *alive), len(body.steps)))
@@ -65,5 +65,5 @@ def _at(held: int, sizes: dict[int, int], step: Step | None) -> Held:
 
 
 def size_of(program: LocalProgram, local: int) -> int:
-    """Return the bytes of a local value."""
+    """Return the bytes of a local value's shard."""
     return math.prod(program.shape(local)) * item_bytes(program.of(local).dtype)

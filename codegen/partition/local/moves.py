@@ -1,9 +1,9 @@
-"""Paths between layouts of a value that receive the fewest bytes.
+"""Cheapest paths between layouts of a value.
 
-This is an A* search over layouts, in which each collective is an edge. The lower bound is the
-number of bytes of the target that a device still lacks. An edge costs the bytes that a device
-receives in a ring algorithm; on a topology, the bytes that it could receive over the fastest axis
-in the time of the collective.
+An A* search over layouts, in which each layout change is an edge. An edge costs the bytes that a
+device receives in a ring algorithm; on a topology, the bytes that the device could receive over the
+fastest axis in the time of the collective. The lower bound is the number of bytes of the target
+that a device still lacks.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from shardwright.ir.program import Value
 
 Came = dict[LocalLayout, tuple[LocalLayout, LayoutChange]]
 
-# bytes added per change, so that of two equally cheap paths the shorter wins
+# bytes added per change, so that the shorter of two equally cheap paths is chosen
 A_COLLECTIVE, A_LOCAL_CHANGE = 1.0, 0.01
-# added to a direct exchange, which copies a shard into blocks and out of them: of equal bytes, up
-# to two other collectives are preferred
+# added to a direct exchange, because it copies a shard into blocks and back: up to two other
+# collectives that receive as many bytes are preferred
 A_DIRECT = 1.5
 
 
 @dataclass(frozen=True)
 class Tensor:
-    """The tensor to move: its unsplit shape, bytes per element, the sizes of pieces of axes, and
-    the price of communication on a topology."""
+    """A tensor to be moved: its unsplit shape, the bytes of an element, the sizes of pieces of
+    axes, and the price of communication on a topology, if any."""
 
     shape: tuple[int, ...]
     item: int
@@ -71,8 +71,8 @@ def tensor_of(value: Value, axes: CutAxes) -> Tensor:
 def way(
     sources: tuple[LocalLayout, ...], target: LocalLayout, tensor: Tensor
 ) -> tuple[float, int, tuple[LayoutChange, ...]]:
-    """Return the price of the cheapest path to a layout, the layout it starts from, and its
-    changes.
+    """Return the price of the cheapest path from any of several layouts to another, the index of
+    the layout where it starts, and its changes.
 
     A path always exists: reduce, gather everything, and slice.
     """
@@ -104,8 +104,8 @@ def way(
 
 
 def _missing(layout: LocalLayout, target: LocalLayout, tensor: Tensor) -> int:
-    """Return the most bytes that any device lacks: the part of its target shard that it does not
-    hold, or all of it if it holds a partial result."""
+    """Return the greatest number of bytes that any device lacks: the part of its target shard that
+    it does not hold, or all of the shard if it holds a partial result."""
     if target.partial:
         return 0
     wanted = tensor.bytes(target)
@@ -115,7 +115,7 @@ def _missing(layout: LocalLayout, target: LocalLayout, tensor: Tensor) -> int:
     for extent, here, there in zip(tensor.shape, layout.dims, target.dims, strict=True):
         longer = max(here, there, key=len)
         if longer[: len(here)] != here or longer[: len(there)] != there:
-            return wanted  # devices with this first part may need the last part
+            return wanted  # a device may hold none of its target shard
         held *= extent // tensor.parts(longer)
     return wanted - held
 
@@ -123,7 +123,8 @@ def _missing(layout: LocalLayout, target: LocalLayout, tensor: Tensor) -> int:
 def _traced(
     layout: LocalLayout, sources: tuple[LocalLayout, ...], came: Came
 ) -> tuple[int, tuple[LayoutChange, ...]]:
-    """Return the start of the path to a layout, and its changes."""
+    """Return the index of the layout where the path to a layout starts, and the changes on the
+    path."""
     changes: list[LayoutChange] = []
     while layout in came:
         layout, change = came[layout]
@@ -142,7 +143,8 @@ def _next(layout: LocalLayout, target: LocalLayout, tensor: Tensor) -> Iterator[
 
 
 def _local(layout: LocalLayout, target: LocalLayout, tensor: Tensor) -> Iterator[LayoutChange]:
-    """Yield slices along axes that split the target, and masks that make partial results."""
+    """Yield the changes without communication: slices along axes that split the target, and masks
+    that turn a value into partial sums."""
     taken = {*layout.used, *layout.partial}
     for name in (name for name in target.used if name not in taken):
         for dim, names in enumerate(layout.dims):
@@ -158,8 +160,8 @@ def _local(layout: LocalLayout, target: LocalLayout, tensor: Tensor) -> Iterator
 
 
 def _sums(layout: LocalLayout, target: LocalLayout, tensor: Tensor) -> Iterator[LayoutChange]:
-    """Yield reductions of partial results, by all-reduce or reduce-scatter: over all axes if the
-    target is partial with another operator."""
+    """Yield reductions of partial results by all-reduce or reduce-scatter. If the target is partial
+    with the same operator, its axes are not reduced."""
     kept = target.partial if layout.operator == target.operator else ()
     open_ = [name for name in layout.partial if name not in kept]
     for length in range(1, len(open_) + 1):
@@ -209,7 +211,7 @@ def _exchanges(layout: LocalLayout, tensor: Tensor) -> Iterator[LayoutChange]:
 def _joint_exchange(
     layout: LocalLayout, target: LocalLayout, tensor: Tensor
 ) -> Iterator[LayoutChange]:
-    """Yield the all-to-all that moves the last pieces of several dimensions at once to their
+    """Yield the all-to-all that moves trailing pieces of several dimensions at once to their
     dimensions in the target."""
     places = {name: dim for dim, names in enumerate(target.dims) for name in names}
     kept: list[Names] = []
@@ -232,7 +234,7 @@ def _joint_exchange(
 
 
 def _permutes(layout: LocalLayout, target: LocalLayout, tensor: Tensor) -> Iterator[LayoutChange]:
-    """Yield the permute after which nothing remains but gathers of trailing pieces."""
+    """Yield the permute after which only gathers of trailing pieces remain."""
     if layout.partial != target.partial:
         return
     lost = [tuple(name for name in names if name not in target.used) for names in layout.dims]
@@ -247,7 +249,8 @@ def _permutes(layout: LocalLayout, target: LocalLayout, tensor: Tensor) -> Itera
 
 
 def _direct(layout: LocalLayout, target: LocalLayout, tensor: Tensor) -> Iterator[LayoutChange]:
-    """Yield the exchange in which devices receive exactly what they lack of the target."""
+    """Yield the direct exchange, in which devices receive exactly the bytes of the target that they
+    lack."""
     if layout.partial != target.partial or layout.operator != target.operator:
         return
     received = _missing(layout.whole, target.whole, tensor)

@@ -1,9 +1,9 @@
 """The price of communication on a network, in bytes that a device receives over the fastest axis.
 
-Prices follow the network model, including latencies, so a program is chosen by its predicted
-seconds. Permutes are priced as gathers of the same bytes over the slowest of their axes, since
-their pairs are not known yet; rounds of a direct exchange as gathers over each of them, since their
-blocks cross all.
+Prices follow the network model, including latencies, so programs are compared by their predicted
+seconds. Some transfers are not known yet when a price is needed. A permute, whose pairs are
+unknown, is priced as a gather of as many bytes over the slowest of its axes; rounds of a direct
+exchange, whose blocks cross all axes, as gathers over each of them.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from shardwright.codegen.planner.network.collectives import Prices
 
 @dataclass(frozen=True, eq=False)
 class Pace:
-    """Prices of communication over axes, given by their digits. `bandwidth`: bytes per second over
-    the fastest axis."""
+    """Prices of communication over axes. `digits`: the digits of each axis in a mesh position;
+    `bandwidth`: the bytes per second over the fastest axis."""
 
     prices: Prices
     digits: dict[str, Pair]
@@ -26,8 +26,8 @@ class Pace:
     _known: dict[tuple[str, tuple[str, ...], int], float] = field(default_factory=dict)
 
     def of(self, kind: str, axes: Iterable[str], received: int) -> float:
-        """Return the price of communication over axes in which a device receives this many
-        bytes."""
+        """Return the price of communication over axes. `received`: the bytes that a device
+        receives."""
         key = kind, tuple(axes), received
         if key not in self._known:
             self._known[key] = self.bandwidth * self._seconds(*key)

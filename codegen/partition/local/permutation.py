@@ -1,4 +1,4 @@
-"""The transfers of a permutation."""
+"""The transfers of a permute."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from shardwright.codegen.partition.local.layout import LocalLayout, Names
 def permutation(
     axes: Names, sizes: Mapping[str, int], source: LocalLayout, target: LocalLayout
 ) -> list[tuple[int, int]]:
-    """Return (sender, receiver) pairs by flat position along `axes`: each device sends its shard to
-    a device that needs it."""
+    """Return (sender, receiver) pairs of positions along `axes`, flattened: each device sends its
+    shard to one device that needs it."""
     places = list(itertools.product(*(range(sizes[name]) for name in axes)))
     known = [dict(zip(axes, place, strict=True)) for place in places]
     holders = {_held(source, at, sizes): number for number, at in enumerate(known)}
@@ -20,8 +20,8 @@ def permutation(
 
 
 def _held(layout: LocalLayout, at: Mapping[str, int], sizes: Mapping[str, int]) -> tuple[int, ...]:
-    """Return the shard of the device at a position, and its index among the devices that hold this
-    shard."""
+    """Return the index of the shard that the device at a position holds, and the device's index
+    among the holders of that shard."""
     free = tuple(name for name in at if name not in layout.used)
     return tuple(_read(names, at, sizes) for names in (*layout.dims, free))
 

@@ -1,8 +1,8 @@
-"""Ports: operands and results of the bodies of loops and branches.
+"""Ports: the borders of loops and branches, where tensors enter and leave their bodies.
 
 A port has one layout on both sides. It is modelled as an identity op, so the search chooses its
-layout like any op's. The port of a scan's carry, for example, joins the initial value, the argument
-and result of the body, and the final value.
+layout like that of any op. The port of a scan's carry, for example, joins the initial value, the
+argument and result of the body, and the final value.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ PORT = "port"
 
 @dataclass(frozen=True)
 class End:
-    """One end of a port. `side` is operands or results of the op, or arguments or results of one of
-    its bodies."""
+    """One end of a port. `side`: "operands" or "results" of the op, or "arguments" or "results" of
+    one of its bodies; `place`: the index on that side."""
 
     side: str
     place: int
@@ -36,21 +36,22 @@ class End:
 
 @dataclass(frozen=True)
 class Port:
-    """The border of a loop or branch for one tensor: operands are moved to the port's layout, and
-    results have it. A port of a condition has no results. `ends` locates them, operands first."""
+    """The border of a loop or branch for one tensor. Operands of `op` are moved to the port's
+    layout, and its results have that layout. The port of a condition has no results. `ends`: where
+    the operands and then the results are."""
 
     op: Op
     ends: tuple[End, ...]
 
     @property
     def home(self) -> int:
-        """The tensor whose propagated sharding the port has: the first operand if the port leads
-        out of a body, else the first result."""
+        """The index of the tensor whose propagated sharding the port adopts: the first operand if
+        the port leads out of a body, otherwise the first result."""
         return 0 if self.op.param("role") in ("gives", "tests") else len(self.op.operands)
 
 
 def ports_of(op: Op, values: Sequence[Value]) -> tuple[Port, ...]:
-    """Return the ports of an op with bodies; the ports that lead inside come first."""
+    """Return the ports of an op with bodies; ports that lead into bodies come first."""
     match op.kind:
         case "scan":
             found = _scan(op, values)
@@ -105,8 +106,8 @@ def _inlined(op: Op, values: Sequence[Value]) -> Iterator[Port]:
 
 
 def _manual(op: Op, values: Sequence[Value]) -> Iterator[Port]:
-    """Yield the ports of a manual computation. On the outside, its axes split the dimensions that
-    its specs name."""
+    """Yield the ports of a manual computation. On its outer side, a port's dimensions are split by
+    the axes that the specs name."""
     for place in range(len(op.operands)):
         ends = (End("operands", place),), (End("arguments", place, 0),)
         yield _split(op, values, "takes", *ends)
@@ -117,8 +118,8 @@ def _manual(op: Op, values: Sequence[Value]) -> Iterator[Port]:
 def _split(
     op: Op, values: Sequence[Value], role: str, takes: tuple[End], gives: tuple[End]
 ) -> Port:
-    """Return a port of a manual computation. Its param `manual` has the manual axes that split each
-    factor, `axes` all manual axes."""
+    """Return a port of a manual computation. Its parameter `manual` lists the manual axes that
+    split each factor, `axes` all manual axes."""
     (operand,), (result,) = (tuple(end.of(op) for end in side) for side in (takes, gives))
     shapes = values[operand].shape, values[result].shape
     outer = 0 if role == "takes" else 1
@@ -162,8 +163,8 @@ def _port(
     gives: tuple[End, ...],
     stacked: str = "",
 ) -> Port:
-    """Return a port. `stacked` is the side, `takes` or `gives`, that has an extra first dimension,
-    indexed by the iteration."""
+    """Return a port. `stacked`: the side, "takes" or "gives", whose tensors have an additional
+    first dimension indexed by the iteration; "" for neither."""
     operands, results = (tuple(end.of(op) for end in side) for side in (takes, gives))
     shapes = [tuple(values[v].shape for v in side) for side in (operands, results)]
     build = Builder(shapes[0], shapes[1])

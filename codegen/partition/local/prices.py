@@ -1,4 +1,4 @@
-"""How the search rates plans, and whether plans keep gathered values."""
+"""The criteria by which the search compares plans."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Ratings:
-    """How a search rates plans, in received bytes.
+    """The criteria by which a search compares plans; costs are in received bytes.
 
-    `held`: the price of each byte of a result if memory is scarce. `regather`: gathered arguments
-    are not kept until the backward pass, which gathers them again. `topology` determines how much a
-    device computes while it receives a byte. `seeded`: the search also starts from the ideas of
-    `seeds.py`. It is off for kernels that overlap matmuls, since no price includes overlap.
+    `held`: the cost of each byte of a result, if memory is scarce. `regather`: whether gathered
+    arguments are dropped, so that the backward pass gathers them again. `topology`: the topology
+    that determines the cost of computation relative to received bytes, if any. `seeded`: whether
+    the search also starts from the ideas of `seeds.py`; it does not for kernels that overlap
+    matmuls, because no price accounts for overlap.
     """
 
     held: float = 0.0
@@ -22,4 +23,4 @@ class Ratings:
 
 
 THRIFT = (0.1, 1.0, 10.0)
-"""Cost of a byte of a result in the plans tried when memory is too small."""
+"""The costs of a byte of a result that are tried in turn if a plan does not fit into memory."""

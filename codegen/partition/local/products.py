@@ -1,7 +1,7 @@
-"""Products that are transposed afterwards become products in the opposite order.
+"""Rewriting of matmuls whose result is transposed: swap the operands instead.
 
-Gradients of weights have this form: `(g.T @ x).T`. A compiler fuses both, but a kernel that also
-scatters the product needs it adjacent to the scatter.
+Gradients of weights have this form: `(g.T @ x).T`. A compiler fuses the transposition, but a kernel
+that also scatters the product needs the matmul directly before the scatter.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def _rewritten(body: LocalBody) -> LocalBody:
     uses = Counter(v for step in body.steps for v in taken(step))
     uses.update(body.results)
     steps: list[Step] = []
-    place: dict[int, int] = {}  # the step of each matmul, by its result
+    place: dict[int, int] = {}  # the index of each matmul, by its result
     for step in body.steps:
         if isinstance(step, Compute):
             step = replace(step, bodies=tuple(map(_rewritten, step.bodies)))
@@ -43,8 +43,8 @@ def _rewritten(body: LocalBody) -> LocalBody:
 
 
 def _transposed(product: Compute, after: Compute) -> Compute | None:
-    """Return a transposed product as a product in the opposite order; None unless the transposition
-    only swaps its rows and columns."""
+    """Return a matmul and its transposition as one matmul with swapped operands; None unless the
+    transposition only swaps rows and columns."""
     op = product.op
     order = after.op.integers("permutation")
     batch = len(op.integers("batch_lhs"))

@@ -1,7 +1,8 @@
-"""Weights of bytes: how much a device computes while it receives one, and which axes are slow.
+"""Rates of a device: its computation in the time in which it receives a byte, and the slowness of
+axes.
 
-Without a topology, the weights are typical of current chips. With one, they come from its model of
-a large all-gather along each axis and from the rates of its devices.
+Without a topology, the rates are typical of current chips. With one, they follow from the model of
+a large all-gather along each axis and from the topology's devices.
 """
 
 from __future__ import annotations
@@ -25,16 +26,17 @@ from shardwright.ir.dtypes import dtype_of
 from shardwright.ir.errors import InputError
 
 OPERATIONS, TOUCHED = 1000.0, 5.0
-"""Matmul operations, and bytes read or written by other ops, that cost as much as a received
-byte."""
+"""Number of matmul operations, and number of bytes read or written by other ops, that cost as much
+as one received byte."""
 LARGE = 2.0**26
 """Shard size in bytes from which the latency of a gather is negligible."""
 
 
 @dataclass(frozen=True)
 class Rates:
-    """The speed of a device relative to bytes received over the fastest axis. `slow`: how many
-    times slower each other axis is; `pace`: prices of communication on the topology."""
+    """The rates of a device relative to bytes received over the fastest axis. `slow`: for every
+    other axis, the factor by which it is slower; `pace`: the prices of communication on the
+    topology."""
 
     topology: Topology | None = None
     bandwidth: float = 0.0  # bytes per second over the fastest axis
@@ -42,14 +44,15 @@ class Rates:
     pace: Pace | None = None
 
     def operations(self, dtype: str) -> float:
-        """Return matmul operations per received byte for an element type, in jaxpr notation."""
+        """Return the number of matmul operations per received byte for a dtype, in jaxpr
+        notation."""
         if self.topology is None:
             return OPERATIONS
         return _multiplied(self.topology, dtype) / self.bandwidth
 
     @property
     def touched(self) -> float:
-        """Bytes of memory traffic per byte received."""
+        """The bytes of memory traffic per received byte."""
         memory = 0.0 if self.topology is None else self.topology.memory
         return memory / self.bandwidth if memory else TOUCHED
 
@@ -64,7 +67,7 @@ class Rates:
 
 
 DEFAULT = Rates()
-"""The rates without a topology."""
+"""The rates used without a topology."""
 
 
 def rates_of(
@@ -72,7 +75,7 @@ def rates_of(
 ) -> Rates:
     """Return the rates of a mesh with cut axes on a topology.
 
-    Raises InputError for an unknown topology or one with too few devices.
+    Raise InputError for an unknown topology or one with too few devices.
     """
     return DEFAULT if topology is None else _rates(pieces, tuple(device_ids), topology)
 
@@ -99,7 +102,7 @@ def _rates(
 
 
 def digits_of(pieces: tuple[tuple[str, int], ...]) -> dict[str, Pair]:
-    """Return the stride and size of each piece among the positions of a mesh."""
+    """Return the digit (stride, size) of each piece in a mesh position."""
     sizes = [size for _, size in reversed(pieces)]
     strides = list(itertools.accumulate(sizes, operator.mul, initial=1))[: len(sizes)]
     return {
@@ -109,7 +112,8 @@ def digits_of(pieces: tuple[tuple[str, int], ...]) -> dict[str, Pair]:
 
 @functools.cache
 def _multiplied(topology: Topology, dtype: str) -> float:
-    """Return multiplications and additions per second; an unknown type counts as float32."""
+    """Return the number of multiplications and additions per second. An unknown dtype counts as
+    float32."""
     try:
         name = dtype_of(dtype)
     except InputError:

@@ -1,4 +1,4 @@
-"""The reason for each communication, and its remedies, in sentences about the user's values."""
+"""The reason for each communication, in sentences about the user's values."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Reason = Callable[[LayoutChange], str]
 
 
 class OpReasons:
-    """The reasons for communications around one op; `names` are those of its tensors, `given` the
+    """The reasons for communications of one op. `names`: the names of its tensors; `given`: the
     layouts in which each operand exists."""
 
     def __init__(
@@ -39,7 +39,7 @@ class OpReasons:
         self.operands = len(splits.op.operands)
 
     def operand(self, place: int) -> Reason:
-        """Return why an operand is moved before the op."""
+        """Return the function that states why an operand is moved before the op."""
 
         def reason(change: LayoutChange) -> str:
             if change.kind in ("all_reduce", "reduce_scatter"):
@@ -54,7 +54,7 @@ class OpReasons:
         return reason
 
     def result(self, layout: LocalLayout) -> Reason:
-        """Return why a result is moved to a layout after the op."""
+        """Return the function that states why a result is moved to a layout after the op."""
 
         def reason(change: LayoutChange) -> str:
             summed = next(self._summed(), None)
@@ -65,14 +65,14 @@ class OpReasons:
         return reason
 
     def inside(self, move: FormMove) -> str:
-        """Return why devices communicate inside the op."""
+        """Return the reason for a communication inside the op."""
         if self.kind in COLLECTIVES:
             return f"{self.kind} of {self.names[move.place]} in a shard_map, {move.what}"
         split = f"dimension {move.dim} split over {quoted(move.axes)}"
         return f"{self.kind} takes {self.names[move.place]} with {split}: {move.what}"
 
     def _summed(self) -> Iterator[str]:
-        """Yield the split factors that are summed over."""
+        """Yield a sentence for each split factor that the op reduces."""
         for factor in self.splits.reducing:
             over = self.split.factors[factor]
             places = self._places(factor, range(self.operands))
@@ -82,11 +82,11 @@ class OpReasons:
                 yield f"{self.kind} {does} {where}, split over {quoted(over)}"
 
     def _operator(self, place: int) -> str:
-        """Return the operator that reduces a partial operand, or `sum`."""
+        """Return the operator that combines an operand's partial results, "sum" if it has none."""
         return next((each.operator for each in self.given[place] if each.partial), "sum")
 
     def _gathered(self, place: int, change: LayoutChange) -> str:
-        """Return why a dimension of an operand must be gathered."""
+        """Return the reason for gathering a dimension of an operand."""
         dim = change.dims[0]
         name = self.names[place]
         start = f"{self.kind} needs dimension {dim} of {name} whole"
@@ -109,7 +109,7 @@ class OpReasons:
         return f"{start}: {alike} is split over {quoted(change.axes)} along it too, {instead}"
 
     def _alike(self, place: int, factors: tuple[int, ...], axes: Names) -> Iterator[str]:
-        """Yield the other operands that the axes split along the same dimension."""
+        """Yield the names of other operands that the same axes split along the same factor."""
         for factor in factors:
             for tensor in range(self.operands):
                 dims = self.splits.rule.operands[tensor]
@@ -128,12 +128,12 @@ class OpReasons:
 
 
 def plainly(text: str) -> Reason:
-    """Return a reason that does not depend on the change."""
+    """Return a function that states the same reason for every change."""
     return lambda change: text
 
 
 def port_reason(port: Port) -> str:
-    """Return why a value is moved at the border of a loop or branch."""
+    """Return the reason for moving a value at the border of a loop or branch."""
     of, role = port.op.param("of"), port.op.param("role")
     if role == "tests":
         return f"the condition of {of} must be the same on every device"
@@ -145,8 +145,8 @@ def port_reason(port: Port) -> str:
 
 
 def after_loop(change: LayoutChange, turns: int | None) -> str:
-    """Return how much it saves to sum after a loop of this many iterations rather than inside; ""
-    without a loop."""
+    """Return the part of a sentence on the saving of a sum that runs once after a loop of `turns`
+    iterations instead of in each; "" for other changes."""
     if turns is None or change.kind not in ("all_reduce", "reduce_scatter"):
         return ""
     op = change.kind.replace("_", "-")
@@ -156,5 +156,5 @@ def after_loop(change: LayoutChange, turns: int | None) -> str:
 
 
 def quoted(names: Names) -> str:
-    """Return axes for a message: `"x", "y"`."""
+    """Return axes in quotes, for a message: `"x", "y"`."""
     return ", ".join(f'"{name}"' for name in names)

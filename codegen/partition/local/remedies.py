@@ -1,5 +1,5 @@
-"""What a user can change so that a communication becomes unnecessary or smaller: the sharding of an
-argument or a result, or a constraint at a line of the function."""
+"""Remedies: changes by the user that make a communication unnecessary or cheaper. They concern the
+sharding of an argument or a result, or a constraint at a line of the function."""
 
 from __future__ import annotations
 
@@ -25,20 +25,21 @@ Forward = Mapping[tuple[Line | None, tuple[int, ...], str], Value]
 
 @dataclass(frozen=True)
 class Remedy:
-    """A change that would remove a communication, or make it cheaper, and the bytes that it saves
-    each time."""
+    """A change that would remove a communication or make it cheaper. `saved`: the bytes that it
+    saves each time."""
 
     text: str
     saved: int
 
 
 def forward_values(program: Program) -> Forward:
-    """Return the last value of each line, shape and dtype that no backward pass makes."""
+    """Return, for each line, shape and dtype, the last value that the forward pass produces
+    there."""
     return {(v.line, v.shape, v.dtype): v for v in program.values if v.line and not v.backward}
 
 
 def remedy(local: LocalProgram, step: MoveValue, forward: Forward) -> Remedy:
-    """Return the remedy of a communication; `forward` has the values of the forward pass."""
+    """Return the remedy of a communication. `forward`: the values of the forward pass."""
     change, value = step.change, local.of(step.operand)
     before = local.values[step.operand].layout
     if change.own:
@@ -66,7 +67,8 @@ def remedy(local: LocalProgram, step: MoveValue, forward: Forward) -> Remedy:
 
 
 def _asked(local: LocalProgram, step: MoveValue, wanted: LocalLayout, forward: Forward) -> Remedy:
-    """Return where the user can request a layout for the value of a move."""
+    """Return the remedy that requests a layout for the value of a move, at a place where the user
+    can state it."""
     value, received = local.of(step.operand), step.change.received
     arguments = arguments_of(local, step)
     if arguments:
@@ -98,7 +100,8 @@ def _asked(local: LocalProgram, step: MoveValue, wanted: LocalLayout, forward: F
 
 
 def scattered(local: LocalProgram, step: MoveValue) -> Iterator[LocalLayout]:
-    """Yield layouts that split a sum over its axes."""
+    """Yield the layouts to which a reduce-scatter could bring a sum, each splitting one dimension
+    along the sum's axes."""
     change = step.change
     shape, sizes = local.of(step.operand).shape, local.axes
     for dim, (extent, names) in enumerate(zip(shape, change.layout.dims, strict=True)):
@@ -108,14 +111,14 @@ def scattered(local: LocalProgram, step: MoveValue) -> Iterator[LocalLayout]:
 
 
 def left_whole(layout: LocalLayout, change: LayoutChange) -> LocalLayout:
-    """Return a layout without a change's axes along its dimension."""
+    """Return a layout without the axes of a change along the change's dimension."""
     (dim,) = change.dims
     return layout.with_dim(dim, (name for name in layout.dims[dim] if name not in change.axes))
 
 
 def argument_layout(local: LocalProgram, change: LayoutChange, argument: int) -> LocalLayout:
-    """Return the layout of an argument, by its number in the program, that makes a change of it
-    unnecessary."""
+    """Return a layout for an argument, given by its value's number, with which a change of it would
+    be unnecessary."""
     if change.kind != "all_gather" and not change.inside:
         return change.layout
     (home,) = (
@@ -125,8 +128,8 @@ def argument_layout(local: LocalProgram, change: LayoutChange, argument: int) ->
 
 
 def arguments_of(local: LocalProgram, step: MoveValue) -> tuple[int, ...]:
-    """Return the arguments of the program that a move applies to; in a function, those of every
-    call."""
+    """Return the arguments of the program that a move applies to. For a move in a function, return
+    the arguments that its calls pass."""
     arguments = {local.values[v].value for v in local.body.arguments}
     value = local.values[step.operand].value
     for number, body in enumerate(local.functions):
@@ -144,8 +147,8 @@ def arguments_of(local: LocalProgram, step: MoveValue) -> tuple[int, ...]:
 
 
 def results_of(local: LocalProgram, step: MoveValue, through: bool = False) -> Iterator[int]:
-    """Yield the places of the results of the program that are the result of a move, perhaps after
-    later moves; also `through` ops that only reshape or cast it."""
+    """Yield the indices of the program's results that equal the result of a move, perhaps after
+    later moves. `through`: whether ops that only reshape or cast count as moves too."""
     made_by: dict[int, int] = {}
     for each in local.body.steps:
         if isinstance(each, MoveValue) and each is not step:
@@ -161,6 +164,6 @@ def results_of(local: LocalProgram, step: MoveValue, through: bool = False) -> I
 
 
 def outside_functions(local: LocalProgram) -> Iterator[tuple[MoveValue, int]]:
-    """Yield the moves outside functions of equal layers, and their counts."""
+    """Yield the moves outside functions of equal layers, each with its count."""
     nothing = (LocalBody((), (), ()),) * len(local.functions)
     return moves_of(replace(local, functions=nothing))

@@ -1,5 +1,5 @@
-"""Repetitions in a list of ops: successive stretches that differ only in the names of their values,
-such as a model's layers."""
+"""Repetitions in a list of ops: consecutive stretches that differ only in the names of their
+values, such as the layers of a model."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from dataclasses import dataclass
 import numpy as np
 
 SHORTEST = 8
-"""Fewest items in a stretch that gets a name."""
+"""Smallest number of items in a repeated stretch."""
 
 
 @dataclass(frozen=True)
 class Item:
-    """One op: its key, which interchangeable ops share, and its operands and results.
+    """One op: a key that interchangeable ops share, and the numbers of its operands and results.
 
-    `owners`: the owners of these values, such as the weights of one layer; a good copy has few of
-    them.
+    `owners`: the owners of these values, such as the weights of a layer. A stretch is chosen so
+    that each copy has few owners.
     """
 
     key: Hashable
@@ -30,7 +30,8 @@ class Item:
 
 @dataclass(frozen=True)
 class Repeat:
-    """Successive copies of a stretch of `period` items, the first at item `start`."""
+    """Consecutive copies of a stretch of `period` items. `start`: the first item of the first
+    copy."""
 
     start: int
     period: int
@@ -38,17 +39,17 @@ class Repeat:
 
     @property
     def stop(self) -> int:
-        """The end of the last copy."""
+        """The end of the last copy, exclusive."""
         return self.start + self.period * self.copies
 
     def places(self, offset: int) -> range:
-        """Return the indices of one item of the stretch in all copies."""
+        """Return the indices of the item at `offset` in every copy."""
         return range(self.start + offset, self.stop, self.period)
 
 
 @dataclass(frozen=True)
 class _Stretch:
-    """A range from `start` to `stop` in which each key equals the key one period later."""
+    """Items `start` to `stop`, in which each key equals the key one period later."""
 
     start: int
     stop: int
@@ -59,7 +60,7 @@ class _Stretch:
         return (self.stop - self.start) // self.period
 
     def free(self, taken: np.ndarray) -> Iterator[_Stretch]:
-        """Yield the parts of a stretch that no repeat has taken."""
+        """Yield the parts of a stretch that contain no taken item and at least two copies."""
         places = np.flatnonzero(taken[self.start : self.stop]) + self.start
         borders = [self.start - 1, *map(int, places), self.stop]
         for low, high in itertools.pairwise(borders):
@@ -69,8 +70,8 @@ class _Stretch:
 
 
 def repeats(items: Sequence[Item], fewest: int = 2) -> tuple[Repeat, ...]:
-    """Return disjoint stretches that repeat at least `fewest` times, in order. Those that save most
-    are chosen first."""
+    """Return disjoint stretches that repeat at least `fewest` times, in order. Stretches that save
+    the most items are chosen first."""
     found: list[Repeat] = []
     shape = _Shape(items)
     taken = np.zeros(len(items), bool)
@@ -88,7 +89,7 @@ def repeats(items: Sequence[Item], fewest: int = 2) -> tuple[Repeat, ...]:
 
 
 class _Shape:
-    """The keys of items as numbers, and the producer of each value."""
+    """The keys of items as numbers, and the item that produces each value."""
 
     def __init__(self, items: Sequence[Item]) -> None:
         self.items = items
@@ -101,7 +102,7 @@ class _Shape:
         }
 
     def candidates(self) -> Iterator[_Stretch]:
-        """Yield repetitions of keys, for every period."""
+        """Yield, for every period, the ranges in which keys repeat."""
         codes = self.codes
         for period in range(SHORTEST, len(codes) // 2 + 1):
             breaks = np.flatnonzero(codes[:-period] != codes[period:])
@@ -110,15 +111,16 @@ class _Shape:
                 yield _Stretch(int(edges[run]) + 1, int(edges[run + 1]) + period, period)
 
     def begun(self, stretch: _Stretch) -> Repeat:
-        """Return the copies of a stretch. They start at the point where the fewest values pass from
-        one copy to the next and a copy has the fewest owners."""
+        """Return the copies of a stretch, starting where the fewest values pass from one copy to
+        the next and a copy has the fewest owners."""
         slack = (stretch.stop - stretch.start) % stretch.period
         rated = zip(self._passing(stretch), self._owners(stretch, slack + 1), strict=False)
         rates = [passing + owners for passing, owners in rated]
         return Repeat(stretch.start + rates.index(min(rates)), stretch.period, stretch.copies)
 
     def _passing(self, stretch: _Stretch) -> list[int]:
-        """Return the number of values that cross the end of the first copy, for each start."""
+        """Return, for each possible start, the number of values that pass from the first copy to
+        the next."""
         start, period = stretch.start, stretch.period
         last = {
             self.made[value]: place
@@ -133,8 +135,8 @@ class _Shape:
         return [int(count) for count in np.cumsum(crossing)[period : 2 * period]]
 
     def _owners(self, stretch: _Stretch, begins: int) -> list[int]:
-        """Return the number of owners of the first two copies, counted separately, for this many
-        starts."""
+        """Return, for each of the first `begins` starts, the number of owners of the first copy
+        plus that of the second."""
         counts = []
         for copy in range(2):
             start = stretch.start + copy * stretch.period
@@ -154,7 +156,7 @@ class _Shape:
         return [sum(each) for each in zip(*counts, strict=True)]
 
     def exact(self, repeat: Repeat) -> Iterator[Repeat]:
-        """Yield runs of copies whose internal operands agree too."""
+        """Yield the runs of copies in which operands come from corresponding items too."""
         starts = range(repeat.start, repeat.stop, repeat.period)
         for _, equal in itertools.groupby(starts, lambda s: self._links(s, repeat.period)):
             own = list(equal)
@@ -162,8 +164,8 @@ class _Shape:
                 yield Repeat(own[0], repeat.period, len(own))
 
     def _links(self, start: int, period: int) -> tuple[tuple[int, int], ...]:
-        """Return, for each operand in a copy, the item and result that produce it, or the number of
-        the external value."""
+        """Return, for each operand in a copy, the item and the result that produce it, or the
+        number of a value from outside."""
         outside: dict[int, int] = {}
         links = []
         for item in self.items[start : start + period]:

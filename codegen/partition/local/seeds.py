@@ -1,10 +1,10 @@
-"""Ideas from which the search of `cheapest` starts; each splits all ops by one rule.
+"""Ideas from which the search of `cheapest` starts. Each idea splits all ops by one rule.
 
-The given shardings pass through the program, op by op. If the operands of an op disagree, the
-operand of the highest rank wins. A rank favours operands that depend on late arguments (tokens, a
-batch) or on early ones (weights). Axes that split no operand may also split the result of an op
-(`after`), or the operand of the highest rank before the other operands count (`before`: a batch
-over all axes).
+The given shardings spread through the program, op by op. If the operands of an op disagree, the
+operand of the highest rank takes precedence. A rank favours operands that depend on late arguments
+(tokens, a batch) or on early ones (weights). Axes that split no operand may in addition split the
+result of an op (`after`), or, before other operands are considered, the operand of the highest rank
+(`before`: a batch over all axes).
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from shardwright.codegen.partition.local.layout import LocalLayout, Names
 from shardwright.codegen.partition.local.linear import with_terms
 
 Filled = Literal["not", "after", "before"]
-"""When unused axes split a tensor of an op."""
+"""Whether unused axes split a tensor of an op, and when."""
 
 
 def seeds(costs: Costs, bound: Mapping[int, FactorAxes]) -> Iterator[Callable[[], None]]:
-    """Yield functions that each split all ops by one idea; `bound` ops keep their split."""
+    """Yield functions that each split all ops by one idea. The ops in `bound` keep their splits."""
     last, first = (_ranks(costs, sign) for sign in (1, -1))
     fills: tuple[Filled, ...] = ("not", "after", "before")
     for ranks in (last, first, [-rank for rank in last]):
@@ -34,12 +34,12 @@ def seeds(costs: Costs, bound: Mapping[int, FactorAxes]) -> Iterator[Callable[[]
 
 
 def _ranks(costs: Costs, sign: int) -> list[float]:
-    """Return the rank of each wire: the highest rank of the arguments that it depends on. The rank
+    """Return the rank of each wire: the highest rank of the arguments on which it depends. The rank
     of an argument is its index times `sign`."""
     ranks = [-math.inf] * len(costs.wires)
     for place, wire in enumerate(costs.arguments):
         ranks[wire] = sign * place
-    for _ in range(2):  # twice: loops and equal stretches carry later values back
+    for _ in range(2):  # a second time, because loops carry later values back
         for op, touched in zip(costs.ops, costs.touched, strict=True):
             count = len(op.operands)
             most = max((ranks[w] for w, place in touched if place < count), default=-math.inf)
@@ -51,7 +51,7 @@ def _ranks(costs: Costs, sign: int) -> list[float]:
 
 @dataclass(frozen=True)
 class _Seed:
-    """One idea; `ranks` are by wire."""
+    """One idea. `ranks`: the rank of each wire."""
 
     costs: Costs
     bound: Mapping[int, FactorAxes]
@@ -59,8 +59,8 @@ class _Seed:
     filled: Filled
 
     def start(self) -> None:
-        """Split every op by its operands, then the ops still unsplit by the users of their
-        results."""
+        """Split every op by its operands; then split the ops that are still unsplit by the users of
+        their results."""
         costs = self.costs
         for number in range(len(costs.ops)):
             costs.choose(number, self.bound.get(number))
@@ -73,7 +73,7 @@ class _Seed:
                 costs.choose(number, self._asked(number))
 
     def _split(self, number: int) -> FactorAxes:
-        """Return the split of an op that its operands suggest, by rank."""
+        """Return the split that the operands of an op suggest, the highest rank first."""
         costs, splits = self.costs, self.costs.splits[number]
         homes = self._homes(number)
         asked = sorted(homes.items(), key=lambda each: -self._rank(number, each[0]))
@@ -95,8 +95,8 @@ class _Seed:
         return max(self.ranks[w] for w, own in self.costs.touched[number] if own == place)
 
     def _homes(self, number: int) -> dict[int, LocalLayout]:
-        """Return the layout of each operand of an op that is already chosen; in equal stretches,
-        that of the first copy."""
+        """Return the layouts of the operands that are already chosen, by index. In repeated
+        stretches, the first copy counts."""
         costs, found = self.costs, dict[int, LocalLayout]()
         for wire, place in costs.touched[number]:
             made_by = costs.wires[wire].made_by
@@ -106,7 +106,7 @@ class _Seed:
         return found
 
     def _asked(self, number: int) -> FactorAxes:
-        """Return the split that the first user of each result of an op suggests."""
+        """Return the split that the first users of an op's results suggest."""
         costs, count = self.costs, len(self.costs.ops[number].operands)
         needs = (
             (place, need)
@@ -118,7 +118,7 @@ class _Seed:
 
 
 def _with_all_axes(splits: Splits, split: FactorAxes, barred: Names) -> FactorAxes:
-    """Return a split in which unused axes, except barred ones, split the first result."""
+    """Return a split in which unused axes, except `barred` ones, split the first result."""
     layouts = splits.layouts(split)
     if not layouts.results:
         return split
@@ -132,7 +132,8 @@ def _with_all_axes(splits: Splits, split: FactorAxes, barred: Names) -> FactorAx
 def _filled(
     layout: LocalLayout, shape: tuple[int, ...], taken: Names, axes: CutAxes
 ) -> LocalLayout:
-    """Return a layout in which each free axis splits the first dimension that it divides."""
+    """Return a layout in which each axis that is neither used nor `taken` splits the first
+    dimension that it divides."""
     for name in (name for name, size in axes.pieces if size > 1):
         if name in (*taken, *layout.used, *layout.partial):
             continue

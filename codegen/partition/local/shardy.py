@@ -1,6 +1,7 @@
 """The mode `as_shardy`: every value has its propagated sharding.
 
-An op gets the split that receives the fewest bytes between its propagated operands and results.
+For each op the split is chosen with which it receives the fewest bytes between its propagated
+operands and results.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def as_shardy(program: Program, mesh: Mesh, ratings: Ratings) -> LocalProgram:
 def propagated_choices(
     program: Program, axes: CutAxes, layouts: list[LocalLayout]
 ) -> Iterator[tuple[int, FactorAxes]]:
-    """Yield the split of every op, and of every port of ops with bodies, keyed by its first
+    """Yield the split of every op, and of every port of ops with bodies, each with the op's first
     result."""
     for op in ops_of(program.body):
         if is_control(op):
@@ -57,7 +58,8 @@ def _of_ports(
 
 
 def price(splits: Splits, split: FactorAxes, program: Program, own: list[LocalLayout]) -> float:
-    """Return the bytes that an op with this split receives between the given layouts."""
+    """Return the cost of an op with this split in bytes, including moves from and to the given
+    layouts `own` of its operands and results."""
     op, layouts = splits.op, splits.layouts(split)
     count = len(op.operands)
     pairs = (

@@ -1,8 +1,9 @@
-"""Products of partial sums with values derived from their own sum, which must use the sum on both
-sides.
+"""Products of a partial sum with a value that is computed from the reduced sum. Such products must
+use the reduced sum on both sides.
 
-A square computed as partial sums times their sum is right up to rounding, but if the partial sums
-cancel it may be negative, and an optimizer then takes its root. So neither factor may be partial.
+A square computed as partial sums times their sum is correct up to rounding. But if the partial sums
+cancel, the result may be negative, and an optimizer then takes its root. So neither factor may be
+partial.
 """
 
 from __future__ import annotations
@@ -17,16 +18,16 @@ from shardwright.ir.program import Body, Op
 
 
 class Squares:
-    """Finds such products among the ops of a program with given splits. Values in equal stretches
-    are followed separately."""
+    """Finds such products among the ops of a program with given splits. Values in repeated
+    stretches are followed separately."""
 
     def __init__(self, costs: Costs) -> None:
         self.costs = costs
-        self.made_by: dict[int, tuple[float, Op]] = {}  # position and op
+        self.made_by: dict[int, tuple[float, Op]] = {}  # producing op and its position
         for place, op in enumerate(_ops(costs.program.body)):
             self.made_by.update(dict.fromkeys(op.results, (place, op)))
         for op in costs.ops:
-            if op.kind == PORT:  # a value carried by a loop also depends on later ones
+            if op.kind == PORT:  # a value that a loop carries also depends on later ops
                 self.made_by.update(dict.fromkeys(op.results, (math.inf, op)))
         self.same = _same(costs.program.body)
         self.number_of = {
@@ -37,7 +38,8 @@ class Squares:
         }
 
     def found(self) -> list[int]:
-        """Return the numbers of ops that multiply partial sums by values derived from their sum."""
+        """Return the numbers of ops that multiply partial sums by values computed from their
+        sum."""
         return [
             number
             for number, split in enumerate(self.costs.split)
@@ -52,7 +54,7 @@ class Squares:
         return self._follows(op.operands[1 - carrier], self._passed(op.operands[carrier]))
 
     def _passed(self, value: int) -> set[int]:
-        """Return the partial values from which this value is computed, itself included."""
+        """Return the partial values, this value included, that pass on to it unreduced."""
         found: set[int] = set()
         stack = [value]
         while stack:
@@ -87,7 +89,8 @@ class Squares:
 
 
 def _ops(body: Body) -> Iterator[Op]:
-    """Yield the ops of a body and its inner bodies, in order; an op comes after its bodies."""
+    """Yield the ops of a body and of its inner bodies, in order; an op follows the ops of its
+    bodies."""
     for op in body.ops:
         for inner in op.bodies:
             yield from _ops(inner)
@@ -95,7 +98,7 @@ def _ops(body: Body) -> Iterator[Op]:
 
 
 def _same(body: Body) -> dict[int, int]:
-    """Map each value to the first one that is computed in the same way."""
+    """Map each value to the first value that is computed in the same way."""
     first: dict[object, tuple[int, ...]] = {}
     same: dict[int, int] = {}
     for op in _ops(body):

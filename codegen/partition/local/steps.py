@@ -1,8 +1,8 @@
-"""The steps of one device, on local values. The whole grammar:
+"""The steps of one device, which operate on local values. The whole grammar:
 
 program     pieces of axes, local values, functions, one body
 function    a body of its own that steps call
-body        arguments, steps in order, results; all local values, by number
+body        arguments, steps in order, results; all are numbers of local values
 step        compute (an op of the program on shards, perhaps with bodies), move (a collective
             or a local change of layout) or call (of a function)
 local value a value of the program in one layout
@@ -22,7 +22,7 @@ from shardwright.ir.errors import InputError
 from shardwright.ir.program import Line, Op, Program, Value
 
 COLLECTIVES = {"exchange": "all_to_all", "blocks": "all_to_all", "rounds": "permute"}
-"""The collectives of changes that are called otherwise."""
+"""The collectives by which changes of other names are performed."""
 
 
 @dataclass(frozen=True)
@@ -35,8 +35,8 @@ class LocalValue:
 
 @dataclass(frozen=True)
 class Compute:
-    """An op on shards. `operands` and `results` are local values. `moves` are the communications
-    inside it, each numbered by the value that it fetches."""
+    """An op on shards. `operands` and `results`: local values; `moves`: the communications inside
+    the op, each with the fetched data as its result."""
 
     op: Op
     operands: tuple[int, ...]
@@ -50,23 +50,24 @@ class Compute:
 class LayoutChange:
     """One change of a layout.
 
-    `slice` and `mask` are local: a device keeps its part of a dimension, or makes a partial result
-    (the value at the first position along `axes`, zero elsewhere). `all_gather`, `all_to_all`,
-    `all_reduce`, `reduce_scatter` and `permute` are collectives over `axes`; `exchange` is an
-    all-to-all that gathers or splits several dimensions. `blocks` and `rounds` are direct
-    exchanges, in an all-to-all or in permutes. `dims`: the dimension gathered, sliced or scattered;
-    for an `all_to_all` the gathered one, then the split one; empty otherwise. `inside`: the change
-    is part of a local form and moves part of the value along the dimension `dims`.
+    `slice` and `mask` are local: a device keeps its part of a dimension, or turns the value into
+    terms of a sum (the value at the first position along `axes`, zero elsewhere). `all_gather`,
+    `all_to_all`, `all_reduce`, `reduce_scatter` and `permute` are collectives over `axes`;
+    `exchange` is an all-to-all that gathers or splits several dimensions. `blocks` and `rounds` are
+    direct exchanges, by an all-to-all or by permutes. `dims`: the dimension that is gathered,
+    sliced or scattered; for an `all_to_all` the gathered one, then the split one; empty otherwise.
+    `inside`: whether the change belongs to a local form and fetches part of the value along the
+    dimension `dims`.
     """
 
     kind: str
     axes: Names
     dims: tuple[int, ...]
-    layout: LocalLayout  # layout after it
+    layout: LocalLayout  # the layout after the change
     received: int  # bytes received by each device
     inside: bool = False
-    own: bool = False  # the user wrote it, in a manual computation
-    rounds: int = 1  # collectives, one after another
+    own: bool = False  # whether the user wrote it, in a manual computation
+    rounds: int = 1  # the number of collectives, which run one after another
 
     @property
     def collective(self) -> str:
@@ -75,16 +76,16 @@ class LayoutChange:
 
     @property
     def is_direct(self) -> bool:
-        """Whether devices receive exactly what they lack, as blocks of their shards."""
+        """Whether devices receive exactly the bytes that they lack, as blocks of shards."""
         return self.kind in ("blocks", "rounds")
 
 
 @dataclass(frozen=True)
 class MoveValue:
-    """A layout change of one value, with its reason and the line that needs it.
+    """A layout change of one value, with its reason and the line of the user's code that needs it.
 
-    `again`: it was made before and dropped, and must not be reused. `known`: it is inside an op,
-    and its data is already available.
+    `again`: whether it was performed before and its result dropped; the compiler must then not
+    reuse that result. `known`: whether it is inside an op and its data is already available.
     """
 
     change: LayoutChange
@@ -97,8 +98,9 @@ class MoveValue:
 
     @property
     def is_sent(self) -> bool:
-        """Whether devices communicate. A move inside an op may add nothing to the busiest device,
-        and a device's share of a boolean sum may be less than a byte."""
+        """Whether devices communicate. This cannot be told from the received bytes alone: a move
+        inside an op may add nothing to the busiest device, and a device's share of a boolean sum
+        may be less than a byte."""
         sent = self.change.received > 0 or self.change.kind == "all_reduce"
         sent = sent or (self.change.inside and self.change.kind == "permute")
         return sent and not self.known
@@ -106,7 +108,7 @@ class MoveValue:
 
 @dataclass(frozen=True)
 class CallFunction:
-    """A call of a function of the program, by number."""
+    """A call of function number `function` of the program."""
 
     function: int
     operands: tuple[int, ...]
@@ -118,7 +120,7 @@ Step = Compute | MoveValue | CallFunction
 
 @dataclass(frozen=True)
 class LocalBody:
-    """A block of steps."""
+    """A block of steps. All fields refer to local values by number."""
 
     arguments: tuple[int, ...]
     steps: tuple[Step, ...]
@@ -127,7 +129,7 @@ class LocalBody:
 
 @dataclass(frozen=True)
 class LocalProgram:
-    """A program as each device runs it, lowered from `program`."""
+    """The program that each device runs, lowered from `program`."""
 
     program: Program
     axes: CutAxes
@@ -136,17 +138,17 @@ class LocalProgram:
     functions: tuple[LocalBody, ...] = ()
 
     def of(self, number: int) -> Value:
-        """Return the value of the program that a local value holds."""
+        """Return the value of the program that a local value represents."""
         return self.program.values[self.values[number].value]
 
     def shape(self, number: int) -> tuple[int, ...]:
-        """Return the shape of a local value."""
+        """Return the shape of a local value: that of a shard."""
         return self.values[number].layout.local(self.of(number).shape, self.axes.sizes)
 
 
 def moves_of(program: LocalProgram) -> Iterator[tuple[MoveValue, int]]:
-    """Yield every layout change in order, with its count: the iterations of a scan, the calls of a
-    function, or 1 in a loop of unknown length."""
+    """Yield every layout change in order, with its count: the number of iterations of scans times
+    the number of calls of a function. A loop of unknown length counts once."""
     calls = Counter(s.function for s in program.body.steps if isinstance(s, CallFunction))
     called: set[int] = set()
     for step in program.body.steps:
@@ -171,8 +173,8 @@ def _moves(steps: Iterable[Step], times: int) -> Iterator[tuple[MoveValue, int]]
 
 
 def where_taken(program: LocalProgram) -> dict[int, str]:
-    """Map the result of each layout change of unknown count to its place: in a `while` loop or a
-    branch."""
+    """Map the result of each layout change inside a `while` loop or a branch to a description of
+    that place, because its count is unknown."""
     found: dict[int, str] = {}
     bodies = [(body, "") for body in (program.body, *program.functions)]
     while bodies:

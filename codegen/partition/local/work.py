@@ -1,4 +1,4 @@
-"""The computation of one device in a program, weighed as the search weighs it."""
+"""The computation of one device in a program, rated as in the search."""
 
 from __future__ import annotations
 
@@ -10,20 +10,21 @@ from shardwright.codegen.partition.local.steps import CallFunction, Compute, Loc
 
 
 def computed(program: LocalProgram) -> float:
-    """Return a device's computation, in bytes that it could receive in that time. Loops count once
-    per iteration, or once if their length is unknown."""
+    """Return the cost of a device's computation: the bytes that it could receive in that time. An
+    op in a scan counts once for each iteration, in a loop of unknown length once."""
     return sum(_work(program, step) * times for step, times in _computes(program))
 
 
 def _work(program: LocalProgram, step: Compute) -> float:
-    """Return a device's share of the computation of an op."""
+    """Return the cost of a device's share of an op."""
     layouts = (program.values[v].layout for v in (*step.operands, *step.results))
     splits = Splits(step.op, program.program.values, program.axes)
     return splits.whole_work / program.axes.parts_of({n for each in layouts for n in each.used})
 
 
 def _computes(program: LocalProgram) -> Iterator[tuple[Compute, int]]:
-    """Yield the ops of a program that have no bodies, each with the number of times it runs."""
+    """Yield the ops of a program that have no bodies, each with the number of times that it
+    runs."""
     calls = Counter(s.function for s in program.body.steps if isinstance(s, CallFunction))
     yield from _inside(program.body.steps, 1)
     for number, body in enumerate(program.functions):

@@ -1,4 +1,4 @@
-"""Shardings for a tree of parameters by strategy, and pipelines of stages."""
+"""Strategies that give shardings to a tree of parameters, and pipelines of stages."""
 
 from shardwright.codegen.partition.strategies.pipeline import Pipeline, pipeline
 from shardwright.codegen.partition.strategies.rules import (

@@ -1,9 +1,9 @@
 """Pipelines: stages on devices along one axis; micro-batches pass from each stage to the next.
 
-All stages compute at once on their own data (a `vmap` over stages, which the axis splits), then a
-roll passes their results on by one stage (a permute of one shard). After `microbatches + stages -
-1` ticks every micro-batch has passed every stage. As a function of whole arrays it has an ordinary
-gradient, whose permutes run backward.
+All stages compute at once, each on its own micro-batch (a `vmap` over stages, which the axis
+splits); then a roll passes their results on by one stage (a permute of one shard). After
+`microbatches + stages - 1` ticks every micro-batch has passed through every stage. A pipeline is a
+function of whole arrays, so it has an ordinary gradient, whose permutes run backward.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Stage = Callable[[Any, Any], Any]
 @dataclass(frozen=True)
 class Pipeline:
     """A function of stacked parameters and a batch. The first dimension of each parameter leaf has
-    one entry per stage. `stage(parameters, x)` returns an array shaped like `x`."""
+    one entry per stage. `stage(parameters, x)`: returns an array with the shape of `x`."""
 
     stage: Stage
     mesh: Mesh
@@ -43,11 +43,12 @@ class Pipeline:
 
     @property
     def bubble(self) -> float:
-        """The fraction of ticks in which a stage computes without useful data."""
+        """The fraction of ticks in which a stage has no micro-batch to compute."""
         return (self.stages - 1) / self.ticks
 
     def shardings(self, parameters: Any) -> Any:
-        """Return the shardings of stacked parameters: each device has its own stage's."""
+        """Return the shardings of stacked parameters: each device holds the parameters of its
+        stage."""
         import jax
 
         return jax.tree.map(lambda leaf: self._split(len(leaf.shape), is_open=False), parameters)
@@ -55,8 +56,9 @@ class Pipeline:
     def __call__(self, parameters: Any, x: Any) -> Any:
         """Return the results of the last stage, one row for each row of `x`.
 
-        Each micro-batch takes every n-th row, so a split of the rows of `x` splits each
-        micro-batch. While the pipeline fills and drains, stages compute on copies.
+        Of n micro-batches each takes every n-th row, so a sharding of the rows of `x` shards each
+        micro-batch. While the pipeline fills and drains, stages without a micro-batch compute on
+        copies.
         """
         import jax
         import jax.numpy as jnp
@@ -105,8 +107,10 @@ class Pipeline:
 def pipeline(stage: Stage, mesh: Mesh, axis: str, microbatches: int) -> Pipeline:
     """Return the pipeline of a stage function along `axis` of a mesh, with one stage per device.
 
-    If another axis splits rows, partition the gradient with `mode="cheapest"`: then parameter
-    gradients are summed over that axis once, after the loop, instead of in every tick.
+    If another axis splits rows, partition the gradient with `mode="cheapest"`: then gradients of
+    parameters are summed over that axis once, after the loop, instead of in every tick.
+
+    Raise InputError if `axis` is not an axis of the mesh, or for less than one micro-batch.
     """
     if axis not in mesh.names:
         raise InputError(

@@ -1,6 +1,6 @@
-"""Shardings of a model's parameters: one rule for all leaves of their tree.
+"""Shardings of a model's parameters by one rule for all leaves of their tree.
 
-An axis that divides no dimension of a leaf does not split it.
+An axis that divides no dimension of a leaf does not split that leaf.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def data_parallel(parameters: Any, mesh: Mesh) -> Any:
 
 
 def fsdp(parameters: Any, mesh: Mesh, axis: str) -> Any:
-    """Return shardings that split every parameter along `axis`, in the first dimension that it
+    """Return shardings that split every parameter over `axis`, in the first dimension that the axis
     divides."""
     _check(mesh, axis)
 
@@ -36,11 +36,11 @@ def fsdp(parameters: Any, mesh: Mesh, axis: str) -> Any:
 
 
 def tensor_parallel(parameters: Any, mesh: Mesh, axis: str, dims: Dims | None = None) -> Any:
-    """Return shardings that split features along `axis`.
+    """Return shardings that split features over `axis`.
 
-    `dims` maps patterns of the end of a leaf's path to dimensions: `{"w1": 1, "w2": 0}`. None, or
-    no match, leaves a leaf unsplit. Without `dims` every leaf is split in its first dimension, so
-    that each layer sums over split inputs.
+    `dims` maps patterns for the end of a leaf's path to dimensions: `{"w1": 1, "w2": 0}`. A leaf
+    whose pattern has None, or that no pattern matches, is not split. Without `dims` the first
+    dimension of every leaf is split, so that each layer sums over split inputs.
     """
     _check(mesh, axis)
 
@@ -53,8 +53,8 @@ def tensor_parallel(parameters: Any, mesh: Mesh, axis: str, dims: Dims | None = 
 def fsdp_tensor_parallel(
     parameters: Any, mesh: Mesh, data_axis: str, model_axis: str, dims: Dims | None = None
 ) -> Any:
-    """Return shardings as `tensor_parallel` along `model_axis`, also split along `data_axis`: in
-    the first unsplit dimension that it divides, else within the split one."""
+    """Return the shardings of `tensor_parallel` over `model_axis`, split over `data_axis` in
+    addition: in the first unsplit dimension that it divides, otherwise in the split dimension."""
     _check(mesh, data_axis, model_axis)
 
     def rule(path: str, shape: Shape) -> Split:
@@ -65,7 +65,7 @@ def fsdp_tensor_parallel(
 
 
 def _by_feature(path: str, shape: Shape, mesh: Mesh, axis: str, dims: Dims | None) -> Split:
-    """Return the split of one leaf along its features."""
+    """Return the split of one leaf over its features."""
     split: Split = [[] for _ in shape]
     found = 0 if dims is None else _dim_of(path, shape, dims)
     if found is not None and shape and shape[found] % mesh.axis_size(axis) == 0:
@@ -74,7 +74,10 @@ def _by_feature(path: str, shape: Shape, mesh: Mesh, axis: str, dims: Dims | Non
 
 
 def _dim_of(path: str, shape: Shape, dims: Dims) -> int | None:
-    """Return the dimension that the last matching pattern gives."""
+    """Return the dimension of the last pattern that matches a path.
+
+    Raise InputError if the leaf has no such dimension.
+    """
     found = None
     for pattern, dim in dims.items():
         if re.search(rf"(?:^|\W)(?:{pattern})\W*$", path):
@@ -90,7 +93,7 @@ def _dim_of(path: str, shape: Shape, dims: Dims) -> int | None:
 
 
 def _fully_split(split: Split, shape: Shape, mesh: Mesh, axis: str) -> Split:
-    """Return a split along one more axis, in an unsplit dimension if possible."""
+    """Return a split over one more axis, in an unsplit dimension if possible."""
     sizes = mesh.sizes
     for whole in (True, False):
         for dim, extent in enumerate(shape):
@@ -103,7 +106,7 @@ def _fully_split(split: Split, shape: Shape, mesh: Mesh, axis: str) -> Split:
 
 
 def _mapped(parameters: Any, mesh: Mesh, rule: Callable[[str, Shape], Split]) -> Any:
-    """Return a tree of shardings, one for each leaf of a tree of arrays or avals."""
+    """Return a tree with a sharding for each leaf of a tree of arrays or avals."""
     from jax.tree_util import keystr, tree_map_with_path
 
     def leaf(path: Any, array: Any) -> Sharding:

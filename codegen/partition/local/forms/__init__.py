@@ -1,6 +1,7 @@
-"""Local forms: run an op on shards along a dimension in which its elements depend on each other.
+"""Local forms: ways to run an op on shards along a dimension in which its elements depend on each
+other.
 
-A form has the additional factors that it can split, their rule, and the communications inside the
-op. `form` is the interface, `table` maps kinds of ops to forms; each backend has a template per
-form in its own `forms`.
+A form states the additional factors that it can split, their rule, and the communications inside
+the op. `form` is the interface, and `table` maps kinds of ops to forms. Each backend writes the
+statements of each form in its own `forms`.
 """

@@ -1,4 +1,4 @@
-"""Random bits: the bits at a position depend only on the key and the position."""
+"""Random bits, which depend only on the key and their position."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ import math
 from shardwright.codegen.partition.local.forms.form import LocalForm, OpTensors
 
 COUNTED = 2**32
-"""Most positions that a 32-bit number can index."""
+"""Number of positions that 32 bits can index."""
 
 
 def random_bits(tensors: OpTensors) -> LocalForm | None:
-    """Return the form of the bits of one threefry key, unless they depend on the total count."""
+    """Return the form of random bits from one threefry key; None if the bits depend on the number
+    of positions."""
     key, bits = tensors.values
     counted = math.prod(bits.shape) < COUNTED and not bits.dtype.endswith("64")
     partitionable = dict(tensors.op.params).get("partitionable") is True

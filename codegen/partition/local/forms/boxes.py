@@ -1,8 +1,8 @@
-"""Moved rows: slices, splits, concatenations, padding, reversals and permutations along a split
-dimension.
+"""Ops that move rows: slices, splits, concatenations, padding, reversals and permutations along a
+split dimension.
 
-Shards send every stretch of rows unchanged. Stretches of equal length take as many rounds as the
-busiest device has transfers.
+A stretch of rows travels unchanged. Stretches of equal length share rounds, as many as the busiest
+device has transfers.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from shardwright.codegen.propagate.build import Builder
 from shardwright.ir.program import Op
 
 MOST_ROUNDS = 8
-"""Most rounds for the rows of an op; beyond that, its dimension is gathered."""
+"""Greatest number of rounds for the rows of an op; beyond that, its dimension is gathered."""
 
 
 @dataclass(frozen=True)
 class SpacedRows:
-    """`length` rows of an operand, every `step`-th from row `start` on (backwards if negative),
-    which become every `apart`-th row of the result from `to` on."""
+    """`length` rows of an operand that become rows of the result: every `step`-th row from `start`
+    on (backwards if `step` is negative) becomes every `apart`-th row from `to` on."""
 
     place: int  # index of the operand
     start: int
@@ -44,8 +44,9 @@ class SpacedRows:
     apart: int = 1
 
     def borders(self, own: int, extent: int, parts: int) -> list[int]:
-        """Return the number of rows before each change of shard, both ends included, for `own` rows
-        of the operand or `extent` rows of the result."""
+        """Return the places, as numbers of rows from the start of the stretch, at which a shard
+        begins or ends, both ends of the stretch included. `own`: the rows in a shard of the
+        operand; `extent`: the rows in a shard of the result."""
         found = {0, self.length}
         for shard in range(parts + 1):
             row = shard * own
@@ -59,9 +60,12 @@ class SpacedRows:
 
 @dataclass(frozen=True)
 class StretchRound:
-    """Stretches of equal length, of which each shard sends and receives at most one. Each shard has
-    the start of the stretch that it sends, counted in its concatenated operands, and the row at
-    which it puts the received one, or None. Without pairs every stretch stays on its shard."""
+    """Stretches of equal length, of which each shard sends at most one and receives at most one.
+
+    `starts`: for each shard, the first row of the stretch that it sends, counted in its
+    concatenated operands, or None; `places`: for each shard, the row at which it puts the received
+    stretch, or None. If `pairs` is empty, every stretch stays on its shard.
+    """
 
     length: int
     pairs: Pairs
@@ -71,9 +75,9 @@ class StretchRound:
 
 @dataclass(frozen=True)
 class _RowBox:
-    source: int  # (sender, receiver) shards
+    source: int  # sending and receiving shards
     target: int
-    start: int  # rows within the shards
+    start: int  # first rows in these shards
     place: int
     length: int
 
@@ -82,8 +86,8 @@ class _RowBox:
 def box_rounds(
     stretches: tuple[SpacedRows, ...], extents: tuple[int, ...], extent: int, parts: int
 ) -> tuple[StretchRound, ...]:
-    """Return the rounds that move stretches into place. `extents` are the rows of the operands'
-    shards, `extent` those of the result's."""
+    """Return the rounds that move stretches into place. `extents`: the rows in a shard of each
+    operand; `extent`: the rows in a shard of the result."""
     boxes = list(_boxes(stretches, extents, extent, parts))
     found: list[StretchRound] = []
     for length in sorted({box.length for box in boxes}, reverse=True):
@@ -108,7 +112,7 @@ def _boxes(
 
 
 def _rounds(boxes: list[_RowBox], parts: int, away: bool) -> Iterator[StretchRound]:
-    """Yield the rounds for boxes of equal length."""
+    """Yield the rounds for boxes of equal length. `away`: whether the boxes change shards."""
     if not boxes:
         return
     senders, receivers = np.array([(box.source, box.target) for box in boxes]).T
@@ -127,7 +131,7 @@ def _rounds(boxes: list[_RowBox], parts: int, away: bool) -> Iterator[StretchRou
 
 
 def stretches_along(op: Op, shapes: Sequence[tuple[int, ...]], dim: int, number: int) -> SpacedRows:
-    """Return the rows of an op's only operand that form a result along a dimension."""
+    """Return the stretch of an op's only operand that becomes result `number` along a dimension."""
     extent, made = shapes[0][dim], shapes[len(op.operands) + number][dim]
     if op.kind == "split":
         return SpacedRows(0, sum(op.integers("sizes")[:number]), 0, made)
@@ -167,7 +171,7 @@ def stretches_taken(op: Op) -> tuple[SpacedRows, ...]:
 def stretches_of_box(
     op: Op, shapes: Sequence[tuple[int, ...]], dim: int, number: int
 ) -> tuple[SpacedRows, ...]:
-    """Return the stretches that form a result of an op along a dimension."""
+    """Return the stretches that form result `number` of an op along a dimension."""
     if op.kind == "concatenate":
         return put_together(op, shapes, dim)
     if op.kind == "take_rows":
@@ -186,7 +190,7 @@ def box_dims(op: Op, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
 
 
 def boxes(tensors: OpTensors) -> LocalForm | None:
-    """Return the form of an op that moves rows."""
+    """Return the form of an op that moves rows, None for random keys."""
     op, shapes = tensors.op, tensors.shapes
     ranked = [place for place, shape in enumerate(shapes) if shape]
     if any(value.dtype.startswith("key") for value in tensors.values):
@@ -213,7 +217,7 @@ def boxes(tensors: OpTensors) -> LocalForm | None:
 
 
 def _count(op: Op, shapes: tuple[tuple[int, ...], ...], dim: int, parts: int) -> int:
-    """Return the number of rounds along a dimension."""
+    """Return the number of rounds that move rows between shards along a dimension."""
     count = len(op.operands)
     extents = tuple(shape[dim] // parts for shape in shapes[:count] if shape)
     found = 0
@@ -225,8 +229,8 @@ def _count(op: Op, shapes: tuple[tuple[int, ...], ...], dim: int, parts: int) ->
 
 
 def is_split_as_boxes(tensors: OpTensors) -> bool:
-    """Return whether every axis divides both operand and result of a slice, along the dimension
-    with the longest cut."""
+    """Return whether every axis of the mesh divides both operand and result of a slice along the
+    longest sliced dimension."""
     pairs = list(zip(tensors.shapes[0], tensors.shapes[1], strict=True))
     cut = [(before, after, d) for d, (before, after) in enumerate(pairs) if before != after]
     if not cut:
@@ -257,7 +261,7 @@ def _moves(split: SplitOp) -> Iterator[FormMove]:
 
 
 def rounds_of(split: SplitOp, dim: int, number: int) -> tuple[StretchRound, ...]:
-    """Return the rounds of one result along a dimension."""
+    """Return the rounds for result `number` along a dimension."""
     op, shapes = split.op, split.tensors.shapes
     first = split.tensors.result
     ranked = [place for place in range(first) if shapes[place]]

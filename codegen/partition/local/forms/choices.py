@@ -1,7 +1,7 @@
 """Extrema along a split dimension: each shard finds its own, then devices compare these candidates.
 
-If the devices divide another dimension, each compares the candidates of its part of that dimension
-and sends the result to all. Else every device gets all candidates.
+If another dimension can be divided among the devices, each device compares the candidates of its
+part and sends the result to all. Otherwise every device receives all candidates.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ FOUND = "what a device found for its part goes to all"
 
 
 def shared_dim(shape: Sequence[int], along: int, parts: int) -> int | None:
-    """Return the dimension to divide among devices so that fewer bytes move than if each device got
-    everything, or None. `shape` is that of the operand's shard."""
+    """Return the dimension to divide among devices so that fewer bytes move than if each device
+    received all candidates; None if there is none. `shape`: the shape of the operand's shard."""
     if parts < 3:
         return None
     dims = (d for d, extent in enumerate(shape) if d != along and extent and extent % parts == 0)
@@ -30,7 +30,7 @@ def shared_dim(shape: Sequence[int], along: int, parts: int) -> int | None:
 
 
 def arg(tensors: OpTensors) -> LocalForm:
-    """Return the form of argmax and argmin. No result has the dimension, and the results are not
+    """Return the form of argmax and argmin. The reduced dimension is split, but the results are not
     partial."""
     (axis,) = tensors.op.integers("axes")
     rule = replace(tensors.rule, reduction=())
@@ -63,7 +63,7 @@ def _best_of_shards(split: SplitOp) -> Iterator[FormMove]:
 def _chosen(
     split: SplitOp, along: int, sizes: tuple[int, int], results: Sequence[int]
 ) -> Iterator[FormMove]:
-    """Yield the communications; `sizes` are the bytes of a shard's candidates and of their
+    """Yield the communications. `sizes`: the bytes of a shard's candidates and of their
     positions."""
     parts, axes = split.parts(0, along), split.axes(0, along)
     if shared_dim(split.shape(0), along, parts) is None:

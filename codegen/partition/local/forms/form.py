@@ -1,4 +1,4 @@
-"""The definition of a local form, and its input."""
+"""The definition of a local form, and the description of an op from which it is made."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from shardwright.ir.program import Op, Rule, Value
 
 Shape = tuple[int, ...]
 UNADDED = frozenset({"bool", "float8_e8m0fnu"})
-"""Dtypes, besides keys, without a sum over devices. float8_e8m0fnu has no zero to fill terms
-with."""
+"""Dtypes, besides random keys, that cannot be summed over devices. float8_e8m0fnu has no zero for
+the other terms."""
 
 
 @dataclass(frozen=True)
 class OpTensors:
-    """An op with its rule, its tensors (operands first), and the sizes of pieces of axes."""
+    """An op with its rule, its tensors (operands first), and the sizes of pieces of axes. Tensors
+    are given as `place`, their index in this order."""
 
     op: Op
     rule: Rule
@@ -34,7 +35,7 @@ class OpTensors:
         return len(self.op.operands)
 
     def factor(self, place: int, dim: int) -> int:
-        """Return the first factor of a dimension, which determines blocks."""
+        """Return the first factor of a dimension, along which the dimension is cut into blocks."""
         return self.rule.tensors[place][dim][0]
 
     @property
@@ -46,15 +47,16 @@ class OpTensors:
 
 @dataclass(frozen=True)
 class FormMove:
-    """One communication inside a form, which fetches part of an operand, and its purpose."""
+    """One communication inside a form. It fetches a part of an operand for a stated purpose,
+    `what`."""
 
-    kind: str  # all_gather or permute
+    kind: str  # a collective, such as all_gather
     axes: Names
     place: int  # index of the operand
     dim: int  # dimension of the operand along which the op is split
     received: int  # bytes received by each device
     what: str
-    # identifies the data: another op may need the same part of the operand
+    # identifies the fetched data, because another op may need the same data
     rows: Hashable = None
 
 
@@ -79,17 +81,18 @@ class SplitOp:
         return math.prod(self.sizes[name] for name in self.axes(place, dim))
 
     def shape(self, place: int) -> Shape:
-        """Return the shape of a shard."""
+        """Return the shape of a tensor's shard."""
         return self.layouts[place].local(self.tensors.shapes[place], self.sizes)
 
     def bytes(self, place: int, extents: Mapping[int, int] | None = None) -> int:
-        """Return the bytes of a shard whose extents are replaced by `extents` where given."""
+        """Return the bytes of a tensor's shard. `extents`: extents that replace those of the shard,
+        by dimension."""
         shape = {**dict(enumerate(self.shape(place))), **(extents or {})}
         return math.prod(shape.values()) * self.items[place]
 
     def gathered(self, place: int, dim: int, received: int, what: str) -> FormMove:
-        """Return a gather along the axes that split an operand; each device receives the pieces of
-        the others."""
+        """Return a gather along the axes that split a dimension. `received`: the bytes of the piece
+        that a device receives from each other device."""
         others = self.parts(place, dim) - 1
         return FormMove("all_gather", self.axes(place, dim), place, dim, others * received, what)
 
@@ -100,13 +103,14 @@ def nothing(split: SplitOp) -> Iterator[FormMove]:
 
 
 def any_parts(factor: int, parts: int) -> bool:
-    """Return True: a factor can be split into any number of equal parts."""
+    """Return True: the factor can be split into any number of equal parts."""
     return True
 
 
 @dataclass(frozen=True)
 class LocalForm:
-    """The form of an op: the `factors` of `rule` that it can split, and into how many parts."""
+    """The form of an op. `factors`: the factors of `rule` that it can split; `moves`: yields its
+    communications; `takes`: whether a factor can be split into a number of parts."""
 
     rule: Rule
     factors: frozenset[int]

@@ -1,4 +1,4 @@
-"""Halos: the rows of neighbouring shards that a device's windows cover."""
+"""Halos: rows of neighbouring shards that the windows of a device cover."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 from shardwright.codegen.partition.local.forms.form import FormMove, SplitOp
 
-Pairs = tuple[tuple[int, int], ...]  # (sender, receiver) shards
+Pairs = tuple[tuple[int, int], ...]  # sending and receiving shards
 
 
 @dataclass(frozen=True)
 class HaloPart:
-    """Rows `low` to `high` of the shard this many places after a device's own. `pairs` are the
-    transfers that some device needs; rows outside the array are zero."""
+    """Rows `low` to `high` of the shard that is `hops` places after a device's own. `pairs`: the
+    transfers that some device needs; rows outside the tensor are zero."""
 
     hops: int
     low: int
@@ -24,8 +24,9 @@ class HaloPart:
 
 @dataclass(frozen=True)
 class RowWindow:
-    """The rows that each of `parts` shards of `extent` rows needs: `length` rows, the k-th at row
-    `first + k * step` of the whole tensor or outside it."""
+    """The rows that each shard needs. There are `parts` shards of `extent` rows; shard k needs
+    `length` rows, starting at row `first + k * step` of the whole tensor. Rows outside the tensor
+    may be included."""
 
     first: int
     step: int
@@ -51,7 +52,8 @@ class RowWindow:
 
     @functools.cached_property
     def halo(self) -> tuple[HaloPart, ...]:
-        """The parts to concatenate, in order, to get at least the needed rows."""
+        """The parts of shards that, concatenated in order, contain the needed rows of every
+        shard."""
         low, high = self._reach()
         first, last = low // self.extent, (high - 1) // self.extent
         found = []
@@ -62,8 +64,8 @@ class RowWindow:
         return tuple(found)
 
     def _reach(self) -> tuple[int, int]:
-        """Return the first and the last row that any shard needs, relative to the shard's first
-        row."""
+        """Return the start and the end of the rows that any shard needs, relative to the shard's
+        first row."""
         starts = [self.rows(k).start - k * self.extent for k in range(self.parts)]
         return min(starts), max(starts) + self.length
 
@@ -76,16 +78,16 @@ class RowWindow:
 
     @property
     def offset(self) -> tuple[int, int]:
-        """How far the needed rows shift in the concatenated parts from shard to shard, and their
-        start for the first shard."""
+        """The start of a shard's needed rows in the concatenated parts: its increase from shard to
+        shard, and its value for the first shard."""
         return self.step - self.extent, self.first - self._reach()[0]
 
 
 def halo_moves(
     split: SplitOp, place: int, dim: int, window: RowWindow, size: int, before: Hashable
 ) -> Iterator[FormMove]:
-    """Yield the transfers of needed rows. `size`: bytes of a row; `before`: how much other
-    dimensions of the operand have grown."""
+    """Yield the transfers of needed rows. `size`: the bytes of a row; `before`: identifies the rows
+    already added along other dimensions of the operand."""
     parts = [part for part in window.halo if part.hops and part.pairs]
     sizes = [(part.high - part.low) * size for part in parts]
     receivers = [[target for _, target in part.pairs] for part in parts]
@@ -100,8 +102,8 @@ def halo_moves(
 
 
 def at_busiest(sizes: Sequence[int], receivers: Iterable[Iterable[int]]) -> Iterator[int]:
-    """Yield the number of bytes by which each move increases the most bytes that any device
-    receives."""
+    """Yield the bytes that each move adds to the busiest device. `sizes`: the bytes of each move;
+    `receivers`: the shards that receive it."""
     totals: dict[int, int] = {}
     most = 0
     for size, shards in zip(sizes, receivers, strict=True):

@@ -1,5 +1,5 @@
-"""Merge padding into subsequent windows. The padded value would often have one row too many or too
-few to be split evenly, as in the gradient of a mean over windows."""
+"""Merging of padding into the windows that follow it. The padded value would often have one row too
+many or too few to be split evenly, as in the gradient of a mean over windows."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ NOTHING = {
     "reduce_window_max": -math.inf,
     "reduce_window_min": math.inf,
 }
-"""Padding values, which do not affect the result."""
+"""For each op over windows, the padding value that does not affect its result."""
 
 
 def with_padding(program: Program) -> Program:
-    """Return a program in which windows include the padding before them."""
+    """Return a program in which ops over windows include the padding of their operand."""
     return replace(program, body=_rewritten(program.body))
 
 
@@ -35,8 +35,8 @@ def _rewritten(body: Body) -> Body:
 
 
 def _padding(op: Op, made_by: Mapping[int, Op]) -> Op | None:
-    """Return windows over a padded value as windows with padding; None for other ops, or if rows
-    are skipped."""
+    """Return an op over a padded value as one with padding of its own; None for other ops, or if
+    the padding is negative or cannot be expressed."""
     pad = made_by.get(op.operands[0]) if op.kind in NOTHING else None
     if pad is None or pad.kind != "pad" or _number(pad, made_by) != NOTHING[op.kind]:
         return None
@@ -58,7 +58,7 @@ def _padding(op: Op, made_by: Mapping[int, Op]) -> Op | None:
 
 
 def _number(pad: Op, made_by: Mapping[int, Op]) -> object:
-    """Return the number used as padding; None if unknown."""
+    """Return the number that a pad inserts, None if it is unknown."""
     made = made_by.get(pad.operands[1])
     while made is not None and made.kind == "convert_element_type":
         made = made_by.get(made.operands[0])

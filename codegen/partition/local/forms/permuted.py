@@ -1,8 +1,8 @@
 """Permuted rows: gathers and scatters whose indices are a constant permutation of the rows of a
 split dimension.
 
-They become one op, `take_rows`: its result consists of stretches of its operand. On shards, every
-device sends the rows that others need, as in other ops that move rows.
+Such an op becomes a `take_rows`, whose result consists of stretches of its operand. On shards,
+every device sends the rows that others need, as in other ops that move rows.
 """
 
 from __future__ import annotations
@@ -31,24 +31,25 @@ COMPUTED: dict[str, Callable[..., Array]] = {
     "mul": np.multiply,
     "select_n": lambda which, *cases: np.choose(which.astype(int), cases),
 }
-"""Elementwise ops of which indices are made."""
+"""Elementwise ops that may compute constant indices."""
 
 
 def with_permuted_rows(program: Program, constants: Sequence[Array], mode: str) -> Program:
     """Return a program in which constant permutations of the rows of split dimensions are single
-    ops. `constants`: the arrays that the function closes over."""
+    ops. `constants`: the arrays that the function closes over; `mode`: the mode of the
+    partition."""
     body = _Permuted(program.values, constants, mode).rewritten(program.body)
     return replace(program, body=body)
 
 
 class _Permuted:
-    """One walk over the bodies of a program."""
+    """Rewrites the bodies of a program."""
 
     def __init__(self, values: Sequence[Value], constants: Sequence[Array], mode: str) -> None:
         self.values, self.constants, self.mode = values, constants, mode
 
     def rewritten(self, body: Body) -> Body:
-        """Return a body in which permutations are single ops."""
+        """Return a body in which constant permutations of rows are single ops."""
         made_by = {result: op for op in body.ops for result in op.results}
         ops = []
         for op in body.ops:
@@ -57,7 +58,7 @@ class _Permuted:
         return replace(body, ops=tuple(in_use(body, ops)))
 
     def _taken(self, op: Op, made_by: Mapping[int, Op]) -> Op | None:
-        """Return an op as `take_rows`. None for other ops, and if the rows would take more than
+        """Return an op as `take_rows`; None for other ops, and if the rows would take more than
         `MOST_ROUNDS` rounds."""
         found = self._source(op, made_by)
         if found is None:
@@ -84,9 +85,11 @@ class _Permuted:
         return Op("take_rows", (source,), op.results, params, line=op.line)
 
     def _parts(self, op: Op, source: int, dim: int) -> int:
-        """Return the parts between which rows move. Rows of a whole table are indexed where they
-        are needed, and with `as_shardy` so are rows that propagation leaves whole on either
-        side."""
+        """Return the number of shards between which rows move, 1 if none move.
+
+        Rows of an unsplit table can be indexed where they are needed. So can, in the mode
+        `as_shardy`, rows that propagation leaves unsplit on either side.
+        """
         given = [self.values[value].sharding for value in (source, op.results[0])]
         before, after = (1 if each is None else each.parts(dim) for each in given)
         if self.mode == "as_shardy":
@@ -94,8 +97,8 @@ class _Permuted:
         return before if op.kind == "gather" else max(before, after)
 
     def _source(self, op: Op, made_by: Mapping[int, Op]) -> tuple[int, int] | None:
-        """Return the value of which an op takes each row once, or may, and the dimension of the
-        rows; None for other ops."""
+        """Return the value whose rows an op may permute, and the dimension of the rows; None for
+        other ops."""
         match op.kind:
             case "gather":
                 names, source = ("start_index_map", "collapsed_slice_dims", "offset_dims"), 0
@@ -116,7 +119,7 @@ class _Permuted:
         return op.operands[source], dim
 
     def _number(self, value: int, made_by: Mapping[int, Op]) -> Array | None:
-        """Return the numbers of a value that is made of constants; None for other values."""
+        """Return the numbers of a value computed from constants alone, None for other values."""
         op, shape = made_by.get(value), self.values[value].shape
         if op is None:
             return None
@@ -136,7 +139,7 @@ class _Permuted:
 
 
 def _rearranged(op: Op, given: Sequence[Array], shape: tuple[int, ...]) -> Array | None:
-    """Return the numbers of the result of an op that moves numbers; None for other ops."""
+    """Return the numbers that result from an op that rearranges numbers, None for other ops."""
     match op.kind:
         case "broadcast_in_dim":
             along = [1] * len(shape)
@@ -155,7 +158,7 @@ def _rearranged(op: Op, given: Sequence[Array], shape: tuple[int, ...]) -> Array
 
 
 def stretches_of_order(order: Array) -> tuple[SpacedRows, ...]:
-    """Return rows in this order as stretches, all with one step: the step that gives the fewest.
+    """Return rows in this order as stretches with one common step that makes them fewest.
 
     >>> [(s.start, s.to, s.length) for s in stretches_of_order(np.array([0, 1, 6, 7, 2, 3, 4, 5]))]
     [(0, 0, 2), (6, 2, 2), (2, 4, 4)]

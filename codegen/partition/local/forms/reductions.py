@@ -1,5 +1,5 @@
-"""Reductions that no collective computes, such as a product: each shard reduces its own rows, then
-the devices reduce these results."""
+"""Reductions for which there is no collective, such as a product: each shard reduces its own rows,
+then the devices reduce these results."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from shardwright.codegen.partition.local.forms.form import (
 
 
 def reduced(tensors: OpTensors) -> LocalForm | None:
-    """Return the form of a reduction whose shards cannot stay partial. For booleans a maximum is
-    "any" and a minimum "all", which collectives compute."""
+    """Return the form of a reduction whose results cannot be partial; None for "any" and "all" of
+    booleans, which collectives compute as a maximum and a minimum."""
     if tensors.op.kind in ("reduce_and", "reduce_or") and tensors.values[0].dtype == "bool":
         return None
     rule = replace(tensors.rule, reduction=())

@@ -1,6 +1,7 @@
 """Indexing along a split dimension: every device handles its own rows.
 
-Reads give partial sums, zero on all devices but one. Writes move nothing.
+A read gives partial sums: a row is zero on every device but its owner. A write communicates
+nothing.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from shardwright.codegen.partition.local.forms.form import LocalForm, OpTensors
 
 
 def gather(tensors: OpTensors) -> LocalForm | None:
-    """Return the form of a gather from a table split by rows."""
+    """Return the form of a gather from a table split along its rows, None if the rows are not
+    indexed."""
     op, rule = tensors.op, tensors.rule
     indexed = set(op.integers("start_index_map")) & set(op.integers("collapsed_slice_dims"))
     factors = frozenset(tensors.factor(0, dim) for dim in indexed) & set(rule.reduction)
@@ -19,7 +21,8 @@ def gather(tensors: OpTensors) -> LocalForm | None:
 
 
 def scatter(tensors: OpTensors) -> LocalForm | None:
-    """Return the form of a scatter into a table split by rows."""
+    """Return the form of a scatter into a table split along its rows, None if the rows are not
+    indexed."""
     op = tensors.op
     indexed = set(op.integers("scatter_dims_to_operand_dims"))
     dims = indexed & set(op.integers("inserted_window_dims"))
@@ -28,7 +31,8 @@ def scatter(tensors: OpTensors) -> LocalForm | None:
 
 
 def longest_cut(tensors: OpTensors) -> int | None:
-    """Return the longest dimension of an operand that a slice cuts."""
+    """Return the longest dimension of the operand of which a slice takes only a part, None if there
+    is none."""
     op = tensors.op
     place = 1 if op.kind == "dynamic_update_slice" else tensors.result
     pairs = zip(tensors.shapes[0], tensors.shapes[place], strict=True)
@@ -37,7 +41,7 @@ def longest_cut(tensors: OpTensors) -> int | None:
 
 
 def read_slice(tensors: OpTensors) -> LocalForm | None:
-    """Return the form of a slice whose result is unsplit along the cut dimension."""
+    """Return the form of a slice along a split dimension; the result is not split along it."""
     dim = longest_cut(tensors)
     if dim is None or not tensors.is_added:
         return None
@@ -60,7 +64,7 @@ def read_slice(tensors: OpTensors) -> LocalForm | None:
 
 
 def write_slice(tensors: OpTensors) -> LocalForm | None:
-    """Return the form of an update of a slice."""
+    """Return the form of an update of a slice along a split dimension."""
     dim = longest_cut(tensors)
     if dim is None:
         return None

@@ -1,5 +1,5 @@
-"""Cumulative sums along a split dimension: each device scans its block, then adds the total of all
-earlier blocks."""
+"""Cumulative sums along a split dimension: each device scans its shard, then adds the total of all
+earlier shards."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from shardwright.codegen.partition.local.forms.form import (
 
 
 def cumulative(tensors: OpTensors) -> LocalForm:
-    """Return the form of a cumulative sum, product, maximum, …"""
+    """Return the form of a cumulative sum, product, maximum, minimum or logsumexp."""
     factor = tensors.factor(0, tensors.op.integers("axis")[0])
     return LocalForm(replace(tensors.rule, permutation=()), frozenset({factor}), _totals)
 

@@ -1,9 +1,9 @@
 """Shifts along a dimension: a roll, a slice padded again, concatenated slices.
 
-A jaxpr has several ops for this, whose intermediate values have one row too many or too few to be
-split evenly. They become one op, `shift`: its result consists of stretches of its operands at given
-rows, and a fill value elsewhere. On shards, neighbours exchange rows so that every operand is
-shifted as a ring, and a mask selects each stretch.
+A jaxpr has several ops for a shift, and their intermediate values have one row too many or too few
+to be split evenly. They become one op, `shift`, whose result consists of stretches of its operands
+at given rows, and of a fill value elsewhere. On shards, neighbours exchange rows so that every
+operand is rotated around the ring of shards, and a mask selects each stretch.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from shardwright.ir.program import Body, Op, Program, Value
 
 @dataclass(frozen=True)
 class Stretch:
-    """Rows `start` to `start + length` of an operand, which become the rows from `to` on."""
+    """`length` rows of an operand, from `start` on, that become the rows of the result from `to`
+    on."""
 
     place: int  # index of the operand
     start: int
@@ -33,8 +34,8 @@ class Stretch:
 
 @dataclass(frozen=True)
 class RingPart:
-    """Rows of a shard that come from the device this many positions before; `needed`: whether any
-    device uses them."""
+    """Rows `low` to `high` of the shard that is `hops` positions before a device's own. `needed`:
+    whether any device uses them."""
 
     hops: int
     low: int
@@ -44,8 +45,8 @@ class RingPart:
 
 @dataclass(frozen=True)
 class RingShift:
-    """An operand shifted as a ring by `by` rows, for all stretches with that shift; `parts` of the
-    shifted shard are in order."""
+    """An operand rotated by `by` rows, and the stretches that need this rotation. `parts`: the
+    parts of which a rotated shard consists, in order."""
 
     place: int
     by: int
@@ -61,7 +62,8 @@ def stretches_of(op: Op) -> tuple[Stretch, ...]:
 
 
 def shifts_of(op: Op, places: Sequence[int], extent: int, parts: int) -> Iterator[RingShift]:
-    """Yield the ring shifts of split operands; `extent` is the rows of their shards."""
+    """Yield the rotations of the split operands `places`. `extent`: the rows in a shard; `parts`:
+    the number of shards."""
     groups: dict[tuple[int, int], list[Stretch]] = {}
     for each in stretches_of(op):
         if each.place in places:
@@ -79,7 +81,8 @@ def shifts_of(op: Op, places: Sequence[int], extent: int, parts: int) -> Iterato
 
 
 def _needed(stretches: list[Stretch], at: int, length: int, extent: int, parts: int) -> bool:
-    """Return whether any device uses a row of this part, from `at` on, of a shifted shard."""
+    """Return whether any device uses rows of a part. `at`: the part's first row in the rotated
+    shard."""
     firsts = [number * extent + at for number in range(parts)]
     return any(
         first < each.to + each.length and each.to < first + length
@@ -89,7 +92,7 @@ def _needed(stretches: list[Stretch], at: int, length: int, extent: int, parts: 
 
 
 def ring_places(tensors: OpTensors) -> tuple[int, ...]:
-    """Return the operands that are as long as the result: only they can be split."""
+    """Return the operands that are as long as the result, because only these can be split."""
     (dim,) = tensors.op.integers("dimension")
     extent = tensors.shapes[tensors.result][dim]
     return tuple(
@@ -122,7 +125,7 @@ def _halos(split: SplitOp) -> Iterator[FormMove]:
 
 
 def with_shifts(program: Program) -> Program:
-    """Return a program in which shifts along split dimensions are single ops."""
+    """Return a program in which each shift along a split dimension is a single op."""
     return replace(program, body=_rewritten(program.body, program.values))
 
 
@@ -139,7 +142,7 @@ def _rewritten(body: Body, values: Sequence[Value]) -> Body:
 
 
 def in_use(body: Body, ops: Sequence[Op]) -> Sequence[Op]:
-    """Return the ops except those used only by ops that became shifts."""
+    """Return the ops without those that were used only by ops that became shifts."""
     before = {operand for op in body.ops for operand in op.operands} | {*body.results}
     used = set(body.results)
     kept = []
@@ -199,7 +202,8 @@ def _padded(op: Op, made_by: Mapping[int, Op], values: Sequence[Value]) -> Found
 
 
 def padded_dims(op: Op) -> list[tuple[int, tuple[int, int, int]]]:
-    """Return the padded or cut dimensions, with the rows before, after and in between."""
+    """Return the dimensions that a pad extends or crops, each with the number of rows added before,
+    after, and between rows; negative numbers crop."""
     config = op.param("padding_config")
     found = []
     for dim, own in enumerate(config if isinstance(config, tuple) else ()):
@@ -211,7 +215,7 @@ def padded_dims(op: Op) -> list[tuple[int, tuple[int, int, int]]]:
 
 
 def _together(op: Op, made_by: Mapping[int, Op], values: Sequence[Value]) -> Found | None:
-    """Return the stretches of concatenated slices; constants of equal numbers become the fill
+    """Return the stretches of concatenated slices. Operands filled with one number become the fill
     value."""
     (dim,) = op.integers("dimension")
     rows: list[Rows] = []
@@ -236,8 +240,8 @@ def _together(op: Op, made_by: Mapping[int, Op], values: Sequence[Value]) -> Fou
 def _piece(
     value: int, dim: int, made_by: Mapping[int, Op], values: Sequence[Value]
 ) -> tuple[int, int]:
-    """Return the value from which a stretch along a dimension is taken, and the stretch's first
-    row."""
+    """Return the value from which a stretch along a dimension is sliced, and the first row of the
+    stretch in it."""
     op = made_by.get(value)
     start = None if op is None else _first_row(op, value, dim, values)
     if op is None or start is None:
@@ -247,12 +251,12 @@ def _piece(
 
 
 def _first_row(op: Op, value: int, dim: int, values: Sequence[Value]) -> int | None:
-    """Return the first operand row that a slice or a split takes; None for other ops."""
+    """Return the first row that a slice or a split takes from its operand, None for other ops."""
     if op.kind == "split" and op.integers("axis") == (dim,):
         return sum(op.integers("sizes")[: op.results.index(value)])
     if op.kind == "slice" and _cuts_only(op, dim, values):
         return op.integers("start_indices")[dim]
-    if op.kind == "pad":  # a slice as gradients express it
+    if op.kind == "pad":  # gradients express slices as negative padding
         cut = padded_dims(op)
         if len(cut) == 1 and cut[0][0] == dim and max(cut[0][1]) <= 0:
             return -cut[0][1][0]
@@ -268,7 +272,8 @@ def _cuts_only(op: Op, dim: int, values: Sequence[Value]) -> bool:
 
 
 def _fill(value: int, made_by: Mapping[int, Op]) -> tuple[object, int] | None:
-    """Return the number that fills a value, and some value filled with it."""
+    """Return the number that fills a value, and the scalar value with this number; None if it is
+    not filled."""
     op = made_by.get(value)
     if op is None or op.kind != "broadcast_in_dim":
         return None
@@ -279,8 +284,8 @@ def _fill(value: int, made_by: Mapping[int, Op]) -> tuple[object, int] | None:
 
 
 def _added(op: Op, made_by: Mapping[int, Op]) -> Op | None:
-    """Return the sum of two zero-filled shifts of one value as one shift, since the gradient of a
-    roll is a roll."""
+    """Return the sum of two zero-filled shifts of one value as one shift, None for other ops. Such
+    a sum is the gradient of a roll, which is a roll too."""
     if op.kind not in ("add", "add_any"):
         return None
     both = [made_by.get(operand) for operand in op.operands]
@@ -300,7 +305,7 @@ def _added(op: Op, made_by: Mapping[int, Op]) -> Op | None:
 
 
 def _is_zero_elsewhere(op: Op | None, made_by: Mapping[int, Op]) -> bool:
-    """Return whether an op is a zero-filled shift of one value."""
+    """Return whether an op is a shift of one value that fills the other rows with zero."""
     if op is None or op.kind != "shift" or len(op.operands) != 2:
         return False
     fill = made_by.get(op.operands[1])

@@ -1,8 +1,8 @@
 """Windows along a split dimension: convolutions, poolings, and their gradients.
 
-A device computes its own part of the result from the rows that its windows cover. The gradient of a
-kernel is a partial sum: the windows slide along the kernel's short dimension, and devices split the
-long one, in which windows are as long as the cotangent.
+A device computes its own part of the result from the rows that its windows cover. In the gradient
+of a kernel the cotangent takes the place of the kernel, so windows are long and few. There devices
+split the window, not the result, and each computes a partial sum.
 """
 
 from __future__ import annotations
@@ -25,31 +25,35 @@ from shardwright.ir.program import Op, Rule
 
 @dataclass(frozen=True)
 class Sliding:
-    """A dimension along which windows slide: its index in the operand, the kernel (None if it is
-    not an operand) and the result, its unsplit extents, and the placement of windows."""
+    """A dimension along which windows slide.
+
+    `dims`: its index in the operand, the kernel (None if the kernel is no operand) and the result;
+    `source`, `kernel`, `target`: its unsplit extents in these; `stride`: the distance of windows.
+    """
 
     dims: tuple[int, int | None, int]
     source: int
     kernel: int
     target: int
     stride: int
-    low: int  # rows of padding before the first; negative if rows are skipped
+    low: int  # rows of padding before the first; if negative, rows skipped
     base: int  # dilation of the operand
     dilation: int  # dilation of the kernel
 
     @property
     def along_kernel(self) -> bool:
-        """Whether devices split the kernel rather than the result."""
+        """Whether devices split the kernel instead of the result."""
         return self.dims[1] is not None and self.kernel > self.target
 
     @property
     def most(self) -> int:
-        """The most parts of the operand, and the other tensor split with it."""
+        """The greatest number of shards: of the operand, and of the kernel or result that is split
+        with it."""
         return math.gcd(self.source, self.kernel if self.along_kernel else self.target)
 
     def window(self, parts: int) -> tuple[RowWindow, tuple[int, int]] | None:
-        """Return the rows that each shard of this many needs, and their padding. None if shards
-        differ in more than their first row."""
+        """Return the rows that each of `parts` shards needs, and their padding. None if the windows
+        of shards would differ in more than their first row."""
         kernel, target = self.kernel, self.target
         if self.along_kernel:
             kernel //= parts
@@ -67,8 +71,8 @@ class Sliding:
 
 
 def slidings(op: Op, shapes: tuple[tuple[int, ...], ...]) -> tuple[Sliding, ...]:
-    """Return the dimensions along which windows of a convolution or window reduction slide;
-    `shapes` are those of the unsplit tensors."""
+    """Return the dimensions along which the windows of a convolution or a window reduction slide.
+    `shapes`: the shapes of the unsplit tensors."""
     if op.kind == "conv_general_dilated":
         return tuple(_of_convolution(op, shapes))
     names = ("window_dimensions", "window_strides", "base_dilation", "window_dilation")
@@ -102,8 +106,8 @@ def pairs_of(op: Op) -> list[tuple[int, int]]:
 
 
 def convolution(tensors: OpTensors) -> LocalForm | None:
-    """Return the form of a convolution. It splits spatial dimensions, or the groups if there are
-    any."""
+    """Return the form of a convolution, None if it has none. The form splits spatial dimensions
+    and, if there are several groups, these."""
     op, shapes = tensors.op, tensors.shapes
     if not tensors.is_added:
         return None
@@ -120,7 +124,7 @@ def convolution(tensors: OpTensors) -> LocalForm | None:
 
 
 def window(tensors: OpTensors) -> LocalForm | None:
-    """Return the form of a sum or a maximum over windows."""
+    """Return the form of a sum, maximum or minimum over windows, None if it has none."""
     if tensors.op.kind.endswith("sum") and not tensors.is_added:
         return None
     build = Builder(tensors.shapes[:1], tensors.shapes[1:])
@@ -135,8 +139,8 @@ def window(tensors: OpTensors) -> LocalForm | None:
 
 
 def _factors(build: Builder, each: Sliding) -> None:
-    """Add the factors of a dimension: first the one that can be split, then the rest of each
-    tensor."""
+    """Add the factors of a dimension to a rule: first the factor that can be split, then the rest
+    of the dimension in each tensor."""
     left, right, to = each.dims
     result = len(build.dims) - 1
     extents = {(0, left): each.source, (result, to): each.target}
@@ -152,7 +156,8 @@ def _factors(build: Builder, each: Sliding) -> None:
 
 
 def _fills(op: Op) -> str:
-    """Return which end of the dtype's range fills missing rows; "" for zeros."""
+    """Return the end of the dtype's range, "max" or "min", with which an op fills rows outside the
+    tensor; "" if it fills them with zeros."""
     if op.kind.startswith("reduce_window"):
         return "" if op.kind.endswith("sum") else op.kind[-3:]
     return {"ge": "max", "le": "min"}.get(str(dict(op.params).get("select_prim")), "")
@@ -163,7 +168,8 @@ def _first(rule: Rule, each: Sliding) -> int:
 
 
 def _form(rule: Rule, found: dict[int, Sliding], groups: tuple[int, ...]) -> LocalForm | None:
-    """Return a form that splits the dimensions whose windows allow it."""
+    """Return a form that splits the dimensions along which every shard needs the same window; None
+    if there are none."""
 
     def takes(factor: int, parts: int) -> bool:
         return factor not in found or found[factor].window(parts) is not None
@@ -173,7 +179,7 @@ def _form(rule: Rule, found: dict[int, Sliding], groups: tuple[int, ...]) -> Loc
 
 
 def _halos(split: SplitOp) -> Iterator[FormMove]:
-    """Yield the transfers of each split dimension in turn: rows received along one dimension are
+    """Yield the transfers along each split dimension in turn. Rows received along one dimension are
     sent on along the next."""
     so_far: dict[int, int] = {}
     before: tuple[Hashable, ...] = ()
@@ -189,8 +195,11 @@ def _halos(split: SplitOp) -> Iterator[FormMove]:
 
 @dataclass(frozen=True)
 class Pooled:
-    """A dimension of the gradient of a maximum: the windows whose cotangents a shard needs, and the
-    rows of these windows. `crop` is the first row that belongs to the shard."""
+    """The rows that a shard of the gradient of a maximum needs along a dimension.
+
+    `cotangents`: the windows that overlap the shard; `rows`: the rows that these windows cover;
+    `crop`: the first of these rows that belongs to the shard.
+    """
 
     cotangents: RowWindow
     rows: RowWindow
@@ -198,8 +207,8 @@ class Pooled:
 
 
 def pooled(op: Op, dim: int, count: int, extent: int, parts: int) -> Pooled | None:
-    """Return what a gradient's shards need along a dimension of `extent` rows and `count` windows.
-    None if shards differ in more than their first row."""
+    """Return the rows that shards of a gradient need along a dimension of `extent` rows and `count`
+    windows. None if shards would differ in more than their first row."""
     size, stride = (op.integers(f"window_{name}")[dim] for name in ("dimensions", "strides"))
     low, own = pairs_of(op)[dim][0], extent // parts
     if own % stride or extent % parts or count % parts:
@@ -217,15 +226,15 @@ def pooled(op: Op, dim: int, count: int, extent: int, parts: int) -> Pooled | No
 
 
 def pooled_dims(op: Op, shapes: tuple[tuple[int, ...], ...]) -> tuple[int, ...]:
-    """Return the window dimensions of a maximum's gradient."""
+    """Return the dimensions along which the windows of a maximum's gradient slide."""
     size = op.integers("window_dimensions")
     pairs = enumerate(zip(shapes[0], shapes[1], strict=True))
     return tuple(dim for dim, (count, extent) in pairs if (size[dim], count) != (1, extent))
 
 
 def select_and_scatter(tensors: OpTensors) -> LocalForm | None:
-    """Return the form of the gradient of a maximum over windows: each device computes the windows
-    that cover its rows, and keeps only these rows."""
+    """Return the form of the gradient of a maximum over windows. Each device computes the windows
+    that overlap its rows, and keeps only its own rows."""
     if not tensors.is_added:
         return None
     op, shapes = tensors.op, tensors.shapes
