@@ -1,7 +1,7 @@
-"""Apply constraints to their operands, not only their results.
+"""Apply constraints not only to their results but also to their operands.
 
-Closed shardings do not propagate. So the only constraint of a value is copied to the value, and
-uses after a chain of constraints use the end of the chain.
+Closed shardings do not propagate. So if a value has a single constraint, its sharding is copied to
+the value, and uses after a chain of constraints use the end of the chain.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ def apply_constraints(program: Program) -> tuple[Program, tuple[ShardingCopy, ..
 
 
 class _Applied:
-    """One walk over the bodies."""
+    """Rewrites the bodies of a program."""
 
     def __init__(self, program: Program) -> None:
         self.values = list(program.values)
         self.copies: list[ShardingCopy] = []
         self.edges: set[int] = set()  # values on an edge of a loop
-        self.outside: dict[int, int] = {}  # sources of the arguments of recomputed bodies
+        self.outside: dict[int, int] = {}  # operands behind the arguments of recomputed bodies
 
     def body(self, body: Body, arguments: tuple[int, ...]) -> Body:
         users, made = _users(body), {r: op for op in body.ops for r in op.results}
-        # value -> (its new name, the op from which on it holds)
+        # value -> (the value that replaces it, the index of the op after which it does)
         renamed: dict[int, tuple[int, int]] = {}
         for number, op in enumerate(body.ops):
             if op.kind == "constrain":
@@ -96,10 +96,8 @@ class _Applied:
         made: dict[int, Op],
         renamed: dict[int, tuple[int, int]],
     ) -> None:
-        """Replace later uses of the head of a chain of at least two constraints by its end.
-
-        Returning a value is not such a use.
-        """
+        """Replace later uses of the value at the head of a chain of at least two constraints by the
+        end of the chain. Returning the value does not count as a use."""
         op = body.ops[number]
         (head,) = op.operands
         if made.get(head) is not None and made[head].kind == "constrain":

@@ -1,4 +1,4 @@
-"""Build a rule factor by factor, each with its dimensions."""
+"""Build a rule by adding its factors, each with the dimensions that it belongs to."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ KINDS = ("pass", "reduction", "need_replication", "permutation", "blocked")
 
 
 class Builder:
-    """A rule under construction; tensors are counted through operands, then results."""
+    """A rule under construction. Tensors are numbered: operands first, then results."""
 
     def __init__(self, operands: tuple[Shape, ...], results: tuple[Shape, ...]) -> None:
         self.operands = len(operands)
@@ -20,7 +20,8 @@ class Builder:
         self.dims: list[list[list[int]]] = [[[] for _ in shape] for shape in operands + results]
 
     def factor(self, size: int, places: Mapping[int, int | None], kind: str = "pass") -> None:
-        """Add a factor as the minor-most of its dimensions; `places` is tensor -> dimension."""
+        """Add a factor as the minor-most one of its dimensions. `places`: the dimension of each
+        tensor that has the factor, by tensor; None for none."""
         number = len(self.sizes)
         self.sizes.append(size)
         self.kinds[kind].append(number)
@@ -29,7 +30,8 @@ class Builder:
                 self.dims[tensor][dim].append(number)
 
     def rule(self) -> Rule:
-        """Return the finished rule; a blocked factor also needs replication."""
+        """Return the finished rule. A blocked factor is also listed as one that needs
+        replication."""
         tensors = tuple(tuple(map(tuple, dims)) for dims in self.dims)
         blocked = tuple(self.kinds["blocked"])
         return Rule(
@@ -44,11 +46,11 @@ class Builder:
 
 
 def aligned(operands: tuple[Shape, ...], results: tuple[Shape, ...]) -> Rule:
-    """Return the rule of tensors that correspond dimension by dimension; tensors of another shape
-    have no factors.
+    """Return the rule of tensors that correspond dimension by dimension. The dimensions of an
+    operand with a shape that no result has are factors of their own.
 
-    If operand i has the shape of result i but not that of the first, each pair is aligned
-    separately (an optimization barrier over several tensors).
+    If several results differ in shape, each is aligned with the operands of its shape (an
+    optimization barrier over several tensors).
     """
     build = Builder(operands, results)
     shapes = operands + results

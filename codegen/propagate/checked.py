@@ -1,4 +1,4 @@
-"""Check that propagation supports an op that was parsed from text."""
+"""Checks that propagation supports an op that was parsed from text."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SAME_SIZE = frozenset({"reshape", "squeeze", "transpose"})
 
 
 def unknown_kinds(program: Program) -> tuple[str, ...]:
-    """Return a warning for each op without a rule."""
+    """Return a warning for each kind of op without a rule."""
     kinds = (op.kind for op in ops_of(program.body) if op.rule is None and not is_known(op.kind))
     return tuple(
         f"{kind} has no rule: its operands are replicated" for kind in dict.fromkeys(kinds)
@@ -23,7 +23,7 @@ def unknown_kinds(program: Program) -> tuple[str, ...]:
 
 
 def check_propagated(op: Op, values: Sequence[Value]) -> None:
-    """Raise InternalError unless an op has the params and shapes that its rule needs."""
+    """Raise InternalError unless an op has the parameters and shapes that its rule needs."""
     operands, results = (tuple(values[v].shape for v in side) for side in (op.operands, op.results))
     if op.kind in ELEMENTWISE and op.rule is None:
         need(len(results) == 1, f"{op.kind} has one result")

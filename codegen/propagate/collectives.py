@@ -1,5 +1,5 @@
-"""The rules of collectives that the user writes in a `shard_map`: along other, non-manual axes,
-tensors keep their splits."""
+"""The rules of collectives that the user wrote in a `shard_map`. Along axes that are not manual,
+tensors keep their shardings."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ COLLECTIVES = ALIKE | GATHERS | {"reduce_scatter", "all_to_all", "ragged_all_to_
 
 
 def collective_rule(op: Op, operands: Shapes, results: Shapes) -> Rule:
-    """Return the rule of a collective: dimensions that a gather, scatter or exchange changes must
-    be unsplit."""
+    """Return the rule of a collective. Dimensions that a gather, scatter or exchange changes must
+    not be split."""
     if op.kind in ALIKE:
         return aligned(operands, results)
     if op.kind == "ragged_all_to_all":
@@ -24,7 +24,7 @@ def collective_rule(op: Op, operands: Shapes, results: Shapes) -> Rule:
     changed = _changed(op)
     if len(source) == len(target):
         pairs = [(dim, dim) for dim in range(len(source)) if dim not in changed]
-    else:  # the longer side has an extra dimension of devices
+    else:  # one side has an extra dimension, one entry per device
         (new,) = changed
         longer = max(len(source), len(target))
         kept = [dim for dim in range(longer) if dim != new]
@@ -41,7 +41,8 @@ def collective_rule(op: Op, operands: Shapes, results: Shapes) -> Rule:
 
 
 def _ragged(operands: Shapes, results: Shapes) -> Rule:
-    """Return the rule of an exchange of rows by number: rows and row counts must be unsplit."""
+    """Return the rule of a ragged all-to-all. Rows and the tables of offsets and sizes must not be
+    split."""
     build = Builder(operands, results)
     tensors = operands + results
     arrays = {0: tensors[0], 1: tensors[1], len(operands): results[0]}

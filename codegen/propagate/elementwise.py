@@ -1,5 +1,5 @@
-"""Elementwise ops by their names in a jaxpr, each with how modules write it. A new one is a line
-here, in `INFIX` or `FUNCTIONS`, or in `OTHERS` with a function in `jax_spmd/expressions.py`."""
+"""Elementwise ops by their names in a jaxpr, each with its text in modules. To add an op, add a
+line to `INFIX` or `FUNCTIONS`, or to `OTHERS` and a function to `jax_spmd/expressions.py`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ INFIX = {
     "or": "|",
     "xor": "^",
 }
-"""Operators of Python."""
+"""Ops written as Python operators."""
 
 FUNCTIONS = {
     "abs": "jnp.abs",
@@ -82,13 +82,13 @@ FUNCTIONS = {
     "tanh": "jnp.tanh",
     "zeta": "lax.zeta",
 }
-"""Functions of all operands in order."""
+"""Ops written as functions of all operands in order."""
 
 OTHERS = (
     *("convert_element_type", "div", "integer_pow", "name", "neg", "not", "reduce_precision"),
     *("round", "select_n"),
 )
-"""Ops whose text depends on more than operands."""
+"""Ops with a text that depends on more than their operands."""
 
 ELEMENTWISE = frozenset({*INFIX, *FUNCTIONS, *OTHERS})
-"""Ops whose operands and results have one shape, element by element."""
+"""All elementwise ops: operands and results have one shape."""

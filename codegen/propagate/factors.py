@@ -1,10 +1,11 @@
-"""One visit of one op: from the shardings of its tensors to the shardings it gives them.
+"""One visit of one op: from the shardings of its tensors, compute the shardings that propagate to
+them.
 
 A sharding is projected onto the factors of the op's rule, axes are moved along factors, and the
-result is written back. This is the aggressive strategy of Shardy's propagation: axes are compatible
-with a factor if no two tensors disagree on it; if two factors compete for one axis in one tensor,
-the factor whose axes come from the larger tensor wins, or from the earlier tensor at a tie. Without
-conflicts it equals the basic strategy.
+result is written back. This is the aggressive strategy of Shardy's propagation: axes propagate
+along a factor as far as no two tensors disagree on it. If two factors compete for one axis in one
+tensor, the factor whose axes come from the larger tensor wins; at a tie, the factor whose axes come
+from the earlier tensor. Without conflicts the result equals that of the basic strategy.
 """
 
 from __future__ import annotations
@@ -28,30 +29,30 @@ NONE, FORWARD, BACKWARD, BOTH = 0, 1, 2, 3  # from operands, from results, from 
 
 
 class Dim(NamedTuple):
-    """A dimension's current split, and whether it may be split further."""
+    """The current split of a dimension. `open`: whether it may be split further."""
 
     axes: Parts
     open: bool
 
 
 class TensorState(NamedTuple):
-    """A tensor's current sharding; no axis of `fixed` may split it."""
+    """The current sharding of a tensor. No axis in `fixed` may split it."""
 
     dims: tuple[Dim, ...]
-    fixed: Parts = ()  # explicitly replicated, unreduced, or reserved for a later priority
+    fixed: Parts = ()  # replicated explicitly, unreduced, or reserved for a later priority
 
 
 class Conflict(NamedTuple):
-    """Axes that a factor could not get in a tensor, and the factor that has them."""
+    """Axes that a factor could not get in a tensor. `winner`: the factor that has these axes."""
 
     tensor: int
     factor: int
     axes: Parts
-    winner: int | None  # the factor that has the axes; None if they are fixed
+    winner: int | None  # None if the axes are fixed
 
 
 class AxisMove(NamedTuple):
-    """Axes that a tensor got along a factor, and the first tensor that had them."""
+    """Axes that a tensor received along a factor. `source`: the first tensor that had them."""
 
     tensor: int
     factor: int
@@ -60,7 +61,7 @@ class AxisMove(NamedTuple):
 
 
 class Visit(NamedTuple):
-    """The result of a visit: `states[i]` is that of operand or result i."""
+    """The result of a visit. `states`: the state of each operand, then of each result."""
 
     states: tuple[TensorState, ...]
     moves: tuple[AxisMove, ...]
@@ -68,7 +69,8 @@ class Visit(NamedTuple):
 
 
 class _Along(NamedTuple):
-    """The axes to move along a factor, the largest tensor that has them, and the first."""
+    """The axes to move along a factor. `source`: the largest tensor that has them; `first`: the
+    first one."""
 
     factor: int
     axes: Parts
@@ -77,15 +79,15 @@ class _Along(NamedTuple):
 
 
 class _Tensor:
-    """The projection of one tensor onto factors."""
+    """One tensor with its sharding projected onto factors."""
 
     def __init__(self, dims: Dims, state: TensorState, sizes: tuple[int, ...]) -> None:
         self.dims, self.state = dims, state
         self.axes: dict[int, Parts] = {}
-        self.overflow: dict[int, Parts] = {}  # axes of a dimension that do not divide its factor
-        self.before: dict[int, tuple[int, ...]] = {}  # earlier factors of the dimension
+        self.overflow: dict[int, Parts] = {}  # axes after these, which do not divide the factor
+        self.before: dict[int, tuple[int, ...]] = {}  # earlier factors of its dimension
         self.open: dict[int, bool] = {}
-        self.last: set[int] = set()  # minor-most factors, which axes need not divide
+        self.last: set[int] = set()  # minor-most factors, whose size axes need not divide
         self.size = math.prod(sizes[factor] for dim in dims for factor in dim)
         for factors, dim in zip(dims, state.dims, strict=True):
             self._project(factors, dim, sizes)
@@ -105,7 +107,8 @@ class _Tensor:
                 self.last.add(factor)
 
     def extended(self, along: _Along, sizes: tuple[int, ...]) -> tuple[Parts, list[Conflict]]:
-        """Return the axes along a factor that this tensor can add, and the axes it cannot."""
+        """Return the axes along a factor that this tensor can add, and conflicts for the axes that
+        it cannot."""
         factor = along.factor
         if not self.open[factor] or self.overflow[factor]:
             return (), []
@@ -120,7 +123,7 @@ class _Tensor:
         return got, lost
 
     def within(self, along: _Along) -> _Along:
-        """Return a copy restricted to the axes that this tensor can have."""
+        """Return a copy with only the axes that this tensor can have."""
         has = self.axes[along.factor]
         _, _, wanted = common(has, along.axes)
         if not wanted:
@@ -129,7 +132,7 @@ class _Tensor:
         return along._replace(axes=merged((*has, *more)))
 
     def _held(self, factor: int) -> list[AxisPart]:
-        """Return the axes that split the tensor already, or must not."""
+        """Return the axes that already split the tensor or must not split it."""
         held = [part for axes in self.axes.values() for part in axes]
         held += [part for axes in self.overflow.values() for part in axes]
         return [*held, *self.state.fixed]
@@ -144,7 +147,8 @@ class _Tensor:
         return [Conflict(-1, along.factor, lost, winner)]
 
     def written(self, sizes: tuple[int, ...]) -> TensorState:
-        """Return the state; a factor can split a dimension only if earlier ones are fully split."""
+        """Return the new state. A factor splits a dimension only if all earlier factors of that
+        dimension are fully split."""
         dims = []
         for factors, dim in zip(self.dims, self.state.dims, strict=True):
             axes: list[AxisPart] = []
@@ -157,8 +161,8 @@ class _Tensor:
 
 
 def _taken(left: list[AxisPart], size: int) -> list[AxisPart]:
-    """Remove from `left` the axes that split a factor of this size, cutting the last one if
-    necessary; return them."""
+    """Remove from the start of `left` the axes that split a factor of this size, and return them.
+    The last one may be cut."""
     mine: list[AxisPart] = []
     while left and size > 1:
         part = left[0]
@@ -179,10 +183,11 @@ def visit(
     directions: tuple[int, ...],
     elementwise: bool = False,
 ) -> Visit:
-    """Move axes along the factors of a rule; `directions` gives the sources for each factor.
+    """Move axes along the factors of a rule. `directions`: for each factor, whether axes come from
+    operands, results or both.
 
-    In an elementwise op the result decides: a factor gets the axes that the result can have, and
-    the factor with the most shards comes first.
+    In an elementwise op the result decides: a factor gets only the axes that the result can have,
+    and factors with more shards come first.
     """
     sizes = rule.sizes
     tensors = [_Tensor(d, s, sizes) for d, s in zip(rule.tensors, states, strict=True)]
@@ -206,8 +211,8 @@ def visit(
 def _in_order(
     rule: Rule, tensors: list[_Tensor], directions: tuple[int, ...], elementwise: bool
 ) -> list[_Along]:
-    """Return the axes to move along each factor: those from the largest tensor first, then those
-    from the first."""
+    """Return the axes to move along each factor, in order: those from larger tensors first, at a
+    tie those from earlier tensors."""
     found = [
         along
         for factor, direction in enumerate(directions)
@@ -219,7 +224,8 @@ def _in_order(
 
 
 def _along(factor: int, direction: int, operands: int, tensors: list[_Tensor]) -> _Along | None:
-    """Return the longest axes on which no tensor disagrees, and the tensors that have them."""
+    """Return the longest list of axes on which no tensor disagrees, and the tensors that have it;
+    None if there is none."""
     if direction == NONE:
         return None
     having = [
@@ -239,8 +245,8 @@ def _along(factor: int, direction: int, operands: int, tensors: list[_Tensor]) -
 
 
 def _compatible(sequences: list[Parts]) -> Parts:
-    """Return the longest sequence of which all others are prefixes, or the longest common
-    prefix."""
+    """Return the longest of several sequences if all others are prefixes of it, otherwise their
+    longest common prefix."""
     best: Parts = ()
     for axes in sequences:
         shared, mine, others = common(best, axes)

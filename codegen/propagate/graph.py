@@ -1,7 +1,8 @@
-"""The graph that propagation walks: nodes with a rule over slots, each slot with a state.
+"""The graph over which shardings propagate: nodes with a rule over slots, and a state for each
+slot.
 
-A slot is a tensor with one sharding: a value, a result of the program, or all values of one edge of
-a loop (its carry, inside and after it).
+A slot is a tensor with one sharding: a value, a result of the program, or all values on one edge of
+a loop (such as a carry: inside and after the loop).
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from shardwright.ir.sharding import Sharding
 
 @dataclass(frozen=True)
 class ShardingCopy:
-    """A sharding copied from one value to another before propagation; both are numbers in the
-    program."""
+    """A sharding copied from one value to another before propagation. `source`, `target`: the
+    numbers of these values in the program."""
 
     source: int
     target: int
@@ -27,24 +28,24 @@ class ShardingCopy:
 
 
 class Role(Enum):
-    """What determines the priority of an op."""
+    """The property of an op that determines its priority."""
 
     PASS = "pass"  # elementwise ops, reshapes, transposes, …: visited first
-    BROADCAST = "broadcast"  # propagates only from its result, except at the very end
-    OTHER = "other"  # propagates along pass-through factors first, then along all
-    EDGE = "edge"  # joins values that are one tensor: always visited
+    BROADCAST = "broadcast"  # propagates only from its result, except at the last level
+    OTHER = "other"  # propagates along pass-through factors first, then along all factors
+    EDGE = "edge"  # joins values that are one tensor; visited at every level
 
 
 @dataclass(frozen=True)
 class Node:
-    """A place where shardings move; `tensors` are slots, operands first."""
+    """An op or an edge along whose rule shardings propagate. `tensors`: slots, operands first."""
 
     index: int  # in the order of the program
     rule: Rule
     tensors: tuple[int, ...]
     role: Role
     once: bool  # whether no operand with factors is used elsewhere
-    op: Op | None = None  # None: an edge, or a slice made by a loop
+    op: Op | None = None  # None for an edge, or a slice made by a loop
     kind: str = ""
 
     @property
@@ -54,20 +55,20 @@ class Node:
 
 @dataclass
 class Graph:
-    """Nodes in order, and the nodes to visit again after a change of a slot.
+    """All nodes in order, and for each slot the nodes to visit again when it changes.
 
-    A slot is on the mesh of its given sharding, or of the first axes that it gets.
+    A slot is on the mesh of its given sharding, or of the first axes that it receives.
     """
 
     states: list[TensorState] = field(default_factory=list)
-    meshes: list[int | None] = field(default_factory=list)  # slot -> mesh of the program
+    meshes: list[int | None] = field(default_factory=list)  # slot -> index of its mesh
     given: list[Sharding | None] = field(default_factory=list)  # slot -> its given sharding
     names: dict[int, str] = field(default_factory=dict)  # names of slots without a value or result
     nodes: list[Node] = field(default_factory=list)
     returns: list[Node] = field(default_factory=list)  # from returned values to results
-    owner: dict[int, int] = field(default_factory=dict)  # slot -> the node that defines it
+    owner: dict[int, int] = field(default_factory=dict)  # slot -> node that defines it
     users: dict[int, list[int]] = field(default_factory=dict)  # slot -> nodes that read it
-    # slot -> the others in its group
+    # slot -> the other slots in its group
     alike: dict[int, tuple[int, ...]] = field(default_factory=dict)
     slots: list[int] = field(default_factory=list)  # program value -> slot
     results: list[int] = field(default_factory=list)  # program result -> slot
@@ -87,17 +88,18 @@ class Graph:
         self.given[target] = self.given[source]
 
     def meshes_of(self, node: Node) -> set[int]:
-        """Return the meshes of a node's tensors; a tensor without a mesh fits any."""
+        """Return the meshes of a node's tensors. A tensor without a mesh does not count."""
         return {mesh for slot in node.tensors if (mesh := self.meshes[slot]) is not None}
 
     def add(self, node: Node, owned: Iterable[int]) -> None:
-        """Append a node that defines the slots `owned` and reads its others."""
+        """Append a node that defines the slots `owned` and reads its other slots."""
         self.nodes.append(node)
         self.owner.update(dict.fromkeys(owned, node.index))
         for slot in dict.fromkeys(node.tensors[: node.operands]):
             self.users.setdefault(slot, []).append(node.index)
 
     def touching(self, slot: int) -> list[int]:
-        """Return the nodes affected by a change of a slot: its definition, then its readers."""
+        """Return the nodes affected by a change of a slot: the node that defines it, then its
+        readers, the last one first."""
         defining = [self.owner[slot]] if slot in self.owner else []
         return [*defining, *reversed(self.users.get(slot, []))]

@@ -1,7 +1,7 @@
-"""Groups of values that are sharded alike, made ready for propagation.
+"""Groups of values that must have one sharding, prepared for propagation.
 
 Groups that share a value are merged. If one sharding is given in a group, all its members get it.
-If several are given, none can apply to all: each member is followed by an open constraint, which
+If several are given, no single one can apply: each member is followed by an open constraint, which
 replaces it in the group and for its users, and the first constraint to change decides.
 """
 
@@ -18,7 +18,8 @@ Group = tuple[int, ...]
 
 
 def with_agreed_groups(program: Program) -> tuple[Program, tuple[ShardingCopy, ...]]:
-    """Return the program with at most one given sharding in each group, and the copies made.
+    """Return the program with at most one given sharding in each group, and the copies of shardings
+    made.
 
     A second application changes nothing.
     """
@@ -38,13 +39,13 @@ def joined(groups: Iterable[Group]) -> tuple[Group, ...]:
 
 
 def says_nothing(sharding: Sharding) -> bool:
-    """Return whether every dimension is open and has no axes."""
+    """Return whether a sharding states nothing: every dimension is open and has no axes."""
     return not sharding.unreduced and all(dim.open and not dim.axes for dim in sharding.dims)
 
 
 class _Agreed:
-    """One pass over the groups, then one walk over the bodies; `open` has the constrained value of
-    each member."""
+    """Makes groups consistent, then rewrites the bodies. `open`: the constrained value of each
+    member."""
 
     def __init__(self, program: Program) -> None:
         self.program, self.values = program, list(program.values)
@@ -70,7 +71,7 @@ class _Agreed:
         return group
 
     def _opened(self, member: int, said: Sharding) -> int:
-        """Return the value of the open constraint that replaces a member."""
+        """Add the value that results from the open constraint of a member, and return it."""
         old = self.values[member]
         sharding = Sharding(said.mesh, (DimSharding(open=True),) * len(old.shape))
         self.values.append(Value(self._name(), old.shape, old.dtype, sharding, old.line))
@@ -85,8 +86,8 @@ class _Agreed:
         return f"alike_{number}"
 
     def _body(self, body: Body) -> Body:
-        """Return the body with a constraint after each member; those of arguments come first, the
-        last argument's before the others."""
+        """Return the body with a constraint after each member. Constraints of arguments come first,
+        the last argument's before the others."""
         ops = list(self._constraints(reversed(body.arguments)))
         for op in body.ops:
             bodies = tuple(map(self._body, op.bodies))
@@ -106,7 +107,7 @@ class _Agreed:
 
 
 def by_member(groups: Iterable[Group]) -> dict[int, Group]:
-    """Return, for every member, the other members of its group, the last one first."""
+    """Return, for every member, the other members of its group in reverse order."""
     return {
         member: tuple(other for other in reversed(group) if other != member)
         for group in groups

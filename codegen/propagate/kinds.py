@@ -1,4 +1,5 @@
-"""The kinds of ops, by how their rule is built and by the operands in which they are linear."""
+"""The kinds of ops, grouped by the construction of their rule, and the operands in which they are
+linear."""
 
 from __future__ import annotations
 
@@ -27,11 +28,11 @@ MATRICES: dict[str, int] = {
     ),
     **dict.fromkeys(("lu_pivots_to_permutation", "tridiagonal_solve"), 1),
 }
-"""Ops that treat each matrix of a batch separately, with the dimensions of the first operand that
-form a matrix; all earlier dimensions are batch dimensions."""
+"""Ops that treat each matrix of a batch separately, with the number of trailing dimensions that
+form a matrix of the first operand; all earlier dimensions are batch dimensions."""
 
-# Operands in which an op is linear, so that partial sums may pass through. None: any single operand
-# while the others are reduced; "all": all of them at once.
+# The operands in which an op is linear, so that partial sums may pass through. None: any single
+# operand, if the others are reduced; "all": all operands together.
 LINEAR: dict[str, tuple[int, ...] | str] = {
     **dict.fromkeys(("add", "add_any", "sub", "concatenate", "select_and_gather_add"), "all"),
     **dict.fromkeys(

@@ -1,4 +1,4 @@
-"""The nodes of control flow: one slot for each edge through a loop."""
+"""The nodes of control flow: one slot for each edge of a loop."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ Shape = tuple[int, ...]
 
 
 def open_state(rank: int) -> TensorState:
-    """Return the state of an unknown, fully open sharding."""
+    """Return the state of an unknown sharding: every dimension is open and has no axes."""
     return TensorState((Dim((), True),) * rank)
 
 
 def identity(shape: Shape, operands: int, results: int = 1) -> Rule:
-    """Return the rule of tensors that share one sharding, dimension by dimension."""
+    """Return the rule of tensors that have one shape and one sharding."""
     build = Builder((shape,) * operands, (shape,) * results)
     for dim, extent in enumerate(shape):
         build.factor(extent, dict.fromkeys(range(operands + results), dim))
@@ -26,7 +26,7 @@ def identity(shape: Shape, operands: int, results: int = 1) -> Rule:
 
 
 class Loops:
-    """Adds nodes that correspond to no op of the program."""
+    """Adds nodes for which the program has no op."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -34,27 +34,27 @@ class Loops:
     def node(
         self, rule: Rule, tensors: Iterable[int], role: Role, kind: str, *, once: bool = False
     ) -> None:
-        """Append a node that defines its last tensor."""
+        """Append a node that defines its results."""
         slots = tuple(tensors)
         node = Node(len(self.graph.nodes), rule, slots, role, once, None, kind)
         self.graph.add(node, slots[len(rule.operands) :])
 
     def edge(self, sources: Iterable[int], target: int, shape: Shape) -> None:
-        """Join the slots `sources` and the slot `target` into one tensor."""
+        """Make the slots `sources` and the slot `target` propagate to each other as one tensor."""
         given = tuple(dict.fromkeys(s for s in sources if s != target))
         self.node(identity(shape, len(given)), (*given, target), Role.EDGE, "edge")
 
     def sliced(self, whole: int, part: int, shape: Shape) -> None:
-        """Add nodes that take one element of the first dimension of `whole` per iteration: a slice
-        and a reshape."""
+        """Add nodes that take one element of the first dimension of `whole` in each iteration: a
+        slice and a reshape."""
         one = (1, *shape[1:])
         cut = self.graph.slot(open_state(len(shape)))
         self.node(_first_cut(shape, one), (whole, cut), Role.PASS, "dynamic_slice")
         self.node(_first_gone(one), (cut, part), Role.PASS, "reshape", once=True)
 
     def stacked(self, part: int, whole: int, shape: Shape) -> int:
-        """Add nodes that write one element of the first dimension of `whole` per iteration; return
-        the tensor after the loop."""
+        """Add nodes that write one element of the first dimension of `whole` in each iteration;
+        return the slot of the tensor after the loop."""
         one = (1, *shape[1:])
         wide, after = (self.graph.slot(open_state(len(shape))) for _ in range(2))
         self.node(_first_new(one), (part, wide), Role.BROADCAST, "broadcast_in_dim")

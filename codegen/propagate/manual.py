@@ -1,7 +1,8 @@
 """The nodes of a manual computation: outside and inside a `shard_map`.
 
-Outside, an operand is constrained to the specified sharding. Inside, tensors are local to the
-manual axes, which are therefore fixed; along the other axes, shardings propagate in and out.
+Outside, an operand is constrained to the specified sharding. Inside, tensors are local along the
+manual axes, which therefore cannot split them; along the other axes, shardings propagate in and
+out.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ def manual_nodes(
     of: Callable[[int], int],
     body: Callable[[Body], None],
 ) -> None:
-    """Add the nodes of a manual computation and of its body."""
+    """Add the nodes of a manual computation and of its body. `of`: returns the slot of a value;
+    `body`: adds the nodes of a body."""
     (inner,) = op.bodies
     sides = [_shardings(op, name) for name in ("in_shardings", "out_shardings")]
     name = program.values[op.results[0]].name if op.results else op.kind
@@ -51,7 +53,7 @@ def _shardings(op: Op, name: str) -> tuple[Sharding, ...]:
 
 
 class _Crossing:
-    """One tensor on both sides of the border: global outside, local inside."""
+    """One tensor at the border of a manual computation: global outside, local inside."""
 
     def __init__(
         self,
@@ -71,7 +73,7 @@ class _Crossing:
         self.manual = tuple(AxisPart(str(name), 1, sizes[str(name)]) for name in listed)
 
     def add(self, outside: int, inside: int, *, inward: bool) -> None:
-        """Fix the manual axes on both sides, and let the others through."""
+        """Fix the manual axes on both sides, and let the other axes propagate."""
         state = self.graph.states[inside]
         self.graph.states[inside] = TensorState(state.dims, (*state.fixed, *self.manual))
         self.graph.meshes[inside] = self.mesh
@@ -87,14 +89,15 @@ class _Crossing:
             self.graph.add(node, tensors[1:])
 
     def _asked(self) -> TensorState:
-        """Return the sharding outside: the manual axes as specified, the others free."""
+        """Return the state outside: dimensions are split along manual axes as specified, and open
+        for other axes."""
         used = {part for axes in self.axes for part in axes}
         fixed = tuple(part for part in self.manual if part not in used)
         return TensorState(tuple(Dim(axes, True) for axes in self.axes), fixed)
 
     def _rule(self, inward: bool) -> Rule:
-        """Return the rule of a manual computation: outside, the manual axes are a separate factor,
-        major to the local one."""
+        """Return the rule of the border. Outside, the manual axes of a dimension are a separate
+        factor, major to the factor of the local dimension."""
         shapes = (self.outer, self.inner) if inward else (self.inner, self.outer)
         build = Builder((shapes[0],), (shapes[1],))
         outer = 0 if inward else 1

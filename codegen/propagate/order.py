@@ -1,16 +1,16 @@
-"""The order of visits, and how far each may move shardings at each op priority.
+"""The order of visits, and the directions in which shardings may move at each op priority.
 
-The order is part of the contract, since an early visit can block a later one. For each op priority
-in turn:
+The order is part of the contract, because an early visit can block a later one. At each op priority
+in turn, these are visited:
 
-1. from each result of the program to the value that is returned there, and back;
-2. every node once in the order of the program, from a stack: when a visit changes a tensor, the
-   nodes that define and read it go on top, unless they are on the stack already; the node that was
-   visited does not;
-3. results again.
+1. every result of the program with the value returned there, in both directions;
+2. every node once in the order of the program, from a stack: if a visit changes a tensor, the
+   nodes that define and read it are pushed, unless they are on the stack already; the node just
+   visited is not pushed;
+3. the results again.
 
-When a visit changes a member of a group, its sharding is copied to the other members at once, the
-last one first, overwriting theirs; the nodes that define and read these go on the stack too.
+If a visit changes a member of a group, its sharding is copied at once to the other members, in
+reverse order, replacing theirs; the nodes that define and read these are pushed too.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from shardwright.ir.program import Rule
 
 
 class Level(enum.IntEnum):
-    """The op priorities, highest first. Each allows all that earlier ones do, and more."""
+    """The op priorities, highest first. Each allows everything that the earlier ones allow."""
 
     PASS_ONCE = 0  # pass-through ops whose operands have no other users
     PASS = 1  # pass-through ops
-    FACTORS = 2  # every pass-through factor; broadcasts only backward
-    ANY = 3  # every factor; broadcasts only backward
+    FACTORS = 2  # also every pass-through factor; broadcasts only backward
+    ANY = 3  # also every other factor; broadcasts only backward
     ALL = 4
 
 
 def directions(node: Node, level: Level) -> tuple[int, ...]:
-    """Return the sources of axes along each factor of a node."""
+    """Return, for each factor of a node, the side from which axes may propagate at a level."""
     return _directions(node.rule, node.role, node.once, level)
 
 
@@ -57,7 +57,7 @@ def _directions(rule: Rule, role: Role, once: bool, level: Level) -> tuple[int, 
 
 
 def sweep(graph: Graph, visit: Callable[[Node], Iterable[int]]) -> None:
-    """Visit until nothing is left to do; `visit` returns the changed slots."""
+    """Visit nodes until nothing changes. `visit`: returns the changed slots."""
     for node in graph.returns:
         visit(node)
     _drain(graph, visit)

@@ -1,7 +1,7 @@
 """Axes as parts: the stretch of an axis between two borders.
 
-The sub-axis `"x":(m)k` lies between its pre-size m and m*k, a full axis of size n between 1 and n.
-So a full axis is not a special case, and splitting, merging and comparing take one line each.
+The sub-axis `"x":(m)k` is between its pre-size m and m*k, a full axis of size n between 1 and n. So
+a full axis is not a special case, and splitting, merging and comparing axes is simple.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ Parts = tuple["AxisPart", ...]
 
 
 class AxisPart(NamedTuple):
-    """The stretch of an axis from border `low` to border `high`, a multiple of `low`."""
+    """The stretch of an axis between the borders `low` and `high`; `high` is a multiple of
+    `low`."""
 
     axis: str
     low: int
@@ -28,12 +29,12 @@ class AxisPart(NamedTuple):
 
 
 def part_of(ref: AxisRef, sizes: Mapping[str, int]) -> AxisPart:
-    """Return the part for an axis reference."""
+    """Return the part that an axis reference denotes."""
     return AxisPart(ref.name, *borders(ref, sizes[ref.name]))
 
 
 def ref_of(part: AxisPart, sizes: Mapping[str, int]) -> AxisRef:
-    """Return the axis reference of a part, in normal form."""
+    """Return the axis reference of a part, in its normal form."""
     return between(part.axis, part.low, part.high, sizes[part.axis])
 
 
@@ -48,7 +49,7 @@ def overlap(a: AxisPart, b: AxisPart) -> bool:
 
 
 def merged(parts: Iterable[AxisPart]) -> Parts:
-    """Merge neighbours: `"x":(1)2, "x":(2)2` is `"x":(1)4`."""
+    """Merge adjacent parts: `"x":(1)2, "x":(2)2` becomes `"x":(1)4`."""
     out: list[AxisPart] = []
     for part in parts:
         if out and out[-1].axis == part.axis and out[-1].high == part.low:
@@ -72,7 +73,8 @@ def common(a: Sequence[AxisPart], b: Sequence[AxisPart]) -> tuple[Parts, Parts, 
 
 
 def without(parts: Sequence[AxisPart], taken: Sequence[AxisPart]) -> Parts:
-    """Return the longest prefix of `parts` that overlaps nothing in `taken`."""
+    """Return the longest prefix of `parts` that overlaps nothing in `taken`. The last part may be
+    cut."""
     out: list[AxisPart] = []
     for part in parts:
         hit = [other.low for other in taken if overlap(part, other)]
@@ -100,7 +102,7 @@ def dividing(parts: Sequence[AxisPart], size: int) -> Parts:
 
 
 def minus(parts: Iterable[AxisPart], taken: Iterable[AxisPart]) -> Parts:
-    """Return `parts` without `taken`, cut at the borders of `taken`."""
+    """Return `parts` without `taken`; parts that overlap are cut."""
     left = list(parts)
     for other in taken:
         left = [piece for part in left for piece in _outside(part, other)]

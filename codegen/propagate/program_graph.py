@@ -1,4 +1,4 @@
-"""Build the graph that propagation walks from a program."""
+"""Build the graph over which the shardings of a program propagate."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from shardwright.ir.sharding import Sharding
 
 
 def state_of(sharding: Sharding | None, rank: int) -> TensorState:
-    """Return a sharding as a state; the caller handles priorities."""
+    """Return a sharding as a state, without its priorities."""
     if sharding is None:
         return open_state(rank)
     sizes = sharding.mesh.sizes
@@ -30,19 +30,19 @@ def state_of(sharding: Sharding | None, rank: int) -> TensorState:
 
 
 def graph_of(program: Program) -> Graph:
-    """Return the nodes of a program in order, and the slot of every value and result."""
+    """Return the nodes of a program in order, and the slot of every value and every result."""
     return _Make(program).run()
 
 
 class _Make:
-    """One walk over a program."""
+    """Adds the nodes of a program to a graph."""
 
     def __init__(self, program: Program) -> None:
         self.program, self.values = program, program.values
         self.graph = Graph()
         self.loops = Loops(self.graph)
         self.slot: dict[int, int] = {}
-        self.alias: dict[int, int] = {}  # arguments of branches -> their operand
+        self.alias: dict[int, int] = {}  # argument of an inner body -> operand
         self.uses: Counter[int] = Counter()
 
     def run(self) -> Graph:
@@ -57,14 +57,14 @@ class _Make:
         return self.graph
 
     def of(self, value: int) -> int:
-        """Return the slot of a value."""
+        """Return the slot of a value, a new one if it has none."""
         value = self.alias.get(value, value)
         if value not in self.slot:
             self.slot[value] = self._new(self.values[value].sharding, self._shape(value))
         return self.slot[value]
 
     def _new(self, sharding: Sharding | None, shape: tuple[int, ...]) -> int:
-        """Return a new slot for a tensor with or without a given sharding."""
+        """Return a new slot for a tensor, which may have a given sharding."""
         mesh = None if sharding is None else self.program.meshes.index(sharding.mesh)
         return self.graph.slot(state_of(sharding, len(shape)), mesh, sharding)
 
@@ -72,8 +72,8 @@ class _Make:
         return self.values[value].shape
 
     def _count(self, body: Body) -> None:
-        """Count the uses of every value. Arguments of branches count as their operands, and results
-        of recomputed bodies as the op's."""
+        """Count the uses of every value. Uses of a branch's arguments count for its operands, uses
+        of a recomputation's results for the results of its body."""
         for op in body.ops:
             shared = {"cond": op.operands[1:], "remat": op.operands}.get(op.kind, ())
             own = [self.alias.get(v, v) for v in op.operands]
@@ -89,14 +89,14 @@ class _Make:
             self.uses[self.alias.get(result, result)] += 1
 
     def _share_results(self, op: Op) -> None:
-        """Give a recomputation's results the slots of its body's results, without counting a
-        use."""
+        """Let the results of a recomputation share the slots of its body's results, without
+        counting a use."""
         for result, inner in zip(op.results, op.bodies[0].results, strict=True):
             self.alias[result] = self.alias.get(inner, inner)
             self.uses[self.alias[result]] -= 1
 
     def _once(self, op: Op) -> bool:
-        """Return whether the op's operands have no other users. Scalars do not count."""
+        """Return whether an op is the only user of its operands. Scalars do not count."""
         tensors = [self.alias.get(v, v) for v in op.operands if self._shape(v)]
         return all(self.uses[v] == 1 for v in tensors)
 
@@ -136,7 +136,7 @@ class _Make:
         self.graph.alike = by_member(slots)
 
     def _share(self, *values: int) -> None:
-        """Give values the slot of the first."""
+        """Let all values share the slot of the first."""
         slot = self.of(values[0])
         for value in values[1:]:
             self.slot[value] = slot
@@ -149,7 +149,7 @@ class _Make:
         for result, argument in zip(op.results, body.arguments[consts:last], strict=False):
             self._share(argument, result)
         for argument in body.arguments[: consts + xs]:
-            self.uses[argument] += 1  # it is passed to the next iteration
+            self.uses[argument] += 1  # an iteration passes it to the next
         for stack, operand, argument in zip(
             stacks, op.operands[last:], body.arguments[last:], strict=True
         ):

@@ -1,8 +1,8 @@
-"""Propagation, with nested loops: user priorities, op priorities, and the order of visits.
+"""Propagation as nested loops over user priorities, op priorities, and visits.
 
-Shardings of priority 0 are propagated to the whole program first, then those of priority 1, and so
-on. A dimension of a lower priority is closed and empty until its turn, and its axes are kept free
-for it in its own tensor.
+Shardings of priority 0 propagate through the whole program first, then those of priority 1, and so
+on. A dimension of a lower priority is closed and empty until its turn. Until then, no other
+dimension of its tensor may be split along its axes.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class Propagated:
 
 
 def propagate(program: Program, until: int | None = None) -> Propagated:
-    """Give every value of a program its sharding, using user priorities up to `until` only.
+    """Give every value of a program its sharding. Use only user priorities up to `until`.
 
-    First constraints are applied to their operands, and groups are made consistent.
+    Before propagation, constraints are applied to their operands, and groups are made consistent.
     """
     program, constrained = apply_constraints(program)
     program, alike = with_agreed_groups(program)
@@ -42,7 +42,7 @@ def propagate(program: Program, until: int | None = None) -> Propagated:
 
 
 class _Propagation:
-    """One run. Visits are cached by rule, states and directions, because layers repeat."""
+    """One propagation. Visits are cached by rule, states and directions, because layers repeat."""
 
     def __init__(self, program: Program, until: int | None) -> None:
         self.program, self.until = program, until
@@ -67,7 +67,7 @@ class _Propagation:
         return Propagated(self._written(), Trail(self.program, self.graph, tuple(self.entries)))
 
     def _noted(self, copy: ShardingCopy) -> None:
-        """Record a copied sharding in the trail, at the priority of each dimension."""
+        """Record a copied sharding in the trail, each dimension at its priority."""
         source, target = (self.graph.slots[value] for value in (copy.source, copy.target))
         op = Op(copy.kind, (copy.source,), (copy.target,), line=copy.line)
         dims = self.graph.states[target].dims
@@ -78,7 +78,8 @@ class _Propagation:
             self.entries.append(entry)
 
     def _hidden(self) -> list[tuple[int, int, int, Dim]]:
-        """Remove the dimensions of lower priorities, as (slot, dimension, priority, contents)."""
+        """Empty the dimensions of lower priorities, and return them as (slot, dimension, priority,
+        contents)."""
         kept: list[tuple[int, int, int, Dim]] = []
         for slot, sharding in enumerate(self.graph.given):
             for index, dim in enumerate(sharding.dims if sharding is not None else ()):
@@ -91,7 +92,7 @@ class _Propagation:
         return kept
 
     def _shown(self, slot: int, index: int, dim: Dim) -> None:
-        """Restore a dimension when its priority has come."""
+        """Restore a dimension at its priority."""
         state = self.graph.states[slot]
         fixed = minus(state.fixed, dim.axes)
         self.graph.states[slot] = TensorState(_with(state.dims, index, dim), fixed)
@@ -99,7 +100,7 @@ class _Propagation:
     def _visit(self, node: Node, level: Level) -> list[int]:
         meshes = self.graph.meshes_of(node)
         along = directions(node, level)
-        if len(meshes) != 1 or not any(along):  # nothing propagates between two meshes
+        if len(meshes) != 1 or not any(along):  # nothing propagates between meshes
             return []
         states = tuple(self.graph.states[slot] for slot in node.tensors)
         key = (id(node.rule), along, node.kind in ELEMENTWISE, states)
@@ -121,7 +122,8 @@ class _Propagation:
         return [*changed, *alike]
 
     def _copied(self, slot: int, level: Level) -> Iterator[int]:
-        """Copy the sharding of a changed slot to the other slots of its group, and yield these."""
+        """Copy the sharding of a changed slot to the other slots of its group, and yield the slots
+        that change."""
         state = self.graph.states[slot]
         for other in self.graph.alike.get(slot, ()):
             if self.graph.states[other] != state:
@@ -140,7 +142,7 @@ class _Propagation:
         return replace(self.program, values=tuple(values), results=results)
 
     def _sharding(self, slot: int) -> Sharding | None:
-        """Return the sharding of a slot; one without a mesh is replicated on the first."""
+        """Return the sharding of a slot. A slot without a mesh is replicated on the first mesh."""
         if not self.program.meshes:
             return None
         state = self.graph.states[slot]

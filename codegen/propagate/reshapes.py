@@ -1,4 +1,4 @@
-"""The rule of a reshape: the common part of two factorings of the same extent."""
+"""The rule of a reshape: the factors that both shapes share."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from shardwright.ir.program import Rule
 
 
 def reshape_rule(source: Shape, target: Shape) -> Rule:
-    """Return the factors shared by both shapes, from the major end and from the minor end.
+    """Return the rule of a reshape. Factors are matched from the major end and from the minor end.
 
-    In between, where extents have no common divisor, each side has its own factors. `(8,)` to
-    `(2, 4)` is `([ij])->([i, j])`; `(4, 5, 8)` to `(5, 4, 8)` is `([i, k, m])->([j, l, m])`.
+    In between, where extents have no common divisor, each side has its own factors. `(8,)` to `(2,
+    4)` is `([ij])->([i, j])`; `(4, 5, 8)` to `(5, 4, 8)` is `([i, k, m])->([j, l, m])`.
     """
     shared = _Shared(source, target)
     shared.run()
@@ -34,7 +34,8 @@ def reshape_rule(source: Shape, target: Shape) -> Rule:
 
 
 class _Shared:
-    """Shared factors by side and dimension, as (size, mark); equal marks are the same factor."""
+    """The shared factors of each dimension on each side, as (size, mark). Equal marks denote the
+    same factor."""
 
     def __init__(self, source: Shape, target: Shape) -> None:
         self.shapes = (source, target)
@@ -54,7 +55,9 @@ class _Shared:
     def _match(
         self, dims: list[list[int]], places: list[list[list[tuple[int, int]]]], append: bool
     ) -> None:
-        """Match from the end of the lists `dims` until nothing is shared."""
+        """Match the last dimensions of both lists `dims`, removing finished dimensions, until
+        nothing is shared. `append`: whether new factors follow those already found, or precede
+        them."""
         while all(dims):
             ends = dims[0][-1], dims[1][-1]
             size = math.gcd(*(self.left[side][dim] for side, dim in enumerate(ends)))

@@ -1,7 +1,7 @@
-"""The table from the kind of an op to its rule, and to its role in priorities.
+"""The table from kinds of ops to their rules, and their roles in priorities.
 
-Kinds are the primitives of jaxprs. Ops without an entry stop propagation: their tensors stay
-unchanged, and the front end warns.
+Kinds are the primitives of jaxprs. An op without an entry stops propagation: the shardings of its
+tensors stay as they are, and tracing warns.
 """
 
 from __future__ import annotations
@@ -27,12 +27,13 @@ from shardwright.ir.program import Op, Rule, Value
 
 
 def is_known(kind: str) -> bool:
-    """Return whether the table has this kind."""
+    """Return whether propagation supports this kind of op."""
     return kind in _RULES or kind in CONTROL or kind in CONSTANT
 
 
 def rule_of(op: Op, values: Sequence[Value]) -> Rule | None:
-    """Return the rule of an op: its own, or its kind's; None if nothing moves through it."""
+    """Return the rule of an op: its own, or that of its kind; None if no sharding propagates
+    through it."""
     if op.rule is not None:
         return op.rule
     make = _RULES.get(op.kind)
@@ -59,14 +60,14 @@ Shapes = tuple[Shape, ...]
 
 
 def _elementwise(op: Op, operands: Shapes, results: Shapes) -> Rule:
-    """Return a rule with one factor per dimension; operands of rank 0 (a predicate, the bounds of a
-    clamp) have none."""
+    """Return a rule with one factor per dimension. Operands of rank 0 (a predicate, the bounds of a
+    clamp) have no factors."""
     return aligned(operands, results)
 
 
 def _bitcast(op: Op, operands: Shapes, results: Shapes) -> Rule:
-    """Return the rule of an elementwise op; if widths differ, one side has an extra last dimension
-    for the parts."""
+    """Return the rule of a bitcast: elementwise, but if the widths of the dtypes differ, the side
+    of the narrower one has an additional last dimension."""
     build = Builder(operands, results)
     (source,), (target,) = operands, results
     for dim in range(min(len(source), len(target))):
@@ -92,7 +93,8 @@ def _broadcast(op: Op, operands: Shapes, results: Shapes) -> Rule:
 
 
 def _tile(op: Op, operands: Shapes, results: Shapes) -> Rule:
-    """Return the rule of concatenated copies: the number of the copy is the major factor."""
+    """Return the rule of concatenated copies: in each dimension, the index of the copy is the major
+    factor."""
     build = Builder(operands, results)
     for dim, count in enumerate(op.integers("reps")):
         build.factor(count, {1: dim})
@@ -138,11 +140,11 @@ def _dot(op: Op, operands: Shapes, results: Shapes) -> Rule:
 
 def _ragged_dot(op: Op, operands: Shapes, results: Shapes) -> Rule:
     """Return the rule of a matmul in which each group of rows has, or produces, its own matrix.
-    Rows and groups must be whole, since group sizes count the rows of the whole tensor."""
+    Rows and groups must not be split, because group sizes count the rows of the whole tensor."""
     build = Builder(operands, results)
     contract, batch = _pair(op, "contract"), _pair(op, "batch")
     (ragged,), grouped = op.integers("ragged_lhs"), op.integers("group_rhs")
-    shared = ragged in batch[0] or len(operands[2]) > 1  # group sizes for each element of a batch
+    shared = ragged in batch[0] or len(operands[2]) > 1  # group sizes per batch element
     to = 0
     if ragged in contract[0]:
         build.factor(results[0][0], {len(operands): 0}, kind="need_replication")
@@ -170,7 +172,7 @@ def _ragged_dot(op: Op, operands: Shapes, results: Shapes) -> Rule:
 
 def _scaled_dot(op: Op, operands: Shapes, results: Shapes) -> Rule:
     """Return the rule of a matmul whose operands are scaled in blocks along the contracted
-    dimension. That dimension must be unsplit, since each scale covers one block."""
+    dimension. That dimension must not be split, because each scale covers one block."""
     build = Builder(operands, results)
     contract, batch = _pair(op, "contract"), _pair(op, "batch")
     end, to = len(operands), 0
@@ -195,8 +197,8 @@ def _pair(op: Op, name: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 
 def _slice(op: Op, operands: Shapes, results: Shapes) -> Rule:
-    """Return the rule of a slice: a cut dimension is permuted, since its elements move between
-    shards."""
+    """Return the rule of a slice. A dimension of which a part is taken is a permutation, because
+    its elements move between shards."""
     build = Builder(operands, results)
     for dim, extent in enumerate(operands[0]):
         cut = any(extent != result[dim] for result in results)
@@ -214,7 +216,8 @@ def _pad(op: Op, operands: Shapes, results: Shapes) -> Rule:
 
 
 def _shift(op: Op, operands: Shapes, results: Shapes) -> Rule:
-    """Return the rule of operands whose stretches are concatenated along a dimension."""
+    """Return the rule of a shift, whose result concatenates stretches of its operands along a
+    dimension."""
     build = Builder(operands, results)
     (dimension,) = op.integers("dimension")
     for dim, extent in enumerate(results[0]):
@@ -238,8 +241,8 @@ def _rev(op: Op, operands: Shapes, results: Shapes) -> Rule:
 
 
 def _along_one(op: Op, operands: Shapes, results: Shapes, name: str, kind: str) -> Rule:
-    """Return a rule of tensors that are equal except in one dimension, whose factor has this
-    kind."""
+    """Return the rule of tensors that are equal except in one dimension, whose factor has this
+    kind. `name`: the parameter that states the dimension."""
     build = Builder(operands, results)
     dimension = op.integers(name)[0]
     for dim, extent in enumerate(results[0]):
@@ -261,7 +264,7 @@ def _cumulative(op: Op, operands: Shapes, results: Shapes) -> Rule:
 
 
 def _top_k(op: Op, operands: Shapes, results: Shapes) -> Rule:
-    """Return the rule of top-k: the last dimension must be unsplit. Shardy has no rule for this
+    """Return the rule of top-k. The last dimension must not be split. Shardy has no rule for this
     op."""
     build = Builder(operands, results)
     last = len(operands[0]) - 1
@@ -306,8 +309,8 @@ def _window(op: Op, operands: Shapes, results: Shapes) -> Rule:
 
 
 def _select_and_scatter_add(op: Op, operands: Shapes, results: Shapes) -> Rule:
-    """Return the rule for the cotangents of windows and the operand from which windows were
-    selected."""
+    """Return the rule of the gradient of a maximum over windows: its operands are the cotangents of
+    windows, and the tensor from which windows were selected."""
     build = Builder(operands, results)
     size = op.integers("window_dimensions")
     for dim, extent in enumerate(results[0]):
@@ -320,8 +323,8 @@ def _select_and_scatter_add(op: Op, operands: Shapes, results: Shapes) -> Rule:
 
 
 def _fft(op: Op, operands: Shapes, results: Shapes) -> Rule:
-    """Return the rule of a transform of the last dimensions, which must be whole. Dimensions with
-    different extents for real numbers and their transform do not propagate."""
+    """Return the rule of a transform of the last dimensions, which must not be split. A dimension
+    that is longer for real numbers than for their transform is a separate factor on each side."""
     build = Builder(operands, results)
     source, target = operands[0], results[0]
     moved = len(source) - len(op.integers("fft_lengths"))
@@ -335,8 +338,8 @@ def _fft(op: Op, operands: Shapes, results: Shapes) -> Rule:
 
 
 def _matrices(op: Op, operands: Shapes, results: Shapes) -> Rule:
-    """Return the rule of linear algebra: batch dimensions correspond in every tensor, and matrix
-    dimensions must be whole."""
+    """Return the rule of linear algebra. Batch dimensions correspond in every tensor, and matrix
+    dimensions must not be split."""
     build = Builder(operands, results)
     batch = len(operands[0]) - MATRICES[op.kind]
     every = (*operands, *results)
@@ -349,10 +352,10 @@ def _matrices(op: Op, operands: Shapes, results: Shapes) -> Rule:
 
 
 def _triangular_solve(op: Op, operands: Shapes, results: Shapes) -> Rule:
-    """Return the rule of a triangular solve: right-hand sides are independent."""
+    """Return the rule of a triangular solve. Right-hand sides are independent."""
     build = Builder(operands, results)
     rank, is_left = len(operands[1]), bool(op.param("left_side"))
-    alone = rank - 1 if is_left else rank - 2  # the dimension that numbers right-hand sides
+    alone = rank - 1 if is_left else rank - 2  # the dimension of right-hand sides
     for dim in range(rank - 2):
         build.factor(operands[0][dim], dict.fromkeys(range(3), dim))
     build.factor(operands[1][alone], {1: alone, 2: alone})
@@ -363,7 +366,7 @@ def _triangular_solve(op: Op, operands: Shapes, results: Shapes) -> Rule:
 
 
 def _whole(op: Op, operands: Shapes, results: Shapes) -> Rule:
-    """Return the rule of an unknown op: every tensor must be unsplit."""
+    """Return a rule by which no tensor may be split."""
     build = Builder(operands, results)
     for place, shape in enumerate((*operands, *results)):
         for dim, extent in enumerate(shape):
@@ -388,7 +391,7 @@ def _reshape(op: Op, operands: Shapes, results: Shapes) -> Rule:
 
 
 def _made_per_position(op: Op, operands: Shapes, results: Shapes) -> Rule:
-    """Return the rule of values computed from a key, independently for each position: random
+    """Return the rule of values computed from a key independently at each position, such as random
     bits."""
     build = Builder(operands, results)
     for dim, extent in enumerate(results[0]):

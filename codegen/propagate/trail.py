@@ -1,4 +1,4 @@
-"""Why a value has its sharding: every change made by propagation, with the conflicts that it won or
+"""The reasons for shardings: every change that propagation made, with the conflicts that it won or
 lost."""
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from shardwright.ir.program import Op, Program, Value
 
 @dataclass(frozen=True)
 class TrailEntry:
-    """A visit that changed something, and its priorities."""
+    """A visit that changed something. `user`, `level`: the user priority and the op priority at
+    that time."""
 
     node: Node
     visit: Visit
@@ -37,15 +38,16 @@ def copy_entry(
 
 @dataclass(frozen=True)
 class Change:
-    """Axes that a tensor got: the source tensor, the op, and the time."""
+    """Axes that a dimension of a tensor received, with their source, the op, and the priorities at
+    that time."""
 
-    value: str  # the tensor that got the axes
+    value: str  # the tensor that received the axes
     dim: int
     axes: str
-    kind: str  # op
-    line: str  # source line of the op
+    kind: str  # the kind of the op
+    line: str  # the user's line of the op
     factor: int
-    source: str  # the source tensor
+    source: str  # the tensor that the axes came from
     user_priority: int
     op_priority: Level
     conflicts: tuple[str, ...]
@@ -62,14 +64,14 @@ class Change:
 
 @dataclass(frozen=True)
 class Trail:
-    """All events, in order."""
+    """All changes, in order."""
 
     program: Program
     graph: Graph
     entries: tuple[TrailEntry, ...]
 
     def why(self, name: str) -> tuple[Change, ...]:
-        """Return the steps by which a value got its sharding, the last one first.
+        """Return the steps by which a value received its sharding, the last one first.
 
         They lead from the value back to arguments, constraints or results whose sharding was given.
         """
@@ -85,7 +87,8 @@ class Trail:
         return tuple(found.values())
 
     def origins(self, name: str) -> dict[str, str]:
-        """Return, for each axis of a value's sharding, the value or result it came from."""
+        """Return, for each axis of a value's sharding, the name of the value or result from which
+        it came."""
         slot = self.graph.slots[self.program.values.index(self.program.value(name))]
         return {
             self._said(slot, part): self._origin(slot, part)
@@ -120,7 +123,8 @@ class Trail:
         )
 
     def _conflict(self, entry: TrailEntry, move: AxisMove, conflict: Conflict) -> str:
-        """Return the conflict that a change won or lost in its tensor."""
+        """Describe a conflict that a change won or lost in its tensor; "" for conflicts of other
+        changes."""
         if conflict.tensor != move.tensor:
             return ""
         axes = self._listed(entry.node.tensors[move.tensor], conflict.axes)
@@ -149,7 +153,7 @@ class Trail:
 
 
 def _named(name: str) -> str:
-    """Return a name for a sentence: a value's with its `%`."""
+    """Return a name as it appears in a sentence: that of a value with its `%`."""
     return f"%{name}" if re.fullmatch(r"[\w.]+", name) else name
 
 

@@ -15,8 +15,9 @@ Spatial = Callable[[Builder, Extents, tuple[int, int, int]], None]
 def _spatial(build: Builder, extents: Extents, dims: tuple[int, int, int]) -> None:
     """Add the factors of one spatial dimension of input, kernel and output.
 
-    If a stride leaves `ratio` input positions per output position, one reduction factor of this
-    size splits the input and the kernel; otherwise the kernel's dimension is unsplit.
+    If the input has `ratio` positions per output position, because of a stride, one reduction
+    factor of this size is shared by input and kernel. Otherwise the dimension of the kernel is not
+    split.
     """
     (source, kernel, target), (left, right, to) = extents, dims
     ratio = min(source // target, kernel)
@@ -31,18 +32,17 @@ def _spatial(build: Builder, extents: Extents, dims: tuple[int, int, int]) -> No
 
 
 def convolution(op: Op, operands: Shapes, results: Shapes, spatial: Spatial = _spatial) -> Rule:
-    """Return the rule of a convolution: batch and features as in a matmul; a spatial dimension is
-    permuted (a halo).
+    """Return the rule of a convolution: batch and features as in a matmul; a spatial dimension is a
+    permutation, because shards exchange halos.
 
-    With strides a spatial dimension of the input is the output's times the stride's remainder;
-    `spatial` adds its factors.
+    `spatial`: adds the factors of one spatial dimension.
     """
     build = Builder(operands, results)
     (lhs, rhs), (out,) = operands, results
     lhs_spec, rhs_spec, out_spec = (op.integers(f"{name}_spec") for name in ("lhs", "rhs", "out"))
     groups, batches = op.integers("feature_group_count")[0], op.integers("batch_group_count")[0]
     n, c, o = lhs_spec[0], lhs_spec[1], rhs_spec[0]
-    if batches > 1:  # groups come first in the batch and in the output's features
+    if batches > 1:  # groups are major in the batch and in the output's features
         build.factor(batches, {0: n, 1: o, 2: out_spec[1]})
     build.factor(lhs[n] // batches, {0: n, 2: out_spec[0]})
     if groups > 1:
@@ -55,11 +55,12 @@ def convolution(op: Op, operands: Shapes, results: Shapes, spatial: Spatial = _s
 
 
 def gather(op: Op, operands: Shapes, results: Shapes) -> Rule:
-    """Return the rule of a gather: an indexed and collapsed dimension is a reduction, since only
-    one shard has each row.
+    """Return the rule of a gather. An indexed and collapsed dimension is a reduction, because each
+    row is in one shard only.
 
-    A dimension taken completely passes through, and so do the dimensions of the indices; batching
-    dimensions occur in all three tensors. Index vectors must be unsplit.
+    A dimension that is taken whole passes through, and so do the dimensions of the indices;
+    batching dimensions occur in all three tensors. The dimension of index vectors must not be
+    split.
     """
     build = Builder(operands, results)
     (table, indices), (out,) = operands, results
@@ -82,8 +83,8 @@ def gather(op: Op, operands: Shapes, results: Shapes) -> Rule:
 
 
 def scatter(op: Op, operands: Shapes, results: Shapes) -> Rule:
-    """Return the rule of a gather read backward; if updates are added, their rows are a
-    reduction."""
+    """Return the rule of a scatter, which is that of a gather in reverse. If updates are added, the
+    rows of updates are a reduction."""
     build = Builder(operands, results)
     table, indices, updates = operands
     windows = op.integers("update_window_dims")
@@ -109,7 +110,8 @@ def _rest(rank: int, without: tuple[int, ...]) -> list[int]:
 
 
 def _batching(op: Op, table: str, indices: str) -> dict[int, int]:
-    """Return the dimensions of the indices that correspond to a dimension of the table."""
+    """Return the batching dimensions of the indices, each with the corresponding dimension of the
+    table."""
     left, right = (op.integers(f"{name}_batching_dims") for name in (indices, table))
     return dict(zip(left, right, strict=True))
 
@@ -124,7 +126,8 @@ def _along_rows(
     kind: str = "pass",
     also: int | None = None,
 ) -> None:
-    """Map the dimensions of the indices; the last one holds the vectors."""
+    """Add factors for the dimensions of the indices and the corresponding dimensions `rows` of
+    `tensor`. The last dimension of the indices, that of index vectors, must not be split."""
     for dim, to in enumerate(rows):
         table = batching.get(dim)
         places = {1: dim, tensor: to}
