@@ -1,1 +1,2 @@
-"""Trace a JAX function to a program: `jaxprs`, with `params` and `lines`; then `constants`."""
+"""Trace a JAX function to a program. `jaxprs` walks the jaxpr, with the help of the other modules;
+then `constants` copies constants."""

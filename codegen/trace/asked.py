@@ -1,4 +1,5 @@
-"""Constraints that a function requests inside itself, and branches by platform."""
+"""Constraints that a function states inside itself, and checks of device placement and of branches
+by platform."""
 
 from __future__ import annotations
 
@@ -12,11 +13,11 @@ from shardwright.ir.program import Line
 from shardwright.ir.sharding import DimSharding, Sharding
 
 KERNELS = ("mosaic",)
-"""Platforms for which a program has no code: the bodies of Pallas kernels."""
+"""Platforms that occur only in the bodies of Pallas kernels, for which a program has no code."""
 
 
 def asked(meshes: ProgramMeshes, equation: Any, rank: int) -> Sharding:
-    """Return the sharding of a constraint, ours or JAX's."""
+    """Return the sharding that a constraint states, whether shardwright's or JAX's."""
     given = equation.params.get("sharding")
     if isinstance(given, Sharding | str):
         return meshes.read(given, rank).for_rank(rank)
@@ -25,7 +26,7 @@ def asked(meshes: ProgramMeshes, equation: Any, rank: int) -> Sharding:
 
 
 def _opened(sharding: Sharding, free: Sequence[int]) -> Sharding:
-    """Return a JAX sharding whose unconstrained dimensions are open."""
+    """Return a JAX sharding with its unconstrained dimensions open."""
     dims = tuple(
         DimSharding(dim.axes, True) if i in free else dim for i, dim in enumerate(sharding.dims)
     )
@@ -50,7 +51,7 @@ def check_manual(sharding: Sharding, mesh: Mesh | None, manual: frozenset[str]) 
 
 
 def check_places(places: Sequence[Any], line: Line | None) -> None:
-    """Raise InputError if a function places a value on devices itself."""
+    """Raise InputError if a function puts a value on particular devices."""
     said = [str(place) for place in places if place is not None]
     if said:
         raise InputError(
@@ -62,9 +63,9 @@ def check_places(places: Sequence[Any], line: Line | None) -> None:
 
 
 def branch_everywhere(platforms: Sequence[Any], line: Line | None) -> int:
-    """Return the branch taken on every platform.
+    """Return the index of the branch for all platforms.
 
-    Raises InputError if platforms take different branches, since a module is for all of them.
+    Raise InputError if platforms take different branches, because a module is for all of them.
     """
     others = [name for names in platforms for name in names or () if name not in KERNELS]
     if others or None not in platforms:

@@ -1,4 +1,4 @@
-"""Types and numbers of jaxprs, as a program writes them."""
+"""Dtypes and numbers of jaxprs, in the notation of programs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ SHORT = {"bool": "bool", "bfloat16": "bf16", "int": "i", "uint": "u", "float": "
 KEY_KINDS = {"key<fry>": "threefry2x32", "key<rbg>": "rbg", "key<urbg>": "unsafe_rbg"}
 """JAX's kinds of random keys, by the dtypes of their arrays."""
 KEY_BYTES = {"key<fry>": 8, "key<rbg>": 16, "key<urbg>": 16}
-"""Bytes of a key: two or four words."""
+"""Bytes of a random key, by kind."""
 
 
 @functools.cache
@@ -22,7 +22,7 @@ def dtype_of(dtype: Any) -> str:
 
 
 def plain(value: Any) -> bool | int | float | str:
-    """Return a scalar as a Python value; as a string unless boolean or real."""
+    """Return a scalar as a Python bool, int or float; any other value as a string."""
     item = getattr(value, "item", lambda: value)()
     for kind in (bool, int, float):
         if isinstance(item, kind):

@@ -1,4 +1,4 @@
-"""Loops with several tests: in a `while_loop` under `vmap`, each example ends separately."""
+"""A `while_loop` under `vmap`, which has one test per example: each example ends separately."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from jax.extend import core, source_info_util
 
 
 def with_one_test(equation: Any) -> tuple[dict[str, Any], list[Any]]:
-    """Return the parameters and operands of a `while` that continues while any of its tests is
-    true, as JAX lowers it; examples whose test is false stay unchanged."""
+    """Return the parameters and operands of an equivalent `while` with a single test, as JAX lowers
+    it: it continues while any test is true, and examples whose test is false stay unchanged."""
     params, operands = equation.params, list(equation.invars)
     test, turn, count = params["cond_jaxpr"], params["body_jaxpr"], params["cond_nconsts"]
     if not test.out_avals[0].shape:
@@ -39,12 +39,13 @@ def with_one_test(equation: Any) -> tuple[dict[str, Any], list[Any]]:
 
 
 def traced_at(equation: Any, fn: Callable[..., Any], avals: Any) -> Any:
-    """Return the jaxpr of a function, traced with an equation's context."""
+    """Return the jaxpr of a function traced with an equation's source line as context."""
     with source_info_util.user_context(equation.source_info.traceback):
         return jax.make_jaxpr(fn)(*avals)
 
 
 def _chosen(more: Any, new: Any, old: Any) -> Any:
-    """Return a value after an iteration: the new one for examples that continue."""
+    """Return a value after an iteration: the new value for examples that continue, otherwise the
+    old value."""
     wide = lax.broadcast_in_dim(more, new.shape, range(more.ndim))
     return lax.select_n(wide, old, new)

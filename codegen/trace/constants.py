@@ -1,8 +1,8 @@
-"""Remove dead ops, and give each use of a constant its own copy, so that the sharding of one use
-does not affect another.
+"""Removal of dead ops, and a copy of each constant for each of its uses, so that the sharding of
+one use does not affect another.
 
-An op is constant if all its operands are: constants and iotas, and broadcasts, slices and
-elementwise ops of them. A broadcast of any scalar is treated as constant.
+An op is constant if it is a constant or an iota, or a broadcast, slice or elementwise op with only
+constant operands. The broadcast of any scalar counts as constant too.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ def split_constants(program: Program) -> Program:
 
 
 def without_dead(body: Body, kept: frozenset[int]) -> Body:
-    """Return the body without ops whose results are unused; ops that make one of `kept` stay."""
+    """Return the body without ops whose results are unused. Ops that produce a value in `kept`
+    stay."""
     needed = {*body.results, *kept}
     ops: list[Op] = []
     for op in reversed(body.ops):
@@ -38,7 +39,7 @@ def without_dead(body: Body, kept: frozenset[int]) -> Body:
 
 
 class _Split:
-    """One walk; `constant` maps a value to the op that makes it, if it is made of constants."""
+    """Rewrites bodies. `constant`: the op that produces each constant value."""
 
     def __init__(self, values: list[Value]) -> None:
         self.values = values
@@ -67,13 +68,14 @@ class _Split:
     def _used(
         self, operands: tuple[int, ...], constant: dict[int, Op], ops: list[Op]
     ) -> tuple[int, ...]:
-        copied: dict[int, int] = {}  # an op takes a constant once, however often it reads it
+        copied: dict[int, int] = {}  # if an op reads a constant twice, both reads share one copy
         return tuple(self._copy(v, constant, ops, copied) for v in operands)
 
     def _copy(
         self, value: int, constant: dict[int, Op], ops: list[Op], copied: dict[int, int]
     ) -> int:
-        """Return a private copy of a value; its ops are appended."""
+        """Return a private copy of a value, or the value itself if it is not constant. The ops of
+        the copy are appended to `ops`."""
         op = constant.get(value)
         if op is None:
             return value
@@ -84,7 +86,7 @@ class _Split:
         return copied[value]
 
     def _fresh(self, value: int) -> int:
-        """Return the value itself for its first use, and a renamed copy for later ones."""
+        """Return the value itself for its first use, and a renamed copy for each later use."""
         count = self.copies[value] = self.copies.get(value, 0) + 1
         if count == 1:
             return value

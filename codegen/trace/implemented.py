@@ -1,4 +1,4 @@
-"""Trace primitives of other libraries, and of `jax.experimental.sparse`, as their
+"""Tracing of the primitives of other libraries, and of `jax.experimental.sparse`, by their
 implementations."""
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from shardwright.codegen.trace.batched import traced_at
 
 
 def implemented(equation: Any) -> Any:
-    """Return the jaxpr of a primitive's eager implementation, if it is sparse or from another
-    library; None if that is no function of arrays."""
+    """Return the jaxpr of a primitive's eager implementation, if the primitive is sparse or from
+    another library; None if the implementation cannot be traced."""
     primitive = equation.primitive
     impl = _sparse(primitive.name)
     if impl is None:
@@ -27,14 +27,14 @@ def implemented(equation: Any) -> Any:
 
     try:
         found = traced_at(equation, run, [atom.aval for atom in equation.invars])
-    except Exception:  # it may raise anything for arrays without values
+    except Exception:  # an implementation may raise anything if it is traced
         return None
     has_itself = any(each.primitive is primitive for each in found.jaxpr.eqns)
     return None if has_itself else found
 
 
 def _sparse(name: str) -> Any:
-    """Return the implementation of a `jax.experimental.sparse` primitive on dense arrays, which its
-    lowerings also run; None for other primitives. JAX does not export these functions."""
+    """Return the implementation of a `jax.experimental.sparse` primitive on dense arrays, None for
+    other primitives. Lowerings run these functions too, but JAX does not export them."""
     module = {"bcoo": bcoo, "bcsr": bcsr}.get(name.partition("_")[0])
     return getattr(module, f"_{name}_impl", None)

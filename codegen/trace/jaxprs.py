@@ -1,4 +1,5 @@
-"""From a jaxpr to a program: calls inlined, control flow kept, broadcasts made explicit.
+"""Conversion of a jaxpr to a program: calls are inlined, control flow is kept, broadcasts become
+explicit.
 
 Literals become ops too, one for each use, so that uses of a constant are sharded independently.
 """
@@ -46,7 +47,7 @@ from shardwright.ir.program import Body, Line, Op, Rule, Value, ops_of
 from shardwright.ir.sharding import Sharding
 
 NO_RULE = " has no rule: its operands are replicated"
-INLINED = ("jaxpr", "call_jaxpr", "fun_jaxpr")  # the parameter that holds the jaxpr of a call
+INLINED = ("jaxpr", "call_jaxpr", "fun_jaxpr")  # parameters that hold the jaxpr of a call
 CALLS = frozenset(
     {
         *("jit", "pjit", "closed_call", "core_call", "remat", "remat2", "checkpoint"),
@@ -56,21 +57,21 @@ CALLS = frozenset(
 
 
 class Tracer:
-    """One walk over a jaxpr and the jaxprs that it calls, adding to `values` and `warnings`."""
+    """Converts a jaxpr and the jaxprs that it calls, adding to `values` and `warnings`."""
 
     def __init__(self, strict: bool, meshes: ProgramMeshes) -> None:
         self.values: list[Value] = []
-        self.warnings: dict[str, set[int]] = {}  # and the values that they are about
+        self.warnings: dict[str, set[int]] = {}  # with the values that they concern
         self.groups: dict[Any, list[int]] = {}
         self.constants: list[Any] = []
-        self.opaque: dict[tuple[object, ...], OpaqueCall] = {}  # by what equal calls have in common
+        self.opaque: dict[tuple[object, ...], OpaqueCall] = {}  # by what equal calls share
         self.manual: frozenset[str] = frozenset()  # axes of the enclosing manual computations
-        self.manual_mesh: Mesh | None = None  # and their mesh
+        self.manual_mesh: Mesh | None = None  # the mesh of these computations
         self.strict, self.meshes = strict, meshes
         self.lines = Lines()
-        self.scope: tuple[str, ...] = ()  # scope of the current equation
-        self.said = Phrase()  # what the user's code calls its values
-        self.noted: dict[str, Noted] = {}  # by the value's name
+        self.scope: tuple[str, ...] = ()  # of the current equation
+        self.said = Phrase()  # the user's names for the current equation
+        self.noted: dict[str, Noted] = {}  # by the name of the value
         self.counts: dict[str, int] = {}
         self.named: dict[int, str] = {}  # names for the arguments of bodies
 
@@ -82,9 +83,9 @@ class Tracer:
         literals: Mapping[Any, Any] = MappingProxyType({}),
         other: str = "",
     ) -> Body:
-        """Return a jaxpr as a separate body; constants become its first ops, and `literals` are the
-        variables that are numbers, without a name. An argument without a name gets that of its
-        function's parameter, else `other`."""
+        """Return a jaxpr as a separate body. Its constants become its first ops. `literals`: the
+        arguments that are numbers, which get no name. An argument whose name is "" gets the name of
+        its function's parameter, or else `other`."""
         block = _Block(self)
         own = _parameters(jaxpr)
         taken = [variable for variable in jaxpr.invars if variable not in literals]
@@ -107,7 +108,8 @@ class Tracer:
         sharding: Sharding | None = None,
         numbered: bool = True,
     ) -> int:
-        """Return a new value. Its name gets a number if `numbered`, or if the name is taken."""
+        """Return a new value. A number is appended to its name if `numbered`, or if the name is
+        taken."""
         count = self.counts.get(name, 0)
         self.counts[name] = count + 1
         full = f"{name}_{count}" if numbered or count else name
@@ -120,20 +122,20 @@ class Tracer:
         return len(self.values) - 1
 
     def names_of(self, operands: Sequence[int]) -> list[str]:
-        """Return names for the arguments of a body: those that the user gave its operands, or
-        ""."""
+        """Return names for the arguments of a body: the user's names for its operands, "" for
+        operands without one."""
         return [self.named.get(operand, "") for operand in operands]
 
     def warn(self, said: str, line: Line | None, results: Sequence[int] = ()) -> None:
-        """Warn of something at a line, if a result of the program needs one of `results`; always if
-        there are none."""
+        """Record a warning about a line. It is issued if the program's results depend on one of
+        `results`; if there are none, always."""
         where = f"{line}: " if line else ""
         self.warnings.setdefault(f"{where}{said}", set()).update(results)
 
     def warnings_of(self, body: Body) -> tuple[str, ...]:
-        """Return the warnings about a body without dead ops.
+        """Return the warnings that concern a body without dead ops.
 
-        Raises InputError for a primitive without a rule if `strict`.
+        Raise InputError for a primitive without a rule if `strict`.
         """
         live = {result for op in ops_of(body) for result in op.results} | {*body.arguments}
         found = [text for text, about in self.warnings.items() if not about or about & live]
@@ -163,7 +165,8 @@ class _Block:
         return value
 
     def array(self, const: Any) -> int:
-        """Return a closed-over array; its number is its index in the tracer's list."""
+        """Return the value of a closed-over array. The op refers to it by its index in the tracer's
+        list."""
         self.tracer.constants.append(const)
         number = len(self.tracer.constants) - 1
         return self.add("constant", (), jax.typeof(const), None, (("array", number),))
@@ -208,7 +211,7 @@ class _Block:
     def _inlined(
         self, equation: Any, jaxpr: Any, consts: Sequence[Any], atoms: Sequence[Any]
     ) -> Sequence[int]:
-        """Return the results of a jaxpr whose ops are inlined into this body."""
+        """Return the results of a jaxpr after adding its ops to this body."""
         operands = [self.read(atom) for atom in atoms]
         block = _Block(self.tracer)
         block.ops = self.ops
@@ -245,7 +248,8 @@ class _Block:
     def _broadcasts(
         self, kind: str, operands: list[int], aval: Any, line: Line | None
     ) -> list[int]:
-        """Return operands broadcast to the result's shape; a predicate may stay a scalar."""
+        """Return the operands, broadcast to the result's shape. The predicate of a select may stay
+        a scalar."""
         shape = tuple(aval.shape)
         out = []
         for place, operand in enumerate(operands):
@@ -274,8 +278,8 @@ class _Block:
         return (result,)
 
     def _remat(self, equation: Any) -> Sequence[int]:
-        """Return the results of `jax.checkpoint`. Its derivative contains the recomputed part;
-        nothing is marked if the forward pass may be reused."""
+        """Return the results of `jax.checkpoint`, as an op with a body. If the forward pass may be
+        reused in the derivative, the body is inlined instead."""
         params = equation.params
         prevented = params["prevent_cse"]
         if params["differentiated"] and not np.any(prevented):
@@ -301,8 +305,8 @@ class _Block:
         return results
 
     def _solved(self, equation: Any) -> Sequence[int]:
-        """Return the results of the `solve` function of `lax.custom_linear_solve`; its other
-        functions are for its derivative."""
+        """Return the results of `lax.custom_linear_solve`, by its `solve` function; its other
+        functions serve only its derivative."""
         lengths, jaxprs = equation.params["const_lengths"], equation.params["jaxprs"]
         first = lengths.matvec + lengths.vecmat
         consts = equation.invars[first : first + lengths.solve]
@@ -311,13 +315,13 @@ class _Block:
         return self._inlined(equation, solve.jaxpr, solve.consts, [*consts, *given])
 
     def _reduced(self, equation: Any) -> Sequence[int]:
-        """Return the results of `lax.reduce` with a user function."""
+        """Return the results of `lax.reduce` with a function of the user's."""
         closed = traced_at(equation, halved(equation), [v.aval for v in equation.invars])
         return self._inlined(equation, closed.jaxpr, closed.consts, equation.invars)
 
     def _empty(self, equation: Any) -> Sequence[int]:
-        """Return zero for a value that is never read, such as that of a branch without a
-        gradient."""
+        """Return a zero in place of a value that is never read, such as the gradient of a branch
+        that has none."""
         aval = equation.outvars[0].aval
         return [self.add("constant", (), aval, None, (("value", plain(np.zeros((), aval.dtype))),))]
 
@@ -327,13 +331,14 @@ class _Block:
         return (operand,)
 
     def _alike(self, equation: Any) -> Sequence[int]:
-        """Return both operands of `jax.experimental.shard_alike`, which form a group."""
+        """Return both operands of `jax.experimental.shard_alike`, after recording them as a
+        group."""
         operands = self._same(equation)
         self.tracer.groups[equation] = list(operands)
         return operands
 
     def _kernel(self, equation: Any) -> Sequence[int]:
-        """Return the results of a Pallas kernel, which runs whole on each device."""
+        """Return the results of a Pallas kernel, which every device runs on whole tensors."""
         line = self.tracer.lines.of(equation)
         results = self._opaque(equation, kernel_call(equation, line), None)
         if not self.tracer.manual:
@@ -351,8 +356,9 @@ class _Block:
         return results
 
     def _own_partitioning(self, equation: Any) -> Sequence[int]:
-        """Return the results of the function under `custom_partitioning`: as `sharding_rule` says
-        if it calls a kernel, else partitioned by its own ops. Within `shard_map` it is local."""
+        """Return the results of a function under `custom_partitioning`. If it calls a kernel, it is
+        split as its `sharding_rule` states; otherwise its own ops are partitioned. Within
+        `shard_map` it is local."""
         call, line = equation.params["call"], self.tracer.lines.of(equation)
         has_rule = equation.params["sharding_rule"] is not None
         if has_rule and not self.tracer.manual and has_kernel(call.jaxpr):
@@ -364,11 +370,12 @@ class _Block:
         return results
 
     def _same(self, equation: Any) -> Sequence[int]:
-        """Return the operand itself: a type change that only shard_map needs keeps the value."""
+        """Return the operands themselves: the op only changes a type that matters inside
+        `shard_map`."""
         return [self.read(atom) for atom in equation.invars]
 
     def _placed(self, equation: Any) -> Sequence[int]:
-        """Return operands, which stay where they are."""
+        """Return the operands of a `device_put`, which must not name a device."""
         check_places(equation.params["devices"], self.tracer.lines.of(equation))
         return self._same(equation)
 
@@ -472,7 +479,8 @@ class _Block:
 
 
 def _parameters(jaxpr: Any) -> dict[Any, str]:
-    """Return the parameter names of a jaxpr's function, if known: `carry_0` for `carry[0]`."""
+    """Return the parameter names of a jaxpr's function, if they are known: `carry_0` for
+    `carry[0]`."""
     names = getattr(jaxpr.debug_info, "arg_names", None) or ()
     if len(names) != len(jaxpr.invars):
         return {}

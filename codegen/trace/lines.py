@@ -1,4 +1,5 @@
-"""The user's line of an equation, not a library's, and the user's names for its values."""
+"""The line of the user's code, rather than a library's, that an equation comes from, and the user's
+names for its values."""
 
 from __future__ import annotations
 
@@ -20,33 +21,34 @@ from shardwright.codegen.trace.words import Frames, Phrase, UserWords
 from shardwright.ir.program import Line
 
 _ROOT = Path(__file__).resolve().parents[2]
-_OURS = (f"{_ROOT / 'codegen'}{os.sep}", f"{_ROOT / 'ir'}{os.sep}")  # `constrain` is ours
+_OURS = (f"{_ROOT / 'codegen'}{os.sep}", f"{_ROOT / 'ir'}{os.sep}")  # for example `constrain`
 _JAX = str(Path(jax.__file__).resolve().parent)
-_FRONT = str(_ROOT / "codegen" / "partition" / "tracing.py")  # frames around it call us
+_FRONT = str(_ROOT / "codegen" / "partition" / "tracing.py")  # its callers call shardwright
 INSTALLED = "-packages"
-"""Parts of paths that mark folders of installed packages."""
+"""The part of a path that marks a folder of installed packages."""
 _PYTHON = sysconfig.get_path("stdlib") + os.sep
 
 
 class Lines:
-    """Finds the innermost frame outside JAX, this front end and installed packages, or else in such
-    a package; cached."""
+    """Finds the line of an equation: that of the innermost frame outside JAX, this front end and
+    installed packages. If there is none, a frame in an installed package is used. Results are
+    cached."""
 
     def __init__(self) -> None:
         self.known: dict[int, tuple[Any, Line | None, Frames]] = {}
         self.words = UserWords()
-        self.around: Line | None = None  # the line of the inlined call
-        self.outside: Frames = ()  # the user's frames around it
+        self.around: Line | None = None  # the line of the call that is being inlined
+        self.outside: Frames = ()  # the user's frames around that call
 
     def of(self, equation: Any) -> Line | None:
-        """Return the line of an equation, or of the call that contains it; None if unknown.
+        """Return the line of an equation, or of the call that contains it; None if it is unknown.
 
-        Traces that JAX cached for another caller lack the user's line.
+        If JAX cached a trace for another caller, the frames of this caller are missing.
         """
         return self._found(equation)[0] or self.around
 
     def said(self, equation: Any) -> Phrase:
-        """Return how the user's code names an equation, or the call that contains it."""
+        """Return the user's names for an equation, or for the call that contains it."""
         return self.words.of(self.frames(equation))
 
     def frames(self, equation: Any) -> Frames:
@@ -57,7 +59,8 @@ class Lines:
 
     @contextlib.contextmanager
     def inside(self, equation: Any) -> Iterator[None]:
-        """Read the equations inside an equation; its frames surround theirs."""
+        """Surround the frames of all equations read in this context by the frames of an
+        equation."""
         outside, self.outside = self.outside, self.frames(equation)
         yield
         self.outside = outside
@@ -93,8 +96,8 @@ def _own(traceback: Any) -> Iterator[tuple[CodeType, int]]:
 
 @functools.cache
 def _is_own(file: str) -> bool:
-    """Return whether a file is the user's rather than an installed package's. It may hold the input
-    of an interactive session."""
+    """Return whether a file is the user's own: not part of an installed package, Python, JAX or
+    shardwright. The input of an interactive session counts as the user's own."""
     if file.startswith("<"):
         return bool(linecache.getlines(file))
     return not is_installed(file) and user_line(file, 0) is not None
@@ -102,8 +105,8 @@ def _is_own(file: str) -> bool:
 
 @functools.cache
 def is_installed(file: str) -> bool:
-    """Return whether a file belongs to an installed package: it is in a folder that Python imports
-    from and in which installers keep their records."""
+    """Return whether a file belongs to an installed package. Such files are in a folder of
+    `sys.path` that contains the records of an installer."""
     return INSTALLED in file or any(
         file.startswith(os.path.join(folder, "")) and any(Path(folder).glob("*.dist-info"))
         for folder in sys.path
@@ -112,7 +115,7 @@ def is_installed(file: str) -> bool:
 
 
 def user_line(file: str, number: int) -> Line | None:
-    """Return a source line, unless it is in JAX, in Shardwright or in Python itself."""
+    """Return a line as a source line, None if it is in JAX, in shardwright or in Python itself."""
     if file.startswith((_JAX, *_OURS, "<")):
         return None
     if file.startswith(_PYTHON) and INSTALLED not in file:
@@ -121,6 +124,6 @@ def user_line(file: str, number: int) -> Line | None:
 
 
 def _shown(file: str) -> str:
-    """Return the path relative to the current folder if it is inside, else the file name."""
+    """Return the path relative to the current folder, or the file name if the file is outside."""
     relative = os.path.relpath(file)
     return Path(file).name if relative.startswith("..") else relative

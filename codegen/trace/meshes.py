@@ -1,4 +1,4 @@
-"""The meshes of a program: that of `partition`, and others over the same devices."""
+"""The meshes of a program: the mesh passed to `partition`, and others over the same devices."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from shardwright.ir.sharding import Sharding
 
 
 class ProgramMeshes:
-    """Reads shardings and records their meshes; strings refer to the first mesh."""
+    """Reads shardings and records their meshes. Strings refer to the first mesh."""
 
     def __init__(self, first: Mesh) -> None:
         self.first = first
         self.known: dict[Mesh, None] = {first: None}
 
     def read(self, given: Sharding | str, rank: int | None = None) -> Sharding:
-        """Return a sharding, given as an object or a string. `rank` is the value's; missing
-        trailing dimensions are replicated.
+        """Return a sharding that is given as an object or a string. `rank`: the rank of the value;
+        missing trailing dimensions are replicated.
 
-        Raises an InputError for a mesh of other devices than the program's.
+        Raise InputError for a mesh over other devices than the program's.
         """
         sharding = self.first.sharding(given, rank) if isinstance(given, str) else given
         if set(sharding.mesh.device_ids) != set(self.first.device_ids):
@@ -34,9 +34,10 @@ class ProgramMeshes:
         return sharding
 
     def of_jax(self, named: NamedSharding, rank: int) -> Sharding:
-        """Return a JAX sharding; an abstract mesh stands for the first known mesh with its axes.
+        """Return a JAX sharding. An abstract mesh is replaced by the first known mesh with the same
+        axes.
 
-        Raises an InputError as `read` does, or if the specification is longer than the rank.
+        Raise InputError as `read` does, or if the specification is longer than the rank.
         """
         sharding = from_named_sharding(named, rank)
         if isinstance(named.mesh, AbstractMesh):
@@ -47,5 +48,5 @@ class ProgramMeshes:
 
 
 def _said(mesh: Mesh) -> str:
-    """Return a mesh with its devices, which its text omits if they are 0, 1, 2, …"""
+    """Return a mesh as text, with the number of its devices if the text does not list them."""
     return f"{mesh} of {mesh.size} devices" if mesh.is_iota else str(mesh)

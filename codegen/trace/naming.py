@@ -1,6 +1,6 @@
-"""The names of a program's values: the user's own names if the code has any.
+"""The names of a program's values, from the user's code where possible.
 
-The value of a whole expression is named after the variable that it is assigned to, or the function
+The value of a whole expression is named after the variable to which it is assigned, or the function
 that returns it; the value of a named scope is named after the scope. The names of other values
 combine their scope, or the variable of their line, with their op: `query_dot`, `h_tanh`, and
 `d_query_dot` in a backward pass.
@@ -24,13 +24,14 @@ SHORT = {
     "integer_pow": "pow",
     "select_n": "where",
 }
-"""Kinds of ops as they stand in names."""
+"""Abbreviations for kinds of ops in names."""
 
 
 @dataclass(frozen=True)
 class Noted:
-    """What tracing knows of a value: its name if it is `given`, else the kind of its op; the user's
-    names for it; its named scopes; and whether a backward pass makes it."""
+    """Notes about a value from tracing. `name`: its name if it is `given`, else the kind of its op;
+    `said`: the user's names for it; `scope`: its named scopes; `backward`: whether a backward pass
+    produces it."""
 
     name: str
     given: bool
@@ -40,7 +41,7 @@ class Noted:
 
 
 def named(program: Program, noted: Mapping[str, Noted]) -> Program:
-    """Return a program whose values have distinct names, derived from what was `noted` under their
+    """Return a program whose values have distinct names, derived from the notes `noted` about their
     old names.
 
     The copies `c.2`, `c.3` of a constant keep their numbers.
@@ -59,7 +60,7 @@ def named(program: Program, noted: Mapping[str, Noted]) -> Program:
 
 
 def _free(name: str, taken: set[str]) -> str:
-    """Reserve and return a name, with a number if it is taken."""
+    """Return a name that is not taken, with a number if necessary, and add it to `taken`."""
     found, number = name, 1
     while found in taken:
         number += 1
@@ -69,7 +70,7 @@ def _free(name: str, taken: set[str]) -> str:
 
 
 def _wanted(program: Program, noted: Mapping[str, Noted]) -> list[str]:
-    """Return the name of each value before it is made distinct."""
+    """Return a name for each value; several values may get one name."""
     notes = [noted[value.name.partition(".")[0]] for value in program.values]
     found = [note.name if note.given else _by_kind(note) for note in notes]
     users: defaultdict[int, list[Noted]] = defaultdict(list)
@@ -91,14 +92,16 @@ def _wanted(program: Program, noted: Mapping[str, Noted]) -> list[str]:
 
 
 def _by_code(note: Noted, op: Op, after: Sequence[Noted], is_end: bool) -> tuple[str, ...]:
-    """Return the user's names for a value that is the whole of an expression: expressions `after`
-    it use it, it is the result of a body (`is_end`), or its op is the expression's operator."""
+    """Return the user's names for a value if it is the value of a whole expression: if other
+    expressions (`after`) use it, if it is the result of a body (`is_end`), or if its op is the
+    expression's operator."""
     is_whole = is_end or any(user.said.place != note.said.place for user in after)
     return note.said.names if is_whole or op.kind == note.said.operator else ()
 
 
 def _by_scope(note: Noted, after: Sequence[Noted]) -> tuple[str, ...]:
-    """Return the outermost of a value's named scopes that a later use lies outside."""
+    """Return the outermost of a value's named scopes that some later use is outside of, as a tuple;
+    empty if there is none."""
     for depth in range(1, len(note.scope) + 1):
         if any(user.scope[:depth] != note.scope[:depth] for user in after):
             return note.scope[depth - 1 : depth]

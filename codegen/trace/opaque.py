@@ -1,5 +1,6 @@
-"""Calls whose operations have no text in a module: `pallas_call`, and a function around one under
-`custom_partitioning`. A module holds them as StableHLO for the shapes of shards."""
+"""Calls whose operations cannot be written as Python text: `pallas_call`, and a function under
+`custom_partitioning` that contains one. A module stores them as StableHLO for the shapes of
+shards."""
 
 from __future__ import annotations
 
@@ -18,18 +19,19 @@ KERNEL = "pallas_call"
 
 @dataclass(frozen=True)
 class Partitioning:
-    """The function given to `def_partition`, with its static arguments and trees."""
+    """The partition function given to `def_partition`, with its static arguments, and the trees of
+    the call's arguments and results."""
 
     partition: Callable[..., Any]
     static: tuple[Any, ...]
-    inputs: Any  # tree of the arguments
+    inputs: Any  # the tree of the arguments
     outputs: Any
 
 
 @dataclass(frozen=True)
 class OpaqueCall:
-    """A call: its name, its jaxpr on unsplit tensors, the user's line, and how to split it, if it
-    can be."""
+    """A call: its name, its jaxpr for unsplit tensors, the line of the user's code, and the
+    function that partitions it, None if it cannot be split."""
 
     name: str
     jaxpr: Any
@@ -38,14 +40,15 @@ class OpaqueCall:
 
     @property
     def same(self) -> tuple[object, ...]:
-        """What equal calls have in common, such as those of equal layers."""
+        """The properties that equal calls share, such as the calls of equal layers."""
         own = self.partitioning
         how = None if own is None else (id(own.partition), repr(own.static))
         return self.name, str(self.jaxpr), tuple(map(id, _constants(self.jaxpr))), how
 
 
 def kernel_call(equation: Any, line: Line | None) -> OpaqueCall:
-    """Return the call of a Pallas kernel, without the axes of a `shard_map` around it."""
+    """Return the call of a Pallas kernel. Its types do not mention the axes of a `shard_map` around
+    it."""
     params = equation.params
     results, operands = (_plain(side) for side in (equation.outvars, equation.invars))
 
@@ -75,7 +78,7 @@ def has_kernel(jaxpr: Any) -> bool:
 
 
 def _inner(equation: Any) -> Iterator[Any]:
-    """Yield the jaxprs in an equation, closed or open."""
+    """Yield the jaxprs in an equation's parameters, closed or open."""
     for value in equation.params.values():
         for each in value if isinstance(value, tuple | list) else (value,):
             if isinstance(each, core.Jaxpr | core.ClosedJaxpr):
@@ -83,7 +86,8 @@ def _inner(equation: Any) -> Iterator[Any]:
 
 
 def _constants(jaxpr: Any) -> Iterator[Any]:
-    """Yield the arrays that a jaxpr and those within it close over: its text leaves them out."""
+    """Yield the arrays that a jaxpr and its inner jaxprs close over, because their text omits
+    these."""
     yield from getattr(jaxpr, "consts", ())
     for equation in jaxpr.eqns:
         for each in _inner(equation):
@@ -91,7 +95,7 @@ def _constants(jaxpr: Any) -> Iterator[Any]:
 
 
 def _plain(variables: Any) -> list[Any]:
-    """Return the types of variables without the axes along which they vary."""
+    """Return the types of variables without the manual axes along which they vary."""
     avals = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in variables]
     return list(jax.make_jaxpr(lambda *args: args)(*avals).in_avals)
 

@@ -32,8 +32,8 @@ SCATTER = (
 
 
 def params_of(kind: str, params: Mapping[str, Any]) -> Params:
-    """Return the literal parameters, sorted by name; dimension numbers are split into separate
-    ones."""
+    """Return the parameters that are literals, sorted by name. Dimension numbers become separate
+    parameters."""
     found = dict(params)
     numbers = found.pop("dimension_numbers", None)
     if numbers is not None:
@@ -58,8 +58,8 @@ def params_of(kind: str, params: Mapping[str, Any]) -> Params:
 
 
 def _reference(callback: Any) -> str:
-    """Return the module and name of a function that runs on the host, or "" if it cannot be
-    imported or does not take arrays."""
+    """Return the module and name of a function that runs on the host, "" if it cannot be imported
+    or takes other arguments than arrays by position."""
     fn, tree = callback.callback_func, callback.in_tree
     module, name = getattr(fn, "__module__", None) or "", getattr(fn, "__name__", "")
     of_arrays = tree == jax.tree.structure(((0,) * tree.num_leaves, {}))
@@ -85,18 +85,18 @@ _NO = _Nothing.NO
 
 
 def _literal(value: Any) -> Param | _Nothing:
-    """Return a value as a literal, or NO if it is not one (a jaxpr, a function)."""
+    """Return a value as a literal, or NO if it cannot be one (a jaxpr, a function)."""
     if value is None or isinstance(value, bool | str):
         return value
-    if isinstance(value, jax.extend.core.Primitive):  # the comparison that selects from a window
+    if isinstance(value, jax.extend.core.Primitive):  # compares elements of a window
         return str(value.name)
-    if isinstance(value, enum.Enum):  # some enums are integers too
+    if isinstance(value, enum.Enum):  # some enums are integers too, so this test comes first
         return value.name
-    if isinstance(value, int | float):  # JAX has subclasses that carry a dtype
+    if isinstance(value, int | float):  # includes JAX's subclasses, which carry a dtype
         return int(value) if isinstance(value, int) else float(value)
     if isinstance(value, tuple | list | range):
         return _literals(value)
-    # not the type of a literal
+    # a scalar array; a type such as np.float32 has the attributes too, but no number as `ndim`
     is_array = hasattr(value, "dtype") and callable(getattr(value, "item", None))
     if is_array and getattr(value, "ndim", 1) == 0:
         return _literal(value.item())

@@ -1,4 +1,4 @@
-"""The values that `jax.checkpoint` keeps, as the text of its policy."""
+"""Policies of `jax.checkpoint`, which select the values to keep, as text."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ WORDS = {
     "SaveAnyNamesButThese": "save_any_names_but_these",
     "SaveAnythingExceptTheseNames": "save_anything_except_these_names",
 }
-"""Classes of policies that jax makes from names, and the functions that make them."""
+"""The classes of policies that jax makes from names, each with the function that makes them."""
 
 
 def policy_text(policy: Any) -> str | None:
-    """Return a policy as an expression; "" without a policy, None if the policy has no name."""
+    """Return a policy as an expression; "" for None, and None for a policy that cannot be
+    written."""
     if policy is None:
         return ""
     known = jax.checkpoint_policies

@@ -1,5 +1,5 @@
-"""Trace a `lax.reduce` with a user function as elementwise ops on halves of the operand: JAX
-requires the function to be associative."""
+"""Tracing of `lax.reduce` with a function of the user's, as elementwise ops on halves of the
+operand. JAX requires that the function is associative."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from jax.extend import core
 
 
 def halved(equation: Any) -> Any:
-    """Return a function that computes the results of a `reduce` from its operands."""
+    """Return a function that computes the results of a `reduce` from its operands, by repeated
+    halving."""
     params, count = equation.params, len(equation.outvars)
     inner, dims = params["jaxpr"], params["dimensions"]
     apply = core.jaxpr_as_fun(inner if hasattr(inner, "consts") else core.ClosedJaxpr(inner, ()))
@@ -35,6 +36,6 @@ def halved(equation: Any) -> Any:
 
 
 def _rows(x: Any, dims: tuple[int, ...]) -> Any:
-    """Return a tensor with the reduced dimensions merged into its first."""
+    """Return a tensor with the reduced dimensions merged into a new first dimension."""
     moved = jnp.moveaxis(x, dims, range(len(dims)))
     return moved.reshape(-1, *moved.shape[len(dims) :])

@@ -1,4 +1,4 @@
-"""The named scopes of an equation: `jax.named_scope`, modules of flax and haiku."""
+"""The named scopes of an equation: those of `jax.named_scope`, and modules of flax and haiku."""
 
 from __future__ import annotations
 
@@ -8,13 +8,16 @@ from typing import Any
 BACKWARD = "backward"
 """The outermost scope of a backward pass."""
 OF_JAX = ("checkpoint", "remat", "rematted_computation")
-"""Scopes that JAX adds itself."""
+"""Scopes that JAX itself adds."""
 WRAPPED = re.compile(r"(\w+)\((.*)\)")
 
 
 def scope_of(equation: Any, around: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the scopes of an equation, outermost first; `around`: those of the enclosing call.
-    Scopes added by transformations and calls are dropped, except the backward pass."""
+    """Return the scopes of an equation, outermost first. `around`: the scopes of the enclosing
+    call.
+
+    Scopes that transformations and calls add are omitted, except that of the backward pass.
+    """
     text = str(getattr(equation.source_info, "name_stack", ""))
     if not text:
         return around

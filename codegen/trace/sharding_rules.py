@@ -1,7 +1,8 @@
-"""The `sharding_rule` of `custom_partitioning` as a rule of ours.
+"""Conversion of the `sharding_rule` of `custom_partitioning` to a rule.
 
-A factor of the notation is one of ours. Unlike there, a factor that has several sizes, and a
-reduced one, stays unsplit: whether the function itself sums over devices is not stated.
+Each factor of the notation becomes a factor of the rule. Unlike in JAX, a factor with several sizes
+and a reduced factor are not split, because the user does not state whether the function itself sums
+over devices.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from shardwright.ir.program import Line, Rule
 def read_rule(params: Any, mesh: Mesh, line: Line | None) -> Rule:
     """Return the rule of a `custom_partitioning` equation on a mesh.
 
-    Raises InputError if the rule does not fit the ranks and extents.
+    Raise InputError if the rule does not fit the ranks and extents of the call.
     """
     call = params["call"]
     shapes = tuple(tuple(tuple(a.shape) for a in side) for side in (call.in_avals, call.out_avals))
@@ -40,7 +41,8 @@ def read_rule(params: Any, mesh: Mesh, line: Line | None) -> Rule:
 
 
 def _stated(params: Any, mesh: Mesh) -> Any:
-    """Return the rule as the user's object, which a function of the types may make."""
+    """Return the rule as JAX's object. The user may have given a function that makes it from
+    types."""
     stated, call = params["sharding_rule"], params["call"]
     if not callable(stated):
         return stated
@@ -59,7 +61,10 @@ def _stated(params: Any, mesh: Mesh) -> Any:
 
 
 def _rule(stated: Any, operands: Sequence[Shape], results: Sequence[Shape]) -> Rule:
-    """Return a rule whose factors are numbered by their first use."""
+    """Return the rule, with factors numbered by their first use.
+
+    Raise ValueError if it does not fit the shapes.
+    """
     sides = (
         (stated.operand_mappings, operands, "operands"),
         (stated.result_mappings, results, "results"),
@@ -98,7 +103,11 @@ def _rule(stated: Any, operands: Sequence[Shape], results: Sequence[Shape]) -> R
 
 
 def _factors(mapping: Sequence[Any], shape: Shape) -> list[tuple[str, ...]]:
-    """Return the factors of each dimension; those of an ellipsis are counted from the left."""
+    """Return the names of the factors of each dimension. An ellipsis stands for leading dimensions,
+    numbered from the left.
+
+    Raise ValueError if the number of dimensions does not fit.
+    """
     first = mapping[0] if mapping else ""
     has_batch = isinstance(first, str) and first.startswith(BATCHING)
     named = mapping[1:] if has_batch else mapping

@@ -1,5 +1,5 @@
-"""Trace stacks of arrays as StableHLO has them, by broadcasts and a concatenation, and unstacking
-by slices and reshapes."""
+"""Tracing of stacked arrays as StableHLO expresses them, by broadcasts and a concatenation, and of
+unstacking by slices and reshapes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shardwright.ir.program import Line, Op
 
 
 class OpBlock(Protocol):
-    """The block that ops are added to."""
+    """The block to which ops are added."""
 
     tracer: Any
     ops: list[Op]
@@ -23,7 +23,7 @@ class OpBlock(Protocol):
 
 
 def stack(block: OpBlock, equation: Any) -> Sequence[int]:
-    """Add the ops of a stack; return its result."""
+    """Add the ops of a stack, and return its result."""
     (out,), axis = equation.outvars, equation.params["axis"]
     line = block.tracer.lines.of(equation)
     shape = (*out.aval.shape[:axis], 1, *out.aval.shape[axis + 1 :])
@@ -38,7 +38,7 @@ def stack(block: OpBlock, equation: Any) -> Sequence[int]:
 
 
 def unstack(block: OpBlock, equation: Any) -> Sequence[int]:
-    """Add the ops of an unstack; return its results."""
+    """Add the ops of an unstack, and return its results."""
     (given,), axis = equation.invars, equation.params["axis"]
     line, operand = block.tracer.lines.of(equation), block.read(given)
     extents, found = given.aval.shape, []
@@ -62,7 +62,7 @@ def added(
     line: Line | None,
     params: Params,
 ) -> int:
-    """Add an op; return its result."""
+    """Add an op, and return its result."""
     result: int = block.tracer.value(kind, aval, line)
     block.ops.append(Op(kind, operands, (result,), params, line=line))
     return result

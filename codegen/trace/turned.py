@@ -1,4 +1,4 @@
-"""Reduce ops to simpler ones by a transposition or a change of sign."""
+"""Rewriting of ops as simpler ops, by transpositions or changes of sign."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from shardwright.ir.program import Op
 
 
 def reshape(block: OpBlock, equation: Any) -> Sequence[int]:
-    """Add the ops of a reshape, which may read its operand's dimensions in a different order;
+    """Add the ops of a reshape, which may take its operand's dimensions in another order, and
     return its result."""
     (given,), (out,) = equation.invars, equation.outvars
     line, operand = block.tracer.lines.of(equation), block.read(given)
@@ -26,8 +26,8 @@ def reshape(block: OpBlock, equation: Any) -> Sequence[int]:
 
 
 def top_k(block: OpBlock, equation: Any) -> Sequence[int]:
-    """Add the ops of a top-k, which a program always takes along the last dimension; return its
-    results."""
+    """Add the ops of a top-k, and return its results. In a program, top-k is always along the last
+    dimension, so another one is transposed first."""
     (given,), params = equation.invars, equation.params
     line, operand = block.tracer.lines.of(equation), block.read(given)
     rank = len(given.aval.shape)
@@ -48,7 +48,8 @@ def top_k(block: OpBlock, equation: Any) -> Sequence[int]:
 
 
 def subtracted(block: OpBlock, equation: Any) -> Sequence[int]:
-    """Add the ops of a scatter that subtracts, by adding the negative."""
+    """Add the ops of a scatter that subtracts, as one that adds the negative updates, and return
+    its result."""
     line, (out,) = block.tracer.lines.of(equation), equation.outvars
     table, indices, updates = map(block.read, equation.invars)
     less = added(block, "neg", (updates,), equation.invars[2].aval, line, ())
@@ -57,9 +58,9 @@ def subtracted(block: OpBlock, equation: Any) -> Sequence[int]:
 
 
 def put(block: OpBlock, equation: Any) -> Sequence[int]:
-    """Add a scatter that sets; return its result.
+    """Add a scatter that sets elements, and return its result.
 
-    Raises InputError if it applies a function to existing values.
+    Raise InputError if it applies a function to existing elements.
     """
     line, (out,) = block.tracer.lines.of(equation), equation.outvars
     if equation.params["update_jaxpr"] is not None:
@@ -75,9 +76,10 @@ def put(block: OpBlock, equation: Any) -> Sequence[int]:
 
 
 def summed(block: OpBlock, equation: Any) -> Sequence[int]:
-    """Add the ops of a `psum`, `pmax` or `pmin`; return its results.
+    """Add the ops of a `psum`, `pmax` or `pmin`, and return its results.
 
-    Under `vmap` a mapped axis is a dimension of the operands, which is reduced first.
+    Under `vmap` a mapped axis is a dimension of the operands, which is reduced before the
+    collective.
     """
     kind, line = equation.primitive.name, block.tracer.lines.of(equation)
     axes = equation.params["axes"]
@@ -111,7 +113,7 @@ REDUCED = {
     "pmax": "reduce_max",
     "pmin": "reduce_min",
 }
-"""The equivalent of a collective along a dimension."""
+"""The reduction that equals a collective over an axis that is a dimension."""
 
 REWRITTEN: dict[str, Callable[[OpBlock, Any], Sequence[int]]] = {
     "reshape": reshape,
@@ -122,4 +124,4 @@ REWRITTEN: dict[str, Callable[[OpBlock, Any], Sequence[int]]] = {
     "top_k": top_k,
     "unstack": unstack,
 }
-"""Jaxpr primitives that are rewritten as other ops."""
+"""Primitives of jaxprs that are rewritten as other ops."""

@@ -1,4 +1,5 @@
-"""The user's names for the values of expressions: in `h = x @ w`, the value of `x @ w` is `h`."""
+"""The user's names for the values of expressions. For `h = x @ w`, the value of `x @ w` is called
+`h`."""
 
 from __future__ import annotations
 
@@ -9,10 +10,10 @@ from dataclasses import dataclass
 from types import CodeType
 from typing import Any
 
-Frames = tuple[tuple[CodeType, int], ...]  # of functions, with the index of an instruction
+Frames = tuple[tuple[CodeType, int], ...]  # functions, each with the index of an instruction
 Range = tuple[int | None, int | None, int | None, int | None]  # lines and columns
 PASSING = (ast.ListComp, ast.GeneratorExp, ast.IfExp)
-"""Expressions whose value, or whose items, are those of their parts."""
+"""Expressions whose value or items are the values of their parts."""
 OPERATORS = {
     ast.Add: "add",
     ast.Sub: "sub",
@@ -27,9 +28,10 @@ OPERATORS = {
 class Phrase:
     """The user's names for the ops of one expression.
 
-    `names`: the name of its value, or of each part to which it is unpacked; `word`: the name that
-    its statement assigns, or the function that returns it; `operator`: the kind of op that makes
-    its whole value; `functions`: the functions around it, outermost first.
+    `names`: the name of its value, or of each part to which the value is unpacked; `word`: the name
+    that its statement assigns, or the name of the function that returns it; `operator`: the kind of
+    op that produces its whole value; `functions`: the names of the functions around it, outermost
+    first.
     """
 
     place: Hashable = None  # equal for the ops of one expression
@@ -40,7 +42,7 @@ class Phrase:
 
 
 class UserWords:
-    """Reads the user's files; cached."""
+    """Reads names from the user's files, which are cached."""
 
     def __init__(self) -> None:
         self.files: dict[str, dict[Range, ast.AST]] = {}
@@ -48,7 +50,7 @@ class UserWords:
         self.known: dict[Frames, Phrase] = {}
 
     def of(self, frames: Frames) -> Phrase:
-        """Return the user's names for an equation with these frames, innermost first."""
+        """Return the user's names for an equation. `frames`: its frames, innermost first."""
         if frames not in self.known:
             self.known[frames] = self._of(frames)
         return self.known[frames]
@@ -57,7 +59,7 @@ class UserWords:
         nodes = [self._node(*frame) for frame in frames]
         functions = [name for code, _ in reversed(frames) if (name := _function(code))]
         pairs = list(zip(nodes, frames, strict=True))
-        own = frames[-1][0].co_name if frames else ""  # the function that is traced
+        own = frames[-1][0].co_name if frames else ""  # the name of the traced function
         words = (_word(node, code) for node, (code, _) in pairs)
         word = next((word for word in words if word not in ("", own)), "")
         operator = getattr(nodes[0], "op", ast.Pass()) if nodes else ast.Pass()
@@ -70,7 +72,7 @@ class UserWords:
         )
 
     def _node(self, code: CodeType, instruction: int) -> ast.AST | None:
-        """Return the expression to which an instruction belongs; None if its file is missing."""
+        """Return the expression to which an instruction belongs, None if it cannot be found."""
         if code not in self.ranges:
             self.ranges[code] = list(code.co_positions())
         found = self.ranges[code][instruction // 2]
@@ -82,8 +84,9 @@ class UserWords:
 
 
 def _nodes(text: str) -> Iterator[tuple[Range, ast.AST]]:
-    """Yield the expressions of a file by their range, calls also by their end, since the
-    instruction of a call may begin at the name of a method. Each expression knows its parent."""
+    """Yield the expressions of a file, each with its range. Yield calls by their end too, because
+    the instruction of a call may begin at the name of a method. Set the parent of each
+    expression."""
     try:
         tree = ast.parse(text)
     except SyntaxError:
@@ -98,9 +101,12 @@ def _nodes(text: str) -> Iterator[tuple[Range, ast.AST]]:
 
 
 def _names(pairs: Sequence[tuple[ast.AST | None, tuple[CodeType, int]]]) -> tuple[str, ...]:
-    """Return the names of the innermost expression's value. They come from the statement whose
-    whole value it is, in its function or in a function to which it is returned, else from the
-    outermost of these functions; the traced function gives "out"."""
+    """Return the names of the value of the innermost expression.
+
+    They come from the statement whose whole value it is, in its function or in a function to which
+    it is returned. Without such a statement, the outermost function that returns it gives the name;
+    the traced function gives "out".
+    """
     found: tuple[str, ...] = ()
     item: int | None = None
     for node, (code, _) in pairs:
@@ -119,8 +125,8 @@ def _names(pairs: Sequence[tuple[ast.AST | None, tuple[CodeType, int]]]) -> tupl
 
 
 def _climbed(node: ast.AST | None, item: int | None) -> tuple[ast.AST | None, int | None]:
-    """Return the statement or lambda whose whole value is an expression, and the expression's
-    position in a tuple there; None if it is only part of the value."""
+    """Return the statement or lambda whose whole value is an expression, None if the expression is
+    only part of the value; and the expression's index if it is in a tuple there."""
     while node is not None and not isinstance(node, ast.AugAssign):
         parent: Any = getattr(node, "parent", None)
         if isinstance(parent, ast.Tuple | ast.List) and item is None and node in parent.elts:
@@ -146,7 +152,8 @@ def _targets(statement: ast.AST | None) -> tuple[str, ...]:
 
 
 def _target(target: Any) -> str:
-    """Return the name of a target: a variable, an attribute, or the string that indexes an item."""
+    """Return the name of an assignment's target: a variable, an attribute, or the string that
+    indexes an item."""
     if isinstance(target, ast.Subscript):
         target = target.slice
     known = (getattr(target, attribute, None) for attribute in ("id", "attr", "value"))
@@ -155,8 +162,8 @@ def _target(target: Any) -> str:
 
 
 def _word(node: ast.AST | None, code: CodeType) -> str:
-    """Return the name that the statement of an expression assigns, else the function that returns
-    it."""
+    """Return the name that the statement of an expression assigns, or the name of the function that
+    returns the expression."""
     while node is not None and not isinstance(node, ast.stmt | ast.Lambda):
         if isinstance(node, ast.NamedExpr):
             break
@@ -168,7 +175,7 @@ def _word(node: ast.AST | None, code: CodeType) -> str:
 
 
 def _function(code: CodeType) -> str:
-    """Return the name of a function; "" for a lambda, a module, or a method that Python itself
-    calls."""
+    """Return the name of a function, "" for a lambda, a module, or a special method such as
+    `__call__`."""
     name = code.co_name
     return "" if name.startswith(("<", "__")) or not name.isascii() else name.lstrip("_")
