@@ -1,4 +1,4 @@
-"""The context of a JAX matmul module's template, for any kind of product."""
+"""The template context of a JAX matmul module, for any kind of product."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class MatmulText:
 def matmul_text(
     plan: MatmulPlan, command: str, backward: tuple[str, ...], kind: MatmulKind
 ) -> MatmulText:
-    """Return the template's context."""
+    """Return the context of a matmul module's template."""
     matmul, steps = plan.matmul, matmul_steps(plan)
     layouts = {side: layout_of(matmul, side) for side in SIDES}
     product = kind.product(plan, steps)
@@ -120,7 +120,8 @@ def matmul_text(
 
 
 def _padded(layout: Layout) -> tuple[int, ...]:
-    """Return the shape of a global array with every shard padded to the largest."""
+    """Return the shape of a global array in which every shard is padded to the size of the
+    largest."""
     return tuple(dim.parts * dim.size for dim in layout.dims)
 
 

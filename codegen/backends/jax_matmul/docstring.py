@@ -1,4 +1,4 @@
-"""The docstring of the module of a matmul."""
+"""The docstring of a matmul module."""
 
 from __future__ import annotations
 

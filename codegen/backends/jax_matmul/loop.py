@@ -45,7 +45,8 @@ class Ring:
 
 
 def loop_lines(chosen: MatmulCandidate, loop: Loop, ring: Ring) -> Lines:
-    """Return the statements that compute `c` from `a` and `b`."""
+    """Return the statements of a loop that computes the result's shard `c` from the shards `a` and
+    `b`."""
     text = _Scattered(chosen, loop, ring) if loop.side == "out" else _Gathered(chosen, loop, ring)
     return text.lines()
 

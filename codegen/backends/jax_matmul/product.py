@@ -1,4 +1,4 @@
-"""The product in a plain JAX module: the statements that multiply two shards."""
+"""The statements of a plain JAX module that multiply two shards."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class ProductText:
 
 
 def product_lines(plan: MatmulPlan, steps: MatmulSteps) -> ProductText:
-    """Return the product: one matmul of two shards, or a loop of matmuls."""
+    """Return the statements of the product: one matmul of two shards, or a loop of matmuls."""
     matmul, product = plan.matmul, plan.chosen.multiplication
     lines = comment(f"{steps.product}. {product_said(plan, steps)}")
     padding = padding_lines(product, steps)

@@ -95,7 +95,7 @@ class MatmulSteps:
 
 
 def matmul_steps(plan: MatmulPlan) -> MatmulSteps:
-    """Return the steps of a plan."""
+    """Return the movements of a plan, numbered together with its product."""
     matmul, chosen = plan.matmul, plan.chosen
     axes = _axes(matmul, chosen)
     moves: dict[Side, list[MatmulStep]] = {"lhs": [], "rhs": [], "out": []}
@@ -129,7 +129,7 @@ def _axes(matmul: Matmul, chosen: MatmulCandidate) -> ProgramAxes:
 
 
 def _shardings(matmul: Matmul) -> Iterator[Digits]:
-    """Yield the digits of every axis of every sharding."""
+    """Yield the digits of each axis in the shardings of the operands and the result."""
     for side in SIDES:
         sharding = matmul.sharding(side)
         for ref in (*sharding.used(), *sharding.unreduced):
