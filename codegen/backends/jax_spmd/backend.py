@@ -1,4 +1,4 @@
-"""The backend of programs."""
+"""The backend that renders programs as plain JAX."""
 
 from __future__ import annotations
 

@@ -129,7 +129,7 @@ def _scopes(program: LocalProgram, steps: Sequence[Step]) -> Counter[tuple[str, 
 
 
 def calls_of(program: LocalProgram) -> list[list[CallFunction]]:
-    """Return the calls of each function, in order."""
+    """Return the calls of each function, in order of execution."""
     calls: list[list[CallFunction]] = [[] for _ in program.functions]
     for step in program.body.steps:
         if isinstance(step, CallFunction):

@@ -27,7 +27,7 @@ class BodyWriter(Protocol):
         """Make a local value a synonym of another."""
 
     def body(self, body: LocalBody, indent: int) -> list[str]:
-        """Return the lines of the steps of a body."""
+        """Return the lines of a body's steps."""
 
 
 def control(writer: BodyWriter, step: Compute, indent: int) -> list[str]:

@@ -1,4 +1,4 @@
-"""Numbers, dtypes and shapes as Python text."""
+"""Numbers, dtypes and shapes as Python expressions."""
 
 from __future__ import annotations
 
@@ -78,5 +78,5 @@ def integers(values: object) -> str:
 
 
 def listed(items: Sequence[str]) -> str:
-    """Return expressions as a tuple."""
+    """Return the expression for a tuple of expressions."""
     return f"({items[0]},)" if len(items) == 1 else f"({', '.join(items)})"

@@ -1,4 +1,4 @@
-"""The module of a program: the context of its template."""
+"""The context of a program module's template."""
 
 from __future__ import annotations
 

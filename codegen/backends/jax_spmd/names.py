@@ -50,7 +50,8 @@ class LocalNames:
         self.called: dict[str, str] = {}  # names in place of the program's own, by these
 
     def inside(self, functions: Iterable[str]) -> LocalNames:
-        """Return the names of another function of the module, which calls `functions`."""
+        """Return an empty set of names for another function of the module, which calls
+        `functions`."""
         return LocalNames(self.program, {*self.module, *functions})
 
     def fresh(self, name: str) -> str:

@@ -63,7 +63,7 @@ def stored_calls(program: Partitioned) -> dict[Key, StoredCall]:
 
 
 def blobs(calls: Mapping[Key, StoredCall]) -> dict[str, np.ndarray]:
-    """Return the bytes of calls, by their names."""
+    """Return the serialized bytes of stored calls, by the names of the calls."""
     return {call.name: np.frombuffer(call.data, np.uint8) for call in calls.values()}
 
 

@@ -1,4 +1,4 @@
-"""Requirements to run emitted modules."""
+"""The packages and environment that program modules need to run."""
 
 from shardwright.codegen.registry.toolchain import Runtime, host_devices
 

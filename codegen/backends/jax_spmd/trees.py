@@ -71,7 +71,7 @@ def is_plain(tree: Any) -> bool:
 
 
 def _children(tree: Any) -> list[tuple[Any, Any]]:
-    """Return a node's children with their keys, as `jax.tree` flattens it."""
+    """Return a node's children, each with its key, in `jax.tree` order."""
     from jax.tree_util import tree_flatten_with_path  # jax is not needed to emit other modules
 
     found = tree_flatten_with_path(tree, is_leaf=lambda x: x is not tree)[0]
@@ -79,7 +79,8 @@ def _children(tree: Any) -> list[tuple[Any, Any]]:
 
 
 def plain(tree: Any) -> Any:
-    """Return a tree of texts with only dicts, lists and tuples as nodes."""
+    """Return a tree of texts in which other nodes than dicts, lists and tuples are replaced by
+    tuples."""
     if isinstance(tree, str) or tree is None:
         return tree
     if type(tree) is dict and is_plain(tree):
