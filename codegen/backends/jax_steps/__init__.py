@@ -1,1 +1,1 @@
-"""Plans of several steps as JAX statements, in the order of the plan."""
+"""Plans of several steps as JAX statements."""

@@ -69,7 +69,7 @@ class Block:
     statements: tuple[Statement, ...]
     received: Integers
     boxes: StepBoxes | None = None
-    asked: tuple[Collective, ...] = ()  # empty for a step by boxes
+    asked: tuple[Collective, ...] = ()  # the collectives; empty for a step by boxes
     laid: tuple[Laid, ...] = ()  # the operations, for counting passes over memory
     is_padded: bool = True  # whether boxes leave zero padding in a shard
 
@@ -140,7 +140,7 @@ class Blocks:
         return moves
 
     def _permute(self, before: Layout, after: Layout) -> Block:
-        """Return one permute of whole shards."""
+        """Return the block of a permute of whole shards."""
         ends = [self._ranks_of(layout) for layout in (before, after)]
         pairs = permuted(*ends)
         sends = [pair for pair in pairs if pair[0] != pair[1]]
@@ -168,7 +168,7 @@ class Blocks:
         return Statement("sends_along", tuple(named), ("sends_along",), name="sends")
 
     def _ranks_of(self, layout: Layout) -> list[int]:
-        """Return the shard number of each rank."""
+        """Return the number of the shard that each rank holds."""
         number = np.zeros(self.ids.size, dtype=np.int64)
         positions = np.arange(self.ids.size, dtype=np.int64)
         if self.axes is None:
@@ -297,8 +297,9 @@ class Blocks:
         return self._block(scattered, [asked], [*padded, summed])
 
     def _scattered(self, reduction: Reduction, change: StepChange) -> list[Statement]:
-        """Return a reduce-scatter: one collective for sums; otherwise every device gets all terms
-        of its shard, along a new dimension, and reduces them."""
+        """Return a reduce-scatter. A sum is one collective. For other operators an all-to-all
+        brings every device all terms of its shard, along a new dimension, which the device then
+        reduces."""
         axis, mesh = change.axis, reduction.before.mesh
         shape = list(reduction.after.local_shape)
         extents = tuple(map(str, [*shape[:axis], change.count, *shape[axis:]]))
@@ -363,8 +364,8 @@ class Blocks:
 
 
 def _new(before: Layout, after: Layout) -> tuple[DimLayout, ...]:
-    """Return the hidden dimensions of which one device has a value after a step, and all devices
-    before."""
+    """Return the hidden dimensions that a step creates. Before it, all devices hold replicas; after
+    it, these are terms, of which only the first has a value."""
     pairs = zip(before.dims[: before.hidden], after.dims[: after.hidden], strict=True)
     return tuple(new for old, new in pairs if old.extent < new.extent)
 

@@ -1,4 +1,4 @@
-"""The docstring of the module of a plan of several steps."""
+"""The docstring of a module for a plan of several steps."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def step_facts(
 
 
 def _term_lines(reshard: Reshard) -> list[str]:
-    """Return lines on the terms of either side."""
+    """Return lines on the terms of source and target."""
     source, target = reshard.source, reshard.target
     if reshard.transposed:
         return _transposed_lines(reshard)
@@ -74,7 +74,7 @@ def _source_lines(reshard: Reshard) -> list[str]:
 
 
 def _transposed_lines(reshard: Reshard) -> list[str]:
-    """Return lines on the terms of cotangents."""
+    """Return lines on the terms of cotangents, for a plan that moves these."""
     lines = [""] if reshard.source.unreduced or reshard.target.unreduced else []
     if reshard.source.unreduced:
         lines += [

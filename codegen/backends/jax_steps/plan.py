@@ -91,7 +91,7 @@ class Steps:
 
     @property
     def boxes(self) -> bool:
-        """Return whether some step moves boxes."""
+        """Whether some step moves boxes."""
         return any(block.boxes is not None for block in self.blocks)
 
     @cached_property
@@ -171,7 +171,7 @@ def identity(operator: Operator, dtype: str, as_bits: bool) -> PythonValue:
 
 
 def _digits(step: Step) -> Digits:
-    """Return all digits of a step's layouts, before and after it."""
+    """Return the digits of a step's layouts before and after it."""
     dims = (dim for layout in layouts_of(step) for dim in layout.dims)
     return tuple(pair for dim in dims for pair in pairs_of(dim.digits))
 

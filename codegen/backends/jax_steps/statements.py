@@ -1,4 +1,4 @@
-"""Statements of a step, and their printing."""
+"""The statements of a step, and their text."""
 
 from __future__ import annotations
 
