@@ -1,4 +1,4 @@
-"""The XLA backend."""
+"""The backend that emits plain JAX."""
 
 from __future__ import annotations
 

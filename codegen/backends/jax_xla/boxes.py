@@ -79,7 +79,7 @@ class Boxes:
 
     @cached_property
     def window(self) -> tuple[int, ...]:
-        """The shape of the elementwise largest box."""
+        """The elementwise maximum of all box shapes."""
         return tuple(self.shape.max(axis=0).tolist())
 
     def grid(self, devices: int, most: float = MOST_PADDING) -> tuple[int, ...] | None:
@@ -142,7 +142,8 @@ def _is_whole(dim: DimLayout, peer: DimLayout) -> bool:
 
 
 def _number(own: Layout, other: Layout, shards: list[list[Integers]]) -> Integers:
-    """Return the row-major number of the other shard among the shards that intersect this one."""
+    """Return, for each transfer, the row-major number of the other shard among the shards that
+    intersect this one."""
     number = np.zeros(shards[0][0].shape, dtype=np.int64)
     for mine, peer, at, its in zip(own.dims, other.dims, *shards, strict=True):
         first, last = _owners(mine, peer, at)
@@ -162,7 +163,7 @@ def _pieces(
     shards: list[list[Integers]],
     places: tuple[Integers, Integers],
 ) -> Integers:
-    """Return the piece number of each transfer; 0 for local ones."""
+    """Return the piece number of each transfer, 0 for local transfers."""
     number = np.zeros(len(moved), dtype=np.int64)
     for piece in range(1, exchange.rule.pieces):
         sender = exchange.holder(tuple(shards[0]), places[1], piece)
@@ -171,7 +172,7 @@ def _pieces(
 
 
 def largest(shapes: Integers, group: Integers) -> Integers:
-    """Return the elementwise largest shape of every group."""
+    """Return the elementwise largest shape in each group. `group`: the group of each shape."""
     largest = np.zeros((int(group.max(initial=-1)) + 1, shapes.shape[1]), dtype=np.int64)
     np.maximum.at(largest, group, shapes)
     return largest
@@ -184,7 +185,7 @@ def _sums(devices: Integers, volume: Integers) -> Integers:
 
 
 def ranks_by_shard(exchange: Exchange, layout: Layout) -> list[Integers]:
-    """Return the ranks that hold each shard of the source or the target."""
+    """Return the ranks that hold each shard of a layout, the source's or the target's."""
     positions = np.arange(layout.mesh.size, dtype=np.int64)
     ranks = positions
     if not exchange.same_order:

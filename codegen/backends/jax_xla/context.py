@@ -113,7 +113,7 @@ class XlaText:
 
 
 def refuse(plan: Plan) -> None:
-    """Raise InputError for reshards that this backend does not support."""
+    """Raise InputError for a reshard that this backend does not support."""
     if plan.reshard.adds and plan.strategy == "direct":
         raise InputError(
             "jax_xla reduces partial sums with collectives, not in an exchange",
@@ -139,7 +139,7 @@ def refuse(plan: Plan) -> None:
 
 
 def render(request: Request) -> str:
-    """Return the text of a module."""
+    """Return the text of a reshard's module."""
     return render_template("common/jax_module.py.jinja", xla_text(request))
 
 
@@ -215,7 +215,7 @@ def _transfers(exchange: Exchange) -> int:
 
 
 def xla_text(request: Request) -> XlaText:
-    """Return the template's context."""
+    """Return the context of a reshard module's template."""
     plan = request.plan
     if is_stepwise(plan):
         text = steps_text(plan, request.command)

@@ -1,4 +1,4 @@
-"""Requirements to run emitted modules."""
+"""The packages and environment that plain JAX modules need to run."""
 
 from shardwright.codegen.registry.toolchain import Runtime, host_devices
 

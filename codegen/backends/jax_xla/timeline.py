@@ -101,7 +101,7 @@ def relaid(plan: Plan) -> int:
 
 
 def _passes(plan: Plan, how: How, exchange: Exchange) -> Iterator[Stage]:
-    """Yield the passes over memory of a module on a TPU."""
+    """Yield the passes that XLA makes over memory on a TPU."""
     reshard, laid = plan.reshard, tuple(laid_by(how, exchange))
     as_bits = is_small_float(reshard) and not moves_floats(reshard, how, exchange)
     elements = math.prod(reshard.source.local_shape(reshard.shape))

@@ -53,7 +53,8 @@ def inspect(module: ModuleType, case: Case) -> tuple[str, ...]:
 
 
 def run_group(module: ModuleType, group: GroupCase) -> tuple[str, ...]:
-    """Execute a group's module on every bit plane of every member; return the checks passed."""
+    """Execute a group's module on every bit plane of every member; return the names of the checks
+    passed."""
     return executed(module, group)
 
 
@@ -68,5 +69,5 @@ def run_model(module: ModuleType, case: ModelCase) -> tuple[str, ...]:
 
 
 def run_matmul(module: ModuleType, case: MatmulCase) -> tuple[str, ...]:
-    """Multiply with a matmul's module; return the names of the checks passed."""
+    """Execute a matmul's module; return the names of the checks passed."""
     return jax_matmul.run(module, case)
