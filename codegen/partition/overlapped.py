@@ -75,7 +75,7 @@ class _Finder:
         self.times = {move.result: times for move, times in moves_of(local)}
 
     def pairs(self, body: LocalBody) -> Iterator[BesideMatmul]:
-        """Yield the pairs of a body."""
+        """Yield the pairs of a matmul and a move in a body."""
         moves = [each for each in body.steps if isinstance(each, MoveValue) and not each.change.own]
         made = {each.result: each for each in moves}
         used_by = {each.operand: each for each in moves}

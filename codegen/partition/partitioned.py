@@ -42,7 +42,7 @@ class Partitioned(Drawn):
     inputs: Callable[[tuple[Any, ...]], Any]  # makes the tree of the arguments from its leaves
     outputs: Callable[[tuple[Any, ...]], Any]
     constants: tuple[Any, ...]  # arrays that the function closes over
-    opaque: tuple[Any, ...]  # OpaqueCall: calls that modules hold as StableHLO
+    opaque: tuple[Any, ...]  # OpaqueCall: calls that modules store as StableHLO
     parameters: tuple[str, ...]  # names of the function's parameters, one per argument
     mode: str = "as_shardy"
     until: int | None = None  # the last user priority that is propagated
@@ -54,7 +54,7 @@ class Partitioned(Drawn):
 
     @functools.cached_property
     def propagated(self) -> Propagated:
-        """The program with propagated shardings, and their trail."""
+        """The program with propagated shardings, and the trail of reasons for them."""
         return propagate(self.given, self.until)
 
     @functools.cached_property

@@ -1,7 +1,7 @@
-"""The passes of a program, in order.
+"""The passes of the pipeline, in order.
 
-`SHARDWRIGHT_DUMP=<pass>` prints the program after a pass to standard error; several names are
-separated by commas.
+`SHARDWRIGHT_DUMP=<pass>` prints the program after a pass to standard error; separate several names
+by commas.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ def remedied(given: Program, local: LocalProgram, number: int) -> tuple[Remedied
 
 @dataclass(frozen=True)
 class _Remedies:
-    """The remedies of one move."""
+    """The remedies of one communication."""
 
     given: Program
     local: LocalProgram

@@ -47,14 +47,14 @@ def seconds_of(program: LocalProgram, topology: str) -> tuple[float, ...]:
 
 
 class ProgramPrices:
-    """The prices of a program's layout changes on a network."""
+    """The seconds of a program's communications on a network."""
 
     def __init__(self, program: LocalProgram, prices: Prices) -> None:
         self.program, self.prices = program, prices
         self.digits = digits_of(program.axes.pieces)
 
     def seconds(self) -> Iterator[float]:
-        """Yield the seconds of each communication."""
+        """Yield the seconds of each communication, multiplied by its count."""
         for step, times in moves_of(self.program):
             if step.is_sent:
                 yield times * self._seconds(step.change, step.operand)

@@ -1,4 +1,4 @@
-"""Trace a function and read its given shardings."""
+"""Tracing of a function, and reading of its given shardings."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class FactorAxes:
 
 @dataclass(frozen=True)
 class OpLayouts:
-    """The layouts of an op's tensors when it runs on shards."""
+    """The layouts of an op's operands and results when it runs on shards."""
 
     operands: tuple[LocalLayout, ...]
     results: tuple[LocalLayout, ...]
@@ -312,7 +312,7 @@ def _ruled(op: Op) -> bool:
 
 
 def _held(op: Op, rule: Rule) -> Iterator[int]:
-    """Yield the factors that ops of this kind cannot split, in addition to those of the rule."""
+    """Yield the factors that ops of this kind cannot split although their rule allows it."""
     match op.kind:
         case "dynamic_update_slice":
             kept = _factors(rule.operands[1])

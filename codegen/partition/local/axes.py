@@ -33,7 +33,7 @@ class CutAxes:
 
     @property
     def whole(self) -> bool:
-        """Whether no axis is cut."""
+        """Whether every piece is a whole mesh axis."""
         return [name for name, _ in self.pieces] == list(self.mesh.names)
 
     def names(self, parts: Iterable[AxisPart]) -> tuple[str, ...]:
@@ -128,7 +128,7 @@ def cut_axes(program: Program, mesh: Mesh, topology: str | None = None) -> CutAx
 
 
 def _fresh(name: str, mesh: Mesh) -> str:
-    """Return a name that no axis of the mesh has."""
+    """Return the name, with underscores appended until no mesh axis has it."""
     while name in mesh.names:
         name += "_"
     return name

@@ -35,7 +35,7 @@ class Communication:
     value: str  # the name of the value in the program
     shape: str  # type of the value after the collective: f32[16@d,32]
     received: int
-    times: int  # iterations of the enclosing loops, multiplied by calls of its function
+    times: int  # iterations of enclosing loops, times calls of its function
     line: str
     reason: str
     remedy: str  # a change that would remove the collective or make it cheaper

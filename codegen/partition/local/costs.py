@@ -175,7 +175,7 @@ class Costs:
         return tuple(found)
 
     def of_wire(self, wire: int) -> float:
-        """Return the cost of moving a wire's values."""
+        """Return the cost of moving a wire's values to the layouts of their uses."""
         own, home, needs = self.wires[wire], self.layout(wire), self.needs(wire)
         if own.is_argument and self.ratings.regather:
             price = sum(price_of_uses(home, (need,), own.tensor) for need in needs)

@@ -10,7 +10,7 @@ from shardwright.ir.program import Op, Program, ops_of
 SAME = frozenset(
     {"broadcast_in_dim", "reshape", "squeeze", "transpose", "convert_element_type", "constrain"}
 )
-"""Ops that return their operand in another shape or type."""
+"""Ops that only change the shape or dtype of their operand."""
 
 
 def known_as(program: Program) -> dict[int, str]:
@@ -30,7 +30,7 @@ def known_as(program: Program) -> dict[int, str]:
 
 
 def _sources(program: Program) -> dict[int, int]:
-    """Return the argument that each reshaped or cast value comes from."""
+    """Return, for each reshaped or cast value, the argument that it comes from."""
     found: dict[int, int] = {}
     arguments = {*program.body.arguments}
     for op in ops_of(program.body):

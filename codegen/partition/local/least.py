@@ -104,7 +104,7 @@ class _Pair:
 
 
 class _Relaxed:
-    """The relaxed plans of a program."""
+    """The costs of a program's relaxed plans."""
 
     def __init__(self, costs: Costs) -> None:
         self.costs = costs
@@ -185,7 +185,7 @@ class _Relaxed:
                     self.pairs.append(_Pair((maker, user), (home, need), cost, paid))
 
     def _made(self, own: Wire) -> _Side:
-        """Return the layouts in which a value is made."""
+        """Return the layouts in which a value may be produced."""
         if own.made_by is None:
             return self._side([own.home or own.propagated])
         number, place = own.made_by

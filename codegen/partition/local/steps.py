@@ -27,7 +27,7 @@ COLLECTIVES = {"exchange": "all_to_all", "blocks": "all_to_all", "rounds": "perm
 
 @dataclass(frozen=True)
 class LocalValue:
-    """A value of the program (by number) in one layout."""
+    """A value of the program, given by its number, in one layout."""
 
     value: int
     layout: LocalLayout
@@ -71,7 +71,7 @@ class LayoutChange:
 
     @property
     def collective(self) -> str:
-        """The name of the collective."""
+        """The name of the collective that performs the change."""
         return COLLECTIVES.get(self.kind, self.kind)
 
     @property

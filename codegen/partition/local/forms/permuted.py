@@ -22,7 +22,7 @@ from shardwright.codegen.partition.local.forms.boxes import (
 from shardwright.codegen.partition.local.forms.shifts import in_use
 from shardwright.ir.program import Body, Op, Param, Program, Value
 
-Array = Any  # of numpy
+Array = Any  # a numpy array
 COMPUTED: dict[str, Callable[..., Array]] = {
     "lt": np.less,
     "ge": np.greater_equal,
