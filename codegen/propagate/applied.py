@@ -19,7 +19,8 @@ LOOPS = frozenset({"scan", "while", "cond"})
 
 
 def apply_constraints(program: Program) -> tuple[Program, tuple[ShardingCopy, ...]]:
-    """Return the program with its constraints applied to their operands, and the copies made.
+    """Return the program with its constraints applied to their operands, and the copies of
+    shardings made.
 
     A second application changes nothing.
     """

@@ -52,7 +52,8 @@ def _made(
     operands: Shapes,
     results: Shapes,
 ) -> Rule:
-    """Return one rule object for all equal ops, so that visits can be cached."""
+    """Return the rule that a function makes. Equal ops share one rule object, so that visits can be
+    cached."""
     return make(Op(kind, (), (), params), operands, results)  # type: ignore[arg-type]
 
 

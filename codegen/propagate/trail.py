@@ -29,7 +29,7 @@ class TrailEntry:
 def copy_entry(
     slots: tuple[int, int], axes: tuple[Parts, ...], op: Op, user: int, level: Level
 ) -> TrailEntry:
-    """Return the entry of a sharding copied from one slot to another."""
+    """Return the trail entry for a sharding copied from one slot to another."""
     rule = identity((1,) * len(axes), 1)
     node = Node(-1, rule, slots, Role.EDGE, False, op, op.kind)
     moves = (AxisMove(1, dim, parts, 0) for dim, parts in enumerate(axes) if parts)
