@@ -52,8 +52,8 @@ class Lines:
         return self.words.of(self.frames(equation))
 
     def frames(self, equation: Any) -> Frames:
-        """Return the user's frames of an equation, innermost first, including those around the
-        inlined call."""
+        """Return the user's frames of an equation, innermost first, including the frames of calls
+        that are being inlined."""
         found, outside = self._found(equation)[1], self.outside
         return found if found[-len(outside) :] == outside else (*found, *outside)
 

@@ -1,4 +1,4 @@
-"""The parameters of jaxpr equations as literals, under the names that rules use."""
+"""The parameters of jaxpr equations as literals, under the names that propagation rules use."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ class OpBlock(Protocol):
     ops: list[Op]
 
     def read(self, atom: Any) -> int:
-        """Return the value of an atom of a jaxpr."""
+        """Return the value of a jaxpr's variable or literal."""
 
 
 def stack(block: OpBlock, equation: Any) -> Sequence[int]:

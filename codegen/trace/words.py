@@ -11,7 +11,7 @@ from types import CodeType
 from typing import Any
 
 Frames = tuple[tuple[CodeType, int], ...]  # functions, each with the index of an instruction
-Range = tuple[int | None, int | None, int | None, int | None]  # lines and columns
+Range = tuple[int | None, int | None, int | None, int | None]  # first and last line, then column
 PASSING = (ast.ListComp, ast.GeneratorExp, ast.IfExp)
 """Expressions whose value or items are the values of their parts."""
 OPERATORS = {
@@ -118,7 +118,7 @@ def _names(pairs: Sequence[tuple[ast.AST | None, tuple[CodeType, int]]]) -> tupl
         targets = _targets(statement)
         if len(targets) > 1 and item is not None:
             targets = targets[item : item + 1]
-        if len(targets) > 1 and sum(map(bool, targets)) == 1:  # x, _ = ...
+        if len(targets) > 1 and sum(map(bool, targets)) == 1:  # as in `x, _ = ...`
             targets = tuple(filter(None, targets))
         return targets if all(targets) and targets and not (found and targets[1:]) else found
     return found
