@@ -1,1 +1,1 @@
-"""The backends: one folder each, and a line in `registry`."""
+"""The backends. Each has a folder here and an entry in `registry`."""

@@ -1,4 +1,4 @@
-"""The interface of a backend."""
+"""The interface that every backend implements."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from shardwright.ir.plan import Plan
 
 Row = tuple[str, ...]
 Table = tuple[str, tuple[Row, tuple[Row, ...]]]
-"""A title, a heading and rows."""
+"""A table for the review page: its title, and its heading with its rows."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ class Backend(Protocol):
         """Raise InputError for a plan that this backend does not accept."""
 
     def lacks(self, plan: Plan) -> tuple[str, ...]:
-        """Return the features that modules of an accepted plan cannot have."""
+        """Return the optional features that modules of an accepted plan cannot have."""
         return ()
 
     def render(self, request: Request) -> str:
@@ -130,7 +130,8 @@ class Backend(Protocol):
         return None
 
     def rings(self, plan: Plan) -> Rings | None:
-        """Return the rings on which the module of an accepted plan reduces terms, or None."""
+        """Return the rings on which the module of an accepted plan reduces terms; None if it uses
+        none."""
         return None
 
     def refuse_matmul(self, matmul: Matmul) -> None:
@@ -167,7 +168,7 @@ class Backend(Protocol):
 
 
 class ProgramBackend(Protocol):
-    """Renders programs: partitioned functions, one module each."""
+    """Renders programs, each a partitioned function, as one module each."""
 
     def render(self, program: Partitioned) -> str:
         """Return the text of a program's module, including the support code of its kernels."""

@@ -14,7 +14,7 @@ from shardwright.ir.exchange import Exchange
 from shardwright.ir.plan import Plan
 
 MAX_INDEX = 2**31 - 1
-# Kernels round ranges up to blocks, chunks and memory tiles, by fewer elements than this.
+# Upper bound on the elements by which kernels round a range up to blocks, chunks or memory tiles.
 ROUNDING = 2**20
 
 
@@ -51,7 +51,7 @@ def _computed(expr: sympy.Expr) -> Iterator[int]:
     """Return upper bounds of an expression and of all its subexpressions."""
     for part in sympy.preorder_traversal(expr):
         if part.is_Add:
-            # Terms are added one by one, subtracted ones last.
+            # Subtracted terms come last, so an intermediate sum may reach that of all added terms.
             yield sum(max(_high(term), 0) for term in part.args)
         elif isinstance(part, CeilDiv):
             yield _high(part.args[0]) + _high(part.args[1]) - 1

@@ -1,4 +1,4 @@
-"""Text for the host side of JAX modules: meshes, shardings, the host object."""
+"""The text of the host side of JAX modules: meshes, shardings, and the host object."""
 
 from __future__ import annotations
 

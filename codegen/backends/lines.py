@@ -1,4 +1,4 @@
-"""Lines of emitted functions, formatted."""
+"""Formatting of the lines of emitted functions."""
 
 from __future__ import annotations
 
