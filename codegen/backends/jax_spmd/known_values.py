@@ -122,8 +122,9 @@ class KnownValues:
                 yield self.read(local)
 
     def _is_weak(self, step: Compute) -> bool:
-        """Return whether operands of an op may be Python numbers, or be broadcast by the op. In a
-        select this holds if its predicate is boolean."""
+        """Return whether an op accepts Python numbers as operands, or operands that it must
+        broadcast. In a select, only the values that a boolean predicate chooses between may be such
+        operands."""
         chooses = step.op.kind == "select_n"
         return step.op.kind in WEAK and not (
             chooses and self.program.of(step.operands[0]).dtype != "bool"

@@ -118,8 +118,8 @@ def _by_cell(boxes: Boxes, grid: tuple[int, ...]) -> Integers:
 
 
 def _groups(exchange: Exchange, table: Integers) -> Integers:
-    """Return groups [n, members] of devices with one target shard. A device stands, if possible, at
-    a box that it holds, so holders of the same box are in different groups."""
+    """Return groups [n, members] of devices with one target shard. If possible, a device is placed
+    at a box that it holds, so holders of the same box are in different groups."""
     found = []
     for wanting in ranks_by_shard(exchange, exchange.target):
         group = np.full((wanting.size // table.shape[1], table.shape[1]), -1, dtype=np.int64)

@@ -142,7 +142,7 @@ def _rewritten(body: Body, values: Sequence[Value]) -> Body:
 
 
 def in_use(body: Body, ops: Sequence[Op]) -> Sequence[Op]:
-    """Return the ops without those that were used only by ops that became shifts."""
+    """Return the ops, except ops whose results only ops that became shifts had used."""
     before = {operand for op in body.ops for operand in op.operands} | {*body.results}
     used = set(body.results)
     kept = []
