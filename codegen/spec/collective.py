@@ -20,11 +20,11 @@ KINDS: dict[str, tuple[Callable[..., Reshard], tuple[str, ...]]] = {
     "slice": (collectives.slice, ("dim",)),
     "permute": (collectives.permute, ("pairs",)),
 }
-"""The description of each kind, and its keys besides the common ones."""
+"""The function that makes the reshard of each kind, and the keys that only some kinds take."""
 
 OWN = ("kind", "axes", "dim", "tiled", "pairs")
 DERIVED = ("target", "target_mesh", "target_split")
-"""Keys of a reshard that follow from the kind."""
+"""Keys of a reshard that the kind of a collective determines."""
 
 SHARED = tuple(key for key in SHARED_BY_RESHARDS if key not in DERIVED)
 """Keys of a collective that can be set for several tables."""
@@ -35,10 +35,10 @@ NEEDED = {"all_to_all": ("dim",), "permute": ("pairs",)}
 
 
 def describe_collective(given: Mapping[str, object]) -> Description:
-    """Return the description of the reshard equal to a collective; its other keys are those of a
-    reshard.
+    """Return the description of the reshard that does the same as a collective.
 
-    An error names the key in `argument`; callers add its location.
+    `given` has the keys of a [[collective]] table, including keys that reshards share, such as
+    `backends`. Raises InputError with the key as `argument`; the caller adds its location.
     """
     kind = given.get("kind")
     if kind is not None and str(kind) not in KINDS:
@@ -92,7 +92,7 @@ def _are_pairs(value: object) -> bool:
 
 
 def _sides(given: Mapping[str, object]) -> tuple[object, ...]:
-    """Return shape, dtype, source and axes in the form that a collective takes."""
+    """Return shape, dtype, source sharding and axes: the first arguments of all `KINDS`."""
     for key in ("mesh", "dtype", "source"):
         if not isinstance(given[key], str):
             raise InputError(

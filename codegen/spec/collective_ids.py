@@ -3,7 +3,7 @@
 Kernels of one program must not share an id. A bundle has four: two for its kernels and two for the
 kernels that move cotangents back. A group has eight: one per element width, and as many for
 cotangents. By default the first id is a hash of the operation, so it does not change when other
-operations come and go; a config resolves collisions between its operations.
+operations are added or removed; a config resolves collisions between its operations.
 """
 
 from __future__ import annotations
@@ -72,9 +72,9 @@ def allocated(
 ) -> tuple[dict[str, Description], tuple[Group, ...], tuple[MatmulDescription, ...]]:
     """Return the operations of a config with collisions of collective ids resolved.
 
-    A later operation gets a new id; relayouts keep theirs. `folders` has the reshards that share
-    the bundle of another. Raises InputError, argument "collective_id", for two operations that
-    state the same id; `where` names the second.
+    A later operation gets a new id; relayouts keep theirs. `folders` maps the name of an operation
+    that shares another's bundle to the bundle's folder. Raises InputError, argument
+    "collective_id", for two operations that state the same id; `where` names the second.
     """
     bundles = {
         each.name: (each.collective_id, _bundle_id(each))
@@ -118,8 +118,9 @@ def _distinct(
     wanted: Mapping[str, tuple[int | None, int]],
     kept: Mapping[int, str] | None = None,
 ) -> dict[str, int]:
-    """Return the ids to state: already stated ids, and a free id for each name whose own id, the
-    second number, is taken. `kept` holds ids that must not change."""
+    """Return the ids that descriptions must state: the ids already stated (first in the pair), and
+    a free id for each name whose hashed id (second) is taken. `kept` has ids that cannot change.
+    """
     found: dict[str, int] = {}
     taken: dict[int, str] = dict(kept or {})
     for name, (said, _) in wanted.items():
@@ -171,7 +172,7 @@ def _group_id(group: Group, moved: Mapping[str, tuple[object, ...]]) -> int:
 
 
 def _hashed(among: range, what: object) -> int:
-    """Return a hash of the texts, below `among`."""
+    """Return an id from `among`, chosen by a hash of `what`; skip the interpreter's ids."""
     digest = hashlib.sha256(repr(what).encode()).digest()
     found = among[int.from_bytes(digest[:8], "big") % len(among)]
     return found + len(INTERPRETERS_IDS) * (found in INTERPRETERS_IDS)

@@ -89,8 +89,8 @@ def _values(table: Table) -> dict[str, Any]:
 class Config:
     """The operations and groups of one output folder, and the tables that describe them.
 
-    `path` is the file, `root` its document; a manifest is read as a config without tables.
-    `folders` has the folder of each operation whose folder is not its own name: operations that
+    `path` is the TOML file and `root` its top-level table, None if a manifest was read instead.
+    `folders` maps the name of an operation to its folder if the two may differ: operations that
     differ only in name share the bundle of the first.
     """
 
@@ -117,7 +117,7 @@ class Config:
         return self.folders.get(name, name)
 
     def modules(self) -> dict[str, str]:
-        """Return the folder of each name."""
+        """Return the folder of each operation and group by name."""
         return {name: self.folder(name) for name in self.names()}
 
     def names(self) -> tuple[str, ...]:
@@ -220,7 +220,7 @@ def read_config(path: str | Path) -> Config:
 
 
 def shared(operations: Iterable[Operation]) -> dict[str, str]:
-    """Return the folder of each operation that equals an earlier one but for its name."""
+    """Return the folders of operations that equal an earlier one in all but name."""
     firsts: dict[Operation, str] = {}
     folders = {
         each.name: firsts.setdefault(replace(each, name=""), each.name) for each in operations
@@ -312,7 +312,7 @@ def _programs(
 def _models(
     file: ConfigFile, meshes: Mapping[str, str]
 ) -> Iterator[tuple[ModelDescription, Origin]]:
-    """Yield the models of a file; files of tensors and layouts are relative to it, and rules may
+    """Yield the models of a file; paths in their tables are relative to it, and their rules may
     name meshes."""
     keys = tuple(key for key in SHARED_BY_MODELS if key != "backends")
     for table in file.root.many("model", "model"):
@@ -418,7 +418,7 @@ def _origins(said: Iterable[tuple[Operation | Group, Origin]]) -> dict[str, Orig
 
 
 def _in_two_groups(*origins: Origin) -> bool:
-    """Return whether two groups define the same tensor name."""
+    """Return whether all origins are tensors of groups, and of different groups."""
     groups = [each.tables[1] for each in origins if len(each.tables) > 1]
     said = all("tensors" in group.values for group in groups)
     return len(groups) == len(origins) and said and groups[0] != groups[-1]

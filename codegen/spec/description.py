@@ -27,12 +27,12 @@ from shardwright.ir.text.parse import parse_mesh, parse_shape
 LONGEST_COMMAND = 2000
 
 BUNDLE_IDS = range(0, 7 * 2**12, 4)
-"""Collective ids of bundles, followed by those of groups. All are 16-bit signed numbers in the
-interpreter of TPU kernels."""
+"""Collective ids of bundles; ids of groups follow. JAX's interpreter of TPU kernels stores an id as
+a signed 16-bit integer."""
 
 INTERPRETERS_IDS = range(2000, 2000 + 4 * 64)
-"""The numbers that JAX's interpreter of TPU kernels gives to its own semaphores. A kernel with one
-of them as its collective id would wait on a semaphore that something else signals."""
+"""The ids that JAX's interpreter of TPU kernels gives to its own semaphores. A kernel with such a
+collective id would wait on a semaphore that other code signals."""
 
 # Names that modules import directly or indirectly: a bundle folder of that name would shadow them.
 # Python's own tests are never imported.
@@ -49,11 +49,11 @@ class Description:
     """A named reshard and its emission options. Strings are canonical: equal descriptions have
     equal strings.
 
-    `strategy` is as requested ("auto" stays "auto"); `topology` and `memory_limit` (bytes) decide
-    the choice. `gradient`: whether modules have derivatives, for backends where this is optional.
-    `single_file`: whether each module contains its support modules. `features`: optional parts of
-    modules other than gradients. `collective_id`: id of TPU kernels; None derives it from the other
-    fields.
+    `strategy` is the user's choice ("auto" stays "auto"); `topology` and `memory_limit` (in bytes)
+    decide which strategy "auto" becomes. `gradient`: whether modules have derivatives, for backends
+    where this is optional. `single_file`: whether each module contains its support modules.
+    `features`: optional parts of modules other than gradients. `collective_id`: id of TPU kernels;
+    None derives it from the other fields.
     """
 
     name: str
@@ -88,7 +88,7 @@ class Description:
         features: tuple[str, ...] = (),
         collective_id: int | None = None,
     ) -> Description:
-        """Return the description of a reshard; `describe` gives an equal one for any text form."""
+        """Return the description of a reshard; `describe` returns an equal one for its fields."""
         source, target = reshard.source, reshard.target
         return Description(
             name=check_name(name),
@@ -116,7 +116,7 @@ class Description:
 
     @property
     def moved(self) -> tuple[object, ...]:
-        """The reshard in the canonical texts of `moved_by`."""
+        """The canonical texts that identify the reshard, as `moved_by` returns them."""
         return (
             *(self.mesh, self.target_mesh, self.shape, self.dtype),
             *(self.source, self.target, self.source_split, self.target_split),
@@ -128,8 +128,8 @@ class Description:
         return () if self.single_file else self.backends
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields for JSON, omitting None, False and empty ones; `describe` reads
-        them."""
+        """Return the fields as JSON types, without fields that are None or False and without empty
+        features; `describe` reads them."""
         fields = ((field.name, getattr(self, field.name)) for field in dataclasses.fields(self))
         return {
             key: list(value) if isinstance(value, tuple) else value
@@ -206,8 +206,8 @@ def describe(given: Mapping[str, object]) -> Description:
 
 
 def kept_features(features: tuple[str, ...], reshard: Reshard) -> tuple[str, ...]:
-    """Return the features kept in a description: without gradients, which are a field, and with
-    DTensor if placements describe the reshard."""
+    """Return the features that a description stores: without `gradient`, which is a field, and with
+    `dtensor` if DTensor placements can express the reshard."""
     placed = ("dtensor",) if reshard.placed else ()
     return tuple(sorted({*features, *placed} - {"gradient"}))
 
@@ -234,7 +234,7 @@ def moved_by(reshard: Reshard) -> tuple[object, ...]:
 
 
 def check_name(name: str) -> str:
-    """Return the name of a bundle, which must be importable by Python."""
+    """Return the name of a bundle. Raises InputError if it cannot be imported or is reserved."""
     if not name.isidentifier() or keyword.iskeyword(name):
         raise InputError(
             "the name of a bundle must be a Python identifier",
@@ -332,7 +332,7 @@ def in_order(backends: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def read_topology(value: object) -> str | None:
-    """Return the canonical text of a topology, with a file's figures written out."""
+    """Return the canonical text of a topology; a file's path is replaced by its numbers."""
     if value is None:
         return None
     return str(topology_of(read_text("topology", value)))
@@ -353,7 +353,7 @@ def read_limit(value: object) -> int | None:
 
 
 def read_id(value: object, among: range) -> int | None:
-    """Return a collective id below `among`, given as an integer or text."""
+    """Return a collective id in `among`, given as an integer or text."""
     if isinstance(value, str) and value.isdecimal() and len(value) <= 30:
         value = int(value)
     if value in INTERPRETERS_IDS and type(value) is int:

@@ -41,7 +41,7 @@ def read_features(value: object) -> tuple[str, ...]:
 
 
 def check_features(names: Iterable[str], backends: Iterable[str]) -> None:
-    """Raise InputError for a feature that no module of a reshard by these backends can have."""
+    """Raise InputError for a feature that none of these backends offers for reshards."""
     chosen = [each for each in backends if each in DUTIES]
     known = sorted({name for each in chosen for name in DUTIES[each].features})
     for name in names:
@@ -68,7 +68,7 @@ def check_matmul_features(names: Iterable[str]) -> None:
 
 
 def feature_lines(backend: str, known: Iterable[str], features: Iterable[str]) -> tuple[str, ...]:
-    """Return the page text on a backend's features: the module's, and the available ones."""
+    """Return a page's line on the features that a module has and could have, if there are any."""
     had = [name for name in known if name in {*features}]
     others = [name for name in known if name not in had]
     said = [f"{backend} has the feature{'s' * (len(had) > 1)} {', '.join(had)}"] if had else []

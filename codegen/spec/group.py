@@ -15,7 +15,7 @@ from shardwright.ir.errors import InputError, unknown
 from shardwright.ir.reshard import Reshard
 
 GROUP_IDS = range(BUNDLE_IDS.stop, 2**15, 8)
-"""Collective ids of groups: the first id of each."""
+"""The first ids that groups may have; a group uses its first id and the next seven."""
 
 _KEYS = ("name", "members", "collective_id")
 
@@ -81,8 +81,8 @@ def group_name(given: Mapping[str, object]) -> str:
 
 
 def check_devices(reshards: Mapping[str, Reshard]) -> None:
-    """Raise InputError, argument "members", unless all members are on the same devices. `where` is
-    then the first other member and its side, "source" or "target"."""
+    """Raise InputError, argument "members", unless all members are on the same devices in the same
+    order. Its `where` is the name of a member that differs and a side, "source" or "target"."""
     first_name, first = next(iter(reshards.items()))
     for name, reshard in reshards.items():
         for side in ("source", "target"):

@@ -19,7 +19,7 @@ _KEYS = (
 
 @dataclass(frozen=True)
 class ConfigFile:
-    """One file; `defaults` has its own, then those of the files that include it."""
+    """A parsed file. `defaults`: its own [defaults], then those of the files that include it."""
 
     root: Table
     defaults: tuple[Table, ...]

@@ -37,7 +37,7 @@ class Entry:
 
     @property
     def what(self) -> Operation:
-        """The emitted files."""
+        """The operation that the files were emitted for."""
         return self.description
 
     @property
@@ -47,7 +47,7 @@ class Entry:
 
     @staticmethod
     def of(description: Operation, files: Mapping[str, str], also: Iterable[str] = ()) -> Entry:
-        """Return the entry of a bundle with these file texts."""
+        """Return the entry of a bundle; `files` has the text of each file by name."""
         hashes = tuple((name, sha256(files[name])) for name in sorted(files))
         return Entry(description, hashes, tuple(sorted(also)))
 
@@ -61,12 +61,12 @@ class GroupEntry:
 
     @property
     def what(self) -> Group:
-        """The emitted files."""
+        """The group that the files were emitted for."""
         return self.group
 
     @staticmethod
     def of(group: Group, files: Mapping[str, str]) -> GroupEntry:
-        """Return the entry of a group with these file texts."""
+        """Return the entry of a group; `files` has the text of each file by name."""
         return GroupEntry(group, tuple((name, sha256(files[name])) for name in sorted(files)))
 
 
@@ -79,7 +79,7 @@ class SupportEntry:
 
     @staticmethod
     def of(versions: Mapping[str, str], files: Mapping[str, str]) -> SupportEntry:
-        """Return the entry of support modules with these file texts."""
+        """Return the entry of support modules; `files` has the text of each file by name."""
         hashes = tuple((name, sha256(files[name])) for name in sorted(files))
         return SupportEntry(tuple(sorted(versions.items())), hashes)
 
@@ -109,17 +109,17 @@ class Manifest:
     package: tuple[tuple[str, str], ...] = ()
 
     def supported(self) -> tuple[str, ...]:
-        """Return the backends with an imported support module."""
+        """Return the backends whose support modules the bundles or groups import."""
         descriptions = (entry.description for entry in self.entries)
         return supported(descriptions, grouped=bool(self.groups))
 
     def support_kinds(self) -> dict[str, bool]:
-        """Return which kinds of bundles need support modules."""
+        """Return whether the folder needs each kind of support module, as `support_kinds` does."""
         descriptions = (entry.description for entry in self.entries)
         return support_kinds(descriptions, grouped=bool(self.groups))
 
     def hashes(self) -> dict[str, dict[str, str]]:
-        """Return the hash of every file by folder: bundles, groups and support modules."""
+        """Return the sha256 of every file by folder and name, including the support modules."""
         pairs = [(entry.description.name, entry.hashes) for entry in self.entries]
         pairs += [(entry.group.name, entry.hashes) for entry in self.groups]
         pairs += [(SUPPORT, self.support.hashes)] if self.support.hashes else []
@@ -237,7 +237,7 @@ def read_manifest(root: Path) -> Manifest:
 
 
 def listing(path: Path) -> Config:
-    """Parse a manifest file, relative to its folder."""
+    """Return the config that a manifest describes, with the manifest's folder as `out`."""
     found = _read(path)
     every = [replace(each.description, name=name) for each in found.entries for name in each.names]
     reshards = tuple(each for each in every if isinstance(each, Description))
@@ -267,8 +267,8 @@ def supported(descriptions: Iterable[Operation], *, grouped: bool) -> tuple[str,
 
 
 def support_kinds(descriptions: Iterable[Operation], *, grouped: bool) -> dict[str, bool]:
-    """Return which kinds of bundles need support modules. Modules of models import none of those
-    of reshards; all other modules do."""
+    """Return whether the operations import each kind of support module. Modules of models import
+    none for reshards; all other modules do."""
     every = [each for each in descriptions if grouped or each.supported]
     return {
         "resharded": not all(isinstance(each, ModelDescription) for each in every),

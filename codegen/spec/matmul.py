@@ -39,10 +39,10 @@ class MatmulDescription:
     """A named matmul and its emission options. Strings are canonical: equal descriptions have equal
     strings.
 
-    `lhs_shape`, `lhs` and so on: shapes and shardings. The plan is chosen for `topology`; `loop` is
-    as requested. `gradient`: whether modules have derivatives. `single_file`: whether each module
-    contains its support modules. `collective_id`: id of TPU kernels; None derives it from the other
-    fields.
+    `lhs_shape` and `lhs` are the shape and sharding of an operand, `out` is the sharding of the
+    result. The planner optimizes for `topology`. `loop` is the user's choice ("auto" stays "auto").
+    `gradient`: whether modules have derivatives. `single_file`: whether each module contains its
+    support modules. `collective_id`: id of TPU kernels; None derives it from the other fields.
     """
 
     name: str
@@ -104,7 +104,7 @@ class MatmulDescription:
         return () if self.single_file else self.backends
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields of a [[matmul]] table without defaults."""
+        """Return the fields as a [[matmul]] table has them, omitting defaults."""
         found: dict[str, Any] = {
             "name": self.name,
             "mesh": self.mesh,
@@ -133,7 +133,7 @@ FIELDS = (
     *("name", "mesh", "dtype", "lhs", "rhs", "out", "out_dtype", "backends", "topology", "loop"),
     *("gradient", "single_file", "features", "collective_id"),
 )
-"""The keys of a table."""
+"""The keys of a [[matmul]] table."""
 
 OWN = ("name", "lhs", "rhs", "out", "collective_id")
 SHARED = tuple(key for key in FIELDS if key not in OWN)
@@ -142,7 +142,7 @@ SHARED = tuple(key for key in FIELDS if key not in OWN)
 Operation = (
     Description | MatmulDescription | ProgramDescription | RelayoutDescription | ModelDescription
 )
-"""The operations of bundles."""
+"""The description of any operation that has a bundle."""
 
 
 def _inline(value: object) -> str:

@@ -31,18 +31,20 @@ if TYPE_CHECKING:
 
 REQUIRED = ("name", "mesh", "tensors", "source", "target")
 FIELDS = (*REQUIRED, "dtype", "target_mesh", "memory_limit", "backends")
-"""The keys of a table."""
+"""The keys of a [[model]] table."""
 SHARED = ("mesh", "target_mesh", "dtype", "memory_limit", "backends")
 """Keys of a model that can be set for several tables."""
 
 Said: TypeAlias = tuple[tuple[str, str], ...]
-"""Values by name or glob, as JSON."""
+"""Pairs of a name or glob and its value as JSON."""
 
 
 @dataclass(frozen=True)
 class ModelDescription:
-    """A named model: its tensors, the rules of both sides, and bytes in flight. Tensors and rules
-    are keyed by name or glob, with values in JSON."""
+    """A named model: its tensors, the rules of both sides, and the bytes in flight on a device.
+
+    `tensors`, `source` and `target` have JSON values by name or glob; `memory_limit` is in bytes.
+    """
 
     name: str
     mesh: str
@@ -79,7 +81,7 @@ class ModelDescription:
 
     @property
     def devices(self) -> int:
-        """The number of devices in the meshes of its rules."""
+        """The number of devices in all meshes of both sides."""
         meshes = {
             mesh
             for side in self.rules()
@@ -223,7 +225,7 @@ def _table(given: Mapping[str, Any], dtype: object, argument: str) -> Said:
 
 
 def _named(argument: str, make: Callable[[], Model]) -> Model:
-    """Return a model; errors name the argument."""
+    """Return the result of `make`; an InputError names the argument."""
     try:
         return make()
     except InputError as error:
@@ -264,8 +266,9 @@ def _within(error: InputError, argument: str) -> InputError:
 
 
 def of_key(error: InputError) -> InputError:
-    """Return an error about a rule or buffer of a side as an error about the side's key in the
-    table."""
+    """Return an error about a rule or buffer as an error about its side, a key of the table. Other
+    errors are unchanged.
+    """
     key, _, rest = (error.argument or "").partition(", ")
     return _within(error.named(rest), key) if rest and key in FIELDS else error
 

@@ -23,7 +23,7 @@ FIELDS = (
     *(*REQUIRED, "in_shardings", "out_shardings", "mode", "topology", "budget"),
     *("gather", "memory_limit", "kernels"),
 )
-"""The keys of a table."""
+"""The keys of a [[program]] table."""
 SHARED = ("mesh", "mode", "topology", "budget", "gather", "memory_limit", "kernels")
 """Keys of a program that can be set for several tables."""
 UNITS = {"B": 0, "KiB": 10, "MiB": 20, "GiB": 30}
@@ -35,7 +35,7 @@ CHOICES = {
         "sub-axes of arguments and results can be allowed or gathered",
     ),
 }
-"""Options for partitioning a function, each with its rule."""
+"""The choices of each option for partitioning a function, and the rule that errors state."""
 REFERENCE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
 
@@ -45,9 +45,9 @@ class ProgramDescription:
 
     `function`, `arguments` and, unless given as text, the shardings name objects in a user's
     module: `train:step` is `step` of `train`. `arguments` are avals, or a function that returns
-    them. `topology`: the hardware on which communication is priced. `budget`: most bytes that a
-    device may receive. `gather`, `memory_limit`, `kernels`: as in `partition`. `home`: the folder
-    to import modules from; not part of the program.
+    them. `topology`: the hardware whose communication times are predicted. `budget`: the most bytes
+    that a device may receive. `gather`, `memory_limit`, `kernels`: as in `partition`. `home`: the
+    folder to import modules from; not compared.
     """
 
     name: str
@@ -71,7 +71,7 @@ class ProgramDescription:
 
     @property
     def supported(self) -> tuple[str, ...]:
-        """No support modules are imported."""
+        """Always empty: a program's module imports no support modules."""
         return ()
 
     def to_dict(self) -> dict[str, Any]:
@@ -140,8 +140,8 @@ def check_choice(key: str, given: object) -> None:
 
 
 def check_kernels(given: object, topology: object) -> tuple[str, ...]:
-    """Return the allowed kernels of a program. Raises InputError for an unknown kind, if no
-    topology is given to choose them, or if the topology is of GPUs."""
+    """Return the backends whose kernels a program may use. Raises InputError for a backend without
+    such kernels, if there is no topology to compare them on, or if it is one of GPUs."""
     listed = tuple(given) if isinstance(given, tuple | list) else (given,)
     if any(each not in OVERLAPPING for each in listed):
         raise InputError(

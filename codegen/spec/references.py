@@ -23,8 +23,8 @@ def named(
 ) -> Any:
     """Import the object that a reference names. Raises InputError if that fails.
 
-    `rule`: the requirement stated in errors. `home`: the folder searched first, by default the
-    current one. `where`: the name used in errors.
+    `rule`: the rule that the error states. `home`: the folder searched first, by default the
+    current one. `where`: the words for that folder in the error.
     """
     module, _, name = reference.partition(":")
     sys.path.insert(0, home)
@@ -60,8 +60,8 @@ def loader(reference: str, argument: str, home: str = "") -> Any:
 
 
 def told(load: Callable[..., Any], like: str) -> Callable[..., Any]:
-    """Return a loader that turns its exceptions into an InputError; `like`: the kind of its
-    tensors."""
+    """Return a loader that raises its exceptions as InputError. `like`: the library of its tensors,
+    "numpy", "torch" or "jax"."""
 
     @functools.wraps(load)
     def run(rank: int, tensors: dict[str, Any]) -> Any:

@@ -24,7 +24,7 @@ from shardwright.ir.stored import Stored
 
 REQUIRED = ("name", "mesh", "dtype", "tensors", "source", "target")
 FIELDS = (*REQUIRED, "target_mesh", "backends")
-"""The keys of a table."""
+"""The keys of a [[relayout]] table."""
 SHARED = ("mesh", "target_mesh", "dtype", "backends")
 """Keys of a relayout that can be set for several tables."""
 
@@ -72,7 +72,7 @@ class RelayoutDescription:
 
     @property
     def supported(self) -> tuple[str, ...]:
-        """No support modules are imported: each module is self-contained."""
+        """Always empty: each module is self-contained and imports no support modules."""
         return ()
 
     def to_dict(self) -> dict[str, Any]:

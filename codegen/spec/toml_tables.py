@@ -30,9 +30,11 @@ _PLACE = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
 
 @dataclass(frozen=True)
 class TablePlace:
-    """The position of a table: its header, or its whole text if inline; the spans of its entries
-    and their values, by key; the tables in it under headers of their own, by name. A whole document
-    has no span."""
+    """The position of a table in the text.
+
+    `span`: its header, or the whole table if inline; None for a document. `entries`: the span of
+    each entry and of its value, by key. `tables`: the tables with headers in it, by name.
+    """
 
     span: Span | None
     entries: Mapping[str, tuple[Span, Span]] = field(default_factory=dict)
@@ -112,7 +114,7 @@ class Table:
             if key not in place.tables:
                 return place.span
             found = place.tables[key][0]
-            named = str(error.got), re.split("[:,] ", error.rule)[0]  # a rule or a tensor
+            named = str(error.got), re.split("[:,] ", error.rule)[0]  # a rule or tensor
             return next((found.entries[x][0] for x in named if x in found.entries), found.span)
         entry, (start, end) = place.entries[key]
         if error.got == key:
@@ -177,7 +179,7 @@ def _document(text: str) -> TablePlace:
     bare = _bare(text)
     top: dict[str, tuple[Span, Span]] = {}
     entries, tables = top, defaultdict[str, list[TablePlace]](list)
-    inside: dict[str, dict[str, tuple[TablePlace, ...]]] = {}  # of the last table of a name
+    inside: dict[str, dict[str, tuple[TablePlace, ...]]] = {}  # in the last table of each name
     for span in _parts(bare, (0, len(bare)), "\n"):
         header = _HEADER.fullmatch(bare, *span)
         if header is None:
