@@ -1,1 +1,1 @@
-"""One call: takes an array or a DTensor, returns it resharded by a module emitted for it."""
+"""`sw.reshard` and `sw.sync`: move arrays, DTensors or whole models in one call."""

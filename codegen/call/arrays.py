@@ -32,7 +32,7 @@ LOG = logging.getLogger("shardwright")
 
 
 def reshard_array(x: Any, target: Any, source: Any) -> jax.Array:
-    """Return an array with a sharding; see `sw.reshard`."""
+    """Return an array resharded to `target`; see `sw.reshard`."""
     if isinstance(target, PartitionSpec):
         target = on_mesh(x, target, source)
     if isinstance(target, Sharding) and not _needs_module(x, target):
@@ -62,8 +62,9 @@ def _needs_module(x: Any, target: Sharding) -> bool:
 
 
 def on_mesh(x: Any, spec: PartitionSpec, source: Any) -> Any:
-    """Return a PartitionSpec on the mesh that is set, else on the array's; in a jit on the mesh of
-    `source`, else unchanged if the array's type has a mesh."""
+    """Return the NamedSharding of a PartitionSpec: on the mesh of `source` if that has one; outside
+    a jit on the mesh that is set, else the array's. In a jit, return `spec` unchanged if the
+    array's type has a mesh. Raises InputError if there is no mesh."""
     if isinstance(source, NamedSharding):
         return NamedSharding(source.mesh, spec)
     if isinstance(x, jax.core.Tracer):
@@ -84,8 +85,8 @@ def on_mesh(x: Any, spec: PartitionSpec, source: Any) -> Any:
 
 
 def _traced(x: jax.Array, target: NamedSharding, source: Any) -> jax.Array:
-    """Return a traced array with a sharding. Arrays are resharded in the default memory kind;
-    arrays of other kinds are converted before and after."""
+    """Return a traced array resharded to `target`. Modules work in the default memory kind; arrays
+    of other kinds are converted before and after."""
     before = _traced_source(x, target, source)
     if AxisType.Explicit in before.mesh.axis_types and mapped_axes(before.mesh):
         return jax.sharding.reshard(x, target)
@@ -106,7 +107,7 @@ def _bare(sharding: Any) -> Any:
 def _mover(
     shape: Any, dtype: Any, weak: bool, source: Any, target: NamedSharding, traced: bool
 ) -> Move:
-    """Return a function that reshards arrays of this description: XLA's or a module's."""
+    """Return a cached function that reshards such arrays to `target`: XLA's or a module's."""
     if traced:
         _check_order(source, target)
     if has_terms(source) or has_terms(target):
@@ -139,8 +140,8 @@ def _check_order(source: NamedSharding, target: NamedSharding) -> None:
 
 
 def _made(reshard: Reshard, source: Any, target: Any, traced: bool) -> tuple[Way, Move]:
-    """Return the chosen executor and its function. XLA has no plan for terms, or for meshes of
-    different devices or device orders."""
+    """Return the chosen executor and its function. XLA's own plan is not considered for partial
+    sums, uneven shards, or meshes with different devices or device orders."""
     devices, there = list(source.mesh.devices.flat), list(target.mesh.devices.flat)
     asked = functools.partial(_asked, reshard.shape, jnp.dtype(reshard.dtype), source, target)
     even = divides(source, reshard.shape) and divides(target, reshard.shape)
@@ -162,8 +163,8 @@ def _asked(shape: Any, dtype: Any, source: Any, target: Any) -> XlaCollectives:
 
 
 def _by_module(module: Any, mesh: Any, target: NamedSharding, traced: bool) -> Move:
-    """Return a module's reshard of unpadded arrays: it pads uneven shards and cuts the results,
-    which only a jit can do."""
+    """Return a function that reshards by a module; it pads uneven shards before the reshard and
+    removes the padding after it."""
 
     def padded(x: jax.Array) -> jax.Array:
         y = module.reshard(module.pad(x), mesh, target_mesh=target.mesh)
@@ -204,7 +205,7 @@ def _traced_source(x: jax.Array, target: NamedSharding, source: Any) -> NamedSha
 
 
 def _mesh_like(mesh: Any, target: NamedSharding) -> Any:
-    """Return the target's mesh, which must be the traced array's."""
+    """Return the target's mesh. Raises InputError if it is not the traced array's mesh."""
     if target.mesh.abstract_mesh != mesh:
         raise InputError(
             "inside jit the target must be on the mesh of the array",

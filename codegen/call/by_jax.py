@@ -1,4 +1,4 @@
-"""Reshards that JAX does itself: it is as good as a module, or modules do not support them."""
+"""Reshards left to JAX, because it is as fast as a module or no module supports them."""
 
 from __future__ import annotations
 
@@ -30,9 +30,12 @@ def by_xla(source: NamedSharding, target: NamedSharding, traced: bool) -> Move:
 
 
 def is_placed_by_jax(source: Any, target: NamedSharding, rank: int) -> bool:
-    """Return whether `jax.device_put` is as good: nothing moves between shards, or data changes its
-    memory kind, or one device has everything, or all devices are CPU devices of one process and
-    share memory, in which case it is slower only at joining blocks of whole rows."""
+    """Return whether `jax.device_put` is as good as a module.
+
+    It is if no data moves between devices, if the memory kind changes, or if one side has only one
+    device. It also is among CPU devices of one process, which share memory, unless the reshard
+    joins blocks of whole rows.
+    """
     sides = source, target
     default = {device.default_memory().kind for device in target.device_set}
     if isinstance(source, SingleDeviceSharding) or len(target.device_set) == 1:
@@ -59,8 +62,8 @@ def _by_dimension(sharding: NamedSharding, rank: int) -> list[tuple[str, ...]]:
 
 
 def has_terms(sharding: Any) -> bool:
-    """Return whether a sharding has unreduced or reduced axes, for which modules have no JAX
-    array."""
+    """Return whether a sharding has unreduced or reduced axes, which modules do not take in JAX
+    arrays."""
     named = isinstance(sharding, NamedSharding)
     return named and bool(sharding.spec.unreduced or sharding.spec.reduced)
 
@@ -98,8 +101,8 @@ def default_kind(target: NamedSharding) -> str:
 
 
 def mapped_axes(mesh: Any) -> set[str]:
-    """Return the Explicit axes of a mesh that a `jax.vmap` around this trace maps: a shard_map
-    inside it is manual over all other axes."""
+    """Return the axes of a mesh that an enclosing `jax.vmap` maps. A shard_map inside the vmap is
+    manual over all other axes."""
     manual: list[str] = []
 
     def body() -> tuple[()]:

@@ -35,8 +35,8 @@ _PACKAGES = ("shardwright", "shardwright.ir", "shardwright.codegen", "shardwrigh
 def load(bundle: Bundle, backend: str) -> ModuleType:
     """Return the module of a bundle, emitting it into the cache if necessary.
 
-    An intact folder is only read. Otherwise one process replaces damaged files while concurrent
-    ones wait for it. Raises InputError if the cache lacks the module and cannot be written.
+    An intact folder is only read. Otherwise one process writes the folder again while concurrent
+    processes wait for it. Raises InputError if the cache lacks the module and cannot be written.
     """
     root = root_of(bundle)
     if not _is_whole(root):
@@ -66,7 +66,8 @@ def root_of(bundle: Bundle) -> Path:
 
 
 def folder() -> Path:
-    """Return the cache folder: `SHARDWRIGHT_CACHE`, else one among the user's caches."""
+    """Return the cache folder: `SHARDWRIGHT_CACHE`, else `shardwright` in the user's cache
+    folder."""
     given = os.environ.get(VARIABLE)
     if given:
         return Path(os.path.abspath(os.path.expanduser(given)))

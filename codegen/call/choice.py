@@ -40,12 +40,11 @@ class Way:
 
 
 def way_of(reshard: Reshard, devices: list[Any], ask: Callable[[], XlaCollectives] | None) -> Way:
-    """Return the executor of a reshard on JAX devices; `ask`: returns XLA's own plan, None if it
-    has none.
+    """Return the executor of a reshard on JAX devices: the one with the fewest predicted seconds.
+    XLA wins a tie.
 
-    XLA's plan is considered only if XLA finds its collectives itself: otherwise XLA warns of a
-    rematerialization and moves more. The fewest predicted seconds on the platform decide; XLA wins
-    a tie.
+    `ask` returns XLA's own plan; None excludes XLA. XLA's plan is also excluded if XLA does not
+    find the best collectives: then it warns of a rematerialization and moves more bytes.
     """
     found = None if ask is None or not _is_xlas(reshard) else ask()
     where = topology_on(devices)
@@ -60,7 +59,7 @@ def way_of(reshard: Reshard, devices: list[Any], ask: Callable[[], XlaCollective
 
 
 def _is_xlas(reshard: Reshard) -> bool:
-    """Return whether nothing moves, or all-gathers, slices, or a single all-to-all suffice."""
+    """Return whether a reshard needs no step, only all-gathers, only slices, or one all-to-all."""
     name = next(each.name for each in registry.every() if "basis" in each.executes)
     plan = plan_of(reshard, "basis", backends=(name,))
     ops = [step.op for step in plan.steps] if isinstance(plan, SteppedPlan) else []
@@ -69,7 +68,7 @@ def _is_xlas(reshard: Reshard) -> bool:
 
 
 def _priced_ways(reshard: Reshard, name: str, where: Topology) -> list[tuple[Plan, Priced]]:
-    """Return a backend's plan with its price, or nothing without a plan."""
+    """Return a backend's plan with its predicted cost, or an empty list if it has no plan."""
     try:
         plan = plan_of(reshard, topology=where, backends=(name,))
     except InputError:
@@ -83,8 +82,8 @@ def _candidates() -> list[str]:
 
 
 def topology_on(devices: list[Any]) -> Topology:
-    """Return the topology of JAX devices: a slice of TPUs of known form; GPUs of a preset, in one
-    process; a CPU. Otherwise a switch.
+    """Return the topology of JAX devices: a CPU, a preset for GPUs of one process, a TPU slice with
+    its shape, or else a switch.
 
     `devices`: all devices of the slice, each with `device_kind`, and `coords` on a TPU.
     """
@@ -105,7 +104,7 @@ def _of_any_size(name: str) -> Switch:
 
 
 def _slice_of(devices: list[Any]) -> Topology | None:
-    """Return the topology of a slice of TPUs, None for several slices, and for unknown forms."""
+    """Return the topology of a TPU slice; None for several slices or an unknown shape."""
     name = _KINDS.get(devices[0].device_kind)
     slices = {getattr(device, "slice_index", 0) for device in devices}
     if name is None or len(slices) > 1:

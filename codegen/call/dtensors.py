@@ -104,8 +104,8 @@ def _mover(
     after: DeviceMesh,
     target: Placements,
 ) -> Move:
-    """Return a function that moves DTensors of this description: torch's redistribution, or a
-    module's."""
+    """Return a cached function that moves DTensors of this shape, dtype and sharding: torch's
+    redistribution, or a module's."""
     began = time.perf_counter()
     whole = _without_new_means(source, target)
     if whole != target:
@@ -126,7 +126,7 @@ def _made(
     after: DeviceMesh,
     target: Placements,
 ) -> tuple[str, Move]:
-    """Return the chosen executor for DTensors of this description, and its function."""
+    """Return the chosen executor of DTensors of this description in words, and its function."""
     redistributes = before == after and not any(
         new.is_partial() and new != old for old, new in zip(source, target, strict=True)
     )
@@ -145,8 +145,8 @@ def _made(
 
 
 def _without_new_means(source: Placements, target: Placements) -> Placements:
-    """Return a target with Replicate for each `Partial("avg")` absent from the source: every term
-    of such a mean is the value."""
+    """Return a target with Replicate for each `Partial("avg")` absent from the source: replicas of
+    a value are also the terms of its mean."""
     old = dict(enumerate(source))
     return tuple(
         Replicate() if str(new) == str(Partial("avg")) and old.get(axis) != new else new
@@ -166,7 +166,7 @@ def _relabelled(move: Move, target: Placements) -> Move:
 
 
 def unknown_to_modules(shape: tuple[int, ...], dtype: torch.dtype, placements: Placements) -> str:
-    """Return why only torch can redistribute a tensor of this description, or ""."""
+    """Return the shape, dtype or placement that modules do not support, as text, or ""."""
     for check, value in ((check_shape, shape), (dtype_of, dtype)):
         try:
             check(value)
@@ -177,7 +177,7 @@ def unknown_to_modules(shape: tuple[int, ...], dtype: torch.dtype, placements: P
 
 
 def is_undivided(mesh: DeviceMesh, placed: tuple[Placed, ...], shape: tuple[int, ...]) -> bool:
-    """Return whether no split over axes gives these strided shards."""
+    """Return whether no split of dimensions over mesh axes gives these strided shards."""
     own = mesh_of_torch(mesh)
     if all(each.factor == 1 for each in placed) or not all(ascends(own, n) for n in own.names):
         return False
@@ -190,8 +190,8 @@ def is_undivided(mesh: DeviceMesh, placed: tuple[Placed, ...], shape: tuple[int,
 
 def _one_collective(source: Placements, target: Placements, device: str) -> bool:
     """Return whether torch needs at most one collective, over one mesh dimension, with the minimum
-    bytes: the other mesh dimensions stay, and do not split the same tensor dimension. On a CPU
-    torch uses an all-gather even if an all-to-all would do."""
+    bytes: the other mesh dimensions keep their placements and do not split the same tensor
+    dimension. On a CPU torch uses an all-gather even if an all-to-all would suffice."""
     pairs = zip(source, target, strict=True)
     changed = [axis for axis, (old, new) in enumerate(pairs) if old != new]
     if len(changed) > 1:
@@ -214,8 +214,8 @@ def _by_torch(target: Placements) -> Move:
 
 
 def _by_module(reshard: Reshard, mesh: DeviceMesh, target: Placements) -> tuple[str, Move]:
-    """Return a module's name and its function among the ranks of both meshes. Other ranks have no
-    shard before or after."""
+    """Return a module's name and received bytes in words, and the function that reshards by it. A
+    rank in neither mesh takes no part and gets an empty shard."""
     name = next(n for n in registry.NAMES if "torch" in registry.runtime(n).packages)
     lacking, _, install = missing(name).partition(": ")
     if lacking:
@@ -245,7 +245,7 @@ def _by_module(reshard: Reshard, mesh: DeviceMesh, target: Placements) -> tuple[
 
 @functools.cache
 def group_of(ranks: tuple[int, ...]) -> dist.ProcessGroup:
-    """Return the process group of some ranks; only these ranks make it."""
+    """Return the process group of some ranks; only these ranks need to call."""
     world = dist.group.WORLD
     if world is not None and dist.get_process_group_ranks(world) == list(ranks):
         return world

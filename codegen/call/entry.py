@@ -23,17 +23,17 @@ def reshard(x: Any, target: Any, *, source: Any = None) -> Any:
     array's mesh are Explicit, because only then its type includes the sharding. A traced array is
     first constrained to this sharding.
 
-    The first call for a shape, dtype and pair of shardings plans, emits the module with its
-    gradient into the folder `SHARDWRIGHT_CACHE` (by default `shardwright` among the user's caches)
-    and compiles it; later calls go straight to the module. If XLA's own reshard is predicted to be
-    as fast, or torch's moves as few bytes, it is used instead. The choice, its reason, and the
-    seconds of the first call go to the log `shardwright`, level INFO. JAX or torch handles cases
-    that modules do not support, such as complex numbers.
+    The first call for a shape, dtype and pair of shardings makes a plan, emits the module with its
+    gradient into the folder `SHARDWRIGHT_CACHE` (by default `shardwright` in the user's cache
+    folder) and compiles it; later calls only call the module. If XLA's own reshard is predicted to
+    be as fast, or torch's moves as few bytes, it is used instead. The choice, its reason, and the
+    seconds of the first call are written to the log `shardwright`, level INFO. JAX or torch handles
+    cases that modules do not support, such as complex numbers.
 
     `x` may also be a tree of arrays or of DTensors: dicts, lists and tuples, in JAX any pytree.
-    `target` is then one for all, or a tree that has one for each leaf or for a whole branch. What
-    moves between devices goes in one exchange, as a model does (`sw.sync`); arrays that a jit
-    traces, and DTensors that take part in a gradient, go one after another.
+    `target` is then a single target for all leaves, or a tree with a target for each leaf or
+    branch. Leaves that move between devices share one exchange, as in `sw.sync`; arrays traced by a
+    jit, and DTensors that need a gradient, are resharded one at a time.
 
     Raises InputError for other arrays and shardings, for shardings on other devices than a traced
     program's, and for a folder that cannot be written.

@@ -23,7 +23,7 @@ LOG = logging.getLogger("shardwright")
 
 
 class DescribedArray(NamedTuple):
-    """An array that moves in the common exchange."""
+    """The description of an array that moves in the common exchange."""
 
     shape: tuple[int, ...]
     dtype: Any
@@ -52,7 +52,7 @@ def _exchanged(leaves: list[Leaf]) -> list[jax.Array]:
 
 
 def _on_mesh(leaf: Leaf) -> Leaf:
-    """Return an array's leaf, with any PartitionSpec in it placed on a mesh."""
+    """Return a leaf with its target on a mesh. Raises InputError if its value is no array."""
     if not isinstance(leaf.value, jax.Array | np.ndarray | np.generic | int | float | complex):
         raise InputError(
             "every leaf of the tree must be an array with a sharding",
@@ -88,7 +88,7 @@ def _moves(leaf: Leaf) -> bool:
 
 @functools.lru_cache(maxsize=64)
 def _mover(described: tuple[tuple[str, DescribedArray], ...]) -> Callable[[list[Any]], list[Any]]:
-    """Return the mover of arrays with these descriptions."""
+    """Return a cached function that moves arrays of these descriptions in one exchange."""
     began = time.perf_counter()
     names, arrays = zip(*described, strict=True)
     weights, called = exchange(

@@ -41,13 +41,13 @@ class Sync(Drawn):
     def __call__(self, state: Any, **options: Any) -> Any:
         """Return this process's target buffers, given its source buffers.
 
-        `state`: source buffers by name, possibly in nested dicts, lists and tuples: torch tensors,
-        and every process of a group must call, with None if it has none; or JAX arrays, sharded as
-        in `source_shardings`. The result has the form of `state` if its buffers have the same
-        names; else it is a dict by name, nested where `state` is. `options`: with torch `group`,
-        `out`, `progress`, `timeout` and `digest`, with JAX `devices`, `progress` and `digest`
-        (docs/models.md). Raises InputError for other states, and ValueError for other names, shapes
-        and dtypes.
+        `state`: source buffers by name, possibly in nested dicts, lists and tuples. With torch
+        tensors every process of the group must call, with None if it has no buffers. JAX arrays
+        must be sharded as in `source_shardings`. The result is nested as `state` is if its buffers
+        have the same names; else it is a dict by name, nested where `state` is. `options`: with
+        torch `group`, `out`, `progress`, `timeout` and `digest`, with JAX `devices`, `progress` and
+        `digest` (docs/models.md). Raises InputError for other states, and ValueError for other
+        names, shapes and dtypes.
         """
         flat = {} if state is None else flattened(state)
         first = next((each for each in flat.values() if each is not None), None)
@@ -89,7 +89,7 @@ class Sync(Drawn):
         return dict(self._runtime("jax_model").source_shardings(devices))
 
     def _runtime(self, name: str) -> Any:
-        """Return the runtime that moves the model, cached."""
+        """Return the support module's object that moves the model: `jax_model` or `torch_model`."""
         if name not in self._made:
             support = importlib.import_module(f"shardwright.templates.support.{name}")
             self._made[name] = support.Weights(self.data)
@@ -111,7 +111,7 @@ class Sync(Drawn):
 
     @property
     def pictured(self) -> ModelPlan:
-        """The plan, whose picture this object has."""
+        """The plan, drawn as the picture of this object."""
         return self.plan
 
     def __repr__(self) -> str:

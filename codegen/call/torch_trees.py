@@ -31,7 +31,7 @@ LOG = logging.getLogger("shardwright")
 
 
 class DescribedDTensor(NamedTuple):
-    """A DTensor that moves in the common exchange."""
+    """The description of a DTensor that moves in the common exchange."""
 
     shape: tuple[int, ...]
     dtype: torch.dtype
@@ -43,7 +43,7 @@ class DescribedDTensor(NamedTuple):
 
 def reshard_dtensors(leaves: list[Leaf]) -> list[DTensor]:
     """Return DTensors with new placements. DTensors that move between devices share one exchange;
-    all others, and those that take part in a gradient, move by themselves."""
+    all others, and those that need a gradient, are resharded one at a time."""
     every = [alone(leaf, _placed) for leaf in leaves]
     return moved(every, _moves, _single, _exchanged)
 
@@ -84,8 +84,8 @@ def _placed(leaf: Leaf) -> Leaf:
 
 
 def _moves(leaf: Leaf) -> bool:
-    """Return whether a DTensor moves in the common exchange: it changes, takes no part in a
-    gradient, and has elements of a type that modules support, and no terms."""
+    """Return whether a DTensor moves in the common exchange: its mesh or placements change, it
+    needs no gradient, neither side is a partial sum, and modules support it."""
     x, (after, target) = leaf.value, leaf.target
     if x.requires_grad and torch.is_grad_enabled():
         return False
@@ -102,8 +102,8 @@ def _moves(leaf: Leaf) -> bool:
 
 @functools.lru_cache(maxsize=64)
 def _mover(described: tuple[tuple[str, DescribedDTensor], ...]) -> Callable[[list[Any]], list[Any]]:
-    """Return the mover of DTensors with these descriptions, on every rank of their meshes; other
-    ranks take no part."""
+    """Return a cached function that moves DTensors of these descriptions in one exchange. Every
+    rank must call it; ranks in none of the meshes take no part."""
     began = time.perf_counter()
     names, tensors = zip(*described, strict=True)
     weights, called = exchange(

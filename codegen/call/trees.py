@@ -27,7 +27,7 @@ _KEYS = ("key", "idx", "name")
 
 
 class Leaf(NamedTuple):
-    """A leaf of a tree with its name, its path of keys, and its target."""
+    """A leaf of a tree: its name (the keys from the root, joined by dots), value and shardings."""
 
     name: str
     value: Any
@@ -36,8 +36,8 @@ class Leaf(NamedTuple):
 
 
 class Tree(NamedTuple):
-    """A flattened tree: its leaves, their paths, the function that rebuilds it, and the library of
-    that function."""
+    """A flattened tree: its leaves, their paths, the treedef `form` that rebuilds it, and the
+    library `module` that flattened it."""
 
     leaves: list[Any]
     paths: list[tuple[Any, ...]]
@@ -72,8 +72,8 @@ def moved(
     single: Callable[[Leaf], Any],
     exchanged: Callable[[list[Leaf]], list[Any]],
 ) -> list[Any]:
-    """Return the moved leaves. If `moves` is true for several, one exchange moves those; `single`
-    moves each of the others."""
+    """Return the resharded leaves. If `moves` is true for two or more, `exchanged` reshards these
+    together; `single` reshards each of the others."""
     together = [number for number, leaf in enumerate(leaves) if moves(leaf)]
     if len(together) < 2:
         together = []
@@ -85,7 +85,7 @@ def moved(
 
 
 def alone(leaf: Leaf, move: Callable[[Leaf], Any]) -> Any:
-    """Return a leaf moved by itself; an error names the leaf."""
+    """Return `move(leaf)`; an InputError names the leaf."""
     try:
         return move(leaf)
     except InputError as error:
