@@ -1,1 +1,1 @@
-"""From plans to texts: contexts, docstrings, index functions, bundles, files on disk."""
+"""Emission: the files of bundles from plans and descriptions, written, checked and displayed."""

@@ -47,7 +47,7 @@ from shardwright.ir.errors import InputError
 DIFFED_CHARACTERS = 1_000_000
 
 Progress = Callable[[int, int], None]
-"""Called as progress(done, total) of bundles."""
+"""Called with the number of bundles checked so far and the number of all bundles."""
 
 
 @dataclass(frozen=True)
@@ -86,8 +86,8 @@ def check_config(
     names: Iterable[str] | None = None,
     progress: Progress | None = None,
 ) -> tuple[Problem, ...]:
-    """Return the differences between a config, the manifest of a folder, and its files; `names`:
-    only for these bundles and groups."""
+    """Return the differences between a config, the manifest of a folder, and its files. `names`:
+    the bundles and groups to check, by default all."""
     listed = read_manifest(root)
     pairs = _pairs(config, listed, names)
     problems: list[Problem] = []
@@ -113,7 +113,7 @@ def check_config(
 def _pairs(
     config: Config, listed: Manifest, names: Iterable[str] | None
 ) -> list[tuple[str, FolderSaid | None, Entry | GroupEntry | None]]:
-    """Return the described and the listed contents of each selected folder."""
+    """Return each selected folder: its name, its description, and its entry in the manifest."""
     said: dict[str, FolderSaid] = {}
     for each in config.operations:
         folder = config.folder(each.name)
@@ -128,7 +128,7 @@ def _pairs(
 
 @dataclass(frozen=True)
 class FolderSaid:
-    """The contents of a folder, and its other names."""
+    """The operation or group that a folder is emitted for, and the folder's other names."""
 
     what: Operation | Group
     also: tuple[str, ...] = ()
@@ -167,8 +167,8 @@ def _problems(
 def _program_problems(
     root: Path, said: ProgramDescription, entry: Entry | GroupEntry
 ) -> Iterator[Problem]:
-    """Yield the problems of a program's bundle, first a description of changes in its
-    communication. A program over budget cannot be emitted, so its files stay as they are."""
+    """Yield the problems of a program's bundle, first the changes in its communication. The files
+    of a program over budget are not compared, since it cannot be emitted."""
     try:
         bundle = emit_program(traced_described(said), said.topology)
         emitted = bundle.files(said.name)

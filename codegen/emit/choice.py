@@ -1,4 +1,4 @@
-"""The choice of a plan for the backends that execute it: `plan` shows what `emit` writes."""
+"""The choice of a plan for the backends that execute it; `plan` shows the plan that `emit` uses."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ def plan(
     minimum bytes of a relayout, which takes no other arguments.
 
     `auto` is the plan with the fastest modules on the topology, among the strategies that all
-    backends execute; without a topology, the plan that moves least. `topology` is a string such as
-    `v5e:4x4` or `h100:2x8` (`codegen/hardware/presets.py`), a TOML file, or a Topology.
-    `memory_limit`: bytes of the tensor that a device may hold at once. `loop`, of a matmul: whether
-    parts move while devices multiply, "one" or "both" directions round a ring, "pulled" by a
-    kernel, "never", or "auto". Raises InputError for an unknown strategy or backend, an unsuitable
-    strategy, a topology that lacks devices, and a limit below source plus target.
+    backends execute; without a topology, the plan that moves the fewest bytes. `topology` is a
+    string such as `v5e:4x4` or `h100:2x8` (`codegen/hardware/presets.py`), a TOML file, or a
+    Topology. `memory_limit`: bytes of the tensor that a device may hold at once. `loop`, of a
+    matmul: whether parts move while devices multiply, "one" or "both" directions round a ring,
+    "pulled" by a kernel, "never", or "auto". Raises InputError for an unknown strategy or backend,
+    an unsuitable strategy, a topology that lacks devices, and a limit below source plus target.
     """
     if isinstance(what, Relayout):
         given = {"strategy": strategy, "topology": topology, "loop": loop}
@@ -109,7 +109,7 @@ def _planned_reshard(
 
 
 def _in_two(names: Iterable[str], reshard: Reshard) -> bool:
-    """Return whether all the backends can also reduce a reshard's terms in two exchanges."""
+    """Return whether all the backends can also reduce a reshard's partial sums in two exchanges."""
     meshes = reshard.source.mesh, reshard.target.mesh
     one_order = meshes[0].device_ids == meshes[1].device_ids
     known = {"never": False, "in one order": one_order, "always": True}
@@ -128,15 +128,15 @@ def planned(description: Description) -> Plan:
 
 
 def executed_by(backends: Iterable[str], reshard: Reshard) -> tuple[str, ...]:
-    """Return the strategies that all of the backends execute; for reduced terms, those that can
-    reduce them."""
+    """Return the strategies that all the backends execute for a reshard; if it reduces partial
+    sums, the strategies by which all of them reduce."""
     found = (registry.backend(name) for name in backends)
     each = [one.reduces if reshard.adds else one.executes for one in found]
     return tuple(s for s in STRATEGIES[1:] if all(s in known for known in each))
 
 
 def checked(given: object) -> tuple[str, ...]:
-    """Return the backends in registry order."""
+    """Return the backends in registry order. Raises InputError for none or duplicate backends."""
     known = registry.NAMES
     backends = registry.listed(given)
     if not backends or len(set(backends)) < len(backends):

@@ -58,9 +58,11 @@ from shardwright.ir.reshard import Reshard
 
 @dataclass(frozen=True, repr=False)
 class Bundle(Drawn):
-    """The emission of a plan. `strategy` is as requested, `plan.strategy` the chosen one;
-    `topology` and `memory_limit` decided the choice. `gradient`, `single_file`, `collective_id` and
-    `features`: as in a description."""
+    """The emission of a plan.
+
+    `strategy` is the user's choice, for example "auto"; `plan.strategy` is the strategy chosen for
+    `topology` and `memory_limit`. The other fields are those of a `Description`.
+    """
 
     plan: Plan
     backends: tuple[str, ...]
@@ -178,9 +180,9 @@ class Bundle(Drawn):
         )
 
     def write(self, path: str | Path) -> tuple[Path, ...]:
-        """Write the bundle into the folder `path`, whose last part is its name, and record it in
-        the manifest next to that folder. Return the files that changed or were removed; on an error
-        nothing is written."""
+        """Write the bundle into the folder `path`, and record it in the manifest next to that
+        folder. The last part of `path` is the bundle's name. Return the files that changed or were
+        removed; on an error nothing is written."""
         folder = bundle_folder(path, "generated/transpose_2x3")
         return write_bundles(
             folder.parent, ((self.description(folder.name), self.files(folder.name)),)
@@ -237,11 +239,11 @@ def emit(
     collective_id: int | None = None,
     features: Iterable[str] = (),
 ) -> Bundle | MatmulBundle | ProgramBundle | RelayoutBundle | ModelBundle:
-    """Return the bundle of a reshard, matmul, relayout, plan (also of a model), or partitioned
-    function.
+    """Return the bundle of a reshard, a matmul, a relayout, a plan of any of these or of a model,
+    or a partitioned function.
 
-    `backends`: by default `DEFAULT_BACKENDS`; `jax_xla` for a matmul; all for a relayout; those
-    with modules of models for a model. All other options are for reshards and matmuls. `gradient`:
+    `backends`: by default `DEFAULT_BACKENDS`; `jax_xla` for a matmul; all for a relayout; all that
+    can emit models for a model. The other options are for reshards and matmuls only. `gradient`:
     emit the reverse reshard next to each module for which it is optional; without it, such a module
     raises for a tensor that requires a gradient. `single_file`: include support modules in each
     module, so that it can be copied alone. `loop`: see `plan`. `collective_id`: a multiple of four;
@@ -379,8 +381,8 @@ def emit_described(
 
 
 def executing(strategy: str, reshard: Reshard) -> tuple[str, ...]:
-    """Return the backends that reduce terms by this strategy; without terms to reduce, those that
-    execute more than direct plans and this strategy."""
+    """Return the backends that execute a strategy for a reshard. If it reduces partial sums, they
+    reduce by this strategy; else they execute it, and not only direct plans."""
     return tuple(
         each.name
         for each in registry.every()

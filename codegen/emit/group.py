@@ -1,5 +1,5 @@
-"""Groups: one module per backend for tensors that move together, each as its bundle's module moves
-it."""
+"""Emission of groups: one module per backend moves several tensors together, each as the module of
+its own bundle does."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from shardwright.ir.plan import DirectPlan, Plan, direct_of
 
 @dataclass(frozen=True)
 class GroupText:
-    """A group's text for the templates of every backend. `bundles`: folders, each with the hash of
-    its plan, one a kind; `kind_of`: the kind of each tensor."""
+    """A group's text for the templates of every backend. `bundles`: the folder and plan hash of
+    each bundle. `kind_of`: for each tensor, the number of its bundle."""
 
     name: str
     names: tuple[str, ...]
@@ -66,7 +66,7 @@ class GroupModule(GroupText):
 
     @property
     def host(self) -> str:
-        """The support module of the class of the host object."""
+        """The support module that has the class of the host object."""
         return self.grouping.host
 
     @property
@@ -85,7 +85,7 @@ class GroupModule(GroupText):
 
     @property
     def exported_lines(self) -> list[str]:
-        """The public names."""
+        """The lines of `__all__`."""
         every = ("NAMES", *self.grouping.exports)
         return exploded("__all__ = ", [f'"{name}"' for name in every], "[]")
 
@@ -101,7 +101,8 @@ class GroupModule(GroupText):
 
     @property
     def host_lines(self) -> list[str]:
-        """The host object, with its first collective id if its kernels use any."""
+        """The lines that define the host object, with its first collective id if kernels use
+        any."""
         given = ["NAMES", f'hosts_of(__package__, "{self.backend}", BUNDLES)', "KIND_OF"]
         given += [self.grouping.kernel] if self.grouping.kernel else []
         if self.collective_id is None:
@@ -111,7 +112,7 @@ class GroupModule(GroupText):
 
     @property
     def made_lines(self) -> list[str]:
-        """The functions of the module."""
+        """The lines that define the public functions."""
         names = self.grouping.exports
         halves = (names[at : at + 2] for at in range(0, len(names), 2))
         return [f"{', '.join(h)} = {', '.join(f'_HOST.{name}' for name in h)}" for h in halves]
@@ -139,8 +140,8 @@ def group_files(
     backends: Iterable[str],
     folders: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """Return the text of every file in a group's folder, given its members' plans; `folders`: the
-    folders of members that are named differently.
+    """Return the text of every file in a group's folder, given its members' plans. `folders`: the
+    folder of each member whose folder has another name.
 
     Raises InputError, argument "members", unless all members are on the same devices and move
     values.
@@ -206,7 +207,7 @@ def _line(plan: Plan) -> str:
 
 
 def bytes_by_rank(name: str, plan: Plan) -> tuple[Any, Any]:
-    """Return the bytes of a member that each device receives and sends, by rank."""
+    """Return for each device, by rank, the bytes of a member that it receives and that it sends."""
     direct = _directly(name, plan)
     moved, ranks = direct.transfers(), direct.exchange.ranks
     sizes = np.where(moved.is_local, 0, moved.elements) * DTYPES[plan.reshard.dtype]
@@ -218,7 +219,8 @@ def bytes_by_rank(name: str, plan: Plan) -> tuple[Any, Any]:
 
 
 def _directly(name: str, plan: Plan) -> DirectPlan:
-    """Return a member's exchange in a group, which is direct whatever the steps of its own plan."""
+    """Return the direct plan by which a group moves a member, whatever the member's own plan.
+    Raises InputError for partial sums."""
     if plan.reshard.source.unreduced or plan.reshard.target.unreduced:
         raise InputError(
             "a group cannot reduce partial sums",

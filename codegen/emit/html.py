@@ -29,7 +29,7 @@ from shardwright.ir.relayout import Relayout, RelayoutPlan, plan_relayout
 from shardwright.ir.stored import Stored
 
 ROWS = 20
-"""Most tensors of a model in its table."""
+"""The most tensors in the table of a model."""
 
 
 def html(value: Drawn) -> str:
@@ -49,7 +49,7 @@ def html(value: Drawn) -> str:
 
 
 def _shown(value: object) -> str:
-    """Return the picture, or a table."""
+    """Return the picture or table of a value as HTML. Raises InputError if it has neither."""
     match value:
         case Bundle() | MatmulBundle() | RelayoutBundle() | ModelBundle():
             return _shown(value.plan)
@@ -87,7 +87,7 @@ def _shown(value: object) -> str:
 
 
 def _image(picture: str | None) -> str:
-    """Return an image element: two inline pictures in one notebook would share element ids."""
+    """Return an image element with the picture as data: inline SVGs would share element ids."""
     if picture is None:
         return ""
     data = base64.b64encode(picture.encode()).decode()

@@ -33,7 +33,7 @@ def changes(before: str, after: str) -> tuple[str, ...]:
 
 
 def _read(text: str) -> dict[str, Any] | None:
-    """Parse a text; None if it lacks the compared fields."""
+    """Return the object in a `plan.json`; None if it lacks the compared fields."""
     try:
         found = json.loads(text)
         rows = found["communications"]
@@ -44,7 +44,7 @@ def _read(text: str) -> dict[str, Any] | None:
 
 
 def _apart(old: list[Row], new: list[Row]) -> tuple[list[Row], list[Row]]:
-    """Return the removed rows and the added rows. A row that only moves is neither."""
+    """Return the removed rows and the added rows. A row that only changes its place is neither."""
     before, after = ([_key(row) for row in rows] for rows in (old, new))
     gone, more = list[Row](), list[Row]()
     matcher = difflib.SequenceMatcher(None, before, after, autojunk=False)
@@ -71,7 +71,7 @@ def _key(row: Row) -> str:
 
 
 def _said(gone: list[Row], more: list[Row]) -> Iterator[str]:
-    """Yield a line for the rows of one kind, source line and direction."""
+    """Yield a sentence for each set of equal rows of one source line, added or removed."""
     for rows, direction in ((more, "more"), (gone, "less")):
         alike: dict[str, list[Row]] = {}
         for row in rows:

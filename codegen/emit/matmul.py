@@ -30,7 +30,7 @@ from shardwright.ir.sharding import Sharding
 
 @dataclass(frozen=True, repr=False)
 class MatmulBundle(Drawn):
-    """The emission of a plan, which was chosen by `topology` and `loop`."""
+    """The emission of a plan; `topology` and `loop` are the options that decided the plan."""
 
     plan: MatmulPlan
     backends: tuple[str, ...]
@@ -92,9 +92,9 @@ class MatmulBundle(Drawn):
         return found
 
     def write(self, path: str | Path) -> tuple[Path, ...]:
-        """Write the bundle into the folder `path`, whose last part is its name, and record it in
-        the manifest next to that folder. Return the files that changed or were removed; on an error
-        nothing is written."""
+        """Write the bundle into the folder `path`, and record it in the manifest next to that
+        folder. The last part of `path` is the bundle's name. Return the files that changed or were
+        removed; on an error nothing is written."""
         folder = bundle_folder(path, "generated/mlp_up")
         return write_bundles(
             folder.parent, ((self.description(folder.name), self.files(folder.name)),)
@@ -128,7 +128,7 @@ def _transposed(shape: tuple[int, ...], sharding: Sharding) -> tuple[tuple[int, 
 
 
 def backward_plans(plan: MatmulPlan) -> tuple[MatmulPlan, MatmulPlan]:
-    """Return the plans of the cotangents of lhs and rhs, chosen in the same way, with loops if
+    """Return the plans of the cotangents of lhs and rhs for the same topology, with loops if
     faster."""
     asked = plan.asked if plan.asked in ("never", "pulled") else "auto"
     lhs, rhs = (
@@ -139,7 +139,8 @@ def backward_plans(plan: MatmulPlan) -> tuple[MatmulPlan, MatmulPlan]:
 
 
 def check_gradient(matmul: Matmul) -> None:
-    """Raise InputError for a matmul without gradients."""
+    """Raise InputError unless the matmul has a gradient: floating, no partial maximum or
+    minimum."""
     if not is_floating(matmul.dtype):
         raise InputError(
             "only floating dtypes have gradients",
@@ -168,7 +169,7 @@ def emit_matmul(
     single_file: bool = False,
     collective_id: int | None = None,
 ) -> MatmulBundle:
-    """Return the bundle of a matmul, or of a plan of it.
+    """Return the bundle of a matmul, or of its plan.
 
     Raises InputError for an unknown backend and if a backend refuses the matmul. A plan states the
     options that decided it.

@@ -1,4 +1,4 @@
-"""Modules that move a model, generated from its plan's data; a data file has names and places."""
+"""Modules that move a model, from its plan; a data file beside them has names and devices."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class ModelText:
 
 
 def model_backends(backends: Iterable[str] | None = None) -> tuple[str, ...]:
-    """Return the backends of a model's modules, by default all that have any. Raises InputError for
-    others."""
+    """Return the backends of a model's modules, by default all that can emit models. Raises
+    InputError for a backend that cannot."""
     able = [name for name in registry.NAMES if registry.backend(name).model_host]
     if backends is None:
         return tuple(able)
@@ -54,7 +54,7 @@ def model_files(
     data: Mapping[str, Any], backends: Sequence[str], facts: Sequence[str], command: str
 ) -> dict[str, str]:
     """Return the text of every file in a model's folder except the review page. `facts`: lines on
-    the transfers; `command`: emits the files again."""
+    the transfers. `command`: the command that emits the files again."""
     title, *rest = facts
     found = {
         f"{backend}.py": render(
@@ -78,7 +78,7 @@ def model_files(
 
 
 def _listed(data: Mapping[str, Any]) -> Iterable[str]:
-    """Yield the dtype, shapes and layouts of each kind, and its number of members."""
+    """Yield the lines on each kind: its number of members, dtype, shapes and layouts."""
     counts = [0] * len(data["kinds"])
     for kind, *_ in data["members"]:
         counts[kind] += 1

@@ -32,8 +32,8 @@ class ModelBundle(Drawn):
         return ModelDescription.of(self.plan, name, self.backends)
 
     def files(self, name: str) -> dict[str, str]:
-        """Return the text of every file of the bundle, by file name. Raises ProofError, a bug of
-        ours, for a plan that does not move its model correctly."""
+        """Return the text of every file of the bundle, by file name. Raises ProofError, which is a
+        bug in shardwright, for a plan that does not move its model correctly."""
         lines = (*str(self.plan).splitlines(), *str(prove(self.plan)).splitlines())
         command = self.description(name).command()
         page = ModelPage(self.plan, name, command, lines)
@@ -45,9 +45,9 @@ class ModelBundle(Drawn):
         }
 
     def write(self, path: str | Path) -> tuple[Path, ...]:
-        """Write the bundle into the folder `path`, whose last part is its name, and record it in
-        the manifest next to that folder. Return the files that changed or were removed; on an error
-        nothing is written."""
+        """Write the bundle into the folder `path`, and record it in the manifest next to that
+        folder. The last part of `path` is the bundle's name. Return the files that changed or were
+        removed; on an error nothing is written."""
         folder = bundle_folder(path, "generated/weights")
         given = ((self.description(folder.name), self.files(folder.name)),)
         return write_bundles(folder.parent, given)
@@ -72,7 +72,7 @@ class ModelPage:
 
     @property
     def kinds(self) -> list[str]:
-        """A row for each kind."""
+        """The table rows of the kinds: first tensor, number of tensors, shape, dtype, layouts."""
         return [
             f"| {self.plan.firsts[number]} | {self.plan.counts[number]:,} | "
             f"{'x'.join(map(str, kind.tensor.shape)) or '()'} | {kind.tensor.dtype} | "
@@ -82,7 +82,7 @@ class ModelPage:
 
     @property
     def rows(self) -> list[str]:
-        """The bytes that each device sends and receives."""
+        """The table rows of the devices, with the bytes that each sends and receives."""
         sent, received = self.plan.sent, self.plan.received
         return [
             f"| {device} | {sent.get(device, 0):,} | {received.get(device, 0):,} |"
@@ -91,7 +91,7 @@ class ModelPage:
 
 
 def emit_model(plan: ModelPlan, backends: tuple[str, ...] | None = None) -> ModelBundle:
-    """Return the bundle of a plan of a model. Raises InputError for backends without modules of
+    """Return the bundle of a model's plan. Raises InputError for a backend that cannot emit
     models."""
     return ModelBundle(plan, model_backends(backends))
 

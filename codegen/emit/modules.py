@@ -1,11 +1,10 @@
 """The modules of a bundle: one for each backend and, if it has derivatives, its backward.
 
-The derivative of a reshard is the reshard itself, and its transpose the reverse reshard: from the
-target to the source. Padding is consistent: no padding of a cotangent is read, and returned padding
-is zero, as required for the cotangent of elements that are never read. The derivative of a sum
-gives its cotangent to every term; that of a value that becomes one term of a sum is the cotangent
-of that term. A maximum or minimum of equal terms has no derivative, so its module has none and says
-so.
+A reshard is linear, so its derivative is the reshard itself. Cotangents are moved by the reverse
+reshard, from the target to the source. It reads no padding of a cotangent, and returns zero in
+padding, as required for the cotangent of elements that are never read. The cotangent of a sum is
+also the cotangent of each term; if a value becomes one term of a sum, its cotangent is that of the
+term. A maximum or minimum of equal terms has no derivative, so its module has none and says so.
 """
 
 from __future__ import annotations
@@ -48,9 +47,9 @@ def parts(
 ) -> tuple[Part, ...]:
     """Return the module of a backend and its backward, if it has one; `command` emits both.
 
-    `like`: the modules of another plan whose forms to use, if the backend has several. `gradient`,
-    `single_file`, `features`: as in a description. `collective_id`: that of the module; its
-    backward's differs in the last bit. `buffers`: as in a request.
+    `like`: modules of another plan, whose forms are used if the backend has several. `gradient`,
+    `single_file`, `features`: as in a description. `collective_id`: the id of the module; the id of
+    its backward differs in the last bit. `buffers`: the buffer names, if it is a relayout's.
     """
     found = _rendered(plan, backend, command, like, gradient, features, collective_id, buffers)
     if not single_file:
@@ -108,7 +107,7 @@ def backward_of(plan: Plan, backend: str, *, gradient: bool = False) -> Plan | N
 
 
 def _planned_back(plan: Plan) -> Plan:
-    """Return the reverse of a plan, by the same strategy and model if possible."""
+    """Return the plan of the reverse reshard, with the same strategy and topology if possible."""
     back = reverse(plan.reshard)
     if isinstance(plan, DirectPlan):
         topology = None if plan.prediction is None else plan.prediction.topology
@@ -121,7 +120,7 @@ def _planned_back(plan: Plan) -> Plan:
 
 
 def reverse(reshard: Reshard) -> Reshard:
-    """Return the reshard from the target to the source; with terms, its transpose."""
+    """Return the reshard from the target to the source; with partial sums, its transpose."""
     return replace(
         reshard,
         source=reshard.target,

@@ -13,7 +13,7 @@ from shardwright.codegen.spec.matmul import Operation
 from shardwright.ir.errors import InputError
 
 NAMED = 8
-"""Most bundles named in a message."""
+"""The most bundles that a message names."""
 
 
 def owner_of(root: Path, config: Config) -> str:
@@ -33,9 +33,9 @@ def check_owner(
 ) -> None:
     """Raise InputError for bundles that may not be written into a folder.
 
-    If a config owns the folder, these are bundles of another config, and bundles without a config
-    that the manifest does not list identically. A config does not take over a folder with bundles
-    that it does not describe.
+    If a config owns the folder, no other config may write into it; without a config, only bundles
+    that the manifest lists with the same description may be written. A config does not take over a
+    folder with bundles that it does not describe.
     """
     owner = owner_path(root, before)
     if config is not None and owner is not None:

@@ -1,4 +1,4 @@
-"""The package made of a folder of bundles: every name with its folder."""
+"""The `__init__.py` of a folder of bundles, which makes it a package, and of each bundle."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ PACKAGE_FILE = "__init__.py"
 
 @dataclass(frozen=True)
 class RootPackage:
-    """The template's names with their folders."""
+    """The names of bundles and groups, with their folders, for the template."""
 
     folders: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
 class BundlePackage:
-    """Text for a bundle's `__init__.py`; `what`: the kind of bundle; `support`: whether modules
-    need the support modules next to the folder; `backends`: those of its modules."""
+    """Text for a bundle's `__init__.py`. `what`: the kind of bundle. `support`: whether modules
+    need the support modules next to the folder. `backends`: the backends of its modules."""
 
     what: str
     support: bool
@@ -29,21 +29,21 @@ class BundlePackage:
 
     @property
     def others(self) -> str:
-        """The other backends as a Python list; "" if a bundle has none."""
+        """The backends that the bundle lacks, as a Python list; "" if it has all or no backends."""
         return other_backends(self.backends) if self.backends else ""
 
 
 def other_backends(backends: Iterable[str]) -> str:
-    """Return the other backends as a Python list; "" for none."""
+    """Return the registered backends that are not given, as a Python list; "" for none."""
     names = [f'"{name}"' for name in registry.NAMES if name not in {*backends}]
     return f"[{', '.join(names)}]" if names else ""
 
 
 def package_text(modules: Mapping[str, str]) -> str:
-    """Return the text of the package, given the folder of every reshard and group by name."""
+    """Return the `__init__.py` of a folder of bundles, given the folder of each name."""
     return render("common/root.py.jinja", RootPackage(tuple(sorted(modules.items()))))
 
 
 def is_package(text: str) -> bool:
-    """Return whether this is the text of such a package, with any names."""
+    """Return whether a text is the `__init__.py` of a folder of bundles, whatever their names."""
     return text.partition("\n")[0] == package_text({}).partition("\n")[0]

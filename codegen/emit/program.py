@@ -32,7 +32,7 @@ LOCKFILE = "plan.json"
 
 @dataclass(frozen=True, repr=False)
 class ProgramBundle(Drawn):
-    """The emission of a program: one device's module, and its communication."""
+    """The emission of a program: the module that every device runs, and its communication."""
 
     program: Partitioned
     module: str  # the source text
@@ -59,8 +59,8 @@ class ProgramBundle(Drawn):
     def write(self, path: str | Path) -> tuple[Path, ...]:
         """Write the bundle into the folder `path`; return the files that changed.
 
-        Raises InputError if the folder's name is not an identifier, or it holds foreign files of
-        these names.
+        Raises InputError if the folder's name is not an identifier, or if the folder has files but
+        is not the bundle of a program.
         """
         if not isinstance(path, str | Path):
             raise wrong_type(path, Path, '"generated/mlp_step"', "path")
@@ -139,7 +139,7 @@ def _largest(program: Partitioned) -> str:
 
 @dataclass(frozen=True)
 class GivenProgram:
-    """The imported objects of a description."""
+    """The objects that a description names, imported."""
 
     function: Callable[..., Any]
     avals: tuple[Any, ...]
@@ -172,7 +172,7 @@ def given_of(description: ProgramDescription) -> GivenProgram:
 
 
 def _called(arguments: Callable[[], Any], reference: str) -> Any:
-    """Return the result of a user's function."""
+    """Return the result of a user's function without arguments. Raises InputError if it fails."""
     try:
         return arguments()
     except Exception as error:  # a user's function may raise anything

@@ -31,11 +31,11 @@ from shardwright.ir.relays import Relay, relays_of, shapes_of
 from shardwright.ir.stored import Stored
 
 MOST_RELAYS = 1 << 14
-"""A module lists every relay: with more it is unreadable and slow to trace."""
+"""The most relays of a module, which lists them all: more are unreadable and slow to trace."""
 MOST_RANGES = 3
-"""Most ranges of a dimension that a comment on a relay names."""
+"""The most ranges of a dimension that a comment on a relay names."""
 MOST_ELEMENTS = 2**31 - 1
-"""JAX indexes buffers with 32-bit numbers."""
+"""The most elements of a buffer: JAX modules index buffers with 32-bit numbers."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -68,9 +68,9 @@ class RelayoutBundle(Drawn):
         }
 
     def write(self, path: str | Path) -> tuple[Path, ...]:
-        """Write the bundle into the folder `path`, whose last part is its name, and record it in
-        the manifest next to that folder. Return the files that changed or were removed; on an error
-        nothing is written."""
+        """Write the bundle into the folder `path`, and record it in the manifest next to that
+        folder. The last part of `path` is the bundle's name. Return the files that changed or were
+        removed; on an error nothing is written."""
         folder = bundle_folder(path, "generated/packed_qkv")
         given = ((self.description(folder.name), self.files(folder.name)),)
         return write_bundles(folder.parent, given)
@@ -132,17 +132,17 @@ class RelayoutPage:
 
     @property
     def reshards(self) -> str:
-        """The modules that equal a reshard's."""
+        """The file names of the modules that equal a reshard's module."""
         given = [each for each in self.backends if plan_as_reshard(self.plan.relayout, each)]
         return " and ".join(f"`{each}.py`" for each in given)
 
     @property
     def stored(self) -> tuple[tuple[str, Stored], ...]:
-        """Both sides."""
+        """The source and the target layout, with their names."""
         return ("source", self.plan.relayout.source), ("target", self.plan.relayout.target)
 
     def held(self, stored: Stored) -> list[str]:
-        """Return a table of the devices' contents of each buffer."""
+        """Return the lines of a table of the contents of each buffer, by device."""
         heads = ["device", *stored.buffers]
         rows = [f"| {' | '.join(heads)} |", f"|---:|{'---|' * len(stored.buffers)}"]
         rows += [f"| {device} | {' | '.join(cells)} |" for device, cells in held_rows(stored)]
@@ -157,7 +157,7 @@ class RelayoutPage:
 
     @property
     def rows(self) -> list[str]:
-        """The bytes that each device sends and receives."""
+        """The table rows of the devices, with the bytes that each sends and receives."""
         sent, received = self.plan.sent, self.plan.received
         return [
             f"| {device} | {sent.get(device, 0):,} | {received.get(device, 0):,} |"
@@ -167,7 +167,7 @@ class RelayoutPage:
 
 @dataclass(frozen=True)
 class SideOfRelayout:
-    """One side in a module. `padded`: buffers have one size on every device."""
+    """One side in a module. `padded`: whether buffers have the same size on every device."""
 
     name: str  # SOURCE or TARGET
     stored: Stored
@@ -180,12 +180,12 @@ class SideOfRelayout:
 
     @property
     def id_lines(self) -> list[str]:
-        """The ids of the devices."""
+        """The lines that define the ids of the devices."""
         return id_lines(f"{self.name}_IDS", self.stored.mesh)
 
     @property
     def axes(self) -> str:
-        """The axes of the mesh."""
+        """The sizes of the mesh axes by name, as a Python dict."""
         listed = (f'"{name}": {size}' for name, size in self.stored.mesh.axes)
         return f"{{{', '.join(listed)}}}"
 
@@ -242,7 +242,7 @@ class RelayoutText:
 
     @property
     def facts(self) -> tuple[str, ...]:
-        """Further lines of its docstring."""
+        """Further lines of the module's docstring."""
         plan, packed = self.plan, self.plan.relayout.source.dtype != self.dtype
         return (
             *["Two elements are a byte: shapes and layouts below are of bytes."] * packed,
@@ -290,12 +290,12 @@ class RelayoutText:
 
     @property
     def padded(self) -> bool:
-        """Return whether buffers have one size on every device."""
+        """Return whether buffers have the same size on every device."""
         return registry.contract(self.backend).pads
 
     @property
     def sides(self) -> tuple[SideOfRelayout, SideOfRelayout]:
-        """Source and target."""
+        """The source side and the target side of the module."""
         relayout = self.plan.relayout
         return (
             SideOfRelayout("SOURCE", relayout.source.in_bytes, self.padded),
@@ -320,12 +320,12 @@ class RelayoutText:
 
     @property
     def form_lines(self) -> list[str]:
-        """The common forms of relays."""
+        """The distinct forms of relays, each with its buffers and loops."""
         return [f"{form}," for form in self._forms]
 
     @property
     def relay_lines(self) -> list[str]:
-        """All relays."""
+        """A line for each relay: sender, receiver, number of its form, and first elements."""
         shapes = self.plan.relayout.source.in_bytes.tensors
         return [
             f"{(relay.sender, relay.receiver, self._forms[_form(relay)], *_starts(relay))},"

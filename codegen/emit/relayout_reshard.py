@@ -1,4 +1,4 @@
-"""Relayouts between shardings of one tensor: modules of padded arrays equal the reshard's."""
+"""Relayouts that are reshards of one tensor: backends that pad emit the reshard's module."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
 A module's seconds are those of its timeline (`planner/network/timeline.py`). It is compared with
 XLA's own plan if available, else with the best sequence of collectives, the basis plan, which XLA's
-and Shardy's plans have never beaten (`tests/planner/test_peers.py`). One model prices all. A
-verdict is one line.
+and Shardy's plans have never beaten (`tests/planner/test_peers.py`). The same model predicts the
+seconds of both. A verdict is one line.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ TOLD_AS_BYTES = 1 << 16
 
 @dataclass(frozen=True)
 class Peer:
-    """An alternative: its seconds, its author, its steps in words, and its executor."""
+    """An alternative to a module. `name`: the plan's origin. `steps`: its collectives, in words.
+    `does_it`: the call that executes it, in words."""
 
     name: str
     seconds: float
@@ -75,7 +76,7 @@ def priced(plan: Plan, names: Iterable[str], network: Network) -> tuple[Priced, 
 
 
 def price_of(names: tuple[str, ...], network: Network) -> Callable[[Plan], float]:
-    """Return a function that prices plans under some backends by the slowest module."""
+    """Return a function that predicts a plan's seconds: those of its slowest module."""
 
     def price(plan: Plan) -> float:
         found = priced(plan, names, network)
@@ -108,8 +109,8 @@ def collectives_peer(plan: Plan, network: Network) -> Peer | None:
 
 
 def _best_sequence(plan: Plan, network: Network) -> SteppedPlan:
-    """Return the plan itself if an unlimited search on that network made it, which saves a second
-    search; else the basis plan. Raises InputError if there is none."""
+    """Return the plan itself if a search on that network without a memory limit made it, which
+    saves a second search; else the basis plan. Raises InputError if there is none."""
     if isinstance(plan, SteppedPlan):
         said = plan.prediction
         if said.topology == str(network.topology) and said.memory_bytes is None:
@@ -144,7 +145,7 @@ def verdict(ours: Priced, plan: Plan, peer: Peer | None, where: str) -> str:
 
 
 def moved_text(wire_bytes: int, plan: Plan) -> str:
-    """Return bytes on the wire next to the minimum, and the part beyond the plan's own."""
+    """Return in words the bytes on the wire, the minimum, and the bytes beyond the plan's own."""
     least, exact = plan.traffic.bound_received_max, plan.traffic.received_max
     more = wire_bytes - exact
     beyond = f", {more:,} of them padding or passed on" if more > 0 else ""

@@ -1,4 +1,4 @@
-"""How each backend's modules reduce the terms of a plan, for `plan` and bundles."""
+"""The way in which each backend's modules reduce partial sums, for `plan` and bundles."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from shardwright.ir.plan_json import format_plan
 
 
 def rings_by(plan: Plan, names: Iterable[str]) -> dict[str, Rings]:
-    """Return the rings of modules, by backend, if any."""
+    """Return the rings on which modules reduce terms, by backend; backends without are omitted."""
     found = {}
     for name in _taking(plan, names):
         rings = registry.backend(name).rings(plan)
@@ -22,8 +22,8 @@ def rings_by(plan: Plan, names: Iterable[str]) -> dict[str, Rings]:
 
 
 def reduced_by(plan: Plan, names: Iterable[str]) -> dict[str, str]:
-    """Return in words how each backend's module reduces a plan's terms; empty without reduced
-    terms."""
+    """Return in words the way in which each backend's module reduces partial sums; empty for a plan
+    without any."""
     taking = _taking(plan, names) if plan.reshard.adds else ()
     rings = rings_by(plan, taking)
     return {name: _words(plan, rings.get(name)) for name in taking}
@@ -51,7 +51,7 @@ def _words(plan: Plan, rings: Rings | None) -> str:
 
 
 def plan_json(plan: Plan, names: Iterable[str], transfers: bool | None = None) -> str:
-    """Return `plan --json`: the plan's object, and how backends reduce its terms."""
+    """Return `plan --json`: the plan's object, and the way in which backends reduce its sums."""
     ways = reduced_by(plan, names)
     if not ways:
         return plan.to_json(transfers)

@@ -1,4 +1,4 @@
-"""Writes of bundles: as atomic as a file system allows, leaving unchanged files alone."""
+"""Writing of bundles: as atomic as a file system allows; unchanged files are left alone."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from shardwright.ir.errors import InputError, wrong_type
 
 def bundle_folder(path: object, example: str) -> Path:
     """Return the folder that a user names for a bundle. Raises InputError for a bare name, unless
-    it is next to bundles already: shared files would go into the current folder."""
+    the current folder already has bundles, because shared files are written next to the bundle."""
     if not isinstance(path, str | Path):
         raise wrong_type(path, Path, f'"{example}"', "path")
     folder = Path(os.path.abspath(path))
@@ -50,7 +50,7 @@ def bundle_folder(path: object, example: str) -> Path:
 
 
 def is_root(folder: Path) -> bool:
-    """Return whether a folder holds bundles."""
+    """Return whether a folder has bundles."""
     return (folder / manifest.FILE).is_file() and _is_ours(folder / PACKAGE_FILE)
 
 
@@ -180,7 +180,7 @@ def _check_package_file(path: Path) -> None:
 
 
 def _is_ours(path: Path) -> bool:
-    """Return whether a file is the package of a folder of bundles."""
+    """Return whether a file is the `__init__.py` of a folder of bundles."""
     return path.is_file() and is_package(path.read_text("utf-8", "replace"))
 
 
@@ -235,7 +235,7 @@ def _check_case(name: str, after: Manifest) -> None:
 
 
 def _check_ours(folder: Path, files: Mapping[str, str], before: Manifest) -> None:
-    """Refuse to overwrite files of a folder that is not a bundle: an existing file must already
+    """Raise InputError for existing files in a folder that is not a bundle, unless they already
     have the text to write, as after an interrupted run."""
     if folder.name in before.folders():
         return
