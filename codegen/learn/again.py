@@ -16,7 +16,7 @@ from shardwright.ir.stored import Stored
 
 @dataclass(frozen=True)
 class LearnedAgain:
-    """The layouts that a loader has now, compared with the layouts in a file."""
+    """The comparison of a loader's present layouts with the layouts in a file."""
 
     path: Path
     comparison: Comparison
@@ -25,7 +25,7 @@ class LearnedAgain:
 
     @property
     def same(self) -> bool:
-        """Whether the loader still stores what the file says."""
+        """Whether the loader still stores its buffers as the file says."""
         return self.comparison.same and not self.findings
 
     def __str__(self) -> str:
@@ -43,7 +43,7 @@ def is_learned(path: Path) -> bool:
 
 
 def like_of(path: Path) -> str:
-    """Return the kind of tensors that a file's loader received; numpy if the file does not say."""
+    """Return the library of the tensors that a file's loader received, by default numpy."""
     return str(learned_table(path).get("like", "numpy"))
 
 
@@ -54,9 +54,10 @@ def learned_table(path: Path) -> dict[str, Any]:
 
 
 def learn_again(path: Path, home: str = "") -> LearnedAgain:
-    """Return the differences since a file was learned. Raise InputError if its loader is gone.
+    """Return the differences from a file when its loader runs again.
 
-    `home`: the folder to search first for the loader's module.
+    `home`: the folder to search first for the loader's module. Raises InputError if the loader is
+    gone.
     """
     stored, said = Stored.read(path), learned_table(path)
     load = loader(str(said.get("from")), f"{path}: learned.from", home)

@@ -1,4 +1,4 @@
-"""Compare layouts and loaders: differences as named ranges."""
+"""Comparison of layouts and loaders; the differences are named ranges of buffers."""
 
 from __future__ import annotations
 
@@ -33,16 +33,17 @@ from shardwright.ir.relayout import check_alike
 from shardwright.ir.stored import Stored
 
 MOST_LINES = 40
-"""Differences that are printed."""
+"""The most differences that are printed."""
 MOST_RUNS = 8
-"""Ranges in which one part differs, before it is said to be in another order."""
+"""The most ranges of a part that are reported; more are reported as one range."""
 
 
 @dataclass(frozen=True)
 class Difference:
     """A range of a buffer of one device, with its expected and its actual contents.
 
-    `range`: half-open, of the buffer's `along`, as rows; None for buffers of two shapes.
+    `range`: half-open positions along a dimension of the buffer, which `along` names (for example
+    "rows"); None if the two shapes differ.
     """
 
     device: int
@@ -89,9 +90,10 @@ def compare(
 
     Either side is a layout, a result of `sw.learn`, or a loader `load(rank, tensors)` that returns
     the buffers of a device by name; `sw.learn` says how it runs. `logical`, `ranks` and `dtype` are
-    as there. By default they come from the side that is not a loader: its tensors and devices and,
-    for a result of `sw.learn`, the kind and element type of its tensors. Raises InputError if the
-    sides differ in tensors, devices or buffers, and for two loaders without `logical` and `ranks`.
+    as for `sw.learn`. By default they come from the side that is not a loader: its tensors and
+    devices and, for a result of `sw.learn`, the kind and element type of its tensors. Raises
+    InputError if the sides differ in tensors, devices or buffers, and for two loaders without
+    `logical` and `ranks`.
     """
     sides: list[Side] = []
     other = next((each for each in (expected, found) if isinstance(each, Stored | Learned)), None)
@@ -133,8 +135,8 @@ def _of_other_form(found: BoundBuffer, expected: BoundBuffer) -> bool:
 
 
 def _of_learned(given: Learned, argument: str) -> Side:
-    """Return a learned side. Raise InputError if large buffers have no layout, since not all of
-    their elements are known."""
+    """Return the side of a learned layout. Raise InputError if large buffers have no layout, since
+    not all of their elements are known."""
     if not given.sampled:
         return HeldSide(given.tensors, given.held)
     lacking = [name for each in given.held.values() for name in each if name not in given.layouts]
@@ -157,7 +159,7 @@ def _run(
     ranks: object,
     dtype: object,
 ) -> Side:
-    """Return the buffers of a loader; tensors and ranks default to those of the other side."""
+    """Run a loader and return its side; tensors and ranks default to those of the other side."""
     if other is None and (logical is None or ranks is None):
         raise InputError(
             "two loaders need the logical tensors and the ranks",
@@ -252,7 +254,7 @@ class _Buffer:
     dim: int
     rank: int
     shapes: Mapping[str, tuple[int, ...]]
-    same: npt.NDArray[np.bool_] | None = None  # of each position, if known
+    same: npt.NDArray[np.bool_] | None = None  # whether each position is equal, if known
 
     def of_shapes(self, found: tuple[int, ...], expected: tuple[int, ...]) -> Difference:
         """Return the difference between two shapes."""
@@ -326,8 +328,8 @@ def _turned(block: HeldBlock) -> list[list[int]]:
 
 
 def _differ(found: HeldBlock, expected: HeldBlock) -> Integers:
-    """Return the differences of the logical index, for positions along each dimension: int64 [n,
-    rank], a single 0 if there are none."""
+    """Return the differences between the logical indices of two blocks: the difference of their
+    bases, then one for each position along each dimension; int64 [differences, rank]."""
     rows = [np.asarray(found.base) - np.asarray(expected.base)]
     for a, b in zip(found.adds, expected.adds, strict=True):
         common = min(len(a), len(b))

@@ -6,8 +6,8 @@ Layouts are tried in this order; the first one that is right for every element o
 2. one contiguous cut through the stack of the tensors
 3. each tensor once, by any cut that `fit_dim.py` knows
 4. the same with factors: other orders of dimensions, strides, and tensors that alternate in turns
-   of equal length, for which the buffer is seen with one more dimension
-5. a tensor in several parts, where its elements jump, or where those of another rank do
+   of equal length, for which the buffer is split into one more dimension
+5. a tensor in several parts, split where its elements on any rank are not consecutive
 6. a part for each range of each rank
 """
 
@@ -168,7 +168,7 @@ class _View(Seen):
     def _stacks(
         self, slots: list[Slot], most: int, factored: bool = False
     ) -> Iterator[BufferLayout]:
-        """Yield stacks of parts with the contents of the slots."""
+        """Yield layouts with one part for each slot, stacked."""
         for padded in self._paddings(slots):
             found = [
                 PartFit(self, slot, pads).part(most, factored)
@@ -181,7 +181,7 @@ class _View(Seen):
                 yield Stack(parts[0][1], tuple(part for part, _ in parts))
 
     def _paddings(self, slots: list[Slot]) -> list[list[int | None]]:
-        """Return the possible contents of each slot with padding: none, or one width for all
+        """Return the choices of padded widths: no padding, or for each slot a width for all
         positions."""
         none: list[int | None] = [None] * len(slots)
         if not any(block.tensor == PADDING for blocks in self._all for block in blocks):
@@ -243,7 +243,7 @@ class _View(Seen):
         return _View(found, self.shapes, self.mesh, self.dim + 1)
 
     def _pieces(self) -> list[Slot] | None:
-        """Return slots of consecutive elements, if all positions have alike slots."""
+        """Return slots of consecutive elements, if all positions have the same order of tensors."""
         split = [
             [p for block in blocks for p in _unbroken(block, self.dim)] for blocks in self.blocks
         ]

@@ -4,7 +4,7 @@ Cuts are tried in this order, along fewer axes first, then along smaller ones; t
 fits wins:
 
 1. whole; equal chunks; balanced; nested; `sized(S)` where there is padding
-2. the same of more shards than devices, reversed, and `sized(S, a)`
+2. the same with more shards than devices, reversed, and `sized(S, a)`
 3. the blocks that a cut of another dimension touches
 4. boundaries, then a table
 
@@ -30,13 +30,13 @@ from shardwright.ir.layout import merge_digits, read_digits
 from shardwright.ir.mesh import Mesh
 
 Range = tuple[int, int] | None
-"""What a position has of a dimension, half-open; None if it does not matter."""
+"""The half-open range of a dimension at a mesh position; None if any range is allowed."""
 
 Window = tuple[int, int] | None
-"""The elements of a dimension that any position has; None: all."""
+"""The half-open range of a dimension outside of which no position has elements; None for all."""
 
 PLAIN, SHIFTED, ANY = range(3)
-"""How far down the order to try: step 1, steps 1 and 2, all."""
+"""The steps of the order above to try: 1; 1 and 2; all."""
 
 MOST_REFS = 3
 
@@ -64,7 +64,7 @@ class DimFit:
                         yield cut
 
     def _choices(self) -> Iterator[tuple[tuple[AxisRef, ...], list[Range], Window]]:
-        """Yield no axes, for all elements and for those that any device has; then yield axes."""
+        """Yield axes, the ranges along them, and a window: first no axes, then sets of axes."""
         for some in (False, True):
             for window in self._windows:
                 for refs, places in self._axes(window):
@@ -109,7 +109,7 @@ class DimFit:
 
     @cached_property
     def _wanted(self) -> tuple[npt.NDArray[np.bool_], Integers, Integers]:
-        """Whether each position's range matters, and the ends of the range."""
+        """For each position, whether its range matters, its start and its end."""
         ends = np.array([each or (0, 0) for each in self.ranges], dtype=np.int64)
         matters = np.array([each is not None for each in self.ranges], dtype=np.bool_)
         return matters, ends[:, 0], ends[:, 1]
@@ -205,7 +205,7 @@ class DimFit:
 
 
 def _filled(places: Sequence[Range], inside: int) -> Iterator[int]:
-    """Yield the boundaries that give each coordinate its range, if they exist."""
+    """Yield the boundaries that give each coordinate its range, if there are any."""
     yield 0
     end = 0
     for each in places[:-1]:

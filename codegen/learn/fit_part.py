@@ -22,11 +22,11 @@ from shardwright.ir.parts import TensorPart
 EMPTY = (0, 0)
 
 Slot = list[HeldBlock | None]
-"""What each mesh position has of one part; None: nothing."""
+"""The block of one part at each mesh position; None where a position has none of the part."""
 
 
 def _box(block: HeldBlock, dim: int) -> list[tuple[int, int]] | None:
-    """Return the range along each dimension; None if the elements are in a different order."""
+    """Return a block's range along each dimension; None if its elements are in another order."""
     if len(block.adds) != len(block.base):
         return None
     found = []
@@ -38,7 +38,7 @@ def _box(block: HeldBlock, dim: int) -> list[tuple[int, int]] | None:
 
 
 Entry = tuple[int, int, int]
-"""A logical dimension, how far apart its elements are, and how many."""
+"""A loop over a logical dimension: the dimension, the step, and the number of steps."""
 
 
 def loops(add: Integers) -> list[Entry] | None:
@@ -147,8 +147,8 @@ class PartFit:
         return TensorPart(self._tensor, tuple(dims)), self.view.dim
 
     def _cut(self, dim: int | None, extent: int, ranges: list[Range], most: int) -> DimCut | None:
-        """Return the simplest cut of a stored dimension. `dim`: the dimension of the buffer, if it
-        is one."""
+        """Return the simplest cut of a stored dimension. `dim`: the buffer's dimension for it, or
+        None."""
         pads = None
         if dim == self.view.dim:
             pads = self.pads
@@ -161,8 +161,8 @@ class PartFit:
         return next(fit.cuts(most), None)
 
     def _order(self) -> list[list[Entry]] | None:
-        """Return the loops in which each dimension of the buffer runs through the tensor, with the
-        sizes at most positions; None if positions differ."""
+        """Return the loops in which each dimension of the buffer runs through the tensor, from the
+        position with the most loops; None if no loops describe a position."""
         found: list[list[Entry]] = [[] for _ in self._blocks[0].adds]
         for block in self._blocks:
             for dim, add in enumerate(block.adds):
@@ -178,7 +178,7 @@ class PartFit:
                 free.remove(dim)
                 nest.append((dim, 1, 1))
         for place, nest in enumerate(found):
-            if not nest:  # a dimension of extent 1: one left of the tensor, or new
+            if not nest:  # a dimension of extent 1: of the tensor if one is left, else new
                 nest.append((free.pop(0), 1, 1) if free else (0, -place, 1))
         return found
 

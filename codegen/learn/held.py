@@ -24,10 +24,11 @@ SCATTERED = "elements in no order of rows and columns"
 
 @dataclass(frozen=True)
 class HeldBlock:
-    """Elements of one tensor, or none if `tensor` is `PADDING`, `UNKNOWN` or `SCATTERED`.
+    """A block of elements of one tensor; no elements if `tensor` is `PADDING`, `UNKNOWN` or
+    `SCATTERED`.
 
     `adds`: for each dimension of the buffer int64 [extent, rank], zeros in the first row. A stored
-    value is the element `times` a number `plus` a number.
+    value is `element * times + plus`.
     """
 
     start: int
@@ -45,7 +46,7 @@ class HeldBlock:
 
     @property
     def way(self) -> tuple[str, float, float]:
-        """The description of the values, without their elements."""
+        """The tensor, factor and offset of the values."""
         return self.tensor, self.times, self.plus
 
     def sliced(self, dim: int, low: int, high: int) -> HeldBlock:
@@ -133,8 +134,8 @@ def _row(row: HeldBuffer, shapes: Shapes, start: int) -> HeldBlock:
 
 
 def _separated(name: str, index: Integers, start: int, times: float, plus: float) -> HeldBlock:
-    """Return a row whose index is a base plus one term per dimension; a scattered row if it is
-    not."""
+    """Return a row as a block if its index is a base plus one term per dimension, else as a
+    scattered block."""
     dims = index.ndim - 1
     origin = index[(0,) * dims]
     adds = []
@@ -168,7 +169,8 @@ def _joined(last: HeldBlock, row: HeldBlock, dim: int) -> HeldBlock:
 
 
 def best_dim(held: Sequence[HeldBuffer], shapes: Shapes) -> int:
-    """Return the dimension along which some buffers have the fewest blocks, each of one tensor."""
+    """Return the dimension along which the buffers have the fewest blocks, each of one tensor and
+    without padding beside it."""
     rank = max(len(each.shape) for each in held)
     if rank < 2:
         return 0
@@ -188,8 +190,8 @@ def _is_odd(block: HeldBlock, dim: int, shape: tuple[int, ...]) -> bool:
 
 
 def called(block: HeldBlock, dims: list[int] | None, shapes: Shapes) -> str:
-    """Return a description of a block's contents. `dims`: the dimensions to name, by default those
-    that are not whole."""
+    """Return a description of a block's contents. `dims`: the dimensions to name, by default the
+    dimensions that are not whole."""
     changed = f" times {block.times:g}" * (block.times != 1)
     changed += f" plus {block.plus:g}" * (block.plus != 0)
     if not block.adds:
@@ -207,12 +209,12 @@ def _cut_dims(sets: list[Integers], shape: tuple[int, ...]) -> list[int]:
 
 
 def indices_of(block: HeldBlock) -> list[Integers]:
-    """Return the logical indices along each dimension, sorted."""
+    """Return the logical indices of a block along each dimension, sorted."""
     return [np.unique(order_of(block, dim)) for dim in range(len(block.base))]
 
 
 def order_of(block: HeldBlock, dim: int) -> Integers:
-    """Return the indices along a logical dimension, in stored order."""
+    """Return the indices of a block along a logical dimension, in stored order."""
     order = np.array([block.base[dim]], dtype=np.int64)
     for add in block.adds:
         if add[:, dim].any():
@@ -221,7 +223,7 @@ def order_of(block: HeldBlock, dim: int) -> Integers:
 
 
 def named(dim: int, rank: int) -> str:
-    """Return the description of the elements along a dimension."""
+    """Return the word for positions along a dimension, for example "rows"."""
     if rank == 1:
         return "elements"
     return ("rows", "columns")[dim] if dim < 2 else f"indices of dimension {dim}"

@@ -45,7 +45,7 @@ from shardwright.ir.parts import BufferLayout, Shapes, Stack
 from shardwright.ir.stored import Stored, lacking_of
 
 AXIS = "rank"
-"""The axis of the mesh of ranks that are given by their numbers."""
+"""The name of the mesh's axis if ranks are given by number."""
 NAME = r"[A-Za-z0-9_-]+"
 """A key of TOML that needs no quotes."""
 _VERSIONED = ("torch", "transformers", "vllm", "megatron", "jax", "numpy")
@@ -55,8 +55,9 @@ _VERSIONED = ("torch", "transformers", "vllm", "megatron", "jax", "numpy")
 class Learned(Drawn):
     """The buffers of a loader on each rank, and the layouts that describe them.
 
-    `findings` lists in words whatever no layout describes: computed values, elements in an order
-    that no cut makes, elements that no rank has. `str` gives TOML that `sw.Stored.parse` reads.
+    `findings` lists in words everything that no layout describes: computed values, elements in an
+    order that no cut makes, elements that no rank has. `str` gives TOML that `sw.Stored.parse`
+    reads.
     """
 
     mesh: Mesh
@@ -93,7 +94,7 @@ class Learned(Drawn):
         )
 
     def missing(self, tensor: str, buffers: Sequence[str]) -> str | None:
-        """Return which elements of a tensor no rank has in some buffers; None if there are none.
+        """Return in words the elements of a tensor that no rank has in these buffers, or None.
 
         For a sample, only buffers with a layout count.
         """
@@ -324,7 +325,7 @@ def _odd(name: str, held: AnyHeld, shapes: Shapes) -> Iterator[tuple[str, str]]:
 
 
 def _why(block: HeldBlock, shapes: Shapes) -> str:
-    """Return the contents of a block that no part can have; "" if a part can."""
+    """Return in words the contents of a block that no part can have; "" if a part can."""
     if block.tensor in (UNKNOWN, SCATTERED) or (block.times, block.plus) != (1, 0):
         return f"hold {called(block, None, shapes)}"
     if all(loops(add) is not None for add in block.adds):
@@ -336,8 +337,8 @@ def _why(block: HeldBlock, shapes: Shapes) -> str:
 
 
 def _ranges(tensor: str, lacking: npt.NDArray[np.bool_]) -> str:
-    """Return which elements of a tensor are missing, by the first dimension that describes all of
-    them."""
+    """Return in words the missing elements of a tensor: ranges along the first dimension that
+    describes all of them, else their number and the first one."""
     for dim in range(lacking.ndim):
         others = tuple(axis for axis in range(lacking.ndim) if axis != dim)
         line: npt.NDArray[np.bool_] = np.asarray(lacking.all(axis=others))

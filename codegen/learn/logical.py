@@ -31,7 +31,8 @@ class LogicalTensor:
 
     @staticmethod
     def of(given: Any) -> LogicalTensor:
-        """Read a shape, or an array or tensor of numpy, torch or jax."""
+        """Return the logical tensor for a shape, or for an array or tensor of numpy, torch or
+        jax."""
         if isinstance(given, LogicalTensor):
             return given
         if isinstance(given, np.ndarray) or is_a(given, TORCH_TENSOR, JAX_ARRAY):

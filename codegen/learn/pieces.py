@@ -22,7 +22,7 @@ from shardwright.ir.stored import Stored
 Rows: TypeAlias = npt.NDArray[np.bool_]
 
 PIECE = 2**20
-"""Elements that are compared at a time."""
+"""The number of elements that are compared at a time."""
 
 Place = tuple[slice, ...]
 
@@ -82,7 +82,7 @@ def differences(
 
 
 def _boxes(bound: BoundBuffer, position: int) -> Iterator[tuple[int, Place]]:
-    """Yield the parts of which a position has elements, by number, and where they are in the
+    """Yield the number of each part that has elements at a position, and the part's place in the
     buffer."""
     starts = bound.starts(position)
     for number, (part, start) in enumerate(zip(bound.parts, starts, strict=False)):
@@ -102,8 +102,8 @@ def _odd_rows(
     line: Floats,
     starts: Mapping[str, int],
 ) -> Rows:
-    """Return, for each row of a buffer, whether its parts have other digits than their elements
-    along a dimension."""
+    """Return for each row of a buffer whether any value is not the digit that its element has along
+    a dimension."""
     found: Rows = np.zeros(array.shape[:1] or (1,), dtype=np.bool_)
     for number, place in _boxes(bound, position):
         part = bound.parts[number]

@@ -23,10 +23,12 @@ from shardwright.ir.errors import InputError, in_a_line
 from shardwright.ir.foreign import DTENSOR, TORCH_TENSOR, is_a
 
 Load: TypeAlias = Callable[[int, dict[str, Any]], Mapping[str, Any]]
-"""A loader: of a device id and the logical tensors, what the device stores, by buffer."""
+"""A loader: returns the arrays that a device stores, by buffer name, given the device's id and the
+logical tensors by name."""
 
 PADDED, COMPUTED = -1, -2
-"""The tensor of a place whose value does not depend on any, and of a value that is no element."""
+"""Used in place of a tensor's number: for a value that depends on no tensor, and for a value that
+is not an element."""
 
 _EXACT = {
     "float64": 53,
@@ -36,7 +38,7 @@ _EXACT = {
     "float8_e4m3fn": 4,
     "float8_e5m2": 3,
 }
-"""Bits of the integers that a floating-point type has exactly."""
+"""The number of bits of the integers that each floating-point type represents exactly."""
 _MOST_BITS = 24
 _LEAST_CODES = 2**16
 
@@ -104,7 +106,7 @@ class HeldBuffer:
 
 
 Buffers: TypeAlias = dict[str, HeldBuffer]
-"""What a device stores, by the names of buffers."""
+"""The buffers of a device by name."""
 
 
 def probe(
@@ -130,7 +132,7 @@ def probed(
     """Return the buffers that a loader returns on a device.
 
     `together`: make the last two passes even if this device does not need them, since its peers
-    may. `take` selects what to keep of the buffers of a pass.
+    may. `take` selects the values of a pass to keep.
     """
 
     def run(values: Mapping[str, Any]) -> dict[str, Floats]:
@@ -250,7 +252,7 @@ class Codes:
     shapes: dict[str, tuple[int, ...]]
     base: int
     digits: int
-    codes: tuple[tuple[Integers, ...], ...]  # of each number, by round and dimension
+    codes: tuple[tuple[Integers, ...], ...]  # by round and dimension, the code of each number
 
     @staticmethod
     def of(tensors: Mapping[str, LogicalTensor], dtype: str) -> Codes:
@@ -346,7 +348,8 @@ def _extent(shape: tuple[int, ...], dim: int) -> int:
 
 
 def _base(dtype: str) -> int:
-    """Return how many integers, from 1 on, a type represents exactly."""
+    """Return the largest integer up to which a type represents all integers, at most 2**24. Raises
+    InputError for bool."""
     if dtype in _EXACT:
         return int(2 ** min(_EXACT[dtype], _MOST_BITS))
     if dtype == "bool":

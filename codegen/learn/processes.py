@@ -25,7 +25,7 @@ from shardwright.codegen.learn.probe import Buffers, Codes, Load, probed
 from shardwright.ir.errors import InputError, in_a_line
 
 TIME_LIMIT = timedelta(minutes=5)
-"""How long a collective waits for the other ranks."""
+"""The time after which a collective that waits for other ranks fails."""
 
 
 def probe_in_processes(
@@ -85,7 +85,8 @@ def _home(load: Load) -> str:
 
 
 def _collected(ranks: Mapping[Connection, tuple[int, BaseProcess]]) -> dict[int, Buffers]:
-    """Return each device's message. Raise InputError with the first failure."""
+    """Return the buffers that each device's process sends. Raise InputError with the first
+    failure."""
     found: dict[int, Buffers] = {}
     left = dict(ranks)
     while left:

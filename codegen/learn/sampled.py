@@ -39,15 +39,15 @@ from shardwright.ir.errors import InputError
 from shardwright.ir.parts import BoundBuffer, Shapes
 
 LARGE = 2**22
-"""Elements of all logical tensors, above which buffers are learned by a sample."""
+"""The most elements of all logical tensors together for which every buffer is read whole."""
 SMALL = 2**14
-"""Elements of a buffer that is read whole even then."""
+"""The most elements of a buffer that is read whole even if the tensors have more than `LARGE`."""
 MOST_READ = 2**24
-"""Places of a buffer that are read for one dimension."""
+"""The most positions of a buffer that are read for the lines along one dimension."""
 _FEW = 8
 
 Places: TypeAlias = tuple[Integers, ...]
-"""Of each dimension the places that were read."""
+"""The positions that were read along each dimension."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class SampledBuffer:
     def split(self, dim: int, length: int) -> SampledBuffer:
         """Return the buffer with a dimension split in two; the second has extent `length`.
 
-        Of the lines along other dimensions, only those in the first turn are kept.
+        Lines along other dimensions are kept only at positions below `length`, in the first turn.
         """
         shape = (*self.shape[:dim], self.shape[dim] // length, length, *self.shape[dim + 1 :])
         found = []
@@ -238,8 +238,8 @@ def _few(extent: int) -> Integers:
 
 @dataclass(frozen=True)
 class _Sample:
-    """The positions to sample in each buffer. `starts`: by buffer and dimension, where runs
-    begin."""
+    """The positions to sample in each buffer. `starts`: the positions at which runs begin, by
+    buffer and dimension."""
 
     starts: Mapping[tuple[str, int], Sequence[int]]
 

@@ -16,15 +16,15 @@ from shardwright.ir.errors import InputError
 from shardwright.ir.stored import Stored
 
 MOST_WALKED = 2**24
-"""Elements of layouts that are compared one by one."""
+"""The most elements of layouts that are compared one by one."""
 
 Extents: TypeAlias = tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class LayoutSide:
-    """The contents of a layout by device. `fitted`: matched to a loader, whose empty buffers may
-    have any shape."""
+    """The contents of a layout by device. `fitted`: whether the layout was fitted to a loader,
+    whose empty buffers may have any shape."""
 
     stored: Stored
     fitted: bool = False
@@ -60,7 +60,7 @@ class HeldSide:
 
     tensors: Mapping[str, tuple[int, ...]]
     held: Mapping[int, Mapping[str, AnyHeld]]
-    fitted: bool = False  # as for a layout
+    fitted: bool = False  # as in `LayoutSide`
 
     @property
     def devices(self) -> tuple[int, ...]:
@@ -85,7 +85,7 @@ class HeldSide:
         return of_held(self.whole(device, name).reshaped(shape), self.tensors, dim)
 
     def whole(self, device: int, name: str) -> HeldBuffer:
-        """Return a buffer whose every element is known; sampled ones are compared by layout."""
+        """Return a buffer that is not a sample; sampled buffers are compared by layout."""
         held = self.held[device][name]
         assert isinstance(held, HeldBuffer)
         return held

@@ -22,12 +22,12 @@ from shardwright.ir.stored import Stored
 from shardwright.ir.text.layout_text import parse_layout
 
 Size: TypeAlias = Mapping[str, int]
-"""What a model and its parallelism are made of, by name: heads, kv heads, ranks."""
+"""The parameters of a model and of its parallelism, by name: heads, kv heads, ranks."""
 
 NUMBER = re.compile(r"(?<![\w.])\d+")
 AXIS = re.compile(r'("[^"]+")(:\(\d+\)\d+)?')
 MOST_SAID = 2**20
-"""Elements of tensors of which an error says what their loader stores."""
+"""The most elements of tensors for which an error names the layout that the loader stores."""
 _MULTIPLES = (8, 16, 32, 64, 128)
 
 
