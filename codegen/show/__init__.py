@@ -1,4 +1,4 @@
-"""Showing: the derivation of a reshard, its tiles as a table, and pictures of them."""
+"""Plans shown to people: derivations, tables, SVG pictures, review pages and explorer pages."""
 
 from shardwright.codegen.show.derivation import derivation
 from shardwright.codegen.show.pictures import pictures

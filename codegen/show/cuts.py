@@ -15,13 +15,14 @@ from shardwright.ir.exchange import Exchange
 from shardwright.ir.layout import Layout
 from shardwright.ir.tiles import DimTiles
 
-# The most holders of a shard to name; the rest are counted.
+# The most holders of a shard to name; only the number of the others is given.
 NAMED_HOLDERS = 4
 
 
 @dataclass(frozen=True)
 class Band:
-    """The range [low, high) of a dimension between two cuts, and the two shards it belongs to."""
+    """The range [low, high) of a dimension between two adjacent cuts, and the indices of the source
+    and target shards that contain it."""
 
     low: int
     high: int
@@ -82,8 +83,8 @@ def _with_neighbour(axis: int, rank: int) -> list[int]:
 
 @dataclass(frozen=True)
 class CutPicture:
-    """A plane of the tensor: bands down and across, with every other dimension at its first
-    band."""
+    """A slice of the tensor in two dimensions: bands of one are drawn down and bands of the other
+    across. Every other dimension is at its first band."""
 
     exchange: Exchange
     dims: tuple[Bands, ...]
@@ -92,19 +93,19 @@ class CutPicture:
 
     @staticmethod
     def of(exchange: Exchange, limit: int) -> CutPicture:
-        """Return the plane of the first two cut dimensions, with `limit` bands of each."""
+        """Return the slice along the two drawn dimensions, with at most `limit` bands of each."""
         dims = bands_of(exchange, limit)
         down, across = (None if axis is None else dims[axis] for axis in drawn_axes(dims))
         return CutPicture(exchange, dims, down, across)
 
     @property
     def rows(self) -> tuple[Band, ...]:
-        """The bands down; one band for a missing dimension."""
+        """The bands drawn down; a single band if no dimension is drawn down."""
         return self.down.bands if self.down else (Band(0, 1, 0, 0),)
 
     @property
     def columns(self) -> tuple[Band, ...]:
-        """The bands across."""
+        """The bands drawn across; a single band if no dimension is drawn across."""
         return self.across.bands if self.across else (Band(0, 1, 0, 0),)
 
     def shards(self, row: Band, column: Band) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -18,15 +18,15 @@ from shardwright.ir.plan_json import closed_forms
 from shardwright.ir.reshard import Reshard
 from shardwright.ir.sharding import Sharding
 
-# Most device ids of a mesh to list; the others are counted.
+# The most device ids of a mesh to list; of more, the number is given.
 LISTED_IDS = 64
 
 
 def derivation(reshard: Reshard) -> str:
     """Return the derivation of a reshard's tiles from its two shardings.
 
-    Layout maps and their inverses, the map from source to target shards, the ranges of a tile for
-    fixed devices, peers, period and divisors, senders, and the bytes with their bounds.
+    It has the layout maps and their inverses, the map from source to target shards, the ranges of a
+    tile for fixed devices, peers, period and divisors, senders, and bytes with their bounds.
     """
     plan = plan_direct(reshard)
     return "\n".join([title(plan), *derivation_lines(plan)])
@@ -96,7 +96,7 @@ def _size(layout: LayoutMap, number: int, size: int) -> str:
 
 
 def _ids(which: str, layout: LayoutMap, mesh: Mesh) -> list[str]:
-    """Return the device at each coordinate."""
+    """Return the line that gives the device id at given coordinates."""
     device = f"d({', '.join(index.name for index in layout.coordinates)})"
     place = text(layout.position)
     if isinstance(mesh.device_ids, range):

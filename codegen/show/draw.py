@@ -6,19 +6,19 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-Cell = tuple[str, ...]  # its lines
+Cell = tuple[str, ...]  # the lines of a cell
 
 
 @dataclass(frozen=True)
 class Arrow:
-    """An arrow down the right of a picture, along its first `height` lines."""
+    """An arrow that points down at the right of a picture, along its first `height` lines."""
 
     label: str
     height: int
 
 
 def size_of(cells: Sequence[Sequence[Cell]]) -> tuple[int, int]:
-    """Return the widest line and the most lines of any cell."""
+    """Return the length of the longest line and the number of lines of the tallest cell."""
     flat = [cell for row in cells for cell in row]
     width = max((len(line) for cell in flat for line in cell), default=0)
     return width, max((len(cell) for cell in flat), default=1)
@@ -27,7 +27,7 @@ def size_of(cells: Sequence[Sequence[Cell]]) -> tuple[int, int]:
 def grid(
     cells: Sequence[Sequence[Cell]], widths: Sequence[int], heights: Sequence[int]
 ) -> list[str]:
-    """Return the lines of a grid; `widths` and `heights` are inside the cells, without margins."""
+    """Return the lines of a grid; `widths` and `heights` are those of cells, without margins."""
     border = "+" + "+".join("-" * (width + 2) for width in widths) + "+"
     lines = [border]
     for row, height in zip(cells, heights, strict=True):
@@ -57,7 +57,7 @@ def centred(cells: Sequence[Sequence[Cell]], widths: Sequence[int]) -> list[list
 
 
 def across(label: str, lines: list[str]) -> list[str]:
-    """Return the picture below an arrow to the right."""
+    """Return the lines of a picture below a labelled arrow that points right."""
     return [label, "-" * max(len(label), 11) + ">", *lines]
 
 

@@ -25,13 +25,13 @@ from shardwright.ir.plan import ENUMERATED_DEVICES, Plan
 from shardwright.ir.steps import ReduceStep, Step
 
 MOST_TRANSFERS = 20_000
-"""Most transfers that a page lists, some 3 MB; larger plans are shown in closed form."""
+"""The most transfers that a page lists, about 3 MB; larger plans are shown in closed form."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of a page: devices of a mesh, tiles, rows of a list, devices in the table of bytes
-    between devices."""
+    """The most devices, tiles and rows of a list that a page draws. `matrix`: the most devices in
+    the table of bytes between devices."""
 
     devices: int = ENUMERATED_DEVICES
     tiles: int = 600
@@ -41,7 +41,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class ExplorerText:
-    """Text for the template; `data` is JSON in which no markup can begin."""
+    """Text for the template; `data` is JSON without `<`, so that no markup can begin in it."""
 
     name: str
     title: str
@@ -51,7 +51,8 @@ class ExplorerText:
 def explorer(plan: Plan, name: str = "reshard", topology: str | None = None) -> str:
     """Return a plan's page as HTML; deterministic.
 
-    `topology`: also show the bytes on its links. Raises InputError if it lacks devices.
+    `topology`: hardware; the page also has the bytes on its links. Raises InputError if the
+    topology has too few devices.
     """
     return explorer_of({name: plan}, name, title(plan), topology)
 
@@ -59,13 +60,13 @@ def explorer(plan: Plan, name: str = "reshard", topology: str | None = None) -> 
 def explorer_of(
     plans: Mapping[str, Plan], name: str, heading: str, topology: str | None = None
 ) -> str:
-    """Return a page for several plans, one shown at a time; `plans`: by their menu text. Raises
-    InputError like `explorer`."""
+    """Return a page that shows one of several plans at a time. `plans` has the plans by their texts
+    in the menu. Raises InputError as `explorer` does."""
     return page_of(explored(plans, topology), name, heading)
 
 
 def page_of(found: list[dict[str, Any]], name: str, heading: str) -> str:
-    """Return the page for the data of plans."""
+    """Return the page for the data that `explored` returns."""
     data = json.dumps(found).replace("<", "\\u003c")
     text = ExplorerText(plain(name), plain(heading), data)
     return render("explorer/page.html.jinja", text)
@@ -97,7 +98,7 @@ def _transfers(plan: Plan) -> int:
 
 
 def _sides(step: Step) -> dict[str, Any]:
-    """Return the devices' ranges before and after a step."""
+    """Return the range of the tensor that each device has before and after a step."""
     if isinstance(step, ReduceStep):
         before, after = step.reduction.before, step.reduction.after
     else:
@@ -106,8 +107,8 @@ def _sides(step: Step) -> dict[str, Any]:
 
 
 def _side(layout: Layout) -> dict[str, Any]:
-    """Return a mesh, and the range of the tensor at each position; none if there are too many
-    devices to draw."""
+    """Return a layout's mesh, and the range of the tensor at each position; no ranges if there are
+    too many devices to draw."""
     mesh = layout.mesh
     drawn = mesh.size <= Limits().devices
     return {
@@ -133,7 +134,7 @@ def _shards(layout: Layout) -> list[list[list[int]]]:
 
 
 def _links(plan: Plan, topology: str) -> dict[str, Any]:
-    """Return the bytes of each used link in each step, the busiest first."""
+    """Return the topology's name, and for each step the bytes on used links, busiest first."""
     itemsize = DTYPES[plan.reshard.dtype]
     flows = [_flows(step, itemsize) for step in plan.listed()]
     return {"topology": name_of(topology_of(topology)), "steps": link_rows(plan, topology, flows)}
@@ -142,7 +143,7 @@ def _links(plan: Plan, topology: str) -> dict[str, Any]:
 def link_rows(
     plan: Plan, topology: str, steps: Iterable[Iterable[Flows]]
 ) -> list[list[tuple[str, float]]]:
-    """Return for each step the used links by name, the busiest first."""
+    """Return for each step the used links by name with their bytes, the busiest first."""
     network = network_of(plan.reshard, topology)
     names = link_names(network.topology, network.devices)
     found = []

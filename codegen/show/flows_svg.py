@@ -13,7 +13,7 @@ from shardwright.codegen.show.svg_text import FAINT, INK, Span, box, root, text_
 from shardwright.ir.relayout import RelayoutPlan
 
 DRAWN = 16
-"""Most devices drawn on each side."""
+"""The most devices drawn on each side."""
 MARGIN, LEFT, TOP, WIDTH, HEIGHT, SMALL = 24, 110, 92, 84, 30, 12
 LIGHT, DARK = (255, 244, 221), (240, 160, 60)
 EMPTY, KEPT = "#f2f3f5", "#ffffff"
@@ -64,7 +64,7 @@ def flows(plan: RelayoutPlan) -> npt.NDArray[np.int64]:
 
 
 def flows_title(plan: RelayoutPlan) -> str:
-    """Return one line: the tensors, and the numbers of devices."""
+    """Return one line: the tensors, the numbers of devices, and the total bytes."""
     source, target = plan.relayout.source, plan.relayout.target
     listed = ", ".join(source.tensors)
     return (
@@ -92,6 +92,6 @@ def _cells(count: npt.NDArray[np.int64], senders: list[int], receivers: list[int
 
 
 def _colour(part: float) -> str:
-    """Return the colour for a fraction of the most bytes."""
+    """Return the colour of a box; `part` is its bytes as a fraction of the most bytes."""
     levels = (round(low + part * (high - low)) for low, high in zip(LIGHT, DARK, strict=True))
     return "#" + "".join(f"{level:02x}" for level in levels)

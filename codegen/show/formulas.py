@@ -29,7 +29,7 @@ from shardwright.ir.sharding import Operator, Sharding
 
 @dataclass(frozen=True)
 class Formula:
-    """One side of a map as a string, with lines that explain its names."""
+    """A map as text, with lines that define the names in it."""
 
     text: str
     where: tuple[str, ...] = ()
@@ -51,7 +51,7 @@ class LayoutMap:
 
     @property
     def coordinates(self) -> tuple[Index, ...]:
-        """One index per mesh axis."""
+        """The coordinates of a device: an index for each mesh axis."""
         return tuple(axis.coordinate for axis in self.axes)
 
     @cached_property
@@ -66,7 +66,7 @@ class LayoutMap:
 
     @cached_property
     def elements(self) -> tuple[Index, ...]:
-        """The tensor indices."""
+        """The indices of a tensor element."""
         return self._indices("elements", tuple(dim.extent for dim in self.dims))
 
     def _indices(self, kind: str, extents: tuple[Value, ...]) -> tuple[Index, ...]:
@@ -75,7 +75,7 @@ class LayoutMap:
 
     @cached_property
     def shard(self) -> tuple[Value, ...]:
-        """The shard index along every dimension at the coordinates."""
+        """The index of a device's shard along each dimension, in terms of the coordinates."""
         return tuple(dim.index(self.position) for dim in self.dims)
 
     @property
@@ -85,11 +85,11 @@ class LayoutMap:
         return tuple(ref for axis in self.axes for ref, _ in axis.pieces if ref not in taken)
 
     def piece(self, ref: AxisRef) -> Digit:
-        """Return the digit of the position for a piece of an axis."""
+        """Return the digit of a device's position that a piece of an axis gives."""
         return next(digit for axis in self.axes for own, digit in axis.pieces if own == ref)
 
     def own_value(self, ref: AxisRef) -> Value:
-        """Return the value of a piece at the coordinates themselves."""
+        """Return the value of a piece of an axis, in terms of the coordinates."""
         return _digit_of(self.piece(ref), self.position)
 
     def to_tensor(self, lets: tuple[Where, ...] | None = None) -> tuple[Value, ...]:
@@ -155,7 +155,7 @@ class LayoutMap:
 
     @property
     def _sum(self) -> str:
-        """Return the note that terms are reduced over their axes."""
+        """Return the words before a map of partial sums, for example "sum over m of"."""
         names = (index.name for index in map(self._own_index, self.unreduced))
         return f"{self.operator} over {', '.join(dict.fromkeys(names))} of"
 
@@ -174,7 +174,7 @@ class LayoutMap:
         return "r" if len(parts) == 1 else f"r{parts.index(ref)}"
 
     def _parts_of_axes(self) -> tuple[tuple[str, Value], ...]:
-        """Return the pieces, not whole axes, along which the layout replicates: name and size."""
+        """Return the name and size of each sub-axis along which the layout replicates."""
         return tuple(
             (self._part_name(ref), self.piece(ref).size) for ref in self.free if ref.pre is not None
         )
@@ -202,7 +202,7 @@ def layout_map(
     letters: Letters = SOURCE,
     refs: tuple[AxisRef, ...] = (),
 ) -> LayoutMap:
-    """Return the map of a sharding: for a shape with the mesh's own sizes, or in symbols (None).
+    """Return the map of a sharding: in numbers for a shape, in symbols if the shape is None.
 
     Axes are also cut at the borders of `refs`.
     """

@@ -1,8 +1,8 @@
 """Graph layout in rows such that every edge leads down and crosses no node.
 
 A node is one row below its lowest dependency, or right above its first use if it has none. An edge
-that passes a row takes its own place there. Rows are repeatedly ordered by the middle of their
-nodes' neighbours.
+that crosses a row has a placeholder node there. Each row is sorted, several times, by the mean
+position of its nodes' neighbours.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ PASSING = 10.0
 
 @dataclass(frozen=True)
 class GraphPlaces:
-    """Rows and centres of nodes, and for each edge its centres in the rows that it passes."""
+    """The row and x centre of each node, and for each edge its x centres in the rows it crosses.
+    `width`: the width of the drawing. `count`: the number of rows."""
 
     rows: tuple[int, ...]
     middles: tuple[float, ...]
@@ -64,7 +65,7 @@ def _rows(count: int, edges: Sequence[tuple[int, int]]) -> list[int]:
 
 @dataclass
 class GraphRows:
-    """The nodes of each row, including those of passing edges, from left to right."""
+    """The nodes of each row, including placeholders of crossing edges, from left to right."""
 
     widths: list[float]
     gap: float
@@ -77,7 +78,8 @@ class GraphRows:
         self.rows[row].append(node)
 
     def route(self, source: int, target: int, rows: Sequence[int]) -> tuple[int, ...]:
-        """Add nodes for an edge in the rows that it passes, and return them."""
+        """Add a placeholder for an edge in each row that it crosses, and return the
+        placeholders."""
         passed = []
         last = source
         for row in range(rows[source] + 1, rows[target]):
@@ -107,7 +109,7 @@ class GraphRows:
                 place.update((n, at) for at, n in enumerate(row))
 
     def middles(self) -> dict[int, float]:
-        """Return the centre of every node, as near to its neighbours as its row allows."""
+        """Return the x centre of every node, as near to its neighbours as its row allows."""
         at: dict[int, float] = {}
         for row in self.rows.values():
             edge = 0.0

@@ -10,8 +10,8 @@ from shardwright.codegen.hardware.topology import Hierarchical, Switch, Topology
 
 
 def link_names(topology: Topology, devices: int) -> list[str]:
-    """Return a name for each link: "0 → 1" between neighbours, "out of 3" and "into 3" at a
-    switch. `devices`: one above the largest device id."""
+    """Return a name for each link: "0 → 1" between neighbours, "out of device 3" and "into device
+    3" at a switch. `devices`: the largest device id plus one."""
     match topology:
         case Switch():
             return _ends("device", topology.size or devices)

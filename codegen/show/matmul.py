@@ -22,7 +22,7 @@ ASKED = {
     3: "products are partial sums, to be added up",
     4: "a device would have a block of the diagonal only: one operand moves first",
 }
-"""What a case asks for."""
+"""The communication that each case needs, in words."""
 
 CANDIDATES: Row = (
     "before the product",
@@ -83,7 +83,7 @@ def instead_line(plan: MatmulPlan) -> str:
 
 
 def _takes(plan: MatmulPlan, candidate: MatmulCandidate) -> str:
-    """Return the measure that compares a plan's candidates, as text."""
+    """Return a candidate's cost as text: seconds if the plan has a topology, else bytes."""
     cost = candidate.cost
     return (
         f"{cost.received_max:,} bytes" if plan.topology is None else f"{cost.seconds:.3g} seconds"
@@ -91,7 +91,7 @@ def _takes(plan: MatmulPlan, candidate: MatmulCandidate) -> str:
 
 
 def candidate_row(candidate: MatmulCandidate) -> Row:
-    """Return a candidate: its moves, where devices multiply, its cost."""
+    """Return the table row of a candidate: moves before the product, product, moves after, cost."""
     cost = candidate.cost
     before = [_moves(candidate, side) for side in ("lhs", "rhs")]
     loop = "" if candidate.loop is None else f", {_loop_words(candidate.loop)}"
@@ -135,8 +135,8 @@ def product_words(product: Multiplication) -> str:
 
 
 def picture_rows(plan: MatmulPlan) -> tuple[Row, ...]:
-    """Return the products: a row for each device, headings first; with a loop, the travelling part
-    in each turn. Empty for many devices."""
+    """Return a table of the products, headings first. A device's row has its boxes of A, B and C
+    and, with a loop, the range that it multiplies in each turn. Empty for too many devices."""
     matmul, product = plan.matmul, plan.chosen.multiplication
     mesh = matmul.mesh
     if mesh.size > TABLE_DEVICES:
@@ -152,7 +152,7 @@ def picture_rows(plan: MatmulPlan) -> tuple[Row, ...]:
 
 
 def _boxes(product: Multiplication, side: Side) -> list[str]:
-    """Return every device's part of a side during the product."""
+    """Return every device's part of a side during the product, as text."""
     layout = Layout.of(product.shardings[side], product.matmul.shape(side), "flat")
     return [box_text(box) for box in layout.boxes()[:, layout.hidden :].tolist()]
 
@@ -179,8 +179,8 @@ def range_text(part: Range) -> str:
 
 
 def turns_of(plan: MatmulPlan, position: int) -> Iterator[tuple[Range, ...]]:
-    """Yield the ranges of the loop's factor, within the device's total range, multiplied in each
-    turn: one, or two halves of parts."""
+    """Yield for each turn of a loop the ranges of its factor that the device multiplies, relative
+    to the start of the device's range: one range, or two if parts travel both ways."""
     loop = plan.chosen.loop
     if loop is None:
         return
@@ -215,7 +215,7 @@ def sharding_rows(matmul: Matmul) -> tuple[Row, ...]:
 
 
 def columns(rows: tuple[Row, ...]) -> str:
-    """Return rows of text in columns."""
+    """Return rows as lines of text with aligned columns."""
     if not rows:
         return ""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]

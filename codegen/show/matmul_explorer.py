@@ -1,7 +1,7 @@
-"""The explorer of a matmul: a plan for each operand and one for the result, a loop by its rounds.
+"""The explorer of a matmul: the reshards of both operands and the result, a loop as its rounds.
 
 In a loop an all-gather or a reduce-scatter overlaps with the product: parts travel round a ring.
-The page has a step for each round, in which a device has parts of its neighbours.
+The page has a step for each round, in which each device receives parts from its neighbours.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ Range = list[list[int]]
 
 @dataclass(frozen=True)
 class PartMoved:
-    """A part that a neighbour sends in a round; `tensor` and `shard`: its range in the tensor and
-    in both devices' shards. Devices are given by position."""
+    """A part that a neighbour sends in a round. `sender`, `receiver`: positions of devices in the
+    mesh. `tensor`, `shard`: the range of the part in the tensor and in both devices' shards."""
 
     sender: int
     receiver: int
@@ -39,7 +39,8 @@ class PartMoved:
 def matmul_explorer(plan: MatmulPlan, name: str, topology: str | None = None) -> str:
     """Return the page of a matmul as HTML; deterministic.
 
-    `topology`: also show the bytes on its links. Raises InputError if it lacks devices.
+    `topology`: hardware; the page also has the bytes on its links. Raises InputError if the
+    topology has too few devices.
     """
     plans = {
         f"{name}: {letter}": plan.chosen.move(side)
@@ -58,7 +59,7 @@ def matmul_explorer(plan: MatmulPlan, name: str, topology: str | None = None) ->
 
 
 def rounds_of(plan: MatmulPlan) -> list[list[PartMoved]]:
-    """Return the sends in each round of a plan's loop; empty without a loop."""
+    """Return the parts sent in each round of a plan's loop; empty without a loop."""
     loop = plan.chosen.loop
     if loop is None:
         return []
@@ -79,7 +80,7 @@ def rounds_of(plan: MatmulPlan) -> list[list[PartMoved]]:
 def _moved(
     sender: int, receiver: int, whole: Range, axis: int, part: tuple[int, int]
 ) -> Iterator[PartMoved]:
-    """Yield a sent part, clipped at the end of the tensor; nothing beyond it."""
+    """Yield the part that is sent, clipped at the end of the tensor, unless it is empty."""
     low, high = whole[axis]
     start, end = (min(low + each, high) for each in part)
     if start < end and all(first < last for first, last in whole):
@@ -92,8 +93,8 @@ def _moved(
 
 
 def _neighbours(plan: MatmulPlan, loop: Loop) -> dict[int, tuple[int, ...]]:
-    """Return for each position the positions that send its parts: for the upward and downward
-    halves, or for whole parts. Sums in one direction go down."""
+    """Return for each position the positions that send parts to it: two if parts travel both ways,
+    else one. Partial sums that travel one way go down the ring."""
     digits = tuple(Digit(*pair) for pair in loop.digits)
     rings: dict[int, dict[int, int]] = defaultdict(dict)
     for position in range(plan.matmul.mesh.size):
@@ -140,7 +141,8 @@ def _replaced(items: list[Any], place: int, others: list[Any]) -> list[Any]:
 def _step(
     step: dict[str, Any], plan: MatmulPlan, loop: Loop, number: int, rounds: list[list[PartMoved]]
 ) -> dict[str, Any]:
-    """Return a round as a step of `plan --json`; the first of a gather includes kept parts."""
+    """Return a round as a step of `plan --json`; the first round of a gather includes kept
+    parts."""
     ids = plan.matmul.mesh.device_ids
     kept = [each for each in step["transfers"] if each["from"] == each["to"]]
     added = {"reduce": "add"} if loop.side == "out" else {}
@@ -161,7 +163,7 @@ def _step(
 
 
 def _flows(parts: list[PartMoved], ids: np.ndarray, itemsize: int) -> Flows:
-    """Return the bytes between each two devices in a round."""
+    """Return the bytes that each sender of a round sends to its receiver."""
     sizes = [math.prod(high - low for low, high in each.tensor) for each in parts]
     senders = ids[[each.sender for each in parts]]
     receivers = ids[[each.receiver for each in parts]]

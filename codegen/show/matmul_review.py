@@ -70,7 +70,7 @@ def _gradients(backward: tuple[MatmulPlan, ...]) -> tuple[str, ...]:
 
 
 def _priced(plan: MatmulPlan) -> str:
-    """Return the basis of the figures."""
+    """Return the paragraph that says how the numbers in the table are predicted."""
     where = (
         "one switch without latencies, as no topology is given"
         if plan.topology is None

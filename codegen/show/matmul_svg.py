@@ -1,8 +1,8 @@
 """The picture of a matmul as a standalone SVG: the product of each device by turn.
 
-For each device A is at the left, B above, and C where they meet, as a product is written by hand;
-the device's parts during the product are coloured. In a loop, travelling parts are labelled with
-the turn in which the device has them. All extents are drawn with equal length.
+For each device A is drawn at the left and B above C, as a product is written by hand; the device's
+parts during the product are coloured. In a loop, travelling parts are labelled with the turn in
+which the device has them. All extents are drawn with equal length.
 """
 
 from __future__ import annotations
@@ -41,14 +41,15 @@ CORNERS: dict[Side, tuple[int, int]] = {
 
 @dataclass(frozen=True)
 class Scene:
-    """A plan, and every device's box in A, B and C, [devices, dimensions, 2]."""
+    """A plan, and its boxes: for each side, the ranges of every device, [devices, dimensions,
+    2]."""
 
     plan: MatmulPlan
     boxes: dict[Side, list[list[list[int]]]]
 
     @staticmethod
     def of(plan: MatmulPlan) -> Scene:
-        """Return the scene of a plan."""
+        """Return the scene of a plan, with the boxes of its product."""
         product = plan.chosen.multiplication
         boxes: dict[Side, list[list[list[int]]]] = {}
         for side in SIDES:
@@ -57,7 +58,7 @@ class Scene:
         return Scene(plan, boxes)
 
     def device(self, position: int, left: float, top: float) -> Iterator[str]:
-        """Yield the elements of a device, whose corner is at a point."""
+        """Yield the SVG elements of a device, with its top left corner at a point."""
         ids, batch = self.plan.matmul.mesh.device_ids, self.plan.matmul.batch
         ranges = self.boxes["out"][position][:batch]
         said = " ".join([f"device {ids[position]}", *(range_text((a, b)) for a, b in ranges)])
@@ -81,7 +82,7 @@ class Scene:
     def _part(
         self, side: Side, held: list[list[int]], left: float, top: float
     ) -> tuple[float, float, float, float, str]:
-        """Return the rectangle of a part of a side, and its colour."""
+        """Return the x, y, width and height of a device's part of a side, and its colour."""
         x, y, width, height = self._place(side, left, top)
         extents = self.plan.matmul.shape(side)[-2:]
         (low, high), (first, last) = (
@@ -92,7 +93,7 @@ class Scene:
         return x + width * first, y + height * low, across, down, COLOURS[side]
 
     def _turns(self, position: int, left: float, top: float) -> Iterator[Span]:
-        """Yield the number of each turn, at the device's part in it."""
+        """Yield the number of each turn, at the part that the device has in the turn."""
         loop, matmul = self.plan.chosen.loop, self.plan.matmul
         if loop is None or loop.factor < matmul.batch:
             return
@@ -114,7 +115,7 @@ class Scene:
 
 
 def matmul_svg(plan: MatmulPlan) -> str | None:
-    """Return the picture of a plan, deterministic; None for many devices."""
+    """Return the picture of a plan, deterministic; None if there are too many devices."""
     mesh = plan.matmul.mesh
     if mesh.size > TABLE_DEVICES:
         return None

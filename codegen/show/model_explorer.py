@@ -1,7 +1,7 @@
 """The explorer of a model: its tensors, devices, links and buckets on one self-contained page.
 
-The page has every name, once, and the moves of each kind, from which it computes who sends a tensor
-to whom. So the largest models of the corpus fit into a few megabytes.
+The page has every name once and the moves of each kind of tensor. From these its script computes
+the senders and receivers of a tensor, so that the largest models need only a few megabytes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from shardwright.ir.model_flow import ModelFlows, Share
 from shardwright.ir.model_plan import ModelPlan
 
 MODEL_PAGE = "explorer.html"
-"""The page's file in a bundle."""
+"""The file of the page in a bundle."""
 
 
 def model_explorer(plan: ModelPlan, name: str) -> str:
@@ -34,7 +34,8 @@ def model_explorer(plan: ModelPlan, name: str) -> str:
 
 
 def model_data(plan: ModelPlan) -> dict[str, Any]:
-    """Return the page's data: the object of `plan --json` under "plan", and members by name."""
+    """Return the page's data: the object of `plan --json` under "plan", and rows for each kind,
+    member and bucket."""
     return {
         "plan": plan.to_dict(),
         "kinds": [
@@ -50,7 +51,7 @@ def model_data(plan: ModelPlan) -> dict[str, Any]:
 
 
 def _moves(relays: KindRelays, size: int, whole: int) -> dict[str, Any]:
-    """Return the classes of positions of a kind, and the bytes from class to class."""
+    """Return a kind's classes of senders and of receivers, and the bytes from class to class."""
     moved: Counter[tuple[int, int]] = Counter()
     for relay in relays.relays:
         if relay.sender != OWN:
@@ -65,7 +66,7 @@ def _moves(relays: KindRelays, size: int, whole: int) -> dict[str, Any]:
 
 def _members(plan: ModelPlan) -> list[list[Any]]:
     """Return a row for each member, sorted by name: the name, kind, places of both sides, turn,
-    first piece, pieces, and the buffers of both sides.
+    number of the first piece, number of pieces, and the buffers of both sides.
 
     A name omits the start that it shares with the name before it; a buffer omits the start that it
     shares with its tensor.
@@ -89,13 +90,15 @@ def _members(plan: ModelPlan) -> list[list[Any]]:
 
 
 def _after(before: str, name: str) -> tuple[int, str]:
-    """Return how much of `before` a name begins with, in UTF-16 as scripts count, and its rest."""
+    """Return the length of the start that both names share, in UTF-16 units as scripts count, and
+    the rest of `name`."""
     shared = commonprefix([before, name])  # noqa: RUF071 (names are no paths)
     return len(shared.encode("utf-16-le")) // 2, name[len(shared) :]
 
 
 def _buckets(plan: ModelPlan) -> list[list[int]]:
-    """Return each bucket's bytes: of all devices, and what the busiest one sends and receives."""
+    """Return for each bucket the bytes that all devices receive, and the bytes that the busiest
+    device sends and receives together."""
     index = {device: number for number, device in enumerate(plan.devices)}
     at = [np.array([index[device] for device in place.devices]) for place in plan.kinds.places]
     ends = plan.buckets.ends

@@ -13,7 +13,7 @@ _FUNCTIONS = {Minimum: "min", Maximum: "max"}
 
 
 def text(expr: Value, last: tuple[str, ...] = ()) -> str:
-    """Return the expression as a reader writes it; the symbols named in `last` end a sum."""
+    """Return the expression as a person writes it; symbols named in `last` come last in a sum."""
     return _print(sympy.sympify(expr), last)[0]
 
 
@@ -84,8 +84,8 @@ def _product(expr: sympy.Expr, last: tuple[str, ...]) -> str:
 
 
 def _place_in_product(factor: sympy.Expr) -> tuple[int, str, int, str]:
-    """Return the sort key: factors that vary over devices and elements, then sizes, then sizes of
-    shards."""
+    """Return the sort key: factors that vary over devices or elements, then sizes, then shard
+    sizes."""
     if factor.is_Symbol and not isinstance(factor, Index):
         kind = 1
     elif isinstance(factor, CeilDiv):

@@ -1,8 +1,8 @@
 """The picture of a relayout as a standalone SVG: each device's parts of tensors, in buffer order,
 before and after.
 
-A device is a column, a part a box whose height is its length along the stack. The colour stands for
-the tensor, whose name is in the box too, with the range of each stored dimension.
+Each device has a column, and each part a box as high as its length along the stacked dimension. The
+box has the tensor's colour and name, and the range of each stored dimension.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from shardwright.ir.relayout import Relayout
 from shardwright.ir.stored import Stored
 
 DRAWN = 16
-"""Most devices drawn on each side."""
+"""The most devices drawn on each side."""
 MARGIN, LEFT, TOP, WIDTH, LEAST, HEIGHT, GAP, SMALL = 24, 96, 74, 108, 18, 132, 14, 12
 PADDING = "#e6e8eb"
 
 
 class HeldPart(NamedTuple):
-    """A device's content in a row: a part, or padding, and its length."""
+    """A part in a device's buffer, or padding. `text` is its label, `length` its extent."""
 
     tensor: str  # "" for padding
     text: str
@@ -51,7 +51,7 @@ def blocks(stored: Stored, buffer: str, position: int) -> list[HeldPart]:
 
 
 def _said(part: BoundPart, position: int) -> str:
-    """Return a part with the ranges of its cut stored dimensions."""
+    """Return the label of a part: its tensor, with the ranges of stored dimensions that are cut."""
     ranges = [
         ":" if (low, high) == (0, cut.cut.extent) and not cut.start else f"{low}:{high}"
         for cut, (low, high) in zip(part.cuts, part.box(position), strict=True)
@@ -62,7 +62,7 @@ def _said(part: BoundPart, position: int) -> str:
 
 
 def held_rows(stored: Stored) -> Iterator[tuple[int, list[str]]]:
-    """Yield devices, by id, and the contents of each buffer as a string."""
+    """Yield the ids of devices, in order, each with the contents of its buffers as text."""
     for device in sorted(stored.mesh.device_ids)[:DRAWN]:
         position = stored.mesh.device_ids.index(device)
         cells = (blocks(stored, name, position) for name in stored.buffers)

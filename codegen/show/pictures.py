@@ -17,13 +17,13 @@ from shardwright.ir.sharding import Sharding
 # Maximum width of a picture and height of a cell; beyond these, ranges replace elements.
 WIDTH = 108
 CELL_LINES = 9
-# Most coordinates of a mesh axis, devices of a mesh, and bands of a tensor dimension that are
+# The most coordinates of a mesh axis, devices of a mesh, and bands of a tensor dimension that are
 # drawn.
 DRAWN_COORDINATES = 8
 DRAWN_DEVICES = 32
 DRAWN_BANDS = 16
 
-# The cell of a mesh position.
+# A function from a position in the mesh to the cell of the device there.
 CellOf = Callable[[int], Cell]
 
 
@@ -44,7 +44,7 @@ def pictures(plan: Plan) -> str:
 
 
 def device_pictures(sharding: Sharding, which: str) -> tuple[str, ...]:
-    """Return the device ids at the positions of a mesh, with a heading."""
+    """Return a heading, and a picture of the mesh with the device id at each position."""
     ids = sharding.mesh.device_ids
     heading = f"Devices of {which} {axes_text(sharding.mesh)}"
     return heading, _fitting(sharding, lambda position: (str(ids[position]),))
@@ -62,7 +62,7 @@ def mesh_picture(sharding: Sharding, layout: Layout) -> str:
 
 
 def _fitting(sharding: Sharding, cell: CellOf) -> str:
-    """Return the mesh with as many of the first devices across as fit."""
+    """Return a picture of the mesh with as many coordinates across as fit."""
     for across_limit in range(DRAWN_COORDINATES, 1, -1):
         picture = _drawn_mesh(sharding, cell, across_limit)
         if _width(picture) <= WIDTH:
@@ -125,7 +125,7 @@ def _drawn_sizes(mesh: Mesh, across_limit: int) -> tuple[int, ...]:
 
 
 def _drawn_positions(mesh: Mesh, drawn: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the positions of the first coordinates of every axis."""
+    """Return the positions of the devices whose coordinate along each axis is below `drawn`."""
     positions: tuple[int, ...] = (0,)
     for (_, size), count in zip(mesh.axes, drawn, strict=True):
         positions = tuple(p * size + c for p in positions for c in range(count))
@@ -157,8 +157,8 @@ def _drawn_mesh(sharding: Sharding, cell: CellOf, across_limit: int) -> str:
 
 
 def _mesh_arrows(names: list[str], sizes: list[int], block: int) -> list[Arrow]:
-    """Return an arrow for each axis that runs down, the minor one first, one block of lines
-    high."""
+    """Return an arrow for each axis drawn downwards, the minor axis first; its arrow is `block`
+    lines high."""
     arrows: list[Arrow] = []
     for name, size in zip(reversed(names), reversed(sizes), strict=True):
         block = block * size if arrows else block
@@ -218,8 +218,8 @@ def _tile_cell(picture: CutPicture, row: Band, column: Band) -> Cell:
 
 
 def _scaled(lengths: list[int], least: int, limit: int) -> list[int]:
-    """Return widths in proportion to lengths, the smallest `least`; equal widths if that is too
-    wide."""
+    """Return widths in proportion to lengths, the smallest `least`; if their sum exceeds `limit`,
+    all are `least`."""
     shortest = min(lengths)
     scaled = [max(least, (least + 3) * length // shortest - 3) for length in lengths]
     return scaled if sum(scaled) + 3 * len(scaled) <= limit else [least] * len(lengths)

@@ -33,7 +33,7 @@ def shape_text(shape: tuple[int, ...], sharding: Sharding | None) -> str:
 
 
 def show_program(program: Program) -> str:
-    """Return the program, line by line of the user's source, without constants."""
+    """Return a program's values below the source lines that compute them, without constants."""
     return "\n".join(_Shown(program).lines()) + "\n"
 
 
@@ -86,6 +86,6 @@ class _Shown:
         return f"{value.name}: {value.dtype}{shape}{self.on(sharding)}"
 
     def on(self, sharding: Sharding | None) -> str:
-        """Return the mesh of a sharding, if it is not the first."""
+        """Return the name of a sharding's mesh with " on @"; "" for the first mesh."""
         number = 0 if sharding is None else self.program.meshes.index(sharding.mesh)
         return f" on @{self.names[number]}" if number else ""

@@ -17,7 +17,7 @@ from shardwright.codegen.text.templates import render
 from shardwright.ir.program import ops_of
 
 ROWS = 60
-"""Most rows in a list of values."""
+"""The most rows in a list of values."""
 
 
 def program_explorer(
@@ -28,8 +28,9 @@ def program_explorer(
 ) -> str:
     """Return the page of a program as HTML; deterministic.
 
-    `topology`: also show the seconds on it. `totals`: results of other partitioners, each with the
-    keys name, received and why. Source lines are read from the user's files.
+    `topology`: hardware for which the page also has predicted seconds. `totals`: results of other
+    partitioners, each with the keys name, received and why. Source lines are read from the user's
+    files.
     """
     data = json.dumps({**program_data(program, topology), "totals": list(totals)}).replace(
         "<", "\\u003c"
@@ -72,7 +73,7 @@ def _values(program: Partitioned, graph: ProgramGraph) -> list[dict[str, Any]]:
 
 
 def _sources(program: Partitioned) -> dict[str, str]:
-    """Return the text of each source line with an op."""
+    """Return the text of each source line that has an op."""
     lines = {op.line for op in ops_of(program.program.body) if op.line is not None}
     found = {str(line): linecache.getline(line.file, line.number).strip() for line in lines}
     return {line: found[line] for line in sorted(found) if found[line]}

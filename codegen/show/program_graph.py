@@ -29,8 +29,8 @@ HIDDEN = frozenset({"constant"})
 
 @dataclass(frozen=True)
 class GraphValue:
-    """A value in one layout. `split`: the axes of its dimensions: `@d, -, @t`; `times`: the
-    iterations of its enclosing loops."""
+    """A value in one layout. `split`: the axes that split its dimensions, such as `@d, -, @t`.
+    `times`: the iterations of its enclosing loops."""
 
     name: str
     type: str
@@ -42,16 +42,19 @@ class GraphValue:
 
     @property
     def text(self) -> str:
-        """The value with its type, and its loop."""
+        """The name and type of the value, and the number of times that it is computed."""
         often = f" (x{self.times})" if self.times > 1 else ""
         return f"{self.name}: {self.type}{often}"
 
 
 @dataclass(frozen=True)
 class GraphEdge:
-    """A dependency or move between values, by number. `label`: the communication, or the local
-    change of layout; `number`: that of the communication, else 0; `hidden`: whether omitted values
-    are in between."""
+    """A dependency between two values or a move between layouts; `source` and `target` are numbers
+    of values.
+
+    `label`: the communication, or the local change of layout. `number`: the communication's number,
+    0 without one. `hidden`: whether the dependency passes through omitted values.
+    """
 
     source: int
     target: int
@@ -68,8 +71,8 @@ class ProgramGraph:
     edges: tuple[GraphEdge, ...]
 
     def around_communications(self) -> ProgramGraph:
-        """Return the arguments, results and values at the ends of communications; mark an edge if
-        its ends depend on each other through omitted values."""
+        """Return the graph of arguments, results and values at the ends of communications. An edge
+        is hidden if its ends depend on each other through omitted values."""
         ends = {end for each in self.edges if each.number for end in (each.source, each.target)}
         kept = [
             number
@@ -81,11 +84,11 @@ class ProgramGraph:
         return ProgramGraph(values, _direct(tuple(self._between(place)))).without_idle()
 
     def _between(self, place: dict[int, int]) -> Iterator[GraphEdge]:
-        """Yield the edges between drawn values, passing through hidden values."""
+        """Yield the edges between kept values, including those through omitted values."""
         into: dict[int, list[GraphEdge]] = defaultdict(list)
         for each in self.edges:
             into[each.target].append(each)
-        behind: dict[int, dict[int, None]] = {}  # values kept behind an omitted one
+        behind: dict[int, dict[int, None]] = {}  # the kept values that each omitted value needs
         for number in range(len(self.values)):
             hidden: dict[int, None] = {}
             for each in into[number]:
@@ -101,7 +104,7 @@ class ProgramGraph:
                     yield GraphEdge(place[source], place[number], hidden=True)
 
     def without_idle(self) -> ProgramGraph:
-        """Return the graph without unconnected values."""
+        """Return the graph without values that are neither connected nor results."""
         used = {end for each in self.edges for end in (each.source, each.target)}
         kept = [n for n, value in enumerate(self.values) if n in used or value.is_result]
         place = {number: at for at, number in enumerate(kept)}
@@ -113,11 +116,11 @@ class ProgramGraph:
 
 
 def _direct(edges: tuple[GraphEdge, ...]) -> tuple[GraphEdge, ...]:
-    """Return the edges through hidden values that no longer path replaces."""
+    """Return all edges but the hidden ones that a longer path implies."""
     into: dict[int, list[int]] = defaultdict(list)
     for each in edges:
         into[each.target].append(each.source)
-    behind: dict[int, int] = {}  # as the bits of a number
+    behind: dict[int, int] = {}  # the values that a value needs, as bits
     for target in range(max(into, default=-1) + 1):
         sources = into[target]
         behind[target] = 0
@@ -145,14 +148,14 @@ def graph_of(program: LocalProgram) -> ProgramGraph:
 
 
 class GraphSteps:
-    """Walks the steps of a program; `number`: the value of each local value."""
+    """Builds the graph of a program step by step. `number`: the graph's number of a local value."""
 
     def __init__(self, program: LocalProgram) -> None:
         self.program, self.communications = program, communications(program)
         self.values: list[GraphValue] = []
         self.edges: list[GraphEdge] = []
         self.number: dict[int, int] = {}
-        self.drawn: set[int] = set()  # functions
+        self.drawn: set[int] = set()  # the functions added so far
 
     def add(self, local: int, made_by: str, line: str, times: int) -> int:
         """Add a local value; return its number."""
@@ -214,13 +217,13 @@ class GraphSteps:
         )
 
     def _sources(self, step: Compute, place: int) -> list[int]:
-        """Return the sources of a result: operands, or the results of each body in its place."""
+        """Return the sources of a result: the operands, or each body's result at the same place."""
         giving = [body for body in step.bodies if len(body.results) == len(step.results)]
         ends = [body.results[place] for body in giving] if step.bodies else step.operands
         return [self.number[end] for end in ends if end in self.number]
 
     def _enter(self, step: Compute, body: LocalBody, line: str, times: int) -> None:
-        """Add a body with its arguments, which are the op's last operands."""
+        """Add a body, whose arguments receive the op's last operands."""
         given = step.operands[len(step.operands) - len(body.arguments) :]
         if step.op.kind == "while":
             given = self._looped(step, body)
@@ -244,7 +247,7 @@ class GraphSteps:
             self.edges.append(GraphEdge(self.number[step.operand], target, *self._label(step)))
 
     def _label(self, move: MoveValue) -> tuple[str, int]:
-        """Return the label of an edge for a change of layout, and its number."""
+        """Return the label of a change of layout, and its communication's number, or 0."""
         change, found = move.change, self.communications.get(move.result)
         axes = ", ".join(change.axes)
         if found is None:
@@ -255,7 +258,7 @@ class GraphSteps:
 
 
 def short_type(dtype: str, shape: tuple[int, ...], layout: LocalLayout) -> str:
-    """Return a type with its splits, and the axes of terms: `f32[16@d,32]+t`."""
+    """Return a type with its splits, and the axes of a partial sum: `f32[16@d,32]+t`."""
     dims = (
         f"{extent}@{'@'.join(names)}" if names else str(extent)
         for extent, names in zip(shape, layout.dims, strict=True)

@@ -12,15 +12,15 @@ from shardwright.codegen.partition.local.sizes import size_text
 from shardwright.codegen.partition.partitioned import Partitioned
 
 NOTHING = "nothing"
-"""How the text of a remedy begins if there is none."""
+"""The first word of a remedy's text if the communication has no remedy."""
 HEADINGS = ("", "collective", "axes", "value", "bytes", "line", "why", "what would remove it")
 
 
 def program_page(
     program: Partitioned, name: str, topology: str | None = None, kernels: Sequence[str] = ()
 ) -> str:
-    """Return a program's page in Markdown; with a topology, seconds on it; `kernels`: the remark on
-    each matmul next to a communication."""
+    """Return a program's page in Markdown. `topology` adds predicted seconds. `kernels`: a remark
+    on each matmul next to a communication."""
     lines = [*_lines(program, name, topology)]
     lines += ["", "Matmuls beside which something moves:", ""] if kernels else []
     return "\n".join([*lines, *(f"- {each}" for each in kernels)]) + "\n"
@@ -98,12 +98,12 @@ def _seconds(program: Partitioned, topology: str | None) -> tuple[float, ...]:
 
 
 def _computed(program: Partitioned) -> str:
-    """Return computation as bytes, with the conversion."""
+    """Return the computation's time as bytes received in that time, with the rates assumed."""
     return f"{size_text(round(program.computed))} ({program.local.axes.rates})"
 
 
 def _bound(program: Partitioned) -> Iterator[str]:
-    """Yield the distance of the cost to a lower bound, if one above zero is known."""
+    """Yield a line on the ratio of the cost to its lower bound, if a bound above 0 is known."""
     bound = program.lower_bound
     if bound:
         times = math.ceil(100 * program.cost / bound) / 100
@@ -111,7 +111,7 @@ def _bound(program: Partitioned) -> Iterator[str]:
 
 
 def _in_all(seconds: tuple[float, ...], topology: str | None) -> str:
-    """Return the total seconds in sequence."""
+    """Return the sum of all seconds in words; "" without a topology."""
     if topology is None:
         return ""
     return f", {sum(seconds):.3g} seconds on {name_of(topology_of(topology))}"
@@ -120,8 +120,8 @@ def _in_all(seconds: tuple[float, ...], topology: str | None) -> str:
 def program_text(
     program: Partitioned, topology: str | None = None, kernels: Sequence[str] = ()
 ) -> str:
-    """Return a program's communication for a terminal; with a topology, seconds on it; `kernels`:
-    the remark on each matmul next to a communication."""
+    """Return a program's communication for a terminal. `topology` adds predicted seconds.
+    `kernels`: a remark on each matmul next to a communication."""
     found = program.communications
     seconds = _seconds(program, topology)
     total = size_text(program.bytes_received) + _in_all(seconds, topology)

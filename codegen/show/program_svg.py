@@ -27,8 +27,8 @@ from shardwright.codegen.show.svg_text import (
 )
 
 WHOLE = 40
-"""Most values of a program that is drawn whole; of larger ones, only values near communications are
-drawn."""
+"""The most values of a program that is drawn whole; of a larger program, only values near
+communications are drawn."""
 MARGIN, TOP, BOX, LABEL, ROW, GAP = 24, 62, 36, 20, 62, 18
 LARGE, SMALL = 12, 10
 COLOURS = (
@@ -40,12 +40,12 @@ WHOLE_COLOUR, MOVE_COLOUR, MOVE, LINE = "#ffffff", "#fff4dd", "#9a5b00", "#8a93a
 
 @dataclass(frozen=True)
 class ProgramPicture:
-    """A drawn graph: its values first, then the labels of labelled edges."""
+    """A graph with places for its nodes: the values first, then the labels of labelled edges."""
 
     graph: ProgramGraph
     labelled: tuple[GraphEdge, ...]
     widths: tuple[float, ...]
-    links: tuple[tuple[int, int, GraphEdge], ...]  # from node to node, for an edge
+    links: tuple[tuple[int, int, GraphEdge], ...]  # source node, target node, edge
     placed: GraphPlaces
 
     @staticmethod
@@ -68,13 +68,13 @@ class ProgramPicture:
 
     @property
     def size(self) -> tuple[float, float]:
-        """Width and height."""
+        """The width and height of the picture in pixels."""
         height = self.span[1] + MARGIN + 18 * len(self.legend)
         return max(2 * MARGIN + self.placed.width, 720), height
 
     @property
     def span(self) -> tuple[float, float]:
-        """The bounds of the graph."""
+        """The y coordinates of the top and bottom of the graph, in pixels."""
         return TOP, TOP + self.placed.count * ROW
 
     @property
@@ -86,7 +86,7 @@ class ProgramPicture:
         return found | ({"whole": WHOLE_COLOUR} if "whole" in ways else {})
 
     def elements(self) -> Iterator[str]:
-        """Yield the edges, then the boxes."""
+        """Yield the SVG elements: the edges, then the boxes, then the labels."""
         for path, edge in self.paths():
             style = 'stroke-width="3"' if edge.number else 'stroke-width="1"'
             style += ' stroke-dasharray="5 4"' if edge.hidden else ""
@@ -99,12 +99,12 @@ class ProgramPicture:
             yield self._label(number, each)
 
     def paths(self) -> Iterator[tuple[str, GraphEdge]]:
-        """Yield every line from node to node with its edge."""
+        """Yield the SVG path of every line between two nodes, with its edge."""
         for (source, target, edge), route in zip(self.links, self.placed.routes, strict=True):
             yield self._path(source, target, route), edge
 
     def corner(self, node: int) -> tuple[float, float, float, float]:
-        """Return left, top, width and height of a node."""
+        """Return the left, top, width and height of a node in pixels."""
         is_value = node < len(self.graph.values)
         top = TOP + self.placed.rows[node] * ROW + (0 if is_value else (BOX - LABEL) / 2)
         width = self.widths[node]
@@ -168,7 +168,7 @@ def _said(program: Partitioned, graph: ProgramGraph) -> Span:
 
 
 def _legend(picture: ProgramPicture) -> Iterator[str]:
-    """Yield a line for each colour."""
+    """Yield a line of the legend for each split: its colour and its text."""
     y = picture.span[1] + 8
     for way, colour in picture.legend.items():
         rect = box(MARGIN, y, 14, 12, colour).replace("/>", f' stroke="{INK}"/>')
@@ -178,7 +178,7 @@ def _legend(picture: ProgramPicture) -> Iterator[str]:
 
 
 def value_lines(value: GraphValue) -> tuple[str, str]:
-    """Return the lines in the box of a value."""
+    """Return the two lines of text in the box of a value."""
     line = f"  {value.line}" if value.line else ""
     result = ", a result" if value.is_result else ""
     return value.text, f"{value.made_by}{result}{line}"

@@ -59,8 +59,8 @@ def prove_roundtrip(sharding: Sharding, split: str = "flat") -> Proof:
 
 
 def _of_elements(layout: LayoutMap) -> Iterator[Claim]:
-    """Yield the claims that, along every dimension, a shard's elements map back to it, and elements
-    lie in a shard."""
+    """Yield the claims that along every dimension the two maps are inverses of each other, and that
+    every element is in a shard."""
     for axis, dim in enumerate(layout.dims):
         if dim.is_flat:
             index, local = layout.shard[axis], layout.local[axis]
@@ -92,8 +92,8 @@ def _is_in(value: Value, extent: Value) -> bool:
 
 
 def _of_devices(layout: LayoutMap) -> Iterator[Claim]:
-    """Yield the claims that shard indices, computed from coordinates, give the coordinates again,
-    together with the coordinates of replicas."""
+    """Yield the claims that a device's coordinates follow from its shard indices and from the
+    coordinates of replicas, and that every holder of a shard has the shard's index."""
     values: dict[AxisRef, Value] = {}
     for dim, refs, index in zip(layout.dims, layout.refs, layout.shard, strict=True):
         values |= zip(refs, digit_values(dim.axis_digits, index), strict=True)

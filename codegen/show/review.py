@@ -1,7 +1,7 @@
 """The review page of a bundle: the facts needed to judge its modules.
 
-It starts with a reviewer's questions: what moves, how much, and who sends what to whom. Each fact
-appears once; `shardwright show` prints derivation, proof and text pictures.
+It answers a reviewer's questions: which data moves, how many bytes, and between which devices. Each
+fact appears once; `shardwright show` prints derivation, proof and text pictures.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ WIDTH = 80
 """Characters per line, except in commands and tables."""
 
 RINGS = "rings.svg"
-"""The picture of rings in a bundle."""
+"""The file of the picture of rings in a bundle."""
 Tables = Iterable[tuple[str, tuple[Row, tuple[Row, ...]]]]
 
 
@@ -81,7 +81,7 @@ def _backward(files: Sequence[str]) -> tuple[str, ...]:
 
 
 def _form(plan: Plan) -> list[str]:
-    """Return lines on how the tensor is cut before and after, and how the cuts meet."""
+    """Return lines on the two cuts of the tensor and, for a direct plan, on the tiles."""
     before, after = plan.outline.source, plan.outline.target
     lines = [
         *side_lines("Source", "d1", str(plan.reshard.source), before),
@@ -97,7 +97,7 @@ def _paragraph(text: str) -> str:
 
 
 def _item(text: str) -> str:
-    """Return an item of a list."""
+    """Return the text as an item of a Markdown list, wrapped."""
     return textwrap.indent(_paragraph(text), "  ").replace("  ", "- ", 1)
 
 
@@ -136,7 +136,7 @@ def _steps(plan: SteppedPlan) -> tuple[str, ...]:
 
 
 def _exchanged(plan: DirectPlan) -> tuple[str, ...]:
-    """Return each device's receipts by sender in an exchange."""
+    """Return the section on an exchange: the tiles that each device receives, by sender."""
     exchange, title = plan.exchange, "## Who sends what to whom"
     said = senders(exchange)
     if plan.devices > ENUMERATED_DEVICES:

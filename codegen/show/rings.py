@@ -1,4 +1,4 @@
-"""Terms on rings, as text and as a picture: a row per step, a column per device."""
+"""A reduction on rings, as text and as a picture: a row per step, a column per device."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from shardwright.codegen.show.svg_text import FAINT, Span, box, in_pixels, root,
 from shardwright.codegen.text.docstring import TABLE_DEVICES
 
 MARGIN, TOP, LEFT = 24, 96, 170
-COLUMN, ROW, HEIGHT = 84, 64, 18  # pixels of a device, of a step, of one direction
+COLUMN, ROW, HEIGHT = 84, 64, 18  # pixels per device, per step, per direction
 COLOURS = (
     "#accdec", "#e0ecac", "#ecc0ac", "#c4b5e3", "#a9dfc9", "#f0dc9e", "#e5b3cd", "#b9d0b0",
     "#d3d8e0", "#f2c18f", "#9fd6e0", "#d9c7b0", "#c9e4f5", "#d5efb5", "#f7d4c8", "#d6c9ef",
@@ -19,7 +19,8 @@ LINES = {True: "", False: ' stroke-dasharray="4 3"'}
 
 
 def rings_text(rings: Rings) -> str:
-    """Return the devices' sends in each step, limited to the size of a table."""
+    """Return a table of the parts that each device sends in each step; of many devices, the
+    first."""
     shown = rings.ids[:TABLE_DEVICES]
     lines = [*_heading(rings), ""]
     rows = [["device", *map(str, shown)]]
@@ -36,7 +37,7 @@ def rings_text(rings: Rings) -> str:
 
 
 def _heading(rings: Rings) -> Iterator[str]:
-    """Yield a description of the picture."""
+    """Yield the lines above the table."""
     yield f"Terms are reduced on rings along {', then '.join(rings.along)}."
     yield "In a step every device combines its own terms of parts with what it got of them, and"
     yield "passes that on: a half of each part upwards, a half downwards. A part is named by the"
@@ -44,7 +45,7 @@ def _heading(rings: Rings) -> Iterator[str]:
 
 
 def _cell(step: RingStep, device: int) -> str:
-    """Return a device's sends: parts upwards, parts downwards."""
+    """Return the parts that a device sends in a step, upwards and downwards, as text."""
     return " ".join(
         f"{'up' if each.upwards else 'down'} {_parts(each)}"
         for each in step.passed
@@ -61,10 +62,10 @@ def _parts(passed: Passed) -> str:
 
 
 def rings_svg(rings: Rings, title: str) -> str | None:
-    """Return the picture of rings, deterministic; None for many devices.
+    """Return the picture of rings, deterministic; None if there are too many devices.
 
-    A box is a device's send: parts in the colour of their final device, with the number of terms so
-    far; lines lead to the receiver, dashed ones downwards.
+    A box has the parts that a device sends, in the colour of the device that keeps them, with the
+    number of terms added so far. A line leads to the receiver; downwards it is dashed.
     """
     if len(rings.ids) > TABLE_DEVICES:
         return None
@@ -91,7 +92,7 @@ def _middle(column: int) -> float:
 
 
 def _step(step: RingStep, top: float, columns: dict[int, int]) -> Iterator[str]:
-    """Yield the elements of a step: lines below boxes below texts."""
+    """Yield the SVG elements of a step: lines, boxes above them, texts above both."""
     spans = [
         Span(MARGIN, top + HEIGHT + 4, step.what, 12, anchor="start").within(LEFT - MARGIN - 6)
     ]

@@ -1,4 +1,4 @@
-"""The steps of a basis plan as a table, and the basis of their choice."""
+"""The steps of a basis plan as a table, and lines on their predicted seconds and memory."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def received_max(step: Step) -> int:
 
 
 def choice_lines(plan: SteppedPlan) -> tuple[str, ...]:
-    """Return lines on how the steps were priced, and their memory."""
+    """Return lines on the topology of the predicted seconds, and on the memory of the steps."""
     chosen = plan.prediction
     limit = "" if chosen.memory_bytes is None else f", of {chosen.memory_bytes:,} allowed"
     return (

@@ -1,4 +1,4 @@
-"""The closed forms of a relayout's cuts, as tables: shards, their elements and owners, meetings."""
+"""The closed forms of a relayout's cuts, as tables: shards, elements, owners, intersections."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from shardwright.ir.stored import Stored
 from shardwright.ir.tiles import period, tiles_per_period
 
 MOST_SHOWN, MOST_WORDS, MOST_MEETINGS = 8, 120, 24
-"""Most entries of a list in a form, most letters of a form, and most rows of meetings."""
+"""The most entries of a list in a form, characters of a form, and rows of intersections."""
 
 LETTERS = """\
 p is the place of a device in its mesh, s a shard, i an element of the stored dimension, of K
@@ -45,7 +45,7 @@ REASONS: dict[type[Cut], str] = {
     WindowCut: "A part of a dimension that is cut as a whole has the cut's shards, less its "
     "offset.",
 }
-"""Why the forms of a cut hold; the tests of `ir/cuts.py` compare them with every element."""
+"""Why the forms of each cut are correct; the tests of `ir/cuts.py` check them on every element."""
 
 
 def derived(relayout: Relayout) -> list[str]:
@@ -83,7 +83,7 @@ def _forms_of(name: str, side: Stored) -> list[str]:
 
 
 def _shard(cut: BoundCut, side: Stored) -> str:
-    """Return the shard of a device."""
+    """Return the index of a device's shard as a form in `p`, the device's place in the mesh."""
     place = read_digits(cut.digits, Index("p", side.mesh.size))
     if cut.table is not None:
         named = [str(shard) if shard >= 0 else "none" for shard in cut.table[:MOST_SHOWN]]
@@ -118,7 +118,8 @@ def _shown(numbers: tuple[int, ...]) -> str:
 
 
 def _tiled(cut: Cut) -> str:
-    """Return the closed form of all shards, and the owners of their elements."""
+    """Return the result of checking a cut with numbers: its shards are end to end, and own their
+    first and last elements."""
     low, high = cut.intervals
     held = low < high
     numbers = np.flatnonzero(held)
@@ -173,7 +174,7 @@ def _met(cut: BoundCut, before: BoundCut) -> str:
 
 
 def _period(cut: BoundCut, before: BoundCut) -> str:
-    """Return how often two cuts repeat, and the number of tiles in a period."""
+    """Return the elements after which two cuts repeat, and the tiles in this period, in words."""
     found = []
     for each in (before, cut):
         if each.cut.step is None:

@@ -7,7 +7,8 @@ from shardwright.ir.sharding import Sharding
 
 
 def summary(plan: DirectPlan) -> str:
-    """Return the tensor, both shardings, the bytes, and the busiest device."""
+    """Return lines on the tensor, both shardings, and the bytes in all and of the busiest
+    device."""
     reshard, traffic = plan.reshard, plan.traffic
     shape = "x".join(map(str, reshard.shape)) or "a scalar"
     lines = [

@@ -1,6 +1,6 @@
 """The picture of a reshard as a standalone SVG: source shards, target shards, and the tiles.
 
-A colour is a source shard; a thick line is the edge of a target shard. Large reshards are drawn
+Each source shard has a colour; thick lines are the edges of target shards. Large reshards are drawn
 partly, with a note.
 """
 
@@ -53,7 +53,7 @@ class Scale:
 
     @property
     def length(self) -> float:
-        """Pixels in all."""
+        """The length of the dimension in pixels."""
         return self.offsets[-1]
 
     def span(self, first: int, last: int) -> tuple[float, float]:
@@ -63,7 +63,7 @@ class Scale:
 
 @dataclass(frozen=True)
 class Canvas:
-    """The drawn plane of the tensor, and its scales."""
+    """The drawn slice of the tensor, and its scales."""
 
     picture: CutPicture
     across: Scale
@@ -76,7 +76,7 @@ class Canvas:
 
     @property
     def panel(self) -> tuple[float, float]:
-        """Width and height of a panel with heading and ticks."""
+        """The width and height of a panel, with its heading and ticks."""
         return TICKS + self.across.length, HEADING + self.down.length
 
     def corner(self, number: int) -> tuple[float, float]:
@@ -88,7 +88,7 @@ class Canvas:
         return left + number * (width + GAP), top
 
     def size(self, notes: int) -> tuple[float, float]:
-        """Return width and height of the picture."""
+        """Return the width and height of the picture, given the number of its notes."""
         left, top = self.corner(2)
         width = max(left + self.across.length + MARGIN, 640)
         return width, top + self.down.length + MARGIN + 18 * notes
@@ -139,7 +139,8 @@ def _shapes(canvas: Canvas) -> Iterator[str]:
 
 
 def _scale(bands: Sequence[Band], wanted: int, limits: tuple[int, int]) -> Scale:
-    """Return proportional sizes if the shortest band stays legible, else partly equal ones."""
+    """Return a scale with lengths in proportion to extents; if the shortest band would be
+    illegible, every band gets an equal share of 70% of the length first."""
     least, most = limits
     length = min(max(least, wanted * len(bands)), most)
     extents = [band.high - band.low for band in bands]
@@ -200,7 +201,7 @@ def _headed(canvas: Canvas, number: int, first: str, second: str) -> Iterator[st
 
 
 def _start(x: float, y: float, text: str, size: float, colour: str = INK) -> Span:
-    """Return text that begins at a place."""
+    """Return a span whose text begins at a point."""
     return Span(x, y, text, size, colour, "start")
 
 
@@ -211,8 +212,8 @@ def _width_of_mark(text: str) -> float:
 def _marks(
     scale: Scale, bands: Sequence[Band], key: Key, room: Callable[[str], float]
 ) -> Iterator[tuple[float, str]]:
-    """Yield offset and tensor index of every cut, skipping one that would touch the previous
-    mark."""
+    """Yield the offset and the tensor index of every cut, except where a mark would touch the mark
+    before it."""
     cuts = [(offset, band.low) for offset, _, band in _groups(scale, bands, key)]
     last = -100.0
     for offset, index in (*cuts, (scale.length, bands[-1].high)):
@@ -232,7 +233,7 @@ def _used(
 
 
 def _groups(scale: Scale, bands: Sequence[Band], key: Key) -> Iterator[tuple[float, float, Band]]:
-    """Yield offset, length and first band of each run of bands of one shard."""
+    """Yield the offset, length and first band of each run of bands of one shard."""
     for _, group in itertools.groupby(enumerate(bands), key=lambda pair: key(pair[1])):
         run = list(group)
         yield *scale.span(run[0][0], run[-1][0]), run[0][1]

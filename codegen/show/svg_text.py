@@ -1,4 +1,4 @@
-"""Elements of an SVG picture: boxes, and text in a font whose width is known. Lengths in pixels."""
+"""Elements of SVG pictures: boxes, and text of known width. All lengths are in pixels."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ INK, FAINT = "#1f2430", "#5b6270"
 
 @dataclass(frozen=True)
 class Span:
-    """A positioned piece of text; the position is its start, middle or end."""
+    """A positioned piece of text. `anchor`: whether the position is its start, middle or end."""
 
     x: float
     y: float
@@ -33,7 +33,7 @@ class Span:
 
     @property
     def style(self) -> dict[str, str]:
-        """The style, as attributes."""
+        """The SVG attributes of the text, by name."""
         return {
             "font-size": in_pixels(self.size),
             "fill": self.colour,
@@ -42,7 +42,7 @@ class Span:
 
 
 def root(width: float, height: float) -> str:
-    """Return the first line of a picture, with the common style of texts."""
+    """Return the opening tag of a picture, with the common style of text."""
     across, down = in_pixels(width), in_pixels(height)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{across}" height="{down}" '
@@ -58,7 +58,7 @@ def box(x: float, y: float, width: float, height: float, fill: str) -> str:
 
 
 def text_lines(spans: Iterable[Span]) -> Iterator[str]:
-    """Yield one element for all spans, if there are any."""
+    """Yield one text element for all spans, or nothing if there are none."""
     listed = tuple(spans)
     if not listed:
         return
@@ -76,7 +76,7 @@ def text_lines(spans: Iterable[Span]) -> Iterator[str]:
 
 
 def _differing(style: dict[str, str], usual: dict[str, str]) -> str:
-    """Return the attributes of a style that differ from the default."""
+    """Return the attributes of a style that differ from those of `usual`."""
     return "".join(f' {name}="{value}"' for name, value in style.items() if value != usual[name])
 
 

@@ -33,9 +33,9 @@ class Letters:
 
 
 SOURCE = Letters()
-# The target's coordinates and local indices, as opposed to the source's: d2(p, q)[u, v].
+# The target has its own letters for coordinates and local indices: d2(p, q)[u, v].
 TARGET = Letters(local="uv", coordinates="pq")
-# The same on a mesh with other axes, whose sizes have their own letters.
+# On a mesh with other axes, sizes have their own letters too.
 OTHER_TARGET = Letters(local="uv", coordinates="pq", sizes="PQ")
 
 
@@ -50,7 +50,7 @@ class Axis:
 
     @property
     def size(self) -> Value:
-        """The product of its pieces."""
+        """The size of the axis: the product of its pieces."""
         return self.coordinate.extent
 
 

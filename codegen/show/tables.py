@@ -12,17 +12,20 @@ from shardwright.ir.plan import ENUMERATED_DEVICES, DirectPlan, Plan, direct_of
 Row = tuple[str, ...]
 
 HEADINGS: Row = ("from", "to", "tensor", "source-local", "target-local", "bytes")
-# Most rows to print; the output counts the others.
+# The most rows to print; the output counts the others.
 LISTED_TRANSFERS = 64
 
 DEVICE_HEADINGS: Row = ("device", "before", "after", "receives", "bytes")
-# Most devices to show, and received pieces of each; the others are counted.
+# The most devices to show, and received pieces of each; the others are counted.
 LISTED_DEVICES, LISTED_PIECES = 16, 8
 
 
 def device_rows(plan: DirectPlan, dims: list[int]) -> tuple[tuple[Row, ...], int]:
-    """Return a row of text for each of the first devices, by id, and the number of all: its shards
-    before and after, receipts by sender, and bytes. Ranges are along `dims`."""
+    """Return a row of text for each of the first devices, by id, and the number of all devices.
+
+    A row has the device's shards before and after, the ranges that it receives by sender, and its
+    received bytes. Ranges are along the dimensions `dims`.
+    """
     exchange, moved = plan.exchange, plan.transfers()
     before, after = held(exchange.source, dims), held(exchange.target, dims)
     boxes = by_box(moved, dims)
@@ -80,7 +83,7 @@ def tile_rows(
 def tile_table(plan: Plan, limit: int | None = LISTED_TRANSFERS) -> str:
     """Return at most `limit` transfers of a plan, one per line, and a count of the others.
 
-    Above 512 devices they are enumerated only for `limit=None`.
+    Transfers of more than 512 devices are listed only for `limit=None`.
     """
     if limit is not None and plan.devices > ENUMERATED_DEVICES:
         return not_enumerated(plan)
@@ -92,7 +95,7 @@ def tile_table(plan: Plan, limit: int | None = LISTED_TRANSFERS) -> str:
 
 
 def not_enumerated(plan: Plan) -> str:
-    """Return why there is no table, and how to get one."""
+    """Return the reason for which transfers are not listed, and the command that lists them."""
     return (
         f"The transfers of {plan.devices:,} devices are stated in closed form; "
         "`shardwright plan … --transfers` lists them."

@@ -20,7 +20,7 @@ from shardwright.ir.tiles import DimTiles
 
 
 def tile_sections(exchange: Exchange, symbols: ReshardMaps, numbers: ReshardMaps) -> list[str]:
-    """Return the sections of a derivation on which part of which shard goes where."""
+    """Return the sections of a derivation on the ranges of tiles, their shards, and their cuts."""
     tiles = exchange.dims[exchange.source.hidden :]
     if not tiles:
         return ["", "Tiles", "    the one element is the one tile"]

@@ -23,7 +23,7 @@ class Where:
     calls: dict[str, int] = field(default_factory=dict)
 
     def let(self, name: str, value: Value) -> Value:
-        """Return a symbol for the value, numbered by its level; plain values are returned
+        """Return a symbol for a value, numbered by its level; numbers and symbols are returned
         unchanged."""
         value = sympy.sympify(value)
         level = self.calls[name] = self.calls.get(name, 0) + 1
