@@ -22,7 +22,7 @@ _KINDS = {
     "{parts}: a reduce-scatter brings half",
 }
 _SHOWN = 40
-"""Most rows of the table; more are in `--json`."""
+"""The most rows of the table; `--json` has all."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +64,7 @@ class AuditCommand:
 
     @property
     def kept(self) -> str:
-        """The results that remain after an interrupt."""
+        """The text printed after an interrupt: the results that remain."""
         return "nothing was changed"
 
     def run(self) -> None:
@@ -152,7 +152,7 @@ def _said(finding: "AuditFinding") -> str:
 
 
 def _print_rows(rows: "tuple[AuditRow, ...]") -> None:
-    """Print one row for equal collectives, those with the largest possible saving first."""
+    """Print a row for each set of equal collectives, the largest possible saving first."""
     from rich.markup import escape
     from rich.table import Table
 
@@ -189,5 +189,5 @@ def _order(rows: "list[AuditRow]") -> tuple[int, int]:
 
 
 def _short(line: str) -> str:
-    """Return the file name and line without the folders."""
+    """Return the file name and line number of a location, without its folders."""
     return line.rpartition("/")[2]

@@ -76,7 +76,7 @@ class CheckCommand(FolderFlags):
         return again.same
 
     def _found(self, progress: "Progress") -> "Iterator[tuple[Path, tuple[Problem, ...]]]":
-        """Yield each problem with the folder that was searched."""
+        """Yield each folder or bundle that was checked, with its problems."""
         from shardwright.codegen.emit.check import check, check_config
 
         for path in () if self.described else self.paths:

@@ -58,13 +58,13 @@ class CompileCommand(FolderFlags):
 
     @property
     def kept(self) -> str:
-        """The results that remain after an interrupt."""
+        """The text printed after an interrupt: the results that remain."""
         if self.save is None:
             return "nothing was changed"
         return f"what was compiled until then is in {self.save}"
 
     def run(self) -> None:
-        """Print the resources each module takes on each target."""
+        """Print the resources that each module takes on each target."""
         try:
             with self.folders() as folders:
                 reports = _compiled(folders, tuple(self.targets), self.save, self.xla)
@@ -132,8 +132,8 @@ def _row(report: CompileReport) -> tuple[str, str, str]:
 
 
 def _tpu(reports: list[CompileReport]) -> "Table":
-    """Return a module's resources per device next to those of XLA's own reshard; a narrow terminal
-    drops the least important columns."""
+    """Return a table of each module's resources per device, next to those of XLA's own reshard; a
+    narrow terminal drops the least important columns."""
     table = _table(_roomy(("s", "code", "temp", "VMEM", "wire"), _TPU_LEFT_OUT))
     table.caption = (
         "Bytes of a device, K is 1024; wire: what the busiest receives, padding and what it "
@@ -199,8 +199,8 @@ def _size(size: int | None) -> str:
 
 
 def _gpu(reports: list[CompileReport]) -> "Table":
-    """Return the resources of the one binary for all devices; registers and stack are per
-    thread."""
+    """Return a table of each module's resources. One binary serves all devices; registers and stack
+    are per thread."""
     columns: tuple[str, ...] = ("seconds", "registers", "stack B", "shared B", "binary B")
     columns = (*columns, "16 B loads", "stores", "divisions")
     table = _table(_roomy(columns, _GPU_LEFT_OUT))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from shardwright.codegen.verify import Report
 
 ALL = "test"
-"""The extra that installs what every backend needs."""
+"""The extra that installs the packages of every backend."""
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="TOML file of [[reshard]] tables.")]
 Output = Annotated[Path, typer.Option("-o", "--output", help="Folder for the bundles.")]
@@ -86,7 +86,7 @@ def _emitted(file: Path, output: Path) -> dict[str, Bundle]:
 
 
 def _print(bundles: dict[str, Bundle], reports: tuple[Report, ...], output: Path) -> None:
-    """Print a row for each reshard, the faults, and what the table means."""
+    """Print a row for each reshard, the faults, and the meaning of the columns."""
     from rich.table import Column, Table
 
     table = Table(Column("reshard", overflow="fold"))

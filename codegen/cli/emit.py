@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from shardwright.ir.plan import Plan
 
 NAMED = 4
-"""Most removed files that are named; the others are counted."""
+"""The most removed files that are named; of more, the number is printed."""
 
 Bundles = Sequence[tuple[Operation, dict[str, str]]]
 Groups = Sequence[tuple[Group, dict[str, str]]]
@@ -63,7 +63,7 @@ class EmitCommand(Flags):
 
     @property
     def kept(self) -> str:
-        """The results that remain after an interrupt."""
+        """The text printed after an interrupt: the results that remain."""
         return (
             "bundles are put in place when all are made, so that none is half there; `shardwright "
             "emit` again does the rest"
@@ -148,7 +148,7 @@ class EmitCommand(Flags):
 
 
 def _said(changed: Sequence[Path]) -> str:
-    """Return the outcome for a bundle's files."""
+    """Return in words whether a bundle's files were written, removed or unchanged."""
     removed = [path.name for path in changed if not path.exists()]
     written = len(changed) - len(removed)
     parts = [f"{written} file{'' if written == 1 else 's'} written"] if written else []

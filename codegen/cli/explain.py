@@ -41,7 +41,7 @@ def asked_xla(reshard: Reshard) -> XlaCollectives | None:
 
 
 def verdict_lines(plan: Plan, description: Description) -> tuple[str, ...]:
-    """Return the best plan for each backend on the given topology, one line each."""
+    """Return a line for each backend: its module's predicted seconds, compared with its peer's."""
     from shardwright.codegen.emit.verdict import peer_of, verdict
     from shardwright.codegen.hardware.presets import name_of
     from shardwright.codegen.planner.plan import network_of
@@ -56,7 +56,7 @@ def verdict_lines(plan: Plan, description: Description) -> tuple[str, ...]:
 
 
 def _whose(one: Priced, made: Plan, plan: Plan) -> str:
-    """Return the name of the other plan that a line describes, if any."""
+    """Return the words before a line about another plan than the printed one, or ""."""
     if made is plan:
         return ""
     return f"with --backends {one.backend}, {made.strategy} ({made.ops or 'no steps'}), "
@@ -81,8 +81,8 @@ def explain(plan: Plan, description: Description) -> None:
 def _modules(
     plan: Plan, description: Description, network: Network
 ) -> Iterator[tuple[Priced, Plan]]:
-    """Yield the cost of the plan's modules; for strategy `auto`, use the plan of each other
-    backend."""
+    """Yield each backend's cost, with the plan priced. If the strategy is `auto`, the plan of a
+    backend that the description lacks is the best one for that backend."""
     from shardwright.codegen.emit.choice import plan as plan_of
     from shardwright.codegen.emit.verdict import backends_on, priced
     from shardwright.codegen.registry import NAMES

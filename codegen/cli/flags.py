@@ -54,7 +54,7 @@ _OVERRIDES = (
 """Flags that may be combined with a FILE or names."""
 
 FLAGS = Path("flags")
-"""Replaces the path of a file where flags describe the reshard."""
+"""The path in place of a config's path if flags describe the reshard."""
 
 
 def completed_names(incomplete: str) -> list[str]:
@@ -178,7 +178,7 @@ class Flags(ABC):
 
     @property
     def kept(self) -> str:
-        """The results that remain after an interrupt."""
+        """The text printed after an interrupt: the results that remain."""
         return "nothing was changed"
 
     @abstractmethod
@@ -289,7 +289,7 @@ class Flags(ABC):
         )
 
     def one_operation(self) -> Operation:
-        """Return the only reshard or matmul that is selected."""
+        """Return the only operation that is selected. Raises InputError for a group or several."""
         if self.described:
             return self.from_flags(name="reshard")
         chosen = self.chosen
@@ -421,7 +421,8 @@ class Flags(ABC):
                 )
 
     def _meant(self, name: str) -> bool:
-        """Return whether flags are meant for this operation: it is selected by name, or alone."""
+        """Return whether flags are meant for an operation: it is named, or the config's only
+        one."""
         return name in self.names or len(self.config.operations) == 1
 
     def _read(self, key: str, read: Callable[[object], Any]) -> Any:

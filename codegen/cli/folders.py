@@ -16,7 +16,7 @@ from shardwright.ir.errors import InputError
 
 @dataclass(frozen=True, kw_only=True)
 class FolderFlags(Flags):
-    """Folders of bundles, or the arguments of other commands."""
+    """Arguments of commands that take folders of bundles, a config, or the flags of a reshard."""
 
     words: Annotated[
         list[str] | None,

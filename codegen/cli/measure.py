@@ -40,7 +40,7 @@ class MeasureCommand(FolderFlags):
 
     @property
     def beside(self) -> tuple[str, ...]:
-        """Fields allowed next to bundles."""
+        """The fields that may be combined with bundles."""
         return ("name", "backends", "topology")
 
     def run(self) -> None:

@@ -222,7 +222,7 @@ class PlanCommand(Flags):
 
 
 def _print_ways(planned: "Plan", description: "Description") -> None:
-    """Print how modules reduce terms, if they do."""
+    """Print the way in which modules reduce partial sums, if there are any."""
     from shardwright.codegen.emit.ways import reduced_by
 
     for backend, way in reduced_by(planned, description.backends).items():
@@ -240,7 +240,7 @@ def planned_matmul(given: Flags, description: "MatmulDescription") -> "MatmulPla
 
 
 def print_matmul(planned: "MatmulPlan") -> None:
-    """Print a plan for people."""
+    """Print the plan of a matmul as text."""
     from shardwright.codegen.show.matmul import matmul_text
 
     print(matmul_text(planned))

@@ -28,7 +28,7 @@ def group_json(
 
 
 def print_group(group: Group, kinds: Kinds) -> None:
-    """Print the plans of a group for people."""
+    """Print the plans of a group as a table, and the bytes of all tensors."""
     from rich.markup import escape
     from rich.table import Table
 

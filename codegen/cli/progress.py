@@ -17,7 +17,7 @@ Show = Callable[[int, int, str], None]
 PATIENCE = 2.0
 """Seconds before progress is shown, even for a single item."""
 EVERY = 10.0
-"""Seconds between two lines without a terminal and without news."""
+"""Seconds between two lines if there is neither a terminal nor progress."""
 
 _quiet = False
 
@@ -52,7 +52,7 @@ def bar(title: str) -> Iterator[Show]:
 
 
 def _watch(display: _Bar | _Lines, ended: threading.Event) -> None:
-    """Keep a display moving until the work ends."""
+    """Refresh a display until the work ends."""
     while not ended.wait(PATIENCE):
         display.wait()
 
@@ -75,13 +75,13 @@ class _Bar:
         self._lock = threading.Lock()
 
     def show(self, done: int, total: int, last: str) -> None:
-        """Show how many items are done."""
+        """Show the number of items done."""
         self._display.update(self._task, completed=done, total=total, last=last)
         if total > 1:
             self.wait()
 
     def wait(self) -> None:
-        """Show the bar, which then moves by itself."""
+        """Start to draw the bar, which then refreshes itself."""
         with self._lock:
             if not self._started:
                 self._started = True
@@ -105,7 +105,7 @@ class _Lines:
         self._lock = threading.Lock()
 
     def show(self, done: int, total: int, last: str) -> None:
-        """Print how many items are done, unless the last line is too recent."""
+        """Print the number of items done, unless the last line is too recent."""
         self._done, self._total, self._last = done, total, last
         if time.monotonic() - self._at >= PATIENCE:
             self._say()

@@ -1,4 +1,4 @@
-"""`shardwright show`: the derivation, and pictures of it."""
+"""`shardwright show`: the derivation of a reshard, and the pictures and pages of operations."""
 
 import contextlib
 from collections.abc import Mapping

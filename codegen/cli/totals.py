@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def print_totals(program: Partitioned, description: ProgramDescription) -> None:
-    """Print a table of totals, and why some are unknown."""
+    """Print a table of the bytes by partitioner, and the reason for each unknown."""
     from rich.table import Table
 
     from shardwright.codegen.compile.totals import totals

@@ -79,8 +79,8 @@ def _print(reports: "tuple[Report, ...]") -> None:
 
 
 def details(reports: "tuple[Report, ...]") -> list[str]:
-    """Return details of the reports, one line per bundle whose modules agree; remarks common to all
-    correct modules appear once, at the end."""
+    """Return lines on the details of the reports. Modules of a bundle with the same detail share a
+    line; a last line explains twins, if there are any."""
     said: dict[tuple[str, str], list[str]] = {}
     for report in reports:
         if report.detail:
