@@ -63,8 +63,8 @@ def _needs_module(x: Any, target: Sharding) -> bool:
 
 def on_mesh(x: Any, spec: PartitionSpec, source: Any) -> Any:
     """Return the NamedSharding of a PartitionSpec: on the mesh of `source` if that has one; outside
-    a jit on the mesh that is set, else the array's. In a jit, return `spec` unchanged if the
-    array's type has a mesh. Raises InputError if there is no mesh."""
+    a jit on the mesh that is set, else the array's. In a jit, return `spec` unchanged if the type
+    of the array has a mesh of Explicit axes. Raises InputError if there is no mesh."""
     if isinstance(source, NamedSharding):
         return NamedSharding(source.mesh, spec)
     if isinstance(x, jax.core.Tracer):
