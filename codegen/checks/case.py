@@ -11,29 +11,30 @@ from typing import TYPE_CHECKING, Any
 from shardwright.codegen.checks.oracle import sums as oracle_terms
 from shardwright.codegen.checks.oracle.definition import Placement, Ref
 
-if TYPE_CHECKING:  # a worker handles plain data only
+if TYPE_CHECKING:  # for annotations only: a worker handles plain data
     from shardwright.ir.axes import AxisRef
     from shardwright.ir.reshard import Reshard
     from shardwright.ir.sharding import Sharding
 
 
 MAX_DEVICES = 64
-"""Most devices of meshes that are run: interpreters need a thread, or a launch, per device."""
+"""The most devices on which a module is run: interpreters need one thread or one launch per
+device."""
 
 Transfer = tuple[int, ...]
-"""Sender, receiver, then low and high of the tensor range for each dimension."""
+"""The sender, the receiver, then the low and high tensor index in each dimension."""
 
 
 @dataclass(frozen=True)
 class Case:
     """An emitted module and the reshard that it claims to perform.
 
-    `texts` are the required values of its text constants; `transfers`, if given, are the required
-    moves of its index functions. Without `execute` the checks move no data, because the tensor is
-    too large. `derivative`: also check the module's derivative, which needs the backward module
-    next to it. `transposed`: the module moves cotangents back. Then every term is a copy along axes
-    unreduced only in the target; along axes unreduced only in the source, the term of coordinate 0
-    is read without a reduction.
+    `texts`: the required values of the module's string constants. `transfers`: if given, the moves
+    that its index functions must list. `execute`: whether to run the module; False if its tensor is
+    too large. `derivative`: whether to check the derivative too, which needs the backward module in
+    the same folder. `transposed`: whether the module moves cotangents back. In that case, every
+    target term is a copy along axes that are unreduced only in the target; along axes that are
+    unreduced only in the source, the module reads the term at coordinate 0 and reduces nothing.
     """
 
     name: str
@@ -51,7 +52,8 @@ class Case:
 
     @property
     def source_array(self) -> Placement:
-        """The placement of the module's argument, with a dimension of terms if it has any."""
+        """The placement of the module's argument; a partial sum has an extra first dimension of
+        terms."""
         return oracle_terms.array_of(self.source)
 
     @property
@@ -116,8 +118,8 @@ class Case:
 
 @dataclass(frozen=True)
 class GroupCase:
-    """The emitted module of a group, and the cases of its member bundles. Without `execute` the
-    checks move no data."""
+    """The emitted module of a group, and the cases of its member bundles. `execute`: whether to run
+    the module."""
 
     name: str
     backend: str

@@ -1,8 +1,8 @@
-"""Order of events by vector clocks, and races on bytes.
+"""Vector clocks, which order events, and races on bytes.
 
 Each actor has a number, an increasing time, and a clock: for every other actor, the time up to
-which it knows all of that actor's events. Two uses of a byte, at least one of them a write, are a
-race unless one actor knows of the other's use.
+which it knows all of that actor's events. Two accesses to a byte, at least one of them a write, are
+a race unless one actor knows of the other's access.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ E = TypeVar("E")
 
 
 class Clock:
-    """For each actor, the time up to which all its events are known to have happened; 0 for
-    none."""
+    """A vector clock: for each actor, the time up to which all its events are known to have
+    happened; 0 if none is known."""
 
     def __init__(self) -> None:
         self._times = np.zeros(0, dtype=np.int64)
@@ -29,18 +29,19 @@ class Clock:
         return other
 
     def know(self, number: int, time: int) -> None:
-        """Learn of all events of one actor up to a time."""
+        """Record that all events of actor `number` up to `time` have happened."""
         self._reach(number + 1)
         self._times[number] = max(time, self._times[number])
 
     def join(self, other: Clock) -> None:
-        """Learn everything that another clock knows."""
+        """Record every event that `other` knows."""
         size = len(other._times)
         self._reach(size)
         np.maximum(self._times[:size], other._times, out=self._times[:size])
 
     def of(self, numbers: Any) -> Any:
-        """Return the known times of non-negative actor numbers."""
+        """Return the known time of each actor in an array of actor numbers, which must not be
+        negative."""
         self._reach(int(numbers.max(initial=-1)) + 1)
         return self._times[numbers]
 
@@ -52,8 +53,8 @@ class Clock:
 
 def carry_out(traces: Sequence[Sequence[E]], step: Callable[[int, E], bool]) -> list[int]:
     """Replay traces: call `step` with the index of a trace and its next event, advancing each trace
-    as far as possible in turn; `step` returns whether the event can happen yet. Return how many
-    events each trace completed."""
+    as far as possible in turn; `step` returns whether the event can happen yet. Return the number
+    of completed events of each trace."""
     at, moved = [0] * len(traces), True
     while moved:
         moved = False
@@ -65,7 +66,7 @@ def carry_out(traces: Sequence[Sequence[E]], step: Callable[[int, E], bool]) -> 
 
 
 class Actor(NamedTuple):
-    """A user of bytes: its number, its time, and its knowledge."""
+    """An actor at the moment of an access: its number, its time, and its clock."""
 
     number: int
     time: int
@@ -73,8 +74,11 @@ class Actor(NamedTuple):
 
 
 class Race(NamedTuple):
-    """A use not ordered after another actor's use at a time; `other` is -1 if unwritten bytes are
-    read."""
+    """An access to a byte that is not ordered after another actor's access to it.
+
+    `does`: this access as a verb; `other`: the number of the other actor, -1 if unwritten bytes are
+    read; `did`: the other access as a verb; `time`: the time of the other access.
+    """
 
     does: str
     other: int
@@ -83,7 +87,8 @@ class Race(NamedTuple):
 
 
 class Watched:
-    """Watched memory: the last writer of each byte and its time, and later readers."""
+    """A range of memory, with the last writer of each byte, the time of that write, and the reads
+    since."""
 
     def __init__(self, name: str, start: int, stop: int, *, written: bool = False) -> None:
         self.name, self.start, self.stop = name, start, stop
@@ -93,19 +98,22 @@ class Watched:
         self._reads: dict[int, Any] = {}
 
     def places(self, addresses: Any) -> Any:
-        """Return the offsets of addresses within the watched bytes."""
+        """Return the offsets of `addresses` from the start of the range, without addresses outside
+        it."""
         inside = (addresses >= self.start) & (addresses < self.stop)
         return (addresses[inside] - np.uint64(self.start)).astype(np.int64)
 
     def read(self, places: Any, actor: Actor) -> Race | None:
-        """Record a read of bytes, and return a race if there is one."""
+        """Record that an actor reads the bytes at these offsets; return the race, if there is
+        one."""
         race = _unordered(self._writer[places], self._time[places], actor, "reads", "writes")
         reads = self._reads.setdefault(actor.number, np.zeros_like(self._time))
         reads[places] = actor.time
         return race
 
     def write(self, places: Any, actor: Actor) -> Race | None:
-        """Record a write of bytes, and return a race if there is one."""
+        """Record that an actor writes the bytes at these offsets; return the race, if there is
+        one."""
         writer, time = self._writer[places], self._time[places]
         written = writer >= 0
         race = _unordered(writer[written], time[written], actor, "writes", "writes")
@@ -120,7 +128,7 @@ class Watched:
 
 
 def _unordered(others: Any, times: Any, actor: Actor, does: str, did: str) -> Race | None:
-    """Return the race, if any, with another actor's use that this actor does not know of."""
+    """Return the first race with an access that the actor does not know of, if there is one."""
     unwritten = others < 0
     known = actor.clock.of(np.where(unwritten, 0, others))
     late = np.flatnonzero(unwritten | (others != actor.number) & (times > known))

@@ -20,9 +20,9 @@ from shardwright.codegen.checks.oracle.definition import Bits, Placement
 
 
 class MismatchError(Exception):
-    """A wrong module; the message states the fault in one line.
+    """Raised for a wrong module; the message states the fault in one line.
 
-    `fresh` asks for a new process, because this one's state is unknown.
+    `fresh`: whether the worker process must be replaced, because its state is unknown.
     """
 
     def __init__(self, text: str, *, fresh: bool = False) -> None:
@@ -40,13 +40,14 @@ def said_of(what: str) -> Iterator[None]:
 
 
 def expect(name: str, got: object, expected: object) -> None:
-    """Raise MismatchError unless the two are equal."""
+    """Raise MismatchError, with `name` as its subject, unless `got` equals `expected`."""
     if got != expected:
         raise MismatchError(f"{name}: got: {got!r}, expected: {expected!r}")
 
 
 def constants(module: ModuleType, case: Case) -> None:
-    """Compare the names common to all modules with the description and the oracle."""
+    """Compare the constants and shape functions of every module with the description and the
+    oracle."""
     for name in named(module, "__all__"):
         named(module, name)
     expect("SHAPE", tuple(named(module, "SHAPE")), case.shape)
@@ -69,7 +70,7 @@ def names(module: ModuleType, wanted: Iterable[str]) -> None:
 
 
 def index_functions(module: ModuleType, case: Case) -> None:
-    """Compare source_box and target_box with the oracle at every position of their meshes."""
+    """Compare `source_box` and `target_box` with the oracle at every position of their meshes."""
     for side, placement, array in _sides(case):
         box: Callable[[int], Sequence[int]] = named(module, f"{side}_box")
         held = oracle.holdings(placement, array)
@@ -107,8 +108,13 @@ def _same_terms(side: str, ranges: Mapping[int, tuple[range, ...]], held: dict[i
 
 @dataclass(frozen=True)
 class Run:
-    """One execution: the tensor, the poison, the padding fill, and the module's input if that is
-    the tensor's terms."""
+    """One execution of a module.
+
+    `tensor`: the tensor that the result must represent; `plane`: the number of its bit plane;
+    `poison`: which of two poisons, 0 or 1, fills memory that must not be read; `fill`: the bits in
+    the padding of the input; `source`: the module's input if it is not `tensor`, as for partial
+    sums.
+    """
 
     tensor: Bits
     plane: int
@@ -123,8 +129,9 @@ class Run:
 
 
 def runs_of_each(cases: Sequence[Case]) -> list[list[Run]]:
-    """Return the bit planes of a group's tensors. Each of several equally shaped tensors has its
-    planes shifted by one element more, so that none can be mistaken for another."""
+    """Return the runs of each tensor of a group. Among tensors of the same shape and dtype, the
+    planes of each are shifted by one element more, so that no tensor can be mistaken for
+    another."""
     found: list[list[Run]] = []
     alike: Counter[tuple[tuple[int, ...], str]] = Counter()
     for case in cases:
@@ -135,8 +142,8 @@ def runs_of_each(cases: Sequence[Case]) -> list[list[Run]]:
 
 
 def runs(case: Case) -> Iterator[Run]:
-    """Yield every bit plane once, but the first under both poisons and both fills; finally yield
-    random bits.
+    """Yield every bit plane once, and the first a second time with the other poison and fill; then
+    yield random bits.
 
     Planes distinguish elements; random bits check that every pattern arrives unchanged.
     """
@@ -161,7 +168,8 @@ def states(
     expected: Mapping[int, Mapping[str, Bits]],
     padding: int = 0,
 ) -> None:
-    """Raise MismatchError unless devices have these buffers, with `padding` beyond their ends."""
+    """Raise MismatchError unless every device has the expected buffers, with `padding` beyond their
+    ends."""
     expect("devices", sorted(got), sorted(expected))
     for device, buffers in expected.items():
         expect(f"buffers of device {device}", sorted(got[device]), sorted(buffers))
@@ -174,7 +182,8 @@ def states(
 
 
 def same_bits(name: str, got: Bits, expected: Bits, tensor: Bits) -> None:
-    """Raise MismatchError at the first different element, naming its tensor element."""
+    """Raise MismatchError for the first different element; the message names the element of
+    `tensor` with that value."""
     expect(f"{name}: shape of the result", got.shape, expected.shape)
     wrong = np.argwhere(got != expected)
     if len(wrong):
@@ -198,7 +207,7 @@ def _tuple(at: tuple[int, ...]) -> str:
 
 
 def _stacks_terms(case: Case) -> bool:
-    """Return whether shards have a dimension of terms."""
+    """Return whether the backend's shards have a first dimension for the terms of partial sums."""
     return registry.contract(case.backend).stacks_terms
 
 

@@ -32,7 +32,7 @@ from shardwright.codegen.checks.terms import (
 
 
 class Execution:
-    """One module on its devices: device number i stands for the i-th of all device ids."""
+    """One module on its devices: JAX's device i represents the i-th of the case's device ids."""
 
     def __init__(self, module: ModuleType, case: Case) -> None:
         self.module, self.case = module, case
@@ -46,8 +46,8 @@ class Execution:
         return {}
 
     def observed(self, run: Run) -> AbstractContextManager[None]:
-        """Return a context that runs the module as `run` says, and turns its failures into
-        MismatchError."""
+        """Return the context in which to execute `run`. In subclasses it checks the execution and
+        raises MismatchError."""
         del run  # no difference on plain devices
         return nullcontext()
 
@@ -71,8 +71,8 @@ class Execution:
         return jax.sharding.Mesh(devices.reshape(sizes), tuple(name for name, _ in placement.axes))
 
     def started(self, run: Run) -> tuple[str, ...]:
-        """Execute the module through its start and its end, if it has them; return the check's
-        name."""
+        """Execute `reshard_start` and `reshard_done`, and compare the result; return the name of
+        the check. Return no name if the module lacks these functions."""
         if "reshard_start" not in self.module.__all__:
             return ()
         module, options = self.module, self.options()
@@ -99,8 +99,8 @@ class Execution:
         return jax.jit(reshard, out_shardings=wanted) if same_order else reshard
 
     def once(self, run: Run, function: Any = None) -> Any:
-        """Execute, compare every device's shard with the oracle, and return the result; `function`
-        replaces `reshard`."""
+        """Execute `function`, by default `reshard`, and compare every device's shard with the
+        oracle; return the result."""
         x, given = self.given(run), self._padded(run)
         with self.observed(run):
             y = jax.block_until_ready((function or self.function)(x))
@@ -119,8 +119,9 @@ class Execution:
         return oracle.padded(self.case.source_array, run.given, run.fill)
 
     def bounded(self) -> tuple[str, ...]:
-        """Check the error of rounded sums, if any, and that replicas are equal. XLA may round after
-        each addition, as it does for float16 on CPU."""
+        """Check that rounded sums are within their error bound and equal on replicas; return the
+        name of the check, or no name for a case without such sums. XLA may round after each
+        addition, as it does for float16 on CPU."""
         case = self.case
         if not reduces(case) or case.source.operator != "sum" or "float" not in case.dtype:
             return ()
@@ -142,7 +143,7 @@ class Execution:
         return ("sums within bounds",)
 
     def transpose(self, run: Run) -> None:
-        """Move a cotangent with poisoned padding back to the source."""
+        """Check the derivative: move a cotangent with poisoned padding back to the source."""
         given = oracle.padded(self.case.target_array, run.tensor, run.fill)
         wanted = self.module.source_sharding(self.source_mesh)
         x = jax.device_put(jnp.zeros(self.module.PADDED_SOURCE_SHAPE, self.case.dtype), wanted)
@@ -155,7 +156,7 @@ class Execution:
             self._compare(of, back, wanted, self.case.source_array)
 
     def _compare(self, run: Run, y: Any, wanted: Any, placement: Placement) -> None:
-        """Compare each device's part of `y`, with zero padding, with the oracle."""
+        """Compare each device's part of `y`, including its zero padding, with the oracle."""
         compare.expect("dtype of the result", str(y.dtype), self.case.dtype)
         if not y.sharding.is_equivalent_to(wanted, y.ndim):
             raise MismatchError(f"sharding of the result: got: {y.sharding}, expected: {wanted}")

@@ -33,10 +33,13 @@ def executed(
     module: ModuleType, group: GroupCase, watch: Watch = unwatched, **options: Any
 ) -> tuple[str, ...]:
     """Execute the module on every bit plane of every member; return the names of the checks passed.
-    `watch`: the context to run in; `options`: arguments of `reshard` besides arrays and meshes."""
+
+    `watch`: returns the context in which to execute a run; `options`: the arguments of `reshard`
+    besides arrays and meshes.
+    """
     compare.expect("NAMES", list(module.NAMES), [case.name for case in group.members])
     wide = {case.dtype for case in group.members} & {"int64", "float64"}
-    if not wide:  # a program of narrow types must also run if other arrays are wide
+    if not wide:  # a module of narrow dtypes must also run with 64-bit types enabled
         with wide_types("int64"):
             _execute(module, group, watch, options, most=1)
     with wide_types(next(iter(wide), "float32")):
@@ -51,7 +54,7 @@ def _execute(
     options: dict[str, Any],
     most: int | None = None,
 ) -> None:
-    """Execute the module on every bit plane of every member, or on the first `most`."""
+    """Execute the module on every bit plane of every member, or on the first `most` planes."""
     of = {case.name: _Member(module, case) for case in group.members}
     planes = dict(zip(of, compare.runs_of_each(group.members), strict=True))
     for number in range(most or max(map(len, planes.values()))):
@@ -64,7 +67,7 @@ def _execute(
 
 
 class _Member(Execution):
-    """One tensor of a group, with its arrays before and after."""
+    """One tensor of a group: its argument, and the comparison of its result."""
 
     def _function(self) -> Any:
         """Return None: the group moves the tensor."""
@@ -94,7 +97,7 @@ def _pad_and_unpad(
 def _moved(
     module: ModuleType, of: Mapping[str, _Member], runs: Mapping[str, Run], options: dict[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return arrays, and the module's results for them."""
+    """Return the arguments of all members, and the module's results for them."""
     first = next(iter(of.values()))
     placed = module.source_sharding(first.source_mesh)
     arrays = {

@@ -31,7 +31,8 @@ CHECKS = ("constants", "index functions", "values", "padding", "pad", "unpad")
 
 
 def run(module: ModuleType, case: MatmulCase) -> tuple[str, ...]:
-    """Multiply; return the names of the checks passed. Raises MismatchError."""
+    """Check a matmul module, and multiply with it if the case says so; return the names of the
+    checks passed. Raises MismatchError."""
     constants(module, case)
     return multiplied(MatmulExecution, module, case) if case.execute else CHECKS[:2]
 
@@ -39,7 +40,8 @@ def run(module: ModuleType, case: MatmulCase) -> tuple[str, ...]:
 def multiplied(
     kind: type[MatmulExecution], module: ModuleType, case: MatmulCase
 ) -> tuple[str, ...]:
-    """Multiply with a kind of execution; return the names of the checks passed."""
+    """Run a matmul module, and its gradients if the case asks for them, in an execution of class
+    `kind`; return the names of the checks passed."""
     wide = max((case.dtype, case.out_dtype), key=lambda name: jnp.dtype(name).itemsize)
     with wide_types(wide):
         execution = kind(module, case)
@@ -57,7 +59,7 @@ def multiplied(
 
 
 class MatmulExecution:
-    """One module on its devices: device number i stands for the i-th of all device ids."""
+    """One module on its devices: JAX's device i represents the i-th of the case's device ids."""
 
     def __init__(self, module: ModuleType, case: MatmulCase) -> None:
         self.module, self.case, self.ids = module, case, case.devices()
@@ -79,12 +81,13 @@ class MatmulExecution:
         return {}
 
     def observed(self, seed: int) -> AbstractContextManager[None]:
-        """Return a context for running a module with numbered poison; it raises MismatchError."""
+        """Return the context in which to run the module; `seed` is the number of the poison. In
+        subclasses it raises MismatchError."""
         del seed
         return nullcontext()
 
     def poisons(self) -> tuple[float, float]:
-        """Return the padding of operands, which must not affect any result."""
+        """Return two values that pad operands; neither may affect a result."""
         floating = jnp.issubdtype(jnp.dtype(self.case.dtype), jnp.floating)
         return (float("nan"), 3.0) if floating else (5.0, 3.0)
 
@@ -93,7 +96,8 @@ class MatmulExecution:
         self._compare(product, jax.block_until_ready(self.function(*self._both(product, fill))))
 
     def eager(self, product: Product, fill: float) -> None:
-        """Multiply two operands outside jit; check that pads fill slots."""
+        """Multiply two operands outside jit, and compare the result; then check `pad_lhs` and
+        `pad_rhs`."""
         a, b = self._both(product, fill)
         self._compare(product, self._eager(a, b))
         self._pad((product.lhs, product.rhs))
@@ -102,7 +106,8 @@ class MatmulExecution:
         return jax.block_until_ready(self.module.matmul(a, b, self.mesh, **self.options()))
 
     def transpose(self, product: Product, fill: float, seed: int) -> None:
-        """Compute both cotangents from that of a result with poisoned padding."""
+        """Check both operands' cotangents, computed from a cotangent of the result with poisoned
+        padding."""
         case = self.case
         wanted = cotangents(product, case.placements, (case.dtype, case.out_dtype), seed)
         given = self.given(2, self._terms(2, wanted.result), fill)
@@ -116,12 +121,13 @@ class MatmulExecution:
                 raise MismatchError(f"the derivative: the cotangent of {SIDES[number]} is wrong")
 
     def _terms(self, number: int, values: Numbers) -> Numbers:
-        """Return a tensor of a side, or an array whose terms all equal it."""
+        """Return `values` or, if side `number` is a partial sum, the array whose terms all equal
+        `values`."""
         place = self.case.placements[number]
         return np.broadcast_to(values, array_shape(place, self.case.shapes[number]))
 
     def _slots(self, number: int, values: Numbers) -> Numbers:
-        """Return numbers as the padded array of a side."""
+        """Return `values` as the padded array of side `number`."""
         bits = self._terms(number, values.astype(np.float64)).view(np.uint64)
         place = array_of(self.case.placements[number])
         padded: Numbers = oracle.padded(place, bits, 0).view(np.float64)
@@ -142,7 +148,7 @@ class MatmulExecution:
         )
 
     def _pad(self, given: tuple[Numbers, Numbers]) -> None:
-        """Check that pads put every element into its slot."""
+        """Check that `pad_lhs` and `pad_rhs` put every element into its slot."""
         for number, (side, values) in enumerate(zip(SIDES, given, strict=False)):
             array = values.astype(jnp.dtype(self.case.dtype))
             padded = to_bits(getattr(self.module, f"pad_{side}")(array))

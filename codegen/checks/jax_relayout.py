@@ -27,8 +27,11 @@ def unwatched_run(number: int) -> AbstractContextManager[None]:
 def executed(
     module: ModuleType, case: RelayoutCase, watch: Watch = unwatched_run, **options: Any
 ) -> tuple[str, ...]:
-    """Execute the module; return the names of the checks passed. `watch`: the context to run in;
-    `options`: arguments of `reshard` besides arrays and meshes."""
+    """Execute the module on every run of the case; return the names of the checks passed.
+
+    `watch`: returns the context in which to execute a run; `options`: the arguments of `reshard`
+    besides arrays and meshes.
+    """
     ids = case.devices()
     meshes = [_mesh(side, ids) for side in (case.source, case.target)]
     with wide_types(case.dtype):

@@ -29,16 +29,16 @@ FORCED = "XLA_FLAGS=--xla_force_host_platform_device_count"
 
 
 def hardware() -> Hardware:
-    """Return JAX's devices."""
+    """Return the kind and the number of JAX's devices."""
     first, *_ = jax.devices()
     kind = "cpu" if first.platform == "cpu" else first.device_kind
     return Hardware(kind, len(jax.devices()))
 
 
 def timed(module: ModuleType, case: Case | MatmulCase) -> list[float]:
-    """Return the seconds of a module's calls, in a jit if possible, after one whose result matched
-    the oracle. Raises MismatchError for a wrong result, and CannotTimeError if there are too few
-    devices."""
+    """Return the seconds of each timed call of a module, in a jit if possible, after a first call
+    whose result matched the oracle. Raises MismatchError for a wrong result, and CannotTimeError if
+    there are too few devices."""
     here, count = hardware(), len(case.devices())
     if here.count < count:
         hint = f": set {FORCED}={count}" if here.kind == "cpu" else ""
@@ -53,7 +53,7 @@ def timed(module: ModuleType, case: Case | MatmulCase) -> list[float]:
 
 
 def _reshard(module: ModuleType, case: Case) -> Callable[[], Any]:
-    """Return a call of a reshard whose result was checked."""
+    """Check the result of a reshard; return a function that runs it again."""
     execution, run = Execution(module, case), next(runs(case, as_bits))
     execution.once(run)
     x = execution.given(run)
@@ -61,7 +61,7 @@ def _reshard(module: ModuleType, case: Case) -> Callable[[], Any]:
 
 
 def _matmul(module: ModuleType, case: MatmulCase) -> Callable[[], Any]:
-    """Return a call of a matmul whose result was checked."""
+    """Check the result of a matmul; return a function that runs it again."""
     execution = MatmulExecution(module, case)
     product = next(products(case.dtype, case.out_dtype, case.shapes[:2], case.placements[:2], 0))
     execution.once(product, 0.0)

@@ -1,4 +1,4 @@
-"""Imports of emitted modules by path."""
+"""Import emitted modules by path."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _numbers = count()
 class _Uncached(SourceFileLoader):
     """A loader that always compiles the current text.
 
-    Python takes cached bytecode as current if a file's size and its time in seconds agree, as they
-    can for a module that was just emitted again.
+    Python considers cached bytecode current if the file's size and its time in whole seconds agree,
+    which they may for a module that was emitted again within a second.
     """
 
     def get_code(self, fullname: str) -> CodeType:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from shardwright.codegen.checks.case import placement, placement_from
 from shardwright.codegen.checks.oracle.definition import Placement
 
-if TYPE_CHECKING:  # a worker handles plain data only
+if TYPE_CHECKING:  # for annotations only: a worker handles plain data
     from shardwright.ir.matmul import Matmul
 
 SIDES = ("lhs", "rhs", "out")
@@ -19,11 +19,11 @@ SIDES = ("lhs", "rhs", "out")
 
 @dataclass(frozen=True)
 class MatmulCase:
-    """An emitted module and the matmul that it claims to perform: shapes and placements of lhs, rhs
-    and result.
+    """An emitted module and the matmul that it claims to perform.
 
-    `texts` are the required values of its text constants. Without `execute` the checks multiply
-    nothing. `derivative`: also check the module's gradients.
+    `shapes` and `placements`: those of lhs, rhs and result, in this order; `texts`: the required
+    values of the module's string constants; `execute`: whether to multiply; `derivative`: whether
+    to check the gradients too.
     """
 
     name: str

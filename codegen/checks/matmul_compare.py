@@ -31,13 +31,13 @@ def constants(module: ModuleType, case: MatmulCase) -> None:
 
 
 def wide_numbers(values: Numbers) -> Numbers:
-    """Return numbers in the dtype of numpy's sums: floats as float64."""
+    """Return floats as float64, and integers unchanged."""
     is_integer = np.issubdtype(values.dtype, np.integer)
     return values if is_integer else values.astype(np.float64)
 
 
 def same_product(found: Numbers, product: Product, dtype: str) -> None:
-    """Raise MismatchError if values differ by more than allowed."""
+    """Raise MismatchError unless `found` equals the product's result, within its tolerance."""
     wanted = product.result
     if product.within is not None:
         near = np.abs(found - wanted) <= product.within

@@ -1,4 +1,4 @@
-"""The module of a model as a case: plain data, and values from the oracle."""
+"""A model's module to verify, as plain data, with the values that the oracle expects."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from shardwright.codegen.checks.oracle.definition import Bits
 from shardwright.codegen.checks.relayout_case import Held, StoredSaid, filled_held, stored_from
 from shardwright.ir.dtypes import itemsize
 
-if TYPE_CHECKING:  # a worker handles plain data only
+if TYPE_CHECKING:  # for annotations only: a worker handles plain data
     from shardwright.ir.model import Model
     from shardwright.ir.model_plan import ModelPlan
     from shardwright.ir.rules import PlacedBuffer
 
 ONE_IN = 1 << 20
-"""Runs continue until the chance that two elements of a tensor are alike in all runs is below one
-in this many."""
+"""There are enough runs that two elements of a tensor have equal bits in all of them with a
+probability below 1 / ONE_IN."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class BufferCase:
     name: str
     dtype: str
     tensors: tuple[tuple[str, tuple[int, ...]], ...]
-    stored: StoredSaid  # tensors by number
+    stored: StoredSaid  # tensors are named by their index in `tensors`
 
     @staticmethod
     def of(placed: PlacedBuffer, model: Model) -> BufferCase:
@@ -49,7 +49,8 @@ class BufferCase:
         return BufferCase(data["name"], data["dtype"], tensors, stored_from(data["stored"]))
 
     def held(self, bits: Mapping[str, Bits], random: np.random.Generator | None = None) -> Held:
-        """Return the parts of tensors that devices store; padding is zero, or random."""
+        """Return the buffer on every device, from the bits of its tensors by name; padding is zero,
+        or drawn from `random`."""
         shapes = {str(number): shape for number, (_, shape) in enumerate(self.tensors)}
         values = np.concatenate([bits[name].reshape(-1) for name, _ in self.tensors])
         return filled_held(self.stored.numbers(shapes), values, random, radix_of(self.dtype))
@@ -90,7 +91,7 @@ class ModelCase:
         return ModelCase(data["name"], data["backend"], Path(data["module"]), *ends)
 
     def runs(self) -> Iterator[tuple[dict[int, dict[str, Bits]], dict[int, dict[str, Bits]]]]:
-        """Yield the devices' buffers before and the expected ones after, as bits, by device and
+        """Yield pairs of buffers, those before and those expected after, as bits by device and
         name. All bits are random; padding is random before and zero after."""
         shapes = {name: (each.dtype, shape) for each in self.after for name, shape in each.tensors}
         most = max(math.prod(shape) for _, shape in shapes.values())

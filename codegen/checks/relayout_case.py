@@ -1,4 +1,4 @@
-"""The module of a relayout as a case: plain data, and values from the oracle."""
+"""A relayout's module to verify, as plain data, with the values that the oracle expects."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from shardwright.codegen.checks.oracle.layouts import (
 )
 from shardwright.ir.dtypes import itemsize
 
-if TYPE_CHECKING:  # a worker handles plain data only
+if TYPE_CHECKING:  # for annotations only: a worker handles plain data
     from shardwright.ir.dim_cuts import DimCut
     from shardwright.ir.parts import BufferLayout, TensorPart
     from shardwright.ir.relayout import Relayout
@@ -54,15 +54,15 @@ class StoredSaid:
         )
 
     def numbers(self, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, dict[int, Numbers]]:
-        """Return the numbers of the elements that devices store, by buffer."""
+        """Return the numbers of the elements that devices store, by buffer name and device id."""
         given = self.axes, self.device_ids, shapes
         return {name: stored_numbers(*given, each) for name, each in self.buffers}
 
 
 @dataclass(frozen=True)
 class RelayoutCase:
-    """An emitted module and the relayout that it claims to perform. `execute`: whether to run its
-    code, rather than only follow its tables."""
+    """An emitted module and the relayout that it claims to perform. `execute`: whether to run the
+    module; if not, only its tables are followed."""
 
     name: str
     backend: str
@@ -100,9 +100,12 @@ class RelayoutCase:
         return RelayoutCase(*given, tensors, *sides, data["execute"])
 
     def runs(self) -> Iterator[tuple[Held, Held]]:
-        """Yield the devices' buffers before and the expected ones after, as bits: for each digit of
-        the elements' numbers in the width of the dtype, then random. Source padding is random,
-        target padding zero."""
+        """Yield pairs of buffers, those before and those expected after, as bits.
+
+        In each pair but the last, an element has one digit of its number, so that all pairs
+        together distinguish the elements; in the last pair all bits are random. Padding is random
+        before and zero after.
+        """
         shapes, width = dict(self.tensors), 8 * itemsize(self.dtype)
         count = sum(math.prod(shape) for shape in shapes.values())
         bits = np.dtype(f"uint{width}")
@@ -147,7 +150,8 @@ def filled_held(
     random: np.random.Generator | None = None,
     radix: int = 0,
 ) -> Held:
-    """Return the values of numbers; padding is zero, or random below `radix`."""
+    """Return buffers in which element n has the value `values[n]`; padding is zero or, given
+    `random`, a random value below `radix`."""
 
     def filled(held: Numbers) -> Bits:
         found = np.zeros(held.shape, values.dtype)
@@ -163,7 +167,8 @@ def filled_held(
 
 
 def compare_held(got: Held, expected: Held) -> None:
-    """Raise MismatchError if devices have different bits; values beyond a buffer must be zero."""
+    """Raise MismatchError unless every device has the expected bits, and zeros beyond the expected
+    shape."""
     for name, each in expected.items():
         for device, wanted in each.items():
             found = got[name][device]
@@ -223,5 +228,5 @@ def _cut_from(data: Mapping[str, Any]) -> CutSaid:
 
 
 def _tuples(value: Any) -> Any:
-    """Return lists within lists as tuples."""
+    """Return nested lists as nested tuples."""
     return tuple(map(_tuples, value)) if isinstance(value, list) else value

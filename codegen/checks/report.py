@@ -13,9 +13,10 @@ Verdict = Literal["ok", "failed", "skipped"]
 class Report:
     """The verdict on one emitted module.
 
-    `skipped` means that a package named in `detail` is not installed. For `failed`, `detail` states
-    the fault; for `ok`, how the run differed from simply running the module, if it did. `checks`
-    are the names of the checks that passed, in order.
+    `skipped` means that a package named in `detail` is not installed, or that the module is too
+    large to run. `detail`: the fault of a `failed` module; for `ok`, the checks made in place of a
+    plain run, if the module was not simply run. `checks`: the names of the checks that passed, in
+    order.
     """
 
     name: str
@@ -28,8 +29,8 @@ class Report:
 
 
 BY_DEFINITION = "ragged all-to-all by its definition"
-"""The check, and the detail, of a module whose collective CPU lacks: an implementation of the
-collective's documentation stood in for it."""
+"""The name of the check, and the detail, of a module with a collective that XLA lacks on CPU: an
+implementation of the collective's documentation replaced it."""
 
 Progress = Callable[[int, int, Report | None], None]
 """Called as progress(done, total, report): first with (0, total, None), then after each report."""

@@ -1,4 +1,4 @@
-"""The values to run a module on if there are terms: values with results known bit by bit."""
+"""Inputs for modules that move or reduce partial sums, with results known bit by bit."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ BitsOf = Callable[[Numbers, str], Bits]
 
 
 def runs(case: Case, bits_of: BitsOf) -> Iterator[Run]:
-    """Yield every bit plane, like `compare.runs`; for reduced terms, planes whose sums are
-    exact."""
+    """Yield the runs of a case: the bit planes of `compare.runs` or, if terms are reduced, planes
+    whose reductions are exact."""
     if not case.source.unreduced and not case.target.unreduced:
         yield from compare.runs(case)
     elif not reduces(case):
@@ -37,27 +37,28 @@ def reduces(case: Case) -> bool:
 
 
 def made_of(case: Case) -> tuple[tuple[int, ...], ...]:
-    """Return, for every target term, the source terms that form it; an empty term has none."""
+    """Return, for every target term, the numbers of the source terms that form it; none for a term
+    without a value."""
     return oracle_terms.made_of(case.source, case.target, transposed=case.transposed)
 
 
 def without_value(case: Case) -> frozenset[int]:
-    """Return the devices whose target partial sum comes from no source."""
+    """Return the devices whose target term has no value, because no source term forms it."""
     made, held = made_of(case), oracle_terms.terms_held(case.target)
     return frozenset(device for device, term in held.items() if not made[term])
 
 
 def cotangent_back(case: Case, cotangent: Bits) -> Bits:
-    """Return the cotangent of the source: each term's is the cotangent of the target term it
-    contributes to."""
+    """Return the cotangent of the source: every source term has the cotangent of the target term
+    that it contributes to."""
     terms = oracle_terms.target_of_terms(case.source, case.target)
     back: Bits = cotangent.reshape(-1, *case.shape)[list(terms)]
     return back.reshape(case.source_shape)
 
 
 def own_terms(side: Placement, array: Placement, tensor: Bits) -> dict[int, Bits]:
-    """Return every device's shard of a tensor, or of the array of its terms in the form of a
-    tensor's shard."""
+    """Return every device's shard of a tensor. If `side` is a partial sum, `tensor` is the array of
+    its terms, and the shards are returned without the dimension of terms."""
     found = oracle.shards(array, tensor)
     if not side.unreduced:
         return found
@@ -65,7 +66,8 @@ def own_terms(side: Placement, array: Placement, tensor: Bits) -> dict[int, Bits
 
 
 def _moved(case: Case, bits_of: BitsOf) -> Iterator[Run]:
-    """Yield planes of inputs; every target term is one of their terms, or empty."""
+    """Yield the runs of a case without reduction: every target term is one source term or has no
+    value."""
     for run in compare.runs(dataclasses.replace(case, shape=case.source_shape)):
         given = run.tensor.reshape(-1, *case.shape)
         made = [given[of[0]] if of else _empty(case, bits_of) for of in made_of(case)]
@@ -88,14 +90,14 @@ def _reduced(case: Case, bits_of: BitsOf) -> Iterator[Run]:
 
 
 def _empty(case: Case, bits_of: BitsOf) -> Bits:
-    """Return the value of a missing term."""
+    """Return the value of a term that no source term forms: the operator's identity."""
     identity = oracle_terms.identity(case.dtype, case.target.operator)
     return bits_of(np.full(case.shape, identity), case.dtype)
 
 
 def random_terms(case: Case) -> Numbers:
-    """Return random terms of a floating dtype, as an array in source form: of both signs, with
-    widely varying magnitudes, and no overflowing sum."""
+    """Return random terms of a floating dtype, as the source array: terms of both signs and of
+    widely varying magnitudes, with sums that do not overflow."""
     rng = np.random.default_rng(zlib.crc32(repr((case.shape, case.source, case.target)).encode()))
     scale = 2.0 ** rng.integers(-4, 3, (oracle_terms.terms_of(case.source), *case.shape))
     terms: Numbers = (rng.uniform(-1, 1, scale.shape) * scale).reshape(case.source_shape)
@@ -103,7 +105,7 @@ def random_terms(case: Case) -> Numbers:
 
 
 def added_in_order(case: Case, terms: Numbers) -> Numbers:
-    """Return the sums of an array of terms, added as floats of a width in the order of their
+    """Return the target array of sums, added in the dtype of `terms` in the order of the terms'
     numbers."""
     stacked = terms.reshape(-1, *case.shape)
     sums = []
@@ -124,7 +126,7 @@ def sums_within_bound(
     case: Case, terms: Numbers, got: Mapping[int, Numbers], *, rounds_each: bool = False
 ) -> None:
     """Raise MismatchError unless the devices' sums are within the error bound and equal on
-    replicas; `terms`: the array of terms, as float64; `rounds_each`: whether narrow floats may be
+    replicas. `terms`: the source array, as float64; `rounds_each`: whether narrow floats may be
     rounded after each addition."""
     stacked = terms.reshape(-1, *case.shape).astype(np.longdouble)
     made = [stacked[list(of)] for of in made_of(case)]
@@ -138,7 +140,7 @@ def sums_within_bound(
         here = np.ix_(*indices) if indices else ()
         exact, most = sums[held[device]][here], bounds[held[device]][here]
         if not made_of(case)[held[device]]:
-            continue  # a missing term, which the exact runs have compared
+            continue  # it has no value; the exact runs have compared it
         wrong = np.argwhere(~(np.abs(got[device] - exact) <= most))
         if len(wrong):
             at = tuple(wrong[0])

@@ -1,4 +1,4 @@
-"""Questions and answers of the worker that times modules, as plain data."""
+"""The plain data that is sent to the worker that times modules, and received from it."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from shardwright.codegen.checks.oracle.definition import Placement
 from shardwright.codegen.checks.oracle.sums import array_of, array_shape
 
 PART = 8
-"""The share of this machine's memory that all shards may take: comparing them takes several
-copies."""
+"""All shards together may take at most 1 / PART of this machine's memory, because comparing them
+takes several copies."""
 
 LEAST, MOST, LIMIT = 7, 50, 1.0
-"""Least and most timed calls, and the seconds after which no further call begins."""
+"""The fewest and the most timed calls, and the seconds after which no further call begins."""
 
 
 @dataclass(frozen=True)
 class Hardware:
-    """The devices for a backend's modules on this machine: `kind` as named by their runtime, `cpu`
-    if they are CPU devices."""
+    """The devices on this machine that a backend's modules can use. `kind`: the runtime's name for
+    them, or `cpu`."""
 
     kind: str
     count: int
 
 
 class CannotTimeError(Exception):
-    """A module cannot be timed here; the message gives the reason in one line."""
+    """Raised if a module cannot be timed here; the message gives the reason in one line."""
 
 
 def arrays_of(case: Case | MatmulCase) -> Iterator[tuple[Placement, Sequence[int]]]:
-    """Yield all arrays of a case by placement, with their shapes."""
+    """Yield the placement and the shape of every array of a case."""
     if isinstance(case, MatmulCase):
         for place, shape in zip(case.placements, case.shapes, strict=True):
             yield array_of(place), array_shape(place, shape)

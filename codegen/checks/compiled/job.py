@@ -11,14 +11,14 @@ What = Literal["module", "x64", "xla", "group", "matmul", "x64_matmul", "xla_mat
 
 @dataclass(frozen=True)
 class Job:
-    """Compile one program.
+    """One program to compile.
 
     `what`: the emitted module, with `jax_enable_x64` off or on; XLA's own reshard of the same
     arrays; the module of a group; the module of a matmul, with `jax_enable_x64` off or on; or jit's
-    own matmul of the same arrays. `backend` has the compiler, `emitted` is the module's backend.
-    `module` is the file; `files` the path for the results, without suffix, or None; `nested`
-    whether a side has torch's split; `aside` whether the topology's last device replaces the last
-    of the first devices, which normally run the program.
+    own matmul of the same arrays. `backend`: the backend whose compiler is used; `emitted`: the
+    backend of the module; `module`: its path; `files`: the path for the results, without suffix, or
+    None; `nested`: whether torch's rule cuts a side; `aside`: whether the topology's last device
+    replaces the last of the devices that would otherwise run the program.
     """
 
     what: What

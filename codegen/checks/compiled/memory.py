@@ -1,4 +1,4 @@
-"""The check, before compiling, that a reshard fits a device's memory."""
+"""Check, before compiling, that a reshard fits a device's memory."""
 
 from __future__ import annotations
 

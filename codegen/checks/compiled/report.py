@@ -16,11 +16,12 @@ Verdict = Literal["ok", "failed", "skipped"]
 class TpuCode:
     """The TPU compiler's figures for a program; bytes are per device.
 
-    `lower_seconds` is tracing and lowering in JAX, `compile_seconds` the compiler. `vmem_bytes`:
-    the most of one Pallas kernel, None without kernels. `wire_bytes`: received by the busiest
-    device, padding included; None for a module that does not state it. `warning`: the module's
-    warning about the devices during tracing. `moves`: the collectives of XLA's own program.
-    `copied_bytes`: XLA's reads and writes besides collectives and kernels.
+    `lower_seconds`: the time of tracing and lowering in JAX; `compile_seconds`: the time of the
+    compiler. `vmem_bytes`: the most that a Pallas kernel uses, None without kernels. `wire_bytes`:
+    the bytes that the busiest device receives, padding included; None if the module does not state
+    them. `warning`: the module's warning about the devices during tracing. `moves`: the collectives
+    of XLA's own program. `copied_bytes`: the bytes that XLA reads and writes outside collectives
+    and kernels.
     """
 
     lower_seconds: float
@@ -30,7 +31,7 @@ class TpuCode:
     vmem_bytes: int | None = None
     wire_bytes: int | None = None
     warning: str = ""
-    moves: tuple[Collective, ...] = field(default=(), hash=False)  # it has lists
+    moves: tuple[Collective, ...] = field(default=(), hash=False)  # a Collective has lists
     copied_bytes: int | None = None
 
 
@@ -39,8 +40,9 @@ class GpuCode:
     """Triton's figures for a kernel. Registers and stack are per thread; None if the binary does
     not state them. Registers spill to the stack, so 0 means no spills.
 
-    `loads` and `stores` count instructions on global memory, the `wide_` ones those of 16 bytes;
-    `divisions` counts integer divisions, `looped_` ones those in loops.
+    `loads` and `stores`: the instructions on global memory; `wide_loads` and `wide_stores`: the
+    16-byte ones among them. `divisions`: the integer divisions; `looped_divisions`: those inside
+    loops.
     """
 
     seconds: float
@@ -71,10 +73,10 @@ class Outcome:
 class CompileReport:
     """The verdict on one module for one target.
 
-    `skipped` means that the bundle has no module for such a target. `detail` has the reason of a
-    failure or skip in one line. `xla` is the outcome of XLA's own reshard, if requested; it does
-    not affect the verdict. `bound_bytes`: lower bound for the busiest device of a TPU topology.
-    `best`: the faster of the two on that topology, with its margin.
+    `skipped` means that the bundle has no module for such a target. `detail`: the reason of a
+    failure or skip, in one line. `xla`: the outcome of XLA's own reshard, if requested; it does not
+    affect the verdict. `bound_bytes`: a lower bound for the bytes that the busiest device of a TPU
+    topology receives. `best`: the faster of the two programs on that topology, with its margin.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Saving of compiled programs, in a worker process."""
+"""Save compiled programs, in a worker process."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 
 def save(files: str, contents: Mapping[str, bytes]) -> None:
-    """Write one file for each suffix of a name, atomically."""
+    """Write the contents of each suffix to `FILES.SUFFIX`, atomically."""
     for ending, content in contents.items():
         path = Path(f"{files}.{ending}")
         path.parent.mkdir(parents=True, exist_ok=True)

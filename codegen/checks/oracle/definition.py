@@ -1,5 +1,5 @@
-"""The meaning of a sharding, by walking its definition element by element. The judge of every
-kernel.
+"""The meaning of a sharding, by its definition, element by element. Every kernel is compared with
+it.
 
 Imports only numpy and takes plain data: it shares no formula with the planner, so the two can
 disagree. Nothing here multiplies strides or takes minima of bounds: it reshapes axes, as arrays,
@@ -90,7 +90,7 @@ def axis_coordinates(placement: Placement) -> dict[int, dict[str, int]]:
 def sub_coordinates(axis_size: int, pre: int | None, size: int | None) -> list[int]:
     """Return, for every coordinate of an axis, its coordinate along `"axis":(pre)size`.
 
-    By definition: the axis reshaped to [pre, size, rest], the middle one of the three.
+    By definition, this is the middle coordinate of the axis reshaped to [pre, size, rest].
 
     >>> sub_coordinates(8, 2, 2)
     [0, 0, 1, 1, 0, 0, 1, 1]
@@ -207,13 +207,14 @@ def _slots(placement: Placement, shape: Sequence[int]) -> tuple[list[list[int]],
 
 
 def _gather(indices: Sequence[Sequence[int]]) -> tuple[npt.NDArray[np.int64], ...]:
-    """Return an index for the product of one list of indices per dimension."""
+    """Return a numpy index that selects all combinations of the listed indices, one list per
+    dimension."""
     return np.ix_(*(np.asarray(along, dtype=np.int64) for along in indices))
 
 
-# Patterns run from the smallest normal number to the largest finite one (floats), so that no
-# runtime canonicalises them; for integers they exclude zero, all ones and the largest value, which
-# poisons and padding use. The sign bit doubles them.
+# Float patterns are normal and finite, so that no runtime canonicalises them. Integer patterns
+# exclude zero, all ones and the largest value, which poisons and padding use. The sign bit doubles
+# the number of patterns.
 _MAGNITUDES: dict[str, tuple[int, int]] = {
     "int8": (0x01, 0x7E),
     "uint8": (0x01, 0x7E),
@@ -253,7 +254,7 @@ def storage(dtype: str) -> np.dtype[np.unsignedinteger]:
 
 
 def capacity(dtype: str) -> int:
-    """Return the number of distinct safe patterns of a dtype."""
+    """Return the number of distinct patterns of a dtype that `patterns` can make."""
     if dtype == "bool":
         return 2
     low, high = _MAGNITUDES[dtype]
@@ -261,8 +262,8 @@ def capacity(dtype: str) -> int:
 
 
 def patterns(dtype: str, numbers: npt.NDArray[np.uint64]) -> Bits:
-    """Return the safe pattern of each number below `capacity(dtype)`; distinct numbers have
-    distinct patterns."""
+    """Return a bit pattern for each number below `capacity(dtype)`; distinct numbers have distinct
+    patterns."""
     if dtype == "bool":
         return numbers.astype(np.uint8)
     low, _ = _MAGNITUDES[dtype]
@@ -281,7 +282,7 @@ def _spread(dtype: str) -> int:
 def planes(shape: Sequence[int], dtype: str) -> Iterator[Bits]:
     """Yield tensors of `shape`, enough that no two elements agree in all of them.
 
-    Element number e has digit p of e, in base `capacity(dtype)`, in plane p.
+    In plane p, element number e has the pattern of digit p of e, in base `capacity(dtype)`.
     """
     base = capacity(dtype)
     count = math.prod(shape)
@@ -295,11 +296,11 @@ def planes(shape: Sequence[int], dtype: str) -> Iterator[Bits]:
 
 
 def random_bits(shape: Sequence[int], dtype: str, seed: int) -> Bits:
-    """Return a tensor of random bit patterns of a dtype, in which rare kinds are frequent.
+    """Return a tensor of random bit patterns of a dtype, in which special values are frequent.
 
-    Half of the elements have an exponent of all zeros or ones, if the dtype has one: zeros of
-    either sign, subnormals, infinities and NaNs with payloads. A quarter, also at the end of a row,
-    are signalling NaNs, which arithmetic would make quiet. For bool both patterns.
+    Of the elements of a float dtype, five in eight have an exponent of all zeros or all ones: zeros
+    of either sign, subnormals, infinities and NaNs with payloads. Two of these five are signalling
+    NaNs, which arithmetic would make quiet. A bool is 0 or 1.
     """
     rng, count, wide = np.random.default_rng(seed), math.prod(shape), storage(dtype)
     if dtype == "bool":

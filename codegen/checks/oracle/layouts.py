@@ -1,9 +1,9 @@
-"""The meaning of a stored layout, by walking its definition: the number of every element on a
-device, in an array like its buffer. The judge of `ir/parts.py`.
+"""The meaning of a stored layout, by its definition: for every device, an array of the shape of its
+buffer with the numbers of the stored elements. `ir/parts.py` is compared with it.
 
 Imports only numpy and takes plain data: it shares no formula with the algebra. Tensors are arrays
-of their own element numbers, which are reshaped, transposed and sliced; a cut is lists of places; a
-cut through a stack is a cut of the concatenated array.
+of their own element numbers, which are reshaped, transposed and sliced. A cut is made as lists of
+indices, and a cut through a stack is a cut of the concatenated array.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from shardwright.codegen.checks.oracle.definition import Placement, Ref, chunk, 
 
 Numbers = npt.NDArray[np.int64]
 PADDING = -1
-"""The number of an element that has no value."""
+"""The number that marks padding."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,8 @@ class BufferSaid:
 
 
 def numbered(shapes: Mapping[str, Sequence[int]]) -> dict[str, Numbers]:
-    """Return every tensor as an array of its element numbers, counted through all tensors."""
+    """Return every tensor as an array of its element numbers, which continue from tensor to
+    tensor."""
     first, found = 0, {}
     for name, shape in shapes.items():
         size = math.prod(shape)
@@ -137,7 +138,7 @@ def _taken(mesh: _Mesh, device: int, array: Numbers, dim: int, cut: CutSaid) -> 
 def _shards(
     places: list[int], parts: int, levels: list[int], cut: CutSaid
 ) -> Sequence[Sequence[int]]:
-    """Return the indices of each shard."""
+    """Return the entries of `places` in each shard, by the rule of the cut."""
     numbers = cut.numbers
     if cut.rule == "flat":
         return chunk(places, parts)

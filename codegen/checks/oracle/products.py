@@ -27,7 +27,7 @@ EXACT = {
     "float32": 2**24,
     "float64": 2**53,
 }
-"""The largest integer up to which all integers are exact."""
+"""For each dtype, the largest n such that it represents all integers up to n."""
 
 EPSILON = {
     "float8_e4m3fn": 2.0**-3,
@@ -37,13 +37,16 @@ EPSILON = {
     "float32": 2.0**-23,
     "float64": 2.0**-52,
 }
-"""The distance from 1 to the next number."""
+"""For each dtype, the distance from 1 to the next larger number."""
 
 
 @dataclass(frozen=True)
 class Product:
-    """Two operands as arrays, terms first if there are any; the result; and the tolerance of its
-    elements, None if exact."""
+    """Two operands and their product.
+
+    `lhs`, `rhs`: arrays, with a first dimension of terms for a partial sum; `within`: the tolerance
+    of each element of `result`, None if it is exact.
+    """
 
     lhs: Numbers
     rhs: Numbers
@@ -83,7 +86,7 @@ def value_of(array: Numbers, placement: Placement) -> Numbers:
 
 
 def _whole(lhs: Numbers, rhs: Numbers, placements: Sequence[Placement], out_dtype: str) -> Product:
-    """Return integers and their product; it wraps, and so do sums of terms."""
+    """Return integers and their product, which wraps on overflow, as do sums of terms."""
     wide = "uint64" if out_dtype.startswith("u") else "int64"
     given = zip((lhs, rhs), placements, strict=True)
     values = [value_of(each, place).astype(wide) for each, place in given]
@@ -97,7 +100,7 @@ def _small(
     placements: Sequence[Placement],
     most: int,
 ) -> Product:
-    """Return small integers: no sum of products, in any order, exceeds `most`."""
+    """Return small integers, such that no sum of products, in any order, exceeds `most`."""
     largest, part = 16, 1.0
     while True:
         given = [
@@ -123,8 +126,8 @@ class Cotangents:
 def cotangents(
     product: Product, placements: Sequence[Placement], dtypes: tuple[str, str], seed: int
 ) -> Cotangents:
-    """Return a cotangent of a result, and the operands' cotangents, all as tensors, because every
-    term of a sum has the cotangent of the sum. `dtypes`: those of the operands and the result.
+    """Return a cotangent of a result and the operands' cotangents, all as tensors, because every
+    term of a sum has the cotangent of the sum. `dtypes`: those of the operands and of the result.
 
     Like the product, they are small integers and exact, or drawn from a normal distribution.
     """
@@ -168,8 +171,8 @@ def _size(array: Numbers, place: Placement) -> Numbers:
 
 
 def _rounded(numbers: Numbers, dtype: str) -> Numbers:
-    """Round numbers, to at most 4, to numbers that a dtype represents: multiples of twice its
-    epsilon."""
+    """Clip numbers to [-4, 4], and round them to multiples of twice the dtype's epsilon, which the
+    dtype represents."""
     return np.round(np.clip(numbers, -4, 4) / EPSILON[dtype] / 2) * EPSILON[dtype] * 2
 
 
@@ -180,7 +183,7 @@ def _near(
     dtype: str,
     out_dtype: str,
 ) -> Product:
-    """Return numbers, their product in float64, and a rounding bound: for a device's sums, and for
+    """Return operands, their product in float64, and a rounding bound for a device's sums and for
     as many partial sums as there are devices."""
     given = list(zip((lhs, rhs), placements, strict=True))
     values = [value_of(each, place) for each, place in given]

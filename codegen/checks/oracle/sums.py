@@ -1,7 +1,7 @@
 """The meaning of unreduced axes, by definition: arrays of terms, and their reduction.
 
-A tensor of terms is an array with an extra first dimension, which has one term for each place along
-the unreduced axes and is sharded over them. Imports only numpy and the oracle.
+A tensor of terms is an array with an extra first dimension, which has one term for each coordinate
+along the unreduced axes and is sharded over them. Imports only numpy and the oracle.
 
 Sums are compared bit by bit, although the order in which floats are added is not fixed: all terms
 are small integers, so that every sum of some of them is exact in the dtype. Maxima and minima are
@@ -22,9 +22,9 @@ import numpy.typing as npt
 from shardwright.codegen.checks.oracle.definition import Placement, Ref, shard_numbers
 
 Integers = npt.NDArray[np.int64]
-Numbers = npt.NDArray[Any]  # holds the extremes of int64, or of float64 if a dtype's are infinite
+Numbers = npt.NDArray[Any]  # int64, or float64 for float dtypes
 
-# The largest integer below which all integers are exact.
+# For each dtype, the largest n such that it represents all integers up to n.
 _EXACT = {
     "bool": 1,
     "int8": 2**7 - 1,
@@ -50,7 +50,7 @@ def array_of(placement: Placement) -> Placement:
 
 
 def array_shape(placement: Placement, shape: Sequence[int]) -> tuple[int, ...]:
-    """Return the shape of the array of terms, which is the tensor's if there are none."""
+    """Return the shape of the array of terms or, without unreduced axes, of the tensor."""
     return (terms_of(placement), *shape) if placement.unreduced else tuple(shape)
 
 
@@ -101,7 +101,8 @@ def target_of_terms(source: Placement, target: Placement) -> tuple[int, ...]:
 
 
 Part = tuple[str, int, int, int]
-"""A part of an axis: its name and size, its pre-size and next pre-size."""
+"""A part of an axis: the axis's name and size, the part's pre-size, and its pre-size times its
+size."""
 
 
 def _parts(side: Placement, other: Placement) -> list[Part]:
@@ -136,10 +137,11 @@ def _coordinates(parts: Sequence[Part]) -> Iterator[dict[Part, int]]:
 def reductions(
     shape: Sequence[int], dtype: str, parts: Sequence[int], operator: str
 ) -> Iterator[tuple[Numbers, Numbers]]:
-    """Yield (terms, values) for values of `shape`, [values, ...]; term i contributes to value
-    `parts[i]`.
+    """Yield pairs (terms, values) of shapes [terms, *shape] and [values, *shape]; term i
+    contributes to value `parts[i]`.
 
-    There are enough pairs that no two elements agree in all, and that every term matters in some.
+    There are enough pairs that no two elements agree in all of them, and that every term determines
+    a value in some pair.
     """
     if operator == "sum":
         yield from sums(shape, dtype, parts)
@@ -149,7 +151,7 @@ def reductions(
 
 
 def _groups(parts: Sequence[int]) -> list[list[int]]:
-    """Return the terms of every value."""
+    """Return, for every value, the numbers of its terms."""
     return [[i for i, part in enumerate(parts) if part == n] for n in range(max(parts) + 1)]
 
 
@@ -171,6 +173,8 @@ def _extrema(
         terms = np.zeros((len(parts), *shape), dtype=np.int64)
         for number, group in enumerate(groups):
             for place, term in enumerate(group):
+                # The distance from the largest term varies with term, element and plane, so that a
+                # term in the wrong place changes some value.
                 less = 1 + (numbers[number] * 7 + 3 * place + plane) % base
                 wins = (numbers[number] + plane) % len(group) == place
                 below = np.maximum(largest[number] - less, 0)
@@ -224,10 +228,11 @@ def identity(dtype: str, operator: str) -> float | int:
 def sums(
     shape: Sequence[int], dtype: str, parts: Sequence[int]
 ) -> Iterator[tuple[Integers, Integers]]:
-    """Yield (terms, sums) for sums of `shape`, [sums, ...]; term i is added to sum `parts[i]`.
+    """Yield pairs (terms, sums) of shapes [terms, *shape] and [sums, *shape]; term i is added to
+    sum `parts[i]`.
 
-    There are enough pairs that no two elements agree in all, and no term is zero in all. In each
-    pair, an element has two nonzero terms, one of them negative.
+    There are enough pairs that no two elements agree in all of them, and no term is zero in all of
+    them. In each pair, an element has two nonzero terms, one of them negative.
     """
     count = max(parts) + 1
     groups = _groups(parts)
@@ -236,6 +241,7 @@ def sums(
     numbers = np.arange(count * math.prod(shape), dtype=np.int64).reshape(count, *shape)
     digits, left, plane = numbers, numbers.size, 0
     while plane < max(map(len, groups)) or left > 1:
+        # The extra cancels in the sum, so a term that is lost or added twice changes the result.
         total, extra = digits % base, 1 + (numbers * 7 + plane) % base
         terms = np.zeros((len(parts), *shape), dtype=np.int64)
         for number, group in enumerate(groups):
@@ -257,7 +263,7 @@ def _add(
         terms[term] = np.where(first, total + extra, np.where(second, -extra, 0))
 
 
-# Fraction bits of the rounding dtype and of the accumulation dtype.
+# The fraction bits of dtypes that are rounded from float32, and of dtypes not added as float32.
 _FRACTIONS = {"float8_e4m3fn": 3, "float8_e5m2": 2, "float16": 10, "bfloat16": 7}
 _ADDED = {"float64": 52}
 
