@@ -23,12 +23,12 @@ def verify(
     progress: Progress | None = None,
     time_limit: float = TIME_LIMIT,
 ) -> tuple[Report, ...]:
-    """Run the modules of bundles against the oracle; one report for each bundle and backend.
+    """Run the modules of bundles against the oracle; return one report for each bundle and backend.
 
-    `paths` are roots, folders with a manifest, or bundles in one; `backends` restricts which
-    modules are run. Each backend has its own process, which is replaced when a case takes longer
-    than `time_limit` seconds. Raises InputError for a path without bundles and for an
-    unknown backend.
+    `paths`: roots, which are folders with a manifest, or bundles in a root; `backends`: the
+    backends of the modules to run, by default all. Each backend has its own process, which is
+    replaced when a case takes longer than `time_limit` seconds. Raises InputError for a path
+    without bundles and for an unknown backend.
     """
     from shardwright.codegen.verify.run import verify_bundles
 

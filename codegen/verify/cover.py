@@ -1,4 +1,4 @@
-"""The transfers of the module on disk at full size, on all its devices. Used in workers only.
+"""Check the transfers of a module on disk at full size, on all its devices. Used in workers only.
 
 Nothing is moved here. The module's own functions give the range of every shard, which is compared
 with the oracle, and the positions of senders and receivers. A box is the intersection of two
@@ -6,7 +6,8 @@ shards. The boxes of every receiver must be disjoint and fill its target shard, 
 list the same boxes. Then every target element is written once, from the source element with its
 index.
 
-The boxes are computed in arrays; at some devices they are compared with the exchange's own lists.
+The boxes are computed in arrays; for a sample of the devices, they are compared with the exchange's
+own lists.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from shardwright.codegen.verify.transfers import Ranges as Integers
 from shardwright.codegen.verify.transfers import intervals, partition_fault
 
 LISTED = 32
-"""Most positions for which all boxes are compared with the transfers of the exchange; beyond that,
-only some."""
+"""With more positions than this, only a sample of them has its boxes compared with the exchange's
+transfers."""
 
 
 CHECK = "exact cover"
@@ -45,8 +46,8 @@ def covered(hosts: Iterable[Any]) -> tuple[str, ...]:
 
 
 def covered_group(module: Any, group: GroupCase) -> tuple[str, ...]:
-    """Check that every tensor of a group has the shards of its description, and its transfers;
-    return the check's name. Common parts of several tensors are checked once."""
+    """Check the shards and the transfers of every tensor of a group against its description; return
+    the check's name. Checks that are equal for several tensors are made once."""
     host, moves_of = module._HOST, import_module(module.hosts_of.__module__).moves_of
     expect("NAMES", list(module.NAMES), [case.name for case in group.members])
     moves: dict[int, Any] = {}
@@ -87,7 +88,8 @@ def check_cover(exchange: Any) -> None:
 
 @dataclass(frozen=True)
 class _Cover:
-    """An exchange, and the boxes of its shards by position: int64 [positions, dimensions, 2]."""
+    """An exchange, and the boxes of its shards by position: int64 [positions, dimensions, 2].
+    `proved` caches the boxes and tiles that `partition_fault` found correct."""
 
     exchange: Any
     source: Integers
@@ -99,7 +101,7 @@ class _Cover:
         return _Cover(exchange, _boxes(exchange.source), _boxes(exchange.target))
 
     def received(self, receiver: int) -> Integers:
-        """Return the keys of a receiver's boxes, which fill its shard."""
+        """Check that a receiver's boxes fill its shard; return their keys."""
         exchange, device = self.exchange, self.exchange.target.ids[receiver]
         sender, number = _peers(exchange._senders(receiver))
         self._check_positions(sender, len(self.source), f"device {device}: a sender")
@@ -117,7 +119,7 @@ class _Cover:
         return self._keys(sender, receiver, number)
 
     def check_senders(self, received: Integers) -> None:
-        """Raise MismatchError unless senders list exactly these keys."""
+        """Raise MismatchError unless the senders list exactly the boxes with these keys."""
         sent = [self._sent(sender) for sender in range(len(self.source))]
         keys = np.sort(np.concatenate([np.empty(0, np.int64), *sent]))
         received = np.sort(received)
@@ -152,6 +154,7 @@ class _Cover:
         cut = self.exchange.cut
         if cut is not None:
             width, has = high[:, cut.dim] - low[:, cut.dim], number >= 0
+            # The first `more` pieces of a tile have one unit more than the others.
             units, start = width // cut.unit, low[:, cut.dim].copy()
             step, more = units // cut.pieces, units % cut.pieces
             for ends, piece in ((low, number), (high, number + 1)):
@@ -175,11 +178,11 @@ class _Cover:
 
     @property
     def _numbers(self) -> int:
-        """The number of possible piece numbers, including none."""
+        """The number of different piece numbers, including that of a whole tile."""
         return 1 if self.exchange.cut is None else self.exchange.cut.pieces + 1
 
     def _keys(self, sender: Integers | int, receiver: Integers | int, number: Integers) -> Integers:
-        """Return a number for each piece between two positions."""
+        """Return a different number for every combination of sender, receiver and piece number."""
         pair: Integers = np.asarray(sender) * np.int64(len(self.target)) + receiver
         return pair * self._numbers + (number + 1 if self._numbers > 1 else 0)
 
@@ -214,7 +217,8 @@ def _rows(tiles: Integers) -> Integers:
 
 
 def _peers(listed: Iterable[Any]) -> tuple[Integers, Integers]:
-    """Return positions, and the piece number of each, -1 for a whole tile."""
+    """Return the positions in a list of peers, and the piece number of each, -1 for a whole
+    tile."""
     peers = list(listed)
     if any(isinstance(each, tuple) for each in peers):
         pairs = [each if isinstance(each, tuple) else (each, None) for each in peers]

@@ -1,4 +1,4 @@
-"""Whether checks exercise every function that a module exports. Used in workers only."""
+"""Make sure that the checks exercise every function that a module exports. Used in workers only."""
 
 from __future__ import annotations
 

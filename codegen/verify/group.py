@@ -1,4 +1,4 @@
-"""A group's module: run as it is or, if its tensors are too large, with twins of them."""
+"""Verify a group's module: run it as it is or, if its tensors are too large, with smaller twins."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from shardwright.ir.errors import InputError
 from shardwright.ir.reshard import Reshard
 
 MOST_MEMBERS, OF_A_KIND = 32, 3
-"""With more members than MOST_MEMBERS, only OF_A_KIND of each kind are run."""
+"""In a group of more than MOST_MEMBERS members, only OF_A_KIND members of each kind are run."""
 
 
 def report_group(
@@ -66,7 +66,8 @@ def _case(
     root: Path,
     folders: Mapping[str, str],
 ) -> GroupCase:
-    """Return the case below a root; `folders`: those of members by name."""
+    """Return the case of a group in the folder `root`. `folders`: the folder of each member, by
+    name."""
     members = tuple(
         Case.of(reshard, name, backend, root / folders[name] / f"{backend}.py")
         for name, reshard in reshards.items()
@@ -77,7 +78,8 @@ def _case(
 def _not_as_it_is(
     group: Group, descriptions: Sequence[Description], case: GroupCase, runner: Runner, root: Path
 ) -> Report:
-    """Return the report on the text at full size, then on the module of a group of twins."""
+    """Return the report on a group that is too large to run: on its text and transfers at full
+    size, then on a run of the module of a group of twins."""
     backend, folders = case.backend, {each.name: each.module.parent.name for each in case.members}
     # Members that share a bundle are equal, and so are their twins.
     kinds = {folders[each.name]: each for each in descriptions}
@@ -112,7 +114,8 @@ def _not_as_it_is(
 
 
 def _few(members: Sequence[str], folders: Mapping[str, str]) -> tuple[str, ...]:
-    """Return some members of every kind, which is a folder; members of a kind are equal."""
+    """Return the members to run: all or, in a large group, OF_A_KIND of each kind. Members of a
+    kind share a folder and are equal."""
     if len(members) <= MOST_MEMBERS:
         return tuple(members)
     taken: Counter[str] = Counter()
@@ -125,7 +128,7 @@ def _few(members: Sequence[str], folders: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _said(run: GroupCase, case: GroupCase) -> str:
-    """Return in words what runs in place of a group."""
+    """Describe the tensors and devices that run in place of a group's."""
     some = "its" if len(run.members) == len(case.members) else f"{len(run.members)} of its"
     fewer = len(run.devices()) < len(case.devices())
     return f"twins of {some} tensors" + f" on {len(run.devices())} devices" * fewer
@@ -134,7 +137,8 @@ def _said(run: GroupCase, case: GroupCase) -> str:
 def _text(
     group: Group, kinds: Mapping[str, Description], backend: str, folders: Mapping[str, str]
 ) -> str:
-    """Return the text of a group's module; `kinds`: one description for each folder."""
+    """Return the text of a group's module. `kinds`: the description of the reshard in each
+    folder."""
     made = {folder: planned(each) for folder, each in kinds.items()}
     plans = {name: made[folder] for name, folder in folders.items()}
     return group_files(group, plans, (backend,), folders)[f"{backend}.py"]

@@ -1,7 +1,7 @@
-"""The module of a matmul: run as it is or, if it is too large, as a smaller twin.
+"""Verify the module of a matmul: run it as it is or, if it is too large, run a smaller twin.
 
-A twin has extents that are congruent to those of the matmul modulo all counts of parts, and
-multiplies at the same place; it is run in full, while the module itself is compared with a new
+A twin's extents are congruent to the matmul's modulo all numbers of parts, and the twin is
+multiplied in the same sharding. The twin is run in full. The module itself is compared with a new
 emission, and its index functions with the oracle at full size.
 """
 
@@ -26,7 +26,8 @@ from shardwright.ir.matmul_plan import MatmulPlan
 
 MOST_FLOPS = 1 << 26
 MOST_ELEMENTS = 1 << 18
-"""Most elements that are run: larger products take too long on a CPU and in the oracle."""
+"""The most operations, and the most elements of a tensor, that are run: larger products take too
+long on a CPU and in the oracle."""
 
 
 def report_matmul(
@@ -99,7 +100,8 @@ def _twin_case(
 
 
 def twin(plan: MatmulPlan) -> MatmulPlan:
-    """Return the plan of a smaller, equally split matmul that multiplies at the same place."""
+    """Return the plan of a smaller, equally split matmul that is multiplied in the same
+    sharding."""
     matmul = plan.matmul
     extents = [_smaller(plan, factor) for factor in range(len(matmul.extents))]
     lhs, rhs = (
@@ -112,8 +114,8 @@ def twin(plan: MatmulPlan) -> MatmulPlan:
 
 
 def _smaller(plan: MatmulPlan, factor: int) -> int:
-    """Return a small extent congruent to a factor's modulo all counts of parts, doubled because a
-    loop may halve parts."""
+    """Return a small extent that is congruent to a factor's modulo twice every number of parts;
+    twice, because a loop may halve parts."""
     matmul, product = plan.matmul, plan.chosen.multiplication
     size = matmul.mesh.full_size
     counts = [math.prod(map(size, product.axes[factor]))]

@@ -1,4 +1,4 @@
-"""The module of a model: its data is proved, and a small model is moved."""
+"""Verify the module of a model: prove its data and, if the model is small, move it."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from shardwright.ir.model_proof import prove
 from shardwright.ir.part_digits import ProofError
 
 MOST_ELEMENTS = 1 << 22
-"""Most elements of a model that is moved here."""
+"""The most elements of a model that is moved here."""
 
 
 def report_model(
     description: ModelDescription, backend: str, folder: Path, runner: Runner
 ) -> Report:
-    """Return the verdict on a module: whether its data is proved and, for a small model, whether it
-    moves every element like the oracle. Modules between processes are not run."""
+    """Return the verdict on a module: its data must be proved and, if the model is small, the
+    module must move every element as the oracle does. Modules between processes are not run."""
     plan = plan_described(description)
     given = description.name, backend, len(plan.devices)
     try:

@@ -1,4 +1,5 @@
-"""Runs cases of one backend in a worker with the environment that its runtime needs."""
+"""Run the cases of one backend in a worker with the environment that the backend's runtime
+needs."""
 
 from __future__ import annotations
 
@@ -33,10 +34,10 @@ def missing(backend: str) -> str:
 
 
 class Runner:
-    """Runs cases of one backend in sequence, in a worker that is replaced when it fails.
+    """A worker that runs the cases of one backend in sequence, and is replaced when it fails.
 
-    `devices`: the most devices of any case. `close` may be called from another thread; a running
-    case then ends as failed.
+    `devices`: the largest number of devices of any case. `close` may be called from another thread;
+    a running case then ends as failed.
     """
 
     def __init__(self, backend: str, devices: int, time_limit: float = TIME_LIMIT) -> None:

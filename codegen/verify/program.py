@@ -1,5 +1,5 @@
-"""The module of a program: its values compared with one device's, its bytes with those of its
-HLO."""
+"""Verify the module of a program: compare its values with those on one device, and its stated bytes
+with those in its HLO."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from shardwright.codegen.spec.program import ProgramDescription
 from shardwright.ir.mesh import Mesh
 
 AS_WRITTEN = "--xla_disable_hlo_passes=cse"
-"""Stops XLA from merging repeated computations, so that bytes are counted as written."""
+"""A flag that stops XLA from merging repeated computations, so that bytes are counted as
+written."""
 WORKER = f"{__package__}.program_worker"
 
 
@@ -38,7 +39,7 @@ def report_program(
         "home": str(home.absolute()),
         "module": str((folder / PROGRAM_FILE).absolute()),
     }
-    # with no spare thread, interpreted kernels may wait
+    # interpreted kernels may deadlock without a spare thread
     forced = devices + bool(description.kernels)
     flags = f"--xla_force_host_platform_device_count={forced} {AS_WRITTEN}"
     environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}

@@ -13,13 +13,15 @@ from shardwright.codegen.hlo.collectives import received_in_all
 from shardwright.codegen.trace.avals import KEY_BYTES, KEY_KINDS
 
 ROUNDING, SLACK = 2e-5, 8
-"""Tolerances: relative to the largest float, and as a multiple of the error on one device."""
+"""Two tolerances: relative to the largest float of a result, and as a multiple of the error on one
+device."""
 EPSILONS = 4
-"""Tolerance of narrow floats, in steps of the largest one."""
+"""The tolerance of narrow floats relative to the largest one, in epsilons of their dtype."""
 
 
 def arguments(avals: Any, seed: int = 0) -> Any:
-    """Return arrays for avals: floats around one, small integers, keys, booleans."""
+    """Return random arrays for avals: floats mostly below one in magnitude, small integers, keys,
+    booleans."""
     rng = np.random.default_rng(seed)
 
     def made(aval: Any) -> Any:
@@ -38,12 +40,12 @@ def arguments(avals: Any, seed: int = 0) -> Any:
 
 
 def is_unsigned(dtype: Any) -> bool:
-    """Return whether a float type has no negative numbers, as float8_e8m0fnu."""
+    """Return whether a float type has no negative numbers, such as float8_e8m0fnu."""
     return bool(jnp.finfo(dtype).min > 0) if jnp.issubdtype(dtype, jnp.floating) else False
 
 
 def in_float64(fn: Callable[..., Any], given: Any) -> Any:
-    """Return a function's results on one device, with the widest floats."""
+    """Return a function's results on one device, computed with the widest floats."""
     with jax.enable_x64(True):
         return jax.tree.map(lambda x: _wide(np.asarray(x)), fn(*jax.tree.map(_wide, given)))
 
@@ -84,6 +86,7 @@ def gradient_fault(fn: Callable[..., Any], avals: Any, program: Callable[..., An
     varied = [number for number, each in enumerate(leaves) if is_inexact(each.dtype)]
     if not varied:
         return None
+    # JAX puts `transpose(` into the name stack of a backward pass.
     if "transpose(" in jax.make_jaxpr(fn)(*avals).pretty_print(name_stack=True):
         return None
     try:
@@ -147,7 +150,8 @@ def is_inexact(dtype: Any) -> bool:
 
 
 def allowance(one: Any, exact: Any) -> float:
-    """Return the tolerance of a float: a fraction of one device's error, plus rounding."""
+    """Return the tolerance of a result: a multiple of one device's error, plus rounding; 0 for
+    integers."""
     if not is_inexact(one.dtype):
         return 0.0
     known = np.isfinite(exact) & np.isfinite(one)

@@ -1,4 +1,4 @@
-"""Runs a program's module in a separate process, with as many CPU devices as it needs."""
+"""Run a program's module in a separate process, with as many CPU devices as it needs."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from shardwright.ir.errors import InputError
 
 
 def _other_bytes(rows: Sequence[dict[str, Any]], read: int) -> str:
-    """Return how the bytes in `plan.json` differ from those read in the HLO, or "". CPUs move
-    16-bit floats as float32, so those may be up to twice as many."""
+    """Return the difference between the bytes in `plan.json` and those read in the HLO, or "". CPUs
+    move 16-bit floats as float32, so the HLO may have up to twice the bytes for these."""
     said = sum(row["bytes"] for row in rows)
     narrow = sum(row["bytes"] for row in rows if row["shape"].startswith(("bf16[", "f16[")))
     if said <= read <= said + narrow:

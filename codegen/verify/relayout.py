@@ -1,4 +1,4 @@
-"""The module of a relayout, run as it is, or its twin's module if it is too large."""
+"""Verify the module of a relayout: run it or, if it is too large, run its twin's module."""
 
 from __future__ import annotations
 
@@ -22,15 +22,18 @@ from shardwright.ir.relayout import Relayout
 from shardwright.ir.reshard import Reshard
 
 MOST_ELEMENTS = 1 << 22
-"""Most elements of a relayout that is moved here."""
+"""The most elements of a relayout that is moved here."""
 
 
 def report_relayout(
     description: RelayoutDescription, backend: str, module: Path, runner: Runner
 ) -> Report:
-    """Return the verdict on a module. If the relayout is too large and the module is what would be
-    emitted now, this is the verdict on its twin's module; for too many devices, on its tables, or
-    on the reshard equal to it."""
+    """Return the verdict on a module.
+
+    A module that is too large to run must be equal to a new emission. The verdict is then on its
+    twin's module; with too many devices, it is on the tables of the twin's module, or on an equal
+    reshard.
+    """
     given, name = (description.name, backend, description.devices), description.name
     relayout, few = description.relayout(), description.devices <= MAX_DEVICES
     if few and _elements(relayout) <= MOST_ELEMENTS:
@@ -58,8 +61,7 @@ def report_relayout(
 
 
 def _of_reshard(reshard: Reshard, name: str, backend: str, runner: Runner, folder: Path) -> Report:
-    """Return the verdict on the module of the reshard equal to a relayout, as on the reshard's
-    own."""
+    """Emit the reshard that is equal to a relayout; return the verdict on its module."""
     given = reshard, name, (backend,), "direct"
     description = Description.of(*given, gradient=True, single_file=True)
     emit_described(description).write(folder / "reshards" / name)
@@ -68,7 +70,7 @@ def _of_reshard(reshard: Reshard, name: str, backend: str, runner: Runner, folde
 
 
 def _stored(relayout: Relayout) -> int:
-    """Return how many elements devices store before and after."""
+    """Return the number of elements that devices store, before and after together."""
     return sum(
         math.prod(buffer.shape(position))
         for side in (relayout.source, relayout.target)

@@ -17,8 +17,9 @@ CHECK = "tables"
 
 
 def followed(module: ModuleType, case: RelayoutCase) -> tuple[str, ...]:
-    """Check where `RELAYS` of a module take each element, and that each comes from a place where
-    the source has one; return the check's name. Raises MismatchError."""
+    """Move every element as a module's `RELAYS` say, and compare the target buffers with the
+    oracle; return the check's name. Raises MismatchError, also for a relay that reaches beyond a
+    buffer."""
     for side, said in ((module.SOURCE_IDS, case.source), (module.TARGET_IDS, case.target)):
         compare.expect("device ids", list(side), list(said.device_ids))
     for given, wanted in case.runs():
@@ -45,8 +46,8 @@ def followed(module: ModuleType, case: RelayoutCase) -> tuple[str, ...]:
 
 
 def _lines(module: ModuleType, side: str, held: Held) -> dict[int, list[Any]]:
-    """Return the buffers of each device as flat arrays, zero in the target; the source's have ones
-    beyond their elements."""
+    """Return the buffers of each device as flat arrays: source buffers with ones in their padding,
+    target buffers of zeros."""
     found: dict[int, list[Any]] = {}
     for name, (_, shapes) in getattr(module, side).items():
         for device, shape in zip(getattr(module, f"{side}_IDS"), shapes, strict=True):
@@ -59,8 +60,8 @@ def _lines(module: ModuleType, side: str, held: Held) -> dict[int, list[Any]]:
 
 
 def _places(line: Any, start: int, loops: tuple[tuple[int, int], ...]) -> Any:
-    """Return the places of the elements of nested loops in a flat array. Raises MismatchError if
-    one is outside."""
+    """Return the indices in a flat array that nested loops of (times, step) visit, from `start` on.
+    Raises MismatchError if one is outside the array."""
     places = start + _offsets(loops)
     if places.min() < 0 or places.max() >= len(line):
         reached = f"element {places.max()} of a buffer of {len(line)}"

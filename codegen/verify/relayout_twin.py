@@ -1,9 +1,9 @@
 """A smaller, equally cut relayout, in place of one too large to run here.
 
-An uncut dimension becomes short. One that is cut, or along which parts are stacked, is divided by
-the common divisor of all its boundaries, in source and target, so the pattern of cuts stays.
-Dimensions of several factors stay. A twin is valid only if it moves the same boxes between the same
-buffers.
+An uncut dimension gets SHORT elements. In a dimension that is cut, or along which parts are
+stacked, the common divisor of all boundaries in source and target becomes SHORT elements, so the
+pattern of cuts stays. Dimensions of several factors keep their extents. A twin is valid only if it
+moves the same boxes between the same buffers.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from shardwright.ir.relayout import Relayout, plan_relayout
 from shardwright.ir.stored import Stored
 
 SHORT = 2
-"""Elements of an uncut dimension, and of the shortest piece of a cut one."""
+"""The extent of an uncut dimension of a twin, and of the common divisor of a cut one."""
 
 Shapes = dict[str, tuple[int, ...]]
 Axis = tuple[str, int]
-"""A logical dimension of a tensor."""
+"""A tensor's name and the number of a dimension."""
 Units = dict[Axis, int]
-"""The divisor of each dimension."""
+"""The common divisor of the boundaries along each dimension."""
 
 
 class Use(NamedTuple):
@@ -38,7 +38,7 @@ class Use(NamedTuple):
     dim: int
     at: int | None
     cut: BoundCut | None
-    is_cut: bool  # or a dimension along which parts are stacked
+    is_cut: bool  # also true if parts are stacked along the dimension
 
 
 def twin(relayout: Relayout) -> Relayout | None:
@@ -68,7 +68,7 @@ def twin(relayout: Relayout) -> Relayout | None:
 
 
 def _boxes(relayout: Relayout) -> list[tuple[object, ...]]:
-    """Return the moves between buffers, without offsets and lengths."""
+    """Return the tensor, devices and buffers of each move, without offsets and lengths."""
     return [
         (
             *(relay.tensor, relay.sender, relay.receiver, relay.source.buffer),
@@ -79,7 +79,7 @@ def _boxes(relayout: Relayout) -> list[tuple[object, ...]]:
 
 
 def _uses(side: Stored) -> Iterator[Use]:
-    """Yield, for each part and tensor dimension, how the part stores it."""
+    """Yield a `Use` for each part and each dimension of its tensor."""
     for name, layout in side.buffers.items():
         parts = layout.parts if isinstance(layout, Stack) else (layout,)
         stacked = layout.dim if isinstance(layout, Stack) else None
@@ -94,7 +94,8 @@ def _uses(side: Stored) -> Iterator[Use]:
 
 
 def _stored_as(part: TensorPart, rank: int) -> list[int | None]:
-    """Return the dimension that stores each logical one, None if it has several factors."""
+    """Return the stored dimension of each logical dimension; None for a dimension of several
+    factors."""
     if part.factors is None:
         return list(range(rank))
     alone = {group[0]: at for at, group in enumerate(part.factors.after) if len(group) == 1}
@@ -103,7 +104,8 @@ def _stored_as(part: TensorPart, rank: int) -> list[int | None]:
 
 
 def _units(sides: tuple[Stored, Stored], uses: list[Use]) -> Units:
-    """Return the common divisor of the boundaries of dimensions; those of one stack share it."""
+    """Return the common divisor of the boundaries along each dimension; dimensions that are stacked
+    have the same divisor."""
     found: Units = {}
     for use in uses:
         assert use.cut is not None
@@ -122,7 +124,8 @@ def _units(sides: tuple[Stored, Stored], uses: list[Use]) -> Units:
 
 
 def _stacked(side: Stored) -> Iterator[tuple[int, list[Axis]]]:
-    """Yield the dimensions that parts of a buffer store as one, with its padding."""
+    """Yield, for each stored dimension of a buffer, its padding and the dimensions that parts store
+    along it."""
     for name, layout in side.buffers.items():
         parts = layout.parts if isinstance(layout, Stack) else (layout,)
         places = [_stored_as(part, len(side.tensors[part.tensor])) for part in parts]
@@ -138,7 +141,7 @@ def _divided(number: int, unit: int) -> int:
 
 
 def _shorter(side: Stored, shapes: Shapes, units: Units) -> Stored:
-    """Return a side of the twin."""
+    """Return one side of the twin, given its shapes and the divisors."""
     layouts: dict[str, BufferLayout] = {}
     for name, layout in side.buffers.items():
         if isinstance(layout, TensorPart):
@@ -169,7 +172,7 @@ def _part(part: TensorPart, shapes: Shapes, units: Units) -> TensorPart:
 
 
 def _cut(cut: DimCut, unit: int) -> DimCut:
-    """Return the cut of a dimension with shorter pieces."""
+    """Return the cut with its boundaries divided by `unit`."""
     window = cut.window and (_divided(cut.window[0], unit), _divided(cut.window[1], unit))
     kept = cut.numbers[:1] if cut.rule == "cover" else ()
     divided = (_divided(number, unit) for number in cut.numbers[len(kept) :])

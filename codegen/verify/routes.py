@@ -1,5 +1,4 @@
-"""The tiles that a module's own index functions send, compared with the plan's. Used in workers
-only.
+"""Compare the tiles that a module's own index functions send with the plan's. Used in workers only.
 
 Every emitted module derives its transfers twice, once for each end: a receiver enumerates
 `senders`, a sender `receivers`. Both enumerations are made here, for every device, and both must
@@ -37,8 +36,8 @@ def phases_agree(hosts: Iterable[Any]) -> None:
 
 
 def routes(module: ModuleType, case: Case) -> None:
-    """Raise MismatchError unless both ends list exactly the plan's transfers or, if the module
-    chooses its own holders, the same transfers."""
+    """Raise MismatchError unless both ends list exactly the plan's transfers. If the module itself
+    chooses which replica sends, the two ends must only agree."""
     if not module._HOST.exchange.by_plan:
         fault = module._HOST.exchange.fault()
         if fault:
@@ -56,8 +55,8 @@ def routes(module: ModuleType, case: Case) -> None:
 
 
 def exchanged(module: ModuleType, case: Case) -> None:
-    """Raise MismatchError unless both ends list the same pieces, and these come from the sender's
-    shard and make up the receiver's."""
+    """Raise MismatchError unless both ends list the same pieces, each inside the sender's shard,
+    and the pieces fill every receiver's shard exactly once."""
     hosted = _Hosted(module, case)
     received, sent = Counter(hosted.incoming()), Counter(hosted.outgoing())
     for transfer in (received - sent) + (sent - received):
@@ -92,7 +91,7 @@ def exchanged(module: ModuleType, case: Case) -> None:
 
 
 class _Hosted:
-    """The pieces of each end according to a module's host."""
+    """The pieces that each end lists, according to a module's `_HOST`."""
 
     def __init__(self, module: ModuleType, case: Case) -> None:
         self._exchange, self._rank = module._HOST.exchange, len(case.shape)

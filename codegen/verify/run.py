@@ -1,4 +1,5 @@
-"""Verify bundles on disk: the runs of each module, and one report for it."""
+"""Verify bundles on disk: make a job for each module, run the jobs, and return one report for
+each."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ from shardwright.codegen.verify.relayout import report_relayout
 
 @dataclass(frozen=True)
 class BundleJob:
-    """One module of one bundle: the subject of a report."""
+    """One module of a reshard's bundle."""
 
     description: Description
     backend: str
@@ -152,7 +153,7 @@ def verify_bundles(
 
 
 def _programs(paths: Iterable[str | Path], backends: Sequence[str] | None) -> list[ProgramJob]:
-    """Return the programs at paths, if modules of all backends are requested."""
+    """Return the jobs for the programs at `paths`; none if only some backends are requested."""
     return [
         ProgramJob(description, root)
         for (root, _), description in described(paths).items()
@@ -195,8 +196,9 @@ def _job(
 
 
 def _run(jobs: Sequence[Job], folder: Path, time_limit: float) -> Iterator[tuple[Job, Report]]:
-    """Yield every job with its report, as they end; each backend has a thread and a process, each
-    root a folder of twins, with its own support modules."""
+    """Yield every job with its report, in the order in which jobs end. Each backend has its own
+    thread and process; each root has its own folder of twins, because its support modules may
+    differ."""
     results: queue.Queue[tuple[Job, Report] | Exception] = queue.Queue()
     runners = []
     for backend in dict.fromkeys(job.backend for job in jobs):
@@ -230,8 +232,8 @@ def _serve(
 
 
 def _devices(job: Job) -> int:
-    """Return how many devices a job's worker needs; meshes that are too large run on smaller
-    ones."""
+    """Return the number of devices that a job's worker needs. A mesh larger than MAX_DEVICES is
+    replaced by a smaller one, or nothing is run."""
     if isinstance(job, MatmulJob):
         size = job.description.matmul().mesh.size
         return size if size <= MAX_DEVICES else 0

@@ -1,5 +1,5 @@
-"""The modules of one backend of a bundle: run as they are or, if the tensor is too large, as a
-smaller twin. A backward module is verified too, with the derivative that uses it."""
+"""Verify the modules of one backend of a bundle: run them as they are or, if the tensor is too
+large, run a smaller twin. A backward module is verified too, with the derivative that uses it."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from shardwright.ir.plan import DirectPlan
 from shardwright.ir.reshard import Reshard
 
 MAX_ENUMERATED, MAX_COMPARED = 2**20, 2**16
-"""Most transfers of plans that are enumerated, and most that are compared one by one with a
-module's. Beyond that, modules are proved to cover every target shard."""
+"""The most transfers of a plan that are enumerated, and the most that are compared one by one with
+a module's. With more transfers, the module is proved to cover every target shard."""
 
 MOST_MESHES = 48
-"""Most smaller meshes that are tried."""
+"""The most smaller meshes that are tried."""
 
 
 def report(description: Description, module: Path, runner: Runner, folder: Path) -> Report:
@@ -57,8 +57,8 @@ def report(description: Description, module: Path, runner: Runner, folder: Path)
 
 
 def _cases(description: Description, module: Path) -> tuple[Case, ...]:
-    """Return the case of a module, with its derivative if there is a backward, and the backward's
-    case."""
+    """Return the case of a module and, if there is a backward module, its case. With a backward
+    module, the first case also checks the derivative."""
     backend, name = module.stem, description.name
     made = planned(description)
     case = Case.of(made.reshard, name, backend, module)
@@ -123,8 +123,9 @@ def twins_of(
     """Return the twins of reshards on the same devices, whose modules are `emitted`; None if no
     twin can run here.
 
-    A twin is the smallest tensor whose modules have the forms of those emitted, else the smallest.
-    If there are too many devices to run, it is on fewer, chosen so that modules differ least.
+    A twin has the smallest shape whose modules have the same form as those emitted or, if there is
+    none, the smallest shape. If there are too many devices to run, twins are on the smaller mesh
+    for which modules differ least from those emitted.
     """
     reshards = [description.reshard() for description in descriptions]
     if _count(reshards[0]) <= MAX_DEVICES:
@@ -149,7 +150,7 @@ def twins_of(
 def _all_of(
     descriptions: Sequence[Description], backend: str, emitted: Sequence[Sequence[Part]]
 ) -> list[Twin] | None:
-    """Return a runnable tensor for each reshard, None if one has none."""
+    """Return a twin on the same devices for each reshard; None if one of them has no twin."""
     twins: list[Twin] = []
     for description, modules in zip(descriptions, emitted, strict=True):
         found = _twin_of(description, backend, modules)
@@ -188,8 +189,9 @@ def on(description: Description, small: Reshard) -> Description:
 
 
 def _twin_of(description: Description, backend: str, emitted: Sequence[Part]) -> Twin | None:
-    """Return the smallest tensor whose modules have the forms of those emitted, else the smallest;
-    the given one if it is small."""
+    """Return the twin of a reshard on the same devices: the reshard itself if it is small; else the
+    smallest shape whose modules have the form of those emitted; else the smallest shape. None if
+    even that is too large."""
     smallest, reshard = None, description.reshard()
     if not is_too_large(reshard.shape):
         return reshard, tuple(emitted)
@@ -211,7 +213,7 @@ def _count(reshard: Reshard) -> int:
 
 
 def _smaller(small: Reshard, case: Case) -> str:
-    """Return the number of a twin's devices in words, if smaller."""
+    """Describe the devices of a twin if they are fewer than the case's; else return ""."""
     count = _count(small)
     return f" on {count} devices" if count < len(case.devices()) else ""
 
@@ -232,7 +234,7 @@ def _checked(full: Report, case: Case) -> str:
 
 
 def proof(full: Report, what: str = "", *, terms: bool = False) -> str:
-    """Return in a sentence what an exact cover at full size proves."""
+    """Return a sentence that states the result of the check for an exact cover at full size."""
     once = "is written exactly once, from the source element of its index"
     if terms:
         once = "gets each of its terms exactly once, from source elements of its index"
@@ -240,8 +242,8 @@ def proof(full: Report, what: str = "", *, terms: bool = False) -> str:
 
 
 def _full_size(part: Part, case: Case, runner: Runner) -> Report:
-    """Return the constants, index functions and transfers of a module, and its text compared with a
-    new emission."""
+    """Check a module at full size without running it: its constants, index functions and transfers,
+    and its text, which must equal a new emission."""
     transfers: tuple[Transfer, ...] = ()
     if isinstance(part.plan, DirectPlan) and _transfers(part.plan) <= MAX_ENUMERATED:
         enumerated = part.plan.transfers()
@@ -261,7 +263,7 @@ def _full_size(part: Part, case: Case, runner: Runner) -> Report:
 
 
 def _transfers(plan: DirectPlan) -> int:
-    """Return the largest number of transfers of a plan."""
+    """Return an upper bound for the number of transfers of a plan."""
     exchange = plan.exchange
     tiles = math.prod(len(dim.pairs.source) for dim in exchange.dims)
     return tiles * exchange.target.replicas * exchange.rule.pieces
@@ -282,8 +284,8 @@ def _twin_cases(
 def emitted_now(
     description: Description, backend: str, like: Sequence[Part] = ()
 ) -> tuple[Part, ...]:
-    """Return a backend's modules as emitted now; `like`: in the form of these, if the backend
-    chooses among several by size."""
+    """Return a backend's modules as emitted now. `like`: modules whose form to keep, if the backend
+    chooses among several forms by size."""
     made = emit_described(description)
     return parts(
         made.plan,
@@ -305,9 +307,9 @@ def support_fault(description: Operation, root: Path) -> str:
 def write_support(
     root: Path, backends: Sequence[str], beside: Path, *, grouped: bool = False
 ) -> None:
-    """Write the support modules of these backends below a root, including those of matmuls;
-    `grouped`: those of groups too. Each is copied from `beside`, below the root of the original
-    modules, which is what runs; or emitted if it is missing there."""
+    """Write the support modules of these backends below `root`, including those of matmuls; with
+    `grouped`, those of groups too. Copy each file from `beside`, the root of the original modules,
+    because these run with it. Emit a file that is missing there."""
     home = root / SUPPORT
     for name, text in support_files(backends, grouped=grouped, multiplied=True).items():
         home.mkdir(parents=True, exist_ok=True)

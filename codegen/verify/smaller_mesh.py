@@ -30,12 +30,13 @@ from shardwright.ir.reshard import Reshard
 from shardwright.ir.sharding import DimSharding, Sharding
 
 ENOUGH = 8
-"""Meshes with fewer devices come last: on few devices, many wrong index functions are right."""
+"""Meshes with fewer devices are tried last: on few devices, many wrong index functions give the
+right results."""
 
 
 def smaller_meshes(reshards: Sequence[Reshard], most: int) -> Iterator[tuple[Reshard, ...]]:
-    """Yield the reshards, all on the same devices, on at most `most` devices; last those whose
-    extents cannot be cut in the same way."""
+    """Yield the reshards on smaller meshes, all on the same devices and on at most `most` of them.
+    The last ones have extents that cannot be cut in the same way as the original ones."""
     sides = [side for each in reshards for side in (each.source, each.target)]
     cuts = [_Cut.of(mesh, sides) for mesh in dict.fromkeys(side.mesh for side in sides)]
     first = min(1, *(int(cut.ids.min()) for cut in cuts))
@@ -60,8 +61,8 @@ class _Cut:
 
     @staticmethod
     def of(mesh: Mesh, sides: Iterable[Sharding]) -> _Cut:
-        """Return a mesh cut where its shardings are; an axis whose cuts cannot coexist stays
-        whole."""
+        """Return a mesh whose axes are cut where its shardings cut them; an axis stays whole if its
+        cuts do not divide one another."""
         refs = [ref for side in sides if side.mesh == mesh for ref in _refs(side)]
         pieces: list[AxisRef] = []
         for name, size in mesh.axes:
@@ -78,11 +79,11 @@ class _Cut:
 
     @property
     def ids(self) -> Integers:
-        """The device ids by the coordinates along pieces."""
+        """The device ids, as an array with one dimension per piece."""
         return ids_of(self.mesh).reshape(self.sizes)
 
     def choices(self, most: int) -> Iterator[tuple[int, ...]]:
-        """Yield sizes of the pieces, for at most this many devices in all."""
+        """Yield the smaller sizes of the pieces for which there are at most `most` devices."""
         found: list[tuple[int, ...]] = [()]
         for size in self.sizes:
             found = [
@@ -94,18 +95,20 @@ class _Cut:
         yield from found
 
     def first(self, sizes: Sequence[int]) -> Integers:
-        """Return the ids of the devices of the first coordinates, by coordinates."""
+        """Return the ids of the devices whose coordinate along each piece is below its size in
+        `sizes`."""
         return self.ids[tuple(slice(0, size) for size in sizes)]
 
     def among(self, kept: Integers) -> Integers | None:
-        """Return the kept ids by coordinates; None if they do not form a grid."""
+        """Return the ids in `kept` as an array with one dimension per piece; None if they do not
+        form a grid."""
         places = [np.unique(along) for along in np.nonzero(np.isin(self.ids, kept))]
         if any(len(p) < min(size, 2) for p, size in zip(places, self.sizes, strict=True)):
             return None
         return self.ids[np.ix_(*places)] if math.prod(map(len, places)) == kept.size else None
 
     def shrunk(self, ids: Integers, numbers: dict[int, int]) -> _Shrunk:
-        """Return the mesh of these devices, with their new numbers."""
+        """Return the mesh of the devices in `ids`, renumbered by `numbers`."""
         sizes = dict(zip(self.pieces, ids.shape, strict=True))
         axes = [
             (name, math.prod(size for piece, size in sizes.items() if piece.name == name))
@@ -117,7 +120,7 @@ class _Cut:
 
 @dataclass(frozen=True)
 class _Shrunk:
-    """A mesh, a smaller one, and the size of each piece of its axes there."""
+    """A mesh, its smaller version, and the size of each piece of an axis in the smaller version."""
 
     whole: Mesh
     mesh: Mesh
@@ -152,7 +155,7 @@ class _Shrunk:
 
 @dataclass(frozen=True)
 class _Kept:
-    """The kept ids of each mesh, by coordinates."""
+    """The device ids to keep of each mesh, as arrays with one dimension per piece."""
 
     cuts: tuple[_Cut, ...]
     chosen: tuple[Integers, ...]
@@ -178,7 +181,8 @@ def _order(kept: _Kept) -> tuple[bool, int]:
 
 
 def _kept(cuts: Sequence[_Cut], most: int) -> Iterator[_Kept]:
-    """Yield choices for meshes that preserve what they share with one another."""
+    """Yield choices of the devices to keep in which any two meshes share all, some or none of their
+    devices, as before."""
     found: list[tuple[Integers, ...]] = [()]
     for number, cut in enumerate(cuts):
         twin = next((n for n in range(number) if _shares(cuts[n].ids, cut.ids) == "all"), None)
@@ -204,7 +208,7 @@ def _options(cut: _Cut, kept: Integers | None, most: int) -> Iterator[Integers]:
 
 
 def _shares(one: Integers, other: Integers) -> str:
-    """Return the devices that two meshes share."""
+    """Describe the devices that two meshes share: all, all of one mesh, some, or none."""
     common = int(np.isin(one, other).sum())
     if common in (one.size, other.size):
         return {
@@ -216,8 +220,8 @@ def _shares(one: Integers, other: Integers) -> str:
 
 
 def _sizes(size: int) -> list[int]:
-    """Return smaller candidates for a size: its divisors, and three, which distinguishes factors of
-    powers of two; small numbers for a prime."""
+    """Return candidates for the size of a piece: its divisors or, for a prime, 2 to 4; three,
+    because powers of two are easily confused; and the size itself."""
     divisors = [less for less in range(2, size) if size % less == 0]
     return sorted({*(divisors or range(2, min(size, 5))), min(size, 3), size})
 
@@ -238,7 +242,7 @@ def _moved(reshard: Reshard, meshes: dict[Mesh, _Shrunk]) -> Reshard:
 
 
 _Side = tuple[tuple[int, ...], str]
-"""How a side cuts a dimension: the number of parts at each level, and the split."""
+"""The cut of a dimension on one side: the number of parts at each level, and the split."""
 
 
 def _is_cut_alike(large: Reshard, small: Reshard) -> bool:
@@ -268,8 +272,9 @@ def _extent(extent: int, before: Sequence[_Side], after: Sequence[_Side]) -> int
 
 
 def _cut(extent: int, sides: Sequence[_Side]) -> tuple[object, ...]:
-    """Return how sides cut an extent: which of them evenly, with empty shards, or into single
-    elements; and whether the shards of one nest in those of the other."""
+    """Return the properties of an extent's cuts that a smaller extent must keep: for each side,
+    whether all shards are equal, some are empty, or none has more than one element; and whether the
+    shards of one side nest in the other's."""
     found: list[object] = []
     for sizes, split in sides:
         widths = [len(shard) for shard in oracle.shard_indices(extent, sizes, split)]

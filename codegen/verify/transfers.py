@@ -1,4 +1,5 @@
-"""Whether a plan's transfers give every device exactly its shard by definition."""
+"""Check that a plan's transfers give every device exactly its shard, by the definition of a
+sharding."""
 
 from __future__ import annotations
 
@@ -66,7 +67,8 @@ def disagreement(
 
 
 def as_rows(transfers: Transfers) -> tuple[tuple[int, ...], ...]:
-    """Return sender, receiver, then low and high along each dimension of every transfer."""
+    """Return a row for every transfer: its sender, its receiver, then low and high along each
+    dimension."""
     count = len(transfers.sender)
     ends = transfers.tensor.reshape(count, -1)
     columns = (transfers.sender[:, None], transfers.receiver[:, None], ends)
@@ -96,4 +98,4 @@ def partition_fault(tiles: Ranges, box: Ranges) -> str:
 
 
 _AT_ONCE = 256
-"""Tiles compared with all others at once, limited to bound memory."""
+"""The number of tiles that are compared with all others in one step, to bound the memory used."""

@@ -59,8 +59,7 @@ def _shape(
     at_least: int,
     tiling: tuple[int, int],
 ) -> tuple[int, ...]:
-    """Return the twin of every dimension; the last two also keep their residue modulo the
-    tiling."""
+    """Return the twin's shape; its last two extents also keep their residue modulo the tiling."""
     moduli = [1] * len(shape) + list(tiling)
     return tuple(
         twin_extent(extent, side(source, dim), side(target, dim), at_least, moduli[dim + 2])
@@ -69,15 +68,16 @@ def _shape(
 
 
 def form(text: str) -> str:
-    """Return a module's code without numbers and texts, and without the lengths of lists of
-    numbers; equal for modules that do the same."""
+    """Return a module's code without the values of numbers and strings, and without repeated
+    elements of lists of constants. It is equal for modules that differ in nothing else."""
     with _PARSING:
         tree = ast.parse(text)
     return ast.unparse(_Form().visit(tree))
 
 
 # Python 3.11 counts the depth of a tree being built per interpreter, not per thread: two parsers at
-# once fail with `SystemError: AST constructor recursion depth mismatch`. Backends have threads.
+# once fail with `SystemError: AST constructor recursion depth mismatch`. Each backend is verified
+# in a thread of its own.
 _PARSING = threading.Lock()
 
 
@@ -99,7 +99,7 @@ class _Form(ast.NodeTransformer):
 
 
 def _short(node: ast.AST, elements: list[ast.expr]) -> ast.expr:
-    """Return a list of numbers, or of such lists, without duplicates."""
+    """Drop repeated elements from a list of constants or of lists."""
     assert isinstance(node, ast.Tuple | ast.List)
     if all(isinstance(each, ast.Constant | ast.Tuple | ast.List) for each in elements):
         node.elts = list({ast.dump(each): each for each in elements}.values())
@@ -107,7 +107,8 @@ def _short(node: ast.AST, elements: list[ast.expr]) -> ast.expr:
 
 
 Side = tuple[tuple[int, ...], str]
-"""How one side cuts a dimension: the sizes of the axis references that split it, and the split."""
+"""The cut of a dimension on one side: the sizes of the axis references that split it, and the
+split."""
 
 
 def side(placement: Placement, dim: int) -> Side:
@@ -118,8 +119,8 @@ def side(placement: Placement, dim: int) -> Side:
 def twin_extent(
     extent: int, source: Side, target: Side, at_least: int = 1, modulus: int = 1
 ) -> int:
-    """Return the smallest extent from `at_least` with the same pattern of cuts, all keeping their
-    residue modulo `modulus`; `extent` itself if it is the smallest.
+    """Return the smallest extent, at least `at_least`, that has the same pattern of cuts, with all
+    cuts at the same residues modulo `modulus`. Return `extent` itself if there is no smaller one.
 
     >>> twin_extent(128256, ((8,), "flat"), ((), "flat"))
     16
@@ -138,7 +139,8 @@ def twin_extent(
 def _pattern(
     extent: int, sides: Sequence[Side]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return the rank of every cut among all cuts, and the width of every tile, at most 2."""
+    """Return the rank of every cut among all cuts, and the width of every tile, counting widths
+    above 2 as 2."""
     ends = [0, extent]
     for sizes, split in sides:
         for shard in oracle.shard_indices(extent, sizes, split):

@@ -1,4 +1,5 @@
-"""The process that runs emitted modules: one case a line in, the verdict on its module out.
+"""The process that runs emitted modules: it reads one case per line, and prints the verdict on its
+module.
 
 Started with the argument BACKEND and the environment that the backend needs.
 """
@@ -29,11 +30,12 @@ from shardwright.codegen.verify.routes import exchanged, phases_agree, routes, s
 from shardwright.codegen.workers.serve import Answer, serve
 
 AnyCase = Case | GroupCase | MatmulCase | RelayoutCase | ModelCase
-"""The types of a line."""
+"""The cases that a line can describe."""
 
 
 def main(backend: str) -> None:
-    """Verify the cases on stdin, one a line, with a backend; answer each with a line of JSON."""
+    """Verify the cases on standard input, one per line, with a backend; print one line of JSON for
+    each."""
     serve(lambda: _verifying(backend))
 
 
@@ -67,7 +69,7 @@ def _unfit(backend: str) -> str:
 
 
 def plain_case(line: str) -> AnyCase:
-    """Return the case in a line."""
+    """Parse a line written by the `to_json` of any case."""
     data = json.loads(line)
     if "before" in data:
         return ModelCase.from_data(data)
@@ -81,7 +83,8 @@ def _failed(detail: str, fresh: bool = False) -> dict[str, object]:
 
 
 def _verdict(runner: ModuleType, case: AnyCase) -> dict[str, object]:
-    """Run one case. `fresh` requests a new process: after an exception its state is unknown."""
+    """Run one case. `fresh` in the answer requests a new process, because the state of this one is
+    unknown after an exception."""
     try:
         checks = _passed(runner, case)
     except MismatchError as error:
@@ -150,8 +153,8 @@ def _checks(runner: ModuleType, module: ModuleType, case: Case) -> tuple[str, ..
 def brief(error: Exception) -> str:
     """Return an exception in one line.
 
-    Runtimes put the traceback of a callback into their error's message; its last line is the cause,
-    or the code above it if that line is only a name.
+    Runtimes put the traceback of a callback into their error's message. Its last line is the cause;
+    if that line is only a name, the line of code above it is added.
     """
     lines = [line.strip(" ^~") for line in str(error).splitlines()]
     lines = [line for line in lines if line]
