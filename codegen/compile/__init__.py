@@ -44,13 +44,13 @@ def compile_bundles(
 ) -> tuple[CompileReport, ...]:
     """Compile the modules of bundles for TPU topologies and GPU architectures.
 
-    `paths` are roots, folders with a manifest, or bundles in one. There is one report for each
-    bundle and target, in this order. For a TPU topology the Pallas module is compiled, with its
-    meshes on the first devices, and unless `xla` is false XLA's own reshard as well; for a GPU
-    architecture, the Triton module. A tensor too large for a device fails before compiling. `save`
-    names a folder for the results: `save/bundle/target.*`. Raises InputError for a path without
-    bundles, an unknown target or a missing compiler (argument "targets"), and a folder that cannot
-    be written or would get two bundles of one name (argument "save").
+    `paths`: roots, which are folders with a manifest, or bundles in a root. There is one report for
+    each bundle and target, in this order. For a TPU topology the Pallas module is compiled, with
+    its meshes on the first devices, and unless `xla` is false XLA's own reshard as well; for a GPU
+    architecture, the Triton module. A tensor too large for a device fails before compiling. `save`:
+    a folder for the results, `save/bundle/target.*`. Raises InputError for a path without bundles,
+    an unknown target or a missing compiler (argument "targets"), and a folder that cannot be
+    written or would get two bundles of one name (argument "save").
     """
     from shardwright.codegen.compile.run import compiled
 

@@ -1,5 +1,5 @@
-"""Bytes of XLA's own partitioner: the busiest device's in `jax.jit` of a function with the user's
-shardings."""
+"""The bytes that the busiest device receives if XLA partitions a function: `jax.jit` with the
+user's shardings."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NARROW = "bf16"
 
 @functools.cache
 def devices_of(target: str, count: int) -> tuple[Any, ...]:
-    """Return this many devices: CPUs of this process, or chips of a named TPU topology."""
+    """Return `count` devices: CPUs of this process, or chips of a named TPU topology."""
     if target == "cpu":
         return tuple(jax.devices("cpu")[:count])
     listed = topologies.get_topology_desc(platform="tpu", topology_name=target).devices
@@ -40,7 +40,7 @@ def jit_received(
 
 
 def named_sides(program: Partitioned, devices: Sequence[Any]) -> dict[str, Any]:
-    """Return the user's shardings for `jax.jit`."""
+    """Return the user's shardings as keyword arguments of `jax.jit`."""
     given = program.given
     inputs = [given.values[number].sharding for number in given.body.arguments]
     return {
@@ -51,10 +51,10 @@ def named_sides(program: Partitioned, devices: Sequence[Any]) -> dict[str, Any]:
 
 def received_by_hlo(lowered: Any, devices: int) -> int:
     """Return the bytes that the busiest device receives according to the HLO of a lowered program,
-    counting loop iterations.
+    with collectives in loops counted once per iteration.
 
-    On TPUs XLA gathers float32 as bfloat16 before a multiplication: in a program without its own
-    bfloat16 such elements count as float32.
+    On TPUs, XLA gathers float32 as bfloat16 before a multiplication. If the program itself has no
+    bfloat16, bfloat16 elements therefore count as float32.
     """
     narrowed = NARROW not in lowered.as_text()
     module = HloModule(lowered.compile().as_text())
@@ -66,7 +66,7 @@ def received_by_hlo(lowered: Any, devices: int) -> int:
 
 
 def _named(sharding: Sharding | None, devices: Sequence[Any]) -> Any:
-    """Return a sharding for `jax.jit`: None if unstated."""
+    """Return a sharding for `jax.jit`: None if the user gave none."""
     return None if sharding is None else to_named_sharding(sharding, devices)
 
 

@@ -17,7 +17,7 @@ from shardwright.codegen.checks.compiled.job import Job
 from shardwright.codegen.checks.compiled.saving import save
 
 VARIABLE = "SHARDWRIGHT_COMPILED"
-"""The environment variable that names the folder; if it is not set, nothing is kept."""
+"""The environment variable that names the cache folder; if it is not set, nothing is cached."""
 
 _COMPILERS = ("jax", "jaxlib", "libtpu", "torch", "triton")
 _ASKING = (
@@ -38,7 +38,8 @@ def recall(job: Job) -> dict[str, Any] | None:
 
 
 def keep(job: Job, answer: dict[str, Any]) -> None:
-    """Cache the answer to a successful job, if it can be written; failures are tried again."""
+    """Cache the answer to a successful job, if the folder can be written. Failed jobs are not
+    cached."""
     path = _path(job)
     if path is None or "error" in answer:
         return
@@ -53,6 +54,7 @@ def _path(job: Job) -> Path | None:
     folder = os.environ.get(VARIABLE)
     if not folder or job.files is not None:
         return None
+    # The contents of the module's folder determine the answer; its path does not.
     asked = job.to_json().replace(json.dumps(job.module), json.dumps(Path(job.module).name))
     digest = hashlib.sha256(f"{_surroundings()}\n{asked}\n".encode())
     for path in _texts(Path(job.module)):
@@ -61,7 +63,7 @@ def _path(job: Job) -> Path | None:
 
 
 def _texts(module: Path) -> list[Path]:
-    """Return the files of a module: itself, its siblings, and the support modules."""
+    """Return the files that a module consists of: itself, its siblings, and the support modules."""
     support = module.parent.parent / "_support"
     found = [*module.parent.glob("*.py"), *support.glob("*.py")]
     return sorted({module, *found} if module.exists() else found)
@@ -69,7 +71,8 @@ def _texts(module: Path) -> list[Path]:
 
 @cache
 def _surroundings() -> str:
-    """Return the other determinants: versions, variables, and the files that run compilers."""
+    """Return everything else that determines an answer: versions, environment variables, and the
+    source files that run compilers."""
     found = [sys.version, *(f"{name}={os.environ.get(name)}" for name in _FLAGS)]
     found += (f"{name} {_version(name)}" for name in _COMPILERS)
     top = Path(str(files("shardwright.codegen")))

@@ -36,7 +36,7 @@ Outcomes = Mapping[What, Outcome]
 
 @dataclass(frozen=True)
 class _BundleTask:
-    """One bundle for one target: the subject of a report."""
+    """One bundle to compile for one target; each has one report."""
 
     root: Path
     description: Description
@@ -56,7 +56,7 @@ class _BundleTask:
 
     @property
     def possible(self) -> bool:
-        """Return whether the bundle has a module for the target."""
+        """Whether the bundle has a module for the target."""
         return self.backend is not None
 
     def jobs(self, save: Path | None, xla: bool) -> tuple[Job, ...]:
@@ -68,7 +68,7 @@ class _BundleTask:
         asked = Job("module", backend, module.stem, str(module), self.target.name)
         jobs: tuple[Job, ...] = (replace(asked, files=files),)
         is_xla = self.target.compiler.is_xla
-        # A tensor of 64-bit elements exists with 64-bit types only.
+        # Tensors of 64-bit elements exist only with 64-bit types, so there is one mode to compile.
         if is_xla and DTYPES[self.description.dtype] < 8:
             jobs += (replace(asked, what="x64"),)
         # XLA's own reshard is an identity, which cannot add terms.
@@ -79,7 +79,7 @@ class _BundleTask:
         return jobs
 
     def report(self, outcomes: Outcomes) -> CompileReport:
-        """Return the report after the jobs are done."""
+        """Return the report on the outcomes of the jobs."""
         outcome, wide, xla = outcomes["module"], outcomes.get("x64"), outcomes.get("xla")
         if outcome.code is None:
             return self._report("failed", outcome.error, None, xla)
@@ -117,21 +117,21 @@ class _BundleTask:
 
 @dataclass(frozen=True)
 class _GroupTask:
-    """One group for one GPU: the subject of a report."""
+    """One group to compile for one GPU; each has one report."""
 
     root: Path
     name: str
     target: Target
 
     def jobs(self, save: Path | None, xla: bool) -> tuple[Job, ...]:
-        """Return the worker's job: the module. XLA has no equivalent."""
+        """Return the worker's job: to compile the module. XLA has no equivalent."""
         backend = self.target.backend
         module = str(self.root / self.name / f"{backend}.py")
         files = None if save is None else str(save / self.name / self.target.stem)
         return (Job("group", backend, backend, module, self.target.name, files),)
 
     def report(self, outcomes: Outcomes) -> CompileReport:
-        """Return the report after the job is done."""
+        """Return the report on the outcome of the job."""
         outcome = outcomes["group"]
         verdict: Verdict = "ok" if outcome.code else "failed"
         target = self.target
@@ -141,7 +141,7 @@ class _GroupTask:
 
 @dataclass(frozen=True)
 class _MatmulTask:
-    """One matmul for one TPU topology: the subject of a report."""
+    """One matmul to compile for one TPU topology; each has one report."""
 
     root: Path
     description: MatmulDescription
@@ -153,8 +153,8 @@ class _MatmulTask:
         return self.description.name
 
     def jobs(self, save: Path | None, xla: bool) -> tuple[Job, ...]:
-        """Return the worker's jobs: the module, if it has a kernel also with 64-bit types in JAX,
-        and jit's own matmul if there is one."""
+        """Return the worker's jobs: the module; if it has a kernel, the module with 64-bit types in
+        JAX; and jit's own matmul, if requested and possible."""
         name, given = self.name, self.description.backends
         (emitted,) = (backend for backend in self.target.takes if backend in given)
         module = str(self.root / name / f"{emitted}.py")
@@ -162,7 +162,7 @@ class _MatmulTask:
         asked = Job("matmul", self.target.backend, emitted, module, self.target.name, files)
         jobs: tuple[Job, ...] = (asked,)
         is_xla = self.target.compiler.is_xla
-        # Kernels do not multiply 64-bit elements: these types are off unless requested.
+        # Kernels do not multiply 64-bit elements, so the first job has 64-bit types disabled.
         if is_xla and emitted == self.target.backend:
             jobs += (replace(asked, what="x64_matmul", files=None),)
         matmul = self.description.matmul()
@@ -171,7 +171,8 @@ class _MatmulTask:
         return jobs
 
     def report(self, outcomes: Outcomes) -> CompileReport:
-        """Return the report after the jobs are done. The bound is the plan's traffic."""
+        """Return the report on the outcomes of the jobs. Its bound is the bytes that the plan
+        receives."""
         outcome, target = outcomes["matmul"], self.target
         wide = outcomes.get("x64_matmul", outcome)
         verdict: Verdict = "ok" if outcome.code and wide.code else "failed"
@@ -287,7 +288,7 @@ def _run(
     tasks: Sequence[Task], save: Path | None, xla: bool, time_limit: float
 ) -> Iterator[tuple[Task, CompileReport]]:
     """Yield the tasks of one backend with their reports, as they end. They run in sequence:
-    compilers use several cores, and seconds must be comparable."""
+    compilers use several cores, and the seconds of tasks must be comparable."""
     jobs = {task: task.jobs(save, xla) for task in tasks}
     done = outcomes([job for listed in jobs.values() for job in listed], time_limit)
     for task, listed in jobs.items():

@@ -1,8 +1,8 @@
-"""Bytes of Shardy's own partitioner: the collectives of its passes in jaxlib.
+"""The bytes of the collectives that Shardy's own partitioner inserts, by its passes in jaxlib.
 
-Bytes are the busiest device's with ring algorithms, as everywhere. A pass may abort the process, so
-this runs in a separate one. Communication that a compiler would add for ops that the passes leave
-alone, such as a shift, is not included.
+They are the bytes that the busiest device receives, with ring algorithms. A pass may abort the
+process, so this module runs in a separate process. The passes do not partition every op. The
+communication that a compiler would add for the others, such as shifts, is not included.
 """
 
 from __future__ import annotations
@@ -35,8 +35,9 @@ def shardy_received(
     sizes: Mapping[str, int],
     **shardings: Any,
 ) -> int | None:
-    """Return the bytes of a function with shardings as for `jax.jit`; `sizes`: the sizes of mesh
-    axes. None if a loop of unknown length communicates."""
+    """Return the bytes that the busiest device receives in a function; None if a loop of unknown
+    length communicates. `sizes`: the sizes of mesh axes by name; `shardings`: keyword arguments of
+    `jax.jit`."""
     lowered = jax.jit(fn, keep_unused=True, **shardings).lower(*avals)
     module = lowered.compiler_ir("stablehlo")
     total = 0
@@ -65,7 +66,7 @@ def inline(module: Any) -> None:
 
 
 def _inline(call: Any, function: Any) -> None:
-    """Replace one call."""
+    """Replace one call by the ops of the function."""
     block = function.regions[0].blocks[0]
     known = dict(zip(block.arguments, call.operands, strict=True))
     for op in block:
@@ -87,7 +88,7 @@ def _ops(op: Any) -> Iterator[Any]:
 
 
 def _repeated(op: Any, times: int | None) -> Iterator[tuple[Any, int | None]]:
-    """Yield an operation's inner ops, each with its count."""
+    """Yield all ops inside an op, each with the number of times that it runs, None if unknown."""
     for region in op.regions:
         for block in region:
             for inner in block:

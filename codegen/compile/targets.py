@@ -13,7 +13,7 @@ from shardwright.ir.errors import InputError, install, one_of
 
 @dataclass(frozen=True)
 class Target:
-    """One of a compiler's targets; `backend`: its kernels run on the target."""
+    """A target of a compiler. `backend`: the backend whose kernels run on the target."""
 
     name: str
     backend: str
@@ -25,12 +25,13 @@ class Target:
 
     @property
     def compiler(self) -> Compiler:
-        """The compiler for it."""
+        """The compiler of the target's backend."""
         return compilers()[self.backend]
 
     @property
     def takes(self) -> tuple[str, ...]:
-        """The backends whose modules it accepts, kernels before plain ones."""
+        """The backends whose modules can be compiled for the target: first the one with kernels,
+        then plain JAX."""
         plain = (each.name for each in registry.every() if each.portable)
         return (self.backend, *(plain if self.compiler.is_xla else ()))
 
@@ -41,8 +42,8 @@ def compilers() -> dict[str, Compiler]:
 
 
 def parse_targets(names: Iterable[str]) -> tuple[Target, ...]:
-    """Return the targets of these names, without duplicates. Raises InputError, argument "targets",
-    for none and for an unknown name, listing the known ones."""
+    """Return the targets with these names, without duplicates. Raises InputError, argument
+    "targets", if there are no names, and for an unknown name."""
     targets = tuple(dict.fromkeys(map(_target, names)))
     if not targets:
         kinds = (f"a {each.kind} such as {each.example}" for each in compilers().values())
@@ -55,7 +56,7 @@ def parse_targets(names: Iterable[str]) -> tuple[Target, ...]:
 def _target(name: str) -> Target:
     every = compilers()
     for backend, compiler in every.items():
-        # A topology of GPUs, such as h100:2x8, compiles for the GPU.
+        # A topology of GPUs, such as h100:2x8, is compiled for its GPU.
         architecture = compiler.chips.get(name.partition(":")[0].lower(), name)
         if architecture in compiler.targets:
             return Target(architecture, backend)

@@ -1,4 +1,4 @@
-"""A program's total bytes, compared with XLA's and Shardy's partitioners."""
+"""A program's total bytes, next to those of XLA's and Shardy's partitioners."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from shardwright.ir.errors import InputError
 
 WORKER = f"{__package__}.totals_worker"
 SHARDY = "shardy"
-"""The code that requests the collectives of Shardy's passes."""
+"""The target that stands for Shardy's passes in place of a compiler."""
 TOPOLOGIES = {4: "v5e:2x2", 8: "v5e:2x4", 16: "v5e:4x4", 32: "v5e:4x8", 64: "v5e:8x8"}
-"""The TPU topology on which XLA is asked, by the number of devices."""
+"""The TPU topology for which XLA compiles, by the number of devices."""
 ENVIRONMENT = {
     "JAX_PLATFORMS": "cpu",
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
@@ -27,13 +27,13 @@ ENVIRONMENT = {
     "TPU_SKIP_MDS_QUERY": "1",
     "TPU_LOG_DIR": "disabled",
 }
-"""Environment in which compilers work for any topology, on any machine."""
+"""The environment in which compilers work for any topology, on any machine."""
 
 
 @dataclass(frozen=True)
 class TotalRow:
-    """Bytes that the busiest device receives under one partitioner; None with the reason if
-    unknown."""
+    """The total under one partitioner. `received`: the bytes that the busiest device receives, None
+    if unknown; `why`: the reason if unknown."""
 
     name: str
     received: int | None
@@ -41,7 +41,8 @@ class TotalRow:
 
 
 def totals(program: Partitioned, description: ProgramDescription) -> tuple[TotalRow, ...]:
-    """Return the totals of a program, ours first; other partitioners run in separate processes."""
+    """Return the totals of a program, Shardwright's first; other partitioners run in separate
+    processes."""
     rows = [TotalRow(f"{program.mode}, as emitted", program.bytes_received)]
     for mode, name in (
         ("as_shardy", "as_shardy: Shardy's shardings"),
@@ -69,7 +70,8 @@ def _of_mode(program: Partitioned, mode: str, name: str) -> TotalRow:
 def _others(
     description: ProgramDescription, devices: int, targets: Mapping[str, str]
 ) -> Iterator[TotalRow]:
-    """Yield a row for each target, by name, from one process."""
+    """Yield a row for each target, all computed in one process. `targets`: the name of the row for
+    each target."""
     question = {
         "description": description.to_dict(),
         "home": os.path.abspath(description.home),

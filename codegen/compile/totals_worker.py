@@ -1,5 +1,5 @@
-"""Compiles a program of a config like `jax.jit`, or runs Shardy's passes on it, in a separate
-process: prints the bytes for each target, or why there are none."""
+"""Compile a config's program with `jax.jit`, or run Shardy's passes on it, in a separate process;
+print the bytes for each target, or the error."""
 
 from __future__ import annotations
 

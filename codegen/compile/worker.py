@@ -41,12 +41,13 @@ _COMPILES = {
     "x64_matmul": ("matmul", "compile_matmul"),
     "xla_matmul": ("matmul", "compile_xla_matmul"),
 }
-"""The function that compiles a job without a module: a module of the backend's compiler, and its
-function."""
+"""The function that compiles a job of each kind, if it is not `run.compile_module`: a module in the
+backend's `compile` folder, and the function's name there."""
 
 
 def main(backend: str) -> None:
-    """Serve jobs."""
+    """Compile the jobs on standard input, one per line, with a backend; print one line of JSON for
+    each."""
     serve(lambda: _compiling(backend))
 
 
@@ -115,7 +116,7 @@ def brief(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if not lines:
         return type(error).__name__
-    # Triton: the location, the code, and finally the reason
+    # Triton prints the location, the code, and finally the reason.
     if re.fullmatch(r"at \d+:\d+:", lines[0]):
         return f"{lines[-1].removesuffix('.')}, {lines[0].removesuffix(':')} of the kernel"
     said = _PREAMBLE.sub("", lines[0], count=1)
