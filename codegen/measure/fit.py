@@ -1,17 +1,17 @@
-"""A fit of a topology's figures to measured seconds.
+"""Fit a topology's figures to measured seconds.
 
-A price is linear in the costs of figures, such as seconds per message and seconds per byte, with a
-module's counts of messages, bytes and calls as coefficients. Where a stage takes the longer of two
-times, or an algorithm is chosen, it is piecewise linear. The coefficients are the derivatives of
-the price. A fit solves the equations of all modules for the costs, and repeats with new
-coefficients until nothing changes.
+Each figure, such as a bandwidth, has a cost, such as seconds per byte. A price is linear in these
+costs; its coefficients are a module's numbers of messages, bytes and calls. Where a stage takes the
+longer of two times, or an algorithm is chosen, it is piecewise linear. The coefficients are the
+derivatives of the price. A fit solves the equations of all modules for the costs, and repeats with
+new coefficients until the costs no longer change.
 
-A figure is fitted if some price depends on it before the fit: a figure of the shorter of two times
-affects no price, and is kept.
+A figure is fitted if some price depends on it before the fit. A figure that only determines the
+shorter of two times affects no price, and keeps its value.
 
 The fit minimises the sum of squared differences, each divided by measured and by predicted seconds,
-so that half a time counts as much as twice. No cost falls below LEAST of its old value, so that
-every figure stays finite.
+so that a prediction of half the time counts as much as one of twice the time. No cost falls below
+LEAST times its old value, so that every figure stays finite.
 """
 
 from __future__ import annotations
@@ -38,20 +38,20 @@ FIGURES = (
 """All fitted figures, most important first."""
 
 MODULES = 2
-"""Modules needed for each figure."""
+"""The number of modules needed to fit one figure."""
 
 LEAST = 1e-3
 TURNS = 12
-"""Most iterations that take prices apart."""
+"""The most iterations of a fit."""
 SETTLED = 1e-3
-"""Relative change of a cost below which the fit ends."""
+"""The relative change of all costs below which the fit ends."""
 STEP = 1e-4
-"""Relative change of a cost for measuring how prices grow."""
+"""The relative change of a cost with which derivatives of prices are measured."""
 FARTHEST = 10.0
-"""Most times too low that a price may be and still have full weight."""
+"""A price that is too low by more than this factor is weighted as if by this factor."""
 APART = 0.1
-"""Least part of a figure's use that is not a combination of others; below it, a figure is not
-reported."""
+"""The least fraction of a figure's effect that no combination of other figures may explain; below
+it, the figure is not fitted."""
 
 NOTHING = "no module depends on it"
 ALIKE = "the modules depend on it only in proportion to the figures above"
@@ -70,8 +70,8 @@ class Sample:
 
 @dataclass(frozen=True)
 class Figure:
-    """One figure before and after a fit, 0 if it is not counted; `note`: why it was kept, or how
-    well it is determined, "" if it was fitted."""
+    """One figure before and after a fit, 0 if the topology does not count it. `note`: the reason if
+    it was kept, or if its fitted value is doubtful; else ""."""
 
     name: str
     before: float
@@ -88,7 +88,7 @@ class Fit:
 
 
 def fit(topology: Topology, samples: Sequence[Sample]) -> Fit:
-    """Return the topology with the figures determined by samples, keeping the others. Raises
+    """Fit the figures of a topology that the samples determine, and keep the others. Raises
     InputError if a module needs more devices than the topology has."""
     model = _Model.of(topology, samples)
     told, notes = _told(model)
@@ -114,8 +114,8 @@ def fit(topology: Topology, samples: Sequence[Sample]) -> Fit:
 
 @dataclass(frozen=True)
 class _Model:
-    """Samples, the given topology, and one that counts every figure of its kind, with their
-    names."""
+    """The samples, and the topology before the fit. `counted`: the topology with a value for every
+    figure of its kind; `names`: the figures that it counts."""
 
     given: Topology
     counted: Topology
@@ -144,7 +144,7 @@ class _Model:
         return np.array([sample.seconds for sample in self.samples])
 
     def fitted(self, costs: Floats, told: Sequence[str]) -> Topology:
-        """Return the given topology with some figures set to these costs."""
+        """Return the given topology, with the figures in `told` set to these costs."""
         values = zip(self.names, costs.tolist(), strict=True)
         found = {name: float(f"{_turned(name, cost):.4g}") for name, cost in values if name in told}
         device = self.counted.device if found else self.given.device
@@ -168,8 +168,8 @@ def _turned(name: str, value: float) -> float:
 
 
 def _told(model: _Model) -> tuple[list[int], dict[str, str]]:
-    """Return the indices of the figures that samples determine, and why they do not determine the
-    others."""
+    """Return the indices of the figures that the samples determine and, by name, the reason why
+    they do not determine the others."""
     _, grows = model.apart(model.start)
     columns = (grows / model.seconds[:, None]).T
     taken: list[int] = []
@@ -202,8 +202,8 @@ def _solved(model: _Model, costs: Floats, told: list[int]) -> Floats:
 
 
 def _positive(columns: Floats, wanted: Floats) -> Floats:
-    """Return the non-negative coefficients with which columns best approximate the target: the best
-    solution over subsets of columns without negative coefficients."""
+    """Return the non-negative coefficients with which `columns` best approximate `wanted`. Try
+    every subset of columns, and discard solutions with a negative coefficient."""
     best, least = np.zeros(columns.shape[1]), float(wanted @ wanted)
     every = range(columns.shape[1])
     for some in itertools.chain.from_iterable(

@@ -17,12 +17,12 @@ from shardwright.codegen.spec.description import Description
 from shardwright.codegen.spec.matmul import MatmulDescription
 
 Price = Callable[[Topology], float]
-"""Seconds on a topology."""
+"""Returns the predicted seconds of a module on a topology."""
 
 
 def price_of(description: Description | MatmulDescription, backend: str) -> Price:
-    """Return the price function of a backend's module of a bundle. It raises InputError for a
-    topology with too few devices."""
+    """Return the price function of a backend's module of a bundle. The function raises InputError
+    for a topology with too few devices."""
     if isinstance(description, MatmulDescription):
         return _matmul(description, backend)
     return _reshard(description, backend)
@@ -39,8 +39,9 @@ def _reshard(description: Description, backend: str) -> Price:
 
 
 def _matmul(description: MatmulDescription, backend: str) -> Price:
-    """Return the price function of a matmul: its product, and movements as in plain JAX modules;
-    like the planner if parts move during the product."""
+    """Return the price function of a matmul: the multiplication, and moves of its operands and
+    result as in plain JAX modules. For kernels, and if parts move during the multiplication, it is
+    the planner's price."""
     matmul = description.matmul()
     chosen = plan_matmul(matmul, description.topology, loop=description.loop, listed=0).chosen
     if chosen.loop or chosen.pulled or not registry.backend(backend).portable:

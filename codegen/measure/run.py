@@ -1,4 +1,4 @@
-"""Measure bundles on disk: the seconds of each module here, and the model's prediction."""
+"""Measure bundles on disk: time each module here, and predict its time by the planner's model."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from shardwright.codegen.workers.worker import EndedError, LateError, Worker
 from shardwright.ir.errors import InputError
 
 TIME_LIMIT = 300.0
-"""Time limit in seconds for one module, including the comparison of its result."""
+"""The time limit for one module, in seconds, including the comparison of its result."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """The seconds of one module, the median of its calls, and its price. `skipped`: `detail` says
-    why it cannot run here; `failed`: `detail` has the fault."""
+    """The measurement of one module. `seconds`: the median of its calls; `price`: the prediction;
+    `detail`: the reason if it cannot run here (`skipped`), or its fault (`failed`)."""
 
     name: str
     backend: str
@@ -44,7 +44,7 @@ class Measured:
 
     @property
     def sample(self) -> Sample:
-        """The fit's sample of a measured module."""
+        """The measured module as a sample for the fit."""
         assert self.price is not None
         return Sample(self.price, self.seconds)
 
@@ -73,12 +73,13 @@ def measure(
     topology: str | None = None,
     progress: Progress | None = None,
 ) -> Measurement:
-    """Return the seconds of bundles' modules on this machine's devices, and the topology fitted to
-    the modules with correct results.
+    """Time the modules of bundles on this machine's devices, and fit a topology to those with
+    correct results.
 
-    `topology`: the source of prices, and of figures that no module determines; by default a CPU's,
-    H100s' or H200s', if recognised. Raises InputError for a path without bundles, an unknown
-    backend or topology, devices without a known topology, and if nothing can be measured.
+    `topology`: the topology for which prices are computed, and which keeps the figures that no
+    module determines. By default, it is that of CPUs, H100s or H200s, if these are found. Raises
+    InputError for a path without bundles, an unknown backend or topology, devices without a known
+    topology, and if nothing can be measured.
     """
     given = None if topology is None else topology_of(topology)
     modules = _modules(paths, backends, progress or (lambda done, total, module: None))
@@ -122,7 +123,7 @@ def _modules(
 def _module(
     description: Description | MatmulDescription, module: Path, backend: str, worker: Worker
 ) -> Measured:
-    """Return a worker's result for one module."""
+    """Return the measurement of one module by a worker."""
     name = description.name
     case: Case | MatmulCase
     if isinstance(description, MatmulDescription):

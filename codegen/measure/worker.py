@@ -1,5 +1,5 @@
-"""The process that times emitted modules: it reads one case per line, and prints its seconds or why
-there are none.
+"""The process that times emitted modules: it reads one case per line, and prints the seconds of its
+calls or the reason why there are none.
 
 Started with the argument BACKEND, on whatever devices there are.
 """
@@ -18,7 +18,8 @@ from shardwright.codegen.workers.serve import Answer, serve
 
 
 def main(backend: str) -> None:
-    """Serve cases."""
+    """Time the cases on standard input, one per line, with a backend; print one line of JSON for
+    each."""
     serve(lambda: _timing(backend))
 
 
