@@ -1,7 +1,7 @@
-"""Which devices hold the same value, computed forwards through a module.
+"""Find the devices that have the same value, for each value of a module, in program order.
 
-A value has a class for each device; devices of one class hold the same value. Assume that values of
-unknown origin differ on every device.
+A value has a class for each device; devices of one class have equal values. A value of unknown
+origin is assumed to differ on every device.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _OPAQUE = ("while", "conditional", "custom-call", "rng", "rng-bit-generator", "i
 
 
 def alike(module: HloModule, devices: int) -> dict[tuple[str, str], Classes]:
-    """Return the classes of every value, by computation and name."""
+    """Return the class of every value on each device, by computation and name."""
     found: dict[tuple[str, str], Classes] = {}
     apart = tuple(range(devices))
     done: set[str] = set()

@@ -22,11 +22,11 @@ HLO = "what compiled.as_text() gives, or XLA_FLAGS=--xla_dump_to=DIR writes afte
 
 
 def audit(text: str, mesh: Mesh | None = None) -> AuditReport:
-    """Return the communication of a program, and how much of it is redundant.
+    """Return the communication of a program, and the redundant part of it.
 
-    `text` is the HLO of a program after partitioning. `mesh` names groups of devices; its devices
-    are the program's, in order. Raises InputError for a text that is not partitioned HLO, and for a
-    mesh of the wrong size.
+    `text`: the HLO of a program after partitioning. `mesh`: names groups of devices in the report;
+    its devices are the program's, in order. Raises InputError for a text that is not partitioned
+    HLO, and for a mesh of the wrong size.
     """
     module = HloModule(text)
     _check(module, text)
@@ -121,7 +121,7 @@ def _left(vain: tuple[HloFinding, ...], found: tuple[HloCollective, ...], device
         if each.kind == "rematerialization":
             taken = (of[key].received(devices, padded=False)[:devices] for key in each.collectives)
             left -= sum(taken, np.zeros(devices, dtype=np.int64))
-        else:  # for an all-reduce of several values, only this one
+        else:  # an all-reduce of several values: only this value is found redundant
             left -= each.moved * times
     return int(left.max())
 
@@ -182,7 +182,8 @@ def _name(each: HloCollective) -> str:
 
 
 def _over(each: HloCollective, mesh: Mesh | None) -> str:
-    """Return the participants as axes of the mesh, if axes can express them."""
+    """Describe the participants of a collective: as axes of the mesh, if axes can express them, or
+    by the number and size of its groups."""
     count = len(each.members)
     if each.op == PERMUTE:
         axes = None if mesh is None else moved_along(each.members, mesh)

@@ -30,17 +30,18 @@ _GATHERS = ("all-gather", "all-gather-start")
 Key = tuple[str, str]
 """A computation and the name of an instruction in it."""
 _MOST_SEEN = 2000
-"""Most instructions searched for the origin of a value."""
+"""The most instructions that are searched for the origin of a value."""
 
 
 @dataclass(frozen=True)
 class HloFinding:
-    """Redundant communication: the collectives by computation and name, the instruction that keeps
-    one of `parts` parts, tiled as `after`, and the bytes that the busiest device receives each
-    time.
+    """One case of redundant communication.
 
-    `suffices` are the bytes it would receive if devices exchanged only the kept parts, None if
-    unknown; `reshard` is that exchange, if axes of a mesh can express it.
+    `collectives`: the collectives that move the value, by computation and name; `kept`: the
+    instruction that keeps one of `parts` parts; `after`: the tiling of these parts; `moved`: the
+    bytes that the busiest device receives each time; `suffices`: the bytes that it would receive if
+    devices exchanged only the kept parts, None if unknown; `reshard`: that exchange, if axes of a
+    mesh can express it.
     """
 
     kind: Kind
@@ -78,8 +79,8 @@ def findings(
 
 
 def _of_one_value(kept: tuple[HloFinding, ...]) -> HloFinding:
-    """Return the finding for a value of which devices keep several parts: they need all these
-    parts."""
+    """Combine the findings on one value: if devices keep several parts of it, they need all of
+    these."""
     if len(kept) == 1:
         return kept[0]
     needed = [each.suffices for each in kept if each.suffices is not None]
@@ -96,7 +97,8 @@ class _Seeker(NamedTuple):
     def finding(
         self, kept: HloInstruction, whole: HloInstruction, after: HloTiling
     ) -> tuple[Key, HloFinding | None]:
-        """Return the redundancy of keeping part of a value, if any, and the original value."""
+        """Return the key of the original value, and the finding that only a part of it is kept, if
+        so."""
         values, way = self.values, trace(self.values, whole, _first(self.values, whole))
         gathers = [each for each in way.passed if each.op in _GATHERS]
         if gathers:
@@ -125,7 +127,8 @@ class _Seeker(NamedTuple):
     def _summed(
         self, begun: HloInstruction, reduced: HloInstruction, kept: HloInstruction, after: HloTiling
     ) -> HloFinding | None:
-        """Return the bytes of a reduce-scatter, if every device of a group keeps a part."""
+        """Return the finding on a summed value, if every device of a group keeps a part: a
+        reduce-scatter would suffice."""
         collective = self.known.get(_key(reduced))
         if (
             collective is None
@@ -164,7 +167,7 @@ def _first(values: HloValues, each: HloInstruction) -> Elements:
 
 
 def _only_kept(values: HloValues, each: HloInstruction) -> bool:
-    """Return whether devices use only their parts of a value."""
+    """Return whether every device uses only its part of a value."""
     waiting, seen = [each], set()
     while waiting:
         here = waiting.pop()

@@ -1,7 +1,7 @@
-"""The origin of a value's elements, through operations that only move elements.
+"""Trace a value's elements to their origin, through operations that only move elements.
 
-An element is a device and an index on it; arrays of elements are traced back together. A trace ends
-at an operation that computes.
+An element is identified by a device and an index on it; arrays of elements are traced together. A
+trace ends at an operation that computes.
 """
 
 from __future__ import annotations
@@ -21,14 +21,16 @@ _PERMUTES = ("collective-permute", "collective-permute-start", "collective-permu
 
 
 class Elements(NamedTuple):
-    """Elements of a value: the device of each, and its index, one row each."""
+    """Some elements of a value. `devices`: the device of each element; `at`: its index, [elements,
+    rank]."""
 
     devices: Integers
     at: Integers
 
 
 class Trace(NamedTuple):
-    """The producer of the elements, their places in it, and the operations in between."""
+    """The origin of some elements. `source`: the instruction that produces them; `elements`: their
+    places in its value; `passed`: the instructions in between."""
 
     source: HloInstruction
     elements: Elements
@@ -78,7 +80,7 @@ def _reshaped(each: HloInstruction, before: HloInstruction, elements: Elements) 
     ours, theirs = each.arrays[0], before.arrays[0]
     if ours.bits != theirs.bits:
         return None
-    physical = each.op == "bitcast"  # the same places in memory, for any layouts
+    physical = each.op == "bitcast"  # a bitcast keeps places in memory, whatever the layouts
     flat = np.zeros(len(elements.at), dtype=np.int64)
     for axis, extent in _major_to_minor(ours, physical):
         flat = flat * extent + elements.at[:, axis]

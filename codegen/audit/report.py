@@ -12,10 +12,10 @@ from shardwright.ir.reshard import Reshard
 class AuditRow:
     """One collective of a program.
 
-    `over` has the axes of the mesh, or the number and size of groups. `received` are the bytes that
-    the busiest device receives in one run of the program, `padded` the same with the padding of
-    arrays in memory, `redundant` the bytes that a finding saves. `exact` is false if a loop's
-    iteration count is unknown; the loop then counts once. `fault` describes wrong groups.
+    `over`: the axes of the mesh, or the number and size of groups. `received`: the bytes that the
+    busiest device receives in one run of the program; `padded`: the same with the padding of arrays
+    in memory; `redundant`: the bytes that a finding saves. `exact`: False if a loop's iteration
+    count is unknown; the loop then counts once. `fault`: the fault in its groups, or "".
     """
 
     op: str
@@ -33,8 +33,9 @@ class AuditRow:
 
 @dataclass(frozen=True)
 class AuditFinding:
-    """Redundant communication in words: the bytes that the busiest device receives, and the bytes
-    that suffice for the kept parts, None if unknown."""
+    """One case of redundant communication. `rows`: the indices of its collectives in the report;
+    `received`: the bytes that the busiest device receives; `suffices`: the bytes that the kept
+    parts need, None if unknown."""
 
     kind: str
     line: str
@@ -48,7 +49,7 @@ class AuditFinding:
 
     @property
     def saved(self) -> int:
-        """Redundant bytes, as far as known."""
+        """The redundant bytes, 0 if unknown."""
         return 0 if self.suffices is None else self.received - self.suffices
 
     def toml(self) -> str:
@@ -73,11 +74,11 @@ class AuditFinding:
 
 @dataclass(frozen=True)
 class AuditReport:
-    """The findings of an audit of a program on this many devices.
+    """The result of an audit of a program.
 
-    `received` and `padded` are the busiest device's over all collectives, and `redundant` is the
-    total that the findings save on it. More may be redundant: no lower bound on the program's needs
-    is known.
+    `devices`: their number; `received` and `padded`: the bytes that the busiest device receives in
+    all collectives; `redundant`: the bytes that all findings save on it. More may be redundant: no
+    lower bound on the program's needs is known.
     """
 
     module: str
@@ -96,7 +97,7 @@ class AuditReport:
         return tuple(row for row in self.rows if row.fault)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the report for JSON."""
+        """Return the report as data for JSON."""
         plain = asdict(self)
         for said, finding in zip(plain["findings"], self.findings, strict=True):
             said.pop("reshard"), said.pop("reshard_name")

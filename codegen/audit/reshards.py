@@ -22,9 +22,9 @@ _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 def reshard_between(
     before: HloTiling, after: HloTiling, array: HloArray, mesh: Mesh | None
 ) -> Reshard | None:
-    """Return the reshard from one tiling of an array to another; None if no axes make them.
+    """Return the reshard from one tiling of an array to another; None if axes cannot express them.
 
-    If groups of devices reshard independently, it is the first group's.
+    If several groups of devices reshard independently, return the reshard of the first group.
     """
     devices = _within(before, after)
     places = list(range(len(before.tiles)))
@@ -47,7 +47,7 @@ def reshard_between(
 
 
 def _by_id(tiling: HloTiling, ids: list[int]) -> tuple[int, ...]:
-    """Return the tiles by device id; `ids` has one for each place."""
+    """Return a tiling's tiles by device id. `ids`: the device id of each place."""
     tiles = [0] * (1 + max(ids))
     for place, device in enumerate(ids):
         tiles[device] = tiling.tiles[place]
@@ -69,8 +69,8 @@ def _within(before: HloTiling, after: HloTiling) -> list[int]:
 
 
 def _renamed(source: Sharding, target: Sharding) -> tuple[Sharding, Sharding]:
-    """Return the shardings on a mesh whose axes are the parts of their single axis that they
-    use."""
+    """Return the two shardings on a mesh that has one axis, named by a letter, for each sub-axis
+    that they use."""
     mesh = source.mesh
     try:
         pieces = mesh.refine((*source.used(), *target.used()))
@@ -123,7 +123,7 @@ def axes_of(groups: list[list[int]], mesh: Mesh) -> str | None:
 
 
 def faults_of(groups: list[list[int]], devices: int) -> str:
-    """Return what is wrong with groups of devices, or ""."""
+    """Return the first fault in groups of devices, or ""."""
     members = [member for group in groups for member in group]
     if beyond := sorted({member for member in members if not 0 <= member < devices}):
         return f"device {beyond[0]} is none of the program's {devices}"
@@ -137,7 +137,7 @@ def faults_of(groups: list[list[int]], devices: int) -> str:
 
 
 def moved_along(pairs: Iterable[list[int]], mesh: Mesh) -> str:
-    """Return the axes along which the senders and receivers of a permute differ."""
+    """Return the axes along which the senders and receivers of a permute differ, or ""."""
     sizes = [size for _, size in mesh.axes]
     named: set[str] = set()
     for pair in pairs:
@@ -149,7 +149,7 @@ def moved_along(pairs: Iterable[list[int]], mesh: Mesh) -> str:
 
 
 def permute_faults_of(pairs: list[list[int]], devices: int) -> str:
-    """Return what is wrong with the pairs of a permute, or ""."""
+    """Return the first fault in the pairs of a permute, or ""."""
     members = [device for pair in pairs for device in pair]
     if beyond := sorted({device for device in members if not 0 <= device < devices}):
         return f"device {beyond[0]} is none of the program's {devices}"

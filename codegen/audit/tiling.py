@@ -1,6 +1,6 @@
-"""The split of a value over devices, found by tracing its elements, and as a sharding.
+"""Tilings of values over devices, found by tracing elements, and the equivalent shardings.
 
-A tiling is a grid of equal tiles, and the tile, if any, of each device.
+A tiling is a grid of equal tiles, and the tile of each device.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from shardwright.ir.sharding import Sharding
 
 @dataclass(frozen=True)
 class HloTiling:
-    """Tiles along each dimension, and the number of each device's tile, row-major."""
+    """A tiling. `counts`: the number of tiles along each dimension; `tiles`: the row-major number
+    of each device's tile."""
 
     counts: tuple[int, ...]
     tiles: tuple[int, ...]
@@ -45,7 +46,7 @@ class HloTiling:
 
 
 def source_tiling(values: HloValues, gathered: HloInstruction) -> HloTiling | None:
-    """Return the split of a gathered value before the gather: None unless its tiles are equal and
+    """Return the tiling of a gathered value before the gather; None unless its tiles are equal and
     whole.
 
     `gathered` is the value that is whole on each device.
@@ -67,8 +68,8 @@ def source_tiling(values: HloValues, gathered: HloInstruction) -> HloTiling | No
 
 
 def sliced_tiling(values: HloValues, slicing: HloInstruction) -> HloTiling | None:
-    """Return the operand's tile that each device keeps in a dynamic-slice; None unless the device's
-    number selects the tile."""
+    """Return the tiling of a dynamic-slice's operand from which every device keeps its own tile;
+    None unless the device's number selects the tile."""
     whole, sizes = values.operand(slicing), slicing.numbers("dynamic_slice_sizes")
     if whole is None or len(whole.arrays) != 1:
         return None
@@ -90,7 +91,8 @@ def sliced_tiling(values: HloValues, slicing: HloInstruction) -> HloTiling | Non
 
 
 def _count(values: HloValues, gathered: HloInstruction, axis: int) -> int | None:
-    """Return the number of equal parts of a dimension, from the owners along a line."""
+    """Return the number of equal parts of a dimension, from the owners of the elements along it;
+    None if the parts are unequal."""
     shape, devices = gathered.arrays[0].shape, values.devices
     extent = shape[axis]
     at = np.zeros((devices * extent, len(shape)), dtype=np.int64)

@@ -29,7 +29,7 @@ _BINARY: dict[str, Callable[[Integers, Integers], Integers]] = {
 
 
 class HloValues:
-    """The values of a module on this many devices."""
+    """The values of a module that runs on `devices` devices."""
 
     def __init__(self, module: HloModule, devices: int) -> None:
         self.module, self.devices = module, devices
@@ -67,7 +67,7 @@ class HloValues:
         return None
 
     def users(self, each: HloInstruction) -> Iterator[HloInstruction]:
-        """Yield the users of a value, including those in fusions."""
+        """Yield the instructions that use a value, including those inside fusions."""
         module = self.module
         for user in module.users.get((each.computation, each.name), []):
             if user.op not in _INSIDE:
@@ -84,8 +84,9 @@ class HloValues:
                     yield from self.users(caller)
 
     def index(self, each: HloInstruction | None) -> Integers | None:
-        """Return an integer, or a table of integers, on each device; None unless computed only from
-        the device's number and constants."""
+        """Return the integer value of an instruction on each device, [devices], or its table of
+        integers, [devices, entries]; None unless it is computed only from the device's number and
+        constants."""
         if each is None:
             return None
         match each.op:
