@@ -1,5 +1,5 @@
-"""The backends: the only list of their names. A new backend is a folder and a line here, with its
-default uses.
+"""The backends, and the only list of their names. A new backend is a folder and a line here, with
+its default uses.
 
 Backends are loaded on demand. Descriptions and worker processes need only names and runtimes, and
 load nothing that plans or renders.
@@ -23,9 +23,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Duties:
-    """Default uses of a backend: whether reshards and matmuls get a module of it by default;
-    whether models do; and whether programs may request its kernels. `features`: available for its
-    modules of reshards."""
+    """The default uses of a backend.
+
+    `reshards`, `multiplies`, `models`: whether reshards, matmuls and models get a module of it by
+    default; `overlaps`: whether programs may request its kernels; `features`: the features
+    available in its modules of reshards.
+    """
 
     reshards: bool = False
     multiplies: bool = False
@@ -73,7 +76,7 @@ def every() -> tuple[Backend, ...]:
 
 
 def runtime(name: str) -> Runtime:
-    """Return the requirements of running a backend's modules."""
+    """Return the packages and the environment that a backend's modules need to run."""
     found: Runtime = import_module(f"{_HOME}.{name}.runtime").RUNTIME
     return found
 
@@ -91,8 +94,8 @@ def check_name(name: str) -> None:
 
 
 def listed(given: object) -> tuple[str, ...]:
-    """Return names of backends from a sequence. Raises InputError for an unknown name, and for a
-    string."""
+    """Return a sequence of backend names as a tuple. Raises InputError for an unknown name, and for
+    a single string."""
     if isinstance(given, str) or not isinstance(given, Iterable):
         names = [name.strip() for name in given.split(",")] if isinstance(given, str) else [""]
         meant = tuple(names) if set(names) <= set(NAMES) else (NAMES[1],)

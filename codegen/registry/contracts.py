@@ -25,7 +25,7 @@ NAMES = (
 """The names that `verify` uses in every module."""
 
 JAX = ("pad", "reshard", "source_sharding", "target_sharding", "unpad")
-"""The names by which `verify` runs JAX modules."""
+"""The names that `verify` uses to run JAX modules."""
 
 JAX_PROGRAMS = (
     "PADDED_SOURCE_SHAPE",
@@ -37,7 +37,7 @@ JAX_PROGRAMS = (
     "WIRE_BYTES",
     "_HOST",
 )
-"""The names by which `verify` compiles JAX programs."""
+"""The names that `compile` uses in JAX modules."""
 
 
 JAX_MATMULS = (
@@ -46,7 +46,7 @@ JAX_MATMULS = (
     *("lhs_box", "lhs_sharding", "matmul", "out_box", "out_sharding", "pad_lhs", "pad_rhs"),
     *("rhs_box", "rhs_sharding", "unpad"),
 )
-"""The names by which `verify` runs JAX matmuls."""
+"""The names that `verify` uses to run JAX matmuls."""
 
 TORCH_MATMULS = (
     "__all__",
@@ -54,7 +54,7 @@ TORCH_MATMULS = (
     *("IDS", "WIRE_BYTES", "lhs_box", "matmul", "matmul_local", "out_box", "product_box"),
     *("rhs_box", "_HOST"),
 )
-"""The names by which `verify` runs matmuls of torch tensors."""
+"""The names that `verify` uses to run matmuls of torch tensors."""
 
 
 JAX_EXPORTS = {
@@ -66,7 +66,7 @@ JAX_EXPORTS = {
     "target_sharding": "values",
     "unpad": "unpad",
 }
-"""Each function that JAX modules export, and the check that exercises it."""
+"""Each function that JAX modules of reshards export, and the check that exercises it."""
 
 JAX_GROUP_EXPORTS = {
     "NAMES": "values",
@@ -76,7 +76,7 @@ JAX_GROUP_EXPORTS = {
     "target_sharding": "values",
     "unpad": "unpad",
 }
-"""The same for groups."""
+"""Each name that JAX modules of groups export, and the check that exercises it."""
 
 JAX_RELAYOUT_EXPORTS = {
     "RECEIVED": "bytes",
@@ -84,7 +84,7 @@ JAX_RELAYOUT_EXPORTS = {
     "source_sharding": "values",
     "target_sharding": "values",
 }
-"""The same for relayouts."""
+"""Each name that JAX modules of relayouts export, and the check that exercises it."""
 
 JAX_MATMUL_EXPORTS = {
     "lhs_sharding": "values",
@@ -95,22 +95,22 @@ JAX_MATMUL_EXPORTS = {
     "rhs_sharding": "values",
     "unpad": "unpad",
 }
-"""The same for matmuls."""
+"""Each function that JAX modules of matmuls export, and the check that exercises it."""
 
 
 @dataclass(frozen=True)
 class Contract:
-    """The names that the modules of a backend export for `verify` and for `compile`.
+    """The names that the modules of a backend must have for `verify` and for `compile`.
 
-    `verified` and `compiled` are used in addition to NAMES. `grouped`: the names of a group's
-    module. `matmul`: the names of a matmul's module, empty if the backend has no matmuls.
-    `stacks_terms`: whether arrays of partial sums have a first dimension of terms; otherwise each
-    device has its own term in the form of a shard. `exported`: each function that modules may
-    export, and the check that exercises it; `exported_by_groups`, `exported_by_matmuls` and
-    `exported_by_relayouts`: the same for other modules. `pads`: whether all devices have shards of
-    one size, padded at their ends. `has_phases`: whether `_HOST` lists its exchanges.
-    `collective`: whether kernels synchronise by collective ids, which must differ between
-    operations.
+    `verified` and `compiled`: the names used in addition to NAMES. `exported`: each function that
+    modules may export, and the check that exercises it; `exported_by_groups`, `exported_by_matmuls`
+    and `exported_by_relayouts`: the same for modules of groups, matmuls and relayouts. `grouped`:
+    the names used in a group's module; `matmul`: those used in a matmul's module, empty if the
+    backend has no matmuls. `stacks_terms`: whether arrays of partial sums have a first dimension of
+    terms; otherwise each device has its own term in the form of a shard. `pads`: whether all
+    devices have shards of one size, padded at their ends. `has_phases`: whether `_HOST` lists its
+    exchanges. `collective`: whether kernels synchronise by collective ids, which must differ
+    between operations.
     """
 
     verified: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""Requirements to run and compile the modules of a backend: packages, variables, targets.
+"""The requirements to run and compile the modules of a backend: packages, variables, targets.
 
 Worker processes import this file, so it imports neither planning nor rendering.
 """
@@ -15,10 +15,10 @@ Variables = Mapping[str, str | None]
 
 @dataclass(frozen=True)
 class Runtime:
-    """The packages that modules import, and the extra that installs them.
+    """The packages that a backend's modules import, and the extra that installs them.
 
-    `environment`: variables to set before the import, for the number of devices in verification,
-    given the current environment.
+    `environment`: returns the variables to set before the import, from the number of devices to
+    verify on and the current environment.
     """
 
     packages: tuple[str, ...]
@@ -30,12 +30,12 @@ class Runtime:
 class Compiler:
     """The compiler of a backend's modules, which needs no accelerator.
 
-    `kind` is the kind of its `targets`, `example` one of them, and `looks_so` tells whether a
-    string is meant as one of them. `packages`: its imports; `saving`: further imports for saving
-    results; `extra` installs both. `environment`: the variables to set before compiling, given a
-    cache folder. `chips`: chip name to target. `is_xla`: whether it is XLA, which also compiles
-    portable modules (with and without 64-bit types), compiles XLA's own reshard for comparison, and
-    reports a program's communication.
+    `kind`: the kind of its `targets`, in words; `example`: one of these; `looks_so`: returns
+    whether a string is meant as one. `packages`: the packages that it imports; `saving`: further
+    packages for saving results; `extra`: the extra that installs both. `environment`: returns the
+    variables to set before compiling, from the path of a cache folder. `chips`: the target for each
+    chip name. `is_xla`: whether it is XLA, which also compiles portable modules (with and without
+    64-bit types), compiles XLA's own reshard for comparison, and reports a program's communication.
     """
 
     kind: str
@@ -51,7 +51,7 @@ class Compiler:
 
 
 def host_devices(count: int, given: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment in which JAX has host devices for modules on `count` of them.
+    """Return the environment in which JAX has enough CPU devices for modules of `count` devices.
 
     There is one more device than any mesh has: without it, JAX's interpreter deadlocks on buffers
     over about 100 KB. There are at least two, for planted faults.
