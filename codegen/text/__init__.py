@@ -1,1 +1,1 @@
-"""Descriptions of modules: index functions, docstrings, rendering, support, single files."""
+"""The text of emitted modules: index functions, docstrings, rendering, support, single files."""

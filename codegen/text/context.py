@@ -35,7 +35,7 @@ class FunctionText:
 
 @dataclass(frozen=True)
 class SideText:
-    """One side of the reshard, as stated by the module's constants."""
+    """The constants that describe one side of the reshard."""
 
     mesh: str
     sharding: str
@@ -44,7 +44,13 @@ class SideText:
 
 @dataclass(frozen=True)
 class ModuleText:
-    """The common parts of all backends' modules."""
+    """The text that the modules of all backends have in common.
+
+    `facts`: the lines of the docstring after the title; `command`: the command that emits the
+    module; `plan`: a hash of the plan; `id_lines`: the constants with device ids; `axes`: the
+    numbers of the dimensions, (0,) for a scalar; `scalar`: whether the tensor has no dimensions;
+    `same_order`: whether both meshes have the same devices in the same order.
+    """
 
     title: str
     facts: tuple[str, ...]
@@ -85,20 +91,20 @@ class ModuleText:
 
     @property
     def calls(self) -> frozenset[str]:
-        """The functions that index functions call, under the printer's names without
+        """The helper functions that index functions call, by the printer's names without
         underscores."""
         every = frozenset[str]().union(*(function.calls for function in self.functions))
         return frozenset(name.lstrip("_") for name in every)
 
     @property
     def floating(self) -> bool:
-        """Return whether elements are floating-point numbers."""
+        """Whether elements are floating-point numbers."""
         return is_floating(self.dtype)
 
 
 @dataclass(frozen=True)
 class Said:
-    """The contents of a module's docstring."""
+    """The title of a module's docstring, and its further lines."""
 
     title: str
     facts: tuple[str, ...]
@@ -112,8 +118,8 @@ def text_of(
     said: Said,
     ends: Exchange,
 ) -> ModuleText:
-    """Return the common parts of a module with these index functions; `ends`: the layouts of both
-    sides."""
+    """Return the common parts of a module with these index functions. `ends`: an exchange with the
+    layouts of both sides."""
     reshard = plan.reshard
     return ModuleText(
         title="\n".join(wrapped('"""' + said.title))[3:],
@@ -167,8 +173,8 @@ def _moved(step: Step) -> tuple[object, ...]:
 
 
 def as_vectors(exchange: Exchange) -> Exchange:
-    """Return the exchange with any scalar as a vector of one element, because kernels need at least
-    one dimension."""
+    """Return the exchange with each scalar side as a vector of one element, because kernels need at
+    least one dimension."""
     has_dims = exchange.source.dims and exchange.target.dims
     return exchange if has_dims else exchange.once(_as_vector)
 
@@ -233,13 +239,13 @@ def _filled(items: list[str]) -> list[str]:
 
 
 def check_ascii(reshard: Reshard) -> None:
-    """Raise InputError for axis names that XLA cannot handle: it would abort the process."""
+    """Raise InputError for axis names that are not ASCII, because XLA would abort the process."""
     for argument, mesh in (("mesh", reshard.source.mesh), ("target_mesh", reshard.target.mesh)):
         check_ascii_names(mesh, argument)
 
 
 def check_ascii_names(mesh: Mesh, argument: str) -> None:
-    """Raise InputError for a mesh with axis names that XLA cannot handle."""
+    """Raise InputError for a mesh with axis names that are not ASCII."""
     for name in mesh.names:
         if not name.isascii():
             raise InputError(
@@ -251,8 +257,8 @@ def check_ascii_names(mesh: Mesh, argument: str) -> None:
 
 
 def refuse_common(plan: Plan, backend: str, unsupported: dict[str, str]) -> None:
-    """Raise InputError for reshards that no kernel here supports; `unsupported` maps dtypes to
-    reasons."""
+    """Raise InputError for a dtype in `unsupported`, which has the reason for each, and for extents
+    that exceed 32 bits."""
     reshard = plan.reshard
     if reshard.dtype in unsupported:
         raise InputError(

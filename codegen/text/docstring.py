@@ -1,4 +1,4 @@
-"""Derived facts for an emitted module's docstring."""
+"""Facts derived from a plan, as lines of an emitted module's docstring."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def what_moves(plan: Plan) -> str:
 
 
 def tile_lines(exchange: Exchange) -> list[str]:
-    """Return the starts and ends of tiles along each split dimension of the tensor."""
+    """Return lines on the starts and ends of tiles along each split dimension of the tensor."""
     visible = exchange.dims[exchange.source.hidden :]
     lines = [
         f"    {axis}: {_cuts(tiles)}"
@@ -66,8 +66,8 @@ def coordinates(mesh: Mesh) -> Value:
 def side_lines(
     side: str, device: str, sharding: str, layout: Layout, stored: Stored | None = None
 ) -> list[str]:
-    """Return one side: its sharding, its shards, the tensor element at each local index, and the
-    lengths of short shards if these are the same for all readers."""
+    """Return lines on one side: its sharding, its shards, and the tensor element at each local
+    index. `stored`: the memory layout of short shards, None if it depends on the reader."""
     shape = " x ".join(map(str, layout.local_shape)) or "one element"
     position = coordinates(layout.mesh)
     names = ", ".join(name for name, _ in layout.mesh.axes)
@@ -106,7 +106,7 @@ def _uneven(layout: Layout, stored: Stored | None) -> list[str]:
 
 
 def _shortest(layout: Layout) -> str:
-    """Return a device with the smallest non-empty shard, and its extents, if other shards are
+    """Return the extents of the smallest non-empty shard, and its device; "" if no shard is
     larger."""
     boxes = layout.boxes()[:, layout.hidden :]
     extents = boxes[:, :, 1] - boxes[:, :, 0]
@@ -125,8 +125,9 @@ def _cuts(tiles: DimTiles) -> str:
 
 
 def reduced_lines(exchange: Exchange, reshard: Reshard) -> list[str]:
-    """Return the reduced terms, their order, and their accumulation dtype; and, if not all, the
-    terms with a value or the terms that are read."""
+    """Return lines on a reduction: the number of terms, their order, and the dtype in which they
+    are accumulated; then lines on terms without a value and terms that are not read, if there are
+    any."""
     said = [text for text in (new_terms(reshard), read_terms(reshard)) if text]
     if exchange.operator is None:
         return said
@@ -142,7 +143,8 @@ def reduced_lines(exchange: Exchange, reshard: Reshard) -> list[str]:
 
 
 def new_terms(reshard: Reshard) -> str:
-    """Return in words the terms with a value along new unreduced axes; "" without such axes."""
+    """Return a sentence on the terms with a value along new unreduced axes; "" without such
+    axes."""
     if not reshard.places:
         return ""
     new = ", ".join(map(str, reshard.fate.new))
@@ -163,7 +165,8 @@ def read_terms(reshard: Reshard) -> str:
 
 
 def part_lines(plan: SteppedPlan, ends: Exchange) -> list[str]:
-    """Return lines on a plan of two exchanges: its parts, and the sequence."""
+    """Return a line on a plan of two exchanges: the part that each device reduces, and the
+    reason."""
     parts = plan.steps[0].ends.after
     shape = " x ".join(map(str, parts.local_shape(plan.reshard.shape)))
     count = ends.target.replicas
@@ -174,7 +177,7 @@ def part_lines(plan: SteppedPlan, ends: Exchange) -> list[str]:
 
 
 def senders(exchange: Exchange) -> list[str]:
-    """Return in words which holder of a tile sends it."""
+    """Return lines on the choice of the replica that sends a tile."""
     if exchange.source.replicas == 1:
         return ["Each tile has one holder, which sends it."]
     count = exchange.source.replicas
@@ -194,7 +197,7 @@ def senders(exchange: Exchange) -> list[str]:
 
 
 def traffic_lines(plan: Plan) -> list[str]:
-    """Return bytes received and sent, and the minimum, in words."""
+    """Return lines on the bytes received and sent, and their lower bounds."""
     traffic = plan.traffic
     received, sent = traffic.received_max, traffic.sent_max
     if (received, sent) == (traffic.bound_received_max, traffic.bound_sent_max):
@@ -230,7 +233,8 @@ def device_ranges(exchange: Exchange) -> list[tuple[str, str, str]]:
 
 
 def range_table(exchange: Exchange) -> list[str]:
-    """Return a table of every device's ranges before and after, if there are few."""
+    """Return a table of every device's ranges before and after; none for more than TABLE_DEVICES
+    devices."""
     if exchange.ranks.size > TABLE_DEVICES:
         return []
     rows = [("device", "source", "target"), *device_ranges(exchange)]

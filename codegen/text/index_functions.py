@@ -1,4 +1,4 @@
-"""The closed forms of an exchange as the index functions that every emitted module defines.
+"""The closed forms of an exchange, as the index functions that every emitted module defines.
 
 All kernel backends emit these functions, printed for their target, so that a reader can compare
 them side by side and a checker can evaluate the module's own forms.
@@ -22,7 +22,7 @@ from shardwright.ir.mesh import Mesh
 
 @dataclass(frozen=True)
 class Assignment:
-    """`name = value`."""
+    """The assignment `name = value`."""
 
     name: str
     value: sympy.Expr
@@ -53,7 +53,8 @@ class FunctionBody:
     taken: dict[str, int] = field(default_factory=dict)
 
     def let(self, name: str, value: Value) -> Value:
-        """Return a symbol for the value, with its bounds; return a plain value unchanged."""
+        """Assign the value to a name, and return that name as a symbol with the value's bounds;
+        return a plain value unchanged."""
         value = simplify(value)
         if not value.args:
             return value
@@ -78,7 +79,7 @@ class FunctionBody:
 
 
 def index_functions(exchange: Exchange) -> tuple[IndexFunction, ...]:
-    """Return the closed forms of an exchange, in reading order."""
+    """Return the index functions of an exchange, in the order in which a module defines them."""
     source, target = exchange.source, exchange.target
     return (
         _shard("source", source),
@@ -96,7 +97,7 @@ def index_functions(exchange: Exchange) -> tuple[IndexFunction, ...]:
 
 
 def box_functions(exchange: Exchange) -> tuple[IndexFunction, ...]:
-    """Return the boxes of both sides, for modules whose plan is not an exchange."""
+    """Return the functions of both sides' boxes, for modules whose plan is not an exchange."""
     return box_function("source", exchange.source), box_function("target", exchange.target)
 
 
@@ -133,7 +134,7 @@ def _shards(layout: Layout, letter: str) -> tuple[Index, ...]:
 
 
 def _known(symbols: tuple[Index, ...]) -> tuple[Value, ...]:
-    """Return the symbols, with zero in place of symbols that have no other value."""
+    """Return the symbols, with zero in place of those that have no other value."""
     return tuple(sympy.Integer(0) if s.extent == 1 else s for s in symbols)
 
 
@@ -144,7 +145,7 @@ def _shard(side: str, layout: Layout) -> IndexFunction:
 
 
 def box_function(side: str, layout: Layout) -> IndexFunction:
-    """Return the function for a device's box on one side."""
+    """Return the function that gives the box of a device on one side."""
     position = _position(layout)
 
     def derive(body: FunctionBody) -> tuple[Value, ...]:
@@ -165,7 +166,7 @@ def box_function(side: str, layout: Layout) -> IndexFunction:
 def position_function(
     name: str, mesh: Mesh, doc: str, derive: Callable[[Index], tuple[Value, ...]]
 ) -> IndexFunction:
-    """Return a function of a position of a mesh."""
+    """Return a function of a position in a mesh, with the results that `derive` returns."""
     position = Index("position", mesh.size)
     return _function(name, (position,), doc, lambda body: derive(position))
 
@@ -232,8 +233,8 @@ def _target_position(target: Layout) -> IndexFunction:
 
 
 def source_at(exchange: Exchange) -> IndexFunction:
-    """Return the function for the source shard of an element, for backends that assemble shards
-    from blocks."""
+    """Return the function that gives the source shard of an element, for backends that assemble
+    shards from blocks."""
     elements = tuple(Index(f"i{axis}", dim.extent) for axis, dim in enumerate(exchange.source.dims))
 
     def derive(body: FunctionBody) -> tuple[Value, ...]:

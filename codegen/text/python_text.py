@@ -16,7 +16,8 @@ from shardwright.ir.dtypes import neutral
 WIDTH = 100
 INDENT = "    "
 SHORT = 24
-"""Length from which an element of a list has a line of its own."""
+"""A list is filled into lines if all its elements are shorter than this; else each has its own
+line."""
 
 
 def wrapped(line: str, width: int = WIDTH) -> list[str]:
@@ -54,8 +55,8 @@ def called(function: str, arguments: list[str], suffix: str = "", indents: int =
 
 
 def formatted(text: str, first: int, indent: int) -> str:
-    """Return a formatted expression: `first` characters precede it on its line, and later lines are
-    indented by `indent`, which the result omits."""
+    """Return an expression broken into lines that fit. `first`: the number of characters before it
+    on its line; `indent`: the indentation of later lines, which the result omits."""
     if first + len(text) <= WIDTH or not text.endswith((")", "]")):
         return text
     node = ast.parse(text, mode="eval").body
@@ -126,7 +127,7 @@ def _targets(target: str, indent: int) -> str:
 
 
 def returned(text: str, indents: int) -> list[str]:
-    """Return the statement that returns an expression, as lines that fit at this indentation."""
+    """Return the lines of a `return` statement that fit at this indentation."""
     room, start = WIDTH - indents * len(INDENT), "return "
     if len(start + text) <= room:
         return [start + text]

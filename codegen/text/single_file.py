@@ -1,4 +1,4 @@
-"""One file in place of a module and its support modules, joined.
+"""Join a module and its support modules into one file.
 
 Only relative imports and the check for a package are dropped; other imports move to the top. The
 rest is unchanged, byte for byte, with each support module before its importers.
@@ -23,8 +23,12 @@ Reader = Callable[[str], str]
 
 @dataclass(frozen=True)
 class _Piece:
-    """A dissected module: docstring, imports, support modules imported at the top and on use,
-    statements among the imports, and the rest."""
+    """The parts of a module.
+
+    `imports`: its imports at the top; `later`: the support modules that it imports inside
+    functions; `early`: other statements among the imports; `body`: all that follows; `defines`: the
+    names that the body defines.
+    """
 
     name: str
     docstring: str
@@ -96,7 +100,7 @@ def _taken_apart(name: str, text: str) -> _Piece:
         for node in ast.walk(statement)
         if isinstance(node, ast.ImportFrom) and node.level
     ]
-    for node in inner:  # with the empty line below it, if any
+    for node in inner:  # remove the empty line below it too
         spaced = not lines[node.end_lineno or 0].strip()
         lines[node.lineno - 1 : (node.end_lineno or 0) + spaced] = [""] * (
             (node.end_lineno or 0) + spaced - node.lineno + 1
@@ -117,7 +121,7 @@ def _source(lines: list[str], node: ast.stmt) -> str:
 
 
 def _is_guard(node: ast.stmt) -> bool:
-    """Return whether a statement is `if not __package__:`, which a single file must not have."""
+    """Return whether a statement is `if not __package__:`, which a single file must not contain."""
     return isinstance(node, ast.If) and ast.unparse(node.test) == "not __package__"
 
 
@@ -148,7 +152,7 @@ def _check_names(pieces: tuple[_Piece, ...]) -> None:
 
 
 def _imports(pieces: Iterable[_Piece]) -> tuple[str, str]:
-    """Return the sorted import lines, of Python's own modules and of all others."""
+    """Return the sorted import lines: those of the standard library, then all others."""
     plain: set[str] = set()
     named: dict[str, set[str]] = {}
     for node in (node for piece in pieces for node in piece.imports):

@@ -20,12 +20,12 @@ PACKAGE = "__init__"
 """The file of the package itself."""
 
 SHOWN = 16
-"""Hexadecimal digits shown of a version."""
+"""The number of hexadecimal digits in a version."""
 
 
 @dataclass(frozen=True)
 class _SupportPackage:
-    """Text for the package's template: backends with their versions."""
+    """The context of the package's template: backends with their versions."""
 
     versions: tuple[tuple[str, str], ...]
 
@@ -38,7 +38,8 @@ def text(name: str) -> str:
 
 
 def support_text(backends: Iterable[str], name: str) -> str:
-    """Return the text of a file of the folder for these backends, by its name without suffix."""
+    """Return the text of a file in the support folder of these backends, by its name without
+    suffix."""
     return package_text(backends) if name == PACKAGE else text(name)
 
 
@@ -50,8 +51,9 @@ def names(
     multiplied: bool = False,
     modelled: bool = False,
 ) -> tuple[str, ...]:
-    """Return the support modules of a backend's modules: those of reshards unless `resharded` is
-    false; `grouped`, `multiplied`, `modelled`: include those of groups, matmuls and models."""
+    """Return the names of the support modules that a backend's modules import. `resharded`,
+    `grouped`, `multiplied`, `modelled`: whether to include those of reshards, groups, matmuls and
+    models."""
     found = registry.backend(backend)
     used = {*(found.support if resharded else ())}
     used.update(found.grouping.support if grouped else ())
@@ -72,7 +74,7 @@ def version(backend: str) -> str:
 
 
 def versions(backends: Iterable[str]) -> dict[str, str]:
-    """Return the versions for the backends that use support modules, by name."""
+    """Return the version of each backend's support modules, by backend, if it uses any."""
     return {name: version(name) for name in sorted(set(backends)) if names(name)}
 
 
@@ -82,8 +84,8 @@ def package_text(backends: Iterable[str]) -> str:
 
 
 def support_files(backends: Iterable[str], **kinds: bool) -> dict[str, str]:
-    """Return the text of every file of the folder for these backends; empty if they use none.
-    `kinds`: the kinds of bundles that need them, as `names` takes them."""
+    """Return the text of every file in the support folder of these backends, by file name; empty if
+    they use none. `kinds`: the kinds of bundles that need them, as keyword arguments of `names`."""
     used = versions(backends)
     if not used:
         return {}

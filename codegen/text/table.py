@@ -18,19 +18,19 @@ from shardwright.ir.steps import MoveStep
 from shardwright.ir.transfers import Transfers
 
 LONGEST = 28
-"""Most lines of a complete table; a longer table lists senders but not elements."""
+"""The most lines of a complete table; a longer table lists senders but not elements."""
 
 NARROWEST = 32
-"""Least characters of the last column."""
+"""The least width of the last column, in characters."""
 
 KEPT = "\N{NO-BREAK SPACE}"
-"""Stands for a space where no line may break."""
+"""Replaces a space at which no line may break."""
 
 Row = tuple[str, ...]
 
 
 def transfer_table(plan: DirectPlan) -> list[str]:
-    """Return the table's lines, or none for more devices."""
+    """Return the table's lines; none for more than TABLE_DEVICES devices."""
     exchange = plan.exchange
     if exchange.ranks.size > TABLE_DEVICES:
         return []
@@ -53,7 +53,7 @@ def transfer_table(plan: DirectPlan) -> list[str]:
 
 def part_table(plan: SteppedPlan, ends: Exchange) -> list[str]:
     """Return a line for each device of a plan of two exchanges: its source shard, the part it
-    reduces, its target shard. Return none for more devices."""
+    reduces, its target shard. Return none for more than TABLE_DEVICES devices."""
     if ends.ranks.size > TABLE_DEVICES:
         return []
     parts = next(step.exchange for step in plan.steps[1:] if isinstance(step, MoveStep))
@@ -77,8 +77,9 @@ def _fit(rows: list[str]) -> bool:
 
 
 def permutation(plan: DirectPlan) -> list[str]:
-    """Return lines that pair devices, if there are few and each sends its whole shard to one device
-    and receives one; else none."""
+    """Return lines with the receiver and the sender of each device, if each device sends its whole
+    shard to one device and receives one shard; else none, as for more than TABLE_DEVICES
+    devices."""
     exchange = plan.exchange
     if exchange.ranks.size > TABLE_DEVICES:
         return []
@@ -87,7 +88,7 @@ def permutation(plan: DirectPlan) -> list[str]:
 
 
 def along_text(dims: list[int]) -> str:
-    """Return the dimensions of the given ranges in words."""
+    """Return a heading for ranges along these dimensions."""
     return f"Ranges along dimension{'s' if len(dims) > 1 else ''} {', '.join(map(str, dims))}"
 
 
@@ -132,7 +133,8 @@ def cut_dims(exchange: Exchange) -> list[int]:
 
 
 def _received(moved: Transfers, dims: list[int], brief: bool) -> dict[int, str]:
-    """Return every device's receipts by sender; `brief`: the senders only."""
+    """Describe the boxes that every device receives, with their senders; `brief`: the senders
+    only."""
     if brief:
         senders: dict[int, list[str]] = defaultdict(list)
         for sender, receiver in zip(moved.sender, moved.receiver, strict=True):
@@ -160,14 +162,15 @@ def by_box(moved: Transfers, dims: list[int]) -> dict[int, list[tuple[str, str]]
 
 @dataclass(frozen=True)
 class _Table:
-    """Devices' shards before and after; empty if omitted."""
+    """The shards of devices before and after, by device id; both empty if the table omits them."""
 
     before: dict[int, str]
     after: dict[int, str]
     exchange: Exchange
 
     def beside(self, received: dict[int, str]) -> list[str]:
-        """Return one or more lines for each device, with its receipts in the last column."""
+        """Return one or more lines for each device, with the boxes that it receives in the last
+        column."""
         heads = self._heads()
         said = ["receives", *(received.get(d, "nothing") for d in self.exchange.ranks.tolist())]
         return [
@@ -177,7 +180,8 @@ class _Table:
         ]
 
     def below(self, received: dict[int, str]) -> list[str]:
-        """Return two or more lines for each device, with its receipts below its shards."""
+        """Return two or more lines for each device, with the boxes that it receives below its
+        shards."""
         first, *heads = self._heads()
         lines, start = [first.rstrip()], INDENT * 3
         for head, device in zip(heads, self.exchange.ranks.tolist(), strict=True):

@@ -23,9 +23,10 @@ def _environment() -> jinja2.Environment:
 
 
 def render(template: str, context: object) -> str:
-    """Return the text of a template; `context` is its only name, `m`.
+    """Return the text of a template, in which `context` is the only name, `m`.
 
-    Raises InternalError with the template's line and its neighbours for a missing name.
+    Raises InternalError if the context lacks a name that the template uses; the message shows the
+    template's line and its neighbours.
     """
     try:
         return _environment().get_template(template).render(m=context)
