@@ -1,5 +1,5 @@
-"""The main loop of a worker process: it reads a line, answers with a line of JSON, until input
-ends."""
+"""The main loop of a worker process: it answers each line of standard input with a line of JSON,
+until input ends."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ Answer = Callable[[str], Mapping[str, object]]
 
 
 def serve(prepare: Callable[[], Answer]) -> None:
-    """Answer the lines of stdin with the function that `prepare` returns, after announcing that it
-    has returned.
+    """Announce that `prepare` has returned; then answer each line of standard input with the
+    function that it returned.
 
-    The process ends with stdin, and with the process that started it.
+    The process ends when standard input does, or the process that started it.
     """
     answers = own_stdout()
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
@@ -31,7 +31,8 @@ def serve(prepare: Callable[[], Answer]) -> None:
 
 
 def own_stdout() -> io.TextIOWrapper:
-    """Reserve stdout for answers; redirect all other output, also at file level, to stderr."""
+    """Reserve standard output for answers; redirect all other output, also that of C code, to
+    standard error."""
     answers = os.fdopen(os.dup(1), "w", buffering=1, encoding="utf-8")
     os.dup2(2, 1)
     return answers
@@ -40,8 +41,9 @@ def own_stdout() -> io.TextIOWrapper:
 def only_sources() -> None:
     """Import modules from their sources from now on, and write no bytecode.
 
-    Python identifies bytecode by the source's size and second, so a module that was emitted, run
-    and edited at once would be checked in its old state.
+    Python considers bytecode current if the source has the same size and the same time in whole
+    seconds. A module that was emitted, run and edited within a second would be checked in its old
+    state.
     """
     sys.dont_write_bytecode = True
     sys.pycache_prefix = os.devnull  # no folder, so no old bytecode is found

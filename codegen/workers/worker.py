@@ -1,8 +1,7 @@
-"""Worker processes from the caller's side: start, time, kill and replace them, and report their
-end.
+"""Start, time, kill and replace worker processes, and describe how they ended.
 
-A worker runs a module of this package that uses `serve.py`: a question and an answer are one line
-each, an answer in JSON. The first answer only announces that the worker is ready.
+A worker runs a module of this package that uses `serve.py`. A question is one line; its answer is
+one line of JSON. The first answer only announces that the worker is ready.
 """
 
 from __future__ import annotations
@@ -24,7 +23,8 @@ from typing import Any
 import shardwright
 
 START_LIMIT = 240.0
-"""Time limit in seconds for a worker to import its runtime and find the faults planted in it."""
+"""The time limit, in seconds, for a worker to import its runtime and find the faults planted in
+it."""
 
 Environment = Mapping[str, str | None]
 """Variables to set before a runtime is imported; None for a variable that must be unset."""
@@ -43,12 +43,12 @@ _FATAL = re.compile(r"^F\d{4} [\d:.]+ +\d+ \S+\] (.*?) *$", re.MULTILINE)
 
 
 class EndedError(Exception):
-    """A worker ended without an answer; the message states how, such as `ended with SIGABRT: last
-    words`."""
+    """Raised if a worker ends without an answer; the message states how it ended, such as `ended
+    with SIGABRT: last words`."""
 
 
 class LateError(Exception):
-    """A worker gave no answer in time; the message states the limit."""
+    """Raised if a worker gives no answer in time; the message states the limit."""
 
 
 class Worker:
@@ -114,7 +114,8 @@ class _Process:
             self._process.stdin.write(question + "\n")
 
     def answer(self, limit: float) -> dict[str, Any]:
-        """Return the next answer. Raises EndedError and LateError."""
+        """Return the next answer. Raises EndedError if the process ends without one, and LateError
+        after `limit` seconds."""
         try:
             line = self._lines.get(timeout=limit)
         except queue.Empty:
@@ -139,7 +140,7 @@ class _Process:
         self._reader.join()
         for file in (self._process.stdin, self._process.stdout, self._log):
             assert file is not None
-            # from a question that the process did not read
+            # closing fails if the process did not read a question
             with self._closing, contextlib.suppress(BrokenPipeError):
                 file.close()
 
@@ -153,10 +154,10 @@ def epitaph(code: int, log: str) -> str:
 
 
 def command(module: str, *words: str) -> list[str]:
-    """Return the command that runs a module of this package with words as its arguments.
+    """Return the command that runs a module of this package, with `words` as its arguments.
 
-    In a clone, `python -m` would take the local folder `shardwright` for the package, and with -P
-    alone an installed package in place of the caller's.
+    In a clone, `python -m` would import the local folder `shardwright` as the package. With -P
+    alone, Python would import an installed package in place of the caller's.
     """
     home = str(Path(shardwright.__file__).parent.parent)
     return [sys.executable, "-P", "-c", _START.format(home=home, module=module), *words]
