@@ -1,15 +1,16 @@
 """The stages of a reshard, in order:
 
-spec        user input becomes a `Description`, and that a `Reshard`
-planner     a `Reshard` becomes a `Plan`: one exchange, or collectives of the basis
-learn       the contents of loaders, compared with a layout
-text        a `Plan` becomes contexts of templates, and these, by `templates/`, text
-backends    modules of one kind each; `base` has the interface
-emit        the files of a bundle, and their check
-verify      modules are run against the oracle of `checks`, without an accelerator
-compile     and are compiled by the real compilers
-show, cli   output for people
+spec        parses user input into a `Description`, and that into a `Reshard`
+planner     makes a `Plan` from a `Reshard`: one exchange, or collectives of the basis
+learn       compares the contents of loaders with a layout
+text        makes template contexts from a `Plan`, and renders them by `templates/`
+backends    make modules of one kind each; `base` has the interface
+emit        writes the files of a bundle, and checks them
+verify      runs modules against the oracle of `checks`, without an accelerator
+compile     compiles them with the real compilers
+show, cli   print and draw for people
 
 trace, propagate, partition     programs: from a function to shardings of all its values
 hardware, registry, hlo, workers, checks     foundations of the others
+call, measure, audit     users of them: reshard arrays, time modules, report on compiled programs
 """
