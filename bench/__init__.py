@@ -1,1 +1,1 @@
-"""Measurements, each side by side with its peers in one run. Nothing here is a timed test."""
+"""Measurements, each next to its peers in the same run. No test asserts a time."""

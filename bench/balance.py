@@ -1,4 +1,5 @@
-"""The busiest sender over its lower bound, over all pairs of shardings of a matrix."""
+"""The bytes of the busiest sender divided by their lower bound, for all pairs of shardings of a
+matrix."""
 
 from __future__ import annotations
 

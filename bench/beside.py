@@ -1,9 +1,9 @@
-"""Predicted seconds of plans, of Shardy's own pass and of XLA, on random reshards.
+"""Predicted seconds of our plans, of Shardy's own pass and of XLA, on random reshards.
 
 The table compares the basis plans of 500 reshards on up to 128 devices with Shardy's sequences, and
 `auto`'s plans of 100 on up to 32 devices with the cheaper of Shardy's and XLA's, each under a
-topology's model. It is written to `beside.md` in this folder. `tests/planner/test_peers.py` holds
-plans to the same reshards.
+topology's model. It is written to `beside.md` in this folder. `tests/planner/test_peers.py` checks
+plans of the same reshards.
 """
 
 from __future__ import annotations
@@ -41,8 +41,9 @@ RESULT = Path(__file__).parent / "beside.md"
 
 
 def random_case(seed: int, most: int) -> tuple[sw.Reshard, str]:
-    """Return a reshard of up to `most` devices, every extent a multiple of their number, and a
-    topology. Up to four axes, cut into sub-axes, some unused, split up to four dimensions."""
+    """Return a reshard on up to `most` devices, and a topology. Up to four axes, whole or cut into
+    sub-axes, some of them unused, split up to four dimensions; every extent is a multiple of the
+    number of devices."""
     rng = random.Random(seed)
     devices = rng.choice([size for size in TOPOLOGIES if size <= most])
     sizes, left = list[int](), devices
@@ -78,14 +79,15 @@ def seconds(made: Plan) -> float:
 
 
 def no_worse(ours: float, theirs: float) -> bool:
-    """Return whether a plan takes no longer, apart from the possible cost of choosing fewer
-    steps."""
+    """Return whether our seconds are at most the peer's, within the tolerance ALIKE by which the
+    planner may prefer fewer steps."""
     return ours <= (1 + ALIKE) * theirs + 1e-12
 
 
 @dataclass(frozen=True)
 class Row:
-    """One reshard: seconds of our plan and of the peer's."""
+    """One reshard: its seed and topology, and the predicted seconds of our plan and of the
+    peer's."""
 
     seed: int
     topology: str
@@ -94,7 +96,8 @@ class Row:
 
 
 def beside_shardy(count: int) -> Iterator[Row]:
-    """Yield basis plans with Shardy's sequences, if its pass makes one that leads to the target."""
+    """Yield a row for each reshard for which Shardy's pass makes a sequence that leads to the
+    target: the basis plan, and that sequence."""
     cases = [random_case(seed, max(TOPOLOGIES)) for seed in range(count)]
     found = by_shardy([reshard for reshard, _ in cases])
     for seed, ((reshard, topology), steps) in enumerate(zip(cases, found, strict=True)):
@@ -104,7 +107,8 @@ def beside_shardy(count: int) -> Iterator[Row]:
 
 
 def beside_both(count: int) -> Iterator[Row]:
-    """Yield `auto`'s plan with the cheaper of XLA's own plan and Shardy's."""
+    """Yield a row for each reshard: `auto`'s plan, and the cheaper of XLA's own plan and
+    Shardy's."""
     seeds = range(XLA_SEED, XLA_SEED + count)
     cases = [random_case(seed, XLA_DEVICES) for seed in seeds]
     reshards = [reshard for reshard, _ in cases]

@@ -1,9 +1,9 @@
-"""Bytes that the busiest device receives over the lower bound, for several planners.
+"""The bytes that the busiest device receives divided by their lower bound, for several planners.
 
-All ordered pairs of shardings of a matrix, and the corpus. `auto` is the choice for a switch of
-H100s. XLA compiles the identity between the two shardings, which requires dimensions that divide;
-its bytes come from the HLO. DTensor's placements order axes as the mesh does, so it only plans such
-pairs. Pairs that need no move count if a planner moves something anyway.
+Measured are all ordered pairs of shardings of a matrix, and the corpus. `auto` is the choice for a
+switch of H100s. XLA compiles the identity between the two shardings, for dimensions that divide
+evenly; its bytes come from the HLO. DTensor can only express shardings with axes in the order of
+the mesh, so it only plans pairs of these. Pairs that need no move are left out.
 
 Takes about three minutes of CPU time. The picture is `pictures/bytes.svg`.
 """
@@ -45,12 +45,13 @@ XLA = "from shardwright.codegen.planner.xla import main; main()"
 
 @dataclass(frozen=True)
 class Measured:
-    """Bytes received by the busiest device over the bound, for every planned pair."""
+    """The bytes received by the busiest device divided by the bound, for every pair that a planner
+    planned."""
 
     ratios: tuple[float, ...]
 
     def cells(self) -> tuple[str, str]:
-        """Mean and worst, and the number of pairs."""
+        """Return two cells of the table: the mean with the number of pairs, and the worst."""
         if not self.ratios:
             return "", ""
         mean, worst = float(np.mean(self.ratios)), max(self.ratios)
@@ -58,19 +59,19 @@ class Measured:
 
 
 def pairs_of(axes: dict[str, int], shape: tuple[int, ...]) -> list[sw.Reshard]:
-    """Return all ordered pairs that move bytes."""
+    """Return the reshards of all ordered pairs of shardings that move bytes."""
     both = itertools.product(shardings(sw.Mesh(axes)), repeat=2)
     made = [sw.Reshard(shape=shape, dtype="float32", source=a, target=b) for a, b in both]
     return [reshard for reshard in made if bound(reshard)]
 
 
 def bound(reshard: sw.Reshard) -> int:
-    """Return the least bytes that the busiest device can receive."""
+    """Return the lower bound for the bytes that the busiest device receives."""
     return sw.plan(reshard).traffic.bound_received_max
 
 
 def planned(reshards: Iterable[sw.Reshard], strategy: str) -> Measured:
-    """Return the bytes that our own plans of a strategy receive."""
+    """Return the ratios of our own plans of a strategy."""
     found = []
     for reshard in reshards:
         topology = None if strategy == "direct" else TOPOLOGY
@@ -80,7 +81,7 @@ def planned(reshards: Iterable[sw.Reshard], strategy: str) -> Measured:
 
 
 def by_xla(reshards: Iterable[sw.Reshard]) -> Measured:
-    """Return the bytes that XLA's own reshards receive, for reshards that jax accepts."""
+    """Return the ratios of XLA's own reshards, without reshards that JAX does not accept."""
     asked = [reshard for reshard in reshards if why_not_xla(reshard) is None]
     if not asked:
         return Measured(())
@@ -93,7 +94,7 @@ def by_xla(reshards: Iterable[sw.Reshard]) -> Measured:
 
 
 def by_dtensor(reshards: Iterable[sw.Reshard]) -> Measured:
-    """Return the bytes that DTensor receives, for the shardings that it can express."""
+    """Return the ratios of DTensor's reshards, without shardings that it cannot express."""
     asked, lines = [], []
     for reshard in reshards:
         sides = [dimension_of_axes(side) for side in (reshard.source, reshard.target)]
@@ -119,7 +120,7 @@ def dimension_of_axes(sharding: sw.Sharding) -> list[int | None] | None:
 
 
 def run(words: list[str], lines: list[str], **environment: str) -> list[str]:
-    """Return the lines that a separate process prints."""
+    """Return the lines that a separate process prints, given `lines` on standard input."""
     with tempfile.TemporaryFile("w+") as said:
         done = subprocess.run(
             [sys.executable, *words],
@@ -145,12 +146,12 @@ PLANNERS: dict[str, Callable[[Sequence[sw.Reshard]], Measured]] = {
 
 
 def named(axes: dict[str, int], shape: tuple[int, ...]) -> tuple[str, str]:
-    """Return a mesh and a shape for people."""
+    """Return the sizes of a mesh and a shape as strings, such as "2x3"."""
     return "x".join(map(str, axes.values())), "x".join(map(str, shape))
 
 
 def measured_matrices() -> list[list[Measured]]:
-    """Return the bytes that each planner receives, a list for each of the CASES."""
+    """Return the ratios of each planner, one list for each of the CASES."""
     return [[ask(pairs_of(*case)) for ask in PLANNERS.values()] for case in CASES]
 
 
@@ -205,7 +206,7 @@ def corpus() -> Table:
 
 
 def adds(reshard: sw.Reshard) -> bool:
-    """Return whether partial sums become sums, which no exchange can do."""
+    """Return whether a reshard adds partial sums, which a plain exchange cannot do."""
     return reshard.source.unreduced != reshard.target.unreduced
 
 

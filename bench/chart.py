@@ -25,8 +25,8 @@ Point = tuple[float, float]
 
 @dataclass(frozen=True)
 class Series:
-    """Points (across, up) under a name, in a numbered colour; `joined`: with a line through them;
-    `hollow`: drawn as rings."""
+    """A named series of points (across, up) in a numbered colour. `joined`: whether a line joins
+    the points; `hollow`: whether they are drawn as rings."""
 
     name: str
     points: tuple[Point, ...]
@@ -35,7 +35,7 @@ class Series:
     hollow: bool = False
 
     def mark(self, x: float, y: float) -> str:
-        """Return the element of one point."""
+        """Return the SVG element of one point, at x and y in pixels."""
         colour = COLOURS[self.colour % len(COLOURS)]
         fill = (
             f'fill="none" stroke="{colour}" stroke-width="2"' if self.hollow else f'fill="{colour}"'
@@ -45,8 +45,11 @@ class Series:
 
 @dataclass(frozen=True)
 class Chart:
-    """A picture with a logarithmic vertical axis. `ticks` name places on the horizontal axis, which
-    is logarithmic too with `is_log`. A line and a word mark each height in `rules`."""
+    """A picture with a logarithmic vertical axis.
+
+    `ticks`: labelled places on the horizontal axis; `is_log`: whether that axis is logarithmic too;
+    `rules`: heights that are marked by a line and a label.
+    """
 
     title: str
     across: str
@@ -65,12 +68,13 @@ class Chart:
         return LEFT + 20 + (at - low) / (high - low or 1) * (WIDTH - LEFT - RIGHT - 40)
 
     def y(self, value: float) -> float:
-        """Return the pixels from the top."""
+        """Return a value's distance from the top edge, in pixels."""
         low, high = map(math.log, self.heights())
         return HEIGHT - BOTTOM - (math.log(value) - low) / (high - low) * (HEIGHT - TOP - BOTTOM)
 
     def heights(self) -> tuple[float, float]:
-        """Return the least and the largest drawn height: steps of 1, 2, 5 around all points."""
+        """Return the two ends of the vertical axis: the nearest 1, 2 or 5 times a power of ten
+        around all points and rules."""
         seen = [p[1] for s in self.series for p in s.points] + [height for height, _ in self.rules]
         steps = list(_steps(min(seen) / 10, max(seen) * 10))
         least = max(step for step in steps if step <= min(seen) * (1 + 1e-9))

@@ -1,7 +1,8 @@
-"""Nine reshards by other systems, each run if it runs on this machine: `bench/comparison.md`.
+"""Compare nine reshards with those of other systems, where these run on this machine; write
+`bench/comparison.md`.
 
 All use four devices. DTensor runs among gloo processes, and its values are compared; XLA's bytes
-are the collectives' in its HLO for CPU; Shardy's steps come from its own pass in jaxlib.
+are those of the collectives in its HLO for CPU; Shardy's steps come from its own pass in jaxlib.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ MESH = "x=2,y=2"
 
 @dataclass(frozen=True)
 class Case:
-    """A reshard of four devices; `placements`: DTensor's form of it, None if it has none."""
+    """A reshard on four devices. `placements`: DTensor's form of its two shardings, None if it has
+    none; `target_ids`: the target's device ids if they differ from the source's."""
 
     name: str
     shape: tuple[int, int]
@@ -36,7 +38,7 @@ class Case:
 
     @property
     def reshard(self) -> sw.Reshard:
-        """The reshard."""
+        """The case as a reshard."""
         if self.target_ids is None:
             return sw.Reshard(self.shape, "float32", self.source, self.target, mesh=MESH)
         there = sw.Mesh({"x": 2}, device_ids=list(self.target_ids))
@@ -83,7 +85,7 @@ CASES = (
 
 
 def torch_answers(cases: list[Case]) -> list[dict[str, str]]:
-    """Return the answers of DTensor and of our module to each case, run among four processes."""
+    """Return, for each case, the answers of DTensor and of our module, run among four processes."""
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
         json.dump([case.asked() for case in cases], file)
         file.flush()

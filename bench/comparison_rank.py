@@ -1,7 +1,7 @@
-"""The cases of `bench.comparison` by torch's DTensor and by an emitted module.
+"""Run the cases of `bench.comparison` by torch's DTensor and by an emitted module.
 
-Run by torchrun on four gloo processes; the first prints a line of JSON for each case. A mesh of two
-axes has its flattened mesh too, as in programs that gather over both.
+torchrun starts this on four gloo processes; the first prints a line of JSON for each case. For a
+mesh of two axes the flattened mesh exists too, as in programs that gather over both axes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ def mesh_of(ids: list[Any]) -> DeviceMesh:
 
 
 def held(x: torch.Tensor, mesh: DeviceMesh, kinds: list[str]) -> DTensor:
-    """Return the values as a DTensor; in a partial sum every rank has its own term."""
+    """Return `x` as a DTensor; for a partial sum, every rank has an equal share of `x` as its
+    term."""
     placements = [KINDS[kind] for kind in kinds]
     if "P" not in kinds:
         return distribute_tensor(x, mesh, placements)
@@ -62,7 +63,7 @@ def by_module(case: dict[str, Any], x: torch.Tensor, folder: str) -> torch.Tenso
 
 
 def said(case: dict[str, Any], x: torch.Tensor, made: Any) -> str:
-    """Return `right`, or the fault, or the reason for a refusal."""
+    """Run `made`; return `right`, or the fault, or the reason for a refusal."""
     try:
         found = made()
     except NotImplementedError as error:

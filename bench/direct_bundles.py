@@ -1,10 +1,10 @@
-"""Scalar work, in instruction bundles, of TPU kernels for all-to-alls that send straight to their
-receivers, by the TPU compiler, without a TPU.
+"""The scalar work, in instruction bundles, of TPU kernels for all-to-alls that send straight to
+their receivers, from the TPU compiler, without a TPU.
 
-A device meets, sends to and waits for all others, in loops over them. The final bundles that the
-compiler dumps give the length of these loops and their iterations: a bundle takes at least a cycle.
-In earlier kernels, a device waited for each tile alone, went through its peers one by one, and took
-remainders of possibly negative numbers. The table is written to `direct_bundles.md`.
+A device synchronises with, sends to and waits for all others, in loops over them. The final bundles
+that the compiler dumps give the length of these loops and their iterations: a bundle takes at least
+a cycle. In earlier kernels, a device waited for each tile separately, visited its peers one by one,
+and took remainders of possibly negative numbers. The table is written to `direct_bundles.md`.
 """
 
 from __future__ import annotations
@@ -27,8 +27,11 @@ LINE = "from bench.direct_bundles import serve; serve()"
 
 @dataclass(frozen=True)
 class Tiles:
-    """A kind of tiles: the form that moves them, the devices that share a shard, the shape of a
-    matrix of a number of shards, and its dtype."""
+    """A kind of tiles.
+
+    `form`: the kernel's form for them; `replicas`: the number of devices with the same shard;
+    `rows` and `columns`: the extents of the matrix, each as (elements per shard, elements to add).
+    """
 
     form: str
     replicas: int
@@ -37,7 +40,7 @@ class Tiles:
     dtype: str = "bfloat16"
 
     def reshard(self, devices: int) -> sw.Reshard:
-        """Return the reshard of rows to columns."""
+        """Return the reshard from split rows to split columns."""
         shards = devices // self.replicas
         mesh = sw.Mesh({"x": shards, **({"y": self.replicas} if self.replicas > 1 else {})})
         shape = tuple(size * shards + more for size, more in (self.rows, self.columns))
@@ -60,16 +63,16 @@ BEFORE = {
     ("thin", 256): 36_385,
     ("unaligned", 256): 119_031,
 }
-"""Of the kernels that came before, those of commit 27aa82be's parent, between as many devices, by a
-run of this script with them on 2026-11-24."""
+"""The bundles of earlier kernels, those of commit 27aa82be's parent, by kind of tiles and number of
+devices, as counted by this script on 2026-11-24."""
 
 DELAY = 4
-"""Bundles after a branch that run before it is taken."""
+"""The number of bundles after a branch that run before it is taken."""
 
 
 @dataclass(frozen=True)
 class Loop:
-    """A loop over peers: its bundles, and their number of runs."""
+    """A loop over peers: the number of its bundles, and its iterations."""
 
     bundles: int
     turns: int
@@ -77,21 +80,21 @@ class Loop:
 
 @dataclass(frozen=True)
 class Bundles:
-    """The bundles of a kernel: its loops, and the bundles around them."""
+    """The bundles of a kernel: its loops, and the number of bundles outside them."""
 
     loops: tuple[Loop, ...]
     around: int
 
     @property
     def in_all(self) -> int:
-        """The number of bundles that run if no branch skips any; a loop of unknown length, which
+        """The number of bundles that run if no branch skips any. A loop of unknown length, which
         waits for remaining transfers, counts one iteration."""
         return self.around + sum(loop.bundles * loop.turns for loop in self.loops)
 
 
 def counted(text: str) -> Bundles:
-    """Count the final bundles of a kernel. A loop goes from its label to the branch after its end
-    test, and includes the bundles that run before that branch takes effect."""
+    """Count the final bundles of a kernel. A loop extends from its label to the branch after its
+    end test, and includes the bundles that run before that branch is taken."""
     pattern = r"^ *(?:0x[0-9a-f]+|0) +(\w\w)? *: *>* *\{(.*)$"
     found = [(m[1], m[2]) for m in re.finditer(pattern, text, re.MULTILINE)]
     labels, loops = list[int](), list[Loop]()
@@ -103,13 +106,14 @@ def counted(text: str) -> Bundles:
         ends = re.search(r"totalorder %\w+, (\d+) /\* loop exit test", words)
         branch = next(k for k in range(number, len(found)) if "sbr.rel" in found[k][1])
         begin = labels.pop()
+        # Only outermost loops are kept: their bundles include those of inner loops.
         loop = Loop(branch + DELAY + 1 - begin, int(ends[1]) if ends else 1)
         loops += [loop] if not labels else []
     return Bundles(tuple(loops), len(found) - sum(loop.bundles for loop in loops))
 
 
 def compiled(tiles: str, devices: int, dump: Path) -> Bundles:
-    """Return the bundles of the sending kernel between this many devices."""
+    """Return the bundles of the kernel that sends these tiles between `devices` devices."""
     told = {
         "JAX_PLATFORMS": "cpu",
         "TPU_SKIP_MDS_QUERY": "1",

@@ -1,9 +1,10 @@
-"""Bytes received by torch DTensor's `redistribute`, counted in its collectives under a fake process
-group. A separate process, `python -m bench.dtensor`, answers one JSON object per line.
+"""Count the bytes that torch DTensor's `redistribute` receives, in its collectives under a fake
+process group. A separate process, `python -m bench.dtensor`, reads a JSON array per line and prints
+a number for each.
 
-The count is rank 0's, which holds the largest shards. On a CPU torch replaces the all-to-all by an
-all-gather; it counts as the all-to-all. Placements give the dimension that each axis splits, minor
-axes last, so other shardings cannot be measured.
+The count is that of rank 0, which has the largest shards. On a CPU torch replaces the all-to-all by
+an all-gather; it is counted as an all-to-all. A placement gives the dimension that an axis splits,
+with minor axes last, so other shardings cannot be measured.
 """
 
 from __future__ import annotations
@@ -65,7 +66,8 @@ def placements(dims: list[int | None]) -> list[Placement]:
 
 
 def main() -> None:
-    """Answer every line: sizes of the mesh, shape, dimension by axis before and after."""
+    """Answer every line: the sizes of the mesh, the shape, and the dimension that each axis splits
+    before and after."""
     counter, started = Received(), False
     count_all_to_alls(counter)
     for line in sys.stdin:

@@ -1,9 +1,9 @@
-"""The value of each form and option of the TPU kernel: how much longer the best alternative takes,
-by the model, over random reshards and over aligned ones.
+"""The value of each form and option of the TPU kernel: by how much the best alternative takes
+longer, by the model, for random reshards and for aligned ones.
 
-A form stays if it wins at least 5 % in at least 5 % of the cases of some topology, or if it alone
-can run some case. The random reshards come from `bench/reshards.py`, on as many devices as the
-topology has, or on 8 without a topology; aligned reshards have extents that are powers of two, so
+A form stays if it wins at least 5 % in at least 5 % of the cases of some topology, or if no other
+form can run some case. The random reshards come from `bench/reshards.py`, on as many devices as the
+topology has, or on 8 without a topology. Aligned reshards have extents that are powers of two, so
 that tiles start at multiples of the tiling. The table is written to `forms.md`.
 """
 
@@ -26,13 +26,13 @@ UNKNOWN = "none given"
 TOPOLOGIES = (UNKNOWN, "v5e:2x4", "v5e:4x4", "v5p:2x2x2", "v6e:2x4", "v6e:4x4")
 RANDOM, ALIGNED = 300, 60
 WINS = 0.05
-"""How much longer the best of the others takes, at least, where a form wins."""
+"""A form wins a case if the best alternative takes longer by at least this fraction."""
 MESHES = {8: ({"x": 8}, {"x": 2, "y": 4}), 16: ({"x": 16}, {"x": 4, "y": 4}, {"x": 2, "y": 8})}
 
 
 def aligned(seed: int, devices: int) -> sw.Reshard:
-    """Return a reshard of rank 2 or 3 in bfloat16 or float32, the last two extents from 1,024 to
-    8,192."""
+    """Return a random reshard of rank 2 or 3 in bfloat16 or float32, with the last two extents from
+    1,024 to 8,192."""
     rng = random.Random(seed)
     mesh = sw.Mesh(rng.choice(MESHES[devices]))
     rank = rng.choice((2, 3))
@@ -42,7 +42,7 @@ def aligned(seed: int, devices: int) -> sw.Reshard:
 
 
 def traits(choice: FormChoice) -> frozenset[str]:
-    """Return the name of a form and its options."""
+    """Return the names of a form and its options."""
     form = choice.form
     found = {form.name}
     if form.view != tuple(range(len(form.view))):
@@ -60,8 +60,8 @@ def traits(choice: FormChoice) -> frozenset[str]:
 
 
 def losses(every: Sequence[FormChoice]) -> dict[str, float]:
-    """Return by form and option how much longer the best choice without it takes, as a fraction of
-    the best; infinite if there is none."""
+    """Return, by form and option, by how much the best choice without it takes longer, as a
+    fraction of the best; infinite if there is no choice without it."""
     best = min(choice.seconds for choice in every)
     found = {}
     for trait in frozenset[str]().union(*map(traits, every)):
@@ -109,7 +109,7 @@ def rows(topology: str, found: Mapping[str, Sequence[Mapping[str, float]]]) -> I
 
 
 def main(count: int = RANDOM) -> None:
-    """Print and write the table; `count`: random cases of each topology."""
+    """Print and write the table. `count`: the number of random cases for each topology."""
     lines = [
         "# What forms and options of the TPU kernel are worth",
         "",

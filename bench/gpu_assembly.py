@@ -1,7 +1,7 @@
 """The GPU compiler's code for the kernels of the whole corpus, read from the assembly.
 
-`python -m bench gpu_assembly`. Nothing runs: the fraction of bytes that instructions of 16 bytes
-move follows from the widths of the instructions and from the rows that reach each of them.
+`python -m bench gpu_assembly`. Nothing runs: the fraction of bytes that 16-byte instructions move
+follows from the widths of all instructions, and from the rows that each instruction moves.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from shardwright.ir.dtypes import DTYPES
 
 TARGET = "sm_90"
 FEW = 4
-"""So many times the threads has each program where they are to be few."""
+"""The factor on the threads of each program, for kernels of few programs."""
 CORPUS = tuple(
     Path(__file__).parent.parent / "corpus" / name for name in ("reshards.toml", "examples.toml")
 )
@@ -36,8 +36,8 @@ CORPUS = tuple(
 
 @dataclass(frozen=True)
 class Row:
-    """One kernel: how it moves, its figures, bytes of each load and store, and the fractions of
-    bytes that loads and stores of 16 bytes move."""
+    """One kernel. `moves`: the form of its moves; `code`: the compiler's figures; `loads` and
+    `stores`: the bytes of each load and store instruction."""
 
     moves: Moves
     code: GpuCode
@@ -46,7 +46,7 @@ class Row:
 
     @property
     def share(self) -> tuple[float, float]:
-        """The fraction of the bytes loaded, and of the bytes stored."""
+        """The fractions of the loaded and of the stored bytes that 16-byte instructions move."""
         return self._share(self.loads), self._share(self.stores)
 
     def _share(self, widths: tuple[int, ...]) -> float:
@@ -56,7 +56,7 @@ class Row:
 
     @property
     def why(self) -> str:
-        """The reason why the rest is not moved in 16 bytes."""
+        """The reason why 16-byte instructions do not move the other bytes."""
         if self.moves.form == "lines":
             return ""
         said = f"rows begin or end at odd multiples of {self.moves.unit} B"
@@ -64,7 +64,7 @@ class Row:
 
 
 def measured(reshard: Reshard, target: str = TARGET, times: int = 1) -> Row:
-    """Compile the kernel of a reshard; `times`: as for `compiled`."""
+    """Compile the kernel of a reshard. `times`: the factor on the threads of each program."""
     made = plan(reshard, "direct")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "triton_gpu.py"
@@ -74,13 +74,14 @@ def measured(reshard: Reshard, target: str = TARGET, times: int = 1) -> Row:
         code = code_of(kernel, time.perf_counter() - start)
     text = kernel.asm[kinds(kernel)[1]]
     loads, stores = (resources.widths(text, kind) for kind in ("ld", "st"))
-    # The kernel loads as much as it stores, and first the address of the peer.
+    # The last loads belong to the stores; earlier ones load the addresses of peers.
     moves = Moves(as_vectors(made.exchange), DTYPES[reshard.dtype])
     return Row(moves, code, loads[len(loads) - len(stores) :], stores)
 
 
 def main(target: str = TARGET) -> None:
-    """Print the table; the last column but one tells whether kernels of few programs are alike."""
+    """Print the table. The last column but one tells whether a kernel of few programs has the same
+    fractions and does not spill."""
     table = Table(title=f"Kernels for {target}: what moves bytes, what they use")
     for column in (
         "reshard",

@@ -1,9 +1,10 @@
-"""How close a reshard on one GPU comes to a copy: N logical devices on one card.
+"""The speed of reshards on one GPU, as a fraction of a copy's: N logical devices on one card.
 
 `python -m bench gpu_copy`. For each reshard of the corpus all shards are on one GPU, and
-`reshard_local` fills existing target shards, in one launch a device. It is timed as a CUDA graph,
-so that launches cost little, and as a direct call. The same run times a device-to-device copy of as
-many bytes. The goal is 0.9 of the copy's rate if tiles have 1 MiB or more.
+`reshard_local` fills existing target shards, with one launch for each device. It is timed as a CUDA
+graph, in which launches take little time, and as a direct call. The same run times a
+device-to-device copy of as many bytes. The goal is 0.9 of the copy's rate if tiles have 1 MiB or
+more.
 """
 
 from __future__ import annotations
@@ -30,14 +31,15 @@ from shardwright.ir.dtypes import DTYPES
 REPEATS = 20
 MIB = 2**20
 
-# Seconds of a call, the median of a few runs: called directly, or replayed as a graph.
+# Returns the median seconds of a few runs of a call, made directly or replayed as a graph.
 Timer = Callable[[Callable[[], object]], float]
 
 
 @dataclass(frozen=True)
 class Row:
-    """Bytes of the target shards and of the largest tile, and seconds to copy as many bytes, to
-    reshard in a graph, and to reshard in a direct call."""
+    """One reshard. `total`: the bytes of all target shards; `tile`: those of the largest tile;
+    `copy`, `graph`, `call`: the seconds of a copy of `total` bytes, of the reshard in a graph, and
+    of the reshard as a direct call."""
 
     name: str
     devices: int
@@ -49,7 +51,7 @@ class Row:
 
     @property
     def ratio(self) -> float:
-        """Bytes a second over the copy's."""
+        """The rate of the reshard in a graph, as a fraction of the copy's."""
         return self.copy / self.graph
 
 
@@ -128,7 +130,7 @@ def by_clock(run: Callable[[], object]) -> float:
 
 
 def table(rows: list[Row], where: str) -> Table:
-    """Return the rows as a table, with bytes a second, each byte read once and written once."""
+    """Return the rows as a table, with rates in bytes per second that count each byte once."""
     made = Table(title=f"Reshards on {where} against a copy of as many bytes")
     for column in ("reshard", "devices", "MiB", "tile MiB", "copy GB/s", "reshard GB/s"):
         made.add_column(column, justify="left" if column == "reshard" else "right")

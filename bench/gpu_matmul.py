@@ -1,8 +1,8 @@
-"""How close the GEMM of an emitted matmul comes to `torch.matmul`, on a GPU.
+"""The speed of the GEMM of emitted matmuls on a GPU, as a fraction of `torch.matmul`'s.
 
-`python -m bench gpu_matmul`. Modules are for a mesh of one device, which exchanges nothing, so only
-the multiplying kernel is timed, and two launches that begin a call. Both sides are replayed as CUDA
-graphs, from a cold cache, in one run. The goal is 0.8 of torch's rate. `gpu_check.md` has the
+`python -m bench gpu_matmul`. Modules are for a mesh of one device, so they exchange nothing. Timed
+are the multiplying kernel, and two launches at the beginning of a call. Both sides are replayed as
+CUDA graphs, from a cold cache, in one run. The goal is 0.8 of torch's rate. `gpu_check.md` has the
 ratios on an H200.
 """
 
@@ -20,14 +20,15 @@ from bench.gpu_copy import Timer, by_graph
 from shardwright.codegen.checks.load import load
 
 SHAPES = ((8192, 8192, 1024), (1024, 8192, 8192), (8192, 1024, 8192), (4096, 4096, 4096))
-"""Of i, j and k: what a device multiplies of the corpus's matmuls, and a square."""
+"""Extents (i, j, k): the products that one device computes in the corpus's matmuls, and a square
+one."""
 
 DTYPES = ("bfloat16", "float16")
 
 
 @dataclass(frozen=True)
 class Row:
-    """A product, and the seconds of both sides."""
+    """A product: the seconds of our GEMM and of torch's. `by`: how ours loads its operands."""
 
     dtype: str
     extents: tuple[int, int, int]
@@ -37,7 +38,7 @@ class Row:
 
     @property
     def teraflops(self) -> tuple[float, float]:
-        """Multiplications and additions a second, in 1e12, by ours and by torch."""
+        """The rates of our GEMM and of torch's, in 1e12 operations per second."""
         i, j, k = self.extents
         return 2e-12 * i * j * k / self.ours, 2e-12 * i * j * k / self.torch
 

@@ -1,9 +1,10 @@
-"""Bytes that ranks pack and unpack around an exchange: contiguous tiles stay in place.
+"""The bytes that ranks pack and unpack around an exchange: contiguous tiles stay in place.
 
-`python -m bench gpu_packing`. For each reshard of the corpus, and for random reshards together, on
-the device that packs most and on all: the bytes sent and received, which would all be packed or
-unpacked; the bytes that earlier modules packed, none if every tile is contiguous at both ends and
-no terms are added; and the bytes of the buffers that modules have now. Nothing runs.
+`python -m bench gpu_packing`. For each reshard of the corpus, and for random reshards together, the
+table has three numbers of bytes, on the device that packs most and on all devices: the bytes sent
+and received; those that earlier modules packed, which was none if every tile is contiguous at both
+ends and no terms are added, and else all; and the bytes of the buffers that modules have now.
+Nothing runs.
 """
 
 from __future__ import annotations
@@ -29,8 +30,9 @@ RANDOM = 50
 
 @dataclass(frozen=True)
 class Row:
-    """Bytes that each device sends or receives, packed or unpacked before, and packs or unpacks
-    now; the ends at which each exchange packs nothing."""
+    """One reshard, with tuples of bytes per device. `travel`: sent or received; `before`: packed or
+    unpacked by earlier modules; `now`: packed or unpacked now; `in_place`: the ends at which each
+    exchange packs nothing."""
 
     travel: tuple[int, ...]
     before: tuple[int, ...]
@@ -55,7 +57,8 @@ def measured(reshard: Reshard) -> Row:
 
 
 def _bytes(phase: Any, device: int) -> tuple[int, int, int]:
-    """Return the bytes that a device sends or receives, packed before, and packs."""
+    """Return three numbers of bytes of a device: sent or received, packed by earlier modules,
+    packed now."""
     wire = phase.processes._wire(device, "cpu")
     travel = sum(wire.sent) + sum(wire.received)
     was_in_place = len(phase.tiles.together) == 2 and not phase.exchange.hidden
@@ -81,7 +84,7 @@ def main() -> None:
 
 
 def _cells(row: Row) -> list[str]:
-    """Return MiB, of the busiest device and of all devices."""
+    """Return the MiB of the busiest device, then those of all devices."""
     kinds = row.travel, row.before, row.now
     sizes = (found(kind) / MIB for found in (max, sum) for kind in kinds)
     return [f"{size:,.0f}" if size >= 1000 else f"{size:.3g}" for size in sizes]

@@ -1,6 +1,6 @@
-"""Reshards among the GPUs of a host, by modules, DTensor and NCCL: same tensors, same run.
+"""Time reshards among the GPUs of a host, by modules, DTensor and NCCL: same tensors, same run.
 
-`torchrun --nproc-per-node 8 -m bench.gpu_peers` with as many processes as the reshards to measure
+`torchrun --nproc-per-node 8 -m bench.gpu_peers`, with as many processes as the reshards to measure
 have devices. Each transport of `reshard` is compared with `redistribute` of a DTensor, if
 placements can express both sides, and with `all_to_all_single` alone, of exactly the bytes that the
 plan moves, packed in advance. Without GPUs it runs on gloo, as a trial.
@@ -30,7 +30,7 @@ from shardwright.ir import Reshard
 
 REPEATS = 20
 LARGEST_ON_CPU = 2**22
-"""Elements of a tensor that gloo is tried out with."""
+"""The most elements of a tensor in a trial on gloo."""
 
 COLUMNS = ("symmetric", "exchange", "all_to_all alone", "DTensor")
 
@@ -84,7 +84,8 @@ def measured(reshard: Reshard, module: ModuleType, home: Any) -> dict[str, float
 def _redistribute(
     reshard: Reshard, module: ModuleType, shard: Any, home: Any
 ) -> Callable[[], object]:
-    """Return DTensor's own reshard of the same shard to the same placements."""
+    """Return a function that runs DTensor's own reshard of the same shard to the same
+    placements."""
     import torch
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor import DTensor, Replicate, Shard
@@ -104,7 +105,8 @@ def _redistribute(
 
 
 def chosen(world: int, on_gpu: bool) -> dict[str, Reshard]:
-    """Return the reshards of the corpus over ranks 0 to world - 1 in this order on both sides."""
+    """Return the reshards of the corpus that have the ranks 0 to world - 1, in this order, on both
+    sides."""
     return {
         name: reshard
         for name, reshard in corpus().items()

@@ -1,8 +1,8 @@
-"""Bytes that ranks copy to symmetric memory for others to read: the parts that leave a shard.
+"""The bytes that ranks copy to symmetric memory for others to read: the parts that leave a shard.
 
-`python -m bench gpu_staging`. For each reshard of the corpus that is one exchange: the bytes of the
-entries that the emitted module lists, on the device that copies most, and of its whole shard, which
-earlier modules copied. If the shard is in symmetric memory, nothing is copied. Nothing runs.
+`python -m bench gpu_staging`. For each reshard of the corpus that is one exchange, the table has
+the bytes of the parts that the emitted module copies, and of whole shards, which earlier modules
+copied. If a shard is in symmetric memory already, nothing is copied. Nothing runs.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ MIB = 2**20
 
 @dataclass(frozen=True)
 class Row:
-    """Bytes of the largest shard, bytes that the busiest device copies, and bytes that all devices
-    copy, before and now."""
+    """One reshard. `whole`: the bytes of the largest shard; `staged`: the bytes that the busiest
+    device copies; `all_whole` and `all_staged`: the same for all devices together."""
 
     whole: int
     staged: int

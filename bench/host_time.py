@@ -1,6 +1,6 @@
-"""Host time of one call of `reshard` with `out`: Python alone, without a GPU.
+"""The host time of one call of `reshard` with `out`: Python alone, without a GPU.
 
-`python -m bench host_time`. The module is one of the corpus, its kernel is compiled for sm_90, and
+`python -m bench host_time`. The module is one of the corpus. Its kernel is compiled for sm_90 and
 launched by Triton as on a GPU; calls to the driver, the group or the memory of peers are faked and
 do nothing. Measured are a call with the tensors of an earlier call, as in a training step or a
 server, and a call with new tensors, which are checked.
@@ -29,7 +29,8 @@ from shardwright.codegen.planner import plan
 CALLS, REPEATS = 2000, 9
 NAMES = ("kv_cache_tp4_to_tp2", "llama3_70b_wq_fsdp_to_tp")
 SMALL = 64
-"""Each extent is cut to this: the time does not depend on the size, and memory does."""
+"""The largest extent: the time does not depend on the size of tensors, and small ones save
+memory."""
 
 
 class FakeDriver:
@@ -69,12 +70,12 @@ class FakeDriver:
 
 
 class FakeGroup:
-    """A fake group, which has no methods."""
+    """A fake process group, which has no methods."""
 
 
 @contextmanager
 def faked(ranks: int) -> Iterator[FakeDriver]:
-    """Fake a group of this many ranks, of which this is the first, and permanently the driver:
+    """Fake a group of `ranks` ranks, with this process as the first. Replace the driver for good:
     without a GPU, Triton has no other driver to restore."""
     import torch.distributed as dist
     from triton.runtime import driver
@@ -93,7 +94,7 @@ def faked(ranks: int) -> Iterator[FakeDriver]:
 
 
 def ready(module: ModuleType, group: object) -> tuple[Any, Any]:
-    """Return a source shard in symmetric memory, faked, and a result to fill."""
+    """Return a source shard in faked symmetric memory, and a result to fill."""
     import torch
 
     own, home = module._HOST, torch.device("cpu")
@@ -111,7 +112,7 @@ def ready(module: ModuleType, group: object) -> tuple[Any, Any]:
 
 
 def microseconds(call: Callable[[], object], calls: int = CALLS) -> float:
-    """Return the microseconds of a call, the least of some repeats."""
+    """Return the microseconds of a call, the least mean of REPEATS repetitions."""
     call()
     taken = []
     for _ in range(REPEATS):
@@ -123,9 +124,8 @@ def microseconds(call: Callable[[], object], calls: int = CALLS) -> float:
 
 
 def measured(name: str, calls: int = CALLS) -> tuple[float, float, float]:
-    """Return microseconds of a call with the tensors of an earlier call, of a call that first
-    copies its source shard to symmetric memory in a separate launch, and of a call with new
-    tensors."""
+    """Return the microseconds of three kinds of calls: with the tensors of an earlier call; with a
+    source shard that a separate launch first copies to symmetric memory; and with new tensors."""
     group = FakeGroup()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "triton_gpu.py"

@@ -1,6 +1,7 @@
-"""Pieces of layers (`bench/layers.py`): logical tensors, and their buffers in three stores.
+"""The pieces of the layers in `bench/layers.py`: logical tensors, and the layouts of their buffers
+as Hugging Face, Megatron and vLLM store them.
 
-Hugging Face's tensors are cut along `fsdp` in dimension 0; Megatron and vLLM cut along `tp`.
+Hugging Face's tensors are cut along `fsdp` in dimension 0; Megatron's and vLLM's along `tp`.
 """
 
 from __future__ import annotations
@@ -16,19 +17,19 @@ Layouts = dict[str, str]
 class Sizes:
     """The sizes that make up the shapes of a layer, in elements."""
 
-    width: int  # of the residual stream
+    width: int  # the width of the residual stream
     heads: int
-    groups: int  # key and value heads
+    groups: int  # the number of key and value heads
     head: int
-    inner: int  # of the MLP, or of an expert
+    inner: int  # the inner width of the MLP, or of an expert
     vocabulary: int
     experts: int = 0
-    state: int = 0  # Mamba 2: of a group; DeltaNet: of a key head
-    latent: tuple[int, int] = (0, 0)  # MLA: ranks of q, and of keys and values with the rope
+    state: int = 0  # the states of a group (Mamba 2), or the size of a key head (DeltaNet)
+    latent: tuple[int, int] = (0, 0)  # MLA: ranks of q, and of keys and values with rope
 
     def small(self) -> Sizes:
-        """Return small sizes with as many heads and groups, and vocabularies padded by as many
-        rows."""
+        """Return smaller sizes with the same numbers of heads and groups; a padded vocabulary gets
+        the same number of rows of padding."""
         return replace(
             self,
             width=16,
@@ -51,14 +52,14 @@ class Piece:
     vllm: Layouts
 
     def stored(self, by: str) -> Layouts:
-        """Return the layouts of a store."""
+        """Return the layouts of a store, `hugging_face`, `megatron` or `vllm`."""
         found: Layouts = getattr(self, by)
         return found
 
 
 def _along(heads: int, devices: int) -> str:
-    """Return the axes along which heads are cut; with more devices than heads, neighbours share
-    one."""
+    """Return the axes along which heads are cut. With more devices than heads, neighbouring devices
+    share a head."""
     return '"tp"' if heads >= devices else f'"tp":(1){heads}'
 
 
@@ -72,8 +73,9 @@ def _fused(parts: Iterable[str]) -> str:
 
 
 def _interleaved(names: tuple[str, ...], groups: int, devices: int, *beside: int) -> str:
-    """Return a stack of each group's rows of some tensors, like Megatron's q, k and v; with more
-    devices than groups, devices cut the rows of a group. `beside`: the other extents."""
+    """Return a stack of tensors that interleaves their rows by group, like Megatron's q, k and v.
+    With more devices than groups, devices also cut the rows of a group. `beside`: the extents of
+    the other dimensions."""
     factors = f"'(g={groups} r) d -> g r d'" if beside else f"'(g={groups} r) -> g r'"
     axes = _along(groups, devices)
     stack = _stack(1, *(f"{name} {factors} [{{{axes}}}]" for name in names))
@@ -82,19 +84,20 @@ def _interleaved(names: tuple[str, ...], groups: int, devices: int, *beside: int
 
 
 def _fsdp(names: tuple[str, ...], groups: int, *beside: int) -> str:
-    """Return such a stack, with its groups cut by FSDP."""
+    """Return the stack of `_interleaved`, with its groups cut by FSDP."""
     return _interleaved(names, groups, 1, *beside).replace('"tp"', "fsdp")
 
 
 def _packed(names: tuple[str, str, str], groups: int, devices: int) -> str:
-    """Return q, k and v as vLLM packs them."""
+    """Return the stack of q, k and v that vLLM stores."""
     query, *rest = names
     axes = _along(groups, devices)
     return _stack(0, f"{query}[{{tp}}]", *(f"{name}[{{{axes}}}]" for name in rest))
 
 
 def embedding(sizes: Sizes, devices: int) -> Piece:
-    """Return the rows of the vocabulary, which vLLM pads to 64, and Megatron to 128 a device."""
+    """Return the embedding. vLLM pads its rows to a multiple of 64, Megatron to one of 128 per
+    device."""
     rows = sizes.vocabulary
     padded = -(-rows // 64) * 64 // devices
     wide = -(-rows // (128 * devices)) * 128
@@ -107,7 +110,8 @@ def embedding(sizes: Sizes, devices: int) -> Piece:
 
 
 def norms(*names: str) -> Callable[[Sizes, int], Piece]:
-    """Return the weights of norms of the residual stream, which all devices hold."""
+    """Return a function that makes the weights of norms of the residual stream, which all devices
+    hold."""
 
     def made(sizes: Sizes, devices: int) -> Piece:
         del devices
@@ -123,7 +127,7 @@ def norms(*names: str) -> Callable[[Sizes, int], Piece]:
 
 
 def head_norms(sizes: Sizes, devices: int) -> Piece:
-    """Return the weights of norms of a head of q and of k."""
+    """Return the weights of the norms of q's and k's heads."""
     del devices
     names = ("q_norm", "k_norm")
     whole = {name: name for name in names}
@@ -136,8 +140,9 @@ def head_norms(sizes: Sizes, devices: int) -> Piece:
 
 
 def attention(*, bias: bool = False, hugging_face: str = "apart") -> Callable[[Sizes, int], Piece]:
-    """Return q, k, v and o. `hugging_face`: its q, k and v are `apart`, in one `stack`, or
-    `interleaved` by heads, and then in vLLM too."""
+    """Return a function that makes q, k, v and o. `hugging_face`: whether Hugging Face stores q, k
+    and v `apart`, in one `stack`, or `interleaved` by heads; vLLM interleaves them too in the last
+    case."""
 
     def made(sizes: Sizes, devices: int) -> Piece:
         groups, head, width = sizes.groups, sizes.head, sizes.width
@@ -174,8 +179,8 @@ def attention(*, bias: bool = False, hugging_face: str = "apart") -> Callable[[S
 
 
 def latent_attention(sizes: Sizes, devices: int) -> Piece:
-    """Return multi-head latent attention: projections down to the ranks, which all devices hold,
-    and up by heads."""
+    """Return multi-head latent attention: down projections, which all devices hold, and up
+    projections, which are cut by heads."""
     del devices
     query, key = sizes.latent
     rope = sizes.head // 2
@@ -213,7 +218,8 @@ def latent_attention(sizes: Sizes, devices: int) -> Piece:
 def gated(
     *, prefix: str = "", fused: bool = False, names: tuple[str, str, str] = ("gate", "up", "down")
 ) -> Callable[[Sizes, int], Piece]:
-    """Return an MLP with a gate; `fused`: Hugging Face has gate and up in one parameter."""
+    """Return a function that makes an MLP with a gate. `fused`: whether Hugging Face has gate and
+    up in one parameter."""
 
     def made(sizes: Sizes, devices: int) -> Piece:
         del devices
@@ -275,9 +281,10 @@ def experts(sizes: Sizes, devices: int) -> Piece:
 
 
 def transposed_experts(sizes: Sizes, devices: int) -> Piece:
-    """Return GPT-OSS's experts: `[in, out]`, gate and up in turn, with biases; and sinks by heads.
-    In vLLM only the first device adds the bias of `down`; on the others it is zero. Megatron gives
-    each device whole experts, because it does not cut experts with biases."""
+    """Return GPT-OSS's experts and its sinks by heads. The experts are stored as `[in, out]`, with
+    the columns of gate and up alternating, and have biases. In vLLM only the first device adds the
+    bias of `down`; on the others it is zero. Megatron gives each device whole experts, because it
+    does not cut experts with biases."""
     many, wide, inner = sizes.experts, sizes.width, sizes.inner
     turned = "'e d (f one=1) -> e f one d' [{}, {tp}]"
     beside = "'e (f one=1) -> e f one' [{}, {tp}]"

@@ -3,20 +3,22 @@
 A recipe has the logical tensors of one layer and of the embedding, and for each store the layout of
 every buffer over N devices:
 
-- `hugging_face`: the parameters of transformers 5 under FSDP2, dimension 0 in chunks: axis `fsdp`.
-- `megatron`: megatron-core 0.16 with tensor parallelism, for experts too, but it cuts no experts
-  with biases, of which each device has some: axis `tp`. Down projections of latent attention are
-  on every device, as with Transformer Engine.
-- `vllm`: vLLM 0.32 with tensor parallelism, without quantization: axis `tp`. It runs GPT-NeoX by
-  the code of transformers.
+- `hugging_face`: the parameters of transformers 5 under FSDP2, which cuts dimension 0 into chunks
+  along the axis `fsdp`.
+- `megatron`: megatron-core 0.16 with tensor parallelism along the axis `tp`, for experts too.
+  Experts with biases are not cut: each device has some whole experts. The down projections of
+  latent attention are on every device, as with Transformer Engine.
+- `vllm`: vLLM 0.32 with tensor parallelism along the axis `tp`, without quantization. It runs
+  GPT-NeoX by the code of transformers.
 
-Buffers have the names of the parameters, without `weight`. Some, with interleaved heads, have one
-dimension more than the parameter; the bytes are the same. Experts are one buffer, dimension 0.
-Computation by loaders is left out: A of Mamba 2 is `-exp(A_log)` in vLLM.
+Buffers have the names of the parameters, without `weight`. Some buffers with interleaved heads have
+one dimension more than the parameter; the bytes are the same. All experts are one buffer, along
+dimension 0. Values that loaders compute are left out, such as A of Mamba 2, `-exp(A_log)` in vLLM.
 
-No loader has three of the cases. vLLM 0.32 refuses T5: it is stored as its `QKVParallelLinear`
-packs. It refuses 8 groups of Mamba 2 on 16 devices: each device has the group of its heads. It
-divides by zero for 8 kv heads of GPT-OSS on 16: each is on two, as elsewhere.
+vLLM 0.32 cannot load three of the cases; the recipes assume the layouts that it would use. It
+refuses T5, which is stored as `QKVParallelLinear` packs it. It refuses 8 groups of Mamba 2 on 16
+devices, where each device has the group of its heads. It divides by zero for 8 key and value heads
+of GPT-OSS on 16 devices, where each head is on two devices, as in other models.
 """
 
 from __future__ import annotations
@@ -49,7 +51,7 @@ STORES = ("hugging_face", "megatron", "vllm")
 
 @dataclass(frozen=True)
 class Recipe:
-    """An architecture: the model that gives its sizes, and the pieces of a layer."""
+    """An architecture: the model with its sizes, and the functions that make pieces of a layer."""
 
     name: str
     model: str
@@ -67,8 +69,8 @@ class Recipe:
         return {name: text for piece in made for name, text in piece.stored(by).items()}
 
     def stored(self, by: str, devices: int, sizes: Sizes | None = None) -> sw.Stored:
-        """Return the layer in a store over devices 0 to N - 1, in bfloat16; `sizes`: by default the
-        model's."""
+        """Return the layer in a store over devices 0 to `devices` - 1, in bfloat16. `sizes`: by
+        default those of the model."""
         axis = "fsdp" if by == "hugging_face" else "tp"
         layouts = self.layouts(by, devices, sizes)
         return sw.Stored({axis: devices}, self.tensors(sizes), layouts, "bfloat16")

@@ -1,5 +1,5 @@
-"""Layers of 12 architectures from a trainer's layout to vLLM's: the bytes, and how many of them two
-simpler kinds of systems move.
+"""Move layers of 12 architectures from a trainer's layout to vLLM's: count the bytes, and the part
+of them that two simpler kinds of systems could move.
 
 A cell is a layer with the embedding (`bench/layers.py`), in bfloat16. A trainer stores it on
 devices 0 to 7, and vLLM with tensor parallelism N on devices 0 to N - 1. The least bytes that a
@@ -30,8 +30,9 @@ SERVERS = (1, 2, 4, 8, 16)
 
 @dataclass(frozen=True)
 class Cell:
-    """Moved bytes: of the busiest device, the least that it must receive, of all devices, and of
-    these the bytes that each kind of system moves."""
+    """One cell of the table, in bytes. `received`: by the busiest device; `least`: the least that a
+    device must receive; `total`: by all devices; `one_axis` and `same_bytes`: the parts of `total`
+    that each simpler kind of system could move."""
 
     received: int
     least: int
@@ -47,7 +48,7 @@ class Cell:
 
 
 def measured(recipe: Recipe, by: str, devices: int) -> Cell:
-    """Return the bytes that move from a store on 8 devices to vLLM on some."""
+    """Return the bytes that move from a store on 8 devices to vLLM on `devices`."""
     source, target = recipe.stored(by, TRAINERS), recipe.stored("vllm", devices)
     plan = sw.plan(sw.Relayout(source, target))
     alone = one_axis_tensors(source) & one_axis_tensors(target)
@@ -83,8 +84,9 @@ def least(source: sw.Stored, target: sw.Stored) -> dict[int, int]:
 
 
 def one_axis_tensors(stored: sw.Stored) -> set[str]:
-    """Return the tensors that have their own buffer, in their own order, whole on each device or
-    cut into one equal chunk for each device along one dimension."""
+    """Return the tensors that any system with one sharding axis could store: with a buffer of their
+    own, in their own order, whole on each device or cut into one equal chunk per device along one
+    dimension."""
     found = set()
     for layout in stored.buffers.values():
         if not isinstance(layout, TensorPart) or layout.factors is not None:
@@ -110,6 +112,7 @@ def same_bytes(source: sw.Stored, target: sw.Stored) -> set[tuple[int, str]]:
     wanted = [each for each in _lines(target) if each[2].size]
     found = set()
     for _, _, line in _lines(source):
+        # at[n] is the place of element n in this buffer, -1 if the buffer does not have it.
         at = np.full(size, -1)
         at[line] = np.arange(line.size)
         for device, name, numbers in wanted:
@@ -147,7 +150,8 @@ def table() -> tuple[list[str], list[Cell]]:
 
 
 def page(lines: list[str], cells: list[Cell]) -> str:
-    """Return the page, which states how many cells are at the bound."""
+    """Return the page, with the number of cells in which the plan receives no more than the
+    bound."""
     reached = sum(cell.received == cell.least for cell in cells)
     moved = sum(cell.total for cell in cells)
     shares = [

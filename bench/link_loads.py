@@ -1,8 +1,8 @@
-"""Load of the busiest link of TPU modules, in all their rounds, over a direct exchange's.
+"""The load of the busiest link of TPU modules, in all their rounds, over that of a direct exchange.
 
-Modules forward on v5e, on which devices send directly only over a power of two of hops, and
-elsewhere if the model predicts less time; the standard is the link load of a direct exchange. XLA's
-plan is its compilation of the identity, if jax accepts the reshard; the model takes the best
+Modules forward on v5e, where devices send directly only over a power of two of hops, and on other
+chips if the model predicts less time. The standard is the link load of a direct exchange. XLA's
+plan is its compilation of the identity, if JAX accepts the reshard; the model takes the best
 algorithm for each collective. The reshards are the corpus and random ones on eight chips of three
 generations, and common ones on 16 x 16. The model is `codegen/hardware/torus.py`; the tables are
 written to `link_loads.md`.
@@ -37,8 +37,8 @@ RESULT = Path(__file__).parent / "link_loads.md"
 TOPOLOGIES = ("v5e:2x4", "v5p:2x2x2", "v6e:2x4")
 RANDOM = 50
 LEAST = 1 << 20
-"""Bytes of the busiest link, directly, of those that count: less is mostly what tiles of memory are
-padded by."""
+"""Reshards on up to 8 devices are left out if the busiest link of their direct exchange carries
+fewer bytes than this: most of these bytes are padding of memory tiles."""
 LARGE = ("v5e:16x16", "v6e:16x16")
 FLAT, GRID = sw.Mesh({"x": 256}), sw.Mesh({"x": 16, "y": 16})
 SIDES = {
@@ -49,9 +49,9 @@ SIDES = {
     "transpose": (GRID, '[{"x"}, {"y"}]', '[{"y"}, {"x"}]'),
 }
 SHAPE = (8192, 8192)
-# Loads and predicted times of earlier modules, from the runs of these tables on 2026-11-24: gathers
-# moved whole shards, by binary digits only, in rounds one after another, whose busiest links add
-# up. MiB and microseconds.
+# Loads in MiB and predicted microseconds of earlier modules, from the runs of these tables on
+# 2026-11-24. In those modules gathers moved whole shards, by binary digits only, in rounds one
+# after another, so the loads of the rounds' busiest links add up.
 BEFORE = {
     ("all to all over 256", "v5e:16x16"): (1.00, 608),
     ("all to all over a ring of 16", "v5e:16x16"): (16.00, 457),
@@ -99,8 +99,9 @@ BEFORE_OF_SMALL = {"v5e:2x4": "1.16, 2.11", "v5p:2x2x2": "0.50, 0.50", "v6e:2x4"
 
 @dataclass(frozen=True)
 class LinkLoad:
-    """One module: rounds, total bytes of the rounds' busiest links, bytes of the busiest link of a
-    direct exchange and of XLA's plan, or None; and the predicted seconds."""
+    """One module. `rounds`: their number; `carried`: the bytes of its busiest link in all rounds;
+    `direct`: those of a direct exchange; `xla`: those of XLA's plan, None if there is none;
+    `seconds`: the predicted time."""
 
     name: str
     topology: str
@@ -112,13 +113,13 @@ class LinkLoad:
 
 
 def compiled(reshards: dict[str, sw.Reshard]) -> dict[str, XlaCollectives]:
-    """Return XLA's plans of the reshards that jax accepts."""
+    """Return XLA's plans of the reshards that JAX accepts, by name."""
     even = {name: each for name, each in reshards.items() if why_not_xla(each) is None}
     return dict(zip(even, by_xla(list(even.values())), strict=True))
 
 
 def together(stages: Iterable[Stage], network: Network) -> float:
-    """Return bytes of the link that carries most over all rounds, none of which waits for
+    """Return the bytes of the busiest link over all rounds together, which do not wait for one
     another."""
     sends = (stage for stage in stages if isinstance(stage, Sends))
     parts = [part for stage in sends for part in stage.flows() if part.sender.size]
@@ -128,7 +129,8 @@ def together(stages: Iterable[Stage], network: Network) -> float:
 def loads(
     reshards: dict[str, sw.Reshard], xla: dict[str, XlaCollectives], topology: str
 ) -> Iterator[LinkLoad]:
-    """Yield the link loads of each reshard that has a module on the topology and moves enough."""
+    """Yield the link loads of each reshard that has a module on the topology and moves enough
+    bytes."""
     backend = registry.backend("pallas_tpu")
     for name, reshard in reshards.items():
         try:
@@ -150,8 +152,8 @@ def loads(
 
 
 def summary(topology: str, found: Iterable[LinkLoad]) -> str:
-    """Return a line on the modules that forward, or that send directly, with their link loads over
-    a direct exchange's, and over XLA's plan for all modules."""
+    """Return a line for a topology: the loads of modules that forward, and of modules that send
+    directly, relative to a direct exchange; and those of all modules relative to XLA's plan."""
     listed = list(found)
     cells = [topology]
     for some in ([one for one in listed if one.rounds > 1], [o for o in listed if o.rounds == 1]):
@@ -182,8 +184,9 @@ def large() -> Iterator[str]:
 
 
 def turned() -> Iterator[str]:
-    """Yield a line for each case in which tiles may change axes on their way: the busiest links and
-    seconds of the fastest such form, and of the form that sends directly."""
+    """Yield a line for each case in which tiles may change axes on their way: the load of the
+    busiest link and the seconds of the fastest form in which they do, and those of the form that
+    sends directly."""
     for topology, mesh in TURNS.items():
         for name, (source, target) in TURNED.items():
             sides = mesh.sharding(source), mesh.sharding(target)

@@ -1,6 +1,6 @@
-"""Time and memory of planning and routing as the number of devices grows, compared with XLA.
+"""The time and memory of planning and routing as the number of devices grows, compared with XLA.
 
-Seconds are CPU time. The run takes half a minute, mostly XLA's. The picture is
+Seconds are CPU time. The run takes half a minute, mostly in XLA. The picture is
 `pictures/scale.svg`.
 """
 
@@ -25,13 +25,13 @@ from shardwright.codegen.planner.plan import network_of
 MESHES = ((2, 4), (8, 8), (16, 32), (64, 64), (256, 256))
 TORI = {8: "v5p:2x2x2", 64: "v5p:4x4x4", 512: "v5p:8x8x8", 4096: "v5p:16x16x16"}
 XLA_DEVICES = 512
-# The reshards: rows and columns change axes, and an all-to-all.
+# The reshards: one in which rows and columns exchange their axes, and an all-to-all.
 RESHARDS = (
     ("transpose", '[{"x"}, {"y"}]', '[{"y"}, {"x"}]'),
     ("all to all", '[{"x", "y"}, {}]', '[{}, {"x", "y"}]'),
 )
-# Each runs in a separate process, to measure its memory alone: seconds and peak megabytes, less
-# those of the imports.
+# Each program runs in a separate process, so that its memory is measured alone. It prints its
+# seconds and its peak megabytes, less those of the imports.
 PLAN = """
 import json, re, sys, time
 import shardwright as sw
@@ -73,7 +73,8 @@ def measured(program: str, *words: object) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class Planned:
-    """One reshard on a number of devices: (seconds, megabytes) of plans, and XLA's seconds."""
+    """One reshard on `devices` devices: the (seconds, megabytes) of both plans, and XLA's
+    seconds."""
 
     what: str
     devices: int

@@ -1,13 +1,13 @@
-"""Elements that a sharded matmul brings to the busiest device: ours and `jax.jit`'s.
+"""The elements that sharded matmuls bring to the busiest device: ours and those of `jax.jit`.
 
-Triples of shardings of two matrices and their product, evenly split, in three ratios of sizes. The
-run takes all triples, except those that differ only by names of axes of one size, or a random part
-of them. XLA's side is read from its programs for CPU devices, in float32, and for v5e, compiled
-ahead of time in bfloat16, as which it also moves float32 there: hence the count of elements. The
-count is of actual moves, as read by `codegen/hlo/collectives.py`: an all-reduce counts twice, as on
-a ring.
+The matmuls have triples of shardings, of two matrices and their product, evenly split, with three
+ratios of sizes. The run takes all triples, or a random part of them; of triples that differ only by
+the names of axes of one size, it takes one. XLA's numbers are read from its programs for CPU
+devices, in float32, and for v5e, compiled ahead of time in bfloat16. XLA moves float32 as bfloat16
+there too, hence the count of elements in place of bytes. `codegen/hlo/collectives.py` counts actual
+moves: an all-reduce counts twice, as on a ring.
 
-Ours was planned without a topology. For a random part, our modules are compiled for both platforms
+Ours are planned without a topology. For a random part, our modules are compiled for both platforms
 too, and must move as much: "modules read" in the table.
 
 All 19,622 triples of 2x2x2 take most of an hour of CPU time. With a file named by KEPT_IN, results
@@ -39,16 +39,16 @@ from bench.peers import versions
 from shardwright.codegen.planner.matmul.plan import plan_matmul
 
 KEPT_IN = "MATMUL_BYTES"
-"""The environment variable that names a file of what has been measured."""
+"""The environment variable that names a file of earlier results."""
 
 PIECE = 100
-"""Matmuls that are measured, and kept, at a time."""
+"""The number of matmuls that are measured, and kept, at a time."""
 
 COUNT = 60
-"""Matmuls of each mesh."""
+"""The number of matmuls of each mesh."""
 
 READ = 40
-"""Matmuls of each mesh whose modules are compiled."""
+"""The number of matmuls of each mesh whose modules are compiled."""
 
 MESHES = ({"x": 2, "y": 4}, {"x": 2, "y": 2, "z": 2})
 SIZES = ((64, 256, 512), (512, 256, 64), (128, 1024, 128))
@@ -59,7 +59,8 @@ QUICKLY = (
     "--xla_llvm_disable_expensive_passes=true",
     "--xla_cpu_use_fusion_emitters=false",
 )
-"""HLO is what is read: LLVM need not make fast code of it, which takes most of the time."""
+"""Flags that save most of the compile time: only the HLO is read, so LLVM need not make fast
+code."""
 
 LINE = "from bench.matmul_bytes import serve; serve()"
 HEADINGS = ("mesh", "matmuls", "beside", "geometric mean", "least", "worst",
@@ -71,7 +72,8 @@ Triple = tuple[str, str, str]
 
 @dataclass(frozen=True)
 class Moved:
-    """Elements into the busiest device: by our plan, and by jit's programs for CPU and v5e."""
+    """The elements that the busiest device receives: by our plan, and by jit's programs for CPU and
+    v5e."""
 
     planned: int
     cpu: int
@@ -79,7 +81,7 @@ class Moved:
 
     @property
     def least(self) -> int:
-        """The lower of both peers."""
+        """The lower number of the two peers."""
         return min(self.cpu, self.v5e)
 
 
@@ -93,8 +95,8 @@ def triples(axes: dict[str, int]) -> list[Triple]:
 
 
 def first(axes: dict[str, int], triple: Triple) -> Triple:
-    """Return, as strings, the first of the triples that differ only by names of axes of one
-    size."""
+    """Return the alphabetically first of the triples that differ from a triple only by the names of
+    axes of one size."""
     renamed = []
     for names in itertools.permutations(axes):
         if all(axes[old] == axes[new] for old, new in zip(axes, names, strict=True)):
@@ -105,14 +107,14 @@ def first(axes: dict[str, int], triple: Triple) -> Triple:
 
 
 def matmul_of(axes: dict[str, int], triple: Triple, dtype: str = "float32") -> sw.Matmul:
-    """Return the matmul of a triple; the triple's text determines its sizes."""
+    """Return the matmul of a triple. Its sizes are one of SIZES, chosen by a hash of the triple."""
     i, j, k = SIZES[sum(map(ord, "".join(triple))) % len(SIZES)]
     lhs, rhs, out = triple
     return sw.Matmul(dtype, ((i, j), lhs), ((j, k), rhs), out, mesh=axes)
 
 
 def measured(axes: dict[str, int], given: Sequence[Triple]) -> list[Moved]:
-    """Return the planned moves of each triple, and XLA's."""
+    """Return, for each triple, the elements that our plan and XLA's programs move."""
     asked = [{"axes": axes, "triple": triple} for triple in given]
     plans = (plan_matmul(matmul_of(axes, triple), listed=0) for triple in given)
     planned = [plan.chosen.cost.received_max // 4 for plan in plans]
@@ -137,7 +139,7 @@ def kept(axes: dict[str, int], given: Sequence[Triple]) -> list[Moved]:
 
 
 def _kept(file: Path) -> dict[tuple[tuple[int, ...], Triple], Moved]:
-    """Return the lines of a file, by sizes of the mesh and triple."""
+    """Return the results in a file, by sizes of the mesh and triple."""
     lines = file.read_text().splitlines() if file.exists() else []
     rows = map(json.loads, lines)
     return {(tuple(sizes), (lhs, rhs, out)): Moved(*n) for sizes, (lhs, rhs, out), n in rows}
@@ -175,8 +177,8 @@ def _served(asked: list[dict[str, object]]) -> list[Any]:
 
 
 def serve() -> None:
-    """Read programs to compile, one per line; print elements into the busiest device on CPU and
-    v5e."""
+    """Read programs to compile, one per line; print the elements that the busiest device receives
+    on CPU and on v5e."""
     import jax
     from jax.experimental import topologies
 
@@ -216,7 +218,8 @@ def _sides(asked: dict[str, Any], devices: Any) -> tuple[sw.Matmul, list[Any]]:
 
 
 def wrong(axes: dict[str, int], given: Sequence[Triple]) -> int:
-    """Return how many of jit's programs of triples, for CPU devices, return a wrong product."""
+    """Return the number of triples for which jit's program for CPU devices returns a wrong
+    product."""
     return sum(_served([{"axes": axes, "triple": triple, "run": True} for triple in given]))
 
 
@@ -306,7 +309,8 @@ def text_of(found: list[tuple[dict[str, int], list[Moved]]], said: list[str]) ->
 
 
 def main(count: int = COUNT) -> None:
-    """Print the page of this many random matmuls of each mesh, or of all if there are fewer."""
+    """Print the page. `count`: the number of random matmuls of each mesh, all if there are
+    fewer."""
     found, said = [], []
     for axes in MESHES:
         drawn = triples(axes)[:count]

@@ -1,4 +1,5 @@
-"""Predicted microseconds of 60 matmuls, from few rows to many: operands moved first, or in a loop.
+"""The predicted microseconds of 60 matmuls, from few rows to many, with operands moved first and in
+a loop.
 
 The table is written to `matmul_loops.md` in this folder; nothing runs.
 """
@@ -33,8 +34,8 @@ def matmul_shapes() -> Iterator[sw.Matmul]:
 
 
 def _cell(matmul: sw.Matmul, topology: str) -> str:
-    """Return the seconds with operands moved first and in the fastest loop, if any; the choice is
-    bold."""
+    """Return the microseconds with operands moved first and in the fastest loop, if there is one;
+    the planner's choice is bold."""
     chosen = plan_matmul(matmul, topology, listed=0).chosen
     found = []
     for loops in (("never",), ("one", "both")):
@@ -53,7 +54,7 @@ def _cell(matmul: sw.Matmul, topology: str) -> str:
 
 
 def main() -> None:
-    """Write the table, and print for each topology how often a loop is chosen."""
+    """Write the table, and print the number of loops that are chosen for each topology."""
     matmuls = list(matmul_shapes())
     names = [name for name in SHARDINGS for _ in range(len(SIZES) * len(ROWS))]
     lines = [

@@ -1,12 +1,12 @@
-"""Time of sharded matmuls on 8 host devices: our modules and `jax.jit`.
+"""The time of sharded matmuls on 8 host devices: our modules and `jax.jit`.
 
-Random triples of shardings of two operands and their product, a third of them with a batch
-dimension, planned for `cpu:8`. Both sides are compiled for CPU devices and run in one process on
-the same arrays, turn by turn. The measure is the CPU time of all threads, which other work on the
-machine affects less. Each side has its median of TURNS and its least; the table of both is written
-to `matmul_time.md`. Tests compare with numpy; here both sides are compared with each other. A
-matmul that seems slower by a tenth is measured again, with more turns. A separate table forces
-loops.
+The matmuls are random triples of shardings of two operands and their product, a third of them with
+a batch dimension, planned for `cpu:8`. Both sides are compiled for CPU devices and run in one
+process on the same arrays, turn by turn. The measure is the CPU time of all threads, which other
+work on the machine affects less. The table has the median and the least time of each side over
+TURNS turns; it is written to `matmul_time.md`. Both sides' results are compared with each other;
+tests compare them with numpy. A matmul that seems slower by a tenth is measured again, with more
+turns. A separate table forces loops.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ LINE = "from bench.matmul_time import serve; serve({})"
 HEADINGS = ("lhs", "rhs", "result", "moves", "ms", "jit's ms", "ratio", "of the least of each")
 
 Times = list[list[float]]
-"""Seconds of ours and of jit's."""
+"""The seconds of each turn, of our module and of jit's program."""
 
 
 def drawn(count: int, seed: int = 0) -> Iterator[sw.Matmul]:
-    """Yield random matmuls, each mesh and each size in turn."""
+    """Yield random matmuls, with the meshes and the sizes in turn."""
     rng = random.Random(seed)
     for number in range(count):
         axes = MESHES[number % len(MESHES)]
@@ -111,7 +111,7 @@ def _turns(turns: int, programs: list[Any], a: Any, b: Any) -> Times:
 
 
 def measured(plans: Iterable[MatmulPlan], turns: int = TURNS) -> list[Times]:
-    """Return the seconds of both sides of each plan, for this many turns."""
+    """Return the seconds of both sides for each plan, over `turns` turns."""
     with tempfile.TemporaryDirectory() as folder:
         paths = write_modules(plans, Path(folder) / "generated")
         ran = subprocess.run(
@@ -140,7 +140,7 @@ def again(plans: list[MatmulPlan], found: list[Times]) -> list[Times]:
 
 
 def ratios(times: Times) -> tuple[float, float]:
-    """Return ours over jit's: medians, and least times."""
+    """Return the ratio of our time to jit's: of the medians, and of the least times."""
     ours, theirs = times
     return median(ours) / median(theirs), min(ours) / min(theirs)
 
@@ -167,7 +167,7 @@ def table(plans: list[MatmulPlan], found: list[Times]) -> list[str]:
 
 
 def _words(plan: MatmulPlan) -> tuple[str, ...]:
-    """Return in words the three sides, and the moves."""
+    """Describe the three sides, and the moves."""
     matmul, chosen = plan.matmul, plan.chosen
     sides = (f"{'x'.join(map(str, matmul.shape(side)))} {matmul.sharding(side)}" for side in SIDES)
     moves = (f"{side}: {move.ops}" for side, move in zip(SIDES, chosen.moves, strict=True)
@@ -180,12 +180,12 @@ def looped(count: int) -> Iterator[MatmulPlan]:
     for number, matmul in enumerate(drawn(8 * count, seed=1)):
         try:
             yield plan_matmul(matmul, TOPOLOGY, loop=("one", "both")[number % 2], listed=0)
-        except sw.InputError:  # nothing travels round a ring
+        except sw.InputError:  # no operand moves around a ring
             continue
 
 
 def main(count: int = COUNT) -> None:
-    """Write and print the tables; `count` random matmuls."""
+    """Write and print the tables. `count`: the number of random matmuls."""
     plans = [plan_matmul(matmul, TOPOLOGY, listed=0) for matmul in drawn(count)]
     loops = list(itertools.islice(looped(LOOPS), LOOPS))
     lines = [

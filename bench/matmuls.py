@@ -12,8 +12,8 @@ from shardwright.ir.matmul_plan import MatmulPlan
 
 
 def shardings(axes: Sequence[str], rank: int = 2) -> list[str]:
-    """Return all shardings of a tensor over axes: each axis splits a dimension, in every order, or
-    none."""
+    """Return all shardings of a tensor: each axis splits one dimension or none, and the axes of a
+    dimension are in every order."""
     found = set()
     for count in range(len(axes) + 1):
         for chosen in itertools.permutations(axes, count):
@@ -26,7 +26,8 @@ def shardings(axes: Sequence[str], rank: int = 2) -> list[str]:
 
 
 def write_modules(plans: Iterable[MatmulPlan], root: Path, backend: str = "jax_xla") -> list[Path]:
-    """Write a backend's modules of plans below a folder, with their imports; return their paths."""
+    """Write a backend's modules of plans below a folder, with the support modules that they import;
+    return their paths."""
     (root / "_support").mkdir(parents=True)
     for file, text in support_files([backend], multiplied=True).items():
         (root / "_support" / file).write_text(text)

@@ -1,9 +1,10 @@
 """Predicted and measured seconds of plain JAX on 8 host devices, before and after a fit.
 
-Random reshards, sums and matmuls are emitted for `cpu:8`, and measured as `shardwright measure`
-does, in PASSES passes with separate processes. The least of the medians counts, because other work
-on the machine only adds to it. Modules of at least QUICK seconds serve alternately for the fit and
-to judge it, until each has COUNT. The table is written to `measure.md`.
+Random reshards, sums and matmuls are emitted for `cpu:8`, and measured as by `shardwright measure`,
+in PASSES passes with separate processes. The least of the medians counts, because other work on the
+machine only adds to it. Of the modules that take at least QUICK seconds, every other one is used
+for the fit, and the rest to judge it; each half has COUNT modules. The table is written to
+`measure.md`.
 """
 
 from __future__ import annotations
@@ -35,19 +36,19 @@ DEVICES = 8
 TOPOLOGY = f"cpu:{DEVICES}"
 COUNT = 40
 SPARE = 10
-"""Modules that may be too quick."""
+"""The number of additional modules, because some may be too quick."""
 PASSES = 3
 QUICK = 1e-4
 WITHIN = 1.5
 MESHES = ({"x": 2, "y": 4}, {"x": 2, "y": 2, "z": 2}, {"x": 8})
 ELEMENTS = (2**14, 2**24)
 DTYPES = ("float32", "int32", "bfloat16", "int8")
-KINDS = ("reshard", "sum", "reshard", "matmul", "reshard")  # an odd number: halves get as many
+KINDS = ("reshard", "sum", "reshard", "matmul", "reshard")  # odd, so both halves have all kinds
 RESULT = Path(__file__).parent / "measure.md"
 
 
 def drawn(count: int, seed: int = 1) -> Iterator[tuple[str, sw.Reshard | sw.Matmul]]:
-    """Yield operations with their names, the kinds in turn."""
+    """Yield operations with their names, one of each kind in turn."""
     rng, products = random.Random(seed), matmuls(count, seed)
     for number, kind in enumerate(itertools.islice(itertools.cycle(KINDS), count)):
         what: sw.Reshard | sw.Matmul = next(products) if kind == "matmul" else _moved(rng, kind)
@@ -96,7 +97,8 @@ def measured(root: Path) -> list[Measured]:
 
 @dataclass(frozen=True)
 class Judged:
-    """A module, and its predicted over its measured seconds: by the preset, and fitted."""
+    """A module, and the ratio of its predicted to its measured seconds: by the preset, and by the
+    fit."""
 
     module: Measured
     before: float
@@ -180,7 +182,7 @@ def _row(name: str, half: list[Judged], which: str) -> str:
 
 
 def _factor(ratio: float) -> float:
-    """Return the factor by which a ratio is off, either way."""
+    """Return the factor by which a prediction is too high or too low."""
     return max(ratio, 1.0 / max(ratio, 1e-9))
 
 

@@ -1,11 +1,11 @@
-"""Whole models in one exchange, and by DTensor's `redistribute` tensor by tensor, on gloo
+"""Move whole models in one exchange, and by DTensor's `redistribute` tensor by tensor, on gloo
 processes.
 
-Toys after Llama-3, Qwen3-MoE and DeepSeek-V3 go from FSDP2 x TP to DP x TP, or to TP over all, on
-the same ranks, so that DTensor can express both ends. Its tensors are then stacked as a server
+Toys after Llama-3, Qwen3-MoE and DeepSeek-V3 change from FSDP2 x TP to DP x TP, or to TP over all,
+on the same ranks, so that DTensor can express both ends. Its tensors are then stacked as a server
 stores them; ours arrive stacked. Seconds are the median of TURNS calls of the slowest rank. Bytes
-are the busiest rank's: for DTensor those of its collectives, as they run on a CPU, on which an
-all-to-all is an all-gather, and as they would run on a GPU.
+are those of the busiest rank. For DTensor they are counted in its collectives twice: as they run on
+a CPU, where an all-to-all is an all-gather, and as they would run on a GPU.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ WIDTH = 512
 MEMORY_LIMIT = 8 << 20
 MESHES = {4: (2, 2), 8: (4, 2)}
 SERVERS = {"DP x TP": ("tp",), "TP": ("dp", "tp")}
-"""Of each server the axes that cut what it cuts."""
+"""The axes along which each server cuts tensors."""
 
 Table = dict[str, tuple[tuple[int, int], tuple[int, int], int | None, str]]
-"""Of each tensor its shape, the dimensions that fsdp and tp cut before, the one that tp cuts after,
-and the buffer that it is stacked in."""
+"""For each tensor: its shape, the dimensions that fsdp and tp cut before, the dimension that tp
+cuts after, and the buffer in which it is stacked."""
 
 
 def dense(prefix: str, width: int) -> Table:
@@ -44,7 +44,7 @@ def dense(prefix: str, width: int) -> Table:
 
 
 def mlp(prefix: str, width: int, rows: int) -> Table:
-    """Return gate, up and down."""
+    """Return an MLP: gate, up and down."""
     stacked = f"{prefix}gate_up"
     return {
         f"{prefix}gate": ((rows, width), (0, 0), 0, stacked),
@@ -122,7 +122,8 @@ def measured(table: Table, server: str, ranks: int) -> list[dict[str, float]]:
 
 
 def of_rank(table: Table, server: str, rank: int, ranks: int, folder: Path) -> None:
-    """Measure both on a rank, and compare their results."""
+    """Measure our module and DTensor on one rank, and compare their results; write the figures to
+    `folder`."""
     import torch
     import torch.distributed as dist
 
@@ -153,7 +154,7 @@ def of_rank(table: Table, server: str, rank: int, ranks: int, folder: Path) -> N
 
 
 def planned(table: Table, server: str, ranks: int) -> tuple[Any, dict[int, int]]:
-    """Return the mover of the model, and the least bytes that each device must receive."""
+    """Return a function that moves the model, and the least bytes that each device must receive."""
     import shardwright as sw
     from shardwright.templates.support.torch_model import Weights
 
@@ -178,7 +179,7 @@ def planned(table: Table, server: str, ranks: int) -> tuple[Any, dict[int, int]]
 
 
 def tensors(table: Table, mesh: Any) -> Iterator[tuple[str, Any]]:
-    """Yield random DTensors in FSDP2's form: it cuts the shards of tensor parallelism."""
+    """Yield random DTensors in FSDP2's form, which cuts the shards of tensor parallelism."""
     import torch
     from torch.distributed.tensor import DTensor, Shard
     from torch.distributed.tensor.placement_types import _StridedShard
@@ -210,7 +211,7 @@ def redistributed(table: Table, server: str, given: dict[str, Any], mesh: Any) -
 
 
 def timed(act: Any) -> tuple[Any, float]:
-    """Return a result, and the median of the seconds of later calls."""
+    """Return the result of a call, and the median seconds of TURNS later calls."""
     import torch.distributed as dist
 
     result, seconds = act(), []

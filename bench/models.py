@@ -1,8 +1,8 @@
-"""Bytes that whole models bring to the busiest device: our two modes and other partitioners.
+"""The bytes that whole models bring to the busiest device: our two modes and other partitioners.
 
-A GPT-2-like step (Adam, clipping, a scan over layers that are recomputed in the backward pass,
-dropout), a convolution net, a mixture of experts, and decoding with a cache
-(`tests/model_cases.py`). The columns are the same as in `bench/program_bytes.py`.
+The models are a GPT-2-like step (Adam, clipping, a scan over layers that are recomputed in the
+backward pass, dropout), a convolution net, a mixture of experts, and decoding with a cache
+(`tests/model_cases.py`). The columns are those of `bench/program_bytes.py`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ LINE = "from bench.models import measured; measured(%r)"
 
 
 def measured(column: str, family: str = "") -> None:
-    """Print the KiB of each model of a family in one column; null if unknown."""
+    """Print a line of JSON for each model of a family: its name, and the KiB of a column, null if
+    unknown."""
     import model_cases
 
     for case in model_cases.cases():
@@ -32,7 +33,7 @@ def measured(column: str, family: str = "") -> None:
 
 
 def _bytes(column: str, case: Any) -> int | None:
-    """Return the bytes of a case."""
+    """Return the bytes of a case in one column; None if unknown."""
     import shardwright as sw
     from shardwright.codegen.compile.jit_bytes import devices_of, jit_received, named_sides
     from shardwright.codegen.compile.shardy_bytes import shardy_received

@@ -1,10 +1,10 @@
-"""`sw.reshard` after its first call, and JAX's and torch's own reshards: eager, in a jit, and
-DTensors.
+"""Time `sw.reshard` after its first call, next to JAX's and torch's own reshards: eager, in a jit,
+and of DTensors.
 
 Seconds are the CPU time of the calling process, all threads, so that other work on the machine
-counts little. They are the least of many rounds, in which all ways take turns: even if two ways are
-one program, medians differ by a quarter on a loaded machine. Each table is measured in separate
-processes.
+counts little. They are the least of many rounds, in which all ways take turns: even for two ways
+that are the same program, medians differ by a quarter on a loaded machine. Each table is measured
+in separate processes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ SIDE, FEWER = 4096, 2048
 TO = ("P('y', 'x')", "P(('y', 'x'), None)", "P(None, 'y')", "P(None, ('x', 'y'))", "P('x', None)")
 """Targets of an array of SIDE x SIDE float32 that is split P('x', 'y') over 2 x 4 devices."""
 PLACEMENTS = ("Shard(1), Shard(0)", "Shard(0), Shard(0)", "Replicate(), Shard(1)")
-"""Targets of one of FEWER x FEWER, a DTensor placed [Shard(0), Shard(1)] over 2 x 2 processes."""
+"""Targets of a DTensor of FEWER x FEWER that is placed [Shard(0), Shard(1)] over 2 x 2
+processes."""
 
 
 def main() -> None:
@@ -95,7 +96,7 @@ def measured(ways: dict[str, Callable[[], Any]]) -> dict[str, float]:
 
 
 def in_jax() -> list[list[Any]]:
-    """Return rows of arrays, eager and in a jit."""
+    """Return the rows for JAX arrays, eager and in a jit."""
     import jax
     from jax.sharding import AxisType, NamedSharding
     from jax.sharding import PartitionSpec as P
@@ -124,7 +125,7 @@ def in_jax() -> list[list[Any]]:
 
 
 def in_torch(rank: int, folder: str) -> None:
-    """Write rows of DTensors, as measured by the first of four processes."""
+    """Measure DTensors as one of four processes; the first process writes the rows to `folder`."""
     import torch
     import torch.distributed as dist
     from torch.distributed.device_mesh import init_device_mesh
@@ -157,7 +158,7 @@ def _worker(which: str, folder: str) -> None:
         return
     import torch.multiprocessing as mp
 
-    # Forked processes skip Python's own exit, in which gloo's threads may abort them.
+    # Forked processes skip Python's own exit, during which gloo's threads may abort them.
     mp.start_processes(in_torch, args=(folder,), nprocs=4, start_method="fork")
     print(Path(folder, "rows.json").read_text())
 

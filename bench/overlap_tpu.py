@@ -1,18 +1,20 @@
-"""Kernels of matmuls whose parts travel during the product, by the TPU compiler, without a TPU: the
-cost of compilation, and the fraction of the loops' time in which the MXUs are busy.
+"""The TPU compiler's results for kernels of matmuls that move parts during the multiplication,
+without a TPU: the cost of compilation, and the fraction of the loops' time in which the MXUs are
+busy.
 
-Each is compiled in turn with `jnp.matmul` of the same shardings, which XLA makes a windowed einsum,
-a gather or a reduce-scatter. Seconds are CPU time.
+Each kernel is compiled in turn with `jnp.matmul` of the same shardings, which XLA compiles to a
+windowed einsum, a gather or a reduce-scatter. Seconds are CPU time.
 
-The fraction comes from the final bundles that the compiler dumps. A bundle takes a cycle, or more
-if it waits for a matrix unit: the multiplying loop takes at least its bundles, and at least its
-products' time on the MXUs, so the fraction is the latter over the larger of the two. To include the
-work per block, all other bundles of the kernel's loop count too, once a block, even in branches
-that are seldom taken: a lower bound.
+The fraction comes from the final bundles that the compiler dumps. A bundle takes one cycle, or more
+if it waits for a matrix unit. The multiplying loop takes at least one cycle per bundle, and at
+least the time of its products on the MXUs; the fraction is this time over the larger of the two. A
+second fraction includes the work per block: it counts all other bundles of the kernel's loop once
+per block, even in branches that are seldom taken, so it is a lower bound.
 
-For extents that are not multiples of blocks: the cycles that the MXUs take for whole blocks, and
-for the operands, and the compiler's estimate for XLA's work around the kernel. A program of only a
-matmul is free to choose the layouts of its arrays, which the kernel takes by rows.
+For extents that are not multiples of blocks, a second table has the cycles that the MXUs take for
+whole blocks and for the operands, and the compiler's estimate of XLA's work around the kernel. In a
+program with nothing but a matmul, XLA is free to choose the layouts of arrays; the kernel needs
+them by rows.
 """
 
 from __future__ import annotations
@@ -54,11 +56,11 @@ UNEVEN = (
 )
 TURNS = 3
 PRODUCTS = {"bfloat16": 65536, "float32": 65536, "int8": 131072}
-"""That a v5e's four MXUs of 128 x 128 make in a cycle, of float32 in one pass of bfloat16: by peak
-rates, as `hardware/rates.py` has them."""
+"""The products that a v5e's four MXUs of 128 x 128 compute per cycle, for float32 in one pass of
+bfloat16: by the peak rates in `hardware/rates.py`."""
 
 PER_ISSUE = {"bfloat16": 16 * 128 * 128, "float32": 8 * 128 * 128, "int8": 32 * 128 * 128}
-"""Products of one `vmatmul`, which takes a register of rows."""
+"""The products of one `vmatmul`, which multiplies one register of rows."""
 
 LINE = "from bench.overlap_tpu import serve; serve()"
 HEADINGS = ("topology", "dtype", "sides", "s", "XLA's s", "XLA's form", "code", "XLA's code",
@@ -71,8 +73,9 @@ UNEVEN_HEADINGS = ("sides", "i, j, k", "blocks", "MXU cycles of blocks", "of the
 
 @dataclass(frozen=True)
 class Compiled:
-    """A program: seconds, bytes of code and of HBM, its collectives, and estimated cycles of XLA's
-    work around kernels."""
+    """The compiler's result for a program. `seconds`: the time to compile it; `code` and `memory`:
+    the bytes of its code and of HBM; `form`: its collectives; `around`: the estimated cycles of
+    XLA's work around kernels."""
 
     seconds: float
     code: int
@@ -83,8 +86,9 @@ class Compiled:
 
 @dataclass(frozen=True)
 class Busy:
-    """Loops of a kernel's bundles: the loops that multiply `inner` times a block, each of this many
-    MXU cycles, and all bundles around them."""
+    """The bundles of a kernel. `bundles`: those of the multiplying loop; `cycles`: the MXU cycles
+    of one iteration; `inner`: its iterations per block; `around`: the bundles of the outer
+    loops."""
 
     bundles: int
     cycles: int
@@ -93,12 +97,12 @@ class Busy:
 
     @property
     def in_loop(self) -> float:
-        """The fraction in the multiplying loop."""
+        """The busy fraction in the multiplying loop."""
         return self.cycles / max(self.cycles, self.bundles)
 
     @property
     def at_least(self) -> float:
-        """The fraction in a block with all its work."""
+        """The busy fraction in a block, with all the work per block."""
         took = self.inner * max(self.cycles, self.bundles) + self.around
         return self.inner * self.cycles / took
 
@@ -106,7 +110,7 @@ class Busy:
 def ring_of(
     kind: str, dtype: str, topology: str, extents: Sequence[int] = ()
 ) -> tuple[sw.MatmulPlan, MatmulRing]:
-    """Return the plan of a matmul with a loop, and its kernel; `extents`: i, j, k."""
+    """Return the plan of a matmul with a loop, and its kernel. `extents`: those of i, j and k."""
     lhs, rhs, out = KINDS[kind]
     i, j, k = extents or (SIZE, SIZE, SIZE)
     mesh = sw.Mesh({"i": TOPOLOGIES[topology]})
@@ -125,8 +129,8 @@ def written(plan: sw.MatmulPlan, root: Path) -> Path:
 def compiled(
     path: Path, topology: str, turns: int, dump: Path | None = None, *, by_rows: bool = False
 ) -> list[Compiled]:
-    """Return the compiler's result for a module, and for `jnp.matmul` if there is no dump;
-    `by_rows`: whether arrays have the kernels' layout."""
+    """Return the compiler's results: for a module and, without a `dump` folder, for `jnp.matmul`
+    too. `by_rows`: whether arrays have the kernels' layout."""
     asked = {"module": str(path), "topology": topology, "turns": turns, "alone": dump is not None}
     asked["by_rows"] = by_rows
     told = {"JAX_PLATFORMS": "cpu", "TPU_SKIP_MDS_QUERY": "1", "ALLOW_MULTIPLE_LIBTPU_LOAD": "1"}
@@ -146,7 +150,8 @@ def compiled(
 
 
 def serve() -> None:
-    """Read programs to compile; print the results."""
+    """Read a JSON object that names a module; print the compiler's results for it, and for
+    `jnp.matmul` if requested."""
     asked = json.load(sys.stdin)
     functions = list(_programs(asked))[: 1 if asked["alone"] else 2]
     found = [[_made(*each) for each in functions] for _ in range(asked["turns"])]
@@ -201,7 +206,7 @@ def _made(function: Any, given: list[Any], out: Any) -> tuple[float, int, int, s
 
 
 def busy_of(dump: Path, ring: MatmulRing) -> Busy:
-    """Return how busy the MXUs are, according to the final bundles of a kernel's program."""
+    """Return the counts for a kernel, from the final bundles of its program in `dump`."""
     texts = (path.read_text() for path in dump.glob("*-final_bundles.txt"))
     (text,) = (text for text in texts if "vmatmul" in text)
     return counted(text, ring)

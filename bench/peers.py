@@ -1,8 +1,9 @@
 """Reshards by Shardy's passes and by XLA, priced by the same model as our plans.
 
 A peer runs in a separate process: Shardy's pass may abort it, and XLA's number of devices is fixed
-at its start. Shardy's sequence is that of `sdy-reshard-to-collectives` in jaxlib, with the
-canonical patterns of its collectives; XLA's are the collectives of the compiled identity.
+at its start. Shardy's sequence is made by `sdy-reshard-to-collectives` in jaxlib, and simplified by
+the canonical patterns of its collectives. XLA's sequence consists of the collectives of the
+compiled identity.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ def by_shardy(reshards: Sequence[sw.Reshard]) -> list[tuple[PeerStep, ...] | Non
 
 
 def _led(reshard: sw.Reshard, answer: list[list[str]] | None) -> tuple[PeerStep, ...] | None:
-    """Return the steps that an answer has, if they lead to the target."""
+    """Return the steps in an answer, if they lead to the target; else None."""
     if answer is None:
         return None
     steps, last = tuple(PeerStep(*step) for step in answer), reshard.source
@@ -71,7 +72,8 @@ def _led(reshard: sw.Reshard, answer: list[list[str]] | None) -> tuple[PeerStep,
 
 
 def by_xla(reshards: Sequence[sw.Reshard]) -> list[XlaCollectives]:
-    """Return XLA's compilation of the identity between the shardings of each reshard."""
+    """Return the collectives of the identity between the shardings of each reshard, as compiled by
+    XLA."""
     worker = "from shardwright.codegen.planner.xla import main; main()"
     lines = [json.dumps(Description.of(r, "asked").to_dict()) for r in reshards]
     devices = max(r.source.mesh.size for r in reshards)
@@ -128,7 +130,8 @@ def _answers(words: list[str], lines: Sequence[str], **environment: str) -> list
 
 
 def _steps(context: Any, mesh: str, shape: list[int], source: str, target: str) -> Any:
-    """Return the ops of the pass, None if it fails."""
+    """Return the steps that the pass makes, as (op, axes, sharding after it); None if the pass
+    fails."""
     from jaxlib.mlir import ir
     from jaxlib.mlir.passmanager import PassManager
 

@@ -1,7 +1,7 @@
-"""Bytes that a program brings to the busiest device: our two modes and other partitioners.
+"""The bytes that a program brings to the busiest device: our two modes and other partitioners.
 
-Training steps in float32, sharded in eight ways, and small patterns (`tests/models.py`,
-`tests/program_patterns.py`). Ours are as reported, which equals their HLO
+The programs are training steps in float32, sharded in eight ways, and small patterns
+(`tests/models.py`, `tests/program_patterns.py`). Ours are as reported, which equals their HLO
 (`tests/partition/test_program_bytes.py`). The other columns are `jax.jit` with the same shardings
 of arguments and results, for CPU, whose partitioner emits no reduce-scatter, and ahead of time for
 v5e:2x4, counting float32 that XLA narrows as float32; and the collectives of Shardy's own passes.
@@ -25,7 +25,7 @@ COLUMNS = ("as_shardy", "cheapest", "cpu", TPU, "shardy")
 
 
 class Case(NamedTuple):
-    """A program, its shardings for `jax.jit`, and the sizes of its mesh."""
+    """A program, its arguments, its JAX mesh, and its shardings for `jax.jit`."""
 
     name: str
     fn: Any
@@ -36,7 +36,7 @@ class Case(NamedTuple):
 
 
 def measured(column: str) -> None:
-    """Print the MiB of each program in one column; null if unknown."""
+    """Print a line of JSON for each program: its name, and the MiB of a column, null if unknown."""
     for name, make in cases(column):
         try:
             found = _column(column, make())
@@ -47,7 +47,7 @@ def measured(column: str) -> None:
 
 
 def _column(column: str, case: Case) -> int | None:
-    """Return the bytes of a case."""
+    """Return the bytes of a case in one column; None if unknown."""
     import shardwright as sw
     from shardwright.codegen.compile.jit_bytes import devices_of, jit_received
     from shardwright.codegen.compile.shardy_bytes import shardy_received
@@ -64,7 +64,8 @@ def _column(column: str, case: Case) -> int | None:
 
 
 def cases(column: str) -> Iterator[tuple[str, Callable[[], Case]]]:
-    """Yield every program by name; constraints inside it are on the column's devices."""
+    """Yield the name of every program, and a function that makes its case; constraints inside a
+    program are on the devices of the column."""
     import jax
     import models
     import numpy as np
@@ -104,7 +105,7 @@ def cases(column: str) -> Iterator[tuple[str, Callable[[], Case]]]:
 
 
 def _named(mesh: Any, text: str, to: Any) -> Any:
-    """Return the sharding of a string on a JAX mesh."""
+    """Return the sharding in `text`, which is on `mesh`, on the JAX mesh `to`."""
     import jax
 
     from shardwright.codegen.spec.interop import to_named_sharding
@@ -114,8 +115,8 @@ def _named(mesh: Any, text: str, to: Any) -> Any:
 
 
 def rows(line: str = LINE) -> list[list[Any]]:
-    """Return the rows of a table. Each column comes from a process with eight devices, whose own
-    line of code prints names and figures."""
+    """Return the rows of a table. Each column comes from a process with eight devices, which runs
+    `line` and prints names and figures."""
     from shardwright.codegen.compile.totals import ENVIRONMENT
 
     env = {

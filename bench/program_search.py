@@ -1,12 +1,14 @@
-"""What the search of `cheapest` finds: beside remedies and constraints, and for many layers.
+"""The quality of the search of `cheapest`, compared with remedies and constraints, and for many
+layers.
 
 The first table has the cost of small programs, over a lower bound, and over the least cost of any
-other way to ask for the same: with a batch constraint behind every layer, and with each remedy of
-the largest communications that constrains a value (those that change the sharding of an argument or
-a result ask for something else). No other way should win by more than 5 %.
+equivalent program: with a batch constraint behind every layer, or with a remedy of one of the
+largest communications that constrains a value. Remedies that change the sharding of an argument or
+a result are left out, because they change the request. No equivalent program should cost less by
+more than 5 %.
 
-The second has training steps like LLaMA's, each in a process of its own, with the CPU seconds to
-trace and to partition them.
+The second table has training steps like LLaMA's, each in a separate process, with the CPU seconds
+to trace and to partition them.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ TESTS = Path(__file__).resolve().parent.parent / "tests"
 LINE = "from bench.program_search import measured; measured(%r, %d, %r)"
 VOCABULARY, WIDTH, HEADS, INNER, LENGTH, ROWS = 32768, 4096, 64, 14336, 4096, 1024
 LARGEST = 6
-"""Communications of a program of which remedies are tried."""
+"""The number of communications of a program whose remedies are tried."""
 LLAMAS = tuple(
     (way, layers, mesh)
     for layers in (32, 96)
@@ -56,7 +58,8 @@ def unmarked(x: Any) -> Any:
 
 
 def tied(layers: int, mark: Mark) -> Asked:
-    """Layers between an embedding and the same weights as a head."""
+    """Return a training step of layers between an embedding and a head with the same weights;
+    `mark` is applied to the result of every layer."""
     import jax
     import jax.numpy as jnp
 
@@ -81,7 +84,7 @@ def tied(layers: int, mark: Mark) -> Asked:
 
 
 def _step(loss: Callable[..., Any]) -> Callable[..., Any]:
-    """A step of gradient descent."""
+    """Return a step of gradient descent on `loss`."""
     import jax
 
     def step(p: Any, *given: Any) -> Any:
@@ -92,8 +95,9 @@ def _step(loss: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def llama(way: str, layers: int, sizes: str, mark: Mark) -> Asked:
-    """A step of a model like LLaMA: FSDP and tensor parallelism, layers one after the other or in a
-    scan that computes each again in the backward pass."""
+    """Return a training step of a model like LLaMA, with FSDP and tensor parallelism. `way`:
+    whether layers are `unrolled`, or `scanned`, with each layer computed again in the backward
+    pass; `mark` is applied to the result of every layer."""
     import jax
     import jax.numpy as jnp
 
@@ -153,7 +157,8 @@ def llama(way: str, layers: int, sizes: str, mark: Mark) -> Asked:
 
 
 def layers_of(strategy: str, mark: Mark) -> Asked:
-    """A training step of a transformer layer, sharded in one of the ways of `tests/models.py`."""
+    """Return a training step of a transformer layer, sharded by one of the strategies of
+    `tests/models.py`; `mark` is applied to the layer's argument and result."""
     import models
 
     models.jax_mesh = _mesh
@@ -167,8 +172,8 @@ def layers_of(strategy: str, mark: Mark) -> Asked:
 
 
 def measured(way: str, layers: int, sizes: str) -> None:
-    """Print figures of a step like LLaMA's: values, seconds to trace and partition it, received
-    bytes, cost, bound."""
+    """Print the figures of a step like LLaMA's as JSON: its values, the seconds to trace, to
+    partition and to price it, the received bytes, the cost, and the bound."""
     asked = llama(way, layers, sizes, unmarked)
     times = [time.process_time()]
     program = asked.partitioned()
@@ -182,7 +187,7 @@ def measured(way: str, layers: int, sizes: str) -> None:
 
 
 def _mesh(**axes: int) -> Any:
-    """A mesh of this project in place of JAX's, for which no devices are needed."""
+    """Return an abstract JAX mesh, which needs no devices."""
     import jax
 
     kinds = (jax.sharding.AxisType.Auto,) * len(axes)
@@ -190,8 +195,8 @@ def _mesh(**axes: int) -> Any:
 
 
 def programs() -> Iterator[tuple[str, Callable[[Mark], Asked], str]]:
-    """Yield a name, how to make the program with a mark behind every layer, and the axis that the
-    batch is split over."""
+    """Yield the name of each program, a function that makes it with a mark behind every layer, and
+    the axis that splits its batch."""
     import models
 
     for layers in (1, 2, 4):

@@ -1,9 +1,9 @@
-"""Time of programs on 8 host devices: modules in the mode `cheapest` and `jax.jit`.
+"""The time of programs on 8 host devices: modules in the mode `cheapest`, and `jax.jit`.
 
-Training steps sharded in eight ways (`tests/models.py`), with a smaller batch than there. Both
-sides are compiled for CPU devices and run in one process on the same arrays, turn by turn. The
-measure is the CPU time of all threads, which other programs affect less; each side has its median
-of TURNS. `python -m bench program_time` runs all programs; `main` runs some by name.
+The programs are training steps sharded in eight ways (`tests/models.py`), with a smaller batch than
+there. Both sides are compiled for CPU devices and run in one process on the same arrays, turn by
+turn. The measure is the CPU time of all threads, which other programs affect less; each side has
+its median of TURNS. `python -m bench program_time` runs all programs; `main` runs some by name.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ TURNS = 7
 
 
 def measured(name: str) -> None:
-    """Print the seconds of ours and jit's for a program such as `layer_step:tp`."""
+    """Print the seconds of our module and of jit's program, for a name such as `layer_step:tp`."""
     import jax
     import models
 
@@ -54,7 +54,7 @@ def measured(name: str) -> None:
 
 
 def row(name: str) -> list[float]:
-    """Return the figures of a program, from a process with eight devices."""
+    """Return the seconds of both sides, from a process with eight devices."""
     env = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join((str(TESTS), str(TESTS.parent))),
@@ -68,7 +68,7 @@ def row(name: str) -> list[float]:
 
 
 def names() -> list[str]:
-    """Return all programs."""
+    """Return the names of all programs."""
     sys.path.insert(0, str(TESTS))
     import models
 
@@ -76,7 +76,7 @@ def names() -> list[str]:
 
 
 def main(chosen: Sequence[str] = ()) -> None:
-    """Print the table of all programs, or of some."""
+    """Print the table of the programs in `chosen`, or of all programs."""
     print("| program | ms | jit's ms | ratio |")
     print("|---|--:|--:|--:|")
     ratios = []

@@ -1,9 +1,9 @@
-"""Time of propagation and emission on a training step of many layers, compared with Shardy's
+"""The time of propagation and emission for a training step of many layers, compared with Shardy's
 passes.
 
-The model is GPT-2-like (`tests/gpt2.py`): embeddings, transformer layers one after the other,
-unrolled, a tied head and cross entropy, with a step of Adam, sharded as FSDP and tensor parallelism
-on 4 x 2 devices. A test with fewer layers checks that every sharding equals the passes'.
+The model is GPT-2-like (`tests/gpt2.py`): embeddings, unrolled transformer layers, a tied head and
+cross entropy, with a step of Adam, sharded as FSDP and tensor parallelism on 4 x 2 devices. A test
+with fewer layers checks that every sharding equals that of Shardy's passes.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ print(count, *(b - a for a, b in zip(times, times[1:])))
 
 
 def measured(layers: int) -> list[float]:
-    """Return the number of values, and seconds to trace, to propagate by us and by the peer, and to
-    emit."""
+    """Return the number of values, and the seconds to trace, to propagate, to lower in JAX, to
+    propagate by Shardy, and to emit."""
     env = {
         **os.environ,
         "PYTHONPATH": str(TESTS),

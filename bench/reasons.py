@@ -1,4 +1,5 @@
-"""Why a kernel is predicted to take longer than XLA's own plan: its largest excess.
+"""The main reason why a kernel is predicted to take longer than XLA's own plan: the part of its
+time that exceeds XLA's most.
 
 Both are priced twice, with and without the latencies of links: the difference is start-up time. The
 rest is time on links, or in copies that XLA makes.
@@ -20,7 +21,8 @@ from shardwright.codegen.registry import backend
 from shardwright.ir.plan import Plan
 
 PADDED = 1.05
-"""Over the exact bytes: what is sent of less is not what takes long."""
+"""If the time on links is less than this many times that of the exact bytes, padding is not the
+reason."""
 
 
 def at_once(network: Network) -> Network:
@@ -31,7 +33,7 @@ def at_once(network: Network) -> Network:
 
 @dataclass(frozen=True)
 class Parts:
-    """Seconds of one side: start-ups, copies besides transfers, and links."""
+    """The seconds of one side: of start-ups, of copies besides transfers, and on links."""
 
     starts: float
     copies: float
@@ -53,7 +55,7 @@ def of_kernel(name: str, plan: Plan, network: Network) -> Parts:
 
 
 def busiest(reshard: sw.Reshard, found: XlaCollectives, network: Network) -> float:
-    """Return bytes of the busiest links of XLA's collectives, one after another."""
+    """Return the bytes of the busiest links of XLA's collectives, added up over the collectives."""
     bandwidth: float = network.topology.bandwidth  # type: ignore[union-attr]
     return of_xla(reshard, found, network).links * bandwidth
 
@@ -65,7 +67,8 @@ def of_xla(reshard: sw.Reshard, found: XlaCollectives, network: Network) -> Part
 
 
 def reason(name: str, plan: Plan, found: XlaCollectives, network: Network) -> str:
-    """Return why a backend's module takes longer than XLA's own plan; "" if it does not."""
+    """Return the main reason why a backend's module takes longer than XLA's own plan; "" if it does
+    not."""
     ours, theirs = of_kernel(name, plan, network), of_xla(plan.reshard, found, network)
     if ours.seconds <= theirs.seconds * (1 + 1e-9):
         return ""
@@ -83,7 +86,7 @@ def reason(name: str, plan: Plan, found: XlaCollectives, network: Network) -> st
 
 
 def _on_links(name: str, plan: Plan, network: Network, ours: Parts, theirs: Parts) -> str:
-    """Return why links, or HBM meanwhile, are busy for longer than in XLA's plan."""
+    """Return the reason why links, or HBM meanwhile, are busy for longer than in XLA's plan."""
     timeline, exchange = backend(name).timeline(plan), plan.exchange
     bare, itemsize = at_once(network), plan.reshard.itemsize
     direct = bare.seconds(bare.total(flows(exchange, itemsize)))

@@ -1,10 +1,11 @@
-"""Time of an all-to-all over a torus whose devices send to a few receivers at a time, over the time
-of its busiest link: 1 is the least. It is a model, without a TPU: all links and directions have
-equal bandwidth, shared fairly by the flows in flight, which take one axis after another.
+"""The time of an all-to-all over a torus whose devices send to a few receivers at a time, over the
+time of its busiest link: 1 is the least. The times come from a model, without a TPU: all links and
+directions have equal bandwidth, shared fairly by the flows in flight, which take one axis after
+another.
 
 The order of receivers comes from the events of emitted kernels; in earlier kernels it began at the
-next device. Six are in flight at a time, like chunks of unaligned tiles. The table is written to
-`receivers.md`.
+next device. Six messages are in flight at a time, like chunks of unaligned tiles. The table is
+written to `receivers.md`.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from shardwright.codegen.emit.modules import parts
 RESULT = Path(__file__).parent / "receivers.md"
 TORI = ((8,), (16,), (4, 4), (4, 8), (8, 8), (16, 16), (2, 2, 2), (4, 4, 4), (8, 8, 8))
 Direction = tuple[int, int]
-"""An axis, and which way."""
+"""An axis, and the direction along it, 1 or -1."""
 Hops = Counter[Direction]
 
 
@@ -47,8 +48,8 @@ def order(devices: int) -> list[int]:
 
 
 def hops(offset: int, sizes: Sequence[int]) -> Hops:
-    """Return the hops to the device at an offset, the shorter way around each axis; at half-way,
-    half each way."""
+    """Return the number of hops in each direction to the device at an offset, the shorter way
+    around each axis; at half-way, half the hops in each direction."""
     found = Hops()
     for axis in reversed(range(len(sizes))):
         offset, digit = divmod(offset, sizes[axis])
@@ -59,10 +60,12 @@ def hops(offset: int, sizes: Sequence[int]) -> Hops:
 
 
 def rates(flows: list[Hops]) -> list[float]:
-    """Return the rate of each flow if links are shared fairly. All devices do the same, so a link
-    in a direction carries each flow once for each of the flow's hops in that direction."""
+    """Return the rate of each flow if links are shared fairly. All devices send alike, so a link in
+    a direction carries each flow once for each of the flow's hops in that direction."""
     rate, used = [0.0] * len(flows), Counter[Direction]()
     active = set(range(len(flows)))
+    # Raise all active rates together until a link is full. The flows on that link then keep their
+    # rates.
     while active:
         load = sum((flows[k] for k in active), Hops())
         more = min((1 - used[way]) / hops for way, hops in load.items())
@@ -75,7 +78,7 @@ def rates(flows: list[Hops]) -> list[float]:
 
 
 def over_least(offsets: Sequence[int], sizes: Sequence[int], at_a_time: int = SLOTS) -> float:
-    """Return the time of sends in this order over the time of the busiest link."""
+    """Return the time of sends in the order of `offsets`, over the time of the busiest link."""
     waiting = [hops(offset, sizes) for offset in offsets][::-1]
     least, time, going = max(sum(waiting, Hops()).values()), 0.0, list[tuple[float, Hops]]()
     while waiting or going:

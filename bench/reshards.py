@@ -15,8 +15,8 @@ CORPUS = Path(__file__).parent.parent / "corpus" / "reshards.toml"
 LARGEST_EXTENT = 20_000
 MOST_ELEMENTS = 2**28  # so that a device holds both shards even if no axis splits them
 Parts = Callable[[random.Random, str, int], list[AxisRef]]
-"""What cuts an axis of a name and a size into sub-axes."""
-_SIZES = (4, 6, 8, 8, 8)  # of meshes; most measured topologies have 8 devices
+"""Cuts an axis, given its name and size, into sub-axes."""
+_SIZES = (4, 6, 8, 8, 8)  # sizes of meshes; most measured topologies have 8 devices
 _DTYPES = tuple(name for name in DTYPES if name != "float64")
 
 
@@ -32,9 +32,9 @@ def random_reshards(count: int) -> dict[str, sw.Reshard]:
 
 
 def random_reshard(seed: int, sizes: Sequence[int] = _SIZES) -> sw.Reshard:
-    """Return a reshard of rank 1 to 4, with extents from 1 to 20,000, uniform in their logarithm,
-    any dtype but 64-bit floats, axes and sub-axes over random dimensions or unused, and both sides
-    on one mesh of one of `sizes`."""
+    """Return a random reshard of rank 1 to 4, with extents from 1 to 20,000, uniform in their
+    logarithm, in any dtype but float64. Both sides are on one mesh with a size from `sizes`; axes
+    and sub-axes split random dimensions, or none."""
     rng = random.Random(seed)
     rank = rng.randint(1, 4)
     mesh = random_mesh(rng, sizes)
@@ -47,7 +47,7 @@ def random_reshard(seed: int, sizes: Sequence[int] = _SIZES) -> sw.Reshard:
 
 
 def _shape(rng: random.Random, rank: int) -> tuple[int, ...]:
-    """Return extents, the later ones cut so that the tensor has at most MOST_ELEMENTS."""
+    """Return random extents, limited so that the tensor has at most MOST_ELEMENTS."""
     extents: list[int] = []
     left = MOST_ELEMENTS
     for _ in range(rank):
@@ -58,7 +58,7 @@ def _shape(rng: random.Random, rank: int) -> tuple[int, ...]:
 
 
 def random_mesh(rng: random.Random, sizes: Sequence[int] = _SIZES) -> sw.Mesh:
-    """Return a mesh with one of these sizes, of up to four axes."""
+    """Return a random mesh with a size from `sizes` and up to four axes."""
     axes, left = [], rng.choice(sizes)
     while left > 1:
         axes.append(rng.choice([d for d in range(2, left + 1) if left % d == 0]))
@@ -78,7 +78,7 @@ def in_two(rng: random.Random, name: str, size: int) -> list[AxisRef]:
 def random_sharding(
     rng: random.Random, mesh: sw.Mesh, rank: int, parts: Parts = in_two
 ) -> Sharding:
-    """Return a sharding with axes and sub-axes over random dimensions in random order, some
+    """Return a random sharding: axes and sub-axes split random dimensions in random order; some are
     unused."""
     refs = [ref for name, size in mesh.axes for ref in parts(rng, name, size)]
     rng.shuffle(refs)

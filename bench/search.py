@@ -1,9 +1,10 @@
-"""Time of the search for basis steps: exact for few shardings, guided by the target for many.
+"""The time of the search for basis steps: exact for few shardings, guided by the target for many.
 
 The times are CPU times of a whole plan of one reshard: first with empty caches, then again with the
-costs of collectives on the network cached, as in a process that plans several. Python's garbage
-collector is off meanwhile, as in `timeit`. The first rows have axes of one prime factor each, or
-powers of two; in an axis that mixes primes their order is free too, and there are more shardings.
+costs of collectives on the network cached, as in a process that plans several reshards. Python's
+garbage collector is off meanwhile, as in `timeit`. In the first rows, each axis has powers of one
+prime as its size. In the other rows axes mix primes, whose order is free too, so there are more
+shardings.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Time of emission, enumeration and imports, for one reshard and for a whole checkpoint."""
+"""The time of emission, enumeration and imports, for one reshard and for a whole checkpoint."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from shardwright.ir.transfers import enumerate_transfers
 
 REPEATS = 3
 MESHES = ({"x": 2, "y": 4}, {"x": 16, "y": 32}, {"x": 64, "y": 64}, {"x": 256, "y": 256})
-# (what, shape, source, target): even and uneven, and one whose source is replicated.
+# (name, shape, source, target): an even one, an uneven one, and one with a replicated source.
 RESHARDS = (
     ("transpose", (131072, 65536), '[{"x"}, {"y"}]', '[{"y"}, {"x"}]'),
     ("uneven", (65537, 65539), '[{"x", "y"}, {}]', '[{"y"}, {"x"}]'),
@@ -37,7 +37,7 @@ def best(run: Callable[[], object]) -> float:
 
 
 # Each measurement runs in a new process, because caches of an earlier one would help. It prints the
-# seconds after the imports, and the characters of the two modules.
+# seconds after the imports, and the number of characters in the two modules.
 BUNDLE = """
 import sys, time, pathlib
 import shardwright as sw
@@ -56,7 +56,8 @@ print(seconds, sum(len(path.read_text()) for path in modules))
 
 
 def bundle(*described: object) -> tuple[float, int]:
-    """Return the seconds and characters of emitting a description, the best of a few processes."""
+    """Return the seconds to emit a description and the characters of its modules, the best of a few
+    processes."""
     runs = []
     for _ in range(REPEATS):
         with tempfile.TemporaryDirectory() as folder:
@@ -68,7 +69,7 @@ def bundle(*described: object) -> tuple[float, int]:
 
 
 def emission() -> Table:
-    """Return the table of seconds from description to written bundle, and the length of its
+    """Return the table of the seconds from a description to a written bundle, and of the lengths of
     modules."""
     table = Table(title="From description to written bundle")
     for column in (
@@ -97,7 +98,7 @@ def emission() -> Table:
 
 
 def enumeration() -> Table:
-    """Return the table of transfers enumerated per second."""
+    """Return the table of the rates at which transfers are enumerated."""
     table = Table(title="Enumerating transfers")
     for column in ("reshard", "devices", "transfers", "seconds", "a second"):
         table.add_column(column, justify="left" if column == "reshard" else "right")
@@ -118,7 +119,7 @@ def enumeration() -> Table:
 
 
 def imports() -> Table:
-    """Return the table of seconds of a process that imports, and the modules it loads."""
+    """Return the table of the seconds that a process with each import takes."""
     table = Table(title="Starting")
     table.add_column("command")
     table.add_column("seconds", justify="right")
@@ -134,7 +135,8 @@ def imports() -> Table:
 
 
 CHECKPOINT = Path(__file__).resolve().parent.parent / "corpus" / "checkpoint.toml"
-# In separate processes, after importing the writer, or the modules' own imports.
+# Each program runs in a separate process, and measures after importing the writer, or the packages
+# that modules import.
 WRITTEN = """
 import time
 from shardwright.codegen import registry

@@ -1,8 +1,9 @@
-"""Bytes that devices receive to reduce partial sums: our plans and XLA's programs.
+"""The bytes that devices receive to reduce partial sums: our plans and XLA's programs.
 
-Random pairs of shardings of a matrix on 2x2x2, evenly split, with one axis unreduced in the source.
-XLA's bytes come from the HLO of a sum over a dimension that this axis splits, compiled for CPU
-devices and, ahead of time, for a v5e:2x4; ours from the plan that minimises bytes alone.
+The reshards are random pairs of shardings of a matrix on 2x2x2, evenly split, with one axis
+unreduced in the source. XLA's bytes come from the HLO of a sum over a dimension that this axis
+splits, compiled for CPU devices and, ahead of time, for a v5e:2x4; ours come from the plan that
+minimises bytes alone.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ COUNT = 60
 AXES = {"x": 2, "y": 2, "z": 2}
 SHAPE = (1024, 1024)
 QUICK = "switch:8,latency=1e-12"
-"""A network on which bytes alone count."""
+"""A network without latency, so that only bytes count."""
 
 LINE = "from bench.sum_bytes import compiled; compiled()"
 ENVIRONMENTS = {
@@ -49,7 +50,8 @@ ENVIRONMENTS = {
 
 @dataclass(frozen=True)
 class SumBytes:
-    """Bytes that all devices receive: by our plan, at least, and in XLA's programs."""
+    """The bytes that all devices receive: by our plan, by the lower bound, and in XLA's programs
+    for CPU and v5e."""
 
     ours: int
     least: int
@@ -58,7 +60,8 @@ class SumBytes:
 
 
 def every() -> Iterator[sw.Reshard]:
-    """Yield all pairs, of 32-bit integers, which XLA moves as they are."""
+    """Yield the reshards of all pairs of shardings, in 32-bit integers, which XLA does not
+    convert."""
     for axis in AXES:
         rest = tuple(name for name in AXES if name != axis)
         before = [f'{text}, unreduced={{"{axis}"}}' for text in shardings(rest)]
@@ -67,7 +70,7 @@ def every() -> Iterator[sw.Reshard]:
 
 
 def drawn(count: int, seed: int = 0) -> list[sw.Reshard]:
-    """Return random pairs."""
+    """Return `count` random reshards of `every`."""
     return random.Random(seed).sample(list(every()), count)
 
 
@@ -86,7 +89,7 @@ def read(text: str, devices: int) -> int:
 
 
 def compiled() -> None:
-    """Read axes and both specs per line; print the bytes of XLA's program of the sum."""
+    """Read both specs of a sum per line; print the bytes that XLA's program of the sum receives."""
     import jax
     from jax.experimental import topologies
     from jax.sharding import Mesh, NamedSharding, PartitionSpec
@@ -131,7 +134,7 @@ def _ran(specs: list[str], environment: dict[str, str]) -> list[int]:
 
 
 def row(name: str, pairs: list[tuple[int, int]]) -> tuple[str, ...]:
-    """Return the cells of the peers."""
+    """Return the cells of one row: the ratios of our bytes to a peer's."""
     ratios = np.array([ours / other for ours, other in pairs if ours and other])
     less, more = (sum(np.sign(a - b) == sign for a, b in pairs) for sign in (-1, 1))
     mean = np.exp(np.log(ratios).mean())
@@ -140,7 +143,7 @@ def row(name: str, pairs: list[tuple[int, int]]) -> tuple[str, ...]:
 
 
 def main(count: int = COUNT) -> None:
-    """Print the table of this many pairs."""
+    """Print the table. `count`: the number of random pairs."""
     table = Table(title="bytes into all devices, our plan's over others'")
     for heading in ("beside", "sums", "geometric mean", "worst", "less / equal / more"):
         table.add_column(heading, justify="right")

@@ -1,4 +1,5 @@
-"""Emitted modules in the TPU compiler: how many compile, and how code grows."""
+"""Compile emitted modules with the TPU compiler: the fraction that compiles, and the growth of
+code."""
 
 from __future__ import annotations
 
@@ -24,14 +25,14 @@ from shardwright.ir.errors import InputError
 
 TOPOLOGIES = ("v5e:2x4", "v5e:4x4", "v6e:2x4", "v5p:2x2x2")
 RANDOM = 200
-# Tiles of at least this size must pad by at most 5%: rows and columns.
+# Tiles with at least this many rows and columns may be padded by at most 5%.
 LARGE = (64, 1024)
 PADDED = 1.05
 TIME_LIMIT = 300.0
 TURNS = 3
 
-# Mesh axes, and the smallest slice of one generation with as many devices. No mesh is square,
-# because a transpose on a square mesh only renames devices.
+# The axes of a mesh, and the smallest slice of one generation with as many devices. No mesh is
+# square, because a transpose on a square mesh only renames devices.
 GROWTH = (
     ({"x": 2, "y": 4}, "v5p:2x2x2"),
     ({"x": 2, "y": 8}, "v5p:2x2x4"),
@@ -39,7 +40,8 @@ GROWTH = (
     ({"x": 8, "y": 32}, "v5p:8x8x8"),
     ({"x": 16, "y": 32}, "v5p:8x8x8"),
 )
-# Unaligned: on no mesh are shards along one axis a multiple of shards along the other.
+# In an unaligned matrix, shards along one axis are no multiple of shards along the other, on any of
+# these meshes.
 TRANSPOSES = {
     "aligned": ((65536, 65536), "bfloat16"),
     "unaligned": ((10117, 10121), "float32"),
@@ -49,8 +51,8 @@ TRANSPOSES = {
 
 @dataclass(frozen=True)
 class Emitted:
-    """Bundles on disk: the reshard of each, the form of its kernel with the figures, and the
-    reshards that the generator refused, with its message."""
+    """Bundles on disk. `reshards`: the reshard of each; `choices`: the form of its kernel, with the
+    figures; `refused`: the generator's message for each reshard that it refused."""
 
     root: Path
     reshards: Mapping[str, sw.Reshard]
@@ -73,8 +75,8 @@ def emitted(root: Path, reshards: Mapping[str, sw.Reshard]) -> Emitted:
 
 
 def compiled(bundles: Emitted, topologies: Iterable[str]) -> dict[str, tuple[CompileReport, ...]]:
-    """Return the reports for each topology, compiled several at a time: seconds are not a single
-    compilation's."""
+    """Return the reports for each topology. Several topologies are compiled at a time, so the
+    seconds are not those of a single compilation."""
 
     def one(topology: str) -> tuple[CompileReport, ...]:
         return compile_bundles(bundles.root, [topology], xla=False, time_limit=TIME_LIMIT)
@@ -84,7 +86,8 @@ def compiled(bundles: Emitted, topologies: Iterable[str]) -> dict[str, tuple[Com
 
 
 def shares(bundles: Emitted, reports: Mapping[str, tuple[CompileReport, ...]]) -> Table:
-    """Return the table of how many modules compile for each topology, and the largest."""
+    """Return the table of the number of modules that compile for each topology, and of the largest
+    code."""
     table = _table(
         "Modules that compile", "topology", "reshards", "compile", "share", "largest code"
     )
@@ -99,8 +102,8 @@ def shares(bundles: Emitted, reports: Mapping[str, tuple[CompileReport, ...]]) -
 
 
 def forms(title: str, choices: Iterable[FormChoice]) -> Table:
-    """Return the table of each form's bytes on the wire over the exact bytes, and HBM traffic over
-    the least."""
+    """Return the table of each form: its bytes on the wire over the exact bytes, and its HBM
+    traffic over the least traffic."""
     listed = tuple(choices)
     table = _table(title, "form", "modules", *_FIGURES)
     table.caption = "least: every tile read once, every target shard written once, padding too"
@@ -111,7 +114,7 @@ def forms(title: str, choices: Iterable[FormChoice]) -> Table:
 
 
 def large(count: int) -> list[FormChoice]:
-    """Return the forms of this many random reshards with large tiles only."""
+    """Return the forms of the first `count` random reshards that move large tiles only."""
     reshards = filter(is_large, map(random_reshard, itertools.count()))
     return [chosen(sw.plan(reshard)) for reshard in itertools.islice(reshards, count)]
 
@@ -150,8 +153,8 @@ def smallest_tile(reshard: sw.Reshard) -> tuple[int, ...]:
 
 
 def padded(bundles: Emitted) -> Table:
-    """Return the table of reshards whose messages are padded by more than 5%, with the causing
-    tile."""
+    """Return the table of reshards for which padding adds more than 5% to the bytes on the wire,
+    with their smallest tiles."""
     table = _table(
         f"Bytes on the wire more than {PADDED} times the exact ones",
         *("reshard", "dtype", "shape", "smallest tile", "form", "wire / exact"),
@@ -182,9 +185,8 @@ def growth(sizes: int = len(GROWTH)) -> Table:
 def transposed(
     axes: Mapping[str, int], topology: str, shape: tuple[int, ...], dtype: str
 ) -> tuple[str, CompileReport]:
-    """Return the form of the module that moves the axes of a matrix to the other dimension, and its
-    compilation report. Each compilation has a separate process; of TURNS, the fastest counts, for
-    ours and for XLA's."""
+    """Return the form of the module that swaps the axes of a matrix, and its compilation report.
+    Each compilation has a separate process; the fastest of TURNS counts, for ours and for XLA's."""
     mesh = sw.Mesh(dict(axes))
     source, target = mesh.sharding('[{"x"}, {"y"}]'), mesh.sharding('[{"y"}, {"x"}]')
     reshard = sw.Reshard(shape=shape, dtype=dtype, source=source, target=target)
@@ -225,7 +227,7 @@ def _table(title: str, *columns: str) -> Table:
 
 
 def main(count: int = RANDOM) -> None:
-    """Print the tables, over the corpus and this many random reshards."""
+    """Print the tables of the corpus and of `count` random reshards."""
     paper = console()
     with tempfile.TemporaryDirectory() as folder:
         bundles = emitted(Path(folder), corpus() | random_reshards(count))

@@ -1,9 +1,9 @@
-"""Code lines for a reviewer of a module: its own, and those of all support that its self-check
-loads.
+"""The number of code lines that a reviewer of a module must read: its own, and those of all support
+modules that its self-check loads.
 
 Comments, docstrings and blank lines do not count. Every module of `generated/` runs in a separate
-process, as `python -m` runs it; `sys.modules` lists the modules that it loaded. Then all are
-emitted again with every feature. The table is written to `trust.md`.
+process, as `python -m` runs it; `sys.modules` lists the modules that it loaded. Then all modules
+are emitted again with every feature, and counted too. The table is written to `trust.md`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ for module in list(sys.modules.values()):
 
 
 def code_lines(text: str) -> int:
-    """Return how many lines of a module are code."""
+    """Return the number of lines of code in a module."""
     said: set[int] = set()
     for node in ast.walk(ast.parse(text)):
         match getattr(node, "body", None):
@@ -72,7 +72,8 @@ def loaded(module: Path) -> dict[str, int]:
 
 
 def measured(home: Path) -> Iterator[tuple[str, list[tuple[int, str]]]]:
-    """Yield, for each backend, the lines of every bundle in a folder, ascending."""
+    """Yield, for each backend, the code lines and the name of every bundle in a folder,
+    ascending."""
     for backend in registry.NAMES:
         modules = sorted(home.glob(f"*/{backend}.py"))
         rows = sorted((sum(loaded(each).values()), each.parent.name) for each in modules)
@@ -81,7 +82,7 @@ def measured(home: Path) -> Iterator[tuple[str, list[tuple[int, str]]]]:
 
 
 def with_all_features(folder: Path) -> Path:
-    """Return a folder with the bundles of `generated/`, emitted with every feature."""
+    """Emit the bundles of `generated/` again with every feature; return the folder with them."""
     corpus = (str(ROOT / "corpus" / f"{name}.toml") for name in ("reshards", "examples"))
     lines = [f"include = {json.dumps([*corpus])}", 'out = "generated"', "", "[defaults]"]
     lines.append(f"features = {json.dumps([*FEATURES])}")

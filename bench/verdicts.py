@@ -1,14 +1,15 @@
-"""Predicted seconds of emitted modules, XLA's own plan and Shardy's sequence, by one model.
+"""The predicted seconds of emitted modules, of XLA's own plan and of Shardy's sequence, by one
+model.
 
-A second table lists the kernels that take longer than XLA's own plan, each with the reason, which
-the model gives (`reasons.py`).
+A second table lists the kernels that take longer than XLA's own plan, each with the model's reason
+(`reasons.py`).
 
-The reshards are the corpus, and the first random ones that jax accepts (each dimension divides).
-Kernels execute direct plans, plain JAX the choice of `auto`; a kernel has a second price, for
-programs that continue with its result. On TPUs, modules and XLA's own plan have the passes over
-memory that XLA makes around collectives (`xla_copies.md`); on GPUs nothing is counted of these, and
-Shardy's steps have none. Where XLA's own plan does not keep every bit of a small float on a TPU it
-is marked, and not compared: our modules keep them all. The table is written to `verdicts.md` in
+The reshards are the corpus, and the first random ones that JAX accepts (each dimension divides).
+Kernels execute direct plans, plain JAX the choice of `auto`. A kernel has a second price, for
+programs that continue with its result. On TPUs, the prices of modules and of XLA's own plan include
+the passes over memory that XLA makes around collectives (`xla_copies.md`). On GPUs these passes are
+not counted, and Shardy's steps have none. If XLA's own plan loses bits of small floats on a TPU, it
+is marked and not compared: our modules keep every bit. The table is written to `verdicts.md` in
 this folder.
 """
 
@@ -41,14 +42,19 @@ RANDOM = 100
 DEVICES = 8
 NEARLY = 1.25
 ROUNDING = 1e-9
-"""Seconds within this part of each other are the same, added up in another order."""
+"""Seconds that differ by less than this fraction are equal: they were added up in another order."""
 RESULT = Path(__file__).parent / "verdicts.md"
 
 
 @dataclass(frozen=True)
 class Row:
-    """One reshard on one topology: seconds of each backend's module and of the peers. `keeps`:
-    whether XLA's own plan keeps every bit."""
+    """One reshard on one topology.
+
+    `modules`: the price and the plan of each backend's module; `xla`: the price of XLA's own plan;
+    `shardy`: the seconds of Shardy's sequence, None if there is none; `reason`: the main reason why
+    the kernel takes longer than XLA's own plan, or ""; `keeps`: whether XLA's own plan keeps every
+    bit.
+    """
 
     name: str
     topology: str
@@ -75,14 +81,15 @@ class Row:
 
     @property
     def over(self) -> float:
-        """How much longer the fastest module takes than XLA's own plan, as a fraction of the plan's
+        """The time by which the fastest module exceeds XLA's own plan, as a fraction of the plan's
         seconds; 0 if the plan does not keep every bit."""
         took = self.best[0].cost.seconds
         return max(took / self.xla.seconds - 1 - ROUNDING, 0.0) if took and self.keeps else 0.0
 
 
 def asked(count: int) -> dict[str, sw.Reshard]:
-    """Return the reshards that jax accepts."""
+    """Return the reshards of the corpus that JAX accepts, and the first `count` random ones, by
+    name."""
     listed = {n: r for n, r in corpus().items() if r.source.mesh.size <= DEVICES}
     found = {name: r for name, r in listed.items() if why_not_xla(r) is None}
     drawn = ((f"random_{seed:03}", random_reshard(seed)) for seed in itertools.count())
@@ -91,7 +98,7 @@ def asked(count: int) -> dict[str, sw.Reshard]:
 
 
 def rows(count: int) -> Iterator[Row]:
-    """Yield every reshard on every topology."""
+    """Yield a row for every reshard on every topology."""
     listed = asked(count)
     reshards = list(listed.values())
     peers = zip(listed.items(), by_xla(reshards), by_shardy(reshards), strict=True)
@@ -163,8 +170,8 @@ def _summary(found: list[Row]) -> Iterator[str]:
 
 
 def _kernels(found: list[Row]) -> Iterator[str]:
-    """Yield the number of kernels that take at most as long as XLA's own plan, and the other
-    kernels."""
+    """Yield lines on the kernels: for each topology, the number that take at most as long as XLA's
+    own plan; then a table of the others."""
     for topology in TOPOLOGIES:
         there = [row for row in found if row.topology == topology and row.kernel]
         slower = [row for row in there if row.reason]
@@ -185,7 +192,7 @@ def _kernels(found: list[Row]) -> Iterator[str]:
 
 
 def _counted(rows: list[Row]) -> str:
-    """Return the count of each kind of reason."""
+    """Return the number of rows with each kind of reason, as text."""
     kinds = Counter(re.split(r"[,:]| of | in ", row.reason)[0] for row in rows)
     return "; ".join(f"{kind} ({times})" for kind, times in kinds.most_common()) or "none"
 

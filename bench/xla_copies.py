@@ -1,13 +1,14 @@
-"""Bytes that modules and XLA's own reshards copy on a v5e: predicted, and in their HLO.
+"""The bytes that modules and XLA's own reshards copy on a v5e: predicted, and in their HLO.
 
-The reshards of the corpus that jax accepts on 8 devices, then the first aligned random ones
-(`forms.py`), by seed, that jax accepts; without reshards in which a device keeps its shard
-unchanged. Modules are those for the topology, in plain JAX and with Pallas kernels. XLA's own
-reshard is predicted from its HLO for host devices, and compared with that for the topology. Copies
-are all passes over memory but collectives and kernels (`codegen/hlo/copies.py`); the result leaves
-the program. Kernels whose slots XLA packs are left out, since HLO does not state the trip counts of
-the packing loops. So are kernels that send nothing, which the model prices without a copy of their
-result. The table is written to `xla_copies.md`.
+The reshards are those of the corpus that JAX accepts on 8 devices, then the first aligned random
+ones (`forms.py`), by seed, that JAX accepts. Reshards in which every device keeps its shard
+unchanged are left out. Modules are those for the topology, in plain JAX and with Pallas kernels.
+XLA's own reshard is predicted from its HLO for host devices, and compared with that for the
+topology. Copies are all passes over memory except collectives and kernels
+(`codegen/hlo/copies.py`); the result leaves the program. Kernels whose slots XLA packs are left
+out, since HLO does not state the trip counts of the packing loops. So are kernels that send
+nothing, which the model prices without a copy of their result. The table is written to
+`xla_copies.md`.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from shardwright.ir.plan import Plan
 TOPOLOGY, DEVICES = "v5e:2x4", 8
 COUNT = 130
 SEEN = 114
-"""Seeds below this one were looked at while the rules were made."""
+"""Reshards with seeds below this one were inspected when the rules of the prediction were made."""
 NEAR = 0.1
 MODULES = {"jax_xla": "plain JAX", "pallas_tpu": "Pallas"}
 RESULT = Path(__file__).parent / "xla_copies.md"
@@ -40,7 +41,8 @@ RESULT = Path(__file__).parent / "xla_copies.md"
 
 @dataclass(frozen=True)
 class Row:
-    """Predicted bytes and the HLO's; `who`: the kind of a module, or XLA's own reshard."""
+    """The bytes that one program copies: predicted, and in its HLO. `who`: the kind of a module, or
+    XLA's own reshard."""
 
     name: str
     who: str
@@ -49,12 +51,12 @@ class Row:
 
     @property
     def is_near(self) -> bool:
-        """Return whether the two differ by at most 10 %."""
+        """Whether the two numbers differ by at most 10 %."""
         return abs(self.predicted - self.found) <= NEAR * self.found
 
 
 def cases(count: int) -> dict[str, sw.Reshard]:
-    """Return the first reshards by the rule above."""
+    """Return the first `count` reshards of the corpus and of aligned random ones, by name."""
     drawn = ((f"aligned_{seed:03}", aligned(seed, DEVICES)) for seed in itertools.count())
     listed = itertools.chain(asked(0).items(), drawn)
     found = (pair for pair in listed if pair[1].source.mesh.size == DEVICES and _moves(pair[1]))
@@ -69,7 +71,7 @@ def _moves(reshard: sw.Reshard) -> bool:
 
 
 def rows(count: int) -> Iterator[Row]:
-    """Yield the programs of every reshard that compile."""
+    """Yield a row for every program that compiles."""
     listed = cases(count)
     own = dict(zip(listed, by_xla(list(listed.values())), strict=True))
     for backend, who in MODULES.items():
@@ -103,8 +105,8 @@ def copied(plan: Plan, backend: str = "jax_xla") -> int | None:
 
 
 def summary(found: Sequence[Row]) -> Iterator[str]:
-    """Yield how many predictions are near, among all, and among reshards that were not used to make
-    the rules."""
+    """Yield a line for each kind of program: the number of predictions that are near, among all
+    reshards, and among reshards that were not used to make the rules."""
     for who in (*MODULES.values(), "XLA's own"):
         of = [row for row in found if row.who == who]
         later = [row for row in of if row.name >= f"aligned_{SEEN:03}" and "aligned" in row.name]

@@ -1,16 +1,16 @@
-"""Time of `jax_xla.py` and of XLA's own reshard on 8 host devices, and the bytes of both.
+"""The time of `jax_xla.py` and of XLA's own reshard on 8 host devices, and the bytes of both.
 
-XLA's own is `jax.jit` of the identity with `out_shardings`. Both run in one process, turn by turn,
-on the same arrays, and so does XLA's own a second time: the ratio of two equal programs is the
-machine's noise. There are PASSES passes over all reshards, so that a temporary disturbance affects
-one pass of a reshard; a pass has as many turns as SECONDS allow, from LEAST_TURNS to MOST_TURNS. A
-figure is the median of all turns. Tensors are of 16 to 64 MB. Bytes are what the busiest device
-receives, read from the compiled programs.
+XLA's own reshard is `jax.jit` of the identity with `out_shardings`. Both run in one process, turn
+by turn, on the same arrays. XLA's own runs a second time in each turn: the ratio of two equal
+programs is the machine's noise. There are PASSES passes over all reshards, so that a temporary
+disturbance affects one pass of a reshard. A pass has as many turns as fit into SECONDS, from
+LEAST_TURNS to MOST_TURNS. A figure is the median of all turns. Tensors have 16 to 64 MB. Bytes are
+those that the busiest device receives, read from the compiled programs.
 
 For reshards of rank 3 the measure is the CPU time of all threads, which other work on the machine
-affects less. Each figure is the median of PROCESSOR_TURNS in each of PASSES processes, turn by turn
-with XLA's, next to the least of all: the addresses of arrays affect a whole process. That table is
-written to `xla_time.md`.
+affects less. Each figure is the median of PROCESSOR_TURNS turns in each of PASSES processes, next
+to the least of all turns: the addresses of arrays affect a whole process. That table is written to
+`xla_time.md`.
 """
 
 from __future__ import annotations
@@ -62,8 +62,9 @@ RESULT = Path(__file__).parent / "xla_time.md"
 
 
 def cases(pairs: int) -> Iterator[tuple[str, sw.Reshard]]:
-    """Yield pairs of shardings of matrices of 16, 32 and 64 MB, by a fixed seed, and the corpus's
-    reshards of such sizes on one mesh of at most 8 devices whose dimensions divide."""
+    """Yield reshards with their names: random pairs of shardings of matrices of 16, 32 and 64 MB,
+    by a fixed seed; and the corpus's reshards of such sizes on one mesh of at most 8 devices, if
+    dimensions divide."""
     rng = random.Random(0)
     for axes, shape in MATRICES:
         listed = list(itertools.permutations(_shardings(sw.Mesh(axes)), 2))
@@ -75,8 +76,8 @@ def cases(pairs: int) -> Iterator[tuple[str, sw.Reshard]]:
 
 
 def deep_cases(count: int) -> Iterator[tuple[str, sw.Reshard]]:
-    """Yield random reshards of rank 3 of 8 to 128 MB on 8 devices, every other one with extents
-    that do not divide, some axes cut into sub-axes or unused."""
+    """Yield random reshards of rank 3 of 8 to 128 MB on 8 devices, some with axes cut into sub-axes
+    or unused. The extents of every other one do not divide."""
     rng = random.Random(1)
     for number in range(count):
         mesh = sw.Mesh(rng.choice([{"x": 2, "y": 4}, {"x": 2, "y": 2, "z": 2}, {"x": 8}]))
@@ -116,7 +117,8 @@ def _fits(reshard: sw.Reshard) -> bool:
 
 @dataclass
 class Case:
-    """A reshard's programs, ours, XLA's and XLA's again, and their milliseconds."""
+    """One reshard. `programs`: our program, XLA's, and XLA's again; `times`: the milliseconds of
+    each; `how`: the transport of our module."""
 
     module: Any
     mesh: Any
@@ -125,7 +127,8 @@ class Case:
     times: list[list[float]] = field(default_factory=lambda: [[], [], []])
 
     def run(self) -> None:
-        """Take turns on one array for one pass; first compile, and compare the results."""
+        """Time the programs in turns on one array, for one pass. The first pass compiles them and
+        compares their results."""
         import jax
         import jax.numpy as jnp
 
@@ -146,7 +149,8 @@ class Case:
             taken += more
 
     def processor_times(self, turns: int) -> list[list[float]]:
-        """Return CPU seconds of ours and XLA's, turn by turn, after one untimed run of each."""
+        """Return the CPU seconds of our program and of XLA's, turn by turn, after one untimed run
+        of each."""
         import jax
         import jax.numpy as jnp
 
@@ -170,7 +174,8 @@ class Case:
         return taken
 
     def figures(self) -> dict[str, Any]:
-        """Return medians in milliseconds, and the busiest device's bytes, for ours and XLA's."""
+        """Return the median milliseconds of all programs, and the busiest device's bytes in ours
+        and XLA's."""
         from shardwright.codegen.planner.xla import received
 
         texts = [program.as_text() for program in self.programs[:2]]
@@ -190,7 +195,7 @@ def _padded(module: Any, x: Any) -> Any:
 
 
 def _times(calls: list[Callable[[], Any]]) -> list[list[float]]:
-    """Return the milliseconds of each call, turn by turn, in every order in turn."""
+    """Return the milliseconds of each call, turn by turn, with another order in each turn."""
     found = timed(calls, least=LEAST_TURNS, most=MOST_TURNS, limit=SECONDS)
     return [[1e3 * seconds for seconds in taken] for taken in found]
 
@@ -209,7 +214,7 @@ def serve() -> None:
 
 
 def serve_processor_times() -> None:
-    """Measure as `serve` does, but in CPU time, one reshard after another."""
+    """Measure CPU time like `serve`, but one reshard after another."""
     import jax
 
     jax.config.update("jax_enable_x64", True)
@@ -253,7 +258,7 @@ def deep(count: int = DEEP) -> None:
 
 
 def _together(*passes: dict[str, Any]) -> dict[str, Any]:
-    """Return the merged times of a reshard's passes."""
+    """Return the answer for a reshard with the times of all its passes."""
     sides = zip(*(found["seconds"] for found in passes), strict=True)
     return passes[0] | {"seconds": [list(itertools.chain(*side)) for side in sides]}
 
@@ -298,7 +303,7 @@ def _measured(what: str, listed: list[tuple[str, sw.Reshard]]) -> list[dict[str,
 def _asked(
     listed: list[tuple[str, sw.Reshard]], server: Callable[[], None]
 ) -> list[dict[str, Any]]:
-    """Return the answers of a process with this many devices for the reshards."""
+    """Return the answers of a process with DEVICES devices, which runs `server` on the reshards."""
     lines = [json.dumps(Description.of(r, f"case{n}").to_dict()) for n, (_, r) in enumerate(listed)]
     forced = f"--xla_force_host_platform_device_count={DEVICES}"
     run = subprocess.run(
@@ -339,7 +344,7 @@ def _summary(what: str, ratios: list[float]) -> str:
 
 
 def _picture(found: list[dict[str, Any]]) -> Chart:
-    """Return the chart of ratios, least first, by how boxes travel."""
+    """Return the chart of ratios in ascending order, coloured by transport."""
     ranked = sorted((case["ms"][0] / case["ms"][1], case["how"]) for case in found)
     mean = geometric_mean(ratio for ratio, _ in ranked)
     hows = sorted({how for _, how in ranked})

@@ -1,4 +1,4 @@
-"""Run the parts or, in a process started by a part, its cases."""
+"""Run all parts or, in a process that a part starts, the cases of that part."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from bench.parts.run import Command, Part
 
 NAME = "gpu_check"
 SECONDS = {"values": 95, "copies": 40, "gemm": 40, "ranks": 60, "sanitize": 60}
-"""The limit of each part, 295 s in all."""
+"""The time limit of each part in seconds, 295 s in all."""
 
 SECONDS_DRY = 580
 
 
 def parts(store: str) -> list[Part]:
-    """Return all parts; `store` is a file by which ranks meet."""
+    """Return all parts. `store`: a file through which the ranks of a group find each other."""
     from bench.gpu_check import ranks, sanitize
 
     def part(name: str, *commands: Command, env: dict[str, str] | None = None) -> Part:
@@ -45,8 +45,8 @@ def _itself(*words: str) -> Command:
 
 
 def _sanitized(tool: str, what: str, exits: int) -> Command:
-    """Return a command that runs something under a tool of compute-sanitizer, or directly in a dry
-    run."""
+    """Return a command that runs `tiny WHAT` under a tool of compute-sanitizer, or without it in a
+    dry run."""
     itself = _itself("tiny", what).words
     under = ("compute-sanitizer", "--tool", tool, "--error-exitcode", "9")
     words = itself if DRY else (*under, *itself)
@@ -54,7 +54,7 @@ def _sanitized(tool: str, what: str, exits: int) -> Command:
 
 
 def about() -> dict[str, str]:
-    """Return the machine, the versions and the time."""
+    """Return the machine, the date and the versions."""
     import triton
 
     device = {"": "no GPU, in Triton's interpreter"}

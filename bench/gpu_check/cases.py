@@ -1,4 +1,4 @@
-"""The checked reshards: bundles of `generated/`, random reshards, and cases of the fuzz."""
+"""The reshards to check: bundles of `generated/`, random reshards, and cases of the fuzzer."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ DTYPES = (
     *("bfloat16", "int32", "uint32", "float32", "int64", "float64"),
 )
 GENERATED = Path("generated")
-"""The bundles are those of the current folder."""
+"""The folder of the bundles, below the current folder."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Bundle:
 
     @property
     def bytes(self) -> int:
-        """The bytes of the tensor, of one term if there are several."""
+        """The bytes of the tensor; for a partial sum, of one term."""
         return math.prod(self.reshard.shape) * int(getattr(torch, self.reshard.dtype).itemsize)
 
     def module(self) -> ModuleType:
@@ -51,7 +51,7 @@ class Bundle:
 
 
 def descriptions(key: str) -> dict[str, dict[str, Any]]:
-    """Return the descriptions of bundles with a Triton module, by name, that have this key: "shape"
+    """Return the descriptions of bundles with a Triton module that have this key, by name: "shape"
     for reshards, "lhs" for matmuls."""
     manifest = json.loads((GENERATED / "manifest.json").read_text())
     return {
@@ -73,8 +73,8 @@ def _described(said: dict[str, Any]) -> sw.Reshard:
 
 
 def drawn(seed: int) -> tuple[sw.Reshard, int]:
-    """Return a random reshard of realistic extents, one in five of them a sum, and the offset of
-    its shards in memory in elements."""
+    """Return a random reshard with realistic extents, and the offset of its shards in memory, in
+    elements. One in five reshards is a sum."""
     rng, dtype = random.Random(f"gpu{seed}"), DTYPES[seed % len(DTYPES)]
     rank, mesh = rng.randint(1, 4), random_mesh(rng)
     sides = [str(random_sharding(rng, mesh, rank)) for _ in range(2)]
@@ -88,7 +88,7 @@ def drawn(seed: int) -> tuple[sw.Reshard, int]:
 
 
 def _shape(rng: random.Random, rank: int) -> tuple[int, ...]:
-    """Return extents whose product is about a random power of two."""
+    """Return random extents with a product of about a random power of two."""
     power = rng.uniform(6, 10 if DRY else 22)
     cuts = [0.0, *sorted(rng.random() for _ in range(rank - 1)), 1.0]
     widths = (high - low for low, high in itertools.pairwise(cuts))
@@ -96,8 +96,8 @@ def _shape(rng: random.Random, rank: int) -> tuple[int, ...]:
 
 
 def fuzzed(number: int) -> tuple[sw.Reshard, int]:
-    """Return a small reshard of the fuzz, and the offset of its shards in memory: any meshes, any
-    order of devices, sub-axes, rank 0 to 4."""
+    """Return a small reshard of the fuzzer, and the offset of its shards in memory, in elements:
+    any meshes, any order of devices, sub-axes, rank 0 to 4."""
     case = fuzz_case(number)
     sides = case.source, case.target
     texts, splits = (s.sharding for s in sides), (s.split for s in sides)
@@ -107,15 +107,15 @@ def fuzzed(number: int) -> tuple[sw.Reshard, int]:
 
 
 def fuzz_numbers(count: int) -> list[int]:
-    """Return the ids of the first cases of the fuzz that are for Triton modules."""
+    """Return the ids of the fuzzer's first cases for Triton modules."""
     return [n for n in range(5 * count) if n % 5 in (1, 3)][:count]
 
 
 _FOLDER = tempfile.TemporaryDirectory()
 FEATURES = ("async", "dtensor", "remembered", "symmetric")
-"""The features of reshards that are checked; no matmul can have one of them."""
+"""The features of reshards that are checked. Matmuls have none of them."""
 ROOT = Path(_FOLDER.name) / "checked"
-"""The package that bundles are emitted into, one for each process: they share support modules."""
+"""The package into which each process emits bundles, so that they share support modules."""
 
 
 def emitted(what: sw.Reshard | sw.Matmul, name: str) -> ModuleType:

@@ -1,4 +1,4 @@
-"""Seconds of GPU and host work."""
+"""Timers of GPU and host work, in seconds."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from bench.gpu_check.home import DRY, HOME, MIB, synchronize, torch
 Run = Callable[[], object]
 
 COLD = 256 * MIB
-"""Bytes written before each run, so that nothing it reads is in the L2 cache."""
+"""The bytes that are written before each run, so that none of its data is in the L2 cache."""
 
 
 def timed(run: Run, *, graph: bool = True, repeats: int = 10) -> float:
-    """Return the median seconds of a run, from a cold cache. In a CUDA graph, launches cost the
-    host nothing."""
+    """Return the median seconds of a run, from a cold cache. `graph`: replay it as a CUDA graph, in
+    which launches take no host time."""
     run()
     synchronize()
     if DRY:
@@ -44,7 +44,7 @@ def captured(run: Run) -> torch.cuda.CUDAGraph:
 
 
 def host_time(run: Run, times: int = 5) -> float:
-    """Return the seconds until a run returns; on a GPU it does not wait for the work."""
+    """Return the mean seconds until a run returns, which on a GPU is before its work is done."""
     synchronize()
     start = time.perf_counter()
     for _ in range(times):
@@ -55,7 +55,7 @@ def host_time(run: Run, times: int = 5) -> float:
 
 
 def kernel_times(run: Run) -> dict[str, float]:
-    """Return the mean seconds of each Triton kernel of a run, by name; empty if the profiler sees
+    """Return the mean seconds of each Triton kernel in a run, by name; empty if the profiler finds
     none."""
     from torch.profiler import ProfilerActivity, profile
 

@@ -1,4 +1,4 @@
-"""The part `copies`: bytes a second of reshards on one GPU, and of torch's copy of as many bytes.
+"""The part `copies`: the rates of reshards on one GPU, and of torch's copy of as many bytes.
 
 Bytes are those that kernels read and write. A sum reads every term of each element. If replicas or
 devices that combine terms read the same bytes, the L2 cache may serve some of them, so that the
@@ -21,17 +21,18 @@ from bench.parts.attempt import Job, Row
 from shardwright.codegen.checks.oracle import definition
 
 BY_FEW = ("llama3_70b_wq_fsdp_to_tp", "attention_seq_to_heads")
-"""Bundles that are moved by few programs too."""
+"""Bundles that are also moved by few programs."""
 
 SMALL = ("transpose_2x3", "torch_nested_2x2")
-"""Bundles below 1 MiB that are timed, which shows what launches take."""
+"""Bundles below 1 MiB that are timed too; their times are mostly those of launches."""
 
 HUGE = (33_000, 66_000)
-"""The shape of bytes of which there are more than 2**31."""
+"""The shape of a uint8 tensor with more than 2**31 elements."""
 
 
 def measured(bundle: Bundle, programs: int | None) -> Row:
-    """Return bytes and times of a bundle with all shards on one GPU."""
+    """Return the bytes and times of a bundle with all shards on one GPU. `programs`: their number,
+    or None for the module's choice."""
     module, case = bundle.module(), case_of(bundle.reshard)
     dtype = getattr(torch, module.DTYPE)
     shards = [
@@ -69,8 +70,8 @@ def _mib(size: int) -> float:
 
 
 def copied(size: int, count: int) -> tuple[float, float]:
-    """Return the seconds of torch's copy of this many bytes: as one copy, the faster of a graph and
-    a direct call, and as `count` copies in a graph."""
+    """Return the seconds in which torch copies `size` bytes: as one copy, the faster of a graph and
+    a direct call; and as `count` copies in a graph."""
     source, target = (torch.zeros(size, dtype=torch.uint8, device=HOME) for _ in range(2))
 
     def whole() -> object:

@@ -15,14 +15,15 @@ from bench.gpu_check.home import DRY, HOME, torch
 from bench.parts.attempt import Job, Row
 
 SHAPES = ((8192, 8192, 1024), (1024, 8192, 8192), (8192, 1024, 8192), (4096, 4096, 4096))
-"""Extents of i, j and k: what a device multiplies in the corpus's matmuls, and a square."""
+"""Extents (i, j, k): the products that one device computes in the corpus's matmuls, and a square
+one."""
 
 KERNELS = ("offer", "announce", "pull", "multiply", "add")
 """The kernels of a matmul."""
 
 
 def rate(i: int, j: int, k: int, seconds: float) -> float:
-    """Return a matmul's floating-point operations a second, in 1e12."""
+    """Return the rate of a matmul, in 1e12 floating-point operations per second."""
     return round(2e-12 * i * j * k / seconds, 1)
 
 
@@ -67,7 +68,7 @@ def _rates(module: ModuleType, took: dict[str, float]) -> Row:
         row["ours_TFLOPs"] = rate(i, j, k, took["multiply"])
         row["of_torch"] = round(its / took["multiply"], 2)
     if took.get("pull") and _size(module.lhs_box(0)) < i * j:
-        # A device reads and writes all of the lhs that it multiplies, its own part too.
+        # A device reads and writes the whole lhs that it multiplies, including its own part.
         row["pull_GBs"] = round(2e-9 * i * j * dtype.itemsize / took["pull"])
     return row
 

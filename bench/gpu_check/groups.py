@@ -1,4 +1,4 @@
-"""Groups: several tensors in one launch for each device."""
+"""Check groups: several tensors in one launch for each device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table: the columns and the summary of each part."""
+"""The page of results: the columns and the summary of each part."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from bench.parts.attempt import Row
 from bench.parts.table import Page, Section
 
 BIG = 32
-"""MiB of a result from which on a copy takes much longer than its launches."""
+"""The MiB of a result above which a copy takes much longer than its launches."""
 
 
 def _range(values: Sequence[float]) -> str:
@@ -27,7 +27,7 @@ def values_summary(rows: Sequence[Row]) -> str:
 
 
 def copies_summary(rows: Sequence[Row]) -> str:
-    """Summarise how close copies and sums of large tensors come to torch's copy."""
+    """Summarise the rates of reshards and sums of large tensors, compared with torch's copy."""
     large = [row for row in rows if row.get("written_MiB", 0) >= BIG and _by_all(row)]
     sums = [row["of_copy"] for row in large if row["read_MiB"] > row["written_MiB"]]
     moves = [row["of_copy"] for row in large if row["read_MiB"] <= row["written_MiB"]]
@@ -45,7 +45,7 @@ def _by_all(row: Row) -> bool:
 
 
 def gemm_summary(rows: Sequence[Row]) -> str:
-    """Summarise how close matmuls come to torch's."""
+    """Summarise the rates of matmuls, compared with torch's."""
     ratios = [row["of_torch"] for row in rows if row["name"].startswith("alone")]
     said = "Matmuls of one device run at {} of the rate of `torch.matmul`."
     return said.format(_range(ratios)) if ratios else ""

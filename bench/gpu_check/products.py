@@ -1,4 +1,4 @@
-"""Matmuls: modules for a side that moves, operands, and the check of a product."""
+"""Matmuls to check: modules, random operands, and the check of a product."""
 
 from __future__ import annotations
 
@@ -13,14 +13,16 @@ from bench.gpu_check.reference import Tensor
 from bench.parts.attempt import Row
 
 WITHIN = 0.05
-"""The largest error of a result, relative to its size and that of a typical result."""
+"""The largest allowed error of an element, relative to the sum of its size and that of a mean
+element."""
 
 SHARDINGS = {
     "gather": ('P("x", None)', 'P(None, "x")', 'P(None, "x")'),
     "scatter": ('P(None, "x")', 'P("x", None)', 'P("x", None)'),
     "alone": ("P()", "P()", "P()"),
 }
-"""Of lhs, rhs and the result: lhs is gathered, partial sums are scattered, or one device."""
+"""The shardings of lhs, rhs and the result, by the moves that they require: lhs is gathered,
+partial sums are scattered, or one device needs no moves."""
 
 
 def emitted_matmul(
@@ -54,7 +56,8 @@ def operands(module: ModuleType, seed: int = 0) -> tuple[list[Tensor], list[list
 
 
 def part(tensor: Tensor, box: Sequence[int]) -> Tensor:
-    """Return the part of a tensor in a box: low, high, for each dimension."""
+    """Return the part of a tensor in a box, given as (low, high) for each dimension in one
+    sequence."""
     return tensor[tuple(slice(*ends) for ends in zip(box[::2], box[1::2], strict=True))]
 
 
@@ -64,8 +67,8 @@ def check_product(
     results: Sequence[Any],
     positions: Sequence[int] | None = None,
 ) -> Row:
-    """Return the largest relative error of results, at all mesh positions or some. Raises
-    ValueError for an error that rounding does not explain."""
+    """Return the largest relative error of `results`, which are at `positions` of the mesh, by
+    default at all. Raises ValueError for an error that rounding does not explain."""
     exact, worst = whole[0].float() @ whole[1].float(), 0.0
     for position, got in zip(positions or order(module), results, strict=True):
         right = part(exact, module.out_box(position))

@@ -1,6 +1,6 @@
 """The part `ranks`: processes of a group on one GPU, by exchange and by symmetric memory.
 
-NCCL refuses several ranks on a GPU; gloo does not, nor does torch's symmetric memory if
+NCCL refuses several ranks on a GPU. Gloo accepts them, as does torch's symmetric memory if
 TORCH_SYMM_MEM_ALLOW_OVERLAPPING_DEVICES is 1. The processes take turns on the GPU, so values, hangs
 and host seconds are meaningful, but GPU seconds are not.
 """
@@ -36,15 +36,16 @@ RESHARDS = {
     "gather": (SIZE, '[{"x"}, {}]', "[{}, {}]"),
 }
 EXTENTS = (32, 24, 16) if DRY else (1024, 512, 1024)
-"""Of the matmuls: i, j and k."""
+"""The extents (i, j, k) of the matmuls."""
 
 GRAPHED = 2
 """The call after which a graph is captured and replayed."""
 
 
 def moved(me: int, name: str, transport: str, way: str) -> Row:
-    """Reshard different values in each of several calls. `way`: "", "async", "source" or "result"
-    for the side in symmetric memory, or "graph" for a CUDA graph of the call."""
+    """Reshard different values in each of several calls. `way`: "" for plain calls, "async",
+    "source" or "result" if that side is in symmetric memory, or "graph" for a CUDA graph of the
+    call."""
     shape, source, target = RESHARDS[name]
     reshard = sw.Reshard(shape, "bfloat16", source, target, mesh=f"x={RANKS}")
     calls = _Calls(me, emitted(reshard, f"{name}_{transport}_{way}"), case_of(reshard), way)
@@ -59,7 +60,7 @@ def moved(me: int, name: str, transport: str, way: str) -> Row:
 
 
 class _Calls:
-    """Calls of a module with the same tensors, which hold different values each time."""
+    """Calls of a module with the same tensors, and different values in each call."""
 
     def __init__(self, me: int, module: ModuleType, case: Case, way: str) -> None:
         self.me, self.module, self.case, self.way = me, module, case, way
@@ -94,7 +95,7 @@ class _Calls:
 
 def multiplied(me: int, side: str, skewed: bool) -> Row:
     """Multiply different values in each of several calls. `skewed`: rank 0 has allocated symmetric
-    memory before, so that its offers have different addresses there than other ranks'."""
+    memory before, so that its buffers have other addresses there than those of the other ranks."""
     kept = _symmetric_memory() if skewed and me == 0 else None
     module = products.emitted_matmul(f"matmul_{side}_{skewed}", EXTENTS, RANKS, side)
     for turn in range(4):
@@ -129,7 +130,7 @@ def jobs(me: int) -> Iterator[Job]:
 
 
 def rank(me: int, store: str) -> None:
-    """Run all cases as one rank of the group that meets at a file."""
+    """Run all cases as rank `me` of a group, which connects through the file `store`."""
     if not DRY:
         torch.cuda.set_device(0)
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=me, world_size=RANKS)

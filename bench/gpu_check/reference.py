@@ -1,4 +1,4 @@
-"""The expected result of a reshard: the oracle's ranges, which torch cuts out of tensors.
+"""The expected result of a reshard: torch cuts tensors into the ranges of the oracle.
 
 Tensors are cut and copied as unsigned bytes or integers, because torch lacks some operations for
 some dtypes, and because results are compared bit by bit.
@@ -20,7 +20,7 @@ from shardwright.ir import Reshard
 Tensor = Any
 
 UNITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-"""Integers by their bytes."""
+"""The integer dtypes, by their size in bytes."""
 
 
 def case_of(reshard: Reshard) -> Case:
@@ -34,7 +34,7 @@ def bits(tensor: Tensor) -> Tensor:
 
 
 def shards_of(side: Placement, held: Tensor, shape: tuple[int, ...]) -> dict[int, Tensor]:
-    """Return each device's shard of a tensor, given its terms: [terms, *shape]."""
+    """Return each device's shard of a tensor, given the tensor's terms: [terms, *shape]."""
     term, raw = sums.terms_held(side), held.view(UNITS[held.element_size()])
     found = {}
     for device, along in sorted(definition.holdings(side, shape).items()):
@@ -44,10 +44,10 @@ def shards_of(side: Placement, held: Tensor, shape: tuple[int, ...]) -> dict[int
 
 
 def example(case: Case, seed: int) -> tuple[Tensor, Tensor]:
-    """Return random terms of the source, and the terms of the target that must result.
+    """Return random terms of the source, and the expected terms of the target.
 
-    They are random bits if elements are only moved; if terms are combined, small integers, whose
-    sums are exact in every dtype.
+    The terms are random bits if elements are only moved. If terms are combined, they are small
+    integers, with sums that are exact in every dtype.
     """
     made = sums.made_of(case.source, case.target, transposed=False)
     rng = torch.Generator(device=HOME).manual_seed(seed)
@@ -57,7 +57,7 @@ def example(case: Case, seed: int) -> tuple[Tensor, Tensor]:
 
 
 Made = tuple[tuple[int, ...], ...]
-"""The terms of the source that each term of the target is made of."""
+"""For each term of the target, the numbers of the source terms that form it."""
 
 
 def _random_bits(case: Case, made: Made, rng: Any) -> tuple[Tensor, Tensor]:
@@ -86,7 +86,8 @@ def _numbers(case: Case, made: Made, rng: Any) -> tuple[Tensor, Tensor]:
 
 
 def _as_dtype(tensor: Tensor, dtype: Any) -> Tensor:
-    """Return numbers in a dtype; torch converts to few unsigned types."""
+    """Return numbers in a dtype, by way of a signed dtype where torch cannot convert to an unsigned
+    one."""
     signed = {torch.uint16: torch.int16, torch.uint32: torch.int32}.get(dtype, dtype)
     return tensor.to(signed).view(dtype)
 
@@ -102,7 +103,8 @@ def placed(tensors: Iterable[Tensor], offset: int = 0) -> list[Tensor]:
 
 
 def compare(ids: Iterable[int], got: Iterable[Tensor], wanted: Iterable[Tensor], said: str) -> None:
-    """Raise ValueError for the first device whose shard is not bit by bit as expected."""
+    """Raise ValueError for the first device whose shard differs from the expected one in any
+    bit."""
     for device, mine, right in zip(ids, got, wanted, strict=True):
         if mine.shape != right.shape:
             shapes = f"shape {tuple(mine.shape)}, expected {tuple(right.shape)}"
@@ -125,7 +127,7 @@ def bytes_read(case: Case) -> int:
 
 
 def bytes_distinct(case: Case) -> int:
-    """Return the bytes of the tensor's terms that devices read, each counted once."""
+    """Return the bytes of all terms that devices read, each byte counted once."""
     made = sums.made_of(case.source, case.target, transposed=False)
     terms = len({term for of in made for term in of})
     return terms * math.prod(case.shape) * getattr(torch, case.dtype).itemsize

@@ -11,7 +11,8 @@ from bench.gpu_check.reference import case_of
 from bench.gpu_check.values import check_values
 
 ENV = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
-"""Otherwise memory between tensors is allocated too, and an access to it no error."""
+"""Disables torch's cache of memory: with it, memory between tensors is allocated too, and an access
+to it is no error."""
 
 FOUND = 9
 """The exit status of a program with errors."""
@@ -55,4 +56,4 @@ CHECKS = (
     ("racecheck", "matmuls", 0),
     *(() if DRY else (("memcheck", "planted", FOUND),)),
 )
-"""A tool, what it runs, and the exit status that is right."""
+"""The checks: a tool, the function of WHAT that it runs, and the expected exit status."""

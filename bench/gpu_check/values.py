@@ -19,23 +19,24 @@ NOT_RUN = 3
 """The exit status of a self-check that ran nothing."""
 
 FEW_BYTES = 2**26
-"""Tensors up to this size are moved by few programs too."""
+"""Tensors below this size are also moved by few programs."""
 
 GROUPS = 1 if DRY else 4
-"""Random groups of tensors."""
+"""The number of random groups of tensors."""
 
 NEW_SEED = 7919
-"""What is added to the seed for other bits in the same memory."""
+"""The number added to a seed to get other bits for the same memory."""
 
 PRODUCTS = (("gather", (64, 48, 32)), ("scatter", (40, 64, 24)), ("gather", (37, 29, 41)))
-"""Matmuls of four devices: which side moves, and the extents of i, j and k."""
+"""Matmuls on four devices: the side that moves, and the extents of i, j and k."""
 
 
 def check_values(
     module: ModuleType, case: Case, seed: int, *, few: bool = False, offset: int = 0
 ) -> Row:
     """Move random bits several times, always in the same memory. Raises ValueError for a wrong
-    element. `few`: also by 1 and by 7 programs."""
+    element. `few`: whether to move them by 1 and by 7 programs too; `offset`: the offset of shards
+    in memory, in elements."""
     given, wanted = example(case, seed)
     shards = placed(shards_of(case.source, given, case.shape).values(), offset)
     right = shards_of(case.target, wanted, case.shape)
@@ -54,7 +55,7 @@ def check_values(
 
 
 def _poison(case: Case, out: list[Tensor], turn: int) -> None:
-    """Fill results with bytes that differ from an earlier call's."""
+    """Fill results with bytes that differ from those of the call before."""
     value = turn % 2 if case.dtype == "bool" else (0xFF, 0)[turn % 2]
     for each in out:
         bits(each).view(torch.uint8).fill_(value)
@@ -71,8 +72,8 @@ def _bundle(bundle: cases.Bundle) -> Row:
 
 
 def self_check(name: str) -> Row:
-    """Run a module of `generated/` as `python -m` does. It exits with a message if anything is
-    wrong."""
+    """Run a module of `generated/` as `python -m` does. The module exits with a message if anything
+    is wrong."""
     said = io.StringIO()
     try:
         with contextlib.redirect_stdout(said):

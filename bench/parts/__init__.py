@@ -1,4 +1,4 @@
-"""Checks on an accelerator that are cut into parts: processes with time limits, rows, a table.
+"""Run checks on an accelerator in parts: processes with time limits, rows of results, and a table.
 
 `attempt` makes rows inside a process, `run` starts the processes of a part, `report` writes the
 rows known after each part, and `table` prints rows as Markdown. Nothing here depends on an

@@ -1,4 +1,5 @@
-"""Rows: what one case returned or how it failed, printed as lines of JSON that `run` reads."""
+"""Rows of results: the figures or the error of one case, printed as lines of JSON that `run`
+reads."""
 
 from __future__ import annotations
 
@@ -10,20 +11,21 @@ from pathlib import Path
 from typing import Any
 
 Row = dict[str, Any]
-"""`part`, `name`, `ok` (None: left out), `seconds`, and figures, or an `error`."""
+"""A row has the keys `part`, `name`, `ok` (None if the case was left out) and `seconds`, and either
+figures or an `error`."""
 
 Job = tuple[str, Callable[[], Row | None]]
-"""A name, and the function that checks it and returns figures."""
+"""The name of a case, and the function that runs it and returns figures."""
 
 MARK = "@"
-"""What a line begins with that holds a row."""
+"""The first character of a line that contains a row."""
 
 LONGEST = 300
-"""Characters of an error that are kept."""
+"""The number of characters of an error that are kept."""
 
 
 class LeftOutError(Exception):
-    """A case cannot run here; the message gives the reason."""
+    """Raised if a case cannot run here; the message gives the reason."""
 
 
 def attempt_all(part: str, jobs: Iterable[Job], names: tuple[str, ...] = ()) -> None:
@@ -61,7 +63,8 @@ def _say(row: Row) -> None:
 
 
 def rows_of(lines: Iterable[str]) -> tuple[list[Row], list[Row]]:
-    """Return the rows in the output of a process, and the rows that began and did not end."""
+    """Return the rows in the output of a process, and the rows of cases that began but did not
+    end."""
     ended: list[Row] = []
     begun: dict[str, Row] = {}
     for line in lines:

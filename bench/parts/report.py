@@ -1,4 +1,5 @@
-"""Run part after part, and write rows and table after each: a hang later loses nothing."""
+"""Run part after part, and write the rows and the table after each, so that a later hang loses
+nothing."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ from bench.parts.table import Page, count, markdown
 
 @dataclass(frozen=True)
 class Report:
-    """The files of results, `NAME.json` and `NAME.md`, and the text above them."""
+    """The files of results, `NAME.json` and `NAME.md` in `folder`. `page`: the format of the table;
+    `about`: facts on the run."""
 
     folder: Path
     name: str
@@ -31,7 +33,8 @@ class Report:
         (self.folder / f"{self.name}.md").write_text(markdown(self.page, self.about, rows))
 
     def run(self, parts: Sequence[Part]) -> bool:
-        """Run the parts one after another; return whether nothing is wrong."""
+        """Run the parts one after another, and write the results after each; return whether nothing
+        is wrong."""
         start, rows = time.monotonic(), []
         for part in parts:
             began = time.monotonic()
@@ -48,12 +51,13 @@ class Report:
 
 
 def output(name: str) -> Path:
-    """Return the folder for results: $OUT, else one below `build`."""
+    """Return the folder for results: $OUT or, if it is not set, `build/NAME`."""
     return Path(os.environ.get("OUT") or Path("build") / name)
 
 
 def chosen(parts: Sequence[Part], variable: str) -> list[Part]:
-    """Return the parts that a variable names, separated by commas, or all parts."""
+    """Return the parts that an environment variable names, separated by commas, or all parts if it
+    is empty."""
     named = [name for name in os.environ.get(variable, "").split(",") if name]
     known = {part.name: part for part in parts}
     for name in named:
@@ -63,6 +67,6 @@ def chosen(parts: Sequence[Part], variable: str) -> list[Part]:
 
 
 def printed(page: Page, path: Path) -> str:
-    """Return the table of rows written earlier."""
+    """Return the table of the rows in a file that was written earlier."""
     data = json.loads(path.read_text())
     return markdown(page, data["about"], data["rows"])

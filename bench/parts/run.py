@@ -15,13 +15,13 @@ from typing import IO
 from bench.parts.attempt import MARK, Row, rows_of
 
 LAST_LINES = 40
-"""Lines of a failed process that are kept."""
+"""The number of lines of a failed process that are kept."""
 
 
 @dataclass(frozen=True)
 class Command:
-    """A process: its name in the table, its arguments, and the right exit status. `counts`: it
-    prints no rows, and its exit is itself a row."""
+    """A process to start. `name`: its name in the table; `words`: its arguments; `exits`: the
+    expected exit status; `counts`: whether its exit is itself a row, because it prints none."""
 
     name: str
     words: tuple[str, ...]
@@ -31,7 +31,8 @@ class Command:
 
 @dataclass(frozen=True)
 class Part:
-    """Processes that run at the same time, their time limit in seconds, and their variables."""
+    """Processes that run at the same time, their time limit in seconds, and their environment
+    variables."""
 
     name: str
     commands: tuple[Command, ...]
@@ -72,7 +73,7 @@ def _ended(process: subprocess.Popen[str], seconds: float) -> int | None:
     try:
         return process.wait(max(seconds, 0.1))
     except subprocess.TimeoutExpired:
-        # Its children too: it leads its own session.
+        # Kill its children too: it leads its own session.
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         return None

@@ -1,4 +1,4 @@
-"""Rows as Markdown: the run and its machine, a summary, the failures, and a table for each part."""
+"""Print rows as Markdown: facts on the run, a summary, the failures, and a table for each part."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from bench.parts.attempt import Row
 
 @dataclass(frozen=True)
 class Section:
-    """The format of a part's rows: a sentence about the columns, `columns` (the key in a row, and
-    the heading), and the summary of the rows. Without columns rows are only counted."""
+    """The format of a part's rows. `text`: a sentence about the columns; `columns`: the heading for
+    each key of a row; `summary`: returns a summary of the rows. Without columns, rows are only
+    counted."""
 
     part: str
     text: str = ""
@@ -22,7 +23,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Page:
-    """The start of the file, and its sections."""
+    """The title and the first text of the page, and its sections."""
 
     title: str
     text: str
@@ -30,7 +31,7 @@ class Page:
 
 
 def markdown(page: Page, about: Mapping[str, str], rows: Sequence[Row]) -> str:
-    """Return the whole text of a page for rows; `about`: facts on the run, by name."""
+    """Return the whole text of a page for rows. `about`: facts on the run, by name."""
     parts = [(section, merged(_of(section.part, rows))) for section in page.sections]
     parts = [(section, mine) for section, mine in parts if mine]
     said = "; ".join(f"{name} {value}" if name else value for name, value in about.items())
@@ -47,7 +48,7 @@ def _of(part: str, rows: Sequence[Row]) -> list[Row]:
 
 
 def count(rows: Sequence[Row]) -> str:
-    """Return in words how many rows are right, how many ran, and how many were left out."""
+    """Return the numbers of rows that are right, that ran, and that were left out, as text."""
     ran = [row for row in rows if row["ok"] is not None]
     right = sum(row["ok"] for row in ran)
     left = len(rows) - len(ran)
@@ -60,8 +61,8 @@ def _counted(section: Section, rows: Sequence[Row]) -> str:
 
 
 def merged(rows: Sequence[Row]) -> list[Row]:
-    """Return the rows, merging the ranks' rows of one name: right if all are, with the range of
-    each figure."""
+    """Return the rows, with the rows of all ranks for one case merged: right if all are, and with
+    the range of each figure."""
     found: dict[str, list[Row]] = {}
     for row in rows:
         found.setdefault(row["name"], []).append(row)
@@ -87,7 +88,7 @@ def _range(values: Sequence[float]) -> float | str:
 
 
 def _failures(rows: Sequence[Row]) -> list[str]:
-    """Return the errors and omissions: each once, with its cases."""
+    """Return lines on the failures and on the cases left out: each message once, with its cases."""
     lines = []
     for heading, ok in (("Wrong or failed", False), ("Left out", None)):
         cases: dict[str, Counter[str]] = {}

@@ -1,4 +1,4 @@
-"""Run the parts or, in a process started by a part, its cases."""
+"""Run all parts or, in a process that a part starts, the cases of that part."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from bench.tpu_check.page import PAGE
 
 NAME = "tpu_check"
 SECONDS = {"values": 280, "times": 200}
-"""The limit of each part."""
+"""The time limit of each part, in seconds."""
 
 SECONDS_DRY = 580
 ASKED = 120
-"""Seconds that the chips have to say what they are."""
+"""The time limit, in seconds, for finding out the kind and number of the chips."""
 
 
 def _itself(*words: str) -> tuple[str, ...]:
@@ -36,7 +36,8 @@ def parts() -> list[Part]:
 
 
 def about() -> dict[str, str]:
-    """Return the machine, the versions and the time. The process has the chips from then on."""
+    """Return the machine, the date and the versions. From then on, this process occupies the
+    chips."""
     platform = jax.default_backend()
     if not DRY and platform != "tpu":
         raise SystemExit(

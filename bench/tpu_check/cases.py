@@ -31,19 +31,20 @@ class Bundle:
 
     @property
     def case_name(self) -> str:
-        """The name of its rows."""
+        """The name of the bundle's rows."""
         return f"{self.name}, {self.backend}"
 
     @property
     def options(self) -> dict[str, Any]:
-        """The arguments of its functions besides arrays and meshes."""
+        """The arguments of the module's functions besides arrays and meshes."""
         from jax.experimental.pallas import tpu as pltpu
 
         interpreted = DRY and self.backend == "pallas_tpu"
         return {"interpret": pltpu.InterpretParams()} if interpreted else {}
 
     def case(self) -> Case:
-        """Return a reshard in the oracle's form. Raises LeftOutError if it is too large here."""
+        """Return the reshard in the oracle's form. Raises LeftOutError if it is too large for this
+        machine."""
         keys = ("shape", "dtype", "source", "target", "source_split", "target_split")
         meshes = {"mesh": self.said["mesh"], "target_mesh": self.said.get("target_mesh")}
         reshard = sw.Reshard(*(self.said[key] for key in keys), **meshes)
@@ -76,7 +77,7 @@ def bundles(key: str) -> list[Bundle]:
 
 
 def mesh_of(axes: Sequence[tuple[str, int]], ids: Sequence[int], every: Sequence[int]) -> Any:
-    """Return a mesh in which device i of this machine stands for the i-th id of `every`."""
+    """Return a mesh in which device i of this machine represents the i-th id of `every`."""
     devices = np.empty(len(ids), dtype=object)
     for position, device in enumerate(ids):
         devices[position] = jax.devices()[every.index(device)]

@@ -1,4 +1,4 @@
-"""The home of modules: TPUs, or in a dry run CPU devices with kernels in TPU interpret mode."""
+"""The devices of a check: TPUs, or in a dry run CPU devices with kernels in TPU interpret mode."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 DRY = os.environ.get("TPU_CHECK_DRY") == "1"
 DEVICES = int(os.environ.get("TPU_CHECK_DEVICES") or 8)
 if DRY:
-    # Interpret mode needs one device more than a kernel has. JAX reads both when it is imported.
+    # Interpret mode needs one device more than a kernel has. JAX reads both variables on import.
     flags = os.environ.get("XLA_FLAGS", "")
     os.environ["XLA_FLAGS"] = f"{flags} --xla_force_host_platform_device_count={DEVICES + 1}"
     os.environ["JAX_PLATFORMS"] = "cpu"
@@ -16,10 +16,10 @@ import jax  # noqa: E402
 
 NAMES = tuple(name for name in os.environ.get("TPU_CHECK_NAMES", "").split(",") if name)
 MOST = 2**14 if DRY else 2**31
-"""Bytes of the largest tensor that is moved."""
+"""The most bytes of a tensor that is moved."""
 
 MOST_FLOPS = 2**20 if DRY else 2**42
-"""Operations of the largest matmul."""
+"""The most floating-point operations of a matmul that is checked."""
 
 
 def count() -> int:

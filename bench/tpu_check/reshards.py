@@ -14,7 +14,7 @@ from shardwright.codegen.checks.oracle import definition, sums
 from shardwright.codegen.checks.oracle.definition import Bits, Placement
 
 POISON = 0xFF
-"""The bytes of padding that must not be read."""
+"""The byte that fills padding that must not be read."""
 
 
 class Moved:
@@ -79,7 +79,8 @@ class Moved:
         return numbers.astype(self.dtype).view(storage), right.view(storage)
 
     def _local(self, side: Placement, terms: Bits, fill: int) -> dict[int, Bits]:
-        """Return the padded local array of each device, of the terms of a tensor: [terms, ...]."""
+        """Return the padded local array of each device, cut from the terms of a tensor, [terms,
+        ...]. `fill`: the bytes of the padding."""
         term, held = sums.terms_held(side), definition.holdings(side, self.case.shape)
         largest = definition.largest(side, self.case.shape)
         found = {}
@@ -108,7 +109,8 @@ class Moved:
         jax.block_until_ready(full).delete()
 
     def compare(self, y: Any, wanted: dict[int, Bits], said: str) -> None:
-        """Raise ValueError for the first device whose shard is not bit by bit as expected."""
+        """Raise ValueError for the first device whose shard differs from the expected one in any
+        bit."""
         numbers = {device: number for number, device in enumerate(jax.devices())}
         for shard in y.addressable_shards:
             device = self.ids[numbers[shard.device]]

@@ -1,4 +1,4 @@
-"""The part `times`: seconds of a reshard and of XLA's own, by `jit` and by `device_put`."""
+"""The part `times`: the seconds of a reshard, and of XLA's own by `jit` and by `device_put`."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def seconds(run: Callable[[], Any]) -> float:
 
 
 def measured(bundle: Bundle) -> Row:
-    """Return the seconds of a reshard, and of XLA's if JAX can express both shardings without
-    padding."""
+    """Return the seconds of a reshard and, if JAX can express both shardings without padding, of
+    XLA's own."""
     moved = Moved(bundle)
     x, _ = moved.example(0)
     ours = seconds(lambda: moved.call(x))
@@ -52,7 +52,8 @@ def _theirs(moved: Moved, x: Any, ours: float) -> Row:
 
 
 def _value(moved: Moved, x: Any) -> Any:
-    """Return the tensor that an array or its terms represent."""
+    """Return the tensor that an array represents, adding up or combining the terms of a partial
+    sum."""
     if not moved.case.source.unreduced:
         return x
     numpy = jax.numpy

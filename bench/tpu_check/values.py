@@ -1,4 +1,4 @@
-"""The part `values`: reshards bit by bit, and matmuls within rounding."""
+"""The part `values`: reshards are compared bit by bit, matmuls within rounding."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from bench.tpu_check.home import MOST_FLOPS, jax
 from bench.tpu_check.reshards import Moved
 
 CALLS = 3
-"""Calls of a module, with other values each time."""
+"""The number of calls of a module, with different values in each."""
 
 WITHIN = 0.05
-"""The largest error of a product, relative to its size and that of a typical one."""
+"""The largest allowed error of an element, relative to the sum of its size and that of a mean
+element."""
 
 
 def check_reshard(bundle: Bundle) -> Row:
