@@ -1,8 +1,8 @@
 """A sharded matmul: the planner chooses which operand moves, and when to add up the result.
 
-Both operands are split along the contracting dimension by axis `y`, so that each device has a
-product of parts: partial sums, which are scattered over the rows of the result. Runs on eight
-devices of a CPU:
+Both operands are split along the contracting dimension by axis `y`. Each device multiplies its
+parts to a partial sum; the partial sums are then scattered over the rows of the result. Runs on
+eight devices of a CPU:
 
     python examples/jax_matmul.py
 """

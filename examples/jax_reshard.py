@@ -1,4 +1,5 @@
-"""A reshard inside a jitted JAX function: NamedShardings in, a module out, called under `jax.jit`.
+"""A reshard inside a jitted JAX function: a module is emitted for two NamedShardings, and called
+under `jax.jit`.
 
 An 8 x 12 array is split over both axes of a 2 x 4 mesh, and must be resharded with the axes
 swapped. The gradient of the call is the reverse reshard, which is emitted too. Runs on eight

@@ -1,9 +1,9 @@
 """A pending sum: partial sums on devices become shards of the sum.
 
 After a data-parallel backward pass every device along `data` has a term of the gradient. The source
-sharding says so (`unreduced={"data"}`), and the reshard adds the terms while it moves them. Here
-the target splits rows over `data`, which is a reduce-scatter; any other target works too. Runs on
-eight devices of a CPU:
+sharding states this (`unreduced={"data"}`), and the reshard adds the terms while it moves them.
+Here the target splits rows over `data`, which is a reduce-scatter; any other target works too. Runs
+on eight devices of a CPU:
 
     python examples/jax_sum.py
 """
@@ -27,7 +27,7 @@ sw.emit(reshard, backends=("jax_xla",)).write(Path(__file__).parent / "kernels" 
 
 from kernels.gradient_sum import jax_xla  # noqa: E402  # written above
 
-# A leading dimension, which the unreduced axes split, numbers the terms.
+# The unreduced axes split a leading dimension, which has one entry per term.
 terms = np.random.default_rng(0).integers(-8, 8, (4, 16, 8)).astype(np.float32)
 devices = jax.make_mesh((4, 2), ("data", "model"))
 x = jax.device_put(terms, jax_xla.source_sharding(devices))

@@ -1,9 +1,10 @@
-"""Gradients of micro-batches: added up in a loop, summed over devices once, after it.
+"""Gradients of micro-batches: added up in a loop, and summed over devices only once, after the
+loop.
 
 Data-parallel training takes a batch in parts, to use less memory. The gradient of each part is a
 sum over the devices along `data`. `mode="cheapest"` carries the terms of that sum through the loop,
-which moves no gradient; the backward pass recomputes each layer, as `jax.checkpoint` requests. Runs
-on eight devices of a CPU:
+which therefore moves no gradient. The backward pass recomputes each layer, as `jax.checkpoint`
+requests. Runs on eight devices of a CPU:
 
     python examples/micro_batches.py
 """

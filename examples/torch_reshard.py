@@ -1,8 +1,10 @@
-"""A reshard of a DTensor: placements in, a module out, DTensors through it.
+"""A reshard of a DTensor: a module is emitted for two tuples of placements, and called with a
+DTensor.
 
-Rows split over the first dimension of a 2 x 2 mesh and columns over the second swap places. The
-module moves only the bytes that devices lack. The example compares the result with
-`redistribute`'s. Four processes, on a CPU over gloo; on GPUs say "cuda" for the mesh:
+At first the rows are split over the first dimension of a 2 x 2 mesh and the columns over the
+second; then the other way around. The module moves only the bytes that devices lack. The example
+compares the result with that of `redistribute`. It runs four processes on a CPU, over gloo; for
+GPUs, make the mesh of "cuda":
 
     torchrun --nproc-per-node 4 examples/torch_reshard.py
 """

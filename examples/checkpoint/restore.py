@@ -1,8 +1,8 @@
-"""A checkpoint group: all tensors of a checkpoint from one mesh to another in one jitted call.
+"""A checkpoint group: one jitted call moves all tensors of a checkpoint from one mesh to another.
 
-The config in this folder lists the tensors, their shardings when saved, and the shardings wanted
-now. Arrays go in as the tree that they form and come back as the same tree. Runs on eight devices
-of a CPU, after the group is emitted:
+The config in this folder lists the tensors, their shardings when saved, and the shardings to
+restore. The call takes a tree of arrays and returns the same tree. Runs on eight devices of a CPU,
+after the group is emitted:
 
     shardwright emit examples/checkpoint/shardwright.toml
     python examples/checkpoint/restore.py
@@ -32,7 +32,7 @@ tree = {**jax.tree.map(np.float32, tree), "step": np.int32(1000)}
 
 
 def saved(x):
-    """Return an array as loaded from disk: rows over all devices, scalars everywhere."""
+    """Return an array as loaded from disk: rows split over all devices, scalars on every device."""
     return jax.device_put(x, NamedSharding(saved_on, P("fsdp") if np.ndim(x) else P()))
 
 

@@ -1,4 +1,4 @@
-"""RL weight sync of a whole model in JAX: a trainer of pipeline stages to a packed server.
+"""RL weight sync of a whole model in JAX: from a trainer with pipeline stages to a packed server.
 
 The trainer has two stages, each on four devices with FSDP and tensor parallelism, and experts on
 one device each. The server has two devices, which store q, k and v of a layer in one buffer, and
@@ -24,7 +24,7 @@ SHAPES = {"q": (64, WIDTH), "k": (32, WIDTH), "v": (32, WIDTH), "o": (WIDTH, 64)
 
 
 def plan() -> sw.Sync:
-    """Return the mover of the model."""
+    """Return a function that moves the model."""
     tensors = {f"layers.{{0,1}}.{name}": shape for name, shape in SHAPES.items()}
     tensors[f"layers.{{0,1}}.experts.{{0..{EXPERTS - 1}}}"] = (WIDTH, WIDTH)
     trainer = {}
@@ -49,7 +49,7 @@ def plan() -> sw.Sync:
 
 
 def whole(name: str, shape: tuple[int, ...]) -> jax.Array:
-    """Return a whole tensor; only this example ever needs it."""
+    """Return a whole tensor; only this example needs whole tensors."""
     seed = np.frombuffer(name.encode(), np.uint8).sum()
     return jax.random.normal(jax.random.key(seed), shape, jnp.bfloat16)
 
@@ -70,7 +70,7 @@ def check(served: dict[str, jax.Array]) -> None:
 
 
 def main() -> None:
-    """Move the weights, and check the server's."""
+    """Move the weights, and check those of the server."""
     weights = plan()
     state = {
         name: jax.device_put(whole(name, struct.shape), struct.sharding)

@@ -1,8 +1,8 @@
-"""RL weight sync of a whole model in torch: a trainer of pipeline stages to a packed server.
+"""RL weight sync of a whole model in torch: from a trainer with pipeline stages to a packed server.
 
 The trainer has two stages, each on four ranks with tensor parallelism and FSDP2, and experts on one
 rank each. The server has two ranks, which store q, k and v of a layer in one buffer, and half of
-the experts each. All tensors move in one exchange, of which a rank has at most 16 KiB in flight.
+the experts each. All tensors move in one exchange; each rank has at most 16 KiB of it in flight.
 This process forks ten others:
 
     python examples/models/sync_torch.py
@@ -28,7 +28,7 @@ SHAPES = {"q": (64, WIDTH), "k": (32, WIDTH), "v": (32, WIDTH), "o": (WIDTH, 64)
 
 
 def plan() -> sw.Sync:
-    """Return the mover of the model; every rank plans the same."""
+    """Return a function that moves the model; every rank makes the same plan."""
     tensors = {f"layers.{{0,1}}.{name}.weight": shape for name, shape in SHAPES.items()}
     tensors[f"layers.{{0,1}}.experts.{{0..{EXPERTS - 1}}}.weight"] = (WIDTH, WIDTH)
     trainer = {}
@@ -54,13 +54,13 @@ def plan() -> sw.Sync:
 
 
 def whole(name: str, shape: tuple[int, int], step: int) -> torch.Tensor:
-    """Return a whole tensor, the same on every rank: only this example ever needs it."""
+    """Return a whole tensor, the same on every rank; only this example needs whole tensors."""
     torch.manual_seed(zlib.crc32(f"{name} {step}".encode()))
     return torch.randn(shape)
 
 
 def layer_of(rank: int, step: int) -> nn.Module:
-    """Return the layer of a rank's stage, whole."""
+    """Return the whole layer of a rank's stage."""
     stage = rank // 4
     layer = nn.Module()
     for name, (rows, columns) in SHAPES.items():
@@ -71,7 +71,8 @@ def layer_of(rank: int, step: int) -> nn.Module:
 
 
 def state_of(rank: int, meshes: list[DeviceMesh], step: int) -> dict[str, torch.Tensor]:
-    """Return the state dict of a rank of the trainer; a DTensor counts as its local tensor."""
+    """Return the state dict of a rank of the trainer. Of a DTensor in it, only the local tensor is
+    moved."""
     stage, mesh = rank // 4, meshes[rank // 4]
     layer = layer_of(rank, step)
     ways = {name: ColwiseParallel() for name in "qkv"} | {"o": RowwiseParallel()}
@@ -99,7 +100,7 @@ def check(received: dict[str, torch.Tensor], tp: int, step: int) -> None:
 
 
 def main(rank: int, store: str) -> None:
-    """Move the weights twice, as after two training steps, and check the server's."""
+    """Move the weights twice, as after two training steps, and check those of the server."""
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=10)
     meshes = [
         DeviceMesh("cpu", [ids[:2], ids[2:]], mesh_dim_names=("fsdp", "tp")) for ids in STAGES

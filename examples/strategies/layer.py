@@ -1,9 +1,9 @@
 """A training step of a transformer layer, sharded over eight devices in five ways.
 
-`dims` says along which dimension tensor parallelism splits a parameter, here heads and the hidden
-features; without it parameters would be split as in `network.py`. The pipeline has four such layers
-as its stages, and rows of the batch on two devices each. Loss and gradients are compared with those
-of one device. Runs on eight devices of a CPU:
+BY_FEATURE gives the dimension along which tensor parallelism splits each parameter, here heads and
+hidden features; without it, parameters would be split as in `network.py`. The pipeline has four
+such layers as its stages, and splits the rows of the batch over two devices per stage. Loss and
+gradients are compared with those of one device. Runs on eight devices of a CPU:
 
     python examples/strategies/layer.py
 """

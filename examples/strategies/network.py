@@ -1,9 +1,9 @@
 """A network sharded over eight devices in five ways, from one function that mentions none of them.
 
-Data parallelism, fully sharded data parallelism, tensor parallelism, the last two together, and a
-pipeline: each is a tree of shardings for the parameters, or for the pipeline a function of stacked
-parameters. Loss and gradients are compared with those of one device. Runs on eight devices of a
-CPU:
+The ways are data parallelism, fully sharded data parallelism, tensor parallelism, the last two
+together, and a pipeline. Each is a tree of shardings for the parameters; the pipeline is a function
+of stacked parameters. Loss and gradients are compared with those of one device. Runs on eight
+devices of a CPU:
 
     python examples/strategies/network.py
 """
@@ -72,7 +72,8 @@ def shown(name, function, given, mesh, shardings, expected):
 
 
 def pipelined(microbatches):
-    """Return the inner layers as a pipeline of four stages, one layer a stage."""
+    """Return a pipeline of the inner layers, with one layer in each of four stages, and the loss of
+    the network with it."""
     mesh = sw.Mesh({"stages": 4})
     pipe = sw.strategies.pipeline(layer, mesh, "stages", microbatches)
 

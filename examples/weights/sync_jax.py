@@ -1,9 +1,9 @@
 """RL weight sync in JAX, in two processes of three devices each.
 
-The trainer has devices 0 to 3, the server those of its mesh in the config: two others (`disjoint`),
-or two of the trainer's and one more (`overlapping`). The trainer's mesh reaches over both
-processes. All arrays of a pytree move in one exchange, without a gather. Emit, then run; the script
-starts the second process itself:
+The trainer has devices 0 to 3, on both processes. The server has the devices of its mesh in the
+config: two others (`disjoint`), or two of the trainer's and one more (`overlapping`). All arrays of
+a pytree move in one exchange, without a gather. Emit, then run; the script starts the second
+process itself:
 
     shardwright emit examples/weights/disjoint.toml
     python examples/weights/sync_jax.py disjoint
@@ -54,18 +54,19 @@ def tensors() -> dict[str, object]:
 
 
 def nested(shardings: dict[str, NamedSharding]) -> dict[str, object]:
-    """Return shardings, which a group lists by name, as the tree of the weights."""
+    """Return shardings as the tree of the weights; a group lists them by name."""
     layer = {key: shardings[f"layer0_{key}"] for key in ("wq", "wo", "w1", "w2", "norm")}
     return {"embed": shardings["embed"], "layer0": layer}
 
 
 def placed(x: np.ndarray, sharding: NamedSharding) -> jax.Array:
-    """Return an array over all processes; each process gives the shards of its own devices."""
+    """Return an array over all processes, made from the shards on this process's devices."""
     return jax.make_array_from_callback(x.shape, sharding, lambda index: x[index])
 
 
 def checked(y: jax.Array, whole: np.ndarray) -> int:
-    """Compare the shards of this process; if extents do not divide, the last shards are padded."""
+    """Compare the shards of this process, and return their number. If an extent does not divide,
+    the last shards are padded."""
     padded = np.pad(whole, [(0, n - k) for n, k in zip(y.shape, whole.shape, strict=True)])
     for shard in y.addressable_shards:
         np.testing.assert_array_equal(shard.data, padded[shard.index])
@@ -73,7 +74,7 @@ def checked(y: jax.Array, whole: np.ndarray) -> int:
 
 
 def start(name: str) -> int:
-    """Start both processes, and return whether one failed."""
+    """Start both processes; return the larger of their exit statuses."""
     with socket.socket() as free:
         free.bind(("localhost", 0))
         port = str(free.getsockname()[1])

@@ -1,6 +1,6 @@
 """RL weight sync in torch: a trainer's shards (FSDP x TP) become those of an inference server.
 
-The trainer runs on ranks 0 to 3, the server on the ranks of its mesh in the config: two others
+The trainer runs on ranks 0 to 3. The server runs on the ranks of its mesh in the config: two others
 (`disjoint`), or two of the trainer's and one more (`overlapping`). No rank gathers a whole tensor,
 and all tensors move in one exchange. Emit the group first, then start a process for each device:
 
@@ -19,7 +19,7 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import Shard, distribute_tensor
 
-# How the trainer's DTensors are placed on its mesh of fsdp x tp; the config says the same.
+# The placements of the trainer's DTensors on its mesh of fsdp x tp, as in the config.
 ROWS_FIRST, COLUMNS_FIRST = (Shard(0), Shard(1)), (Shard(1), Shard(0))
 TRAINED = {
     "embed": ((50, 24), ROWS_FIRST),
@@ -34,14 +34,14 @@ SPLIT = {"embed": 0, "layer0.wq": 0, "layer0.wo": 1, "layer0.w1": 0, "layer0.w2"
 
 
 def main(name: str) -> None:
-    """Move the weights twice, as after two training steps, and check the server's."""
+    """Move the weights twice, as after two training steps, and check those of the server."""
     dist.init_process_group("gloo")
     rank, server = dist.get_rank(), SERVER[name]
     trainer = DeviceMesh("cpu", [[0, 1], [2, 3]], mesh_dim_names=("fsdp", "tp"))
     weights = importlib.import_module(name).load("weights", "triton_gpu")
     for step in range(2):
         whole = tensors(step)
-        # A rank outside the trainer gives None for each tensor, and gets the same keys back.
+        # A rank outside the trainer gives None for each tensor; the result has the same keys.
         held = shards(whole, trainer) if rank < 4 else dict.fromkeys(whole)
         received = weights.reshard(held)
         if rank in server:
@@ -51,7 +51,7 @@ def main(name: str) -> None:
 
 
 def tensors(step: int) -> dict[str, torch.Tensor]:
-    """Return the whole tensors, the same on every rank: only this example ever needs them."""
+    """Return the whole tensors, the same on every rank; only this example needs whole tensors."""
     torch.manual_seed(step)
     named = {key: torch.randn(shape) for key, (shape, _) in TRAINED.items()}
     return named | {"layer0.norm": torch.randn(24)}
