@@ -1,6 +1,6 @@
 """Input and algebra: meshes, shardings, reshards, and the integer algebra of their layouts.
 
-The text forms are Shardy's. One screen of grammar stands in `text/grammar.lark`; the meaning:
+Meshes and shardings are written as in Shardy. `text/grammar.lark` has the grammar; the meaning is:
 
     mesh       <["x"=2, "y"=3]>               six devices viewed as 2 x 3, ids 0 to 5
                <["x"=2], device_ids=[1, 0]>   the same view, devices reordered

@@ -1,8 +1,8 @@
 """The algebra of axis references.
 
 An axis reference is a full axis `"x"`, or a sub-axis `"x":(m)k`: reshape the axis of size n to
-`[m, k, n/(m*k)]` and take the middle. A sub-axis therefore lies between its pre-size `m` and its
-next pre-size `m*k` on the line of divisors of n, and this module works with those two borders.
+`[m, k, n/(m*k)]` and take the middle. The *borders* of the sub-axis are its pre-size `m` and its
+next pre-size `m*k`, both divisors of n. Every function of this module works with these borders.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ class AxisRef:
     """A full axis (`pre` and `size` are None) or the sub-axis `"name":(pre)size`."""
 
     name: str
-    pre: int | None = None  # product of the sizes of the parts major to it, at least 1
-    size: int | None = None  # greater than 1
+    pre: int | None = None  # the product of the sizes of the parts major to it; at least 1
+    size: int | None = None  # at least 2
 
     def __post_init__(self) -> None:
         check_name(self.name)
@@ -51,7 +51,7 @@ class AxisRef:
 
 
 def borders(ref: AxisRef, size: int) -> tuple[int, int]:
-    """Return the pre-size and the next pre-size of a reference on an axis of this size."""
+    """Return the pre-size and the next pre-size of a reference to an axis of size `size`."""
     if ref.pre is None or ref.size is None:
         return 1, size
     return ref.pre, ref.pre * ref.size
@@ -71,8 +71,8 @@ def contains(outer: AxisRef, inner: AxisRef, sizes: Mapping[str, int]) -> bool:
 
 
 def overlaps(a: AxisRef, b: AxisRef, sizes: Mapping[str, int]) -> bool:
-    """Return whether two references share a part of one axis. (A full axis overlaps itself, even of
-    size 1.)
+    """Return whether two references share a part of one axis. A full axis overlaps every reference
+    to it, even if its size is 1.
 
     >>> overlaps(AxisRef("x", 1, 4), AxisRef("x", 2, 4), {"x": 8})
     True
@@ -86,9 +86,9 @@ def overlaps(a: AxisRef, b: AxisRef, sizes: Mapping[str, int]) -> bool:
 
 
 def can_coexist(a: AxisRef, b: AxisRef, sizes: Mapping[str, int]) -> bool:
-    """Return whether one splitting of the axis has both references as parts (Shardy's rule).
+    """Return whether a single reshape of the axis has both references as parts (Shardy's rule).
 
-    All borders must divide one another in order: `"x":(1)2` and `"x":(1)3` cannot coexist.
+    Each border must divide the next larger border: `"x":(1)2` and `"x":(1)3` cannot coexist.
     """
     if a.name != b.name:
         return True
@@ -113,8 +113,8 @@ def merged(refs: Iterable[AxisRef], sizes: Mapping[str, int]) -> tuple[AxisRef, 
 
 
 def _joined(a: AxisRef, b: AxisRef, size: int) -> AxisRef | None:
-    """Return two references as one if `b` begins where `a` ends, else None; a full axis has no
-    neighbours."""
+    """Return the sub-axis that spans `a` and `b` if `b` begins where `a` ends, else None; a full
+    axis has no neighbours."""
     if a.name != b.name or a.pre is None or b.pre is None:
         return None
     (low, middle), (start, high) = borders(a, size), borders(b, size)
@@ -127,7 +127,11 @@ def between(name: str, low: int, high: int, size: int) -> AxisRef:
 
 
 def pieces(name: str, size: int, cuts: Sequence[int]) -> tuple[AxisRef, ...]:
-    """Return an axis cut at the given borders (ascending, 1 and `size` among them)."""
+    """Return the parts of an axis between successive borders.
+
+    `cuts`: the borders in ascending order, with 1 first and `size` last. Raises InputError unless
+    each border is a multiple of the previous one.
+    """
     if len(cuts) < 2:
         return (AxisRef(name),)
     steps = tuple(itertools.pairwise(cuts))
@@ -142,7 +146,7 @@ def pieces(name: str, size: int, cuts: Sequence[int]) -> tuple[AxisRef, ...]:
 
 
 def check_divides(ref: AxisRef, size: int) -> None:
-    """Raise an InputError unless the sub-axis divides an axis of this size."""
+    """Raise InputError unless the pre-size, the size and their product divide the axis size."""
     if ref.pre is None or ref.size is None:
         return
     parts = (
@@ -164,7 +168,7 @@ def check_divides(ref: AxisRef, size: int) -> None:
 
 
 def check_name(name: object, where: Where = ()) -> None:
-    """Raise an InputError unless `name` can be an axis name."""
+    """Raise InputError unless `name` is printable text without quotes and backslashes."""
     if isinstance(name, str) and name and name.isprintable() and not set(name) & {'"', "\\"}:
         return
     raise InputError(

@@ -1,5 +1,7 @@
-"""Buckets: the units in which a model is transferred, filled in order with tensors and pieces of
-tensors."""
+"""Buckets: the units in which a model is transferred.
+
+Buckets are filled in order with tensors, or with pieces of a tensor that is too large for one.
+"""
 
 from __future__ import annotations
 
@@ -13,16 +15,19 @@ from shardwright.ir.kinds import Kinds, ModelMember
 from shardwright.ir.model_flow import Flow, ModelFlows, Share
 
 ALIGN, DIGEST = 8, 8
-"""In a message, the bytes of each tensor begin at a multiple of ALIGN, after a digest of DIGEST
-bytes."""
+"""In a message, a digest of DIGEST bytes precedes the bytes of each tensor, which are padded to a
+multiple of ALIGN bytes."""
 
 
 MOST_BUCKETS = 1 << 16
 
 
 class Buckets(NamedTuple):
-    """The number of pieces of each member, the ends of the buckets among all pieces, and the bytes
-    of the largest bucket on any device."""
+    """The division of a model into buckets.
+
+    `pieces`: the number of pieces of each member, in order. `ends`: for each bucket, the number of
+    pieces in it and in all buckets before it. `largest`: the most bytes of one bucket on a device.
+    """
 
     pieces: tuple[int, ...]
     ends: tuple[int, ...]
@@ -30,8 +35,8 @@ class Buckets(NamedTuple):
 
 
 class Filling:
-    """Fills buckets with pieces of members in order, keeping at most half the limit in flight on
-    each device."""
+    """Fills buckets with pieces of members in order. On each device a bucket takes at most half of
+    the limit, because two buckets are in flight at a time."""
 
     def __init__(
         self, kinds: Kinds, flows: ModelFlows, devices: tuple[int, ...], limit: int
@@ -43,13 +48,16 @@ class Filling:
         self.cut: dict[Share, int] = {}
         self.load = np.zeros(len(index), dtype=np.int64)
         self.pending: list[tuple[ModelMember, Flow]] = []
-        self.bound = 0  # upper bound for any device, pending pieces included
+        self.bound = 0  # at least the bytes of the bucket on any device, pending pieces included
         self.ends: list[int] = []
         self.largest = 0
 
     def run(self, busiest: int) -> Buckets:
-        """Return the buckets. `busiest`: the most bytes that a device sends and receives. Raises
-        InputError for a limit that is too small."""
+        """Return the buckets.
+
+        `busiest`: the bytes that the busiest device sends and receives in all. Raises InputError
+        for a limit that is too small.
+        """
         if busiest > MOST_BUCKETS * self.half:
             raise InputError(
                 f"the limit makes too many buckets of the model: more than {MOST_BUCKETS:,}",
@@ -71,7 +79,7 @@ class Filling:
         return Buckets(tuple(pieces), tuple(self.ends), self.largest)
 
     def _fits(self, member: ModelMember, flow: Flow) -> bool:
-        """Add a piece to the bucket and return True if it fits."""
+        """Add a piece to the bucket if it fits, and return whether it does."""
         most = _most(flow)
         if self.bound + most > self.half:
             self._settle()
@@ -104,13 +112,14 @@ class Filling:
         self.bound = 0
 
     def _staged(self, moving: Share) -> Flow:
-        """Return the bytes of a piece's messages, including digests and alignment."""
+        """Return the bytes of a piece's messages, including digests and padding."""
         if moving not in self.staged:
             self.staged[moving] = _with_digests(self.flows.pairs(moving))
         return self.staged[moving]
 
     def _count(self, moving: Share, member: ModelMember) -> int:
-        """Return the fewest pieces of a member that each fit into a bucket."""
+        """Return a number of pieces into which to cut a member so that each fits into a bucket.
+        Raises InputError if not even one element of every message fits."""
         if moving not in self.cut:
             count = max(-(-_most(self._staged(moving)) // self.half), 1) if self.half else 1
             longest = max((r.elements for r in self.flows.relays[moving.kind].relays), default=1)
@@ -132,17 +141,20 @@ class Filling:
 
     @property
     def least(self) -> int:
-        """A limit, in bytes, that admits one element of every message of each tensor."""
+        """A limit, in bytes, that is large enough for two buckets, each with one element of every
+        message of any tensor."""
         shares = {Share(each.kind, each.turn) for each in self.members}
         return 2 * max(_most(_with_digests(self.flows.pairs(each, finest=True))) for each in shares)
 
 
 def _with_digests(pairs: Integers) -> Flow:
-    """Return the bytes of messages with digests and alignment, given the bytes between pairs."""
+    """Return the bytes that devices send and receive, including digests and padding, given the
+    payload bytes [source positions, target positions]."""
     staged = np.where(pairs > 0, -(-pairs // ALIGN) * ALIGN + DIGEST, 0)
     return Flow(staged.sum(axis=1), staged.sum(axis=0))
 
 
 def _most(flow: Flow) -> int:
-    """Return the largest number of bytes of a piece on any device."""
+    """Return a bound on the bytes of a piece on any device: the most that a device sends plus the
+    most that a device receives."""
     return int(flow.sent.max(initial=0) + flow.received.max(initial=0))

@@ -1,15 +1,15 @@
-"""Collectives by name: the reshard equal to each, from a sharding and axes.
+"""The reshard that each named collective performs, given a sharding and mesh axes.
 
-    all_gather       A[I_X, J]          -> A[I, J]      minor-most axes of a dimension leave
+    all_gather       A[I_X, J]          -> A[I, J]      minor-most axes no longer split a dimension
     reduce_scatter   A[I, J] {U_X}      -> A[I_X, J]    partial sums are reduced, then split
     all_reduce       A[I, J] {U_X}      -> A[I, J]      partial sums are reduced
     all_to_all       A[I_X, J]          -> A[I, J_X]    axes move from one dimension to another
     slice            A[I, J]            -> A[I_X, J]    axes split a dimension further
     permute          A[I_X, J] on X     -> A[I_X, J]    shards move along an axis
 
-A tiled collective of `jax.lax` on shards equals the reshard. An untiled one has an extra dimension
-with one element per device along the axes; the reshard has it too, and the caller inserts or drops
-this dimension of size 1 in the shards.
+On shards, the reshard has the same effect as the tiled collective of `jax.lax`. An untiled
+collective has an extra dimension with one element per device along the axes. The tensor of its
+reshard has this dimension too; the caller inserts it into each shard, or drops it, with size 1.
 """
 
 from __future__ import annotations
@@ -36,11 +36,12 @@ Pairs = Iterable[tuple[int, int]]
 def all_gather(
     shape: Shape, dtype: str, source: Sharding, axes: Axes, *, dim: int = 0, tiled: bool = True
 ) -> Reshard:
-    """Return the reshard after which each device along `axes` has the shards of all of them.
+    """Return the reshard that gathers, on each device, the shards of all devices along `axes`.
 
-    `dim`: the dimension along which untiled shards are stacked; then `axes` alone must split it.
-    Raises InputError for axes that are not the minor-most of a dimension, and for shards of unequal
-    size if they are to be stacked.
+    `tiled`: concatenate the shards along the dimension that `axes` split. Untiled shards are
+    stacked along a new dimension `dim`; then `axes` must be the only axes that split their
+    dimension, and into equal shards. Raises InputError for axes that are not the minor-most of a
+    dimension, and for shards that cannot be stacked.
     """
     shape, refs = tuple(shape), _refs(source, axes)
     here = _split_by(source, refs)
@@ -65,7 +66,7 @@ def reduce_scatter(
     shape: Shape, dtype: str, source: Sharding, axes: Axes, *, dim: int = 0, tiled: bool = True
 ) -> Reshard:
     """Return the reshard that reduces partial sums along `axes` and splits dimension `dim` further
-    by them; untiled, that dimension has one element per partial sum.
+    along these axes. Untiled, dimension `dim` must have one element per partial sum.
 
     Raises InputError for axes that are not unreduced, or if an untiled dimension has a different
     extent.
@@ -78,7 +79,7 @@ def reduce_scatter(
 
 
 def all_reduce(shape: Shape, dtype: str, source: Sharding, axes: Axes) -> Reshard:
-    """Return the reshard that reduces partial sums along `axes` on every device along them.
+    """Return the reshard that reduces partial sums along `axes`; every device gets the result.
 
     Raises InputError for axes that are not unreduced.
     """
@@ -88,8 +89,9 @@ def all_reduce(shape: Shape, dtype: str, source: Sharding, axes: Axes) -> Reshar
 def all_to_all(
     shape: Shape, dtype: str, source: Sharding, axes: Axes, *, dim: int, tiled: bool = True
 ) -> Reshard:
-    """Return the reshard that moves `axes` from another dimension to the minor-most position of
-    dimension `dim`; untiled, `dim` has one element per device along them.
+    """Return the reshard after which `axes` split dimension `dim`, as its minor-most axes, and no
+    longer the dimension that they split before. Untiled, dimension `dim` must have one element per
+    device along `axes`.
 
     Raises InputError for axes that are not the minor-most of another dimension.
     """
@@ -108,18 +110,18 @@ def all_to_all(
 
 
 def slice(shape: Shape, dtype: str, source: Sharding, axes: Axes, *, dim: int = 0) -> Reshard:
-    """Return the reshard that splits dimension `dim` further by `axes`, along which devices are
-    replicas."""
+    """Return the reshard that splits dimension `dim` further along `axes`. Devices along `axes`
+    must be replicas before; InputError if not."""
     shape, refs = tuple(shape), _refs(source, axes)
     here = _dim(dim, len(shape))
     return _to(shape, dtype, source, {here: (*source.dims[here].axes, *refs)})
 
 
 def permute(shape: Shape, dtype: str, source: Sharding, axes: Axes, *, pairs: Pairs) -> Reshard:
-    """Return the reshard that moves the shard at coordinate i along one axis to coordinate j, for
+    """Return the reshard that moves shards along one axis: from coordinate i to coordinate j for
     each pair (i, j).
 
-    Raises InputError unless every coordinate occurs once on each side.
+    Raises InputError for several axes, and unless every coordinate is once an i and once a j.
     """
     mesh, (ref, *more) = source.mesh, _refs(source, axes)
     size, moves = mesh.full_size(ref), sorted((int(i), int(j)) for i, j in pairs)
@@ -165,7 +167,7 @@ def _to(
 
 
 def _refs(source: Sharding, axes: Axes) -> Refs:
-    """Return axes as references of the mesh of a sharding."""
+    """Return the given axes as canonical references to axes of the sharding's mesh."""
     given = (axes,) if isinstance(axes, str | AxisRef) else tuple(axes)
     if not given:
         raise InputError("at least one axis is needed", argument="axes", got="none", expected="one")
@@ -203,7 +205,8 @@ def _one_each(extent: int, count: int, tiled: bool) -> None:
 
 
 def _split_by(source: Sharding, refs: Refs) -> int:
-    """Return the dimension whose minor-most axes are these, in order."""
+    """Return the dimension whose minor-most axes are `refs`, in this order. Raise InputError if
+    there is none."""
     for here in range(source.rank):
         if _left(source, here, refs) is not None:
             return here
@@ -222,8 +225,8 @@ def _without(source: Sharding, here: int, refs: Refs) -> Refs:
 
 
 def _left(source: Sharding, here: int, refs: Refs) -> Refs | None:
-    """Return the axes of a dimension without `refs` at its end, or None if it does not end in
-    them."""
+    """Return the axes that remain of dimension `here` without `refs` at its end, or None if its
+    minor-most axes are not `refs`."""
     left = list(source.dims[here].axes)
     for ref in reversed(refs):
         if not left or left[-1].name != ref.name:

@@ -7,20 +7,23 @@ Every formula is written once, over Python integers, numpy arrays and sympy expr
     balanced       q, r = divmod(K, N); begins at s*q + min(s, r)
                    owner of i: max(i floordiv (q+1), (i - r) floordiv q)
     nested         chunk K over k_1, then that chunk over k_2, ...    (torch DTensor)
-    listed         boundaries as a table               owner of i: inner boundaries <= i, counted
-    cover(B)       the blocks that another cut's shard [lo, hi) touches: [lo floordiv B, hi ceildiv
-                   B); shards may overlap
+    listed         a table of boundaries               owner of i: the number of inner boundaries
+                                                       that are at most i
+    cover(B)       the blocks of B elements that intersect the shard [lo, hi) of another cut:
+                   [lo floordiv B, hi ceildiv B); shards may overlap
     window         a range of a cut dimension: the other cut's interval minus the offset, clamped
 
-Why the owner of a balanced cut is a maximum: below element r*(q+1) all shards have q + 1 elements,
-so the first term is the owner and the second is no greater. From there on, the first r shards have
-one extra element each, so (i - r) floordiv q is the owner, and the first term is no greater.
+Why the owner of a balanced cut is a maximum: up to element r*(q+1), every shard has q + 1 elements,
+so the first term is the owner and the second is no greater. From element r*(q+1) on, every shard
+has q elements, and the r shards before have one more each, so the second term is the owner and the
+first is no greater.
 
-Shards that meet a range [lo, hi) are those from the owner of lo to the owner of hi - 1. Two sized
-cuts repeat every lcm(S, T) elements. Their widths are multiples of gcd(S, T) where their offsets
-agree modulo it; `ir/tiles.py` counts the tiles of a period.
+The shards that intersect a range [lo, hi) are the shards from the owner of lo to the owner of
+hi - 1. The boundaries of two sized cuts repeat together every lcm(S, T) elements. If their offsets
+agree modulo gcd(S, T), the widths of all tiles are multiples of gcd(S, T); `ir/tiles.py` counts the
+tiles of a period.
 
-Source: torch's `chunk` (sized with S = K ceildiv N, nested), numpy's `array_split` (balanced),
+Sources: torch's `chunk` (sized with S = K ceildiv N, nested), numpy's `array_split` (balanced),
 vLLM's and Megatron's padded vocabularies (sized), block scales of fp8 weights (cover).
 """
 
@@ -46,13 +49,14 @@ from shardwright.ir.algebra.index import (
     weights,
 )
 
-# Gives an intermediate value a name in emitted code; elsewhere it is the identity.
+# A function that assigns an intermediate value to a variable in emitted code and returns the
+# variable. Outside emission it is `unnamed`, which returns the value itself.
 Let = Callable[[str, Value], Value]
 Pair: TypeAlias = tuple[Value, Value]
 
 
 def unnamed(_name: str, value: Value) -> Value:
-    """Return an intermediate value unchanged."""
+    """Return an intermediate value unchanged, without a variable for it."""
     return value
 
 
@@ -69,26 +73,26 @@ class _OneCut(ABC):
 
     @abstractmethod
     def owner(self, element: Value, let: Let = unnamed) -> Value:
-        """Return the shard that has an element; the first if there are several."""
+        """Return the index of the shard that contains an element, the first if several do."""
 
     @property
     def step(self) -> int | None:
-        """The length S after which the cut repeats; None if it does not."""
+        """The distance between successive boundaries if all distances are equal, else None."""
         return None
 
     @property
     def phase(self) -> int:
-        """How many elements before the dimension a repeating cut begins."""
+        """The number of elements by which the first shard begins before the dimension."""
         return 0
 
     def locate(self, element: Value, let: Let = unnamed) -> Pair:
-        """Return the shard that has an element, and the element's index in the shard."""
+        """Return the index of the shard that contains an element, and the element's index in it."""
         shard = self.owner(element, let)
         return shard, element - self.interval(shard, let)[0]
 
     def owners(self, low: Value, high: Value, let: Let = unnamed) -> Pair:
-        """Return the first and last shard that may intersect the range [low, high); a superset
-        if that is empty."""
+        """Return the first and the last shard that intersect the range [low, high). For an empty
+        range the result is not empty."""
         last = self.extent - 1
         return self.owner(minimum(low, last), let), self.owner(maximum(high, 1) - 1, let)
 
@@ -100,14 +104,14 @@ class _OneCut(ABC):
 
     @cached_property
     def intervals(self) -> tuple[np.ndarray, np.ndarray]:
-        """Low and high ends of every shard, two int64 arrays of length N."""
+        """The low and the high ends of all shards: two int64 arrays of length N."""
         low, high = self.interval(np.arange(self.parts, dtype=np.int64))
         return np.broadcast_to(low, (self.parts,)), np.broadcast_to(high, (self.parts,))
 
 
 @dataclass(frozen=True)
 class Sized(_OneCut):
-    """Shards of `size` elements; the dimension begins `offset` elements into the cut."""
+    """Shards of `size` elements; the first shard begins `offset` elements before the dimension."""
 
     size: int
     offset: int = 0
@@ -164,7 +168,8 @@ class Balanced(_OneCut):
 
 @dataclass(frozen=True)
 class Nested(_OneCut):
-    """torch's chunks of chunks; `levels`: the number of chunks at each level, outermost first."""
+    """Chunks of chunks, as torch makes them. `levels`: the number of chunks at each level,
+    outermost first."""
 
     levels: tuple[int, ...]
 
@@ -196,7 +201,7 @@ class Nested(_OneCut):
 
 @dataclass(frozen=True)
 class Listed(_OneCut):
-    """Shards between irregular boundaries; `bounds`: N + 1 ascending values from 0 to K."""
+    """Shards between listed boundaries. `bounds`: N + 1 ascending values from 0 to K."""
 
     bounds: tuple[int, ...]
 
@@ -209,7 +214,8 @@ class Listed(_OneCut):
 
 @dataclass(frozen=True)
 class Cover(_OneCut):
-    """The blocks of `block` elements that the shards of another cut touch; K counts blocks."""
+    """The blocks of `block` elements that intersect each shard of another cut. K is the number of
+    blocks."""
 
     block: int
     inner: Cut
@@ -230,7 +236,7 @@ class Cover(_OneCut):
 
 @dataclass(frozen=True)
 class WindowCut(_OneCut):
-    """A range of a dimension that another cut divides, from `start` on."""
+    """The cut that another cut, `whole`, makes of the K elements from `start` on."""
 
     whole: Cut
     start: int
@@ -253,7 +259,8 @@ Cut: TypeAlias = Sized | Balanced | Nested | Listed | Cover | WindowCut
 
 
 def flat(extent: int, parts: int) -> Sized:
-    """Return the flat cut: equal chunks of K ceildiv N elements, the last ones short."""
+    """Return the flat cut: chunks of K ceildiv N elements, of which the last may be shorter or
+    empty."""
     return Sized(extent, parts, ceil_div(extent, parts))
 
 

@@ -1,5 +1,5 @@
-"""Device places: the devices on which a rule stores its tensors, as a mesh or positions along some
-axes."""
+"""Device places: the devices on which a rule stores its tensors. They are all devices of a mesh, or
+the devices at some positions along its axes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from shardwright.ir.mesh import Axes, Mesh, as_integer, unknown_axis
 
 
 class DevicePlace(NamedTuple):
-    """The devices of a buffer: the axes of a mesh, and the device at each position."""
+    """The devices of a buffer: the axes of their mesh, and the device id at each mesh position."""
 
     axes: Axes
     devices: tuple[int, ...]
@@ -49,7 +49,10 @@ _OPERATORS: dict[type, Any] = {
 
 
 def evaluated(text: str, values: tuple[str, ...], argument: str, name: str) -> int:
-    """Evaluate integer arithmetic with holes; `$1` is the first hole.
+    """Evaluate integer arithmetic in which `$1` stands for the text of the first hole, and so on.
+
+    `values`: the texts of the holes. `argument`, `name`: for errors, the argument and the name that
+    the rule matched. Raises InputError for any other text, and for a hole that is not a number.
 
     >>> evaluated("$2 // 4", ("7", "13"), "at", "")
     3
@@ -82,7 +85,12 @@ def evaluated(text: str, values: tuple[str, ...], argument: str, name: str) -> i
 
 
 def within(mesh: Mesh, chosen: Mapping[str, tuple[int, ...]], rule: str, name: str) -> DevicePlace:
-    """Return the submesh at some positions along axes, without axes that have only one position."""
+    """Return the devices at the chosen positions, an axis without choice being whole.
+
+    `chosen`: positions by axis. An axis with one chosen position is dropped. `rule`, `name`: for
+    errors, the text of the rule and the name that it matched. Raises InputError for an unknown axis
+    and for a position outside its axis.
+    """
     axes = dict(mesh.axes)
     ids = np.array(mesh.device_ids, dtype=np.int64).reshape(list(axes.values()))
     for axis, places in chosen.items():

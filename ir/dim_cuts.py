@@ -1,7 +1,7 @@
-"""The cut of one stored dimension of a part, and the device that has each shard.
+"""The cut of one stored dimension of a part, and the shard that each device stores.
 
-`DimCut` is the cut as written (`ir/parts.py` has the text form); `BoundCut` is the cut on a mesh,
-as closed forms of a mesh position.
+`DimCut` is the cut as written (`ir/parts.py` has the text form). `BoundCut` is the cut on a mesh,
+with closed forms that depend on a mesh position.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ _COUNTS = {"flat": (0, 0), "sized": (1, 2), "balanced": (0, 0), "nested": (0, 0)
 
 @dataclass(frozen=True)
 class DimCut:
-    """One stored dimension of a part: the axes that cut it, the cut rule, and the shard of each
-    position."""
+    """One stored dimension of a part: the axes that cut it, the rule of the cut, and the shard at
+    each position along the axes. `str` gives its text."""
 
     axes: tuple[AxisRef, ...] = ()  # major to minor
     rule: Rule = "flat"
-    numbers: tuple[int, ...] = ()  # the rule's numbers, as in its text
-    into: int | None = None  # number of shards; default: one per position along the axes
-    reversed: bool = False  # position c has shard `shards - 1 - c`
-    table: tuple[int | None, ...] | None = None  # the shard of each position along the axes
-    window: tuple[int, int] | None = None  # the stored elements, half-open
+    numbers: tuple[int, ...] = ()  # the numbers of the rule, in the order of its text
+    into: int | None = None  # the number of shards; None: one per position along the axes
+    reversed: bool = False  # whether position c has shard `shards - 1 - c`
+    table: tuple[int | None, ...] | None = None  # the shard at each position; None: no shard
+    window: tuple[int, int] | None = None  # the half-open range that is stored; None: everything
 
     def __post_init__(self) -> None:
         least, most = _COUNTS.get(self.rule, (2, len(self.numbers)))
@@ -86,8 +86,8 @@ class DimCut:
         return self == DimCut()
 
     def bind(self, extent: int, mesh: Mesh) -> BoundCut:
-        """Return the cut of a dimension of this extent on a mesh. Raise InputError if it does not
-        fit."""
+        """Return the cut of a dimension of `extent` elements on a mesh. Raise InputError if the cut
+        does not fit the extent or the mesh."""
         start, stop = self.window or (0, extent)
         if not 0 <= start < stop <= extent:
             raise InputError(
@@ -202,24 +202,24 @@ def _called(name: str, arguments: tuple[object, ...]) -> str:
 
 @dataclass(frozen=True)
 class BoundCut:
-    """A cut of one dimension on a mesh: closed forms of a mesh position."""
+    """A cut of one dimension on a mesh. Its methods are closed forms of a mesh position."""
 
-    start: int  # first stored element of the dimension
-    digits: tuple[Digit, ...]
+    start: int  # the first stored element of the dimension
+    digits: tuple[Digit, ...]  # of the mesh position, major to minor; they number the shards
     cut: Cut
     reversed: bool = False
-    table: tuple[int, ...] | None = None  # -1: no shard
-    pads: int | None = None  # the number of elements that every device stores
+    table: tuple[int, ...] | None = None  # the shard at each position along the axes; -1: none
+    pads: int | None = None  # the number of elements that every device stores, padding included
 
     def shard(self, position: Value) -> Value:
-        """Return the shard at a mesh position, or -1."""
+        """Return the index of the shard at a mesh position, or -1 if there is none."""
         place = read_digits(self.digits, position)
         if self.table is not None:
             return pick(self.table, place)
         return self.cut.parts - 1 - place if self.reversed else place
 
     def interval(self, position: Value) -> Pair:
-        """Return the half-open range of the dimension that a mesh position stores."""
+        """Return the half-open range of elements that the device at a mesh position stores."""
         shard = self.shard(position)
         if self.table is None or min(self.table) >= 0:
             low, high = self.cut.interval(shard)

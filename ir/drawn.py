@@ -1,4 +1,4 @@
-"""Objects that notebooks display as a picture."""
+"""The base class of objects that a notebook displays as a picture."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from importlib import import_module
 
 
 class Drawn:
-    """An object that `sw.html` draws; a notebook displays the picture if it is the last value of a
-    cell."""
+    """An object that `sw.html` draws. A notebook shows the picture if the object is the value of
+    the last line of a cell."""
 
     @property
     def pictured(self) -> Drawn:
-        """The object whose picture this one has."""
+        """The object that is drawn for this one: itself, unless a subclass names another."""
         return self
 
     def _repr_html_(self) -> str:
-        # Import on first use, because data does not depend on pictures.
+        # Imported here, because `ir` must not depend on the package that draws.
         return str(import_module("shardwright").html(self))

@@ -29,10 +29,10 @@ DTYPES: dict[str, int] = {
 }
 
 PACKED = ("int4", "float4_e2m1fn")
-"""Element types that store two elements in a byte."""
+"""Element types of which a byte stores two elements."""
 
 SIZES: dict[str, int] = {**DTYPES, "complex64": 8, "float8_e8m0fnu": 1}
-"""Bytes per element of every type that is not packed."""
+"""Bytes per element, for every element type that is not packed."""
 
 STORED: tuple[str, ...] = (*SIZES, *PACKED)
 """Element types that a stored layout may have."""
@@ -58,18 +58,19 @@ SHORT: dict[str, str] = {
     **{f"{letter}{bits}": f"uint{bits}" for letter in ("u", "ui") for bits in (8, 16, 32)},
     **{f"{letter}{bits}": f"float{bits}" for letter in ("f", "fp") for bits in (16, 32, 64)},
 }
-"""Lower-case names in jaxprs, HLO, MLIR and safetensors; their numbers are widths in bits."""
+"""The names of element types in jaxprs, HLO, MLIR and safetensors, in lower case, and the canonical
+name of each. The numbers in the names are widths in bits."""
 
 _WIDTHS = {"float": ("float32", "float64"), "int": ("int32", "int64")}
 _NAME = re.compile(r"\s*(?:(?:torch|numpy|np|jax\.numpy|jnp|ml_dtypes)\.)?(\w+)\s*")
 
 
 def dtype_of(given: object, known: Collection[str] = DTYPES) -> str:
-    """Return the canonical name of an element type, given a name, a short name, or a dtype of
+    """Return the canonical name of an element type, given its name, a short name, or a dtype of
     numpy, JAX or torch.
 
-    `known`: the allowed names. Raises InputError for any other name, and for `float` and `int`,
-    whose widths differ between numpy and JAX.
+    `known`: the allowed canonical names. Raises InputError for any other element type, and for
+    `float` and `int`, because their widths differ between numpy and JAX.
 
     >>> dtype_of("bf16"), dtype_of("torch.float16"), dtype_of(np.dtype("int8"))
     ('bfloat16', 'float16', 'int8')
@@ -89,7 +90,7 @@ def dtype_of(given: object, known: Collection[str] = DTYPES) -> str:
 
 
 def itemsize(dtype: object) -> int:
-    """Return the bytes of an element of `dtype`. Raises InputError for an unknown name."""
+    """Return the number of bytes per element. Raises InputError for an unknown or packed dtype."""
     return SIZES[dtype_of(dtype, SIZES)]
 
 
@@ -110,8 +111,8 @@ def _name(given: object) -> str:
 
 
 def _of_class(given: type) -> object:
-    """Return the dtype of a class of numpy, ml_dtypes or JAX; None for a class such as
-    `np.floating`, which has none."""
+    """Return the dtype of a scalar class of numpy, ml_dtypes or JAX, or None for a class without a
+    dtype, such as `np.floating`."""
     if not issubclass(given, np.generic):
         return getattr(given, "dtype", None)
     try:
@@ -122,8 +123,8 @@ def _of_class(given: type) -> object:
 
 
 def neutral(dtype: str, operator: str) -> float | int:
-    """Return the neutral element of `sum`, `max` or `min`: zero, or the lowest or highest value of
-    the dtype.
+    """Return the neutral element of an operator: 0 for `sum`, the lowest value of the dtype for
+    `max`, the highest for `min`.
 
     >>> neutral("int8", "max"), neutral("float32", "min"), neutral("float8_e4m3fn", "max")
     (-128, inf, -448)
@@ -140,5 +141,5 @@ def neutral(dtype: str, operator: str) -> float | int:
 
 
 def is_floating(dtype: str) -> bool:
-    """Return whether elements are floating-point numbers, so that derivatives exist."""
+    """Return whether the elements are floating-point numbers, which have derivatives."""
     return "float" in dtype

@@ -1,6 +1,7 @@
-"""The two kinds of error: the user's mistake, and ours.
+"""The two kinds of error: mistakes in the input (`InputError`), and our own bugs
+(`InternalError`).
 
-An `InputError` is one message a person can act on. Its form is fixed:
+The message of an `InputError` tells the user what to change. Its form is fixed:
 
     --source: an axis must exist in the mesh
       [{"x"}, {"w"}]
@@ -22,20 +23,20 @@ from shardwright.ir.foreign import door
 Span = tuple[int, int]
 Where = tuple[Hashable, ...]
 
-WIDTH = 100  # columns shown of an offending line
-LONGEST_VALUE = 200  # characters shown of a value
-LONGEST_EXPECTED = 1000  # characters shown of an expectation
+WIDTH = 100  # the most columns of an offending line that a message shows
+LONGEST_VALUE = 200  # the most characters of a given value
+LONGEST_EXPECTED = 1000  # the most characters of the expected value
 
 
 class InternalError(RuntimeError):
-    """A broken invariant of Shardwright's: our bug, not the user's mistake."""
+    """A broken invariant: a bug in Shardwright, not a mistake in the input."""
 
 
 class InputError(ValueError):
-    """A user's mistake: the broken rule, the given value and the expected one.
+    """A mistake in the input: the broken rule, the given value and the expected value.
 
-    `text` and `span` locate the mistake in the user's text; `where` names the offending part of a
-    structure (such as `("dims", 1, "axes", 0)`), so that the parser can find its span.
+    `text` and `span` locate the mistake in the user's text. `where` is the path to the offending
+    part of an object, such as `("dims", 1, "axes", 0)`; a parser finds its span by this path.
     """
 
     def __init__(
@@ -71,7 +72,7 @@ class InputError(ValueError):
     def within(
         self, text: str | None, span: Span | None, argument: str | None = None
     ) -> InputError:
-        """Return the same error, located in a text."""
+        """Return the same error with its location: a text, and a span in it."""
         return self._with(text=text, span=span, argument=argument or self.argument)
 
     def named(self, argument: str | None) -> InputError:
@@ -94,7 +95,7 @@ class InputError(ValueError):
 
 
 def _rebuilt(state: dict[str, object]) -> InputError:
-    """Rebuild a pickled error in another process."""
+    """Return an error with the attributes of a pickled one."""
     error = InputError(str(state["rule"]))
     error.__dict__.update(state)
     return error
@@ -102,7 +103,7 @@ def _rebuilt(state: dict[str, object]) -> InputError:
 
 @contextlib.contextmanager
 def placed(*where: Hashable) -> Iterator[None]:
-    """Prefix the place of an InputError raised in the body."""
+    """Prepend `where` to the path of an InputError raised in the body."""
     try:
         yield
     except InputError as error:
@@ -113,7 +114,8 @@ def placed(*where: Hashable) -> Iterator[None]:
 def check_type(
     value: object, kind: type | UnionType, expected: str, argument: str | None = None
 ) -> None:
-    """Raise an InputError unless the value has the type; `expected` shows how to make one."""
+    """Raise InputError unless the value is of type `kind`. `expected`: an example of such a value
+    for the message."""
     if not isinstance(value, kind):
         raise wrong_type(value, kind, expected, argument)
 
@@ -133,13 +135,13 @@ def wrong_type(
 
 
 def in_a_line(value: object) -> str:
-    """Return the `repr` of any value, for the `got` line."""
+    """Return the `repr` of a value on one line, for the `got` line of an error."""
     return " ".join(repr(value).split())
 
 
 def underlined(text: str, span: Span | None) -> list[str]:
-    """Return the line of `text` that contains `span`, and carets under the span. Long lines are
-    clipped."""
+    """Return two lines: the line of `text` that contains the start of `span`, and carets under the
+    span. A long line is clipped. Without a span, return the first line of `text` alone."""
     if span is None:
         return [f"  {_clipped(line, 0)[0]}" for line in text.splitlines()[:1]]
     start = min(span[0], len(text))
@@ -154,7 +156,8 @@ def underlined(text: str, span: Span | None) -> list[str]:
 
 
 def _clipped(line: str, begin: int) -> tuple[str, int]:
-    """Return at most WIDTH columns of a line around column `begin`, and the first column shown."""
+    """Return at most WIDTH columns of a line around column `begin`, and the number of columns cut
+    off on the left."""
     offset = max(0, min(begin - WIDTH // 3, len(line) - WIDTH))
     return line[offset : offset + WIDTH], offset
 
@@ -165,17 +168,18 @@ def _short(value: object, most: int = LONGEST_VALUE) -> str:
 
 
 def install(extra: str) -> str:
-    """Return the command that installs an extra. It installs from a checkout, because an index may
-    have a different package of this name."""
+    """Return the command that installs an extra from a checkout. (A package index may have another
+    package of this name.)"""
     return f"pip install -e '.[{extra}]' in the checkout of shardwright"
 
 
 MOST_LISTED = 40
-"""Choices that an error lists."""
+"""The most choices that an error lists."""
 
 
 def one_of(choices: Iterable[str]) -> str:
-    """Return `one of a, b, c` for the `expected` line, or the only choice."""
+    """Return the choices for the `expected` line as `one of a, b, c`; a single choice stands
+    alone."""
     listed = tuple(choices)
     if not listed:
         return "none: there is nothing to choose from"
@@ -192,9 +196,9 @@ def unknown(
     argument: str | None = None,
     expected: str | None = None,
 ) -> InputError:
-    """Return the error for an unknown name, suggesting the closest choice.
+    """Return the error for an unknown name, with the closest choice as a suggestion.
 
-    `expected` replaces the list of all choices.
+    `expected`: the `expected` line; by default it lists the choices.
     """
     listed = tuple(choices)
     expected = one_of(listed) if expected is None else expected
@@ -202,6 +206,6 @@ def unknown(
 
 
 def suggested(got: str, choices: Iterable[str]) -> str:
-    """Return a suffix that suggests the closest choice, or ""."""
+    """Return a suffix for a message that suggests the closest choice, or "" if none is close."""
     near = difflib.get_close_matches(got, tuple(choices), 1)
     return f"; did you mean {near[0]}?" if near else ""

@@ -1,18 +1,20 @@
-"""An exchange: two layouts, the devices they share, and the rule that picks the sending holder.
+"""An exchange: a source and a target layout, and the rule that picks the sender of each tile.
 
-Positions number the devices of one mesh, row-major; `rank` numbers the sorted union of the device
-ids of both meshes. A receiver that already holds a tile copies locally. Otherwise the holder that
-sends is a closed form of the receiver's position, so both ends compute it independently:
+A position is the row-major number of a device in one mesh. A rank is the number of a device in the
+sorted union of the device ids of both meshes. A receiver that already holds a tile copies it
+locally. Otherwise the sender is a closed form of the receiver's position, so that sender and
+receiver compute it independently:
 
-    own     the holder whose free digits are the receiver's own (both meshes in one device order)
-    turns   a tile is cut into P pieces along one dimension; with R holders and q the number of the
-            receiver among the replicas of its target shard, piece j comes from holder
-            q mod (R/P) + (R/P) * ((j + q floordiv (R/P) + b) mod P),
-            b the target shard index along the cut dimension
+    own     the holder with the same free digits as the receiver (both meshes must have the same
+            device order)
+    turns   a tile is cut into P pieces along one dimension. Let R be the number of holders, q the
+            number of the receiver among the replicas of its target shard, and b the index of the
+            target shard along the cut dimension. Piece j comes from holder
+            q mod (R/P) + (R/P) * ((j + q floordiv (R/P) + b) mod P)
 
-Partial sums are numbered along the first hidden dimension: a source shard has one of them, a target
-shard all. The exchange brings every partial sum of a shard to its receiver, which reduces them in
-the order of their numbers.
+Partial sums are numbered along the first hidden dimension: a source shard has one partial sum, and
+a target shard needs all of them. The exchange brings all partial sums of a shard to its receiver,
+which reduces them in the order of their numbers.
 """
 
 from __future__ import annotations
@@ -34,11 +36,11 @@ from shardwright.ir.tiles import DimTiles
 
 @dataclass(frozen=True)
 class HolderRule:
-    """The rule that picks the sending holder: `own`, or `turns` with `pieces` cut along dimension
-    `cut`.
+    """The rule that picks the sender: `own`, or `turns` with tiles cut into `pieces` along
+    dimension `cut`.
 
-    Pieces are cut at multiples of `unit` from the start of their tile. `unit` divides every width,
-    so pieces are as well aligned as the tile.
+    Pieces begin at multiples of `unit` elements from the start of their tile. `unit` divides the
+    width of every tile, so pieces are as well aligned as their tile.
     """
 
     kind: Literal["own", "turns"] = "own"
@@ -49,8 +51,8 @@ class HolderRule:
 
 @dataclass(frozen=True)
 class Exchange(Once):
-    """All transfers of a reshard at once, in closed form. `operator` reduces the partial results
-    along the first hidden dimension; None keeps values."""
+    """All transfers of a reshard at once, in closed form. `operator`: the reduction of partial
+    results along the first hidden dimension; None if nothing is reduced."""
 
     source: Layout
     target: Layout
@@ -61,11 +63,12 @@ class Exchange(Once):
     def of(reshard: Reshard, rule: HolderRule) -> Exchange:
         """Return the exchange of a reshard under a holder rule.
 
-        Axes that stay unreduced are matched by name and become hidden dimensions of both sides, in
-        the order of the source's mesh, so a partial sum keeps its coordinate. Along a new unreduced
-        axis the source's hidden dimension has one element and the target's has one per device, so
-        only the device of coordinate 0 needs a value; transposed, the roles swap. All reduced axes
-        together form the first hidden dimension, which the source splits and the target does not.
+        Axes that stay unreduced are matched by name. Each becomes a hidden dimension of both sides,
+        in the order of the source's mesh, so a partial sum keeps its coordinate. For an axis that
+        becomes unreduced, the hidden dimension has one element in the source and one per device in
+        the target, so only the device of coordinate 0 receives a value; in a transposed reshard the
+        sides swap. All reduced axes together form the first hidden dimension, which is split in the
+        source and whole in the target.
         """
         hidden = _hidden(reshard)
         return Exchange(
@@ -77,19 +80,19 @@ class Exchange(Once):
 
     @cached_property
     def dims(self) -> tuple[DimTiles, ...]:
-        """For each dimension, the splits of both sides."""
+        """The source and the target split of each dimension, hidden dimensions first."""
         pairs = zip(self.source.dims, self.target.dims, strict=True)
         return tuple(DimTiles(source, target) for source, target in pairs)
 
     @property
     def terms(self) -> int:
-        """The number of partial results reduced to one value; 1 without reduction."""
+        """The number of partial results that make one value; 1 without a reduction."""
         return 1 if self.operator is None else self.dims[0].source.extent
 
     @property
     def new(self) -> int:
-        """The number of trailing hidden dimensions in which only the first element has the source's
-        value."""
+        """The number of hidden dimensions, counted from the last, along which only the first
+        element has a value in the source."""
         hidden = self.source.hidden
         grows = (dim.target.extent > dim.source.extent for dim in self.dims[:hidden])
         return next((hidden - place for place, found in enumerate(grows) if found), 0)
@@ -105,15 +108,18 @@ class Exchange(Once):
         return np.union1d(ids_of(self.source.mesh), ids_of(self.target.mesh))
 
     def source_position_of(self, target_position: np.ndarray) -> np.ndarray:
-        """Return the source mesh positions of the devices at target positions, or -1 for a device
-        outside the source mesh."""
+        """Return the positions in the source mesh of the devices at some target positions, -1 for a
+        device outside the source mesh."""
         if self.same_order:
             return target_position
         return positions_of(self.source.mesh, ids_of(self.target.mesh)[target_position])
 
     def holder(self, shard: tuple[Value, ...], receiver: Value, piece: Value) -> Value:
-        """Return the source position that sends a piece of a source shard's tile to a target
-        position."""
+        """Return the source position of the device that sends a piece of a tile.
+
+        `shard`: the index of the source shard along each dimension. `receiver`: a target position.
+        `piece`: the number of the piece.
+        """
         if self.rule.kind == "own":
             position: Value = 0
             for dim, index in zip(self.source.dims, shard, strict=True):
@@ -135,8 +141,8 @@ class Exchange(Once):
         return turn + holders * mod(piece + shift, pieces)
 
     def piece(self, width: Value, piece: Value) -> tuple[Value, Value]:
-        """Return a piece's range within a range of `width`; widths of pieces differ by at most one
-        unit."""
+        """Return the range of piece number `piece` within a tile of `width` elements. The widths of
+        pieces differ by at most one unit."""
         pieces, unit = self.rule.pieces, self.rule.unit
         step, extra = floor_div(width, unit * pieces), mod(floor_div(width, unit), pieces)
         start = (piece * step + minimum(piece, extra)) * unit
@@ -147,8 +153,8 @@ Hidden = tuple[HiddenDim, ...]
 
 
 def _hidden(reshard: Reshard) -> tuple[Hidden, Hidden]:
-    """Return the hidden dimensions of source and target: partial sums to reduce, axes that stay
-    unreduced, then axes unreduced on one side."""
+    """Return the hidden dimensions of source and target: first the partial sums to reduce, then the
+    axes that stay unreduced, last the axes that are unreduced on one side only."""
     fate, meshes = reshard.fate, (reshard.source.mesh, reshard.target.mesh)
     first, second = (tuple(HiddenDim.of((ref,), mesh) for ref in fate.kept) for mesh in meshes)
     if reshard.transposed:
@@ -163,7 +169,7 @@ def _hidden(reshard: Reshard) -> tuple[Hidden, Hidden]:
 
 
 def ids_of(mesh: Mesh) -> np.ndarray:
-    """Return the device ids of a mesh by position, int64."""
+    """Return the device id at each position of a mesh, int64."""
     ids = mesh.device_ids
     if isinstance(ids, range):
         return np.arange(ids.start, ids.stop, dtype=np.int64)
@@ -171,7 +177,7 @@ def ids_of(mesh: Mesh) -> np.ndarray:
 
 
 def positions_of(mesh: Mesh, ids: np.ndarray) -> np.ndarray:
-    """Return the mesh positions of device ids, or -1 for ids outside the mesh."""
+    """Return the mesh position of each device id, -1 for an id outside the mesh."""
     own = ids_of(mesh)
     order = np.argsort(own)
     slot = np.minimum(np.searchsorted(own[order], ids), own.size - 1)

@@ -1,5 +1,5 @@
-"""Factors: view a logical dimension as several and store them in a different order, as in `(g h) d
--> h g d`."""
+"""Factors: a reshape of logical dimensions into factors that are stored in another order, such as
+`(g h) d -> h g d`."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from shardwright.ir.errors import InputError
 
 
 class FactorAxis(NamedTuple):
-    """A factor of a logical dimension. Its successive elements are `weight` apart in that
-    dimension."""
+    """A factor of logical dimension `dim`. A step of one along the factor is a step of `weight`
+    along the dimension."""
 
     dim: int
     weight: int
@@ -22,10 +22,12 @@ class FactorAxis(NamedTuple):
 
 @dataclass(frozen=True)
 class Factors:
-    """A reshape of every logical dimension into factors, and their order as stored."""
+    """A reshape of every logical dimension into factors, and the order in which they are stored."""
 
-    before: tuple[tuple[tuple[str, int | None], ...], ...]  # for each dimension, major to minor
-    after: tuple[tuple[str, ...], ...]  # for each stored dimension
+    # The name and size of each factor (None: implied), major to minor, by logical dimension.
+    before: tuple[tuple[tuple[str, int | None], ...], ...]
+    # The names of the factors, major to minor, by stored dimension.
+    after: tuple[tuple[str, ...], ...]
 
     def __post_init__(self) -> None:
         names = [name for group in self.before for name, _ in group]
@@ -47,8 +49,9 @@ class Factors:
             )
 
     def axes(self, shape: tuple[int, ...]) -> tuple[tuple[FactorAxis, ...], ...]:
-        """Return the factors of each stored dimension, merging factors that are neighbours in the
-        logical dimension too."""
+        """Return the factors of each stored dimension for a tensor of a shape, with factors merged
+        that are neighbours in the logical dimension too. Raises InputError for a shape that does
+        not fit."""
         if len(self.before) != len(shape):
             raise InputError(
                 "there must be one group of factors for each dimension of the tensor",

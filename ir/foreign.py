@@ -1,6 +1,7 @@
-"""Values of JAX and torch, recognised by class name without importing either package.
+"""Recognise values of JAX and torch without importing either package.
 
-If the module of a class is not imported, no value can be an instance of it.
+A value can be an instance of a class only if the module of the class has been imported, so a class
+is looked up among the imported modules.
 """
 
 from __future__ import annotations
@@ -31,16 +32,18 @@ _DOORS = (
     ("Mesh", ABSTRACT_MESH, "of a mesh of jax: sw.Mesh.of(mesh)"),
     ("Mesh", DEVICE_MESH, "of a DeviceMesh: sw.Mesh.of(device_mesh)"),
 )
-"""For each expected type: the type given in its place, and the conversion."""
+"""For each expected type: a type that users give in its place, and a hint how to convert it."""
 
 
 def is_a(value: object, *paths: str) -> bool:
-    """Return whether a value is an instance of a class given by module and name."""
+    """Return whether a value is an instance of one of the classes; `paths`: their module and
+    name, joined by a dot."""
     return any(isinstance(value, found) for path in paths for found in _class(path))
 
 
 def door(value: object, wanted: Iterable[str]) -> str | None:
-    """Return a hint for converting a JAX or torch value to one of the wanted types."""
+    """Return a hint how to convert a JAX or torch value to one of the wanted types, or None if
+    there is no conversion. `wanted`: names of types."""
     kinds = set(wanted)
     first = value[0] if isinstance(value, list | tuple) and value else value
     return next(

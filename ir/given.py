@@ -34,20 +34,21 @@ from shardwright.ir.torch_placements import Placed, Placing, mesh_of_torch, plac
 
 
 class Given(NamedTuple):
-    """A sharding and the split that its source implies, or None."""
+    """A sharding as read from a value of the user."""
 
     sharding: Sharding
-    split: str | None = None
-    placed: bool = False  # whether it was read from placements
+    split: str | None = None  # "flat" or "nested" if the value implies it
+    placed: bool = False  # whether the value was placements of torch
 
 
 def shape_of(given: object) -> tuple[int, ...]:
-    """Return the shape given as extents or as text, `6x6`."""
+    """Return the shape given as extents or as text, `6x6`. Raise InputError for anything else."""
     return parse_shape(given, "shape") if isinstance(given, str) else check_shape(given)
 
 
 def mesh_of(given: object, argument: str | None = None) -> Mesh:
-    """Return the mesh that a text or an object denotes. Raise InputError if it denotes none."""
+    """Return the mesh given as a Mesh, a text, a dict of axes, a JAX mesh or a DeviceMesh. Raise
+    InputError, naming `argument`, for anything else."""
     try:
         return _mesh_of(given, argument)
     except InputError as error:
@@ -73,17 +74,21 @@ def _mesh_of(given: Any, argument: str | None) -> Mesh:
 
 
 def sharding_on(given: object, mesh: Mesh, rank: int | None = None) -> Sharding:
-    """Return the sharding that a value denotes on a mesh; `rank` is the tensor's, for values that
-    do not state it."""
+    """Return the sharding on a mesh that the user gave, in any accepted form.
+
+    `rank`: the rank of the tensor, for forms that do not state it. Raises InputError for anything
+    else, and for a sharding on a different mesh.
+    """
     return _GivenReader(mesh, True, rank, None, None).read(given).sharding
 
 
 def sharding_of(
     given: object, mesh: Mesh | None, shape: tuple[int, ...], argument: str, *, only: bool
 ) -> Given:
-    """Return the sharding of a tensor that a value denotes; errors name `argument`.
+    """Return the sharding that the user gave for a tensor, in any accepted form.
 
-    `mesh` is for values without a mesh; with `only`, a value's own mesh must equal it.
+    `mesh`: the mesh for forms without one. `only`: a mesh that the sharding brings itself must
+    equal `mesh`. Raises InputError, naming `argument`, for anything else.
     """
     try:
         return _GivenReader(mesh, only, len(shape), shape, argument).read(given)
@@ -99,7 +104,7 @@ class _GivenReader(NamedTuple):
     argument: str | None
 
     def read(self, given: Any) -> Given:
-        """Return the sharding that a value denotes."""
+        """Return the sharding given in any accepted form."""
         if isinstance(given, str):
             return self._text(given)
         if isinstance(given, Sharding):
@@ -152,13 +157,13 @@ class _GivenReader(NamedTuple):
             raise error if text is None else error.within(text, (0, len(text))) from None
 
     def _dtensor(self, x: Any) -> Given:
-        """Return the sharding of a DTensor on its own mesh, in its own order of axes."""
+        """Return the sharding of a DTensor, on its own mesh."""
         found = placing(mesh_of_torch(x.device_mesh), placed_of(x), x.ndim)
         return Given(self._own(found.sharding), found.split(tuple(x.shape)), placed=True)
 
     def _named(self, named: Any) -> Sharding:
-        """Return the sharding of a NamedSharding; an abstract mesh stands for the given mesh if
-        their axes agree."""
+        """Return the sharding of a NamedSharding. If its mesh is abstract and has the same axes as
+        the given mesh, the sharding is on the given mesh."""
         rank = len(named.spec) if self.rank is None else self.rank
         found = from_named_sharding(named, rank)
         abstract = is_a(named.mesh, ABSTRACT_MESH)

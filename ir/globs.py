@@ -1,8 +1,8 @@
 """Globs over names, and the text that their holes match.
 
-`*` matches as few characters as possible, `{a,b}` one of several words, `{0..39}` a number, and
-`/…/` is a regular expression. Each of these, and each group of a regular expression, is a *hole*.
-The text matched by the holes can fill the holes of another text.
+`*` matches as few characters as possible, `{a,b}` one of the words, `{0..39}` one of the numbers.
+Each of these is a *hole*. A text between slashes, `/…/`, is a regular expression, and each of its
+groups is a hole. The texts that the holes match can be filled into the holes of another glob.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from shardwright.ir.errors import InputError
 _HOLE = re.compile(r"\*|\{[^{}]*\}")
 _NUMBERS = re.compile(r"(\d+)\.\.(\d+)")
 MOST_NAMES = 1_000_000
-"""Most names that one glob may stand for."""
+"""The most names that one glob may list."""
 
 
 @dataclass(frozen=True)
@@ -46,16 +46,17 @@ class Glob:
 
     @property
     def holes(self) -> tuple[str, ...]:
-        """The texts of the holes of a glob."""
+        """The holes of a glob as written, such as `*` and `{q,k}`."""
         return tuple(_HOLE.findall(self.text))
 
     def match(self, name: str) -> tuple[str, ...] | None:
-        """Return the text matched by each hole, or None if the name does not match."""
+        """Return the text that each hole matches, or None if the name does not match."""
         found = self._pattern.fullmatch(name)
         return None if found is None else found.groups(default="")
 
     def named(self, text: str) -> Glob:
-        """Return another text as a glob: a hole of this glob replaces each star with its number."""
+        """Return another text as a glob, with the n-th star replaced by the n-th hole of this glob.
+        Raise InputError unless the text has one star per hole."""
         if self.is_regex or _HOLE.findall(text) == [*self.holes]:
             return Glob(text)
         if text.count("*") != len(self.holes) or "{" in text:
@@ -67,9 +68,10 @@ class Glob:
         return Glob(filled(text, self.holes))
 
     def names(self) -> Iterator[str]:
-        """Yield the names matched by a glob of words and numbers, in order.
+        """Yield the names that a glob of words and numbers matches, in order.
 
-        Raises InputError for a star, which matches infinitely many names, and for too many names.
+        Raises InputError for a star or a regular expression, which match infinitely many names, and
+        for more than MOST_NAMES names.
         """
         if self.is_regex or "*" in self.holes:
             raise InputError(
@@ -120,7 +122,7 @@ def filled(text: str, values: Sequence[str]) -> str:
 
 
 def _words(hole: str) -> list[str]:
-    """Return the words listed in braces."""
+    """Return the words or numbers that a hole in braces lists."""
     inside = hole[1:-1]
     if numbers := _NUMBERS.fullmatch(inside):
         low, high = map(int, numbers.groups())

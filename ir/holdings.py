@@ -1,9 +1,9 @@
-"""The elements of a logical tensor on each device, counted without walking them.
+"""The elements of a logical tensor on each device, counted without visiting each element.
 
-Along each logical dimension, a part has the elements whose factors lie in ranges: a *pattern*. The
-patterns of all parts cut the dimension into *segments*; segments in the same patterns form a
-*class*. The elements of a device are then a union of products of classes: a boolean array whose
-size does not depend on the size of the tensor.
+Along one logical dimension, a part contains the elements whose factors lie in given ranges. These
+ranges are a *pattern*. The patterns of all parts cut the dimension into *segments*; the segments
+that lie in the same patterns form a *class*. A boolean array over the classes of all dimensions
+then says which elements a device has, and its size does not depend on the size of the tensor.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from shardwright.ir.arrays import Integers
 from shardwright.ir.parts import BoundPart
 
 Pattern: TypeAlias = tuple[tuple[int, int, int, int], ...]
-"""Factors of a dimension, major to minor: weight, size and the half-open range that is held."""
+"""The factors of a dimension, major to minor: each is its weight, its size, and the low and high
+end of its half-open range."""
 
 Box: TypeAlias = tuple[Pattern, ...]
 """One pattern per logical dimension."""
@@ -29,7 +30,8 @@ Mask: TypeAlias = npt.NDArray[np.bool_]
 
 
 def box_of(part: BoundPart, position: int, rank: int) -> Box | None:
-    """Return the part of the tensor at a mesh position, or None if it is empty."""
+    """Return the patterns of a part at a mesh position, for a tensor of rank `rank`, or None if the
+    part is empty there."""
     found: list[list[tuple[int, int, int, int]]] = [[] for _ in range(rank)]
     for group, (low, high) in zip(part.axes, part.box(position), strict=True):
         if low >= high:
@@ -42,21 +44,21 @@ def box_of(part: BoundPart, position: int, rank: int) -> Box | None:
 
 @dataclass(frozen=True)
 class DimClasses:
-    """One dimension in segments, and segments in classes."""
+    """One dimension divided into segments, and the class of each segment."""
 
-    ends: Integers  # ends of the segments, from 0 to the extent
-    classes: Integers  # class of each segment
-    counts: Integers  # number of elements in each class
-    held: dict[Pattern, Mask]  # by class
+    ends: Integers  # the boundaries of the segments, from 0 to the extent
+    classes: Integers  # the number of the class of each segment
+    counts: Integers  # the number of elements in each class
+    held: dict[Pattern, Mask]  # for each pattern, whether each class lies in it
 
     @staticmethod
     def of(extent: int, patterns: Iterable[Pattern]) -> DimClasses:
-        """Return a dimension cut by some patterns."""
+        """Return the segments and classes of a dimension that the patterns cut."""
         every = list(dict.fromkeys(patterns))
         cuts = [np.array([0, extent], dtype=np.int64), *map(_ends, every)]
         ends = np.unique(np.concatenate(cuts))
         starts, widths = ends[:-1], np.diff(ends)
-        whole = np.ones(starts.shape, dtype=np.bool_)  # one row if there is no pattern
+        whole = np.ones(starts.shape, dtype=np.bool_)  # so that there is a row without patterns
         member = np.stack([whole, *(_has(pattern, starts) for pattern in every)])
         columns, classes = np.unique(member, axis=1, return_inverse=True)
         counts = np.zeros(columns.shape[1], dtype=np.int64)
@@ -66,7 +68,7 @@ class DimClasses:
         )
 
     def ranges(self, chosen: Mask) -> list[tuple[int, int]]:
-        """Return the elements of some classes as maximal ranges."""
+        """Return the elements of the chosen classes as maximal half-open ranges."""
         found: list[tuple[int, int]] = []
         for segment in np.flatnonzero(chosen[self.classes]):
             low, high = int(self.ends[segment]), int(self.ends[segment + 1])
@@ -78,13 +80,13 @@ class DimClasses:
 
 @dataclass(frozen=True)
 class TensorClasses:
-    """A logical tensor in classes along each dimension."""
+    """The classes of a logical tensor along each dimension."""
 
     dims: tuple[DimClasses, ...]
 
     @staticmethod
     def of(shape: tuple[int, ...], boxes: Iterable[Box]) -> TensorClasses:
-        """Return a tensor cut by some boxes."""
+        """Return the classes of a tensor that the boxes cut."""
         every = list(boxes)
         dims = enumerate(shape)
         return TensorClasses(
@@ -92,7 +94,8 @@ class TensorClasses:
         )
 
     def mask(self, boxes: Iterable[Box]) -> Mask:
-        """Return the classes that lie in any of the boxes."""
+        """Return whether each product of classes lies in any of the boxes: [classes of dimension 0,
+        classes of dimension 1, ...]."""
         found = np.zeros(tuple(dim.counts.size for dim in self.dims), dtype=np.bool_)
         for box in boxes:
             sides = [dim.held[pattern] for dim, pattern in zip(self.dims, box, strict=True)]
@@ -100,7 +103,7 @@ class TensorClasses:
         return found
 
     def elements(self, mask: Mask) -> int:
-        """Return the number of elements in some classes."""
+        """Return the number of elements in the products of classes that the mask selects."""
         left = mask.astype(np.int64)
         for dim in reversed(self.dims):
             left = left @ dim.counts
@@ -108,11 +111,12 @@ class TensorClasses:
 
 
 def _ends(pattern: Pattern) -> Integers:
-    """Return the ends of a pattern's runs."""
+    """Return the boundaries of the runs of consecutive elements in a pattern."""
     whole = [(weight, size) for weight, size, low, high in pattern if (low, high) != (0, size)]
     if not whole:
         return np.zeros(0, dtype=np.int64)
-    last = whole[-1][0]  # factors after the last cut one are whole, so runs span them
+    # The factors minor to the last cut factor are whole, so a run contains all their values.
+    last = whole[-1][0]
     starts = np.zeros(1, dtype=np.int64)
     for weight, _, low, high in pattern:
         if weight > last:

@@ -1,4 +1,4 @@
-"""Shardings of JAX: a mesh and a PartitionSpec on it. JAX is not imported.
+"""Read the shardings of JAX: a mesh and a PartitionSpec on it. JAX is not imported.
 
 The device ids of a mesh are the `id`s of JAX devices.
 """
@@ -20,27 +20,27 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Spec:
-    """The content of a PartitionSpec: the axes that split each dimension (None if UNCONSTRAINED),
-    the unreduced axes, and `text`, its printed form.
+    """The content of a PartitionSpec.
 
-    Its `reduced` axes place a gradient, not the tensor, and are ignored.
+    Its `reduced` axes are ignored, because they concern the gradient of the tensor.
     """
 
-    dims: tuple[tuple[str, ...] | None, ...]
-    unreduced: tuple[str, ...]
-    text: str
+    dims: tuple[tuple[str, ...] | None, ...]  # the axes of each dimension; None: UNCONSTRAINED
+    unreduced: tuple[str, ...]  # the names of the unreduced axes
+    text: str  # the printed form of the PartitionSpec
 
     @staticmethod
     def of(spec: Any) -> Spec:
         """Return the content of a `jax.sharding.PartitionSpec`."""
         dims = tuple(_axes(entry, type(spec).UNCONSTRAINED) for entry in spec.partitions)
-        whole = ((),) * (len(spec) - len(dims))  # partitions end at the last split dimension
+        whole = ((),) * (len(spec) - len(dims))  # JAX drops trailing unsplit dimensions
         return Spec((*dims, *whole), tuple(sorted(spec.unreduced)), str(spec))
 
     def sharding(self, mesh: Mesh, rank: int) -> Sharding:
-        """Return the sharding of a tensor on a mesh; its rank may exceed the length of the spec.
+        """Return the sharding on a mesh of a tensor of rank `rank`.
 
-        An UNCONSTRAINED dimension is open.
+        Dimensions beyond the spec are not split. An UNCONSTRAINED dimension is open. Raises
+        InputError for a spec longer than the rank.
         """
         if len(self.dims) > rank:
             raise InputError(
@@ -64,15 +64,16 @@ def _axes(entry: Any, unconstrained: object) -> tuple[str, ...] | None:
 
 
 def from_named_sharding(named: NamedSharding, rank: int) -> Sharding:
-    """Return the sharding of a `jax.sharding.NamedSharding` for a tensor of a rank.
+    """Return the sharding that a `jax.sharding.NamedSharding` gives a tensor of rank `rank`.
 
-    A dimension that is UNCONSTRAINED is open. `reduced` axes of the spec place a gradient, not the
-    tensor, and are ignored.
+    An UNCONSTRAINED dimension is open. The `reduced` axes of the spec are ignored, because they
+    concern the gradient of the tensor. Raises InputError for a spec longer than the rank.
     """
     return Spec.of(named.spec).sharding(mesh_of_jax(named.mesh), rank)
 
 
 def mesh_of_jax(mesh: Any) -> Mesh:
-    """Return a JAX mesh by its device ids; an abstract mesh gets devices 0, 1, 2, …"""
+    """Return the mesh with the axes and device ids of a JAX mesh. An abstract mesh gets the device
+    ids 0, 1, 2, …"""
     ids = None if is_a(mesh, ABSTRACT_MESH) else [device.id for device in mesh.devices.flat]
     return Mesh(zip(mesh.axis_names, mesh.axis_sizes, strict=True), ids)

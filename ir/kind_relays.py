@@ -1,9 +1,10 @@
 """The moves of a kind: relays between classes of positions that store the same elements.
 
 Source positions that store the same elements at the same offsets form one class of *senders*.
-Target positions that store the same elements, and have the same source elements, form one class of
-*receivers*. A relay connects two classes: receiver i gets its elements from sender i + `turn`,
-modulo the number of senders. So replicas at either end do not lengthen a plan.
+Target positions form one class of *receivers* if they store the same elements and already have the
+same elements of the source. A relay connects two classes: receiver i gets its elements from sender
+i + `turn`, modulo the number of senders. The length of a plan therefore does not depend on the
+number of replicas.
 """
 
 from __future__ import annotations
@@ -17,19 +18,21 @@ from shardwright.ir.kinds import Kind
 from shardwright.ir.relays import Cells, Relay, StoredBox, cells_of, count_of, cut_box, strided
 
 OWN = -1
-"""Replaces a class of senders where the receiver already has the elements."""
+"""The sender of a relay whose elements the receiver already has: it copies them from itself."""
 
 LEAST_PIECE = 1 << 16
-"""Least bytes per piece where several replicas send a box in pieces."""
+"""The least bytes of a piece if several replicas each send a piece of a box."""
 
 
 @dataclass(frozen=True)
 class KindRelays:
-    """The classes and relays of a kind. `Relay.sender` and `Relay.receiver` are numbers of
-    classes."""
+    """The classes and relays of a kind.
 
-    senders: tuple[tuple[int, ...], ...]  # a class may be listed again, rotated
-    receivers: tuple[tuple[int, ...], ...]
+    `Relay.sender` and `Relay.receiver` are indices into `senders` and `receivers`.
+    """
+
+    senders: tuple[tuple[int, ...], ...]  # the positions of each class, also in rotated copies
+    receivers: tuple[tuple[int, ...], ...]  # the positions of each class
     relays: tuple[Relay, ...]
     step: int  # the increase of the turn from one member to the next
 
@@ -38,7 +41,10 @@ def classes_of(
     boxes: list[list[StoredBox]], beside: Iterable[Hashable] = ()
 ) -> tuple[tuple[int, ...], ...]:
     """Group positions that store the same elements at the same offsets, omitting empty positions.
-    `beside`: further values that positions of a class must share."""
+
+    `boxes`: the boxes stored at each position. `beside`: another value for each position, which
+    must be equal for all positions of a class.
+    """
     found: dict[object, list[int]] = {}
     more = [*beside] or [None] * len(boxes)
     for position, (held, other) in enumerate(zip(boxes, more, strict=True)):
@@ -49,7 +55,8 @@ def classes_of(
 
 
 def relays_of_kind(kind: Kind, *, padded: bool = False) -> KindRelays:
-    """Return the moves of a kind; `padded`: buffers have one size on every device."""
+    """Return the classes and relays of a kind. `padded`: whether the buffers are padded to one
+    shape on all devices."""
     first, second = kind.numbers
     senders = classes_of(kind.source.exact[first])
     own = {position: number for number, each in enumerate(senders) for position in each}
@@ -72,29 +79,29 @@ def relays_of_kind(kind: Kind, *, padded: bool = False) -> KindRelays:
 
 @dataclass
 class _Choosing:
-    """Chooses the sender of every element."""
+    """Chooses the class of senders for each relay so that all devices send equal amounts."""
 
     senders: tuple[tuple[int, ...], ...]
     receivers: tuple[tuple[int, ...], ...]
-    has: list[int]  # for each class of receivers, the class of senders it belongs to
+    has: list[int]  # for each class of receivers, the class of senders on the same devices, or OWN
     itemsize: int
     rotated: dict[tuple[int, int], int] = field(default_factory=dict)
     first: dict[tuple[int, int], int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.sent = [0] * len(self.senders)  # shares of each class already assigned
-        self.load = [0.0] * len(self.senders)  # elements that each sender of a class sends
+        self.sent = [0] * len(self.senders)  # the number of shares assigned to each class so far
+        self.load = [0.0] * len(self.senders)  # the elements per sender of each class so far
         self.rotated = {(number, 0): number for number in range(len(self.senders))}
 
     @property
     def listed(self) -> tuple[tuple[int, ...], ...]:
-        """The classes of senders, plus the rotated versions in use."""
+        """The positions of each class of senders, then of each rotated copy in use."""
         return tuple(
             (*self.senders[number][by:], *self.senders[number][:by]) for number, by in self.rotated
         )
 
     def relays(self, cell: Cells) -> Iterator[Relay]:
-        """Yield the relays of a cell."""
+        """Yield the relays that move a cell to all classes of receivers that store it."""
         holders: dict[int, StoredBox] = {}
         for part in cell.holders:
             holders.setdefault(part.device, part)
@@ -115,14 +122,15 @@ class _Choosing:
                         yield relay._replace(sender=sender)
 
     def _pieces(self, sender: int, lacking: int, count: int) -> int:
-        """Return how many pieces to cut a box into so that replicas send equal amounts."""
+        """Return the number of pieces of a box of `count` elements with which all senders of a
+        class send equal amounts to `lacking` receivers. Small boxes get fewer pieces."""
         replicas = len(self.senders[sender])
         most = max(count * self.itemsize // LEAST_PIECE, 1)
         return min(replicas // math.gcd(replicas, lacking), most)
 
     def _turned(self, sender: int, receiver: int, piece: int) -> int:
-        """Return the number of a class, rotated so that the next shares start after the last
-        assigned ones."""
+        """Return the index of a class of senders, rotated so that its senders after the last
+        assigned share are the next to send."""
         lacking, key = len(self.receivers[receiver]), (sender, receiver)
         if key not in self.first:
             self.first[key] = self.sent[sender]

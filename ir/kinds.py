@@ -1,10 +1,10 @@
-"""Kinds: groups of tensors of a model that have the same layouts on both sides.
+"""Kinds: groups of tensors of a model that have the same layouts in source and target.
 
-A *member* is one tensor in a buffer of the source and in one of the target. Its *kind* is its
-shape, its dtype, the layouts of both buffers, and the pairs of positions in the two meshes that are
-the same device; names and device ids do not matter. Moves are planned once per kind, over mesh
-positions. Members take turns: receiver i of a class gets elements from sender i + turn of the class
-that has them, so that all replicas send equal amounts.
+A *member* is a tensor with one buffer of the source and one buffer of the target that store it.
+Two members are of one *kind* if their shapes, their dtypes and the layouts of their buffers are
+equal, and the same pairs of source and target positions are on one device. Names and device ids may
+differ. Moves are planned once per kind, by mesh position. Receiver i of a class gets elements from
+sender i + turn, and the turn differs between members, so that all replicas send equal amounts.
 """
 
 from __future__ import annotations
@@ -26,27 +26,29 @@ from shardwright.ir.rules import PlacedBuffer, Rules
 from shardwright.ir.stored import Stored, lacking_of
 
 BUFFER = "buffer"
-"""The name of the buffer of a geometry."""
+"""The name of the only buffer of a geometry's stored layout."""
 
 WORD = re.compile(r"[^\W\d][\w./]*")
-"""A name that may stand in the text of a layout."""
+"""The names that the text of a layout can contain."""
 
 
 @dataclass(frozen=True, eq=False)
 class Geometry:
-    """A buffer of a kind: its layout on a mesh, with tensors named by number."""
+    """A buffer of a kind: its layout on a mesh. The names of tensors are replaced by numbers, and
+    device ids by positions, so that buffers of one geometry need only one plan."""
 
     axes: Axes
     shapes: tuple[Shape, ...]
     layout: BufferLayout
     dtype: str
-    side: str
-    buffer: str  # names of the first such buffer and of its tensors
-    names: tuple[str, ...]
+    side: str  # "source" or "target", for errors
+    buffer: str  # the name of the first buffer of this geometry, for errors
+    names: tuple[str, ...]  # the names of the tensors in that buffer
 
     @cached_property
     def stored(self) -> Stored:
-        """The geometry as a stored layout; device ids are positions."""
+        """The stored layout of this buffer alone, with positions as device ids. Raises InputError,
+        naming the buffer, for a layout that does not fit its tensors."""
         numbers = tuple(map(str, range(len(self.shapes))))
         try:
             return self._stored(numbers, self.layout)
@@ -60,8 +62,8 @@ class Geometry:
         return Stored(mesh, shapes, {BUFFER: layout}, self.dtype, partial=True)
 
     def _said(self, error: InputError) -> InputError:
-        """Return a layout's error with names in place of tensor numbers, if a layout can contain
-        these names."""
+        """Return the error of a layout with the names of tensors in place of their numbers, if the
+        text of a layout can contain these names."""
         if all(map(WORD.fullmatch, self.names)):
             try:
                 self._stored(self.names, self.said)
@@ -71,11 +73,12 @@ class Geometry:
 
     @property
     def said(self) -> BufferLayout:
-        """The layout, with the tensor names of its first buffer."""
+        """The layout with the names of tensors, for errors."""
         return renamed(self.layout, self.names)
 
     def buffer_shapes(self, padded: bool) -> list[Shape]:
-        """Return the shape of the buffer by position."""
+        """Return the shape of the buffer at each position. `padded`: the same shape at all
+        positions, large enough for each."""
         return shapes_of(self.stored, self.stored.bound[BUFFER], padded)
 
     @cached_property
@@ -84,17 +87,17 @@ class Geometry:
         return len({*self.buffer_shapes(padded=False)}) == 1
 
     def held(self, tensor: str) -> Iterator[Box]:
-        """Yield the elements of a tensor at each position, by the tensor's number."""
+        """Yield all boxes of a tensor, given by its number, at all positions."""
         return (box.box for boxes in self.exact[tensor] for box in boxes)
 
     @cached_property
     def exact(self) -> dict[str, list[list[StoredBox]]]:
-        """The elements of each tensor by position."""
+        """For each tensor, the boxes at each position of a buffer without padding."""
         return self._boxes(padded=False)
 
     @cached_property
     def padded(self) -> dict[str, list[list[StoredBox]]]:
-        """The same for buffers padded to one size."""
+        """For each tensor, the boxes at each position of a buffer padded to one shape."""
         return self._boxes(padded=True)
 
     def _boxes(self, padded: bool) -> dict[str, list[list[StoredBox]]]:
@@ -111,20 +114,22 @@ class Geometry:
 
 @dataclass(frozen=True, eq=False)
 class Kind:
-    """A kind: a tensor, its buffers, and its number in each; the source position on the same device
-    as each target position, or -1; and both layouts with the tensor names of the first member."""
+    """The properties that all members of a kind share."""
 
     tensor: Logical
     source: Geometry
     target: Geometry
-    numbers: tuple[str, str]
-    meeting: tuple[int, ...]
-    said: tuple[BufferLayout, BufferLayout]
+    numbers: tuple[str, str]  # the number of the tensor in the source and in the target buffer
+    meeting: tuple[int, ...]  # for each target position, the source position on its device, or -1
+    said: tuple[BufferLayout, BufferLayout]  # both layouts, with names of the first member
 
 
 class ModelMember(NamedTuple):
-    """A tensor of a model. `kind`, `source`, `target`: numbers of its kind and places; `turn`: the
-    rotation of its senders."""
+    """A tensor of a model in one source buffer and one target buffer.
+
+    `kind`: the index of its kind. `source`, `target`: the indices of the devices of both buffers
+    among `Kinds.places`. `turn`: receiver i gets its elements from sender i + `turn`.
+    """
 
     kind: int
     tensor: str
@@ -136,7 +141,7 @@ class ModelMember(NamedTuple):
 
 
 class Kinds(NamedTuple):
-    """The kinds of a model, its members in tensor order, and its places."""
+    """The kinds of a model, its members, and the devices that its buffers are on."""
 
     kinds: tuple[Kind, ...]
     members: tuple[ModelMember, ...]
@@ -144,9 +149,11 @@ class Kinds(NamedTuple):
 
 
 def kinds_of(model: Model, source: Rules, target: Rules) -> Kinds:
-    """Return the kinds of a model with the rules of both sides.
+    """Return the kinds and members of a model, given the rules of both sides. Members are in the
+    order of the model's tensors.
 
-    Raises InputError for rules that do not fit the model, and layouts that do not fit tensors.
+    Raises InputError for rules that do not fit the model, and for layouts that do not fit their
+    tensors.
     """
     return _Sorting(model).run(_said(source, model, "source"), _said(target, model, "target"))
 
@@ -160,23 +167,22 @@ def _said(side: Rules, model: Model, argument: str) -> list[PlacedBuffer]:
 
 
 class Homed(NamedTuple):
-    """The buffer of a tensor: its name, the tensor's number in it, the number of its place, and all
-    its tensors."""
+    """The buffer that stores a tensor."""
 
-    buffer: str
-    number: str
+    buffer: str  # its name
+    number: str  # the number of the tensor in the buffer
     geometry: Geometry
-    place: int
-    tensors: tuple[str, ...]
+    place: int  # the index of its devices among `Kinds.places`
+    tensors: tuple[str, ...]  # the names of all its tensors
 
     @property
     def said(self) -> BufferLayout:
-        """The layout with the names of its tensors."""
+        """The layout of the buffer, with the names of its tensors."""
         return renamed(self.geometry.layout, self.tensors)
 
 
 def renamed(layout: BufferLayout, names: tuple[str, ...]) -> BufferLayout:
-    """Return a layout with names in place of tensor numbers."""
+    """Return a layout with the name of each tensor in place of its number."""
     if isinstance(layout, TensorPart):
         return replace(layout, tensor=names[int(layout.tensor)])
     return replace(
@@ -221,7 +227,7 @@ class _Sorting:
         return ModelMember(number, name, home.buffer, wanted.buffer, home.place, wanted.place)
 
     def _homes(self, placed: Iterable[PlacedBuffer], side: str) -> Iterator[tuple[str, Homed]]:
-        """Yield each tensor with its buffer."""
+        """Yield the name of each tensor with each buffer that stores it."""
         for each in placed:
             geometry = self._geometry(each, side)
             place = self.places.setdefault(each.place, len(self.places))
@@ -229,7 +235,7 @@ class _Sorting:
                 yield tensor, Homed(each.name, str(number), geometry, place, each.tensors)
 
     def _check_owners(self, homes: Iterable[tuple[str, Homed]], side: str) -> None:
-        """Raise InputError if the buffers of a tensor do not hold all of it."""
+        """Raise InputError unless each element of each tensor is in some buffer."""
         by_tensor: dict[str, list[tuple[Geometry, str]]] = {}
         for name, home in homes:
             by_tensor.setdefault(name, []).append((home.geometry, home.number))
@@ -274,7 +280,8 @@ class _Sorting:
         return self.geometries[key]
 
     def _meeting(self, source: int, target: int) -> tuple[int, ...]:
-        """Return the source position of the device at each target position."""
+        """Return the source position of the device at each target position, or -1 if it has none.
+        `source`, `target`: indices of places."""
         key = source, target
         if key not in self.meetings:
             places = [*self.places]

@@ -1,16 +1,16 @@
 """Layouts: the interval of a tensor at each mesh position, and the holder of each element.
 
-Every formula here is written once, over Python integers, numpy arrays and sympy expressions alike
-(`ir/algebra/index.py`). A mesh position is the row-major number of a device in its mesh; an axis
-reference is one digit of it, `(position floordiv stride) mod size`. Along a tensor dimension of
-size K split over digits of sizes k_1..k_r (major to minor), N = k_1*...*k_r:
+Every formula here is written once, and works on Python integers, numpy arrays and sympy expressions
+(`ir/algebra/index.py`). A mesh position is the row-major number of a device in its mesh. An axis
+reference is one digit of it, `(position floordiv stride) mod size`. Let a tensor dimension of size
+K be split over digits of sizes k_1..k_r (major to minor), with values c_1..c_r, N = k_1*...*k_r:
 
     shard index   s = sum_i c_i * prod_{j>i} k_j              S = K ceildiv N
     flat          sized cut: [s*S, min(s*S + S, K))           owner of element i: i floordiv S
     nested        chunk K over k_1, then that chunk over k_2, ...   (torch DTensor)
 
-`ir/cuts.py` has these cuts and others. Source: Shardy's representation (seed 1) for flat; torch
-`DTensor` `Shard` placements for nested.
+`ir/cuts.py` has these cuts and others. Sources: Shardy's representation for flat, the `Shard`
+placements of torch's `DTensor` for nested.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ Digits = tuple[Digit, ...]
 
 
 def merge_digits(digits: tuple[Digit, ...]) -> tuple[Digit, ...]:
-    """Merge neighbouring digits of a position (major to minor) where they are contiguous."""
+    """Merge neighbouring digits (major to minor) that are contiguous in the mesh position, and drop
+    digits of size 1."""
     merged: list[Digit] = []
     for digit in digits:
         if digit.size == 1:
@@ -54,8 +55,9 @@ def merge_digits(digits: tuple[Digit, ...]) -> tuple[Digit, ...]:
 
 
 def read_digits(digits: tuple[Digit, ...], position: Number) -> Number:
-    """Return the mixed-radix number whose digits (major to minor) are read off a mesh position."""
-    total: Value = 0 * position  # same type as `position`, even without digits
+    """Return the mixed-radix number that the given digits of a mesh position form, major to
+    minor."""
+    total: Value = 0 * position  # of the type of `position`, even without digits
     for digit in digits:
         total = total * digit.size + _digit(digit.stride, digit.size, position)
     number: Number = total
@@ -63,7 +65,7 @@ def read_digits(digits: tuple[Digit, ...], position: Number) -> Number:
 
 
 def write_digits(digits: tuple[Digit, ...], number: Number) -> Number:
-    """Return a mesh position with `number` in the given digits and zeros elsewhere."""
+    """Return the mesh position whose given digits form `number` and whose other digits are 0."""
     total: Value = 0 * number
     for digit, value in zip(digits, digit_values(digits, number), strict=True):
         total = total + value * digit.stride
@@ -72,7 +74,7 @@ def write_digits(digits: tuple[Digit, ...], number: Number) -> Number:
 
 
 def digit_values(digits: tuple[Digit, ...], number: Number) -> tuple[Number, ...]:
-    """Return the value of each of the given digits (major to minor) in a mixed-radix number."""
+    """Return the values of digits of the given sizes (major to minor) in a mixed-radix number."""
     sizes = tuple(digit.size for digit in digits)
     return tuple(
         _digit(weight, size, number) for size, weight in zip(sizes, weights(sizes), strict=True)
@@ -80,8 +82,9 @@ def digit_values(digits: tuple[Digit, ...], number: Number) -> tuple[Number, ...
 
 
 def digits_apart(digits: Digits, others: Digits) -> tuple[Digits, Digits]:
-    """Split the digits of a position into digits that are among `others` and the rest, both major
-    to minor. A digit only partly among them is cut if possible, else it belongs to the rest."""
+    """Split digits of a position into the digits that `others` contain too, and the rest, both
+    major to minor. A digit that `others` contain in part is cut into two if its size permits, else
+    it belongs to the rest."""
     shared, rest = [], []
     for digit in digits:
         end = digit.stride * digit.size
@@ -98,16 +101,16 @@ def digits_apart(digits: Digits, others: Digits) -> tuple[Digits, Digits]:
 
 
 def _digit(stride: Value, size: Value, number: Number) -> Number:
-    """Return the digit of a number with this stride and size."""
+    """Return the value of the digit with the given stride and size in a number."""
     digit: Number = mod(floor_div(number, stride), size)
     return digit
 
 
 @dataclass(frozen=True)
 class DimLayout:
-    """One tensor dimension: its extent, the digits that split it (major to minor), the split.
+    """One tensor dimension: its extent K, the digits that split it (major to minor), and its split.
 
-    The extent and the strides and sizes of digits may be symbols; results are then symbolic.
+    If the extent, or the stride or size of a digit, is a symbol, results are expressions.
     """
 
     extent: int
@@ -116,7 +119,7 @@ class DimLayout:
 
     @cached_property
     def digits(self) -> tuple[Digit, ...]:
-        """The digits with contiguous neighbours merged, which leaves the shard index unchanged."""
+        """The digits after contiguous ones are merged, which does not change the shard index."""
         return merge_digits(self.axis_digits)
 
     @property
@@ -131,7 +134,8 @@ class DimLayout:
 
     @cached_property
     def levels(self) -> tuple[int, ...]:
-        """The part counts of the nested split, outermost first; one level if it equals flat."""
+        """The number of parts at each level of division, outermost first. A split that equals the
+        flat split has one level."""
         sizes = tuple(digit.size for digit in self.axis_digits if digit.size != 1)
         if self.split == "flat" or self.is_even:
             return (self.parts,)
@@ -139,12 +143,13 @@ class DimLayout:
 
     @property
     def is_flat(self) -> bool:
-        """Whether the shards are equal chunks with the last ones short: one level of division."""
+        """Whether the split has one level of division: equal chunks, of which the last may be
+        shorter or empty."""
         return len(self.levels) == 1
 
     @property
     def is_even(self) -> bool:
-        """Whether all shards have the same size; for symbols, whether they do for all values."""
+        """Whether all shards have the same size; for symbols, whether this holds for all values."""
         return bool(mod(self.extent, self.parts) == 0)
 
     def index(self, position: Number) -> Number:
@@ -152,7 +157,7 @@ class DimLayout:
         return read_digits(self.digits, position)
 
     def place(self, index: Number) -> Number:
-        """Return a mesh position with the digits of this shard index and zeros elsewhere."""
+        """Return the mesh position whose digits form a shard index and whose other digits are 0."""
         return write_digits(self.digits, index)
 
     @cached_property
@@ -163,42 +168,44 @@ class DimLayout:
         return Nested(self.extent, self.parts, self.levels)
 
     def interval(self, index: Number, let: Let = unnamed) -> tuple[Number, Number]:
-        """Return the half-open range of the tensor dimension held by a shard."""
+        """Return the half-open range of elements in a shard."""
         low, high = self.cut.interval(index, let)
         return low, high
 
     def element(self, index: Value, local: Value, let: Let = unnamed) -> Value:
-        """Return the tensor element at a local index of a shard that has it: `d(c)[k] -> t[i]`."""
+        """Return the index in the tensor dimension of the element at index `local` of a shard:
+        `d(c)[k] -> t[i]`."""
         if self.is_flat:
             return index * self.size + local
         return self.cut.interval(index, let)[0] + local
 
     def owner(self, element: Value, let: Let = unnamed) -> Value:
-        """Return the index of the shard that holds a tensor element (0 <= element < extent)."""
+        """Return the index of the shard that contains an element (0 <= element < extent)."""
         return self.locate(element, let)[0]
 
     def locate(self, element: Value, let: Let = unnamed) -> tuple[Value, Value]:
-        """Return the shard that holds a tensor element, and its local index there: `t[i] ->
-        d(c)[k]`."""
+        """Return the index of the shard that contains an element, and the element's index in that
+        shard: `t[i] -> d(c)[k]`."""
         if self.parts == 1:
             return 0 * element, element
         return self.cut.locate(element, let)
 
     def owners(self, low: Value, high: Value, let: Let = unnamed) -> tuple[Value, Value]:
-        """Return the first and last shard that may intersect the range [low, high); a superset
-        if that is empty."""
+        """Return the first and the last shard that intersect the range [low, high). For an empty
+        range the result is not empty."""
         last = self.extent - 1
         return self.owner(minimum(low, last), let), self.owner(maximum(high, 1) - 1, let)
 
     @property
     def intervals(self) -> tuple[np.ndarray, np.ndarray]:
-        """Low and high ends of every shard, two int64 arrays of length N."""
+        """The low and the high ends of all shards: two int64 arrays of length N."""
         return self.cut.intervals
 
 
 @dataclass(frozen=True)
 class HiddenDim:
-    """A hidden dimension: the number of partial sums, and the unreduced axes that split it."""
+    """A hidden dimension, which numbers partial sums: its extent is their number, and `axes` are
+    the unreduced axes that split it."""
 
     extent: int
     axes: tuple[AxisRef, ...] = ()
@@ -211,11 +218,11 @@ class HiddenDim:
 
 @dataclass(frozen=True)
 class Layout:
-    """A tensor on a mesh: a `DimLayout` for each dimension, and the digits that only replicate.
+    """A tensor on a mesh: a `DimLayout` for each dimension, and the free digits of the position.
 
-    `hidden` leading dimensions represent unreduced axes, whose devices hold different partial sums.
-    Both sides split a hidden dimension that stays unreduced; a dimension that is reduced is split
-    on the source side and unsplit on the target side.
+    Devices that differ only in `free` digits are replicas. The first `hidden` dimensions represent
+    unreduced axes, along which devices hold different partial sums. If an axis stays unreduced,
+    source and target both split its hidden dimension; if it is reduced, only the source does.
     """
 
     mesh: Mesh
@@ -230,9 +237,10 @@ class Layout:
         split: str,
         hidden: tuple[HiddenDim, ...] | None = None,
     ) -> Layout:
-        """Return the layout of a tensor shape under a sharding.
+        """Return the layout of a tensor of a shape under a sharding.
 
-        `hidden`: the hidden dimensions, by default one for each unreduced axis.
+        `split`: "flat" or "nested". `hidden`: the hidden dimensions, by default one for each
+        unreduced axis.
         """
         mesh = sharding.mesh
         if hidden is None:
@@ -248,7 +256,7 @@ class Layout:
 
     @property
     def replicas(self) -> int:
-        """How many devices hold each shard."""
+        """The number of devices that hold each shard."""
         return math.prod(digit.size for digit in self.free)
 
     @property
@@ -257,27 +265,27 @@ class Layout:
         return tuple(dim.size for dim in self.dims[self.hidden :])
 
     def index(self, position: Number) -> tuple[Number, ...]:
-        """Return the shard index along every dimension of a mesh position."""
+        """Return the shard index of a mesh position along each dimension."""
         return tuple(dim.index(position) for dim in self.dims)
 
     def replica(self, position: Number) -> Number:
-        """Return a position's index among the holders of its shard."""
+        """Return the number of a position among the holders of its shard."""
         return read_digits(self.free, position)
 
     def position(self, index: tuple[Value, ...], replica: Value) -> Value:
-        """Return the mesh position of a replica of a shard: the inverse of `index` and
-        `replica`."""
+        """Return the mesh position of replica number `replica` of the shard with an index along
+        each dimension. This is the inverse of `index` and `replica`."""
         placed = write_digits(self.free, replica)
         for dim, value in zip(self.dims, index, strict=True):
             placed = placed + dim.place(value)
         return placed
 
     def box(self, position: Number) -> tuple[tuple[Number, Number], ...]:
-        """Return the tensor interval that a position holds along each dimension."""
+        """Return the half-open interval that a position holds along each dimension."""
         return tuple(dim.interval(dim.index(position)) for dim in self.dims)
 
     def boxes(self) -> np.ndarray:
-        """Return the box of every position: int64 [positions, dimensions, 2]."""
+        """Return the boxes of all positions: int64 [positions, dimensions, 2]."""
         positions = np.arange(self.mesh.size, dtype=np.int64)
         result = np.empty((self.mesh.size, len(self.dims), 2), dtype=np.int64)
         for axis, dim in enumerate(self.dims):

@@ -1,13 +1,13 @@
 """A matmul of two sharded operands: `C[…, i, k] = A[…, i, j] B[…, j, k]`.
 
-A *factor* is an index that runs through dimensions of operands and result alike. The factors of
-a matmul are numbered: one for each batch dimension, then i, j and k. Every dimension of an operand
-or of the result is a factor:
+A *factor* is an index of the formula; each dimension of an operand or of the result corresponds to
+one factor. Factors are numbered: one for each batch dimension, then i, j and k:
 
     lhs  […, i, j]        rhs  […, j, k]        out  […, i, k]
 
-All three are on one mesh. An operand or a result that is unreduced along axes is a pending sum.
-Products are summed in float32, float64 or integers of 32 or 64 bits (`sum_dtype`).
+All three tensors are on one mesh. If a tensor is unreduced along axes, devices along these axes
+have partial sums of it. Products are summed in float32, float64 or integers of 32 or 64 bits
+(`sum_dtype`).
 """
 
 from __future__ import annotations
@@ -38,10 +38,11 @@ class Operand:
 
 @dataclass(frozen=True, init=False)
 class Matmul:
-    """Element type, operands, and the sharding of the result.
+    """A matmul: the element types, the operands, and the sharding of the result.
 
-    `out_dtype`: element type of the result and of the partial sums that devices exchange, so a sum
-    of bfloat16 products with `out_dtype` float32 is never rounded.
+    `dtype`: the element type of both operands. `out_dtype`: the element type of the result, and of
+    the partial sums that devices exchange. With bfloat16 operands and `out_dtype` float32, no sum
+    is rounded to bfloat16.
     """
 
     dtype: str
@@ -60,13 +61,13 @@ class Matmul:
         *,
         mesh: object = None,
     ) -> None:
-        """Read the arguments into canonical form.
+        """Convert the arguments to canonical form.
 
-        `lhs`, `rhs`: pairs (shape, sharding). `out`: the sharding of the result. `mesh` is for
-        shardings without a mesh; rhs and out default to the mesh of lhs. In shardings by
-        subscripts, `A[I_X, J]`, equal indices are equal factors. `out_dtype` defaults to `dtype`.
-        Raises InputError for operands that cannot be multiplied, an element type without sums, and
-        tensors on several meshes.
+        `lhs`, `rhs`: pairs (shape, sharding). `out`: the sharding of the result. `out_dtype`: by
+        default `dtype`. `mesh`: the mesh of shardings that do not bring their own; without it, rhs
+        and out are on the mesh of lhs. In index notation, `A[I_X, J]`, equal indices must be equal
+        factors. Raises InputError for operands that cannot be multiplied, for booleans, and for
+        tensors on different meshes.
         """
         self._set(dtype=dtype_of(dtype))
         own = None if mesh is None else mesh_of(mesh, "mesh")
@@ -81,7 +82,7 @@ class Matmul:
         _check_out_dtype(self)
         for name, sharding in (("rhs", self.rhs.sharding), ("out", self.out)):
             _check_mesh(name, sharding.mesh, self.mesh)
-        for side in SIDES:  # element sizes, for counting transfers
+        for side in SIDES:  # raises InputError for a tensor whose bytes exceed 64 bits
             whole = self.sharding(side)
             Reshard(self.shape(side), self.dtype_of(side), whole, whole)
 
@@ -118,35 +119,37 @@ class Matmul:
 
     @property
     def flops(self) -> int:
-        """Multiplications and additions of all devices together, without repeated work."""
+        """The number of multiplications and additions, each counted once even if several devices
+        perform it."""
         return 2 * math.prod(self.extents)
 
     def factors(self, side: Side) -> tuple[int, ...]:
-        """Return the factor of each dimension of a side."""
+        """Return the number of the factor of each dimension of an operand or of the result."""
         batch = tuple(range(self.batch))
         i, j, k = (self.batch + each for each in range(3))
         last = {"lhs": (i, j), "rhs": (j, k), "out": (i, k)}
         return (*batch, *last[side])
 
     def factor_name(self, factor: int) -> str:
-        """Return a factor's name: `i`, `j`, `k`, or `batch 0`."""
+        """Return the name of a factor: `i`, `j`, `k`, or `batch 0` and so on."""
         return "ijk"[factor - self.batch] if factor >= self.batch else f"batch {factor}"
 
     def shape(self, side: Side) -> tuple[int, ...]:
-        """Return the shape of a side."""
+        """Return the shape of an operand or of the result."""
         return tuple(self.extents[factor] for factor in self.factors(side))
 
     def sharding(self, side: Side) -> Sharding:
-        """Return the sharding of a side."""
+        """Return the sharding of an operand or of the result."""
         return {"lhs": self.lhs.sharding, "rhs": self.rhs.sharding, "out": self.out}[side]
 
     def dtype_of(self, side: Side) -> str:
-        """Return the element type of a side."""
+        """Return the element type of an operand or of the result."""
         return self.out_dtype if side == "out" else self.dtype
 
 
 def _operand(given: object, mesh: Mesh | None, name: str) -> Operand:
-    """Return an operand given as an `Operand` or as a pair, with a sharding of its rank."""
+    """Return the operand given as an `Operand` or as a pair (shape, sharding). Raise InputError,
+    naming the operand, for anything else."""
     pair = (given.shape, given.sharding) if isinstance(given, Operand) else given
     if not isinstance(pair, tuple | list) or len(pair) != 2:
         raise wrong_type(given, tuple, """((8, 16), mesh.sharding('[{"x"}, {}]'))""", name)
@@ -187,7 +190,7 @@ def _out_dtype(given: object) -> str:
 
 
 def _check_shapes(lhs: tuple[int, ...], rhs: tuple[int, ...]) -> None:
-    """Raise InputError for operands that cannot be multiplied."""
+    """Raise InputError unless operands of these shapes can be multiplied."""
     if len(lhs) != len(rhs):
         raise InputError(
             "both operands must have the same batch dimensions",
@@ -214,12 +217,13 @@ def _check_shapes(lhs: tuple[int, ...], rhs: tuple[int, ...]) -> None:
 
 
 def _text_of(given: object) -> object:
-    """Return the text of an operand's sharding."""
+    """Return the sharding of an operand as the user gave it in a pair, else None."""
     return given[1] if isinstance(given, tuple | list) else None
 
 
 def _check_names(matmul: Matmul, given: tuple[object, ...]) -> None:
-    """Raise InputError if index notation gives one factor two indices, or two factors one index."""
+    """Raise InputError unless shardings in index notation use one index per factor, and a different
+    index for each."""
     known: dict[int, str] = {}
     for side, text in zip(SIDES, given, strict=True):
         if not isinstance(text, str) or not INDEXED.match(text):

@@ -1,4 +1,4 @@
-"""Plans of matmuls: moves before the product, the product, and moves after it."""
+"""Plans of matmuls: the movements of the operands, the product, and the movement of the result."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ Limit = Literal["communication", "memory", "multiplication", "nothing"]
 
 @dataclass(frozen=True)
 class AxisCase:
-    """What a sharded axis requires: one of the four cases, 0 for a pending sum.
+    """The case of a sharded axis, by its role in both operands.
 
-    `why`: the role of the axis in both operands, in words.
+    `number`: the case, 1 to 4; 0 if an operand is a partial sum along the axis. `why`: the role of
+    the axis, in words.
     """
 
     axis: AxisRef
@@ -30,14 +31,16 @@ class AxisCase:
 
 @dataclass(frozen=True)
 class Loop:
-    """Communication that overlaps with the product: parts travel round a ring of `count` devices.
+    """Communication that overlaps with the product: devices pass parts round a ring.
 
-    For an operand it is the all-gather at the end of its movement: a device multiplies its current
-    part while sending it on. For the result it is the reduce-scatter at the start of its movement:
-    a device adds its partial sum to each passing part. The `digits` (stride, size) of a device's
-    position, major to minor, give its place in the ring; parts are cut along `factor`. With two
-    directions, half of every part goes each way. `order`: the order of the places round the ring,
-    if not ascending.
+    For an operand, the loop replaces the all-gather at the end of its movement: a device multiplies
+    a part while it sends the part on. For the result, the loop replaces the reduce-scatter at the
+    start of its movement: a device adds its partial sum to each part that it receives.
+
+    `factor`: the factor along which parts are cut. `digits`: the stride and size of the digits of a
+    device's position, major to minor, that give its place in the ring. `count`: the number of
+    devices in the ring. `directions`: with 2, half of every part moves each way. `order`: the
+    places in the order of the ring; empty if ascending.
     """
 
     side: Side
@@ -49,43 +52,43 @@ class Loop:
 
     @property
     def places(self) -> tuple[int, ...]:
-        """The places in ring order."""
+        """The places in the order of the ring."""
         return self.order or tuple(range(self.count))
 
 
 @dataclass(frozen=True)
 class MatmulCost:
-    """The cost of a candidate on the busiest device: flops, bytes received, memory bytes that the
-    product reads and writes, and seconds of each on a topology. `received`: bytes into the device
-    that each movement sends most to, so their sum may exceed `received_max`, the most bytes that
-    all movements together bring to one device.
-    `hidden`: seconds of communication overlapped with the product; `apart`: seconds of the same
-    candidate without the loop or pulling kernel; `launch`: all other seconds of a call."""
+    """The cost of a candidate on the busiest device: work and bytes, and their time on a topology.
+
+    The busiest device may differ between the movements of `received`, so their sum may exceed
+    `received_max`.
+    """
 
     flops: int
-    received: tuple[int, int, int]  # by the movements of lhs, rhs and the result
-    received_max: int
-    touched: int
-    multiplying: float
-    touching: float
-    moving: tuple[float, float, float]
-    hidden: float = 0.0
-    apart: float = 0.0
-    launch: float = 0.0
+    received: tuple[int, int, int]  # bytes, by movement: lhs, rhs, result
+    received_max: int  # the most bytes that all movements together bring to one device
+    touched: int  # the bytes of memory that the product reads and writes
+    multiplying: float  # the seconds of the arithmetic of the product
+    touching: float  # the seconds of its memory traffic
+    moving: tuple[float, float, float]  # the seconds of each movement
+    hidden: float = 0.0  # the seconds of communication that overlap with the product
+    apart: float = 0.0  # the seconds of the same candidate without its loop or pulling kernel
+    launch: float = 0.0  # all other seconds of a call
 
     @property
     def product_seconds(self) -> float:
-        """Seconds of the product: its arithmetic or its memory traffic, whichever is longer."""
+        """The seconds of the product: of its arithmetic or of its memory traffic, whichever takes
+        longer."""
         return max(self.multiplying, self.touching)
 
     @property
     def seconds(self) -> float:
-        """Seconds in all: the sum of the parts, minus the overlap in a loop."""
+        """The seconds of a call: the sum of all parts, minus the overlap in a loop."""
         return self.launch + self.product_seconds + sum(self.moving) - self.hidden
 
     @property
     def limit(self) -> Limit:
-        """The resource that bounds the time."""
+        """The resource that takes most of the time."""
         parts: tuple[tuple[float, Limit], ...] = (
             (self.multiplying, "multiplication"),
             (self.touching, "memory"),
@@ -97,26 +100,31 @@ class MatmulCost:
 
 @dataclass(frozen=True)
 class MatmulCandidate:
-    """One way to compute a matmul: the shardings during the product, the plans of the moves, and
-    the step that overlaps with the product. `pulled`: one kernel replaces all steps, pulling parts
-    of operands and pushing sums while devices multiply; the cost is the kernel's."""
+    """One way to compute a matmul.
+
+    `multiplication`: the shardings during the product. `loop`: the communication that overlaps with
+    the product. `pulled`: whether one kernel replaces all steps; it pulls parts of operands and
+    pushes sums while it multiplies, and `cost` is its cost.
+    """
 
     multiplication: Multiplication
-    moves: tuple[Plan, Plan, Plan]  # plans for lhs, rhs and the result
+    moves: tuple[Plan, Plan, Plan]  # of lhs, rhs and the result
     cost: MatmulCost
     loop: Loop | None = None
     pulled: bool = False
 
     def move(self, side: Side) -> Plan:
-        """Return the plan of a side."""
+        """Return the plan that moves an operand or the result."""
         return self.moves[SIDES.index(side)]
 
 
 @dataclass(frozen=True, repr=False)
 class MatmulPlan(Drawn):
-    """The chosen candidate, the next best ones of other kinds, and the measure that compares them:
-    seconds on a topology, or bytes without one. `considered`: the number of candidates; `asked`:
-    the requested loop."""
+    """The chosen candidate of a matmul, and the best candidates of other kinds.
+
+    Candidates are compared by seconds on `topology`, or by bytes without one. `considered`: the
+    number of candidates that were compared. `asked`: the loop that the caller requested.
+    """
 
     matmul: Matmul
     cases: tuple[AxisCase, ...]
@@ -128,7 +136,7 @@ class MatmulPlan(Drawn):
 
     @property
     def case(self) -> int:
-        """The hardest case of all axes, 1 without communication."""
+        """The highest case number of all axes; 1 without communication."""
         return max((case.number for case in self.cases), default=1) or 1
 
     def __repr__(self) -> str:
@@ -175,7 +183,7 @@ class MatmulPlan(Drawn):
 
 
 def _fields(candidate: MatmulCandidate, transfers: bool) -> dict[str, Any]:
-    """Return a candidate for JSON."""
+    """Return the plain data of a candidate; `transfers`: whether to list the transfers."""
     cost, product = candidate.cost, candidate.multiplication
     return {
         "moves": {side: _steps(candidate.move(side), transfers) for side in SIDES},
@@ -190,7 +198,8 @@ def _fields(candidate: MatmulCandidate, transfers: bool) -> dict[str, Any]:
 
 
 def _rounded(seconds: float) -> float:
-    """Round seconds for files: the last digits of float sums differ between versions of Python."""
+    """Return seconds rounded to six digits, because the last digits of a sum of floats differ
+    between versions of Python."""
     return float(f"{seconds:.6g}")
 
 

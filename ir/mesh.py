@@ -1,7 +1,7 @@
-"""A mesh: devices viewed as an n-d array with named axes, major to minor.
+"""A mesh: devices viewed as an n-dimensional array with named axes, major to minor.
 
-`device_ids[p]` is the device at flat position `p`. Consecutive ids are kept as a `range`, so a mesh
-of 65,536 devices costs as little as one of eight.
+`device_ids[p]` is the id of the device at flat position `p`. Consecutive ids are stored as a
+`range`, so the size of a `Mesh` object does not depend on the number of its devices.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ NAME_CHARACTERS = "letters, digits, _, $, . or -"
 
 @dataclass(frozen=True)
 class Digit:
-    """A digit of a flat mesh position: `(position // stride) % size`."""
+    """One digit of a flat mesh position. Its value is `(position // stride) % size`."""
 
     stride: int
     size: int
@@ -41,13 +41,14 @@ class Digit:
 class Mesh:
     """Named axes over devices; `str` gives Shardy's text, `<["x"=2, "y"=3]>`.
 
-    A mesh without axes is maximal: one device, `<[], device_ids=[3]>`. Without a device it is the
-    empty mesh `<[]>`: a reshard replicates a tensor on it over all devices of the other side.
+    A mesh without axes has one device, `<[], device_ids=[3]>`, or none: the empty mesh `<[]>`. If
+    one side of a reshard is on the empty mesh, its tensor is replicated over all devices of the
+    other side.
     """
 
     axes: Axes
-    device_ids: range | tuple[int, ...]  # by position; a range if consecutive
-    name: str | None = field(compare=False)  # of `@name = <[...]>`; not compared
+    device_ids: range | tuple[int, ...]  # by position; a range if consecutive and ascending
+    name: str | None = field(compare=False)  # of `@name = <[...]>`
 
     def __init__(
         self,
@@ -61,7 +62,7 @@ class Mesh:
 
     @classmethod
     def parse(cls, text: str) -> Mesh:
-        """Return a mesh from Shardy's text or the shorthand `x=2,y=3`; `str` is the inverse."""
+        """Return a mesh from Shardy's text, which `str` gives, or from the shorthand `x=2,y=3`."""
         return _readers().text(text)
 
     @classmethod
@@ -70,8 +71,12 @@ class Mesh:
         return _readers().mesh(given)
 
     def sharding(self, given: object, rank: int | None = None) -> Sharding:
-        """Return a sharding on this mesh from its text, Shardy's or HLO's, such as `[{"x"}, {"y",
-        ?}p2]`; or from a PartitionSpec or placements, for a tensor of a rank."""
+        """Return the sharding on this mesh given as a text, such as `[{"x"}, {"y", ?}p2]`, as a
+        PartitionSpec or as placements.
+
+        `rank`: the rank of the tensor, which placements and some texts do not state. Raises
+        InputError for anything else.
+        """
         return _readers().sharding(given, self, rank)
 
     @property
@@ -89,7 +94,7 @@ class Mesh:
 
     @property
     def is_maximal(self) -> bool:
-        """Whether this is a mesh without axes: one device that holds everything."""
+        """Whether this mesh has no axes, so that its one device holds whole tensors."""
         return not self.axes
 
     @property
@@ -99,7 +104,7 @@ class Mesh:
 
     @functools.cached_property
     def sizes(self) -> dict[str, int]:
-        """Axis name to axis size, major to minor."""
+        """The size of each axis by its name, major to minor."""
         return dict(self.axes)
 
     def axis_size(self, name: str) -> int:
@@ -108,11 +113,11 @@ class Mesh:
         return self.sizes[name]
 
     def full_size(self, ref: AxisRef) -> int:
-        """Return the size of an axis reference: the number of parts that it makes."""
+        """Return the size of a full axis or of a sub-axis. Raise InputError for an unknown axis."""
         return self.axis_size(ref.name) if ref.size is None else ref.size
 
     def digit(self, ref: AxisRef) -> Digit:
-        """Return the digit of the flat position for an axis reference."""
+        """Return the digit of the flat position that is the coordinate along an axis reference."""
         size = self.axis_size(ref.name)
         minor = math.prod(size for _, size in self.axes[self.names.index(ref.name) + 1 :])
         if ref.pre is None or ref.size is None:
@@ -130,16 +135,17 @@ class Mesh:
         return AxisRef(ref.name) if ref.size == size else ref
 
     def ordered(self, refs: Iterable[AxisRef]) -> tuple[AxisRef, ...]:
-        """Return references in mesh order, sub-axes by pre-size, with neighbouring ones merged."""
+        """Return references in the order of the mesh, sub-axes of one axis by pre-size, with
+        neighbouring sub-axes merged."""
         place = {name: i for i, name in enumerate(self.names)}
         in_order = sorted(refs, key=lambda ref: (place[ref.name], ref.pre or 1))
         return algebra.merged(in_order, self.sizes)
 
     def refine(self, refs: Iterable[AxisRef]) -> tuple[AxisRef, ...]:
-        """Return the mesh cut at every border of `refs`: sub-axes and full axes, major to minor.
+        """Return the pieces into which the borders of `refs` cut the axes, major to minor.
 
-        Each reference is then a product of consecutive pieces. Raises InputError for references to
-        one axis that cannot coexist.
+        Each reference is then a product of consecutive pieces. Raises InputError if references to
+        one axis cannot coexist.
         """
         cuts = {name: {1, size} for name, size in self.axes}
         for ref in map(self.canonical, refs):
@@ -151,10 +157,8 @@ class Mesh:
         )
 
     def refs_free_of(self, refs: Iterable[AxisRef]) -> tuple[AxisRef, ...]:
-        """Return the maximal sub-axes, in mesh order, that `refs` leave over.
-
-        Axes of size 1 leave nothing. Together with `refs` the result covers the whole mesh.
-        """
+        """Return the axes and sub-axes that `refs` do not contain, in mesh order and as large as
+        possible, without axes of size 1. Together with `refs` they cover the whole mesh."""
         taken = tuple(map(self.canonical, refs))
         free = (
             piece
@@ -173,12 +177,11 @@ class Mesh:
 
 @dataclass(frozen=True)
 class Readers:
-    """Functions that read a mesh from text, a mesh from an object, and a sharding on a mesh for a
-    given rank."""
+    """The functions that implement `Mesh.parse`, `Mesh.of` and `Mesh.sharding`."""
 
     text: Callable[[str], Mesh]
     mesh: Callable[[object], Mesh]
-    sharding: Callable[[object, Mesh, int | None], Sharding]
+    sharding: Callable[[object, Mesh, int | None], Sharding]  # the last argument is the rank
 
 
 _registered: list[Readers] = []
@@ -187,7 +190,7 @@ _registered: list[Readers] = []
 def read_by(readers: Readers) -> None:
     """Register the functions that implement `Mesh.parse`, `Mesh.of` and `Mesh.sharding`.
 
-    They depend on this module, so the package registers them at import.
+    Their modules import this one, so the package registers them when it is imported.
     """
     _registered[:] = [readers]
 
@@ -209,8 +212,8 @@ def unknown_axis(name: str, mesh: Mesh) -> InputError:
 
 
 def with_target_mesh(error: InputError) -> InputError:
-    """Return an error about the target of one mesh, which expects a second mesh if an axis is
-    unknown."""
+    """Return an error about a target on the source's mesh. If the error is an unknown axis, suggest
+    the argument `target_mesh` too."""
     if not error.rule.startswith(UNKNOWN_AXIS):
         return error
     expected = f"{error.expected}; or target_mesh, if the target has a mesh of its own"
@@ -221,7 +224,7 @@ def with_target_mesh(error: InputError) -> InputError:
 
 
 def _pairs(axes: object) -> tuple[tuple[str, int], ...]:
-    """Return the name and the size of every axis."""
+    """Return the (name, size) pairs of the given axes. Raise InputError for anything else."""
     given = axes.items() if isinstance(axes, Mapping) else axes
     pairs = tuple(given) if isinstance(given, Iterable) else (given,)
     if all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in pairs):
@@ -265,7 +268,8 @@ def _checked_size(size: object, where: tuple[str | int, ...]) -> int:
 
 
 def as_integer(value: object) -> int | None:
-    """Return a value as an integer (numpy's included), or None for other values and booleans."""
+    """Return the value of an integer of Python or numpy. Return None for booleans and all other
+    values."""
     if isinstance(value, bool):
         return None
     try:
@@ -297,7 +301,8 @@ def _checked_ids(device_ids: Iterable[int] | None, axes: Axes) -> range | tuple[
 
 
 def _checked_range(ids: Iterable[int]) -> range | None:
-    """Return ascending consecutive ids without visiting each, or None if that is impossible."""
+    """Return the ids unchanged if they are a range of step 1, so that each need not be checked;
+    else None. Raise InputError for a negative id."""
     if not isinstance(ids, range) or ids.step != 1:
         return None
     if ids.start < 0:
@@ -312,7 +317,8 @@ def _product(axes: Axes) -> str:
 
 
 def _checked_each(ids: tuple[object, ...]) -> range | tuple[int, ...]:
-    """Return distinct non-negative ids; ascending consecutive ids become a range."""
+    """Return the ids, as a range if consecutive and ascending. Raise InputError unless they are
+    distinct integers of at least 0."""
     numbers: list[int] = []
     seen: set[int] = set()
     for i, given in enumerate(ids):

@@ -17,14 +17,14 @@ from shardwright.ir.given import shape_of
 from shardwright.ir.globs import Glob
 
 MEMORY_LIMIT = 1 << 30
-"""Default for the bytes in flight on a device while a model moves."""
+"""The default limit of the bytes in flight on a device while a model moves."""
 
 _MOST_HEADER = 100_000_000
-"""Most bytes of a safetensors header, the limit of its own readers."""
+"""The most bytes of a safetensors header, as in the readers of that library."""
 
 
 def counted(count: int, what: str) -> str:
-    """Return a count with its noun: 1 kind or 1,025 tensors."""
+    """Return a count with its noun, such as `1 kind` or `1,025 tensors`."""
     return f"{count:,} {what}{'s' * (count != 1)}"
 
 
@@ -36,7 +36,7 @@ class Logical(NamedTuple):
 
     @property
     def bytes(self) -> int:
-        """Bytes of the whole tensor."""
+        """The number of bytes of the whole tensor."""
         return math.prod(self.shape) * itemsize(self.dtype)
 
 
@@ -47,12 +47,13 @@ class Model(Drawn):
     tensors: dict[str, Logical]
 
     def __init__(self, tensors: Mapping[str, object], dtype: object = None) -> None:
-        """Read a table.
+        """Read the tensors of a model.
 
-        `tensors` maps each name to a shape, a dict of `shape` and `dtype`, or any object with these
-        attributes, such as an array or meta tensor. A name with `{0..79}` or `{q,k}` stands for
-        several tensors. `dtype` is the default. Raises InputError for an empty table, a repeated
-        name, and a tensor without shape or dtype.
+        `tensors` maps each name to a shape, to a dict of `shape` and `dtype`, or to any object with
+        these attributes, such as an array or a meta tensor. A name with `{0..79}` or `{q,k}` stands
+        for several tensors. `dtype`: the dtype of tensors that do not state theirs. Raises
+        InputError if there are no tensors, if a name is repeated, and for a tensor without a shape
+        or dtype.
         """
         found: dict[str, Logical] = {}
         for text, given in tensors.items():
@@ -74,19 +75,24 @@ class Model(Drawn):
 
     @staticmethod
     def from_state_dict(state: Mapping[str, Any]) -> Model:
-        """Return the model of a torch state dict; meta tensors and DTensors are allowed."""
+        """Return the model with the tensors of a torch state dict, which may be meta tensors or
+        DTensors."""
         return Model(flattened(state))
 
     @staticmethod
     def from_pytree(tree: Any) -> Model:
-        """Return the model of nested dicts, lists and tuples of arrays or of objects with shape and
-        dtype; names are the keys on the path, joined by dots."""
+        """Return the model with the leaves of nested dicts, lists and tuples. Leaves are arrays or
+        other objects with a shape and dtype. Their names are the keys on their path, joined by
+        dots."""
         return Model(flattened(tree))
 
     @staticmethod
     def from_safetensors(paths: str | Path | Iterable[str | Path]) -> Model:
-        """Return the model of safetensors files, reading only their headers; a folder means all its
-        safetensors files. Raises InputError for any other file."""
+        """Return the model with the tensors of safetensors files; only their headers are read.
+
+        `paths`: files, or folders whose safetensors files are all read. Raises InputError for a
+        file in another format, and for a tensor in two files.
+        """
         given = (paths,) if isinstance(paths, str | Path) else paths
         found: dict[str, object] = {}
         for path in (each for one in given for each in _files(Path(one))):
@@ -101,7 +107,7 @@ class Model(Drawn):
 
     @property
     def bytes(self) -> int:
-        """Bytes of all tensors."""
+        """The number of bytes of all tensors together."""
         return sum(tensor.bytes for tensor in self.tensors.values())
 
     def __hash__(self) -> int:
@@ -109,8 +115,8 @@ class Model(Drawn):
 
 
 def flattened(tree: Any) -> dict[str, Any]:
-    """Return the leaves of nested dicts, lists and tuples, named by the keys on the path, joined by
-    dots."""
+    """Return the leaves of nested dicts, lists and tuples by name. The name of a leaf consists of
+    the keys on its path, joined by dots. Raise InputError if two leaves have the same name."""
     found: dict[str, Any] = {}
     for name, leaf in _leaves(tree, ""):
         if name in found:
@@ -138,13 +144,16 @@ def _leaves(tree: Any, before: str) -> Iterator[tuple[str, Any]]:
 
 
 def _fields(given: tuple[Any, ...]) -> tuple[str, ...]:
-    """Return the field names of a named tuple, or an empty tuple."""
+    """Return the field names of a named tuple; none for another tuple."""
     return getattr(given, "_fields", ())
 
 
 def nested(flat: Mapping[str, Any], like: Any) -> Any:
-    """Return leaves with flat names as a tree: shaped like `like` if its leaves have exactly these
-    names, else a dict, nested at the dots where `like` is nested."""
+    """Return named leaves as a tree, the inverse of `flattened`.
+
+    The tree has the structure of `like` if the leaves of `like` have the same names. Otherwise it
+    is a dict, nested at the dots of the names unless `like` is flat.
+    """
     names = flattened(like)
     if {*names} == {*flat}:
         return _rebuilt(flat, like, "")
@@ -175,7 +184,8 @@ def _rebuilt(flat: Mapping[str, Any], like: Any, before: str) -> Any:
 
 
 def _logical(name: str, given: Any, dtype: object) -> Logical:
-    """Return a tensor from its shape, or from an object with shape and dtype."""
+    """Return the tensor given as a shape, a dict or an object with a shape and dtype. Raise
+    InputError, naming the tensor, for anything else."""
     shape, own = given, None
     if isinstance(given, Mapping):
         if {*given} - {"shape", "dtype", "data_offsets"} or "shape" not in given:
@@ -231,7 +241,7 @@ def _files(path: Path) -> list[Path]:
 
 
 def _header(path: Path) -> dict[str, Any]:
-    """Return the header of a safetensors file: 8 bytes of its length, then JSON."""
+    """Return the header of a safetensors file, which is 8 bytes of length followed by JSON."""
     reason = "no header of JSON"
     try:
         with path.open("rb") as file:

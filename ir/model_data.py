@@ -1,4 +1,4 @@
-"""The plain data of a model plan that a runtime needs."""
+"""The part of a model plan's plain data that describes one kind."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ def kind_data(kind: Kind, found: KindRelays) -> dict[str, Any]:
 
 
 def _tables(kind: Kind, found: KindRelays, *, padded: bool) -> dict[str, Any]:
-    """Return the shapes of a kind's buffers, and its relays."""
+    """Return the shapes of a kind's buffers, and its relays. Relays with the same buffers and loops
+    share a *form*, so that only the forms store loops."""
     forms: dict[tuple[Any, ...], int] = {}
     relays = []
     for relay in found.relays:
@@ -49,13 +50,13 @@ def _tables(kind: Kind, found: KindRelays, *, padded: bool) -> dict[str, Any]:
 
 
 def _spec(geometry: Geometry) -> list[list[str]]:
-    """Return the mesh axes along which each dimension of a buffer is concatenated."""
+    """Return, for each dimension of a buffer, the names of the mesh axes that cut it."""
     rank = len(geometry.buffer_shapes(padded=False)[0])
     return [list(names) for names in axes_by_dim(geometry.layout, rank)]
 
 
 def _shapes(geometry: Geometry, padded: bool) -> list[Any]:
-    """Return the shapes of a buffer by position, or one shape if they are equal."""
+    """Return the shape of a buffer at each position, or a single shape if all are equal."""
     shapes = [list(shape) for shape in geometry.buffer_shapes(padded)]
     alike = all(shape == shapes[0] for shape in shapes)
     return shapes[:1] if alike else shapes

@@ -1,4 +1,4 @@
-"""Bytes of members and pieces of members of a model, by mesh position."""
+"""The bytes that each device sends and receives for a member of a model, or for a piece of it."""
 
 from __future__ import annotations
 
@@ -16,38 +16,40 @@ from shardwright.ir.relays import Relay
 
 
 class Flow(NamedTuple):
-    """The bytes of a member or piece that each source position sends and each target position
-    receives."""
+    """The bytes of a member or of a piece: sent by each source position, and received by each
+    target position."""
 
     sent: Integers
     received: Integers
 
 
 class Share(NamedTuple):
-    """The values that determine the bytes of a piece of a member."""
+    """A piece of a member, described by the values on which its bytes depend."""
 
-    kind: int
+    kind: int  # the index of the kind
     turn: int
-    piece: int = 0
-    pieces: int = 1
+    piece: int = 0  # the number of the piece
+    pieces: int = 1  # the number of pieces of the member
 
 
 @dataclass(frozen=True)
 class ModelFlows:
-    """The bytes of the members of some kinds."""
+    """Computes the bytes that devices send and receive for members of the given kinds."""
 
     kinds: tuple[Kind, ...]
     relays: tuple[KindRelays, ...]  # by kind
+    # Results of `_ends`, by kind and turn.
     ends: dict[tuple[int, int], tuple[Integers, Integers]] = field(default_factory=dict)
 
     def of(self, moving: Share) -> Flow:
-        """Return the bytes of a piece of a member."""
+        """Return the bytes that positions send and receive for a piece."""
         pairs = self.pairs(moving)
         return Flow(pairs.sum(axis=1), pairs.sum(axis=0))
 
     def pairs(self, moving: Share, finest: bool = False) -> Integers:
-        """Return the bytes from each source position to each target position. `finest`:
-        those of one element of every relay."""
+        """Return the bytes of a piece from each source position to each target position: [source
+        positions, target positions]. `finest`: count one element of every relay, whatever the
+        piece."""
         kind, found = self.kinds[moving.kind], self.relays[moving.kind]
         shape = kind.source.stored.mesh.size, kind.target.stored.mesh.size
         ends, counts = self._ends(moving.kind, moving.turn)
@@ -59,8 +61,9 @@ class ModelFlows:
         return bits.astype(np.int64).reshape(shape) * itemsize(kind.tensor.dtype)
 
     def _ends(self, number: int, turn: int) -> tuple[Integers, Integers]:
-        """Return, for each moving relay and each receiver of its class, the index of the device
-        pair in a table over both positions; and the elements of each relay."""
+        """Return two arrays about the relays between devices. The first has an entry for each
+        receiver of each relay: `source position * target positions + target position`. The second
+        has the number of elements of each relay."""
         key = number, turn
         if key not in self.ends:
             self.ends[key] = self._made(number, turn)
@@ -84,5 +87,5 @@ class ModelFlows:
 
 
 def _moved(found: KindRelays) -> list[Relay]:
-    """Return the relays to another device."""
+    """Return the relays in which the sender is not the receiver itself."""
     return [relay for relay in found.relays if relay.sender != OWN]

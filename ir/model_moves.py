@@ -1,4 +1,5 @@
-"""The reference for runtimes: apply a plan's data to the arrays of all devices in one process."""
+"""The reference implementation of a runtime: move the buffers of all devices in one process, as the
+data of a plan says."""
 
 from __future__ import annotations
 
@@ -12,13 +13,14 @@ from shardwright.ir.dtypes import itemsize
 from shardwright.ir.errors import InputError, in_a_line
 
 Arrays = Mapping[int, Mapping[str, npt.NDArray[Any]]]
-"""The buffers of devices, by device id and name."""
+"""The buffers of all devices, by device id and buffer name."""
 
 
 def moved(data: Mapping[str, Any], shards: Arrays) -> dict[int, dict[str, npt.NDArray[Any]]]:
-    """Return the target buffers of all devices, given their source buffers; padding is zero.
+    """Return the target buffers of all devices, given their source buffers.
 
-    Raises InputError for a missing buffer or a wrong shape.
+    `data`: `ModelPlan.data`. Padding is zero. Raises InputError for a missing buffer, and for a
+    wrong shape or dtype.
     """
     results: dict[int, dict[str, npt.NDArray[Any]]] = {}
     for number, source, target, turn, _, _, (held,), (wanted,) in data["members"]:
@@ -90,7 +92,7 @@ def _line(
 
 
 def _places(loops: list[list[int]], starts: list[int]) -> list[npt.NDArray[np.int64]]:
-    """Return the flat indices of the elements of loops in each buffer."""
+    """Return the flat indices that loops visit in each buffer, given the first index in each."""
     found = []
     for end, start in enumerate(starts):
         at = np.array(start, dtype=np.int64)

@@ -1,9 +1,9 @@
-"""Plans of models: moves, their order and buckets, and the bytes of every device.
+"""Plans of models: the moves, their order and buckets, and the bytes that each device moves.
 
-A plan's `data` has everything that a runtime needs: kinds, members, places and buckets as plain
-data. A bucket is the unit of transfer. Buckets are cut so that the messages of two buckets, sent
-and received, take at most `memory_limit` bytes on any device: while one bucket is in flight, the
-next is packed.
+`ModelPlan.data` is the plain data that a runtime needs: kinds, members, places and buckets. A place
+is the devices of a buffer, by mesh position. A bucket is the unit of transfer: while one bucket is
+in flight, the next is packed. The messages that a device sends and receives for two buckets
+therefore take at most `memory_limit` bytes.
 """
 
 from __future__ import annotations
@@ -33,8 +33,10 @@ from shardwright.ir.stored import Stored
 
 @dataclass(frozen=True, repr=False)
 class ModelPlan(Drawn):
-    """The moves between two sides of a model. `memory_limit`: the most bytes in flight on any
-    device."""
+    """The moves of a model from the source layouts to the target layouts.
+
+    `memory_limit`: the most bytes in flight on any device.
+    """
 
     model: Model
     source: Rules
@@ -45,7 +47,7 @@ class ModelPlan(Drawn):
 
     @cached_property
     def flows(self) -> dict[Share, Flow]:
-        """The bytes of members, by kind and turn."""
+        """The bytes that positions send and receive for a member, by its kind and turn."""
         every = dict.fromkeys(Share(member.kind, member.turn) for member in self.kinds.members)
         return {each: self._flows.of(each) for each in every}
 
@@ -54,7 +56,8 @@ class ModelPlan(Drawn):
         return ModelFlows(self.kinds.kinds, self.relays)
 
     def _totals(self, end: int) -> dict[int, int]:
-        """Return the bytes of each device that sends (end 0) or receives (end 1)."""
+        """Return the bytes that each source device sends (end 0) or each target device receives
+        (end 1), by device id."""
         places = self.kinds.places
         found: dict[int, int] = {}
         counted = Counter(
@@ -80,38 +83,39 @@ class ModelPlan(Drawn):
 
     @property
     def received_max(self) -> int:
-        """Bytes received by the busiest receiver, which is the minimum possible."""
+        """The bytes that the busiest receiver receives. No plan can have fewer."""
         return max(self.received.values())
 
     @property
     def sent_max(self) -> int:
-        """Bytes sent by the busiest sender."""
+        """The bytes that the busiest sender sends."""
         return max(self.sent.values())
 
     @property
     def total(self) -> int:
-        """Bytes received by all devices."""
+        """The bytes that all devices together receive."""
         return sum(self.received.values())
 
     @property
     def devices(self) -> tuple[int, ...]:
-        """The ids of the devices of both sides."""
+        """The ids of all source and target devices, ascending."""
         return tuple(sorted({*self.sent, *self.received}))
 
     @cached_property
     def buckets(self) -> Buckets:
-        """The pieces of members, and the ends of the buckets."""
+        """The division of the model into buckets. Raises InputError for a memory limit that is too
+        small."""
         load = (self.sent.get(each, 0) + self.received.get(each, 0) for each in self.devices)
         return Filling(self.kinds, self._flows, self.devices, self.memory_limit).run(max(load))
 
     @property
     def peak(self) -> int:
-        """Most bytes in flight on any device: the messages of two buckets."""
+        """A bound on the bytes in flight on any device: twice the largest bucket."""
         return self.buckets.largest * min(2, len(self.buckets.ends))
 
     @cached_property
     def data(self) -> dict[str, Any]:
-        """Everything that a runtime needs, ready for JSON."""
+        """The plain data that a runtime needs, and its digest."""
         members, pieces = self.kinds.members, self.buckets.pieces
         said: dict[str, Any] = {
             "kinds": [kind_data(*each) for each in zip(self.kinds.kinds, self.relays, strict=True)],
@@ -131,7 +135,7 @@ class ModelPlan(Drawn):
         return {"digest": hashlib.sha256(text.encode()).hexdigest(), **said}
 
     def to_dict(self) -> dict[str, Any]:
-        """Return bytes, kinds and buckets as plain data."""
+        """Return a summary of the plan as plain data: bytes, kinds, and the number of buckets."""
         return {
             "tensors": len(self.kinds.members),
             "bytes": {
@@ -170,7 +174,7 @@ class ModelPlan(Drawn):
 
     @cached_property
     def firsts(self) -> dict[int, str]:
-        """The first member's name for each kind."""
+        """The name of the first member of each kind."""
         return {member.kind: member.tensor for member in reversed(self.kinds.members)}
 
     def __repr__(self) -> str:
@@ -205,7 +209,8 @@ class ModelPlan(Drawn):
 
 
 def _said(devices: Iterable[int]) -> str:
-    """Return sorted ids as at most six ranges: 0-3, 7."""
+    """Return sorted ids as text: at most six ranges, such as `0-3, 7`, and the number of further
+    ranges."""
     ranges = []
     for _, run in groupby(enumerate(devices), key=lambda each: each[1] - each[0]):
         first, *_, last = [each for _, each in run] * 2
@@ -217,10 +222,12 @@ def _said(devices: Iterable[int]) -> str:
 def plan_model(
     model: Model, source: object, target: object, *, memory_limit: object = MEMORY_LIMIT
 ) -> ModelPlan:
-    """Return the plan of the moves between two sides of a model, `sw.Rules` or stored layouts.
+    """Return the plan that moves a model from its source to its target layouts.
 
-    Raises InputError for rules or layouts that do not fit the model, and for a limit, in bytes, too
-    small for one element of every message.
+    `source`, `target`: `sw.Rules`, or the stored layout of all tensors. `memory_limit`: the most
+    bytes in flight on a device. Raises InputError for rules or layouts that do not fit the model,
+    and for a limit that is not a positive integer. (A limit that is too small for the model raises
+    when buckets are first needed.)
     """
     sides = Rules.of(source, "source"), Rules.of(target, "target")
     for given, argument in ((source, "source"), (target, "target")):
@@ -238,8 +245,8 @@ def plan_model(
 
 
 def _in_turn(kinds: Kinds, relays: tuple[KindRelays, ...]) -> Kinds:
-    """Assign turns to members and order them so that the devices of all places always have work:
-    each group of members with the same places is spread over the whole sequence."""
+    """Assign a turn to each member, and order the members. The members with the same source and
+    target devices are spread over the whole sequence, so that no devices wait for the others."""
     rounds = [math.lcm(*map(len, each.senders)) for each in relays]
     before: Counter[tuple[int, int]] = Counter()
     groups = Counter((member.source, member.target) for member in kinds.members)

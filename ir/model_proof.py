@@ -1,21 +1,22 @@
-"""Proof that a plan's data moves a model correctly, at full size, without walking elements.
+"""Proof that a plan's data moves a model of full size correctly, without visiting each element.
 
-The proof uses the layouts and `ModelPlan.data`, the numbers that a runtime follows, not the
-planner. It checks for each kind, for exact and for padded buffers:
+The proof uses the layouts and `ModelPlan.data`, the numbers that a runtime follows; it does not use
+the planner. For each kind it checks, with exact buffers and with padded ones:
 
-    alike     positions of a class store the same elements at the same places; every position that
-              stores any is in one class of receivers, and it has the elements it takes from itself
-    right     in each buffer, a relay's loops step through elements of one part along its digits:
-              c_i steps of digit i per iteration, with every digit in range at both ends of every
-              loop, so none carries. The logical index is then linear in the iteration counts; its
-              start and its steps are the same at both ends
-    once      the relays of a class write products of ranges of a part's digits; cut at all ends of
-              ranges, each cell is written once
-    least     a receiver gets as many elements from others as it lacks
+    alike     All positions of a class store the same elements at the same offsets. Every position
+              that stores elements is in one class of receivers. If a position copies elements from
+              itself, it has them.
+    right     In each buffer, the loops of a relay stay within one part. One iteration changes digit
+              i by c_i, and each digit is in range at both ends of every loop, so no digit carries.
+              Then the logical index is linear in the iteration counts, and it suffices that source
+              and target have the same first logical index and the same steps.
+    once      The relays of a class write products of ranges of a part's digits. The ends of these
+              ranges cut the part into cells, and each cell is written once.
+    least     A receiver gets as many elements from other devices as it lacks.
 
-A digit is a factor of a stored dimension; the buffer's strides make it a mixed radix. It also
-checks that each tensor has one member per target buffer, with the kind, buffers and places that its
-layouts give.
+The digits are the factors of stored dimensions: an offset in a part is a mixed-radix number. The
+proof also checks that each tensor has one member per target buffer, with the kind, the buffers and
+the devices of its layouts.
 """
 
 from __future__ import annotations
@@ -41,17 +42,17 @@ from shardwright.ir.part_digits import (
 )
 
 OWN = -1
-"""The class of senders of elements that a device copies from itself."""
+"""The sender of a relay whose elements the receiver copies from itself."""
 
 
 @dataclass(frozen=True)
 class ModelProof:
-    """The result of a proof; it exists only for correct plans."""
+    """The numbers of a plan that `prove` has proved correct."""
 
-    tensors: int
+    tensors: int  # the number of members
     kinds: int
-    relays: int
-    elements: int
+    relays: int  # of one member of each kind
+    elements: int  # the elements of all target buffers on all devices
 
     def __str__(self) -> str:
         moved = f"{counted(self.tensors, 'tensor')} of {counted(self.kinds, 'kind')}"
@@ -63,10 +64,10 @@ class ModelProof:
 
 
 def prove(plan: ModelPlan, data: dict[str, Any] | None = None) -> ModelProof:
-    """Prove a plan correct; `data` is what a runtime follows, by default the plan's.
+    """Prove that a plan is correct.
 
-    Raises ProofError, naming a tensor and the fault, for data that does not move the model
-    according to its layouts.
+    `data`: the data that a runtime follows, by default `plan.data`. Raises ProofError, naming a
+    tensor and the fault, for data that does not move the model as its layouts say.
     """
     said = plan.data if data is None else data
     _check_members(plan, said)
@@ -88,8 +89,8 @@ def prove(plan: ModelPlan, data: dict[str, Any] | None = None) -> ModelProof:
 
 
 def _check_members(plan: ModelPlan, data: dict[str, Any]) -> None:
-    """Check that each tensor has one member per target buffer, and that the buckets contain all
-    pieces."""
+    """Raise ProofError unless each tensor has one member per target buffer, and the buckets contain
+    all pieces."""
     places = [tuple(each) for each in data["places"]]
     expected = {(each.tensor, each.target_buffer): each for each in plan.kinds.members}
     pieces = 0
@@ -128,8 +129,8 @@ class _OfKind:
         self.written: dict[int, list[Write]] = {}
 
     def check(self) -> int:
-        """Check the kind and return the number of its target elements. Raise ProofError on a
-        fault."""
+        """Check the kind, and return the number of elements that one member stores on all target
+        devices. Raise ProofError for a fault."""
         self._check_classes()
         self._check_relays()
         self._check_once()
@@ -151,7 +152,8 @@ class _OfKind:
                 raise ProofError(f"receivers {each} have different elements before")
 
     def _check_relays(self) -> None:
-        """Check that relays write elements to their places; record the writes of each class."""
+        """Check that relays write each element to its place. Record the writes to each class of
+        receivers in `written`."""
         by_form: dict[int, list[list[int]]] = {}
         for relay in self.tables["relays"]:
             by_form.setdefault(relay[2], []).append(relay)
@@ -164,8 +166,8 @@ class _OfKind:
                 self._check_group(group, loops)
 
     def _grouped(self, relays: list[list[int]], targets: int) -> Iterator[list[RelayEnds]]:
-        """Yield groups of relays of one form whose parts have the same digit structure at every
-        end."""
+        """Yield groups of relays of one form. Within a group, the parts in each buffer have the
+        same steps, dimensions and weights of digits, so that arrays can represent the group."""
         found: dict[object, list[RelayEnds]] = {}
         for relay in relays:
             ends = self._ends(relay)
@@ -192,7 +194,8 @@ class _OfKind:
         return RelayEnds(receiver, sender, parts, tuple(starts))
 
     def _check_group(self, group: list[RelayEnds], loops: list[list[int]]) -> None:
-        """Check all relays of one form and structure at once."""
+        """Check the relays of a group: in all their buffers, their loops visit the same elements of
+        the tensor in the same order."""
         lined = [LinedUp.of(group, end) for end in range(len(group[0].parts))]
         turns = [tuple(loop) for loop in loops]
         for end, line in enumerate(lined):
@@ -211,7 +214,7 @@ class _OfKind:
                 self.written[ends.receiver].append(Write(number, first, along, times))
 
     def _check_once(self) -> None:
-        """Check that each class writes each element of its parts once."""
+        """Check that each element of each target part is written once."""
         seen = set()
         for number, positions in enumerate(self.tables["receivers"]):
             for part in self.parts[1][positions[0]]:
@@ -222,7 +225,7 @@ class _OfKind:
                     check_cover([digit.extent for digit in part.digits], writes)
 
     def _check_least(self) -> None:
-        """Check that receivers get each element that they lack from other positions, once."""
+        """Check that receivers get as many elements from other positions as they lack."""
         boxes = [self._boxes(end) for end in (0, 1)]
         grid = TensorClasses.of(
             self.kind.tensor.shape, dict.fromkeys(itertools.chain(*boxes[0], *boxes[1]))
@@ -240,7 +243,8 @@ class _OfKind:
                 raise ProofError(f"{count} elements come, where {grid.elements(lacked)} lack")
 
     def _boxes(self, end: int) -> list[list[Box]]:
-        """Return the boxes of the tensor at each position."""
+        """Return the boxes of the tensor at each position of the source (end 0) or target (end
+        1)."""
         side, number = (self.kind.source, self.kind.target)[end], self.kind.numbers[end]
         parts = [part for part in side.stored.bound[BUFFER].parts if part.tensor == number]
         return [

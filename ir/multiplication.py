@@ -1,9 +1,9 @@
 """The split of a matmul over devices: the axes that split each factor during the product.
 
-During the product, an operand's dimensions are split like their factors. The result is split like i
-and k; along the axes of j devices have partial sums of it. An operand may stay unreduced along axes
-on which the other is replicated: for A = A_0 + A_1, A_0 B and A_1 B are partial sums of the result,
-since the product is linear in either operand.
+During the product, each dimension of an operand is split along the axes of its factor. The result
+is split along the axes of the batch dimensions, i and k; along the axes of j, devices have partial
+sums of it. An operand may stay unreduced along axes on which the other operand is replicated: with
+A = A_0 + A_1, A_0 B and A_1 B are partial sums of the result, because the product is linear.
 """
 
 from __future__ import annotations
@@ -22,9 +22,11 @@ Refs = tuple[AxisRef, ...]
 
 @dataclass(frozen=True)
 class Multiplication:
-    """The axes of each factor, major to minor, and the axes along which lhs and rhs stay unreduced.
+    """The split of a matmul during the product.
 
-    No axis occurs twice. `shardings` raises InputError if sub-axes of one axis cannot coexist.
+    `axes`: the axes of each factor, major to minor. `terms`: the axes along which lhs and rhs stay
+    unreduced. No axis may occur twice. `shardings` raises InputError if sub-axes of one axis cannot
+    coexist.
     """
 
     matmul: Matmul
@@ -33,7 +35,8 @@ class Multiplication:
 
     @cached_property
     def shardings(self) -> dict[Side, Sharding]:
-        """The sharding of each side during the product, the result as a pending sum."""
+        """The sharding of each operand and of the result during the product. The result is
+        unreduced along the axes of j and along all `terms`."""
         j = self.matmul.batch + 1
         unreduced = {
             "lhs": self.terms[0],
@@ -47,14 +50,14 @@ class Multiplication:
         return Sharding(self.matmul.mesh, tuple(dims), (), unreduced)
 
     def movement(self, side: Side) -> Reshard:
-        """Return the reshard of an operand before the product, or of the result after it."""
+        """Return the reshard that moves an operand before the product or the result after it."""
         ends = self.matmul.sharding(side), self.shardings[side]
         before, after = ends if side != "out" else ends[::-1]
         return Reshard(self.matmul.shape(side), self.matmul.dtype_of(side), before, after)
 
     @cached_property
     def local_extents(self) -> tuple[int, ...]:
-        """The extent of each factor on the device with the largest share."""
+        """The extent of each factor in the largest shard."""
         size = self.matmul.mesh.full_size
         parts = (math.prod(map(size, refs)) for refs in self.axes)
         return tuple(
@@ -63,9 +66,10 @@ class Multiplication:
 
     @property
     def flops(self) -> int:
-        """Multiplications and additions of the busiest device."""
+        """The number of multiplications and additions on the busiest device."""
         return 2 * math.prod(self.local_extents)
 
     def local_shape(self, side: Side) -> tuple[int, ...]:
-        """Return the shape of the largest shard of a side during the product."""
+        """Return the shape of the largest shard of an operand or of the result during the
+        product."""
         return tuple(self.local_extents[factor] for factor in self.matmul.factors(side))

@@ -1,4 +1,4 @@
-"""Values derived from an immutable object, computed once."""
+"""A cache, on an immutable object, of the values of functions of the object."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ T = TypeVar("T")
 
 
 class Once:
-    """An immutable object that caches values derived from it."""
+    """Base class of immutable objects that cache the values of functions of themselves."""
 
     @cached_property
     def _made(self) -> dict[Callable[..., object], object]:
         return {}
 
     def once(self: S, make: Callable[[S], T]) -> T:
-        """Return `make(self)`, called only the first time."""
+        """Return `make(self)`. Only the first call with a function calls it."""
         if make not in self._made:
             self._made[make] = make(self)
         return cast(T, self._made[make])

@@ -1,7 +1,7 @@
-"""Packed element types: a byte holds two elements, neighbours along the last dimension.
+"""Packed element types: a byte stores two elements, neighbours along the last dimension.
 
-A stored layout of such a type is converted to bytes: the last dimension of each tensor and all
-numbers of its cut are halved. Every cut must be at an even element.
+A stored layout of such a type is converted to a layout of bytes by halving the last extent of each
+tensor, and the numbers in the cuts of that dimension. Every cut must be at an even element.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ _RULE = "two elements are a byte, neighbours along the last dimension"
 
 
 def shapes_in_bytes(shapes: Shapes) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of tensors in bytes. Raises InputError for an odd last extent."""
+    """Return the shapes of tensors in bytes, given in elements. Raise InputError for an odd last
+    extent."""
     for name, shape in shapes.items():
         if not shape or shape[-1] % 2:
             raise InputError(
@@ -34,9 +35,10 @@ def shapes_in_bytes(shapes: Shapes) -> dict[str, tuple[int, ...]]:
 def layout_in_bytes(
     layout: BufferLayout, bound: BoundBuffer, shapes: Shapes, mesh: Mesh
 ) -> BufferLayout:
-    """Return the layout of a buffer in bytes. `bound` is in elements, `shapes` in bytes.
+    """Return the layout of a buffer in bytes.
 
-    Raises InputError, with the place in the layout, if a cut splits a pair.
+    `layout`, `bound`: the layout in elements. `shapes`: the shapes of tensors in bytes. Raises
+    InputError, with the place in the layout, if a cut separates the two elements of a byte.
     """
     parts = (layout,) if isinstance(layout, TensorPart) else layout.parts
     last = len(bound.parts[0].axes) - 1
@@ -56,7 +58,8 @@ def layout_in_bytes(
 
 
 def _part(part: TensorPart, last: int, extent: int) -> TensorPart:
-    """Return a part in bytes; `extent`: that of the last logical dimension, in elements."""
+    """Return a part in bytes. `last`: the last stored dimension. `extent`: the extent of the last
+    logical dimension, in elements."""
     dims = list(part.dims)
     if len(dims) > last:
         dims[last] = _cut(dims[last])
@@ -65,7 +68,8 @@ def _part(part: TensorPart, last: int, extent: int) -> TensorPart:
 
 
 def _factors(factors: Factors, extent: int) -> Factors:
-    """Return the factors of a tensor in bytes: the last factor of the last dimension is halved."""
+    """Return the factors of a tensor in bytes, in which the last factor of the last dimension is
+    halved. Raise InputError if it is odd, or not stored last."""
     *dims, group = factors.before
     *first, (name, size) = group
     others = math.prod(each for _, each in first if each is not None)
@@ -83,8 +87,8 @@ def _factors(factors: Factors, extent: int) -> Factors:
 
 
 def _cut(cut: DimCut) -> DimCut:
-    """Return the cut of a dimension in bytes, half as long; `cover` still counts blocks in
-    elements."""
+    """Return the cut of the last dimension in bytes: numbers of elements are halved. A `cover`
+    divides a dimension of blocks, so its blocks double instead."""
     window = None if cut.window is None else (cut.window[0] // 2, -(-cut.window[1] // 2))
     if cut.rule == "cover":
         block, covered, *size = cut.numbers
@@ -93,7 +97,8 @@ def _cut(cut: DimCut) -> DimCut:
 
 
 def _check(layout: BufferLayout, bound: BoundBuffer, halved: BoundBuffer, mesh: Mesh) -> None:
-    """Raise InputError unless the halved buffer has half the elements, at half the offsets."""
+    """Raise InputError unless every range of the buffer in bytes is half of the range in
+    elements."""
     last = len(bound.parts[0].axes) - 1
     for position in range(mesh.size):
         for number, (part, half) in enumerate(zip(bound.parts, halved.parts, strict=True)):

@@ -1,8 +1,8 @@
-"""Digits of parts, which locate reads and writes of relays, for the proof of a model.
+"""The digits of offsets in parts, by which the proof of a model locates reads and writes of relays.
 
-A part of a buffer is a mixed radix: each digit adds a fixed step to the buffer offset and a fixed
-weight to the index along a tensor dimension. A loop that moves along digits without a carry is
-linear in both.
+An offset in a part is a mixed-radix number. An increment of a digit adds a fixed step to the offset
+in the buffer, and a fixed weight to the index along a tensor dimension. In a loop without carries,
+offset and index are therefore both linear in the iteration count.
 """
 
 from __future__ import annotations
@@ -25,9 +25,11 @@ class ProofError(InternalError):
 
 
 class PartDigit(NamedTuple):
-    """A digit of a part in a buffer: values `low` to below `low + extent` of a factor. A step of
-    one value adds `weight` to the index along the logical dimension `dim` and `step` to the buffer
-    offset (1 if there is one value)."""
+    """A digit of the offsets in a part: the value of a factor, from `low` to below `low + extent`.
+
+    An increment of the digit adds `weight` to the index along logical dimension `dim`, and `step`
+    to the offset in the buffer. A digit with a single value has step 1.
+    """
 
     step: int
     dim: int
@@ -37,7 +39,7 @@ class PartDigit(NamedTuple):
 
 
 class PartAt(NamedTuple):
-    """A part of the tensor at a position: its offset, and its digits, major first."""
+    """A part at a position: the offset of its first element, and its digits, major to minor."""
 
     base: int
     digits: tuple[PartDigit, ...]
@@ -50,7 +52,8 @@ class PartAt(NamedTuple):
 def parts_at(
     geometry: Geometry, tensor: str, position: int, shape: tuple[int, ...]
 ) -> tuple[PartAt, ...]:
-    """Return the non-empty parts of a tensor in a buffer at a position."""
+    """Return the non-empty parts of a tensor at a position of a buffer with shape `shape`.
+    `tensor`: the number of the tensor in the buffer."""
     buffer, found = geometry.stored.bound[BUFFER], []
     strides = [math.prod(shape[dim + 1 :]) for dim in range(len(shape))]
     for part, start in zip(buffer.parts, buffer.starts(position), strict=False):
@@ -73,7 +76,8 @@ def parts_at(
 
 
 class RelayEnds(NamedTuple):
-    """A relay: its classes, and the part and offset at each end, the source first."""
+    """A relay: the indices of its classes, and the part and the offset of its first element in each
+    buffer, the source first."""
 
     receiver: int
     sender: int
@@ -82,7 +86,8 @@ class RelayEnds(NamedTuple):
 
 
 def part_of(parts: Sequence[PartAt], start: int) -> PartAt:
-    """Return the part that contains an element of a buffer."""
+    """Return the part that contains the element at offset `start`. Raise ProofError if none
+    does."""
     for part in parts:
         rest, inside = start - part.base, start >= part.base
         for digit in part.digits:
@@ -95,33 +100,32 @@ def part_of(parts: Sequence[PartAt], start: int) -> PartAt:
 
 
 class Write(NamedTuple):
-    """A relay's write to a part: the digits of its first element, and the digit steps and count of
-    each loop."""
+    """The elements of a part that a relay writes."""
 
     part: PartAt
-    first: Integers
-    along: Integers
-    times: list[int]
+    first: Integers  # the digits of the first element
+    along: Integers  # the change of each digit per iteration of each loop: [loop, digit]
+    times: list[int]  # the iteration count of each loop
 
     @property
     def key(self) -> object:
-        """The key that distinguishes writes to a part."""
+        """A hashable value that is equal for equal writes to a part."""
         return self.first.tobytes(), self.along.tobytes(), tuple(self.times)
 
 
 @dataclass(frozen=True)
 class LinedUp:
-    """One end of relays whose parts have the same digit structure: the part of each relay, and the
-    zero-based digits of its first element."""
+    """The parts that a group of relays reads, or writes in one target buffer. The parts have the
+    same steps, dimensions and weights of digits."""
 
-    parts: list[PartAt]
-    steps_of: Integers  # by digit
-    counts: Integers  # by relay and digit
-    digits: Integers
+    parts: list[PartAt]  # by relay
+    steps_of: Integers  # the step of each digit
+    counts: Integers  # the number of values of each digit: [relay, digit]
+    digits: Integers  # the digits of the first element, each minus its low end: [relay, digit]
 
     @staticmethod
     def of(group: list[RelayEnds], end: int) -> LinedUp:
-        """Return one end of relays."""
+        """Return the parts of relays in buffer number `end`; 0 is the source."""
         parts = [ends.parts[end] for ends in group]
         rest = np.array([ends.starts[end] - ends.parts[end].base for ends in group])
         steps = np.array([digit.step for digit in parts[0].digits], dtype=np.int64)
@@ -130,8 +134,12 @@ class LinedUp:
         return LinedUp(parts, steps, counts, _digits(rest, steps, counts))
 
     def split(self, turn: tuple[int, ...], end: int) -> list[tuple[int, ...]]:
-        """Split a loop where its digits carry: the iterations before a digit overflows, and those
-        after."""
+        """Split a loop into nested loops without carries: an inner loop of the iterations until a
+        digit overflows, and outer loops.
+
+        `turn`: the iteration count, then the step in each buffer. Raises ProofError if the loop
+        passes the end of a dimension.
+        """
         times, *steps = turn
         along = self._moved(steps[end])[0]
         first, counts = self.digits[0], self.counts[0]
@@ -146,8 +154,8 @@ class LinedUp:
         return [*self.split(outer, end), (inside, *steps)]
 
     def walk(self, turns: list[tuple[int, ...]], end: int) -> Integers:
-        """Return the change of the digits by each loop, [relay, loop, digit]. Raises ProofError if
-        a digit leaves its range."""
+        """Return the change of each digit per iteration of each loop: [relay, loop, digit]. Raise
+        ProofError if a digit leaves its range."""
         shape = len(self.parts), len(turns), len(self.steps_of)
         along = np.zeros(shape, dtype=np.int64)
         low, high = self.digits.copy(), self.digits.copy()
@@ -161,18 +169,20 @@ class LinedUp:
         return along
 
     def _moved(self, step: int) -> Integers:
-        """Return the change of each digit of each relay one step after its first element."""
+        """Return the change of each digit from the first element to the element `step` after it:
+        [relay, digit]."""
         offsets = self.digits @ self.steps_of + step
         return _digits(offsets, self.steps_of, self.counts) - self.digits
 
     def logical(self, rank: int) -> Integers:
-        """Return the logical index of the first element of each relay."""
+        """Return the logical index of the first element of each relay: [relay, dimension]."""
         lows = [[digit.low for digit in part.digits] for part in self.parts]
         values = self.digits + np.array(lows, dtype=np.int64).reshape(self.digits.shape)
         return values @ self._weights(rank)
 
     def steps(self, walk: Integers, rank: int) -> Integers:
-        """Return each loop's step in the logical index."""
+        """Return the change of the logical index per iteration of each loop: [relay, loop,
+        dimension]. `walk`: the change of the digits."""
         return walk @ self._weights(rank)
 
     def _weights(self, rank: int) -> Integers:
@@ -183,7 +193,8 @@ class LinedUp:
 
 
 def _digits(offsets: Integers, steps: Integers, counts: Integers) -> Integers:
-    """Return the digits of offsets in a part, major first; digits with one value are 0."""
+    """Return the digits of offsets in parts, major to minor: [relay, digit]. A digit with a single
+    value is 0. Raise ProofError for an offset between elements."""
     found = np.zeros(counts.shape, dtype=np.int64)
     rest = offsets.astype(np.int64)
     for number, step in enumerate(steps.tolist()):
@@ -196,7 +207,8 @@ def _digits(offsets: Integers, steps: Integers, counts: Integers) -> Integers:
 
 
 def check_cover(counts: list[int], writes: list[Write]) -> None:
-    """Check that products of digit ranges cover every value once."""
+    """Raise ProofError unless the writes together write each element of a part once. `counts`: the
+    number of values of each digit."""
     products = list(itertools.chain(*map(_products, writes)))
     ranges = [[_runs(write, digit) for digit in range(len(counts))] for write in products]
     ends = [
@@ -217,7 +229,8 @@ def check_cover(counts: list[int], writes: list[Write]) -> None:
 
 
 def _products(write: Write) -> Iterator[Write]:
-    """Yield a write as products of ranges, one per iteration of loops that move several digits."""
+    """Yield the write as writes in which each loop changes one digit. A loop that changes several
+    digits is unrolled."""
     several = np.flatnonzero((write.along != 0).sum(axis=1) > 1).tolist()
     if not several:
         yield write
@@ -231,7 +244,7 @@ def _products(write: Write) -> Iterator[Write]:
 
 
 def _runs(write: Write, digit: int) -> Integers:
-    """Return the half-open runs of values that a write covers along a digit, [runs, 2]."""
+    """Return the half-open ranges of values of a digit that a write covers: [ranges, 2]."""
     starts, width = write.first[digit : digit + 1], 1
     loops = [
         (abs(int(by)), times, min(int(by), 0) * (times - 1))
@@ -248,6 +261,6 @@ def _runs(write: Write, digit: int) -> Integers:
 
 
 def _within(runs: Integers, edges: Integers) -> Integers:
-    """Return the indices of the segments between edges that lie in runs."""
+    """Return the indices of the segments between successive edges that lie in the given ranges."""
     first, last = np.searchsorted(edges, runs.T)
     return np.unique(np.concatenate([np.arange(*pair) for pair in zip(first, last, strict=True)]))

@@ -1,26 +1,27 @@
-"""Parts: the piece of a logical tensor that a device stores, one dimension at a time.
+"""Parts: the pieces of logical tensors that a device stores.
 
 A *buffer* is a dense array, the concatenation of parts along one dimension. A *part* is a piece of
-one logical tensor: each stored dimension has a cut (`ir/cuts.py`) and an owner rule, which gives
-the shard of a device. The text forms, which `ir/text/layout_text.py` reads:
+one logical tensor. Each of its stored dimensions has a cut into shards (`ir/cuts.py`), and a rule
+that gives the shard of each device. `ir/text/layout_text.py` reads these texts:
 
-    layout     q[{"tp"}, {}]                        one part; dimensions left out are whole
+    layout     q[{"tp"}, {}]                        one part; omitted dimensions are whole
                stack(0, q[{"tp"}], k[{"tp":(1)2}])  parts along dimension 0
                cut(0, {"fsdp"}, stack(0, q, k))     one contiguous cut through a stack
-    dimension  {"tp"}                               equal chunks, the last ones short
-               {"tp"} sized(S) or sized(S, a)       shards of S; the dimension begins a elements in
-               {"tp"} balanced                      sizes differ by at most one
+    dimension  {"tp"}                               equal chunks; the last may be shorter
+               {"tp"} sized(S) or sized(S, a)       shards of S, the first begins a elements before
+               {"tp"} balanced                      shards whose sizes differ by at most one
                {"x", "y"} nested                    chunks of chunks, as DTensor cuts
-               {"tp"} listed(0, 3, 7, 10)           boundaries
-               {"tp"} cover(B, K) or cover(B, K, S) the blocks of B that a cut of K elements touches
-               {"cp"} into(8)                       8 shards, devices have the first ones
-               {"cp"} into(8) reversed              the last ones, from the end: 7 - s
-               {"ep"} table(3, 0, -, 2)             by position along the axes; - has none
+               {"tp"} listed(0, 3, 7, 10)           shards between these boundaries
+               {"tp"} cover(B, K) or cover(B, K, S) the blocks of B elements that intersect each
+                                                    shard of K elements (of size S)
+               {"cp"} into(8)                       8 shards; position c has shard c
+               {"cp"} into(8) reversed              8 shards; position c has shard 7 - c
+               {"ep"} table(3, 0, -, 2)             the shard of each position; - for none
                0:64 {"tp"}                          only elements 0 to 63
     factors    q '(g=2 h e) d -> g (h e) d' [{"tp"}]   reshaped and reordered, then cut
 
-`sized(S)` pads: each device stores S elements, and elements beyond K have no value. `sized(S)` on a
-cut through a stack pads the end of the buffer.
+`sized(S)` pads: every device stores S elements, of which those beyond the dimension have no value.
+In a cut through a stack, the padding is at the end of the buffer.
 """
 
 from __future__ import annotations
@@ -40,12 +41,14 @@ from shardwright.ir.factors import FactorAxis, Factors
 from shardwright.ir.mesh import Digit, Mesh
 
 ONLY = "_"
-"""The name of the only tensor, or of the tensor that the buffer is named after."""
+"""In a layout, the name of the tensor that has the same name as the buffer, or of the only
+tensor."""
 
 
 @dataclass(frozen=True)
 class TensorPart:
-    """A piece of a logical tensor. `str` gives its text, without trailing uncut dimensions."""
+    """A piece of a logical tensor. `str` gives its text, which omits uncut dimensions at the
+    end."""
 
     tensor: str
     dims: tuple[DimCut, ...] = ()
@@ -58,8 +61,8 @@ class TensorPart:
         object.__setattr__(self, "dims", tuple(dims))
 
     def bind(self, shape: tuple[int, ...], mesh: Mesh) -> BoundPart:
-        """Return the part on a mesh for a tensor of this shape. Raises InputError if it does not
-        fit."""
+        """Return the part on a mesh for a tensor of shape `shape`. Raise InputError if the part
+        does not fit the shape or the mesh."""
         whole: tuple[tuple[FactorAxis, ...], ...] = tuple(
             (FactorAxis(dim, 1, extent),) for dim, extent in enumerate(shape)
         )
@@ -125,25 +128,27 @@ def _overlap(a: Digit, b: Digit) -> bool:
 
 @dataclass(frozen=True)
 class BoundPart:
-    """A part of a tensor on a mesh; `axes`: the factors of each stored dimension."""
+    """A part on a mesh. `axes`: the factors of each stored dimension, major to minor. `cuts`: the
+    cut of each."""
 
     tensor: str
     axes: tuple[tuple[FactorAxis, ...], ...]
     cuts: tuple[BoundCut, ...]
 
     def box(self, position: int) -> tuple[tuple[int, int], ...]:
-        """Return the range of each stored dimension at a position."""
+        """Return the half-open range of each stored dimension at a mesh position."""
         return tuple(cut.interval(position) for cut in self.cuts)
 
     def shape(self, position: int) -> tuple[int, ...]:
-        """Return the local extents, padding included."""
+        """Return the shape of the part at a mesh position, padding included."""
         return tuple(
             max(high - low, cut.pads or 0)
             for cut, (low, high) in zip(self.cuts, self.box(position), strict=True)
         )
 
     def indices(self, box: tuple[tuple[int, int], ...]) -> tuple[Integers, ...]:
-        """Return the logical indices of a box of stored dimensions, as broadcastable arrays."""
+        """Return arrays that index the logical tensor to select a box of the stored dimensions: one
+        for each logical dimension, of shapes that broadcast to the extents of the box."""
         rank = 1 + max(axis.dim for group in self.axes for axis in group)
         found: list[Integers] = [np.zeros((1,) * len(box), dtype=np.int64) for _ in range(rank)]
         for dim, (low, high) in enumerate(box):
@@ -154,7 +159,8 @@ class BoundPart:
         return tuple(found)
 
     def along(self, dim: int, low: int, high: int) -> dict[int, Integers]:
-        """Return the contribution of a range of a stored dimension to each logical index."""
+        """Return, by logical dimension, the numbers that the elements `low` to below `high` of a
+        stored dimension add to the logical index."""
         rest = np.arange(low, high, dtype=np.int64)
         found: dict[int, Integers] = {}
         for axis in reversed(self.axes[dim]):
@@ -165,8 +171,8 @@ class BoundPart:
 
 @dataclass(frozen=True)
 class Stack:
-    """Parts laid one after another along a dimension. `cut`: a contiguous cut through all of
-    them."""
+    """Parts concatenated along dimension `dim`. `cut`: the cut of the concatenation, if it is cut
+    after stacking."""
 
     dim: int
     parts: tuple[TensorPart, ...]
@@ -183,14 +189,15 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 @dataclass(frozen=True)
 class BoundBuffer:
-    """A buffer on a mesh: parts along dimension `dim`; `pads`: its minimum extent along it."""
+    """A buffer on a mesh: parts concatenated along dimension `dim`. `pads`: the extent of the
+    buffer along `dim`, padding included; None without padding of the stack."""
 
     dim: int
     parts: tuple[BoundPart, ...]
     pads: int | None = None
 
     def starts(self, position: int) -> list[int]:
-        """Return the start of each part along the stack's dimension, and the end of the last."""
+        """Return the start of each part along `dim` at a mesh position, and the end of the last."""
         shapes = (part.shape(position) for part in self.parts)
         widths = [shape[self.dim] if shape and all(shape) else 0 for shape in shapes]
         return [sum(widths[:number]) for number in range(len(widths) + 1)]
@@ -207,9 +214,9 @@ class BoundBuffer:
 
 
 def bind(layout: BufferLayout, shapes: Shapes, mesh: Mesh) -> BoundBuffer:
-    """Return a buffer on a mesh for tensors of these shapes.
+    """Return the buffer that a layout describes, on a mesh and for tensors of these shapes.
 
-    Raises InputError, with the place in the layout, for a mismatch with the tensors or the mesh.
+    Raises InputError, with the place in the layout, if the layout does not fit them.
     """
     parts = (layout,) if isinstance(layout, TensorPart) else layout.parts
     bound: list[BoundPart] = []
@@ -239,7 +246,8 @@ def _shape(part: TensorPart, shapes: Shapes) -> tuple[int, ...]:
 
 
 def _through(layout: Stack, cut: DimCut, parts: list[BoundPart], mesh: Mesh) -> BoundBuffer:
-    """Return the buffer of a contiguous cut, in which each part has a window of it."""
+    """Return the buffer of a stack that is cut as a whole. The cut of each part is its window of
+    the cut of the stack."""
     if cut.window is not None:
         raise InputError(
             "a cut through a stack must cut the whole stack",
@@ -280,8 +288,8 @@ def _through(layout: Stack, cut: DimCut, parts: list[BoundPart], mesh: Mesh) -> 
 
 
 def _checked(buffer: BoundBuffer, mesh: Mesh) -> BoundBuffer:
-    """Return the buffer; InputError unless its parts have equal extents outside the stack's
-    dimension."""
+    """Return the buffer. Raise InputError unless, at each mesh position, its parts have equal
+    extents in all dimensions but `buffer.dim`."""
     for position in range(mesh.size):
         first: tuple[str, tuple[int, ...]] | None = None
         for number, part in enumerate(buffer.parts):
@@ -301,8 +309,8 @@ def _checked(buffer: BoundBuffer, mesh: Mesh) -> BoundBuffer:
 
 
 def axes_by_dim(layout: BufferLayout, rank: int) -> list[tuple[str, ...]]:
-    """Return the axes that cut each dimension of a buffer in any part, each axis at its first
-    dimension only."""
+    """Return, for each dimension of a buffer, the names of the axes that cut it in some part. An
+    axis that cuts several dimensions is listed at the first one found."""
     parts = layout.parts if isinstance(layout, Stack) else (layout,)
     cuts = [(dim, cut) for part in parts for dim, cut in enumerate(part.dims)]
     if isinstance(layout, Stack) and layout.cut is not None:

@@ -1,4 +1,4 @@
-"""Compare shardings, on one mesh or two: do they place a tensor's data equally?"""
+"""Compare two shardings, on one mesh or on two: whether they place a tensor's data equally."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from shardwright.ir.sharding import Sharding, check_shape
 
 
 def places_equally(a: Sharding, b: Sharding, shape: Iterable[int] | None = None) -> bool:
-    """Return whether every device holds the same interval of the tensor under `a` as under `b`.
+    """Return whether every device holds the same interval of the tensor, and the same partial sum
+    with the same operator, under `a` as under `b`.
 
-    Without a shape the result holds for every shape. Uneven extents are cut by the flat split.
-    Devices must also hold the same partial sums, under the same operator. Meshes of different
-    devices never place equally.
+    Without a shape, return whether this is true for every shape. Uneven extents are split flat.
+    Return False for meshes of different devices. Raises InputError for shardings of different
+    ranks.
 
     >>> from shardwright.ir.mesh import Mesh
     >>> full, xy = Mesh({"devices": 8}), Mesh({"x": 4, "y": 2})
@@ -46,8 +47,8 @@ def places_equally(a: Sharding, b: Sharding, shape: Iterable[int] | None = None)
 def _placed(
     sharding: Sharding, extents: tuple[int, ...] | None
 ) -> tuple[Integers, Integers, Integers]:
-    """Return the mesh's device ids in ascending order, the interval that each device holds, and the
-    number of its partial sum."""
+    """Return the device ids in ascending order, and for each device a row that identifies its
+    interval and a row with the index of its partial sum along each unreduced axis."""
     layout = Layout.of(sharding, extents or (1,) * sharding.rank, "flat")
     ids = np.asarray(sharding.mesh.device_ids, dtype=np.int64)
     order = np.argsort(ids, kind="stable")
@@ -63,25 +64,25 @@ def _indices(layout: Layout) -> Integers:
 
 
 def _shards(layout: Layout) -> Integers:
-    """Return shard indices and part counts, which determine the interval for any extent:
-    [positions, ...]."""
+    """Return the shard index and the number of parts along each dimension, which determine the
+    interval for every extent: [positions, 2 * dimensions]."""
     parts = np.array([dim.parts for dim in layout.dims[layout.hidden :]], dtype=np.int64)
     indices = _indices(layout)[:, layout.hidden :]
     return np.concatenate([indices, np.broadcast_to(parts, indices.shape)], axis=1)
 
 
 def _intervals(layout: Layout) -> Integers:
-    """Return the ends of every interval, both 0 if it is empty: [positions, dimensions * 2]."""
+    """Return both ends of every interval, 0 and 0 if it is empty: [positions, 2 * dimensions]."""
     boxes = layout.boxes()[:, layout.hidden :]
     low, high = boxes[..., :1], boxes[..., 1:]
     return np.where(low < high, boxes, 0).reshape(layout.mesh.size, 2 * boxes.shape[1])
 
 
 def _same_terms(held: Integers, a: Integers, b: Integers) -> bool:
-    """Return whether two numberings of partial sums group the devices that hold the same elements
-    in the same way. The order of a sum has no meaning, so this compares groups, not numbers.
+    """Return whether two numberings `a` and `b` of partial sums group devices in the same way,
+    among the devices that hold the same interval.
 
-    The order of the terms of a sum has no meaning, so groups are compared, not numbers.
+    Groups are compared, not numbers, because the order of the terms of a sum does not matter.
     """
 
     def groups(*numberings: Integers) -> int:

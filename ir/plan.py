@@ -40,16 +40,17 @@ __all__ = [
 
 Strategy = Literal["direct", "basis"]
 
-# With more devices, a plan is stated in closed form unless transfers are requested.
+# A plan for more devices lists closed forms in place of transfers, unless these are requested.
 ENUMERATED_DEVICES = 512
 
 
 @dataclass(frozen=True)
 class Traffic:
-    """Bytes that a plan moves between devices, next to the lower bounds of its reshard.
+    """The bytes that a plan moves between devices, and lower bounds for any plan of its reshard.
 
-    `bound_received_*`: the elements that devices lack. `bound_sent_max`: the maximum over source
-    shards of ceil(elements of it that non-holders lack / its holders), times the item size.
+    `bound_received_max`, `bound_received_total`: the bytes that devices lack. `bound_sent_max`: the
+    maximum over source shards of ceil(elements of the shard that other devices lack / number of its
+    holders), times the item size.
     """
 
     received_max: int
@@ -62,15 +63,16 @@ class Traffic:
 
 @dataclass(frozen=True)
 class Prediction:
-    """The cost model's prediction for a plan under any backend: seconds on links, with all
-    transfers of a step at once, and bytes of the largest shards. A module's timeline predicts the
-    module (`codegen/planner/network/timeline.py`).
+    """The prediction of the cost model for a plan, whatever the backend: its time on the links of a
+    topology, with all transfers of a step at once, and its memory. The time of an emitted module is
+    predicted by its timeline (`codegen/planner/network/timeline.py`).
 
-    `least_seconds`: lower bound for any sequence of basis steps with unlimited memory; just below
-    `seconds` if this plan is optimal (None for a direct plan). `peak_bytes`: most bytes of the
-    tensor on a device, before and after a step, including unreduced terms of an exchange.
-    `memory_bytes`: the limit (None: no intermediate shard exceeds the larger of source, target and
-    one megabyte). `why`: the reason if the limit could not be met.
+    `least_seconds`: a lower bound for any sequence of basis steps with unlimited memory, just below
+    `seconds` if the plan is optimal; None for a direct plan. `peak_bytes`: the most bytes of the
+    tensor on a device during a step, counting its shards before and after the step and the partial
+    sums that an exchange has yet to reduce. `memory_bytes`: the limit; None if intermediate shards
+    were allowed the size of the source shard, of the target shard or of one megabyte, whichever is
+    largest. `why`: the reason if no plan meets the limit.
     """
 
     topology: str
@@ -93,16 +95,16 @@ class _Planned(Once, Drawn, ABC):
     @property
     @abstractmethod
     def strategy(self) -> Strategy:
-        """The chosen strategy."""
+        """The strategy that made the plan."""
 
     @property
     @abstractmethod
     def outline(self) -> Exchange:
-        """Both ends side by side, for ranges and pictures."""
+        """The exchange from source to target, for the ranges and pictures of a report."""
 
     @abstractmethod
     def listed(self) -> tuple[Step, ...]:
-        """Return the steps of any kind of plan."""
+        """Return the steps of the plan in order."""
 
     @property
     def ops(self) -> str:
@@ -111,13 +113,13 @@ class _Planned(Once, Drawn, ABC):
 
     @property
     def devices(self) -> int:
-        """The number of devices on either side."""
+        """The number of devices in the source mesh, in the target mesh or in both."""
         meshes = (self.reshard.source.mesh, self.reshard.target.mesh)
         return int(np.union1d(*map(ids_of, meshes)).size)
 
     def to_dict(self, transfers: bool | None = None) -> dict[str, Any]:
-        """Return the object of `plan --json`. `transfers`: list them; None means up to 512
-        devices."""
+        """Return the plan as plain data, as `plan --json` prints it. `transfers`: whether to list
+        transfers; by default for at most 512 devices."""
         wanted = self.devices <= ENUMERATED_DEVICES if transfers is None else transfers
         reshard = self.reshard
         found = {
@@ -147,7 +149,7 @@ class _Planned(Once, Drawn, ABC):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class DirectPlan(_Planned):
-    """One exchange."""
+    """A plan that consists of one exchange."""
 
     exchange: Exchange
     prediction: Prediction | None = None
@@ -175,17 +177,18 @@ class DirectPlan(_Planned):
 
     @property
     def target_bytes(self) -> int:
-        """Bytes of all target shards together, replicas included."""
+        """The bytes of all target shards together, replicas included."""
         elements = math.prod(self.reshard.shape) * self.exchange.target.replicas
         return elements * DTYPES[self.reshard.dtype]
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class SteppedPlan(_Planned):
-    """Collectives in sequence; none if both sides place the tensor equally.
+    """A plan of several steps, or of none if source and target place the tensor equally.
 
-    `by`: their strategy. Strategy direct has two exchanges: the first reduces partial sums to parts
-    of target shards, the second copies these to the replicas.
+    `by`: the strategy. With "basis", the steps are collectives. With "direct", there are two
+    exchanges: the first reduces partial sums to parts of target shards, and the second copies the
+    parts to all replicas.
     """
 
     steps: tuple[MoveStep | ReduceStep, ...]
@@ -205,7 +208,7 @@ class SteppedPlan(_Planned):
 
 
 def _outline(plan: _Planned) -> Exchange:
-    """Return the exchange between source and target, treating partial sums as values."""
+    """Return the exchange from source to target as if no axes were unreduced."""
     reshard = plan.reshard
     source, target = (replace(side, unreduced=()) for side in (reshard.source, reshard.target))
     return Exchange.of(replace(reshard, source=source, target=target), HolderRule())

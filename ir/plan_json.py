@@ -1,4 +1,4 @@
-"""Plans as JSON: steps with their transfers (one line per sender) or closed forms."""
+"""Plans as JSON: each step with its transfers, one line per sender, or with its closed forms."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from shardwright.ir.steps import ExchangeStep, Phase, ReduceStep, Step
 
 
 def step_fields(step: Step, reshard: Reshard, transfers: bool) -> dict[str, Any]:
-    """Return a step of a plan as JSON; `transfers`: list them in place of closed forms."""
+    """Return a step of a plan as plain data. `transfers`: whether to list its transfers in place of
+    closed forms."""
     found: dict[str, Any] = {"op": step.op}
     if not isinstance(step, ExchangeStep):
         found["axes"] = list(map(str, step.ends.axes))
@@ -35,7 +36,8 @@ def step_fields(step: Step, reshard: Reshard, transfers: bool) -> dict[str, Any]
 
 
 def _short_side(reshard: Reshard, sharding: Sharding, split: str) -> str | dict[str, Any]:
-    """Return a sharding as text if both sides share the default mesh and split."""
+    """Return a sharding as text if it has the mesh and split of both sides of the reshard, else as
+    the data of `side`."""
     ends = {
         (reshard.source.mesh, reshard.source_split),
         (reshard.target.mesh, reshard.target_split),
@@ -44,11 +46,11 @@ def _short_side(reshard: Reshard, sharding: Sharding, split: str) -> str | dict[
 
 
 LISTED_IDS = 512
-"""With more devices than this, ids 0, 1, 2, … are not listed."""
+"""Device ids 0, 1, 2, … are listed for at most this many devices."""
 
 
 def side(sharding: Sharding, split: str) -> dict[str, Any]:
-    """Return a sharding with its mesh and its split."""
+    """Return a sharding as plain data, with its mesh and its split."""
     mesh = sharding.mesh
     in_order = mesh.is_iota and mesh.size > LISTED_IDS
     return {
@@ -60,7 +62,8 @@ def side(sharding: Sharding, split: str) -> dict[str, Any]:
 
 
 def rows(phases: tuple[Phase, ...]) -> list[dict[str, Any]]:
-    """Return the transfers of a step for JSON; copies come after sums, in phase order."""
+    """Return the transfers of a step as plain data, in the order of its phases. A transfer that is
+    reduced has the key `reduce`."""
     names = ("from", "to", "tensor", "source", "target")
     found = []
     for phase in phases:
@@ -73,8 +76,12 @@ def rows(phases: tuple[Phase, ...]) -> list[dict[str, Any]]:
 
 
 def closed_forms(exchange: Exchange) -> dict[str, Any]:
-    """Return an exchange as Python expressions in `position` of either mesh. The holder depends on
-    the source shard a0, a1, ..., the receiver's position in the target mesh, and the piece."""
+    """Return the closed forms of an exchange as Python expressions.
+
+    Shards and ranges depend on `position`, in the source or the target mesh. The holder depends on
+    the source shard `a0, a1, …`, on the position `receiver` in the target mesh, and on the number
+    `piece`.
+    """
     shard = tuple(Index(f"a{axis}", dim.parts) for axis, dim in enumerate(exchange.source.dims))
     receiver = Index("receiver", exchange.target.mesh.size)
     piece = Index("piece", exchange.rule.pieces)
@@ -85,8 +92,8 @@ def closed_forms(exchange: Exchange) -> dict[str, Any]:
 
 
 def reduction_forms(reduction: Reduction) -> dict[str, Any]:
-    """Return a reduction as Python expressions, like `closed_forms`; `sender` depends on the number
-    of the partial sum."""
+    """Return the closed forms of a reduction as Python expressions, like `closed_forms`. The sender
+    depends on the shard, on the receiver, and on the number `term` of the partial sum."""
     dims = reduction.before.dims[reduction.before.hidden :]
     shard = tuple(Index(f"a{axis}", dim.parts) for axis, dim in enumerate(dims))
     receiver = Index("receiver", reduction.after.mesh.size)
@@ -112,7 +119,7 @@ def _python(expr: Value) -> str:
 
 
 def format_plan(plan: dict[str, Any]) -> str:
-    """Return a plan's object as JSON, one transfer per line for readable diffs."""
+    """Return the data of a plan as JSON, one line per sender of transfers, for readable diffs."""
     lines = []
     for key, value in plan.items():
         text = _format_steps(value) if key == "steps" else json.dumps(value)

@@ -1,9 +1,9 @@
-"""Partial sums in a matmul: the one that a device has, and those that it adds, by number.
+"""The numbers of partial sums in a matmul: which one a device has, and which it adds.
 
-Partial sums of an operand are numbered first by the axes that stay unreduced, so that the ones that
-a device adds before it multiplies are neighbours. Products, as partial sums of the result, are
-numbered in the same way. Along axes that are unreduced only in the result, the device of coordinate
-0 adds all partial sums and the others add none.
+The axes that stay unreduced are the major digits of the number of an operand's partial sum, so a
+device adds a range of numbers before it multiplies. The products of the devices are partial sums of
+the result, and numbered in the same way. Along axes that are unreduced only in the result, the
+device of coordinate 0 adds all partial sums, and the other devices add none.
 """
 
 from __future__ import annotations
@@ -19,24 +19,26 @@ from shardwright.ir.unreduced import Fate
 
 
 def product_layout(product: Multiplication) -> Layout:
-    """Return the split of each factor of a matmul during the product: batch, i, j and k."""
+    """Return the layout of a matmul during the product, with one dimension per factor: the batch
+    dimensions, i, j and k."""
     dims = tuple(map(DimSharding, product.axes))
     sharding = Sharding(product.matmul.mesh, dims, (), ())
     return Layout.of(sharding, product.matmul.extents, "flat")
 
 
 def fate_of(product: Multiplication, side: Side) -> Fate:
-    """Return what becomes of the partial sums of an operand, or of the devices' products."""
+    """Return the fate of the unreduced axes in the movement of an operand or of the result."""
     return product.movement(side).fate
 
 
 def added(product: Multiplication, side: Side) -> int:
-    """Return the largest number of partial sums that a device adds."""
+    """Return the number of partial sums that a device adds to one value."""
     return math.prod(map(product.matmul.mesh.full_size, fate_of(product, side).reduced))
 
 
 def terms_at(product: Multiplication, side: Side, position: Number) -> tuple[Value, ...]:
-    """Return the number of a device's partial sum, and the range of those that it adds."""
+    """Return the number of the partial sum at a mesh position, and the low and high end of the
+    range of numbers that the device there adds."""
     fate, count = fate_of(product, side), added(product, side)
     mesh = product.matmul.mesh
 

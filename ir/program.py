@@ -1,20 +1,20 @@
-"""A program: a function as ops on values, each value with its sharding and the user's line.
+"""A program: a function as ops on values. A value has a sharding and a line of the user's source.
 
-The whole grammar. Values are numbered; ops, bodies and groups name them by number, so a pass that
-changes shardings replaces `Program.values` and shares everything else.
+Values are numbered. Ops, bodies and groups refer to values by number, so a pass that changes
+shardings replaces `Program.values` and nothing else. The whole grammar:
 
-    program     meshes, values, one body; the required shardings of results; groups of values
+    program     meshes, values, one body; the requested shardings of results; groups of values
     body        arguments, ops in order, results
     op          kind, operands -> results, params, and for control flow one or more bodies
-    value       shape, dtype, sharding (its `unreduced` axes are those of a partial sum), name, line
+    value       shape, dtype, sharding (unreduced axes mean partial sums), name, line
     rule        the factors of each dimension, and the kind of each factor
 
-Control flow has the shape of jaxprs. `scan` has one body and the param `lengths = (consts, carries,
-xs)`: its operands are the constants, the first carries and the stacked inputs, its results the last
-carries and the stacked outputs. `while` has a `cond` body and a `body` body and the param
-`lengths = (cond consts, body consts)`. `cond` has one body a branch, its first operand is the
-index. `remat` has one body, which a backward pass recomputes. `manual` (a `shard_map`) has
-one body whose values are local to the shardings of its params.
+Control flow is represented as in jaxprs. `scan` has one body and the param `lengths = (consts,
+carries, xs)`. Its operands are the constants, the first carries and the stacked inputs; its results
+are the last carries and the stacked outputs. `while` has a body for the condition, a body for the
+loop and the param `lengths = (cond consts, body consts)`. `cond` has one body per branch, and its
+first operand is the number of the branch. `remat` has one body, which a backward pass recomputes.
+`manual` (a `shard_map`) has one body, whose values are shards under the shardings of its params.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from shardwright.ir.errors import InternalError
 from shardwright.ir.mesh import Mesh
 from shardwright.ir.sharding import Sharding
 
-Dims = tuple[tuple[int, ...], ...]  # for each dimension of a tensor its factors, major to minor
+Dims = tuple[tuple[int, ...], ...]  # the factors of each dimension of a tensor, major to minor
 Literal = int | float | str | bool | None | Sharding
 Param = Literal | tuple["Param", ...]
 CONTROL = {
@@ -35,25 +35,25 @@ CONTROL = {
     "while": 2,
     "remat": 1,
     "manual": 1,
-}  # kinds with bodies, and the number of bodies; cond has any number
+}  # the number of bodies of each kind of control flow; `cond` has one per branch
 
 
 @dataclass(frozen=True)
 class Rule:
-    """The correspondence between the dimensions of an op's operands and results: each dimension
-    consists of factors.
+    """The correspondence between the dimensions of an op's operands and results, as in Shardy.
 
-    A matmul is `([i, k], [k, j])->([i, j]) {i=8, j=8, k=16} reduction={k}`. A factor of no kind
-    below passes through.
+    Each dimension is a product of factors, and dimensions correspond if they share a factor. The
+    rule of a matmul is `([i, k], [k, j])->([i, j]) {i=8, j=8, k=16} reduction={k}`. A factor that
+    is in none of the lists below may be split in any way without communication.
     """
 
-    sizes: tuple[int, ...]
+    sizes: tuple[int, ...]  # of the factors
     operands: tuple[Dims, ...]
     results: tuple[Dims, ...]
-    reduction: tuple[int, ...] = ()  # reduced by a sum, maximum, …
-    need_replication: tuple[int, ...] = ()  # must be whole on one device (sort)
-    permutation: tuple[int, ...] = ()  # elements cross shard borders (slice, pad)
-    blocked: tuple[int, ...] = ()  # never propagated along
+    reduction: tuple[int, ...] = ()  # factors that a sum, maximum or other reduction removes
+    need_replication: tuple[int, ...] = ()  # factors that must be whole on each device (sort)
+    permutation: tuple[int, ...] = ()  # factors whose elements move to other shards (slice, pad)
+    blocked: tuple[int, ...] = ()  # factors along which shardings do not propagate
 
     @property
     def tensors(self) -> tuple[Dims, ...]:
@@ -73,25 +73,26 @@ class Line:
 
 @dataclass(frozen=True)
 class Value:
-    """A tensor of a program; its mesh is that of its sharding."""
+    """A tensor of a program. The mesh of its sharding is one of the program's meshes."""
 
-    name: str  # unique in the program, without the `%` it is printed with
+    name: str  # unique in the program; without the `%` of the text form
     shape: tuple[int, ...]
     dtype: str  # as jaxprs print it: f32, bf16, i32, bool, key<fry>
-    sharding: Sharding | None = None  # one entry per dimension; None: unknown
+    sharding: Sharding | None = None  # None: unknown
     line: Line | None = None
     scope: tuple[str, ...] = field(default=(), compare=False)  # named scopes, outermost first
-    backward: bool = field(default=False, compare=False)  # whether a backward pass makes it
+    backward: bool = field(default=False, compare=False)  # whether a backward pass computes it
 
     @property
     def size(self) -> int:
-        """How many elements the tensor has."""
+        """The number of elements of the tensor."""
         return math.prod(self.shape)
 
 
 @dataclass(frozen=True)
 class Body:
-    """A block of ops. An argument or a result of an op is defined once; results may repeat."""
+    """A block of ops, with the values that it takes and the values that it returns. Each value is
+    defined once, as an argument or as a result of an op. A body may return a value twice."""
 
     arguments: tuple[int, ...]
     ops: tuple[Op, ...]
@@ -107,18 +108,19 @@ class Op:
     results: tuple[int, ...]
     params: tuple[tuple[str, Param], ...] = ()
     bodies: tuple[Body, ...] = ()
-    rule: Rule | None = None  # overrides the table's rule for its kind
+    rule: Rule | None = None  # replaces the rule that the table of kinds has for this op
     line: Line | None = None
 
     def param(self, name: str) -> Param:
-        """Return the value of a parameter. Raises InternalError if the op does not have it."""
+        """Return the value of a param. Raise InternalError if the op does not have it."""
         for known, value in self.params:
             if known == name:
                 return value
         raise InternalError(f"{self.kind} has no parameter {name!r}")
 
     def integers(self, name: str) -> tuple[int, ...]:
-        """Return a parameter that is a tuple of integers, or one integer."""
+        """Return the integers of a param that is one integer or a tuple of them. Raise
+        InternalError for any other param."""
         value = self.param(name)
         if isinstance(value, int):
             return (value,)
@@ -129,7 +131,7 @@ class Op:
 
 @dataclass(frozen=True)
 class Program:
-    """A function as ops on values. `results[i]` is the requested sharding of result i."""
+    """A function as ops on values. `results[i]`: the requested sharding of result i, or None."""
 
     name: str
     meshes: tuple[Mesh, ...]
@@ -138,15 +140,15 @@ class Program:
     results: tuple[Sharding | None, ...]
     groups: tuple[tuple[int, ...], ...] = ()  # values that must be sharded alike
     warnings: tuple[str, ...] = field(default=(), compare=False)
-    paths: tuple[str, ...] = field(default=(), compare=False)  # names of results in the user's tree
+    paths: tuple[str, ...] = field(default=(), compare=False)  # of results in the user's pytree
 
     @property
     def result_names(self) -> tuple[str, ...]:
-        """Names of results for messages: `result[1]['w']`, or their number."""
+        """The names of results for messages: `result[1]['w']`, or `result 1` without paths."""
         return self.paths or tuple(f"result {place}" for place in range(len(self.results)))
 
     def value(self, name: str) -> Value:
-        """Return the value of this name. Raises InternalError if there is none."""
+        """Return the value with a name. Raise InternalError if there is none."""
         for value in self.values:
             if value.name == name:
                 return value
@@ -154,7 +156,8 @@ class Program:
 
 
 def ops_of(body: Body) -> Iterator[Op]:
-    """Yield every op of a body in order, each before the ops of its own bodies."""
+    """Yield every op of a body and of nested bodies in order; an op comes before the ops in its
+    bodies."""
     for op in body.ops:
         yield op
         for inner in op.bodies:

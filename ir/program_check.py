@@ -1,4 +1,4 @@
-"""Well-formedness of a program: an executable definition, which tests check between passes."""
+"""An executable definition of a well-formed program, which tests check between passes."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ from shardwright.ir.program_control import check_control, need
 
 
 def well_formed(program: Program) -> Program:
-    """Return the program; raise InternalError if it is malformed."""
+    """Return the program. Raise InternalError, stating the first broken rule, if it is
+    malformed."""
     return _Check(program).run()
 
 
 class _Check:
-    """One walk; `defined` holds the values that ops may use at this point."""
+    """Checks one program in a single walk over its ops. In the methods, `defined` is the set of
+    values that an op may use."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -74,7 +76,7 @@ class _Check:
 
 
 def check_op(op: Op, values: Sequence[Value]) -> None:
-    """Raise InternalError unless an op has the required params, bodies and rule."""
+    """Raise InternalError unless the params, the bodies and the rule of an op are well formed."""
     names = [name for name, _ in op.params]
     need(names == sorted(set(names)), f"params of {op.kind} are sorted and distinct")
     bodies = len(op.bodies)
@@ -90,7 +92,8 @@ def check_op(op: Op, values: Sequence[Value]) -> None:
 def check_rule(
     rule: Rule, operands: list[tuple[int, ...]], results: list[tuple[int, ...]], kind: str
 ) -> None:
-    """Raise InternalError unless the rule fits tensors of these shapes."""
+    """Raise InternalError unless a rule fits operands and results of these shapes. `kind`: the kind
+    of the op, for the message."""
     need(len(rule.operands) == len(operands), f"the rule of {kind} has its operands")
     need(len(rule.results) == len(results), f"the rule of {kind} has its results")
     for dims, shape in zip(rule.tensors, chain(operands, results), strict=True):
@@ -101,7 +104,7 @@ def check_rule(
 
 
 def fits(rule: Rule, shapes: Iterable[tuple[int, ...]]) -> bool:
-    """Return whether the factors of every dimension multiply to its extent."""
+    """Return whether, in every dimension, the sizes of the factors multiply to the extent."""
     return all(
         math.prod(rule.sizes[factor] for factor in dim) == extent
         for dims, shape in zip(rule.tensors, shapes, strict=True)

@@ -1,4 +1,4 @@
-"""Well-formedness of ops with bodies, and of ops in a manual computation."""
+"""The rules that well-formed ops with bodies satisfy: control flow and manual computations."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from shardwright.ir.sharding import Sharding
 
 
 def check_control(op: Op, values: Sequence[Value]) -> None:
-    """Raise InternalError stating the first rule that an op of control flow breaks."""
+    """Raise InternalError, stating the rule, if an op with bodies breaks one. Other ops pass."""
     match op.kind:
         case "scan":
             _scan(op, values)
@@ -31,7 +31,7 @@ def check_control(op: Op, values: Sequence[Value]) -> None:
 
 
 def need(holds: bool, rule: str) -> None:
-    """Raise InternalError stating a rule unless it holds."""
+    """Raise InternalError, stating `rule`, unless `holds` is true."""
     if not holds:
         raise InternalError(f"the program is not well formed: {rule}")
 

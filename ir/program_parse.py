@@ -1,4 +1,4 @@
-"""Parse the text of programs, underlining every mistake; `program_text` prints."""
+"""Parse the text of programs. Errors underline the mistake. `program_text` prints programs."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def _parser() -> Lark:
 
 
 def parse_program(text: str, check: Check | None = None) -> Program:
-    """Parse a program. Raises InputError with a caret if the text is malformed.
+    """Return the program of a text. Raise InputError, with a caret, if the text is malformed.
 
-    `check` is called with each op and the values before it; an InternalError from it becomes such
-    an InputError.
+    `check`: an additional check, called with each op and the values defined so far. Its
+    InternalError is raised as an InputError that underlines the op.
     """
     try:
         tree = _parser().parse(text)
@@ -49,11 +49,11 @@ def parse_program(text: str, check: Check | None = None) -> Program:
 
 
 class _Read:
-    """Reads one parse tree."""
+    """Builds the program of one parse tree."""
 
     def __init__(self, text: str, checks: tuple[Check, ...]) -> None:
         self.text, self.checks = text, checks
-        self.hidden: set[str] = set()  # values of bodies that have ended
+        self.hidden: set[str] = set()  # the names of values in bodies that have ended
         self.meshes: tuple[Mesh, ...] = ()
         self.values: list[Value] = []
         self.number: dict[str, int] = {}
@@ -87,7 +87,7 @@ class _Read:
         return Body(numbers, ops, self.refs(last)), groups
 
     def inner(self, node: Any) -> Body:
-        """Return the body of an op; its values are not visible outside."""
+        """Return the body of an op. Ops outside it may not use its values."""
         before = set(self.number)
         body, groups = self.body(*node.children)
         if groups:
@@ -137,7 +137,7 @@ class _Read:
         return self.checked(Op(kind, operands, results, params, bodies, rule, line), node)
 
     def checked(self, op: Op, node: Any) -> Op:
-        """Return a well-formed op, or raise an InputError that underlines it."""
+        """Return the op if it passes all checks, else raise an InputError that underlines it."""
         for check in self.checks:
             try:
                 check(op, self.values)
@@ -191,7 +191,7 @@ class _Read:
         return InputError(rule, got=str(token), text=self.text, span=(start, start + len(token)))
 
     def at(self, rule: str, node: Any) -> InputError:
-        """Return an error about a part of the text, with its first line underlined."""
+        """Return an error that underlines the first line of a node's text."""
         start = 0 if node.meta.empty else node.meta.start_pos
         end = len(self.text) if node.meta.empty else node.meta.end_pos
         got = self.text[start:end].splitlines()[0].rstrip()

@@ -1,4 +1,4 @@
-"""The text form of a program: `format_program(parse_program(text)) == text`.
+"""Print programs. The text parses back: `format_program(parse_program(text)) == text`.
 
     @mesh = <["d"=4, "t"=2]>
     program mlp(%x: f32[8,4] [{"d"}, {}], %w: f32[4,4]) -> ([{"d"}, {}]) {
@@ -6,7 +6,7 @@
       return %y
     }
 
-A rule includes the sizes of its factors, as in Shardy's text: `rule=([ij])->([i, j]) {i=2, j=4}`.
+A rule states the sizes of its factors, as in Shardy's text: `rule=([ij])->([i, j]) {i=2, j=4}`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def format_program(program: Program) -> str:
 
 
 class _Format:
-    """Prints one program; shardings on the first mesh omit its name."""
+    """Prints one program. Shardings on the first mesh omit the name of the mesh."""
 
     def __init__(self, program: Program) -> None:
         self.program, self.values = program, program.values
@@ -99,7 +99,8 @@ class _Format:
 
 
 def mesh_names(meshes: Iterable[Mesh]) -> list[str]:
-    """Return names for the meshes of a text: their own, or `mesh`, `mesh_1`, …"""
+    """Return a distinct name for each mesh: its own, or `mesh`, `mesh_1`, … for a mesh without
+    one."""
     names: list[str] = []
     for number, mesh in enumerate(meshes):
         own = mesh.name or ("mesh" if number == 0 else f"mesh_{number}")
@@ -108,8 +109,8 @@ def mesh_names(meshes: Iterable[Mesh]) -> list[str]:
 
 
 def format_rule(rule: Rule) -> str:
-    """Return a rule as Shardy prints it: `([i, k], [k, j])->([i, j]) {i=8, j=8, k=4}
-    reduction={k}`."""
+    """Return the text of a rule in Shardy's notation:
+    `([i, k], [k, j])->([i, j]) {i=8, j=8, k=4} reduction={k}`."""
     names = [factor_name(factor) for factor in range(len(rule.sizes))]
     sides = (
         ", ".join(
@@ -129,13 +130,14 @@ def format_rule(rule: Rule) -> str:
 
 
 def factor_name(factor: int) -> str:
-    """Return the name of the n-th factor: i, j, … z, then z_1, z_2, …"""
+    """Return the name of a factor by its number: i, j, … z, then z_1, z_2, …"""
     last = len(LETTERS) - 1
     return LETTERS[factor] if factor <= last else f"z_{factor - last}"
 
 
 def parse_rule(text: str) -> Rule:
-    """Parse a rule; Shardy's `blocked_propagation` and `custom` are accepted too."""
+    """Return the rule of a text in Shardy's notation. `blocked_propagation` means `blocked`, and
+    `custom` is ignored. Raise KeyError or ValueError for a malformed text."""
     operands, results = text.split("->")
     head, _, tail = results.partition(")")
     sizes = dict(re.findall(r"(z_\d+|[i-z])=(\d+)", tail))

@@ -1,14 +1,14 @@
 """Reductions: transfers that combine partial results into a sum, a maximum or a minimum.
 
-The n partial sums of every sum are on n devices that differ only in the digits of the unreduced
-axes. Statements about sums also hold for maxima and minima.
+This module says "sum" for all three. The n partial sums of a value are on a group of n devices,
+which differ only in the digits of the unreduced axes.
 
-    scatter   every device adds up all terms of its target shard
-    in place  every device adds up one of n parts of its shard, cut along the longest dimension;
-              then the parts are copied to the other devices of the group
+    scatter   every device adds all partial sums of its target shard
+    in place  every device adds the partial sums of one of n parts of its shard, cut along the
+              longest dimension; then it copies the part to the other devices of its group
 
-The sender of a partial sum has the receiver's digits except those of the partial sum and the shard,
-so all devices send equal amounts if the tensor divides evenly.
+The digits of a sender equal the digits of the receiver, except the digits of the partial sum and
+of the shard. All devices therefore send equal amounts if the tensor divides evenly.
 """
 
 from __future__ import annotations
@@ -31,25 +31,30 @@ from shardwright.ir.transfers import Transfers
 
 @dataclass(frozen=True)
 class Reduction:
-    """Two layouts over one order of devices, and the digits along which partial sums are added.
+    """The layouts before and after a reduction, whose meshes have the same devices in the same
+    order, and the digits along which partial sums are added.
 
-    `before` has the unreduced digits among its hidden dimensions; `after` lacks those of `terms`.
+    The hidden dimensions of `before` represent all unreduced digits; those of `after` represent
+    only `kept`.
     """
 
     before: Layout
     after: Layout
-    terms: tuple[Digit, ...]
-    kept: tuple[Digit, ...]  # digits that stay unreduced
+    terms: tuple[Digit, ...]  # the digits that number the partial sums to add
+    kept: tuple[Digit, ...]  # the digits that stay unreduced
     operator: Operator = "sum"
 
     @property
     def count(self) -> int:
-        """The number of partial sums per sum."""
+        """The number of partial sums that are added to one value."""
         return math.prod(digit.size for digit in self.terms)
 
     def sender(self, shard: tuple[Value, ...], receiver: Value, term: Value) -> Value:
-        """Return the position that holds a partial sum of a shard (given per tensor dimension) for
-        a receiver."""
+        """Return the position of the device that sends a partial sum.
+
+        `shard`: the index of the source shard along each tensor dimension. `receiver`: the position
+        of the receiver. `term`: the number of the partial sum.
+        """
         position: Value = write_digits(self.terms, term)
         for dim, index in zip(self.before.dims[self.before.hidden :], shard, strict=True):
             position = position + dim.place(index)
@@ -57,13 +62,15 @@ class Reduction:
         return position + write_digits(own, read_digits(own, receiver))
 
     def sums(self) -> Transfers:
-        """Return the combining transfers, local ones included, into shards that start empty."""
+        """Return the transfers that the receivers add, including each receiver's own partial sum.
+        The target shards are empty before."""
         if self._scatters:
             return self._scattered()
         return self._in_parts(lambda own, _: own)
 
     def copies(self) -> Transfers | None:
-        """Return the transfers that then copy sums, or None."""
+        """Return the transfers that copy parts of sums in a reduction in place; None in a
+        scatter."""
         if self._scatters:
             return None
         copied = self._in_parts(lambda _, other: other)
@@ -120,8 +127,9 @@ class Reduction:
         return starts
 
     def _in_parts(self, part: Callable[[Integers, int], Value]) -> Transfers:
-        """Return the transfers from every device of a group to every other: `part` gives the part
-        of the shard, given the numbers of receiver and sender."""
+        """Return the transfers from every device of a group to every device of it. `part`: returns
+        the number of the part that is sent, given the numbers of the receivers and of the
+        sender in the group."""
         receiver = np.arange(self.after.mesh.size, dtype=np.int64)
         own = read_digits(self.terms, receiver) + 0 * receiver
         box = self.after.boxes()[:, self.after.hidden :]
@@ -135,8 +143,9 @@ class Reduction:
         return _joined(parts)
 
     def _part(self, box: Integers, number: Integers) -> tuple[Integers, Integers]:
-        """Return one of `count` parts of boxes [n, dimensions, 2], cut along the longest
-        dimension; a scalar is not cut."""
+        """Return the low and high ends, [n, dimensions] each, of one part of each box. `box`: int64
+        [n, dimensions, 2]. `number`: the number of the part. Boxes are cut into `count` parts along
+        their longest dimension; a scalar is not cut."""
         low, high = box[:, :, 0].copy(), box[:, :, 1].copy()
         if box.shape[1]:
             axis = int(np.argmax((high - low).max(axis=0)))

@@ -1,4 +1,4 @@
-"""Digits of a mesh position as axis references."""
+"""Convert digits of a mesh position to axis references."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ from shardwright.ir.mesh import Mesh
 
 
 def refs_of(mesh: Mesh, digits: Iterable[tuple[int, int]]) -> tuple[AxisRef, ...] | None:
-    """Return digits (stride, size) of a mesh position as axis references, major to minor; None if a
-    digit cuts an axis where no sub-axis can."""
+    """Return the axis references for digits of a mesh position, or None if a digit is not a product
+    of axes and sub-axes.
+
+    `digits`: pairs (stride, size), major to minor.
+    """
     found: list[AxisRef] = []
     for stride, size in digits:
         refs, at, top = [], stride, stride * size

@@ -1,7 +1,7 @@
 """Relayouts: the same logical tensors in two stored layouts, and the moves between them.
 
-A device must receive each element that it stores afterwards but did not have before, and only once
-even if several of its buffers store it. The plan moves exactly this minimum.
+A device must receive each element that it lacks before and stores afterwards. It must receive the
+element once, even if several of its buffers store it. A plan moves no more than that.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from shardwright.ir.sharding import DimSharding, Sharding
 from shardwright.ir.stored import Stored
 
 Ranges: TypeAlias = tuple[tuple[int, int], ...]
-"""The range of each dimension, low and high."""
+"""The half-open range of each dimension: its low and its high end."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -62,7 +62,7 @@ def check_alike(first: Stored, second: Stored) -> None:
 
 
 def _said(own: object, other: object) -> str:
-    """Return the items of one side that the other lacks."""
+    """Return the text of the tensors of one side that the other lacks, or of its dtype."""
     if not isinstance(own, dict) or not isinstance(other, dict):
         return str(own)
     alone = (f"{name} {shape}" for name, shape in own.items() if other.get(name) != shape)
@@ -71,8 +71,8 @@ def _said(own: object, other: object) -> str:
 
 @dataclass(frozen=True, repr=False)
 class RelayoutPlan(Drawn):
-    """The moves, and the bytes that devices receive and send; relays of a packed dtype count
-    bytes."""
+    """The moves of a relayout, and the bytes that each device sends and receives. For a packed
+    dtype, the elements of relays are bytes."""
 
     relayout: Relayout
     relays: tuple[Relay, ...]
@@ -89,7 +89,7 @@ class RelayoutPlan(Drawn):
 
     @cached_property
     def tensors(self) -> dict[str, int]:
-        """The bytes received of each tensor, by name."""
+        """The bytes that all devices together receive of each tensor, by name."""
         found = dict.fromkeys(self.relayout.source.tensors, 0)
         for relay in self.moved:
             found[relay.tensor] += relay.elements * self.relayout.source.in_bytes.itemsize
@@ -97,7 +97,7 @@ class RelayoutPlan(Drawn):
 
     @property
     def moved(self) -> tuple[Relay, ...]:
-        """The relays to other devices."""
+        """The relays between different devices."""
         return tuple(relay for relay in self.relays if relay.sender != relay.receiver)
 
     def _bytes(self, mesh: Mesh, end: Callable[[Relay], int]) -> dict[int, int]:
@@ -108,21 +108,21 @@ class RelayoutPlan(Drawn):
 
     @property
     def received_max(self) -> int:
-        """Bytes received by the busiest receiver, which is the minimum possible."""
+        """The bytes that the busiest receiver receives. No plan can have fewer."""
         return max(self.received.values(), default=0)
 
     @property
     def sent_max(self) -> int:
-        """Bytes sent by the busiest sender."""
+        """The bytes that the busiest sender sends."""
         return max(self.sent.values(), default=0)
 
     @property
     def total(self) -> int:
-        """Bytes received by all devices."""
+        """The bytes that all devices together receive."""
         return sum(self.received.values())
 
     def to_dict(self) -> dict[str, Any]:
-        """Return bytes and relays as plain data."""
+        """Return the bytes and the relays as plain data."""
         return {
             "bytes": {
                 "received_max": self.received_max,
@@ -136,7 +136,7 @@ class RelayoutPlan(Drawn):
         }
 
     def to_json(self) -> str:
-        """Return `to_dict` as text, one line per relay."""
+        """Return `to_dict` as JSON text, one line per relay."""
         said = self.to_dict()
         relays = ",\n    ".join(map(json.dumps, said.pop("relays")))
         text = json.dumps(said, indent=2).removesuffix("\n}")
@@ -161,7 +161,8 @@ class RelayoutPlan(Drawn):
 
 
 def _listed(relay: Relay) -> dict[str, object]:
-    """Return a relay as plain data; a location is a buffer number and an element number."""
+    """Return a relay as plain data. Each end is a pair: the number of the buffer, and the offset of
+    the first element."""
     return {
         "tensor": relay.tensor,
         "sender": relay.sender,
@@ -173,14 +174,17 @@ def _listed(relay: Relay) -> dict[str, object]:
 
 
 def plan_relayout(relayout: Relayout) -> RelayoutPlan:
-    """Return the moves of a relayout."""
+    """Return the plan of a relayout, which moves the fewest bytes possible."""
     return RelayoutPlan(relayout, relays_of(relayout.source.in_bytes, relayout.target.in_bytes))
 
 
 def as_reshard(relayout: Relayout) -> Reshard | None:
-    """Return the reshard that makes the same moves, or None. It exists for one tensor that each
-    side stores in one buffer, in the same view of it, split as by a sharding along whole axes; the
-    reshard's tensor is this view."""
+    """Return a reshard that makes the same moves, or None if there is none.
+
+    There is one if the relayout has a single tensor, both sides store it in one buffer after the
+    same reshape, and both split the reshaped tensor like a sharding along whole axes. The tensor of
+    the reshard is the reshaped tensor.
+    """
     sides = relayout.source, relayout.target
     if any(len(side.tensors) != 1 or len(side.buffers) != 1 for side in sides):
         return None
@@ -199,7 +203,8 @@ def as_reshard(relayout: Relayout) -> Reshard | None:
 
 
 def _as_sharding(stored: Stored) -> tuple[Sharding, str] | None:
-    """Return the sharding of the only tensor of a layout, and its split."""
+    """Return the sharding and the split with which a layout stores its only tensor, or None if no
+    sharding along whole axes splits it like this."""
     ((name, layout),) = stored.buffers.items()
     if not isinstance(layout, TensorPart):
         return None
@@ -221,10 +226,10 @@ def _as_sharding(stored: Stored) -> tuple[Sharding, str] | None:
 
 
 def _viewed(axes: tuple[tuple[FactorAxis, ...], ...]) -> tuple[int, ...]:
-    """Return the shape of a tensor as it is stored."""
+    """Return the shape of a tensor after its factors are reordered."""
     return tuple(math.prod(axis.size for axis in group) for group in axes)
 
 
 def _filled(box: Ranges) -> Ranges | None:
-    """Return the range of each dimension, or None if the box has no elements."""
+    """Return the box, or None if it has no elements."""
     return box if all(low < high for low, high in box) else None

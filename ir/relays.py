@@ -1,9 +1,10 @@
-"""Relays: the moves of a relayout, each a box of a tensor, strided in the buffers at both ends.
+"""Relays: the moves of a relayout. Each moves a box of a tensor, strided in both buffers.
 
-The boxes of all parts on both sides cut each tensor into cells; cells in the same parts form one
-*kind*. A device that already stores a kind copies its own. Otherwise it receives the kind once,
-even if several of its parts store it: with Q receivers and R holders, a box is cut into R / gcd(Q,
-R) pieces, each sent by the holder that has sent least so far.
+The boxes of all parts of source and target cut each tensor into cells. The cells that lie in the
+same parts form one *kind*. A device that already stores a kind copies it locally. Every other
+device receives the kind once, even if several of its parts store it: with Q receivers and R
+holders, a box is cut into R / gcd(Q, R) pieces, and the holder that has sent least so far sends the
+next piece.
 """
 
 from __future__ import annotations
@@ -27,19 +28,19 @@ Shape: TypeAlias = tuple[int, ...]
 
 
 class InBuffer(NamedTuple):
-    """An element of a buffer: the numbers of the buffer and of the element."""
+    """An element of a buffer: the number of the buffer, and the offset of the element in it."""
 
     buffer: int
     start: int
 
 
 class Relay(NamedTuple):
-    """Elements of a tensor that move from a buffer of one device to buffers of another or the same
-    device.
+    """Elements of a tensor that move from a buffer of the sender to buffers of the receiver, which
+    may be the same device.
 
-    `loops` start at `source` and the `targets`, outer to inner, with a step for each buffer. `box`:
-    the ranges of the tensor, by dimension, that contain the elements; exactly the elements, if one
-    relay moves all of them.
+    `source`, `targets`: the first element in each buffer. `loops`: nested loops over the elements,
+    outer to inner, with a step for each buffer. `box`: the ranges of each tensor dimension that
+    contain the elements. Several relays may share a box and move a part of it each.
     """
 
     tensor: str
@@ -52,13 +53,13 @@ class Relay(NamedTuple):
 
     @property
     def elements(self) -> int:
-        """The number of elements."""
+        """The number of elements that move."""
         return math.prod(loop.times for loop in self.loops)
 
 
 def shapes_of(stored: Stored, buffer: BoundBuffer, padded: bool) -> list[Shape]:
-    """Return the shapes of a buffer by mesh position; `padded`: the smallest shape that fits
-    all."""
+    """Return the shape of a buffer at each mesh position. `padded`: at all positions, return the
+    smallest shape that each of them fits into."""
     shapes = [buffer.shape(position) for position in range(stored.mesh.size)]
     if not padded:
         return shapes
@@ -67,18 +68,18 @@ def shapes_of(stored: Stored, buffer: BoundBuffer, padded: bool) -> list[Shape]:
 
 @dataclass(frozen=True)
 class StoredBox:
-    """A part at a mesh position: its elements of the tensor, its buffer, and its offset there."""
+    """The elements of a tensor that a part contains on one device."""
 
-    device: int
-    box: Box
-    buffer: int
-    base: int
-    views: tuple[View, ...]
+    device: int  # a device id or, within a kind, a position or a class
+    box: Box  # the patterns of the elements along each tensor dimension
+    buffer: int  # the number of the buffer
+    base: int  # the offset of the first element in the buffer
+    views: tuple[View, ...]  # how the buffer stores each tensor dimension
 
 
 def relays_of(source: Stored, target: Stored, *, padded: bool = False) -> tuple[Relay, ...]:
-    """Return all moves between two stored layouts, including local copies; `padded`: buffers have
-    one size on every device."""
+    """Return all moves between two stored layouts, including local copies. `padded`: whether each
+    buffer is padded to one shape on all devices."""
     sides = [list(_parts(each, padded)) for each in (source, target)]
     sent = dict.fromkeys(source.mesh.device_ids, 0)
     found: list[Relay] = []
@@ -91,7 +92,7 @@ def relays_of(source: Stored, target: Stored, *, padded: bool = False) -> tuple[
 
 
 def _parts(stored: Stored, padded: bool) -> Iterator[tuple[str, StoredBox]]:
-    """Yield the boxes of every device, with the name of the tensor."""
+    """Yield the boxes in the buffers of all devices, each with the name of its tensor."""
     buffers = [(each, shapes_of(stored, each, padded)) for each in stored.bound.values()]
     for position, device in enumerate(stored.mesh.device_ids):
         for number, (buffer, shapes) in enumerate(buffers):
@@ -102,8 +103,8 @@ def _parts(stored: Stored, padded: bool) -> Iterator[tuple[str, StoredBox]]:
 def boxes_at(
     stored: Stored, buffer: BoundBuffer, shape: Shape, position: int
 ) -> Iterator[tuple[str, Box, int, tuple[View, ...]]]:
-    """Yield the contents of a buffer of a shape at a mesh position: the tensor, its box, the offset
-    of the first element, and how each dimension is stored."""
+    """Yield the boxes in a buffer at a mesh position: the name of the tensor, the box, the offset
+    of its first element, and the views of its dimensions. `shape`: the shape of the buffer."""
     steps = [math.prod(shape[dim + 1 :]) for dim in range(len(shape))]
     for part, start in zip(buffer.parts, buffer.starts(position), strict=False):
         rank = len(stored.tensors[part.tensor])
@@ -114,7 +115,8 @@ def boxes_at(
 
 
 def _views(part: BoundPart, position: int, steps: list[int], rank: int) -> tuple[View, ...]:
-    """Return how a part stores each dimension of its tensor."""
+    """Return the view of each tensor dimension at a mesh position: the factors that the buffer
+    stores, and their steps. `steps`: the step of each stored dimension."""
     found: list[list[FactorView]] = [[] for _ in range(rank)]
     for group, (low, _), step in zip(part.axes, part.box(position), steps, strict=True):
         for axis in reversed(group):
@@ -127,15 +129,18 @@ def _views(part: BoundPart, position: int, steps: list[int], rank: int) -> tuple
 
 @dataclass(frozen=True)
 class Cells:
-    """Boxes in the same parts: the ranges of each dimension."""
+    """Boxes of a tensor that lie in the same parts."""
 
-    boxes: list[tuple[Ranges, ...]]
-    holders: list[StoredBox]
-    takers: dict[int, list[StoredBox]]  # by device
+    boxes: list[tuple[Ranges, ...]]  # the ranges along each dimension
+    holders: list[StoredBox]  # the source parts that contain the boxes
+    takers: dict[int, list[StoredBox]]  # the target parts that contain the boxes, by device
 
 
 def cells_of(shape: Shape, held: list[StoredBox], wanted: list[StoredBox]) -> Iterator[Cells]:
-    """Yield the cells of target parts, grouped by the parts that contain them."""
+    """Yield the cells that target parts contain, grouped by the parts that contain them.
+
+    `shape`: the shape of the tensor. `held`, `wanted`: its source and its target parts.
+    """
     parts = [*held, *wanted]
     classes = TensorClasses.of(shape, dict.fromkeys(part.box for part in parts))
     masks = np.stack([classes.mask([part.box]) for part in parts])
@@ -161,8 +166,11 @@ def cells_of(shape: Shape, held: list[StoredBox], wanted: list[StoredBox]) -> It
 def _boxes(
     classes: TensorClasses, counts: Shape, places: Integers, alone: list[list[Ranges]]
 ) -> Iterator[tuple[Ranges, ...]]:
-    """Yield boxes that make up cells given by number; `alone`: the ranges of each class of each
-    dimension."""
+    """Yield boxes that together consist of the given cells.
+
+    `counts`: the number of classes along each dimension. `places`: the row-major numbers of the
+    cells. `alone`: for each dimension, the ranges of each class.
+    """
     if len(places) == 1:
         index = np.unravel_index(int(places[0]), counts) if counts else ()
         yield tuple(ranges[int(number)] for ranges, number in zip(alone, index, strict=True))
@@ -176,7 +184,8 @@ def _boxes(
 
 
 def _products(mask: Mask) -> Iterator[tuple[Mask, ...]]:
-    """Yield disjoint boxes that cover a mask, as classes along each dimension."""
+    """Yield disjoint boxes that cover the true entries of a mask. A box is a mask along each
+    dimension."""
     if mask.ndim == 0:
         yield ()
         return
@@ -190,7 +199,8 @@ def _products(mask: Mask) -> Iterator[tuple[Mask, ...]]:
 
 
 def _relays(tensor: str, kind: Cells, sent: dict[int, int]) -> Iterator[Relay]:
-    """Yield the relays of a kind; `sent` counts the elements that devices have sent before."""
+    """Yield the relays of a kind. `sent`: the number of elements that each device sends in the
+    relays so far; the relays of this kind are added to it."""
     holders: dict[int, StoredBox] = {}
     for part in kind.holders:
         holders.setdefault(part.device, part)
@@ -215,7 +225,8 @@ def count_of(ranges: Ranges) -> int:
 
 
 def cut_box(box: tuple[Ranges, ...], pieces: int) -> Iterator[tuple[Ranges, ...]]:
-    """Yield a box in pieces, cut along the first dimension that is long enough, or the longest."""
+    """Yield the pieces of a box, cut along the first dimension with at least `pieces` elements, or
+    else along the longest dimension into fewer pieces."""
     counts = list(map(count_of, box))
     if pieces == 1 or not counts:
         yield box
@@ -227,7 +238,7 @@ def cut_box(box: tuple[Ranges, ...], pieces: int) -> Iterator[tuple[Ranges, ...]
 
 
 def _among(ranges: Ranges, first: int, last: int) -> Ranges:
-    """Return the elements with numbers from `first` to below `last` in some ranges."""
+    """Return the ranges of the elements number `first` to below `last` of the given ranges."""
     found, before = [], 0
     for low, high in ranges:
         begin, end = max(first - before, 0), min(last - before, high - low)
@@ -240,7 +251,7 @@ def _among(ranges: Ranges, first: int, last: int) -> Ranges:
 def strided(
     tensor: str, box: tuple[Ranges, ...], source: StoredBox, targets: list[StoredBox]
 ) -> Iterator[Relay]:
-    """Yield the relays of a box from one part to others."""
+    """Yield the relays that move a box from one part to others."""
     ends = (source, *targets)
     along = [
         walks_of(ranges, tuple(end.views[dim] for end in ends)) for dim, ranges in enumerate(box)

@@ -12,30 +12,32 @@ from shardwright.ir.mesh import with_target_mesh
 from shardwright.ir.sharding import Sharding
 from shardwright.ir.unreduced import NONE, Fate
 
-SPLITS = ("flat", "nested")  # how uneven extents are cut; defined in `layout`
+SPLITS = ("flat", "nested")  # the two ways to cut an uneven extent; `ir/layout.py` defines them
 
 
 @dataclass(frozen=True, init=False)
 class Reshard:
-    """A tensor's shape and element type, its source and its target sharding.
+    """The shape and the element type of a tensor, its source sharding and its target sharding.
 
-    Partial sums along axes unreduced only in the source are reduced. Along axes unreduced only in
-    the target, the device of coordinate 0 gets the value, and the others the operator's neutral
-    element. `transposed`: the reshard moves cotangents back to the source of another reshard. Then
-    each target partial sum is a copy of the source's at the same coordinates, and along axes
-    unreduced only in the source only those of coordinate 0 are read.
+    If an axis is unreduced only in the source, its partial sums are reduced. If an axis is
+    unreduced only in the target, the device of coordinate 0 gets the value, and the others get the
+    neutral element of the operator. `transposed`: whether the reshard moves cotangents back to the
+    source of another reshard. Then devices along an axis that is unreduced only in the target all
+    get a copy of the value, and along an axis that is unreduced only in the source, only the
+    partial sum at coordinate 0 is read.
     """
 
-    shape: tuple[int, ...]  # extents of at least 1, at most eight
+    shape: tuple[int, ...]  # at most eight extents, each at least 1
     dtype: str
     source: Sharding
     target: Sharding
     source_split: str
     target_split: str
-    # Not in `repr`: only hashes of modules without partial sums use it.
+    # Not in `repr`, which only hashes of modules without partial sums use.
     transposed: bool = field(repr=False)
-    fate: Fate = field(init=False, repr=False, compare=False)  # what happens to unreduced axes
-    # whether the sharding came from placements
+    # The axes that stay unreduced, are reduced, or become unreduced.
+    fate: Fate = field(init=False, repr=False, compare=False)
+    # Whether the source or the target was given as placements of torch.
     placed: bool = field(init=False, repr=False, compare=False)
 
     def __init__(
@@ -51,13 +53,14 @@ class Reshard:
         mesh: object = None,
         target_mesh: object = None,
     ) -> None:
-        """Read the arguments into canonical form.
+        """Convert the arguments to canonical form.
 
-        `shape`: extents. `dtype`: a name, or a dtype of numpy, JAX or torch. `source`, `target`: a
-        Sharding, a NamedSharding, a PartitionSpec, placements, or a string. `mesh` and
-        `target_mesh` are for shardings without a mesh; the target's mesh defaults to the source's.
-        `source_split`, `target_split`: "nested" or "flat", by default nested for torch's placements
-        if the two differ, else flat. Raises InputError for anything else.
+        `shape`: extents, or a text such as `6x6`. `dtype`: a name, or a dtype of numpy, JAX or
+        torch. `source`, `target`: a Sharding, a NamedSharding, a PartitionSpec, placements, or a
+        text. `mesh`, `target_mesh`: the meshes of shardings that do not bring their own; without
+        `target_mesh`, the target is on the mesh of the source. `source_split`, `target_split`:
+        "nested" or "flat"; the default is nested for placements of torch that flat would split
+        differently, else flat. Raises InputError for any other argument.
         """
         extents = shape_of(shape)
         own = None if mesh is None else mesh_of(mesh, "mesh")
@@ -90,7 +93,7 @@ class Reshard:
 
     @property
     def itemsize(self) -> int:
-        """Bytes per element."""
+        """The number of bytes per element."""
         return itemsize(self.dtype)
 
     @property
@@ -100,28 +103,31 @@ class Reshard:
 
     @property
     def places(self) -> bool:
-        """Whether only one holder keeps a value: some axes are unreduced only in the target."""
+        """Whether values become partial sums, of which one is the value and the others are neutral:
+        some axes are unreduced only in the target."""
         return bool(self.fate.new) and not self.transposed
 
     @property
     def reads_one(self) -> bool:
-        """Whether only partial sums of coordinate 0 are read: the transpose of `places`."""
+        """Whether only partial sums at coordinate 0 of some axes are read. This is the transpose of
+        `places`."""
         return bool(self.fate.reduced) and self.transposed
 
     @property
     def extremum(self) -> str:
-        """The operator, `max` or `min`, that reduces or makes partial results; "" for none.
+        """The operator of the partial results that are reduced or made if it is `max` or `min`,
+        else "".
 
-        It has no derivative: a maximum has none if partial results are equal, and partial results
-        without a value are infinite.
+        Such a reshard has no derivative, because a maximum has none where partial results are
+        equal, and because the neutral element is infinite.
         """
         operators = (self.source.operator,) * self.adds + (self.target.operator,) * self.places
         return next((each for each in operators if each != "sum"), "")
 
     @property
     def moving(self) -> Reshard:
-        """The reshard without its final local step, which makes new axes unreduced where devices
-        are replicas."""
+        """The reshard to the target without new unreduced axes, along which devices are replicas
+        instead. A local step after it makes these axes unreduced."""
         target = self.target
         if not self.fate.new:
             return self
@@ -132,7 +138,7 @@ class Reshard:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the whole tensor."""
+        """The number of bytes of the whole tensor."""
         return math.prod(self.shape) * self.itemsize
 
 
@@ -144,7 +150,8 @@ def _of_rank(sharding: Sharding, rank: int, argument: str) -> Sharding:
 
 
 def _give_devices(reshard: Reshard) -> None:
-    """Replicate a side on the empty mesh over the devices of the other side."""
+    """Put a side on the empty mesh onto the mesh of the other side, replicated. Raise InputError if
+    both meshes are empty."""
     sides = (("source", reshard.source, reshard.target), ("target", reshard.target, reshard.source))
     for side, own, other in sides:
         if own.mesh.is_empty and other.mesh.is_empty:
@@ -159,7 +166,7 @@ def _give_devices(reshard: Reshard) -> None:
 
 
 def _check_sum(reshard: Reshard) -> None:
-    """Raise InputError for sums of booleans."""
+    """Raise InputError if partial sums of booleans would be added or made."""
     adds = reshard.adds and reshard.source.operator == "sum"
     places = reshard.places and reshard.target.operator == "sum"
     if reshard.dtype == "bool" and (adds or places):
@@ -172,7 +179,8 @@ def _check_sum(reshard: Reshard) -> None:
 
 
 def _split(given: str | None, implied: str | None, argument: str) -> str:
-    """Return the given split, or the split that a sharding implies."""
+    """Return the split that the user gave, or else the split that the sharding implies. Raise
+    InputError for an unknown split, and for one that contradicts placements."""
     if given is None:
         return implied or "flat"
     if given not in SPLITS:
@@ -189,7 +197,7 @@ def _split(given: str | None, implied: str | None, argument: str) -> str:
 
 
 def _check_bytes(reshard: Reshard) -> None:
-    """Raise InputError if the bytes a reshard could move exceed 64 bits."""
+    """Raise InputError if the bytes that a reshard could move do not fit a 64-bit integer."""
     receivers = reshard.target.mesh.size
     if reshard.nbytes * receivers < 2**63:
         return

@@ -1,16 +1,17 @@
-"""Rules: the buffers and layouts that hold the tensors of a model, and their devices.
+"""Rules: the buffers in which the devices of one side store the tensors of a model.
 
-A rule is a glob or a regular expression with a layout. A layout of the tensor itself, `_[{tp}]`,
-stores each matching tensor under its own name. A layout that names tensors, such as
+A rule is a glob or a regular expression, and a layout. The layout of the tensor itself, such as
+`_[{tp}]`, stores each matching tensor in a buffer of its own name. A layout that names tensors,
+such as
 
     "*.qkv" = 'stack(0, *.q[{tp}], *.k[{tp}], *.v[{tp}])'
 
-makes one buffer for each tensor matching the first part's name. The text matched by the holes fills
-the holes of the buffer's name and of the other parts, in order. The first matching rule applies to
-a tensor.
+makes one buffer for each tensor that matches the name of the first part. The texts that its holes
+match are filled into the holes of the buffer's name and of the other parts, in order. If several
+rules match a tensor, the first one applies.
 
-`at` restricts a tensor to positions along axes of the mesh: a position, a list of them, or
-arithmetic with holes: `{ep = "$2 // 4"}` is position 3 for expert 13.
+`at` restricts a tensor to some positions along axes of the mesh: one position, a list of positions,
+or arithmetic with holes: `{ep = "$2 // 4"}` gives position 3 to expert 13.
 """
 
 from __future__ import annotations
@@ -33,23 +34,23 @@ from shardwright.ir.stored import SHARDING, Stored
 from shardwright.ir.text.layout_text import parse_layout
 
 LISTED = 10
-"""Most names that an error lists."""
+"""The most names that an error lists."""
 
 _KEYS = ("layout", "mesh", "at", "also")
 _RULE = '"_[{tp}]", or {layout = "_[{tp}]", mesh = "tp=4", at = {ep = "$2 // 4"}}'
 
 
 class PlacedBuffer(NamedTuple):
-    """A buffer of a model: its name, its layout with tensor names, the same with tensor numbers,
-    and its place."""
+    """A buffer of a model, and the devices that store it."""
 
     name: str
-    tensors: tuple[str, ...]
-    layout: BufferLayout  # tensors are named by number: "0", "1"
+    tensors: tuple[str, ...]  # the names of its tensors
+    layout: BufferLayout  # names tensors by their index in `tensors`: "0", "1"
     place: DevicePlace
 
     def stored(self, model: Model) -> Stored:
-        """Return a stored layout with tensors named by number; device ids are positions."""
+        """Return the stored layout of this buffer alone. Tensors are named by number, and the
+        device ids are the positions in `place`."""
         tensors = [model.tensors[name] for name in self.tensors]
         shapes = {str(number): tensor.shape for number, tensor in enumerate(tensors)}
         mesh = Mesh(self.place.axes, None if self.place.axes else [0])
@@ -61,15 +62,18 @@ class LayoutRule:
     """A rule of one side of a model."""
 
     glob: Glob
-    layout: Any  # a string, a layout, or a sharding
-    mesh: Mesh | None = None
-    at: tuple[tuple[str, int | str | tuple[int, ...]], ...] = ()
-    also: bool = False
+    layout: Any  # a text, a layout, or a sharding
+    mesh: Mesh | None = None  # None: the mesh of the side
+    at: tuple[tuple[str, int | str | tuple[int, ...]], ...] = ()  # axes, and positions along each
+    also: bool = False  # whether the rule also applies to tensors that earlier rules store
 
     @staticmethod
     def of(text: str, given: object) -> LayoutRule:
-        """Return the rule for a pattern, given a layout as a string or object, a sharding, or a
-        table with these."""
+        """Return the rule for the pattern `text`.
+
+        `given`: a layout as text or object, a sharding, or a dict of `layout`, `mesh`, `at` and
+        `also`. Raises InputError for an unknown key or a missing layout.
+        """
         if not isinstance(given, Mapping):
             return LayoutRule(Glob(text), given)
         for key in given:
@@ -90,7 +94,7 @@ class LayoutRule:
 
     @cached_property
     def read(self) -> BufferLayout | None:
-        """The layout; None for a sharding, which is read for each tensor."""
+        """The layout as an object; None for a sharding, which depends on the rank of the tensor."""
         if isinstance(self.layout, TensorPart | Stack):
             return self.layout
         if isinstance(self.layout, str) and not SHARDING.match(self.layout):
@@ -99,7 +103,7 @@ class LayoutRule:
 
     @cached_property
     def parts(self) -> tuple[str, ...]:
-        """The names of the parts' tensors, as written in the layout."""
+        """The name of the tensor of each part, as written in the layout."""
         if self.read is None:
             return (ONLY,)
         read = self.read
@@ -107,7 +111,7 @@ class LayoutRule:
 
     @cached_property
     def tensor(self) -> Glob:
-        """The pattern that the first part's tensor must match."""
+        """The pattern of the names of first parts: the rule makes a buffer for each match."""
         first = self.parts[0]
         if self.glob.is_regex and first != ONLY:
             raise InputError(
@@ -120,7 +124,8 @@ class LayoutRule:
 
     @cached_property
     def numbered(self) -> BufferLayout | None:
-        """The layout with tensors replaced by numbers; equal tensors get equal numbers."""
+        """The layout with a number in place of each tensor, the same number for the same tensor;
+        None for a sharding."""
         if self.read is None:
             return None
         numbers = {name: str(number) for number, name in enumerate(dict.fromkeys(self.parts))}
@@ -131,19 +136,20 @@ class LayoutRule:
 
     @property
     def said(self) -> str:
-        """The layout as text, with its mesh and place if the rule has its own."""
+        """The text of the layout, followed by the mesh and the positions of the rule, if any."""
         layout = str(self.layout if self.read is None else self.read)
         more = [] if self.mesh is None else [f"on {self.mesh}"]
         more += [f"{axis} = {place}" for axis, place in self.at]
         return ", ".join([layout, *more, *["also"] * self.also])
 
     def names(self, tensor: str, values: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the tensors of a buffer, given the first one and the text of the holes."""
+        """Return the names of the tensors of a buffer, given its first tensor and the texts that
+        the holes match."""
         rest = (part for part in dict.fromkeys(self.parts[1:]) if part != self.parts[0])
         return tensor, *(filled(part, values) if "*" in part else part for part in rest)
 
     def buffer(self, tensor: str, values: tuple[str, ...]) -> str:
-        """Return the name of a buffer."""
+        """Return the name of the buffer of a tensor, given the texts that the holes match."""
         if self.parts[0] == ONLY:
             return tensor
         return filled(self.glob.text, values)
@@ -151,7 +157,8 @@ class LayoutRule:
 
 @dataclass(frozen=True, init=False, repr=False)
 class Rules:
-    """One side of a model: a mesh, and rules from names to layouts; the first match applies."""
+    """One side of a model: a mesh, and rules that map tensor names to layouts. The first rule that
+    matches a tensor applies."""
 
     mesh: Mesh
     rules: tuple[LayoutRule, ...]
@@ -159,10 +166,10 @@ class Rules:
     def __init__(self, mesh: object, rules: Mapping[str, object] | object) -> None:
         """Read the rules of a side.
 
-        `mesh`: for rules without their own. `rules` maps each glob, or regular expression between
-        slashes, to a layout (its text, `sw.stack`, `sw.cut`), a sharding of the tensor, or a dict
-        of `layout`, `mesh` and `at`; a single layout applies to all tensors. Raises InputError for
-        an invalid rule.
+        `mesh`: the mesh of rules that do not bring their own. `rules` maps each glob, or regular
+        expression between slashes, to a layout (its text, `sw.stack`, `sw.cut`), to a sharding of
+        the tensor, or to a dict of `layout`, `mesh` and `at`. A single layout applies to all
+        tensors. Raises InputError for an invalid rule.
         """
         object.__setattr__(self, "mesh", mesh_of(mesh, "mesh"))
         given = rules if isinstance(rules, Mapping) else {"*": rules}
@@ -177,7 +184,8 @@ class Rules:
 
     @staticmethod
     def of(given: object, argument: str) -> Rules:
-        """Return given rules unchanged, or rules for a stored layout, such as a learned one."""
+        """Return rules unchanged, or convert a stored layout to rules. Raise InputError for
+        anything else."""
         if isinstance(given, Rules):
             return given
         if isinstance(given, Stored):
@@ -190,10 +198,11 @@ class Rules:
         )
 
     def place(self, model: Model) -> list[PlacedBuffer]:
-        """Return the buffers of a model, in the order of rules, then of its tensors.
+        """Return the buffers of a model, in the order of the rules, then of the tensors.
 
-        Raises InputError, with at most ten names: for unmatched tensors, tensors missing from a
-        buffer, rules without a match, invalid places, and two buffers of one name on one device.
+        Raises InputError for tensors that match no rule, for parts that are not tensors of the
+        model, for rules that match no tensor, for invalid positions, and for two buffers of one
+        name on one device. The message lists at most ten names.
         """
         return _Placing(self, model).run()
 
@@ -211,11 +220,11 @@ def check_stored(stored: Stored, model: Model, argument: str) -> None:
 
 
 class _Placing:
-    """The buffers of a model by the rules of a side."""
+    """Applies the rules of a side to a model."""
 
     def __init__(self, side: Rules, model: Model) -> None:
         self.side, self.model = side, model
-        self.owner: dict[str, int] = {}  # for each tensor, the rule whose buffer has it
+        self.owner: dict[str, int] = {}  # for each tensor, the number of the first rule storing it
         self.places: dict[tuple[int, tuple[int, ...]], DevicePlace] = {}
         self.found: list[PlacedBuffer] = []
 
@@ -232,7 +241,7 @@ class _Placing:
         return self.found
 
     def _take(self, number: int, rule: LayoutRule) -> None:
-        """Make the buffers of a rule for the tensors that no earlier rule has."""
+        """Make the buffers of a rule, for the tensors that no earlier rule stores."""
         tensor, before = rule.tensor, len(self.found)
         matched = False
         for name in self._candidates(tensor):
@@ -251,8 +260,8 @@ class _Placing:
             )
 
     def _near(self, rule: LayoutRule) -> str:
-        """Return a suffix that suggests the closest glob, or the closest name for a rule without
-        stars."""
+        """Return a suffix for a message that suggests the closest glob of names in the model, or
+        the closest name for a rule without stars."""
         tensor = rule.tensor
         if tensor.is_regex:
             return ""
@@ -314,7 +323,8 @@ class _Placing:
     def _place(
         self, number: int, rule: LayoutRule, name: str, values: tuple[str, ...]
     ) -> DevicePlace:
-        """Return the devices that store a tensor: the mesh, or positions along some of its axes."""
+        """Return the devices that store a tensor: all devices of the mesh, or the devices at the
+        rule's positions along axes."""
         mesh = self.side.mesh if rule.mesh is None else rule.mesh
         chosen = {axis: _positions(rule, axis, each, name, values) for axis, each in rule.at}
         key = number, tuple(place for each in chosen.values() for place in (*each, -1))
@@ -337,7 +347,7 @@ class _Placing:
 
 
 def listed(names: Iterable[str]) -> str:
-    """Return at most ten names, and the number of the rest."""
+    """Return text that lists at most ten names and counts the rest."""
     every = list(names)
     more = len(every) - LISTED
     return ", ".join(every[:LISTED]) + (f" and {more:,} more" if more > 0 else "")
@@ -350,8 +360,7 @@ def _positions(
     name: str,
     values: tuple[str, ...],
 ) -> tuple[int, ...]:
-    """Return the positions along an axis at which a tensor is stored; a single position is followed
-    by -1 in a key."""
+    """Return the positions along an axis at which a tensor is stored."""
     if isinstance(given, tuple):
         return given
     if isinstance(given, int):

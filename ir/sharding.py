@@ -1,12 +1,12 @@
 """A sharding: the axes that split each dimension of a tensor, major to minor.
 
-It also has explicitly replicated axes, unreduced axes, along which devices hold partial sums,
-maxima or minima, and for each dimension whether propagation may split it further (open) and when
-(priority).
+A sharding also lists explicitly replicated axes, and unreduced axes, along which devices have
+partial sums, maxima or minima. A dimension may be open, which lets propagation split it further,
+and may have a priority, which orders propagation.
 
 A `Sharding` is always in normal form: neighbouring sub-axes are merged, a sub-axis that spans its
 axis becomes the axis, and replicated and unreduced axes are in mesh order, sub-axes by pre-size.
-Equivalent shardings are therefore equal and print alike.
+Equivalent shardings are therefore equal and have the same text.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from shardwright.ir.mesh import Digit, Mesh, as_integer
 
 T = TypeVar("T")
 
-Operator = Literal["sum", "max", "min"]  # operators that reduce along unreduced axes
+Operator = Literal["sum", "max", "min"]  # the operator that reduces along unreduced axes
 OPERATORS: tuple[Operator, ...] = get_args(Operator)
 
 MAX_RANK = 8
-"""Most dimensions of a tensor."""
+"""The most dimensions that a tensor may have."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class DimSharding:
 
     axes: tuple[AxisRef, ...] = ()  # major to minor
     open: bool = False  # whether propagation may split it further
-    priority: int | None = None  # 0 is the highest; None is unstated and means 0
+    priority: int | None = None  # 0 is the highest priority; None means 0 and is not printed
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "axes", _all_of(self.axes, AxisRef, 'AxisRef("x")', "axes"))
@@ -68,14 +68,18 @@ class DimSharding:
 
 @dataclass(frozen=True)
 class Sharding:
-    """A sharding on a mesh; `str` gives Shardy's text without the mesh."""
+    """A sharding on a mesh; `str` gives Shardy's text without the mesh.
+
+    Axes that are not listed are replicated too; propagation may use them, but not the axes in
+    `replicated`.
+    """
 
     mesh: Mesh
     dims: tuple[DimSharding, ...]  # one per dimension of the tensor
-    # only explicit ones; other free axes are replicated implicitly
     replicated: tuple[AxisRef, ...] = ()
-    unreduced: tuple[AxisRef, ...] = ()  # devices hold partial sums along these
-    # For all unreduced axes; `sum` if there are none. Omitted from `repr`, which module hashes use.
+    unreduced: tuple[AxisRef, ...] = ()  # the axes along which devices have partial sums
+    # The operator of all unreduced axes, `sum` without any. It is not in `repr`, because the hashes
+    # of modules use `repr`.
     operator: Operator = dataclasses.field(default="sum", repr=False)
 
     def __post_init__(self) -> None:
@@ -99,30 +103,28 @@ class Sharding:
         return len(self.dims)
 
     def parts(self, dim: int) -> int:
-        """Return the number of parts of a dimension."""
+        """Return the number of shards along a dimension."""
         return math.prod(digit.size for digit in self.digits(dim))
 
     def digits(self, dim: int) -> tuple[Digit, ...]:
-        """Return the digits of the mesh position that form a dimension's shard index, major to
-        minor."""
+        """Return the digits of the mesh position that form the shard index along a dimension, major
+        to minor."""
         return tuple(self.mesh.digit(ref) for ref in self.dims[dim].axes)
 
     def used(self) -> tuple[AxisRef, ...]:
-        """Return the axis references that split dimensions, dimension by dimension."""
+        """Return the axis references that split dimensions, in the order of the dimensions."""
         return tuple(itertools.chain.from_iterable(dim.axes for dim in self.dims))
 
     def local_shape(self, shape: Iterable[int]) -> tuple[int, ...]:
-        """Return the shape of the largest shard (flat split): extent ceildiv parts in each
-        dimension."""
+        """Return the shape of the largest shard: extent ceildiv parts along each dimension."""
         extents = tuple(shape)
         sharding = self.for_rank(len(extents))
         return tuple(-(-extent // sharding.parts(i)) for i, extent in enumerate(extents))
 
     def for_rank(self, rank: int) -> Sharding:
-        """Return this sharding for a tensor of a rank; raise InputError unless it has that many
-        dimensions.
+        """Return this sharding for a tensor of rank `rank`. Raise InputError if its rank differs.
 
-        On a maximal mesh `[]` stands for a tensor of any rank, as Shardy writes it.
+        As in Shardy, `[]` on a mesh without axes is a sharding for every rank.
         """
         if rank == self.rank:
             return self
@@ -139,7 +141,8 @@ class Sharding:
         )
 
     def to_sdy(self) -> str:
-        """Return Shardy's attribute; the mesh by name, or inline if it has none."""
+        """Return the text of Shardy's attribute. The mesh is given by its name, or inline if it has
+        none."""
         mesh = f"@{self.mesh.name}" if self.mesh.name else f"mesh{self.mesh}"
         return f"#sdy.sharding<{mesh}, {self if self.mesh.axes or self.mesh.is_empty else '[]'}>"
 
@@ -152,7 +155,7 @@ class Sharding:
 
 
 def _all_of(given: Iterable[T], kind: type[T], example: str, argument: str) -> tuple[T, ...]:
-    """Return the items as a tuple. Raises InputError unless all have the type."""
+    """Return the given items as a tuple. Raise InputError unless all are of type `kind`."""
     if isinstance(given, Iterable) and not isinstance(given, str):
         items = tuple(given)
         for item in items:
@@ -188,7 +191,8 @@ def _count(number: int, what: str) -> str:
 def _placed(
     dims: tuple[DimSharding, ...], replicated: Iterable[AxisRef], unreduced: Iterable[AxisRef]
 ) -> Iterator[tuple[Where, AxisRef]]:
-    """Yield every axis reference of a sharding with its place, in written order."""
+    """Yield the path and the value of every axis reference of a sharding, in the order of its
+    text."""
     for i, dim in enumerate(dims):
         for j, ref in enumerate(dim.axes):
             yield ("dims", i, "axes", j), ref
@@ -198,7 +202,8 @@ def _placed(
 
 
 def _check_refs(mesh: Mesh, placed: tuple[tuple[Where, AxisRef], ...]) -> None:
-    """Raise InputError unless every reference is of this mesh and no two conflict."""
+    """Raise InputError unless every reference is to an axis of the mesh, and no two references
+    overlap or fail to coexist."""
     by_name: dict[str, list[tuple[Where, AxisRef]]] = {}
     for where, given in placed:
         try:
@@ -253,7 +258,8 @@ def _normal_dim(mesh: Mesh, dim: DimSharding) -> DimSharding:
 
 
 def check_shape(shape: object, argument: str = "shape") -> tuple[int, ...]:
-    """Return the shape as a tuple of integers. Raises InputError if it is not one."""
+    """Return the shape as a tuple of integers. Raise InputError for anything but at most MAX_RANK
+    positive integers."""
     if isinstance(shape, str) or not isinstance(shape, Iterable):
         raise InputError(
             "a shape must be a sequence of integers",

@@ -1,8 +1,8 @@
-"""The steps of a plan: one exchange, or one collective of the basis.
+"""The steps of a plan. A step is an exchange or a collective.
 
-Every step has its source and target shardings, and its transfers in phases. The transfers of a
-phase happen at once and read the shards as they were before it. A reducing phase makes the sum,
-maximum or minimum of all its transfers, local ones included; any other phase overwrites.
+The transfers of a step are divided into phases. All transfers of a phase happen at once and read
+the shards as they were before the phase. If a phase reduces, the target is the sum, maximum or
+minimum of all transfers to it, local copies included; else each transfer overwrites its target.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from shardwright.ir.reduction import Reduction
 from shardwright.ir.sharding import Operator, Sharding
 from shardwright.ir.transfers import Transfers, enumerate_transfers
 
-# The last one is Shardy's: along some axes one replica keeps the value, and the axes become
-# unreduced.
+# In `replicated_to_unreduced`, a collective of Shardy, one of several replicas keeps the value, and
+# the axes along which they are replicas become unreduced.
 MoveOp = Literal["slice", "all_gather", "all_to_all", "permute", "replicated_to_unreduced"]
 ReduceOp = Literal["reduce_scatter", "all_reduce"]
 
 
 @dataclass(frozen=True)
 class Phase:
-    """Transfers that happen at once. `reduce`: the operator that combines the transfers into one
-    place; None overwrites."""
+    """Transfers that happen at once. `reduce`: the operator that combines transfers to the same
+    elements; None: transfers overwrite."""
 
     transfers: Transfers
     reduce: Operator | None = None
@@ -44,8 +44,8 @@ class Ends:
 
 @dataclass(frozen=True)
 class ExchangeStep:
-    """All transfers at once. Every device receives exactly the elements that it lacks, and all
-    partial sums of a reduced value."""
+    """An exchange: every device receives the elements that it lacks, and all partial sums of the
+    values that are reduced, at once."""
 
     exchange: Exchange
 
@@ -60,11 +60,11 @@ class ExchangeStep:
 
 @dataclass(frozen=True)
 class MoveStep:
-    """A collective as an exchange: no device receives elements it already holds. It moves values,
-    or reduces the partial sums that arrive at a receiver.
+    """A collective that is performed as an exchange. No device receives elements that it already
+    holds. The receiver of partial sums reduces them.
 
-    If a dimension is uneven, the cuts before and after differ, and the exchange may also move
-    elements beyond the collective's group of devices.
+    With an uneven extent, shards before and after the step may have different boundaries. Then the
+    exchange may also move elements between devices of different groups.
     """
 
     op: MoveOp | ReduceOp
@@ -85,11 +85,11 @@ class ReduceStep:
     reduction: Reduction
 
     def phases(self) -> tuple[Phase, ...]:
-        """Return the sums and, for an all-reduce, the copies of the summed parts."""
+        """Return the phase that adds partial sums and, for an all-reduce, the phase that copies the
+        sums."""
         copies = self.reduction.copies()
         sums = Phase(self.reduction.sums(), self.reduction.operator)
         return (sums,) if copies is None else (sums, Phase(copies))
 
 
-# The steps that a plan may have.
 Step: TypeAlias = ExchangeStep | MoveStep | ReduceStep

@@ -29,7 +29,7 @@ from shardwright.ir.text.layout_text import layout_and_spans, parse_dim, parse_l
 SHARDING = re.compile(
     r"""\s*(?:\[(?![^"'?]*\{\s*[^\W\d])|[{(<#]|sdy\.|(?:jax\.sharding\.)?(?:P|PartitionSpec)\s*\()"""
 )
-"""How the text of a sharding begins; no stored layout begins like this."""
+"""The beginning of the text of a sharding, which is never the beginning of a stored layout."""
 
 
 _KEYS = ("mesh", "dtype", "tensors", "buffers")
@@ -37,11 +37,12 @@ _TOML = "mesh, dtype, and the tables tensors and buffers, as str(sw.Stored(…))
 
 
 def stack(dim: int, *parts: str | TensorPart, **named: str | TensorPart | None) -> Stack:
-    """Stack parts one after another along a dimension of a buffer.
+    """Return the layout of a buffer that concatenates parts along dimension `dim`.
 
-    `parts`: strings, such as `q`, which every device has whole, or `q[{"tp"}, {}]`. `named`: for
-    each tensor, the axes that cut it along `dim`, such as `q="tp"` or `k='"tp":(1)2'`, or its
-    bracketed layout. Raises InputError, with the place, for an invalid text.
+    `parts`: texts or parts. The text `q` is tensor `q`, whole on every device; `q[{"tp"}, {}]` is
+    cut. `named`: for each tensor, the axes that cut it along `dim`, such as `q="tp"` or
+    `k='"tp":(1)2'`, or its layout in brackets. Raises InputError, with the place, for an invalid
+    text.
 
     >>> print(stack(0, q="tp", k='"tp":(1)2'))
     stack(0, q[{"tp"}], k[{"tp":(1)2}])
@@ -62,12 +63,12 @@ def stack(dim: int, *parts: str | TensorPart, **named: str | TensorPart | None) 
 def cut(
     dim: int, axes: str, of: BufferLayout | str = ONLY, *, size: int | None = None
 ) -> BufferLayout:
-    """Cut a stack or a part contiguously along a dimension.
+    """Return the layout that cuts a stack or a part along dimension `dim`, a stack as a whole.
 
-    `axes`: the axes, and the cut rule if it is not equal chunks: `tp`, `"tp" balanced`. `of`: a
-    stack or a part; by default the tensor with the buffer's name, or the only tensor. `size`:
-    elements that each device stores, padding the last ones. Raises InputError for an invalid text,
-    and for a stack along another dimension.
+    `axes`: the axes, followed by the rule unless the cut makes equal chunks: `tp`, `"tp" balanced`.
+    `of`: a stack or a part, by default the tensor with the name of the buffer, or the only tensor.
+    `size`: the number of elements along `dim` that each device stores, padding included. Raises
+    InputError for an invalid text, and for a stack along another dimension.
 
     >>> print(cut(0, "fsdp", stack(0, "q", "k", "v")))
     cut(0, {"fsdp"}, stack(0, q, k, v))
@@ -101,13 +102,13 @@ def _part(given: str | TensorPart, argument: str = "parts") -> TensorPart:
 
 @dataclass(frozen=True, init=False, repr=False)
 class Stored(Drawn):
-    """Logical tensors of one dtype on a mesh, and the buffers in which devices store them.
+    """A stored layout: logical tensors of one dtype on a mesh, and the buffers that store them.
 
-    `str` gives TOML that `parse` reads back. `ir/parts.py` describes the text of layouts.
+    `str` gives TOML, which `parse` reads. `ir/parts.py` describes the text of layouts.
     """
 
     mesh: Mesh
-    tensors: dict[str, tuple[int, ...]]  # shape by name
+    tensors: dict[str, tuple[int, ...]]  # the shape of each tensor, by name
     dtype: str
     buffers: dict[str, BufferLayout]  # by name
     bound: dict[str, BoundBuffer] = field(init=False, repr=False, compare=False)
@@ -125,12 +126,12 @@ class Stored(Drawn):
         """Read the arguments and check them.
 
         `tensors`: the shape of each logical tensor, in elements. `layout`: for each buffer name a
-        layout (`sw.stack`, `sw.cut`, their text) or a sharding of the tensor of that name; or a
-        single layout. `shapes`: the required shape of a buffer on every device, in elements.
-        `partial`: allow missing elements, which other buffers may hold. Raises InputError, with the
-        place in the layout, for parts that do not fill their buffer, elements on no device, tables
-        with unknown shards, factors that do not multiply to the extent, and cuts between the two
-        elements of a byte.
+        layout (`sw.stack`, `sw.cut`, their text) or a sharding of the tensor with that name; or a
+        single layout. `shapes`: the shape, in elements, that a buffer must have on every device.
+        `partial`: whether to allow elements that no device stores. Raises InputError, with the
+        place in the layout, for buffers of another shape, elements on no device, unknown shards in
+        a table, factors that do not multiply to the extent, and cuts between the two elements of a
+        byte.
         """
         set_ = object.__setattr__
         set_(self, "mesh", mesh_of(mesh, "mesh"))
@@ -152,8 +153,8 @@ class Stored(Drawn):
 
     @staticmethod
     def parse(text: str, argument: str = "text") -> Stored:
-        """Parse stored layouts in TOML: `mesh`, `dtype`, `tensors`, `buffers`, and optionally
-        `learned`, the source they were learned from.
+        """Return the stored layout of a text in TOML, with keys `mesh`, `dtype`, `tensors` and
+        `buffers`. A table `learned`, which says from where the layout was learned, is ignored.
 
         Raises InputError for a text that is not TOML, and for missing or unknown keys.
         """
@@ -163,7 +164,7 @@ class Stored(Drawn):
             raise InputError(
                 "the text must be TOML", argument=argument, got=error, expected=_TOML
             ) from None
-        table.pop("learned", None)  # the loader it was learned from
+        table.pop("learned", None)
         if {*table} != {*_KEYS} or not all(isinstance(table[k], dict) for k in _KEYS[2:]):
             raise InputError(
                 "a stored layout must have exactly these keys",
@@ -175,7 +176,8 @@ class Stored(Drawn):
 
     @staticmethod
     def read(path: str | Path) -> Stored:
-        """Read stored layouts from a TOML file. Raises InputError if it cannot be read."""
+        """Return the stored layout in a TOML file. Raise InputError if the file cannot be read or
+        parsed."""
         try:
             return Stored.parse(Path(path).read_text(encoding="utf-8"), str(path))
         except (OSError, UnicodeDecodeError) as error:
@@ -186,12 +188,14 @@ class Stored(Drawn):
 
     @property
     def itemsize(self) -> int:
-        """Bytes of an element; InputError for a packed dtype (see `in_bytes`)."""
+        """The number of bytes per element. Raises InputError for a packed dtype, for which
+        `in_bytes` gives a layout of bytes."""
         return itemsize(self.dtype)
 
     @cached_property
     def in_bytes(self) -> Stored:
-        """The layout of a packed dtype as uint8, two elements per byte; itself for other dtypes."""
+        """The stored layout of the bytes of a packed dtype, with dtype uint8. For any other dtype,
+        this layout itself."""
         if self.dtype not in PACKED:
             return self
         shapes = shapes_in_bytes(self.tensors)
@@ -204,15 +208,16 @@ class Stored(Drawn):
         return Stored(self.mesh, shapes, layouts, "uint8")
 
     def shape(self, buffer: str, device: int) -> tuple[int, ...]:
-        """Return the shape of a buffer on a device, in elements."""
+        """Return the shape of a buffer on a device, in elements. Raise InputError for a device
+        outside the mesh."""
         return self.bound[buffer].shape(self._position(device))
 
     def shards(
         self, tensors: Mapping[str, npt.NDArray[np.generic]], fill: int = 0
     ) -> dict[int, dict[str, npt.NDArray[np.generic]]]:
-        """Return the buffers of each device, by device id and buffer name.
+        """Return the buffers of all devices, by device id and buffer name.
 
-        `tensors`: the whole logical tensors; `fill`: the value of padding.
+        `tensors`: the whole logical tensors, by name. `fill`: the value of padding.
         """
         return {
             device: {
@@ -223,7 +228,7 @@ class Stored(Drawn):
         }
 
     def boxes(self, tensor: str, position: int) -> list[Box]:
-        """Return the boxes of a tensor at a mesh position."""
+        """Return the boxes of a tensor that all buffers store at a mesh position."""
         rank = len(self.tensors[tensor])
         parts = (part for buffer in self.bound.values() for part in buffer.parts)
         found = (box_of(part, position, rank) for part in parts if part.tensor == tensor)
@@ -237,7 +242,7 @@ class Stored(Drawn):
 
     @property
     def has_copies(self) -> bool:
-        """Return whether an element is stored in several places."""
+        """Whether some element is stored more than once."""
         boxes = (
             part.box(position)
             for buffer in self.bound.values()
@@ -258,7 +263,7 @@ class Stored(Drawn):
         )
 
     def _read(self, name: str, given: object) -> tuple[BufferLayout, str]:
-        """Return a layout, and the text in which its mistakes are marked."""
+        """Return the layout of a buffer, and its text, in which errors mark the mistake."""
         if isinstance(given, TensorPart | Stack):
             found, text = given, str(given)
         elif isinstance(given, str) and not SHARDING.match(given):
@@ -272,7 +277,8 @@ class Stored(Drawn):
         return found, text
 
     def _named(self, buffer: str) -> str:
-        """Return the tensor with the buffer's name, or the only tensor."""
+        """Return the name of the tensor with the buffer's name, or of the only tensor. Raise
+        InputError if there is neither."""
         if buffer in self.tensors:
             return buffer
         if len(self.tensors) == 1:
@@ -329,7 +335,8 @@ class Stored(Drawn):
             )
 
     def _first(self, tensor: str) -> tuple[str, int]:
-        """Return the buffer and index of a tensor's first part."""
+        """Return the name of the buffer that contains the first part of a tensor, and the number of
+        the part in it."""
         for name, buffer in self.bound.items():
             for number, part in enumerate(buffer.parts):
                 if part.tensor == tensor:
@@ -397,7 +404,11 @@ class Stored(Drawn):
 
 
 def lacking_of(grid: TensorClasses, lacking: npt.NDArray[np.bool_]) -> tuple[int, str]:
-    """Return the dimension along which elements are missing, and their range."""
+    """Return the dimension along which elements are missing, and text that names their range.
+
+    `lacking`: the classes that are missing. If they are no product of ranges of one dimension and
+    whole other dimensions, the text names the first missing element, and the dimension is 0.
+    """
     for dim, along in enumerate(grid.dims):
         others = tuple(axis for axis in range(lacking.ndim) if axis != dim)
         gone: npt.NDArray[np.bool_] = np.asarray(lacking.all(axis=others))
@@ -413,7 +424,8 @@ def lacking_of(grid: TensorClasses, lacking: npt.NDArray[np.bool_]) -> tuple[int
 
 
 def _located(error: InputError, text: str, argument: str) -> InputError:
-    """Return an error with its position in the text of a layout."""
+    """Return the error with the span of its place, or of the nearest place around it, in the text
+    of a layout."""
     if not text:
         return error.named(argument)
     spans = layout_and_spans(text)[1]
@@ -424,7 +436,7 @@ def _located(error: InputError, text: str, argument: str) -> InputError:
 
 
 def _quoted(text: str) -> str:
-    """Return a string of TOML."""
+    """Return a text as a string of TOML, in quotes."""
     return json.dumps(text) if "'" in text else f"'{text}'"
 
 

@@ -1,13 +1,14 @@
-"""Tiles: the intersections of source and target shards, exactly, one tensor dimension at a time.
+"""Tiles: the intersections of source and target shards, computed for each tensor dimension alone.
 
-A tile of a source shard a and a target shard b is the product over dimensions of
-`[max(lo_s(a), lo_t(b)), min(hi_s(a), hi_t(b)))`. With flat splits of sizes S and T and
-g = gcd(S, T), the cuts repeat every S*T/g elements, a period holds S/g + T/g - 1 tiles, and every
-width except that of a tile ending at the extent is a multiple of g. This answers the open questions
-of the second source document ("what is the range of (k, l, u, v)?", "the cut pattern repeats").
+The tile of a source shard a and a target shard b is the product over dimensions of
+`[max(lo_s(a), lo_t(b)), min(hi_s(a), hi_t(b)))`. For flat splits with shards of S and T elements,
+let g = gcd(S, T). Their boundaries repeat together every S*T/g elements. A period contains
+S/g + T/g - 1 tiles, and the width of every tile is a multiple of g, except of a tile that ends at
+the extent.
 
-Cuts at k*S - a and at j*T - b also repeat every S*T/g. They coincide somewhere only if g divides a
-- b; a period then has one tile fewer than it has cuts.
+Boundaries at k*S - a and at j*T - b, for all integers k and j, also repeat every S*T/g elements.
+Some of them coincide if and only if g divides a - b; a period then has S/g + T/g - 1 tiles, else
+S/g + T/g.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ from shardwright.ir.layout import DimLayout
 
 @dataclass(frozen=True)
 class TilePairs:
-    """The non-empty tiles of one dimension in tensor order, as int64 arrays of one length."""
+    """The non-empty tiles of one dimension, as int64 arrays of equal length."""
 
-    source: Integers
-    target: Integers
-    low: Integers
+    source: Integers  # the index of the source shard of each tile
+    target: Integers  # the index of the target shard, ascending
+    low: Integers  # the half-open range of the tile in the dimension
     high: Integers
 
     @property
@@ -44,7 +45,7 @@ def tiles_of(source: Cut, target: Cut) -> TilePairs:
     """Return the non-empty tiles of two cuts of one dimension."""
     low, high = target.intervals
     full = np.flatnonzero(high > low)
-    # The source may have fewer partial sums than the target.
+    # In a hidden dimension, the source may have fewer shards than the target.
     first, last = (np.minimum(o, source.parts - 1) for o in source.owners(low[full], high[full]))
     count = np.broadcast_to(last - first + 1, full.shape)
     index = np.repeat(full, count)
@@ -59,15 +60,16 @@ def tiles_of(source: Cut, target: Cut) -> TilePairs:
 
 
 def period(source: Cut, target: Cut) -> int | None:
-    """Return the length after which both cuts repeat, S*T/g, or None if one does not repeat."""
+    """Return S*T/g, the number of elements after which the boundaries of both cuts repeat, or None
+    if the boundaries of one cut do not repeat."""
     if source.step is None or target.step is None:
         return None
     return math.lcm(source.step, target.step)
 
 
 def tiles_per_period(source: Cut, target: Cut) -> int | None:
-    """Return S/g + T/g, minus 1 if g divides the difference of the offsets; None if a cut does not
-    repeat."""
+    """Return the number of tiles in a period: S/g + T/g, minus 1 if g divides the difference of the
+    offsets. Return None if the boundaries of one cut do not repeat."""
     if source.step is None or target.step is None:
         return None
     g = math.gcd(source.step, target.step)
@@ -77,13 +79,14 @@ def tiles_per_period(source: Cut, target: Cut) -> int | None:
 
 @dataclass(frozen=True)
 class DimTiles:
-    """One tensor dimension with the splits of both sides."""
+    """One tensor dimension, with its source split and its target split."""
 
     source: DimLayout
     target: DimLayout
 
     def tile(self, source_index: Number, target_index: Number) -> tuple[Number, Number]:
-        """Return the half-open tensor range that two shards share; empty if low >= high."""
+        """Return the half-open range that a source and a target shard share, empty if low >=
+        high."""
         source_low, source_high = self.source.interval(source_index)
         target_low, target_high = self.target.interval(target_index)
         return maximum(source_low, target_low), minimum(source_high, target_high)
@@ -98,13 +101,14 @@ class DimTiles:
 
     @property
     def is_flat(self) -> bool:
-        """Whether the closed forms of the cut pattern hold: both sides have one level of chunks."""
+        """Whether both splits have one level of division, so that closed forms describe the
+        tiles."""
         return self.source.is_flat and self.target.is_flat
 
     @property
     def grain(self) -> int:
-        """An integer that divides the start of every tile and every width except the last
-        tile's."""
+        """An integer that divides the start of every tile, and the width of every tile but the
+        last."""
         if self.is_flat:
             return math.gcd(*(d.size for d in (self.source, self.target) if d.parts > 1)) or (
                 self.source.extent
@@ -115,22 +119,24 @@ class DimTiles:
 
     @property
     def period(self) -> int | None:
-        """The length after which the cut pattern repeats, S*T/g; None if a split is nested."""
+        """The number of elements after which the boundaries repeat, S*T/g; None if a split is
+        nested."""
         return period(self.source.cut, self.target.cut)
 
     @property
     def tiles_per_period(self) -> int | None:
-        """S/g + T/g - 1; None if a split is nested."""
+        """The number of tiles in a period, S/g + T/g - 1; None if a split is nested."""
         return tiles_per_period(self.source.cut, self.target.cut)
 
     @cached_property
     def pairs(self) -> TilePairs:
-        """All non-empty tiles. At most source.parts + target.parts - 1 of them."""
+        """The non-empty tiles, at most source.parts + target.parts - 1."""
         return tiles_of(self.source.cut, self.target.cut)
 
     @property
     def spans(self) -> tuple[bool, bool]:
-        """Whether every tile is as wide as both its source shard and its target shard."""
+        """Two booleans: whether every tile is as wide as its source shard, and whether every tile
+        is as wide as its target shard."""
         pairs = self.pairs
         sides = ((self.source, pairs.source), (self.target, pairs.target))
         of_source, of_target = (
@@ -149,14 +155,14 @@ class DimTiles:
 
     @property
     def max_peers_of_target(self) -> int:
-        """The most source shards, including empty ones in between, that a target shard
-        intersects."""
+        """The largest number of source shards that a target shard intersects, counting empty shards
+        in between."""
         return _most_peers(self.target, self.source)
 
     @property
     def max_peers_of_source(self) -> int:
-        """The most target shards, including empty ones in between, that a source shard
-        intersects."""
+        """The largest number of target shards that a source shard intersects, counting empty shards
+        in between."""
         return _most_peers(self.source, self.target)
 
 

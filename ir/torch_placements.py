@@ -1,10 +1,10 @@
-"""Shardings of torch's DTensor: a DeviceMesh, and a placement for each of its dimensions.
+"""Read the shardings of torch's DTensor: a DeviceMesh, and a placement for each of its dimensions.
 
 torch is not imported. The device ids of a mesh are the ranks of processes. torch cuts uneven
 extents chunk by chunk, which is the split `nested`.
 
-A mesh dimension that splits a tensor must list its ranks in ascending order. Elsewhere torch
-contradicts itself: its collectives number the shards by rank, its slices by mesh coordinate.
+Along a mesh dimension that splits a tensor, ranks must ascend. For other meshes torch contradicts
+itself: its collectives number shards by rank, and its slices number them by mesh coordinate.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Placed:
-    """A placement along one axis: the dimension that it splits, or the operator of partial sums, or
-    neither. `factor`: the split factor of a strided placement, else 1; `text`: its printed form."""
+    """The content of a torch placement along one mesh axis; a replicated one has neither `dim` nor
+    `operator`."""
 
-    text: str
-    dim: int | None = None
-    factor: int = 1
-    operator: Operator | None = None
+    text: str  # its printed form
+    dim: int | None = None  # the tensor dimension that the axis splits
+    factor: int = 1  # the split factor of a strided placement, else 1
+    operator: Operator | None = None  # the operator of partial sums along the axis
 
     @staticmethod
     def of(placement: Any) -> Placed:
-        """Return the content of a torch placement. Raises InputError for an unsupported one."""
+        """Return the content of a torch placement. Raise InputError for an unsupported one."""
         kind = type(placement).__name__ if is_a(placement, PLACEMENT) else ""
         text = repr(placement)
         if kind == "Shard":
@@ -56,11 +56,12 @@ class Placed:
     def all_of(
         placements: Iterable[Any], order: Iterable[tuple[int, Sequence[int]]] | None, sizes: Any
     ) -> tuple[Placed, ...]:
-        """Return the content of a DTensor's placements, on a mesh of these sizes.
+        """Return the content of the placements of a DTensor.
 
-        `order`: its `shard_order`, tensor dimensions with the mesh dimensions that split them, in
-        cutting order. torch before 2.13 has none. A mesh dimension that cuts after a later one is
-        strided.
+        `order`: its `shard_order`, which torch has since version 2.13: for each tensor dimension,
+        the mesh dimensions that split it, in the order of the splits. If a mesh dimension splits
+        after a later mesh dimension, its placement is strided. `sizes`: the sizes of the mesh
+        dimensions.
         """
         placed = [Placed.of(each) for each in placements]
         for dim, axes in order or ():
@@ -72,7 +73,7 @@ class Placed:
 
 
 def placed_of(x: Any) -> tuple[Placed, ...]:
-    """Return the content of a DTensor's placements, with its `shard_order`."""
+    """Return the content of the placements of DTensor `x`, in the order of its `shard_order`."""
     order = getattr(x._spec, "shard_order", None)
     return Placed.all_of(x.placements, order, x.device_mesh.shape)
 
@@ -88,12 +89,13 @@ def unknown_placement(text: str) -> InputError:
 
 
 class Placing(NamedTuple):
-    """A sharding read from placements."""
+    """A sharding that was read from placements."""
 
     sharding: Sharding
 
     def split(self, shape: tuple[int, ...]) -> str:
-        """Return the split for a tensor of this shape: `nested` if it differs from `flat`."""
+        """Return the split of a tensor with a shape: `nested` if flat would split it differently,
+        else `flat`. Raise InputError for an uneven extent split by a placement within an axis."""
         nested = False
         for number, (dim, extent) in enumerate(zip(self.sharding.dims, shape, strict=True)):
             if extent % self.sharding.parts(number) == 0:
@@ -111,26 +113,29 @@ class Placing(NamedTuple):
 
 
 def from_torch(device_mesh: DeviceMesh, placements: Sequence[Placement], rank: int) -> Sharding:
-    """Return the sharding of a torch DTensor. `Partial` becomes an unreduced axis with its operator
-    (sum, max or min, the same on all axes); `_StridedShard`, which FSDP uses on tensors that are
-    already sharded, becomes an axis minor to the axes after it.
+    """Return the sharding that placements give a torch tensor of rank `rank`.
 
-    torch and FSDP cut uneven extents chunk by chunk, so a reshard of such a tensor has the split
-    `nested`. Mesh dimensions without names become `dim_0`, `dim_1`, … Pass a DTensor with a
-    `shard_order` directly: `sw.Reshard(…, source=x, …)`.
+    `Partial` becomes an unreduced axis with its operator: sum, max or min, the same on all axes.
+    `_StridedShard`, which FSDP uses on tensors that are already sharded, becomes an axis minor to
+    the axes after it. Mesh dimensions without names become `dim_0`, `dim_1`, …
+
+    torch and FSDP cut uneven extents chunk by chunk, so a reshard of such a tensor needs the split
+    `nested`. Pass a DTensor with a `shard_order` itself: `sw.Reshard(…, source=x, …)`. Raises
+    InputError for unsupported placements.
     """
     return placing(mesh_of_torch(device_mesh), map(Placed.of, placements), rank).sharding
 
 
 def mesh_of_torch(device_mesh: Any) -> Mesh:
-    """Return a DeviceMesh by its ranks."""
+    """Return the mesh with the dimensions of a DeviceMesh as axes and its ranks as device ids."""
     ranks = device_mesh.mesh
     names = device_mesh.mesh_dim_names or [f"dim_{i}" for i in range(ranks.ndim)]
     return Mesh(zip(names, ranks.shape, strict=True), ranks.flatten().tolist())
 
 
 def placing(mesh: Mesh, given: Iterable[Placed], rank: int) -> Placing:
-    """Return the sharding that placements give on a mesh, for a tensor of a rank."""
+    """Return the sharding on a mesh that placements give a tensor of rank `rank`. Raise InputError
+    for placements that do not fit the mesh or the rank."""
     placed = tuple(given)
     if len(placed) != len(mesh.axes):
         raise InputError(
@@ -161,7 +166,7 @@ def ascends(mesh: Mesh, name: str) -> bool:
 
 
 def _check_ascending(mesh: Mesh, name: str, each: Placed) -> None:
-    """Raise InputError for a split along an axis on which torch contradicts itself."""
+    """Raise InputError for a split along an axis on which ranks do not ascend."""
     if not ascends(mesh, name):
         raise InputError(
             "ranks must ascend along a mesh dimension that splits a tensor, because torch places "
@@ -173,10 +178,10 @@ def _check_ascending(mesh: Mesh, name: str, each: Placed) -> None:
 
 
 def split_factors(sharding: Sharding, number: int) -> dict[str, int] | None:
-    """Return the axes that split a dimension, with the split factors of their placements: 1 for
-    `Shard`, more for `_StridedShard`. None if only a part of an axis splits it.
+    """Return, for each axis that splits dimension `number`, the split factor of its placement: 1
+    for `Shard`, more for `_StridedShard`. Return None if a sub-axis splits the dimension.
 
-    This inverts the reading of placements, which inserts the first axis last.
+    This is the inverse of `placing`, which inserts the first axis last.
     """
     mesh, left, factors = sharding.mesh, sharding.dims[number].axes, dict[str, int]()
     for name in mesh.names:
@@ -191,7 +196,8 @@ def split_factors(sharding: Sharding, number: int) -> dict[str, int] | None:
 
 
 def _operator(terms: list[tuple[str, Operator | None]]) -> Operator:
-    """Return the operator of all unreduced axes."""
+    """Return the operator of the unreduced axes, `sum` without any. Raise InputError if they have
+    different operators."""
     by_operator = {operator: name for name, operator in reversed(terms) if operator}
     if len(by_operator) > 1:
         raise InputError(
@@ -204,8 +210,11 @@ def _operator(terms: list[tuple[str, Operator | None]]) -> Operator:
 
 
 def _with(mesh: Mesh, refs: list[AxisRef], name: str, each: Placed) -> list[AxisRef]:
-    """Insert axis `name` into a dimension, after the major axes (or sub-axes) whose sizes multiply
-    to the placement's split factor."""
+    """Return the axes of a dimension after axis `name` is inserted.
+
+    The new axis follows the major-most axes, or sub-axes, whose sizes multiply to the split factor
+    of its placement. Raises InputError if there are none.
+    """
     left, before, after = each.factor, list[AxisRef](), list(refs)
     while left > 1 and after:
         first = after.pop(0)

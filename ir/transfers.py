@@ -14,11 +14,11 @@ from shardwright.ir.layout import DimLayout
 
 @dataclass(frozen=True)
 class Transfers:
-    """Tiles with their senders and receivers, as arrays of one length n.
+    """The transfers of n tiles, or of n pieces of tiles.
 
-    `sender`, `receiver`: device ids, int64 [n]; equal for a local copy. `tensor`, `source`,
-    `target`: half-open ranges per dimension, int64 [n, rank, 2]; `source` and `target` are local to
-    their shards.
+    `sender`, `receiver`: the device ids, int64 [n]; equal for a local copy. `tensor`: the half-open
+    ranges of the tile in the tensor, int64 [n, rank, 2]. `source`, `target`: the same ranges in the
+    source shard and in the target shard.
     """
 
     sender: Integers
@@ -32,7 +32,7 @@ class Transfers:
 
     @property
     def is_local(self) -> npt.NDArray[np.bool_]:
-        """Which transfers are copies within a device."""
+        """Whether each transfer is a copy within a device, bool [n]."""
         local: npt.NDArray[np.bool_] = self.sender == self.receiver
         return local
 
@@ -70,7 +70,8 @@ def enumerate_transfers(exchange: Exchange) -> Transfers:
 
 
 def _tiles(exchange: Exchange) -> tuple[Integers, Integers, Integers, Integers]:
-    """Return all tiles as products of the dimensions' pairs: shard, target, low, high [n, dims]."""
+    """Return all n tiles, the products of the tiles of each dimension, as four arrays [n, dims]:
+    the indices of source and target shards, and the low and high ends of the tiles."""
     pairs = [dim.pairs for dim in exchange.dims]
     counts = [pair.source.size for pair in pairs]
     number = np.arange(int(np.prod(counts, dtype=np.int64)), dtype=np.int64)
@@ -85,8 +86,8 @@ def _tiles(exchange: Exchange) -> tuple[Integers, Integers, Integers, Integers]:
 
 
 def _receivers(exchange: Exchange, wanted: Integers) -> tuple[Integers, Integers]:
-    """Return the target position of every replica of every tile's target shard, and the tile's
-    row."""
+    """Return the target positions of all replicas of the tiles' target shards, and for each the
+    number of its tile. `wanted`: the index of the target shard of each tile, [n, dims]."""
     replicas = exchange.target.replicas
     row = np.repeat(np.arange(wanted.shape[0], dtype=np.int64), replicas)
     number = np.tile(np.arange(replicas, dtype=np.int64), wanted.shape[0])
@@ -114,7 +115,7 @@ def _box_transfers(
 
 
 def _starts(dims: tuple[DimLayout, ...], position: Integers) -> Integers:
-    """Return the start of the shard at every position: [n, dims]."""
+    """Return the start of the shard at each of n positions along each dimension: [n, dims]."""
     starts = np.empty((position.size, len(dims)), dtype=np.int64)
     for axis, dim in enumerate(dims):
         starts[:, axis] = dim.intervals[0][dim.index(position)]

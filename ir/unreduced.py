@@ -1,7 +1,7 @@
-"""What becomes of unreduced axes from source to target: they stay, are reduced, or are new.
+"""The fate of unreduced axes in a reshard: an axis stays unreduced, is reduced, or is new.
 
-Axes match if both name and size agree. If only part of a sub-axis stays, the sub-axis is cut at the
-borders of that part.
+An axis of the source and an axis of the target match if their names and sizes are equal. If only a
+part of a sub-axis stays, the sub-axis is cut at the borders of that part.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ Refs = tuple[AxisRef, ...]
 
 @dataclass(frozen=True)
 class Fate:
-    """Axes unreduced on both sides, only in the source, and only in the target."""
+    """The unreduced axes of a reshard, sorted by their fate."""
 
-    kept: Refs  # in the order of the source's mesh
-    reduced: Refs
-    new: Refs
+    kept: Refs  # unreduced in source and target, in the order of the source's mesh
+    reduced: Refs  # unreduced only in the source
+    new: Refs  # unreduced only in the target
 
     @staticmethod
     def of(source: Sharding, target: Sharding) -> Fate:
-        """Sort the unreduced axes of source and target by their fate.
+        """Return the fate of the unreduced axes of source and target.
 
-        Raises InputError for sub-axes that cannot coexist, and for axes that stay but with a
-        different operator.
+        Raises InputError for sub-axes that cannot coexist, and if axes stay unreduced but their
+        operator changes.
         """
         kept = source.mesh.ordered(_shared(source, target))
         if kept and source.operator != target.operator:
@@ -46,11 +46,11 @@ class Fate:
 
 
 NONE = Fate((), (), ())
-"""The value for a sharding without unreduced axes."""
+"""The fate in a reshard without unreduced axes."""
 
 
 def _shared(source: Sharding, target: Sharding) -> Iterator[AxisRef]:
-    """Yield the common parts of the unreduced axes of both sides."""
+    """Yield the axes and sub-axes that are unreduced in source and target."""
     sizes = source.mesh.sizes
     for one, other in itertools.product(source.unreduced, target.unreduced):
         if one.name != other.name or sizes[one.name] != target.mesh.sizes[one.name]:
@@ -76,7 +76,7 @@ def _common(one: AxisRef, other: AxisRef, size: int) -> AxisRef | None:
 
 
 def _rest(side: Sharding, kept: Refs) -> Iterator[AxisRef]:
-    """Yield the unreduced axes of a side minus the kept ones."""
+    """Yield the unreduced axes of a side, and parts of these axes, that are not kept."""
     for ref in side.unreduced:
         size = side.mesh.axis_size(ref.name)
         low, high = algebra.borders(ref, size)

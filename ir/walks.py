@@ -1,7 +1,8 @@
-"""Walks: the offsets of a logical dimension's elements in several dense buffers, as nested loops.
+"""Walks: nested loops over the elements of a logical dimension, in several dense buffers at once.
 
-A buffer stores a dimension as one or several factors, each with a step. In every buffer, a range of
-elements then consists of runs of equal steps. Runs at equal distances in all buffers form one loop.
+A buffer stores a dimension as one or more factors, each with a step. A range of elements therefore
+consists of runs, within which successive elements are at equal distances in every buffer. Equal
+runs that are themselves at equal distances in every buffer become one loop.
 """
 
 from __future__ import annotations
@@ -15,12 +16,16 @@ import numpy as np
 from shardwright.ir.arrays import Integers
 
 Ranges: TypeAlias = tuple[tuple[int, int], ...]
-"""Elements of a dimension as ascending half-open ranges."""
+"""Elements of a dimension, as half-open ranges in ascending order."""
 
 
 class FactorView(NamedTuple):
-    """A factor of a dimension in a buffer: `low` is its first value there, `step` the distance in
-    the buffer between successive values."""
+    """A factor of a dimension as a buffer stores it.
+
+    `weight`: the distance in the dimension between successive values of the factor. `size`: the
+    number of its values. `low`: its first value in the buffer. `step`: the distance in the buffer
+    between successive values.
+    """
 
     weight: int
     size: int
@@ -29,7 +34,7 @@ class FactorView(NamedTuple):
 
 
 View: TypeAlias = tuple[FactorView, ...]
-"""How a buffer stores a dimension: its factors of size above 1, minor first."""
+"""The factors of a dimension that are larger than 1, as a buffer stores them, minor to major."""
 
 
 class Nest(NamedTuple):
@@ -40,7 +45,8 @@ class Nest(NamedTuple):
 
 
 class Walk(NamedTuple):
-    """Elements in order: the offset of the first one in each buffer, and loops, outer to inner."""
+    """Elements in order: the offset of the first element in each buffer, and nested loops, outer to
+    inner."""
 
     starts: tuple[int, ...]
     loops: tuple[Nest, ...] = ()
@@ -48,7 +54,8 @@ class Walk(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def walks_of(ranges: Ranges, views: tuple[View, ...]) -> tuple[Walk, ...]:
-    """Return the elements of some ranges as walks over buffers with these views."""
+    """Return walks over the elements of the ranges, in buffers that store the dimension with these
+    views."""
     lows, counts = _runs(ranges, views)
     starts = np.stack([_offsets(view, lows) for view in views])
     steps = tuple(view[0].step if view else 0 for view in views)
@@ -62,7 +69,8 @@ def walks_of(ranges: Ranges, views: tuple[View, ...]) -> tuple[Walk, ...]:
 
 
 def _runs(ranges: Ranges, views: tuple[View, ...]) -> tuple[Integers, Integers]:
-    """Return the first element and length of runs not interrupted by a minor factor."""
+    """Return the first element and the length of each run: successive elements in which, in every
+    buffer, only the minor-most factor changes."""
     cuts = [np.array(ranges, dtype=np.int64).reshape(-1)]
     extent = ranges[-1][1]
     for view in views:
@@ -85,7 +93,7 @@ def _offsets(view: View, elements: Integers) -> Integers:
 
 
 def _joined(walks: list[Walk]) -> Iterator[Walk]:
-    """Yield walks, merging equal ones at equal distances into a loop."""
+    """Yield the walks, after merging successive walks with equal loops at equal distances."""
     place = 0
     while place < len(walks):
         first, end = walks[place], place + 1
@@ -101,8 +109,8 @@ def _joined(walks: list[Walk]) -> Iterator[Walk]:
 
 
 def _apart(walks: list[Walk], place: int) -> tuple[int, ...] | None:
-    """Return the distance from a walk to the next one, or None unless that is equal and later in
-    every buffer."""
+    """Return the distance in each buffer from walk number `place` to the next walk, or None if
+    their loops differ or the next walk does not begin later in every buffer."""
     if place + 1 >= len(walks) or walks[place].loops != walks[place + 1].loops:
         return None
     pairs = zip(walks[place].starts, walks[place + 1].starts, strict=True)
@@ -111,8 +119,8 @@ def _apart(walks: list[Walk], place: int) -> tuple[int, ...] | None:
 
 
 def crossed(walks: list[tuple[Walk, ...]], bases: tuple[int, ...]) -> Iterator[Walk]:
-    """Yield the walks over a box, given the walks along each of its dimensions; `bases`: the offset
-    of the first element in each buffer. Loops are outer to inner in the first buffer."""
+    """Yield walks over a box, given the walks along each dimension. Loops are ordered by their step
+    in the first buffer, largest first. `bases`: the offset in each buffer that walks start from."""
     if not walks:
         yield Walk(bases)
         return
@@ -123,8 +131,9 @@ def crossed(walks: list[tuple[Walk, ...]], bases: tuple[int, ...]) -> Iterator[W
 
 
 def _nested(loops: tuple[Nest, ...]) -> tuple[Nest, ...]:
-    """Return loops sorted by their step in the first buffer. A loop is merged with the loop inside
-    it if it continues where that one ends, in every buffer."""
+    """Return loops sorted by their step in the first buffer, largest first. Two successive loops
+    become one if, in every buffer, the inner loop ends one step before the outer loop's next
+    iteration."""
     found: list[Nest] = []
     for loop in sorted(loops, key=lambda loop: loop.steps[0], reverse=True):
         if found and found[-1].steps == tuple(loop.times * step for step in loop.steps):

@@ -1,6 +1,6 @@
 """Exact integer index algebra: expressions, bounds, identities and printers.
 
-Importing any part of the package registers the identities with the expressions they simplify.
+An import of any of its modules registers the identities, which then simplify every expression.
 """
 
 from shardwright.ir.algebra.identities import rewrite

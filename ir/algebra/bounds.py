@@ -1,8 +1,9 @@
-"""Facts that the algebra can prove about an index expression: bounds, order, divisor.
+"""Prove facts about index expressions: bounds, order and divisors.
 
-Bounds are inclusive and may be expressions in extents. A proof of `e >= 0` substitutes `s + 1` for
-every extent `s` (extents are at least 1) and checks that no coefficient of the expanded polynomial
-is negative. This is sound but not complete, and enough for mixed-radix arithmetic.
+Bounds are inclusive and may be expressions in extents. To prove `e >= 0`, substitute `s + 1` for
+every extent `s` (extents are at least 1) and check that no coefficient of the expanded polynomial
+is negative. The method proves no falsehood. It misses some truths, but none that mixed-radix
+arithmetic needs.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ Bounds = tuple[sympy.Expr, sympy.Expr]
 
 
 def bounds(expr: Value) -> Bounds | None:
-    """Return inclusive `(low, high)` of an expression, or None if the algebra cannot bound it."""
+    """Return the inclusive bounds `(low, high)` of an expression, or None if none are found."""
     return _bounds(sympy.sympify(expr))
 
 
@@ -71,7 +72,8 @@ def _divided(expr: sympy.Expr) -> Bounds | None:
 
 
 def _greatest_quotient(high: sympy.Expr, expr: sympy.Expr) -> sympy.Expr | None:
-    """Return the bound of a quotient `a floordiv n` of extents with a <= high, or None if unknown.
+    """Return an upper bound of the quotient `expr`, a floordiv n, whose dividend is at most `high`,
+    or None if none of these rules applies:
 
     a floordiv n <= q - 1                    if a <= n*q - 1
     a floordiv (w*(K ceildiv P)) <= P/w - 1  if a <= K - 1 and w divides P, for then
@@ -93,7 +95,7 @@ def _greatest_quotient(high: sympy.Expr, expr: sympy.Expr) -> sympy.Expr | None:
 
 
 def quotient(term: sympy.Expr, n: sympy.Expr) -> sympy.Expr | None:
-    """Return `term / n` for monomials where the division is exact, else None."""
+    """Return `term / n` for monomials if the division is exact, else None."""
     coefficient, rest = term.as_coeff_Mul()
     n_coefficient, n_rest = n.as_coeff_Mul()
     if coefficient % n_coefficient:
@@ -110,7 +112,8 @@ def quotient(term: sympy.Expr, n: sympy.Expr) -> sympy.Expr | None:
 
 
 def _plain(function: type, value: sympy.Expr, divisor: sympy.Expr) -> sympy.Expr | None:
-    """Return the quotient of a bound if it contains no division, else None."""
+    """Return the quotient `function(value, divisor)` if it simplifies to an expression without a
+    division, else None."""
     quotient = function(value, divisor)
     return quotient if not quotient.has(FloorDiv, CeilDiv) or quotient == value else None
 
@@ -121,7 +124,7 @@ def _exactly(expr: sympy.Expr) -> bool:
 
 
 def _ceil_divided(expr: sympy.Expr) -> Bounds | None:
-    # The ceildiv of extents is at least 1 and acts as an atom.
+    # The ceildiv of extents is at least 1. It is treated like a symbol, and is its own bound.
     if not expr.atoms(Index) and not expr.is_number:
         return expr, expr
     return _divided(expr)
@@ -168,7 +171,7 @@ _RULES: dict[type, Callable[[sympy.Expr], Bounds | None]] = {
 
 
 def is_nonnegative(expr: Value) -> bool:
-    """Return whether `expr >= 0` is provable, using the bounds of any indices in `expr`."""
+    """Return whether `expr >= 0` can be proved for all values of its indices and extents."""
     return _is_nonnegative(sympy.sympify(expr))
 
 
@@ -183,16 +186,16 @@ def _is_nonnegative(expr: sympy.Expr) -> bool:
         return True
     if isinstance(expr, Minimum):
         return all(map(is_nonnegative, expr.args))
-    # Bounds treat each part of an expression separately. After several cuts of one chunk they no
-    # longer know that the remainder is at least as large as the next cut.
+    # Bounds treat the terms of a sum as independent. They cannot prove `length - min(a, length)`,
+    # which remains of a chunk after a cut, non-negative. `_lowered` relates the terms.
     if isinstance(expr, FloorDiv | CeilDiv) and is_nonnegative(expr.args[0]):
         return True
     return any(map(is_nonnegative, _lowered(expr)))
 
 
 def _lowered(expr: sympy.Expr) -> Iterator[sympy.Expr]:
-    """Yield expressions that are at most a given sum: a subtracted minimum is at most either of its
-    operands, an added maximum at least either."""
+    """Yield lower bounds of a sum. Each replaces a subtracted minimum, which is at most either of
+    its operands, or an added maximum, which is at least either, by one of the operands."""
     terms = sympy.Add.make_args(sympy.expand(expr))
     for term in terms:
         coefficient, rest = term.as_coeff_Mul()
@@ -213,12 +216,12 @@ def _nonnegative_in_extents(expr: sympy.Expr) -> bool:
 
 
 def is_less(a: Value, b: Value) -> bool:
-    """Return whether `a < b` is provable."""
+    """Return whether `a < b` can be proved."""
     return is_at_most(a + 1, b)
 
 
 def is_at_most(a: Value, b: Value) -> bool:
-    """Return whether `a <= b` is provable, from the bounds of the difference or of both sides."""
+    """Return whether `a <= b` can be proved from the bounds of `a` and `b`, or of `b - a`."""
     first, second = bounds(sympy.expand(a)), bounds(sympy.expand(b))
     if first is not None and second is not None and is_nonnegative(second[0] - first[1]):
         return True
@@ -226,7 +229,8 @@ def is_at_most(a: Value, b: Value) -> bool:
 
 
 def divisor(expr: Value) -> int:
-    """Return the largest integer provably dividing `expr`; 0 for the constant 0."""
+    """Return an integer that is proved to divide `expr`, as large as the rules allow; 0 for the
+    constant 0."""
     expr = sympy.sympify(expr)
     if isinstance(expr, sympy.Integer):
         return abs(int(expr))

@@ -1,8 +1,8 @@
-"""The identities of the index algebra in one table: name, statement, rewrite.
+"""The identities of the index algebra in one table, `IDENTITIES`.
 
-Every rule states an equality of integers that holds for all values of its operands (divisors are at
-least 1); `test_identities.py` checks each against brute force. A rule returns the simpler
-expression, or None if it does not apply.
+An identity is an equality that is true for all integers that meet its condition; divisors are at
+least 1. `test_identities.py` checks each identity by brute force. Its `apply` returns the right
+side, the simpler expression, or None if the identity does not apply.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ Rewrite = Callable[[sympy.Expr, sympy.Expr], sympy.Expr | None]
 
 @dataclass(frozen=True)
 class Identity:
-    """An equality that one of the algebra's functions applies from left to right."""
+    """An equality that simplifies a function of the algebra, from left to right.
+
+    `apply`: returns the right side, given the two arguments of the function, or None.
+    """
 
     function: type[sympy.Function]
     name: str
@@ -31,7 +34,8 @@ class Identity:
 def rewrite(
     function: type[sympy.Function], first: sympy.Expr, second: sympy.Expr
 ) -> sympy.Expr | None:
-    """Return the first identity of `function` that applies to its two arguments, or None."""
+    """Return the right side of the first identity that applies to `function(first, second)`, or
+    None if none applies. Compute the value if both arguments are integers."""
     if first.is_Integer and second.is_Integer:
         return sympy.Integer(CONCRETE[function](int(first), int(second)))
     for identity in IDENTITIES:
@@ -43,7 +47,7 @@ def rewrite(
 
 
 def _split(a: sympy.Expr, n: sympy.Expr) -> tuple[sympy.Expr, sympy.Expr]:
-    """Return `a = n*q + r`, where q collects the terms of `a` divisible by n."""
+    """Return (q, r) with a = n*q + r, where n*q is the sum of the terms of `a` that n divides."""
     q: list[sympy.Expr] = []
     r: list[sympy.Expr] = []
     for term in sympy.Add.make_args(sympy.expand(a)):
@@ -55,8 +59,8 @@ def _split(a: sympy.Expr, n: sympy.Expr) -> tuple[sympy.Expr, sympy.Expr]:
 def _common_factor(
     a: sympy.Expr, n: sympy.Expr
 ) -> tuple[sympy.Expr, sympy.Expr, sympy.Expr, sympy.Expr] | None:
-    """Return `(q, r, m, g)` with a = g*q + r, n = g*m, 0 <= r < g, for the first such g, or
-    None."""
+    """Return (q, r, m, g) with a = g*q + r, n = g*m and 0 <= r < g, for the first candidate g for
+    which these are proved, or None."""
     for g in _candidate_factors(a, n):
         m = quotient(n, g)
         if m is None or g == 1:
@@ -196,7 +200,8 @@ IDENTITIES: tuple[Identity, ...] = (
 
 
 def simplify(expr: Value) -> sympy.Expr:
-    """Expand the expression and recombine quotients with remainders, until nothing changes:
+    """Return the expression expanded, with quotients and remainders recombined as often as
+    possible:
 
     `c*k*(a floordiv (s*k)) + c*((a floordiv s) mod k) = c*(a floordiv s)`
     """
@@ -224,5 +229,5 @@ def _recombine(expr: sympy.Expr) -> sympy.Expr:
 
 
 def equal(a: Value, b: Value) -> bool:
-    """Return whether the identities prove `a = b`."""
+    """Return whether the identities prove that `a` equals `b`."""
     return bool(simplify(sympy.sympify(a) - sympy.sympify(b)) == 0)

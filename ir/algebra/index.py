@@ -1,13 +1,12 @@
 """Exact integer index algebra: division, remainder and order over bounded symbols.
 
-An *index* is a symbol with a half-open range `[0, extent)`; an *extent* (a tensor or mesh size) is
-a positive integer symbol. sympy's own `floor` is never used: it splits `floor((a + 3*b)/4)` into
-fractions and prints floating-point code.
+An *index* is a symbol with a half-open range `[0, extent)`. An *extent* is a positive integer
+symbol, the size of a tensor or mesh dimension. sympy's own `floor` is never used, because it splits
+`floor((a + 3*b)/4)` into fractions and prints floating-point code.
 
-The helpers `floor_div`, `ceil_div`, `mod`, `minimum`, `maximum` take Python integers, numpy arrays
-or sympy expressions alike, so that each formula of the project is written once and serves to
-compute, to prove and to print. Divisors are positive; the identities are in
-`ir/algebra/identities.py`.
+The functions `floor_div`, `ceil_div`, `mod`, `minimum` and `maximum` take Python integers, numpy
+arrays and sympy expressions. A formula can therefore be written once, and then be computed, proved
+and printed. Divisors must be positive. `ir/algebra/identities.py` has the identities.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ import sympy
 from shardwright.ir.arrays import Integers as Integers
 
 Value: TypeAlias = Any
-# Two integers give an integer; any expression gives a Value.
+# The type of operands and result: integers, or arrays of integers. Expressions are `Value`.
 Number = TypeVar("Number", bound=int | Integers)
 
 
@@ -46,32 +45,34 @@ class Index(sympy.Symbol):  # type: ignore[misc]
 
 
 def extent_symbol(name: str) -> sympy.Symbol:
-    """Return the symbol of a size: a positive integer."""
+    """Return a symbol for a positive integer, the size of a tensor or mesh dimension."""
     return sympy.Symbol(name, integer=True, positive=True)
 
 
 Rewrite = Callable[[type[sympy.Function], sympy.Expr, sympy.Expr], sympy.Expr | None]
-"""Called as rewrite(function, first, second): the simpler expression, or None if there is none."""
+"""A function that takes a function of the algebra and its two arguments. It returns a simpler
+expression, or None if it knows none."""
 
 
 def _unchanged(*_: object) -> None:
-    """Return None, as an algebra without identities does for every function."""
+    """Return None: without registered identities, nothing is simplified."""
 
 
 _rewrite: Rewrite = _unchanged
 
 
 def simplify_by(rewrite: Rewrite) -> None:
-    """Use `rewrite` to simplify every index function created from now on.
+    """Simplify every function of the algebra by `rewrite` from now on.
 
-    The package registers its table of identities when it is imported.
+    The package calls this with its table of identities when it is imported.
     """
     global _rewrite
     _rewrite = rewrite
 
 
 class _IndexFunction(sympy.Function):  # type: ignore[misc]
-    """A binary integer function whose automatic simplification is the identity table."""
+    """A binary integer function. sympy calls `eval` for each new expression, which applies the
+    registered identities."""
 
     is_integer = True
 
@@ -85,7 +86,7 @@ class FloorDiv(_IndexFunction):
 
 
 class CeilDiv(_IndexFunction):
-    """`ceil(a / n)` for n >= 1; the seed's `a ceildiv n`."""
+    """`ceil(a / n)` for n >= 1, written `a ceildiv n`."""
 
 
 class Mod(_IndexFunction):
@@ -103,37 +104,37 @@ class Maximum(_IndexFunction):
 def _applied(
     function: type[sympy.Function], concrete: Callable[[Value, Value], Value], a: Value, b: Value
 ) -> Value:
-    """Apply the symbolic function if either operand is an expression, else the concrete one."""
+    """Return `function(a, b)` if either operand is an expression, else `concrete(a, b)`."""
     symbolic = isinstance(a, sympy.Basic) or isinstance(b, sympy.Basic)
     return function(a, b) if symbolic else concrete(a, b)
 
 
 def floor_div(a: Number, n: Number) -> Number:
-    """Return `a floordiv n`."""
+    """Return `floor(a / n)`, for n >= 1."""
     quotient: Number = _applied(FloorDiv, operator.floordiv, a, n)
     return quotient
 
 
 def ceil_div(a: Number, n: Number) -> Number:
-    """Return `a ceildiv n`."""
+    """Return `ceil(a / n)`, for n >= 1."""
     quotient: Number = _applied(CeilDiv, lambda a, n: -(-a // n), a, n)
     return quotient
 
 
 def mod(a: Number, n: Number) -> Number:
-    """Return `a mod n`, in `[0, n)`."""
+    """Return the remainder of `a` modulo `n`, in `[0, n)`, for n >= 1."""
     remainder: Number = _applied(Mod, operator.mod, a, n)
     return remainder
 
 
 def minimum(a: Number, b: Number) -> Number:
-    """Return the smaller of two."""
+    """Return the smaller operand, elementwise for arrays."""
     smaller: Number = _applied(Minimum, _smaller, a, b)
     return smaller
 
 
 def maximum(a: Number, b: Number) -> Number:
-    """Return the larger of two."""
+    """Return the larger operand, elementwise for arrays."""
     larger: Number = _applied(Maximum, _larger, a, b)
     return larger
 
@@ -152,9 +153,9 @@ def at_least(a: Value, b: Value) -> Value:
 
 
 def pick(table: Sequence[int], index: Value) -> Value:
-    """Return the entry of a table at an index within it.
+    """Return the entry of a table at `index`, which must be within the table.
 
-    For an expression, the result is the sum of the table's steps:
+    For an expression, the result is the sum of the differences between successive entries:
     `t_0 + sum_j (t_j - t_(j-1)) * [index >= j]`.
     """
     if isinstance(index, sympy.Basic):
@@ -165,7 +166,8 @@ def pick(table: Sequence[int], index: Value) -> Value:
 
 
 def count_at_most(bounds: Sequence[int], value: Value) -> Value:
-    """Return how many of the ascending bounds are at most a value: `sum_j [value >= b_j]`."""
+    """Return the number of entries of `bounds`, which ascend, that are at most `value`:
+    `sum_j [value >= b_j]`."""
     if isinstance(value, sympy.Basic):
         return sum((at_least(value, bound) for bound in bounds), sympy.Integer(0))
     found = np.searchsorted(np.asarray(bounds, dtype=np.int64), value, side="right")
@@ -189,8 +191,8 @@ CONCRETE: dict[type[sympy.Function], Callable[[Value, Value], Value]] = {
 def evaluate(expr: Value, values: Mapping[sympy.Symbol, Value]) -> Value:
     """Return the value of `expr` with every symbol replaced by an integer or an integer array.
 
-    Raises KeyError for a symbol without a value, TypeError for a node that the algebra does not
-    have.
+    Raises KeyError for a symbol without a value, and TypeError for a function of sympy that is not
+    in the algebra.
     """
     if not isinstance(expr, sympy.Basic):
         return expr

@@ -1,10 +1,9 @@
-"""Index expressions as source text.
+"""Print index expressions as source text of Python, Triton and Pallas kernels.
 
-The targets share `*`, `+` and `-`; Python and Triton also share `//` and `%`. Triton and Pallas
-kernels truncate where Python floors, so a quotient or remainder is printed only if the algebra
-proves its operand non-negative. The names of minimum and maximum differ by target. In a Pallas
-kernel `//` takes nine operations to floor negative values, so divisions there call functions of one
-operation.
+Division rounds towards zero in Triton and Pallas kernels, but down in Python. A quotient or
+remainder is therefore printed only if its dividend is proved non-negative. In a Pallas kernel, `//`
+takes nine operations, because it must round negative values down; the printed functions `div` and
+`rem` take one.
 """
 
 from __future__ import annotations
@@ -22,8 +21,11 @@ _SUM, _PRODUCT, _ATOM = 1, 2, 3
 
 @dataclass(frozen=True)
 class Printer:
-    """Prints expressions. `minimum` and `maximum` name the target's functions; `quotient` and
-    `remainder` name them for targets without the operators."""
+    """Prints expressions for one target.
+
+    `minimum`, `maximum`: the names of these functions. `quotient`, `remainder`: the names of the
+    functions that divide; empty if the target uses `//` and `%`.
+    """
 
     minimum: str = "min"
     maximum: str = "max"
@@ -31,7 +33,8 @@ class Printer:
     remainder: str = ""
 
     def text(self, expr: Value) -> str:
-        """Return the expression as source. Raises InternalError for a possibly negative operand."""
+        """Return the source text of an expression. Raise InternalError for a division of a dividend
+        that may be negative."""
         return self._print(sympy.sympify(expr))[0]
 
     def calls(self, expr: Value) -> frozenset[str]:
@@ -66,7 +69,8 @@ class Printer:
         raise InternalError(f"no way to print {expr!r}")
 
     def terms(self, expr: sympy.Expr) -> list[str]:
-        """Return the terms of a sum in print order; all but the first carry their sign."""
+        """Return the texts of the terms of a sum in order; each but the first begins with `+` or
+        `-`."""
         first, *rest = sorted(sympy.Add.make_args(expr), key=_rank)
         texts = [self._wrapped(first, _PRODUCT if first.as_coeff_Mul()[0] >= 0 else _SUM)]
         for term in rest:
@@ -110,8 +114,8 @@ class Printer:
 
 
 def _rank(term: sympy.Expr) -> tuple[bool, bool, int, str]:
-    """Return the sort key: positive terms first, constants last, larger strides first, then by
-    name."""
+    """Return the sort key of a term: positive terms first, constants last, then larger coefficients
+    first, then by name."""
     coefficient, rest = term.as_coeff_Mul()
     return bool(coefficient < 0), bool(term.is_Integer), -abs(int(coefficient)), str(rest)
 

@@ -1,1 +1,1 @@
-"""Parse texts to objects: the grammar, its parser, and errors with a caret."""
+"""Parse texts into meshes, shardings, shapes and layouts; errors have a caret under the mistake."""

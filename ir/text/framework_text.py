@@ -1,4 +1,4 @@
-"""Shardings as JAX and torch print them: `P('x', None)` and `(Shard(dim=0), Replicate())`.
+"""Parse shardings as JAX and torch print them: `P('x', None)` and `(Shard(dim=0), Replicate())`.
 
 The grammar is in `framework.lark`.
 """
@@ -23,7 +23,10 @@ PLACEMENTS = re.compile(rf"\s*(?:[\[(]\s*{_PLACEMENT}\b|{_PLACEMENT}\s*\()")
 
 
 def parse_spec(text: str, mesh: Mesh, rank: int | None, argument: str | None = None) -> Sharding:
-    """Parse a PartitionSpec on a mesh; `rank` is the tensor's, or None for the number of entries.
+    """Return the sharding of the text of a PartitionSpec, on a mesh.
+
+    `rank`: the rank of the tensor; None: the number of entries of the spec. Raises InputError, with
+    a caret, for an invalid text.
 
     >>> print(parse_spec("P(('x', 'y'), None)", Mesh({"x": 2, "y": 2}), 2))
     [{"x", "y"}, {}]
@@ -53,7 +56,7 @@ def parse_spec(text: str, mesh: Mesh, rank: int | None, argument: str | None = N
 
 
 def parse_placements(text: str, argument: str | None = None) -> tuple[Placed, ...]:
-    """Parse placements.
+    """Return the placements of a text. Raise InputError, with a caret, for an invalid text.
 
     >>> [each.dim for each in parse_placements("(Shard(dim=0), Replicate())")]
     [0, None]

@@ -1,16 +1,15 @@
-"""Shardings in HLO's notation, as printed by compilers, on the axes of a mesh.
+"""Parse shardings in the notation of HLO, which XLA prints, and express them by mesh axes.
 
-    {replicated}                                              every device has all of the tensor
-    {maximal device=3}                                        device 3 has it
+    {replicated}                                              every device has the whole tensor
+    {maximal device=3}                                        only device 3 has the tensor
     {devices=[2,2]0,2,1,3}                                    the device of every tile, row-major
     {devices=[2,1,4]<=[4,2]T(1,0) last_tile_dim_replicate}    iota(8) as 4x2, transposed, as 2x1x4
     {devices=[2,2,2]<=[8] last_tile_dims={unreduced,replicated}}
     {unreduced}                                               every device has a partial sum
-    {manual}                                                  inside a shard_map: refused
+    {manual}                                                  inside a shard_map: an error
 
-HLO has tiles but no axes: the index of a tile along a dimension is read as digits of the device's
-position in the mesh. Devices are given by their ids. Source: XLA's
-`HloSharding::ToString`, `TileAssignment`.
+HLO assigns tiles to device ids, without axes. The index of a tile along a dimension must consist of
+digits of the device's mesh position. Source: `HloSharding::ToString` and `TileAssignment` of XLA.
 """
 
 from __future__ import annotations
@@ -44,11 +43,11 @@ WHOLE = re.compile(
 
 
 def hlo_sharding(source: Located, mesh: Mesh, rank: int | None) -> Sharding:
-    """Return the sharding that a text denotes for a tensor of a rank, on a mesh; a maximal sharding
-    is on a mesh of its one device.
+    """Return the sharding of a text on a mesh. A maximal sharding is on a mesh of its one device.
 
-    Raises InputError, with a caret, for a text in another notation, for tiles that do not list each
-    device of the mesh once, and for tiles that the axes and sub-axes of the mesh cannot express.
+    `rank`: the rank of the tensor, which `{replicated}` and `{unreduced}` do not state. Raises
+    InputError, with a caret, for a text in another notation, for tiles that do not list each device
+    of the mesh once, and for tiles that the axes and sub-axes of the mesh cannot express.
     """
     match = WHOLE.fullmatch(source.text)
     if match is None:
@@ -60,7 +59,7 @@ def hlo_sharding(source: Located, mesh: Mesh, rank: int | None) -> Sharding:
 
 
 class _Tiles(NamedTuple):
-    """The mesh position of every tile's device, and the role of each dimension."""
+    """The mesh position of the device of each tile, and the kind of each tile dimension."""
 
     positions: np.ndarray
     kinds: tuple[str, ...]
@@ -129,7 +128,8 @@ class _Reader(NamedTuple):
         return [int(device) for device in ids.ravel()]
 
     def _kinds(self, rank: int) -> tuple[str, ...]:
-        """Return the role of each tile dimension; trailing ones may not belong to the tensor."""
+        """Return the kind of each tile dimension: "tile" for a dimension of the tensor, else
+        "replicated", "unreduced" or "manual"."""
         last = ["replicated"] * bool(self.match["last"])
         if self.match["kinds"]:
             last = [kind.strip() for kind in self.match["kinds"].split(",")]
@@ -145,7 +145,8 @@ class _Reader(NamedTuple):
         return ("tile",) * (rank - len(last)) + tuple(last)
 
     def _refs(self, positions: np.ndarray, axis: int) -> tuple[AxisRef, ...]:
-        """Return the axes along which successive tiles of a dimension lie."""
+        """Return the axes and sub-axes that split a tile dimension, given the mesh position of each
+        tile. Raise InputError if there are none."""
         first = tuple(slice(None) if other == axis else 0 for other in range(positions.ndim))
         line = positions[first]
         digits: list[tuple[int, int]] = []
@@ -194,8 +195,8 @@ class _Reader(NamedTuple):
 
 
 def _tiled(mesh: Mesh, refs: list[tuple[AxisRef, ...]], shape: tuple[int, ...]) -> np.ndarray:
-    """Return the position at every tile if each dimension is split by these axes and all other
-    digits are 0."""
+    """Return the mesh position of each tile if `refs` split the tile dimensions and all other
+    digits of the position are 0."""
     positions = np.zeros((1,), dtype=np.int64)
     for digit in (mesh.digit(ref) for each in refs for ref in each):
         values = np.arange(digit.size, dtype=np.int64) * digit.stride

@@ -1,7 +1,7 @@
-"""Shardings in index notation, that of "How to Scale Your Model": `A[I_X, J_Y] {U_Z}`.
+"""Parse shardings in the index notation of "How to Scale Your Model": `A[I_X, J_Y] {U_Z}`.
 
-A dimension is an index; the subscript of an index names the mesh axes that split it, major to minor
-(`I_XY`, or `I_{XY}`). `{U_Z}` after the brackets means that devices along Z hold partial sums.
+Each index is a dimension. Its subscript names the mesh axes that split the dimension, major to
+minor: `I_XY`, or `I_{XY}`. `{U_Z}` means that devices along Z have partial sums.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from shardwright.ir.sharding import DimSharding, Sharding
 from shardwright.ir.text.located import Located, Spans
 
 INDEXED = re.compile(r"\s*[A-Za-z]\w*\s*\[")
-"""How texts in this notation begin; no other notation begins like this."""
+"""The beginning of a text in this notation, which is never the beginning of another notation."""
 
 _WHOLE = re.compile(r"\s*[A-Za-z]\w*\s*\[([^\[\]]*)\]\s*(?:\{\s*U_(\w+)\s*\}\s*)?")
 _INDEX = re.compile(r"\s*([A-Za-z][A-Za-z0-9]*)(?:_(\w+)|_\{(\w+)\})?\s*")
@@ -22,7 +22,8 @@ _EXAMPLE = "A[I_X, J], or A[I, J] {U_X}"
 
 
 def parse_indexed(text: str, mesh: Mesh, argument: str | None = None) -> Sharding:
-    """Parse a sharding in index notation.
+    """Return the sharding of a text in index notation, on a mesh. Raise InputError, with a caret,
+    for an invalid text.
 
     >>> print(parse_indexed("A[I_XY, J] {U_Z}", Mesh({"X": 2, "Y": 2, "Z": 2})))
     [{"X", "Y"}, {}], unreduced={"Z"}
@@ -42,7 +43,7 @@ def parse_indexed(text: str, mesh: Mesh, argument: str | None = None) -> Shardin
 
 
 def index_names(text: str) -> tuple[str, ...]:
-    """Return the indices of such a text."""
+    """Return the names of the indices in a text in index notation, without subscripts."""
     return tuple(found[1] for found in _indices(Located(text, None)))
 
 
@@ -59,7 +60,7 @@ def _matched(source: Located) -> re.Match[str]:
 
 
 def _indices(source: Located) -> list[re.Match[str]]:
-    """Return the dimensions as matches: group 1 is the index, group 2 or 3 its subscript."""
+    """Return one match for each dimension; group 1 is the index, and group 2 or 3 its subscript."""
     start, end = _matched(source).span(1)
     found: list[re.Match[str]] = []
     for part in source.text[start:end].split(","):
@@ -79,7 +80,8 @@ def _indices(source: Located) -> list[re.Match[str]]:
 def _refs(
     source: Located, span: Span, mesh: Mesh, spans: Spans, where: tuple[str | int, ...]
 ) -> tuple[AxisRef, ...]:
-    """Return the axes of a subscript, recording the span of each; none for an empty subscript."""
+    """Return the axes of the subscript at `span`, and record the span of each in `spans` under
+    `(*where, number)`. Without a subscript, return none."""
     start, _ = span
     if start < 0:
         return ()
@@ -91,9 +93,10 @@ def _refs(
 
 
 def _axes(source: Located, span: Span, mesh: Mesh) -> tuple[str, ...]:
-    """Return the axis names that a subscript spells."""
+    """Return the axis names of which a subscript is the concatenation. Raise InputError if there
+    are none, or several possibilities."""
     text = source.text[slice(*span)]
-    ways: list[list[tuple[str, ...]]] = [[()]]  # for each prefix, at most two ways to spell it
+    ways: list[list[tuple[str, ...]]] = [[()]]  # for each prefix, at most two lists of axis names
     for end in range(1, len(text) + 1):
         last = (name for name in mesh.names if text[:end].endswith(name))
         ways.append([(*way, name) for name in last for way in ways[end - len(name)]][:2])

@@ -1,6 +1,6 @@
-"""Stored layouts from text: `stack(0, q[{"tp"}], k)`; the result's `str` parses back.
+"""Parse the texts of stored layouts, such as `stack(0, q[{"tp"}], k)`.
 
-The grammar is in `layout.lark`, the meaning in `ir/parts.py`.
+The grammar is in `layout.lark`, the meaning in `ir/parts.py`. The `str` of a layout is such a text.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Node = Tree[Token]
 
 
 def parse_layout(text: str, argument: str | None = None) -> BufferLayout:
-    """Parse the layout of a buffer.
+    """Return the layout of a buffer. Raise InputError, with a caret, for an invalid text.
 
     >>> print(parse_layout("stack(0, q[{tp}, {}], k[{tp:(1)2}])"))
     stack(0, q[{"tp"}], k[{"tp":(1)2}])
@@ -30,7 +30,8 @@ def parse_layout(text: str, argument: str | None = None) -> BufferLayout:
 
 
 def layout_and_spans(text: str, argument: str | None = None) -> tuple[BufferLayout, Spans]:
-    """Return a layout, and the spans of its parts, their dimensions and their factors."""
+    """Return the layout of a text, and the spans in the text of its parts, dimensions and factors,
+    by their paths in the layout."""
     source = Located(text, argument)
     spans: Spans = {}
     try:
@@ -43,7 +44,8 @@ def layout_and_spans(text: str, argument: str | None = None) -> tuple[BufferLayo
 
 
 def parse_dim(text: str, argument: str | None = None) -> DimCut:
-    """Parse the cut of a dimension: `tp`, `"tp":(1)2`, `{"tp"} balanced`.
+    """Return the cut of a dimension, given as `tp`, `"tp":(1)2` or `{"tp"} balanced`. Raise
+    InputError, with a caret, for an invalid text.
 
     >>> print(parse_dim("tp sized(38016)"))
     {"tp"} sized(38016)
@@ -60,12 +62,12 @@ _MENDS = (
     (r"\b(stack|cut)\(\s*(?!\d)", r"\1(0, "),  # stack(q, k)
     (r"\bcut\((\d+),\s*([^{},]+),", r"cut(\1, {\2},"),  # cut(0, tp, q)
 )
-"""Common slips: a pattern, and the text that was meant."""
+"""Common mistakes: for each, a pattern and its replacement by valid text."""
 
 
 def _mended(error: InputError, text: str) -> InputError:
-    """Return the error with the corrected text as `expected`, if fixing common slips makes it a
-    valid layout; else the error unchanged."""
+    """Return the error with the corrected text as `expected`, if the text is a valid layout after
+    common mistakes are corrected; else return the error unchanged."""
     meant = text
     for pattern, by in _MENDS:
         meant = re.sub(pattern, by, meant)

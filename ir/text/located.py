@@ -1,4 +1,4 @@
-"""A text being parsed: its parse tree, and errors with a caret under the offending token."""
+"""A text that is being parsed: its parse tree, and errors with a caret under the wrong token."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ STARTS = {
     "framework.lark": ["spec_text", "placements_text"],
     "layout.lark": ["layout_text", "dim_text"],
 }
-MOST_DIGITS = 18  # most digits of a number: fits 64 bits, far above any mesh or tensor
+MOST_DIGITS = 18  # the most digits of a number, which then fits 64 bits
 LEXEME = re.compile(r'"[^"\n]*"|\'[^\'\n]*\'|[#@]?\w+(\.\w+)*|.', re.DOTALL)
 
-# Names of pattern terminals for `expected`; other terminals are named by their text.
+# The names of terminals of the grammar in the `expected` line. A terminal that is not listed is
+# named by its text.
 QUOTES = {"'", '"'}
 NAMED = "an axis name in quotes"
 WORDS = {
@@ -51,7 +52,7 @@ WORDS = {
 }
 IGNORED = {"COMMENT", "WHITESPACE"}
 FORMS = "[{\"x\"}, {}], P('x', None), (Shard(0), Replicate()) or {devices=[2,1]<=[2]}"
-"""Shardings in all notations, for a text that begins like none of them."""
+"""A sharding in each notation, for the error about a text that is in none of them."""
 FUNCTIONS = ("stack", "cut")
 CLASSES = ("Shard", "Replicate", "Partial", "PartitionSpec")
 
@@ -68,13 +69,15 @@ def _parser(start: str) -> Lark:
 
 @functools.lru_cache(maxsize=256)
 def _parsed(text: str, start: str) -> Tree[Token]:
-    """Return the immutable parse tree, cached because a config repeats few texts many times."""
+    """Return the parse tree, which callers must not change. It is cached, because a configuration
+    repeats a few texts many times."""
     return _parser(start).parse(text, start=start)
 
 
 @dataclass(frozen=True)
 class Located:
-    """A text, and the name of the argument (a flag, a key) that gave it."""
+    """A text, and the name of the argument (a parameter, a flag or a key) that it is the value
+    of."""
 
     text: str
     argument: str | None
@@ -83,7 +86,10 @@ class Located:
         check_type(self.text, str, "a text", self.argument)
 
     def tree(self, start: str, what: str) -> Tree[Token]:
-        """Return the parse tree. Raises InputError if the text does not follow the grammar."""
+        """Return the parse tree. Raise InputError if the text does not follow the grammar.
+
+        `start`: the start symbol of the grammar. `what`: a noun for the text, for the error.
+        """
         try:
             return _parsed(self.text, start)
         except UnexpectedInput as error:
@@ -112,8 +118,8 @@ class Located:
 
     @contextlib.contextmanager
     def locating(self, spans: Spans) -> Iterator[None]:
-        """Give an InputError raised in the body the span of its place, or of the nearest place
-        around it."""
+        """Add a span to an InputError raised in the body: the span of its path, or of the nearest
+        enclosing path in `spans`."""
         try:
             yield
         except InputError as error:
@@ -135,8 +141,8 @@ class Located:
         )
 
     def integers(self, token: Token, spans: Spans) -> list[int]:
-        """Return the device ids of a bracketed list, recording the span of the list and of each
-        id."""
+        """Return the device ids of a list in brackets, and record the spans of the list and of each
+        id in `spans`."""
         place = span_of(token)
         spans["device_ids",] = place
         inside = str(token)[1:-1]
@@ -172,7 +178,8 @@ class Located:
         )
 
     def _offending(self, error: UnexpectedInput) -> Span:
-        """Return the token at which parsing failed; the end of the text has no width."""
+        """Return the span of the token at which parsing failed. At the end of the text it is
+        empty."""
         if isinstance(error, UnexpectedToken) and error.token.type != "$END":
             return span_of(error.token)
         if isinstance(error, UnexpectedCharacters):
@@ -191,7 +198,7 @@ def span_of(node: Tree[Token] | Token) -> Span:
 
 
 def _expected(error: UnexpectedInput, start: str) -> str | None:
-    """Return in words what the parser would have accepted."""
+    """Return text that lists the tokens that the parser would have accepted."""
     names: Iterable[str] = ()
     if isinstance(error, UnexpectedToken):
         names = error.accepts or error.expected

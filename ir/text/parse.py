@@ -1,7 +1,7 @@
-"""Meshes, shardings and shapes from text; `str` of the result is its canonical text.
+"""Parse meshes, shardings and shapes. The `str` of a mesh or sharding is its canonical text.
 
-The grammar is in `grammar.lark`. Every mistake of syntax or meaning is an InputError with a caret
-under its token.
+The grammar is in `grammar.lark`. Every mistake, of syntax or of meaning, raises an InputError with
+a caret under its token.
 """
 
 from __future__ import annotations
@@ -25,13 +25,14 @@ Meshes = Mesh | Iterable[Mesh] | None
 HLO = re.compile(
     r"\s*(?:sharding\s*=\s*)?\{\s*(?:devices\s*=|(?:replicated|maximal|manual|unreduced)\b)"
 )
-"""How a text in HLO's notation begins."""
+"""The beginning of a text in the notation of HLO."""
 ELEMENT = re.compile(r"tensor\s*<\s*((?:(?:\?|[0-9]+)x)*)[A-Za-z]\w*\s*>")
 SHAPE = re.compile(r"\s*(?:\((?P<round>.*)\)|\[(?P<square>.*)\]|(?P<plain>.*?))\s*", re.DOTALL)
 
 
 def parse_mesh(text: str, argument: str | None = None) -> Mesh:
-    """Parse a mesh: `<["x"=2, "y"=3]>`, with `device_ids=[...]`, named `@m = ...`, or `x=2,y=3`.
+    """Return the mesh of a text: `<["x"=2, "y"=3]>`, or `x=2,y=3`. The text may list the devices,
+    `device_ids=[...]`, and name the mesh, `@m = ...`.
 
     >>> print(parse_mesh('{<["x"=2]>, device_ids=[1, 0]}'))
     <["x"=2], device_ids=[1, 0]>
@@ -41,7 +42,8 @@ def parse_mesh(text: str, argument: str | None = None) -> Mesh:
 
 
 def parse_meshes(text: str, argument: str | None = None) -> tuple[Mesh, ...]:
-    """Parse several named meshes, `@name = <[...]>` each; `// ...` comments are skipped."""
+    """Return the meshes of a text that lists named meshes, `@name = <[...]>`. Comments, `// ...`,
+    are skipped."""
     source = Located(text, argument)
     meshes: dict[str | None, Mesh] = {}
     for node in source.tree("meshes_text", "a list of named meshes").children:
@@ -60,10 +62,11 @@ def parse_meshes(text: str, argument: str | None = None) -> tuple[Mesh, ...]:
 def parse_sharding(
     text: str, meshes: Meshes = None, argument: str | None = None, rank: int | None = None
 ) -> Sharding:
-    """Parse a sharding on the given mesh, on one of several that it names, or on an inline mesh.
+    """Return the sharding of a text. It is on the given mesh, on one of several meshes that the
+    text names, or on a mesh that the text contains.
 
-    HLO's notation (`hlo_sharding.py`) needs exactly one mesh; `rank` is the tensor's, since
-    `{replicated}` does not state it.
+    The notation of HLO (`hlo_sharding.py`) needs exactly one mesh. `rank`: the rank of the tensor,
+    which `{replicated}` does not state.
 
     >>> print(parse_sharding('<@m, [{"x", ?}p1], replicated={}>', Mesh({"x": 2}, name="m")))
     [{"x", ?}p1]
@@ -83,7 +86,7 @@ def parse_sharding(
 
 
 def parse_shape(text: str, argument: str | None = None) -> tuple[int, ...]:
-    """Parse a shape: `6x6`, `6,6`, `(6, 6)` or `[6, 6]`; `()` is a scalar's.
+    """Return the shape of a text: `6x6`, `6,6`, `(6, 6)` or `[6, 6]`. A scalar has shape `()`.
 
     >>> parse_shape("2x3"), parse_shape("(7,)"), parse_shape("()")
     ((2, 3), (7,), ())
@@ -105,7 +108,7 @@ def _inside_brackets(text: str) -> Span:
 
 
 def _shape_parts(text: str, inside: Span) -> list[Span]:
-    """Return the spans of the extents between separators; brackets also allow a trailing comma."""
+    """Return the spans of the extents in a shape. In brackets, a trailing separator is allowed."""
     bracketed = inside[0] > 0 and text[inside[0] - 1] in "(["
     body = text[slice(*inside)]
     if bracketed and not body.strip():
@@ -134,7 +137,7 @@ def _extent(source: Located, part: Span) -> int:
 
 
 def _mesh(source: Located, node: Node) -> Mesh:
-    """Return a mesh from its `mesh`, `named_mesh`, `shorthand` or `inline_mesh` node."""
+    """Return the mesh of a `mesh`, `named_mesh`, `shorthand` or `inline_mesh` node."""
     spans: Spans = {(): span_of(node)}
     name = _tokens(node, "MESH_NAME")
     inner = _child(node, "mesh") if node.data == "named_mesh" else node
@@ -154,7 +157,8 @@ def _axis(source: Located, node: Node, i: int, spans: Spans) -> tuple[str, int]:
 
 
 def _mesh_of(source: Located, node: Node, known: tuple[Mesh, ...], only: bool) -> Mesh:
-    """Return the mesh of a `bare` or `bound` sharding; with `only` it must be the known one."""
+    """Return the mesh of a `bare` or `bound` sharding node. `only`: a mesh in the text must equal
+    the one known mesh."""
     named = _tokens(node, "MESH_NAME")
     if named:
         return _named_mesh(source, named[0], known)
@@ -180,7 +184,7 @@ def _mesh_of(source: Located, node: Node, known: tuple[Mesh, ...], only: bool) -
 
 
 def _named_mesh(source: Located, token: Token, known: tuple[Mesh, ...]) -> Mesh:
-    """Return the mesh of this name; a single unnamed mesh matches any name."""
+    """Return the known mesh that a token names. A single mesh without a name matches any name."""
     for mesh in known:
         if mesh.name == token[1:] or (len(known) == 1 and mesh.name is None):
             return mesh
@@ -194,7 +198,7 @@ def _named_mesh(source: Located, token: Token, known: tuple[Mesh, ...]) -> Mesh:
 
 
 def _sharding(source: Located, node: Node, mesh: Mesh) -> Sharding:
-    """Return the sharding of a `bare` node."""
+    """Return the sharding of a `bare` node, on a mesh."""
     spans: Spans = {(): span_of(node)}
     dims = tuple(
         _dim(source, dim, ("dims", i), spans)
@@ -236,7 +240,8 @@ def _dim(source: Located, node: Node, where: Where, spans: Spans) -> DimSharding
 
 
 def _refs(source: Located, node: Node, where: Where, spans: Spans) -> tuple[AxisRef, ...]:
-    """Return the axis references below a node, recording their spans under `(*where, j)`."""
+    """Return the axis references that a node contains, and record the span of number j in `spans`
+    under `(*where, j)`."""
     refs: list[AxisRef] = []
     for j, ref in enumerate(_children(node, "ref")):
         spans[*where, j] = span_of(ref)
@@ -248,7 +253,7 @@ def _refs(source: Located, node: Node, where: Where, spans: Spans) -> tuple[Axis
 
 
 def _for_tensor(source: Located, sharding: Sharding, tensor: Token, dims: Node) -> Sharding:
-    """Return the sharding for the tensor type after it, checking the rank."""
+    """Return the sharding for the rank of a tensor type. Raise InputError if their ranks differ."""
     match = ELEMENT.fullmatch(str(tensor))
     if match is None:
         raise source.error(
