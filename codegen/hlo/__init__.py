@@ -1,1 +1,1 @@
-"""Readers of compiled programs: HLO instructions, executions, copies, bytes received."""
+"""Read compiled programs: HLO instructions, how often each runs, and the bytes that they move."""

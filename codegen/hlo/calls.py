@@ -1,8 +1,9 @@
-"""How often each computation of an HLO module runs in one run of the program.
+"""Count the runs of each computation of an HLO module in one run of the program.
 
-A loop's body counts once per iteration, according to the compiler's annotation or the loop's
-condition. A branch that depends on a loop's counter, for instance because the last iteration moves
-nothing, counts in the iterations that take it; any other branch counts as taken.
+The body of a loop runs once per iteration. The number of iterations is the compiler's annotation,
+or follows from the condition of the loop. A branch whose condition compares the counter of the loop
+runs in the iterations that take it; this is common, because the last iteration often moves nothing.
+Any other branch counts as taken every time.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ _THROUGH = ("copy", "convert", "bitcast", "copy-done", "copy-start", "reshape")
 
 @dataclass(frozen=True)
 class Often:
-    """A count, or a lower bound if a loop's iterations are unknown."""
+    """A number of runs; a lower bound if it is not `exact`, because the number of iterations of a
+    loop is unknown."""
 
     times: int
     exact: bool = True
@@ -35,17 +37,16 @@ class Often:
 
 @dataclass(frozen=True)
 class Counter:
-    """A loop's counter: its index in the carry, its start, its step, and the number of
-    iterations."""
+    """The counter of a loop."""
 
-    index: int
-    first: int
-    step: int
-    turns: int
+    index: int  # its index in the tuple that the loop carries
+    first: int  # its value in the first iteration
+    step: int  # its increment per iteration
+    turns: int  # the number of iterations
 
 
 def executions(module: HloModule) -> dict[str, Often]:
-    """Return how often each computation runs, without computations that never run."""
+    """Return the number of runs of each computation that runs, by its name."""
     found: dict[str, Often] = {}
     seen: set[str] = set()
 
@@ -57,7 +58,8 @@ def executions(module: HloModule) -> dict[str, Often]:
         seen.add(computation)
         for instruction in module.computations.get(computation, {}).values():
             for kind, name in instruction.called.items():
-                if instruction.op not in ("async-update", "async-done"):  # these list it again
+                # `async-update` and `async-done` repeat the computation of their `async-start`.
+                if instruction.op not in ("async-update", "async-done"):
                     visit(name, _within(module, instruction, kind, often))
         seen.discard(computation)
 
@@ -77,8 +79,8 @@ def _within(module: HloModule, caller: HloInstruction, kind: str, often: Often) 
 
 
 def _taken(module: HloModule, caller: HloInstruction, kind: str, often: Often) -> Often:
-    """Return how often a branch is taken: fewer times than its loop iterates if it compares the
-    loop's counter."""
+    """Return the number of runs of a branch. If its condition compares the counter of the loop
+    around it, count the iterations that take the branch."""
     around = module.callers.get(caller.computation, [])
     counter = _counter(module, around[0]) if len(around) == 1 else None
     test = _operand(module, caller, 0)
@@ -97,7 +99,8 @@ def _taken(module: HloModule, caller: HloInstruction, kind: str, often: Often) -
 
 
 def trip_count(module: HloModule, loop: HloInstruction) -> int | None:
-    """Return a loop's iteration count: None unless it counts an integer up to a constant."""
+    """Return the number of iterations of a loop. Without an annotation of the compiler, return None
+    unless the loop counts an integer up to a constant."""
     noted = _NOTED.search(loop.rest)
     if noted:
         return int(noted[1])
@@ -106,7 +109,7 @@ def trip_count(module: HloModule, loop: HloInstruction) -> int | None:
 
 
 def _counter(module: HloModule, loop: HloInstruction) -> Counter | None:
-    """Return a loop's counter; None unless it is an integer that grows up to a constant."""
+    """Return the counter of a loop, or None unless the loop counts an integer up to a constant."""
     test = module.root(loop.called.get("condition", ""))
     body = module.root(loop.called.get("body", ""))
     start = _operand(module, loop, 0)
@@ -119,7 +122,7 @@ def _counter(module: HloModule, loop: HloInstruction) -> Counter | None:
         return None
     index = int(counter.text("index") or 0)
     first, last = _constant(module, _element(module, start, index)), _constant(module, end)
-    if last is None and end.op == "get-tuple-element":  # carried but never changed
+    if last is None and end.op == "get-tuple-element":  # a constant that the loop carries
         last = _constant(module, _element(module, start, int(end.text("index") or 0)))
     step = _step(module, _element(module, body, index), index)
     if first is None or last is None or not step:
@@ -131,8 +134,8 @@ def _counter(module: HloModule, loop: HloInstruction) -> Counter | None:
 def _step(
     module: HloModule, added: HloInstruction | None, index: int, *, alone: bool = False
 ) -> int | None:
-    """Return a loop counter's increment; with `alone`, return 0 for a counter that is not
-    incremented; None if unknown."""
+    """Return the constant that an instruction adds to element `index` of a loop's carry, or None if
+    it does not add a constant to it. With `alone`, return 0 for the element itself."""
     if alone and _is_element(added, index):
         return 0
     if added is None or added.op != "add":
@@ -145,14 +148,14 @@ def _step(
 
 
 def _is_element(found: HloInstruction | None, index: int) -> bool:
-    """Return whether an instruction is an element of the carry."""
+    """Return whether an instruction is element `index` of a loop's carry."""
     return (
         found is not None and found.op == "get-tuple-element" and found.text("index") == str(index)
     )
 
 
 def _operand(module: HloModule, of: HloInstruction, number: int) -> HloInstruction | None:
-    """Return an operand, skipping copies."""
+    """Return the instruction that computes an operand, before any copies and conversions."""
     here = module.computations[of.computation]
     found = here.get(of.operands[number]) if number < len(of.operands) else None
     while found is not None and found.op in _THROUGH and found.operands:

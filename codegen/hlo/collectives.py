@@ -1,6 +1,6 @@
-"""A compiled program's HLO text: the VMEM of its kernels, and its collectives.
+"""Read the HLO text of a compiled program: the VMEM of its kernels, and its collectives.
 
-Sizes are as in memory and on the wire: on a TPU padded to the tiles of the array's layout.
+Sizes include padding, which is sent too: a TPU pads an array to the tiles of its layout.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ _SCATTER = "all-reduce-scatter"
 
 @dataclass(frozen=True)
 class HloCollective:
-    """One collective: its kind, its instruction, its place in the program.
+    """One collective of a program.
 
-    `arrays` are its results on a device, `members` its participants (`ends`), by position among the
-    program's devices, and `often` its count in one run of the program.
+    `op`: its opcode. `instruction`: the collective. `place`: the instruction that returns its
+    result, which may be the fusion around it. `arrays`: its results on one device. `members`: its
+    participants, as `ends` returns them. `often`: its number of runs in one run of the program.
     """
 
     op: str
@@ -39,9 +40,9 @@ class HloCollective:
     often: Often
 
     def received(self, devices: int, *, padded: bool = True) -> Integers:
-        """Return the bytes that each device receives over all runs: with the padding of arrays
-        in memory, which travels, or of elements only. For a ragged all-to-all this is an upper
-        bound."""
+        """Return the bytes that each device receives in all runs, int64 [devices]. For a ragged
+        all-to-all this is an upper bound. `padded`: whether to count the padding of arrays, which
+        is sent too."""
         sizes = (each.padded_bytes if padded else each.nbytes for each in self.arrays)
         counted = "all-to-all" if self.op == RAGGED else self.op
         known = max((devices, *(1 + max(group) for group in self.members if group)))
@@ -50,7 +51,7 @@ class HloCollective:
 
 
 def vmem_bytes(text: str) -> int | None:
-    """Return the most VMEM of any Pallas kernel in the program; None if it has none."""
+    """Return the bytes of VMEM of the Pallas kernel that uses most, or None without kernels."""
     taken = []
     for kernel in _KERNEL.finditer(text):
         scoped = _SCOPED.search(text, kernel.end())
@@ -59,8 +60,9 @@ def vmem_bytes(text: str) -> int | None:
 
 
 def received_bytes(text: str, devices: int) -> int | None:
-    """Return the bytes that the busiest device receives in the program's collectives; None if one
-    is a ragged all-to-all, whose text does not state them. Loops count once per iteration."""
+    """Return the bytes that the busiest device receives in all collectives of a program, padding
+    included. Return None if one is a ragged all-to-all, whose bytes are not in the text.
+    Collectives in a loop count once per iteration."""
     received = np.zeros(devices, dtype=np.int64)
     for collective in collectives_of(HloModule(text), devices):
         if collective.op == RAGGED:
@@ -79,12 +81,12 @@ def received_in_all(text: str, devices: int) -> list[int]:
 
 
 def collectives_of(module: HloModule, devices: int) -> tuple[HloCollective, ...]:
-    """Return the collectives of a program, in text order.
+    """Return the collectives of a program that run, in the order of its text.
 
-    Each instruction counts, whatever its channel: JAX gives all collectives of a `shard_map` one. A
-    collective that a TPU compiler cuts into several fusions forms a chain, and counts at its start;
-    an all-reduce of which a fusion keeps a part is a reduce-scatter. Raises ValueError for groups
-    in an unknown notation.
+    Instructions with the same channel are different collectives, because JAX gives all collectives
+    of a `shard_map` the same channel. If the compiler for TPUs cuts a collective into a chain of
+    fusions, only the start of the chain is returned. If a fusion keeps only a part of an
+    all-reduce, the two are a reduce-scatter. Raises ValueError for groups in an unknown notation.
     """
     often = executions(module)
     done = {
@@ -117,7 +119,8 @@ def _is_collective(each: HloInstruction) -> bool:
 def _once_a_chain(
     module: HloModule, instructions: Iterable[HloInstruction]
 ) -> Iterator[HloInstruction]:
-    """Yield collectives; for parts of one collective, the part that starts it, else the first."""
+    """Yield the collectives among the instructions. Of a chain, yield the instruction that starts
+    it, or else the first one."""
     found = [each for each in instructions if _is_collective(each)]
     starts = {
         name for name, body in module.computations.items() if any(map(_starts, body.values()))
@@ -145,8 +148,11 @@ def _starts(each: HloInstruction) -> bool:
 
 
 def _given(each: HloInstruction, done: HloInstruction | None) -> tuple[HloArray, ...]:
-    """Return a collective's result. A two-part collective returns it in the second part; without
-    that, the first part's tuple has operands before results, except in an all-reduce."""
+    """Return the arrays of a collective's result.
+
+    An asynchronous collective returns its result in `done`, the instruction that completes it. If
+    there is none, the tuple of the start has operands before results, except in an all-reduce.
+    """
     if each.op == "recv":
         return each.arrays[:1]
     if each.op in COLLECTIVES:
@@ -158,7 +164,7 @@ def _given(each: HloInstruction, done: HloInstruction | None) -> tuple[HloArray,
 
 
 def _scattering(module: HloModule, each: HloInstruction) -> HloInstruction | None:
-    """Return the fusion that keeps a part of an all-reduce, if any."""
+    """Return the fusion that contains an all-reduce and keeps a part of its result, or None."""
     callers = module.callers.get(each.computation, [])
     named = each.computation.startswith(_SCATTER) and len(callers) == 1
     return callers[0] if named and callers[0].op == "fusion" else None

@@ -1,9 +1,10 @@
-"""Passes over memory in a compiled program: copies, relayouts, slices and concatenations.
+"""Count the bytes of passes over memory in a compiled program.
 
-A pass is an executed instruction other than a collective, kernel, parameter, constant, or a move
-between HBM and VMEM (`copy-start`). It reads its operands and writes its result, in any memory; a
-slice reads only its result's bytes, and an in-place update writes only the update. Bytes count
-arrays in memory, with the padding of their layout in the program's text.
+A pass is an executed instruction such as a copy, a change of layout, a slice or a concatenation.
+Collectives, kernels, parameters, constants and moves between HBM and VMEM (`copy-start`) are not
+passes. A pass reads its operands and writes its result. A slice reads only the bytes of its result,
+and an in-place update writes only the update. The bytes of an array include the padding of its
+layout.
 """
 
 from __future__ import annotations
@@ -46,8 +47,8 @@ _CUT = ("slice", "dynamic-slice")
 
 
 def copied_bytes(text: str) -> int:
-    """Return the bytes that a device reads and writes in the passes of a program's HLO text; loops
-    count once per iteration."""
+    """Return the bytes that a device reads and writes in the passes of a program, given its HLO
+    text. Passes in a loop count once per iteration."""
     module = HloModule(text)
     often = executions(module)
     inner = {name for each in module.instructions() for name in _within(each)}
@@ -59,7 +60,8 @@ def copied_bytes(text: str) -> int:
 
 
 def _within(each: HloInstruction) -> Iterator[str]:
-    """Yield the computations that an instruction applies element by element."""
+    """Yield the names of the computations that are part of an instruction, such as the body of a
+    fusion. Their instructions are not passes of their own."""
     for kind, name in each.called.items():
         if (each.op, kind) == ("fusion", "calls") or (kind == "to_apply" and each.op != "call"):
             yield name
@@ -80,7 +82,7 @@ def _pass(module: HloModule, each: HloInstruction) -> int:
 
 
 def _fused(module: HloModule, name: str) -> int:
-    """Return the bytes of a fusion that runs a computation."""
+    """Return the bytes that a fusion reads and writes. `name`: the computation that it runs."""
     body, root = module.computations[name], module.root(name)
     assert root is not None
     results = [body[operand] for operand in root.operands] if root.op == "tuple" else [root]
@@ -103,7 +105,8 @@ def _behind(body: Mapping[str, HloInstruction], each: HloInstruction) -> HloInst
 
 
 def _read(module: HloModule, given: HloInstruction) -> int:
-    """Return the bytes that a fusion reads of its operands."""
+    """Return the bytes that a fusion reads of one operand. `given`: the parameter of the fusion for
+    this operand."""
     read = 0
     for user in module.users.get((given.computation, given.name), []):
         if user.op == "bitcast":

@@ -1,16 +1,16 @@
-"""Bytes that the collectives of a compiled program bring to its devices, read from HLO text.
+"""Read from HLO text the bytes that each device receives in collectives.
 
-For a result of B bytes and groups of n, a device on a ring receives (no algorithm receives less):
+For a result of B bytes and groups of n devices, a device receives at least:
 
     all-gather           B (n - 1)/n
     all-to-all           B (n - 1)/n
     all-reduce           2 B (n - 1)/n
     reduce-scatter       B (n - 1)
-    collective-permute   B, if another device is its source
-    collective-broadcast B, but for the first of a group
+    collective-permute   B, if its source is another device
+    collective-broadcast B, except the first device of a group, which receives nothing
 
-The bytes of a ragged-all-to-all depend on operands computed at run time, so they are not in the
-text.
+Algorithms that use rings receive no more than that. The bytes of a ragged-all-to-all depend on
+operands that are computed at run time, so the text does not state them.
 """
 
 from __future__ import annotations
@@ -42,9 +42,10 @@ _PAIRS = re.compile(r"source_target_pairs=\{([\d,{}]*)\}")
 
 
 def received_of(op: str, line: str, nbytes: int, devices: int) -> list[int]:
-    """Return the bytes that each device receives in one of COLLECTIVES whose result has `nbytes`.
+    """Return the bytes that each of `devices` devices receives in one collective.
 
-    `line` has its attributes. Raises ValueError for groups in an unknown notation, and for RAGGED.
+    `op`: one of COLLECTIVES. `line`: the text with its attributes. `nbytes`: the bytes of its
+    result on a device. Raises ValueError for groups in an unknown notation, and for RAGGED.
     """
     if op == RAGGED:
         raise ValueError(f"the text of a {RAGGED} does not say what it moves")
@@ -52,7 +53,8 @@ def received_of(op: str, line: str, nbytes: int, devices: int) -> list[int]:
 
 
 def received_by(op: str, members_of: list[list[int]], nbytes: int, devices: int) -> list[int]:
-    """Return the bytes that each device receives, given the participants (`ends`)."""
+    """Return the bytes that each of `devices` devices receives in one collective. `members_of`: its
+    participants, as `ends` returns them. `nbytes`: the bytes of its result on a device."""
     totals = [0] * devices
     for members in members_of:
         if op == "collective-permute":
@@ -65,8 +67,8 @@ def received_by(op: str, members_of: list[list[int]], nbytes: int, devices: int)
 
 
 def ends(op: str, line: str, devices: int) -> list[list[int]]:
-    """Return the participants of a collective: the groups, or (sender, receiver) pairs of a
-    permute."""
+    """Return the participants of a collective, by position among the program's devices: its groups,
+    or for a permute its pairs [sender, receiver]. Raise ValueError for an unknown notation."""
     return _pairs(line) if op == "collective-permute" else groups(line, devices)
 
 
@@ -86,9 +88,10 @@ def _pairs(line: str) -> list[list[int]]:
 
 
 def groups(line: str, devices: int) -> list[list[int]]:
-    """Return the groups of a collective: listed, as a transposed iota, or as axes of a mesh.
+    """Return the groups of a collective, by position among the program's devices.
 
-    Raises ValueError for any other form.
+    The text lists them, or states them as a transposed iota or as axes of a mesh. Raises ValueError
+    for any other notation.
     """
     if "replica_groups={}" in line or "replica_groups" not in line:
         return [list(range(devices))]
@@ -104,7 +107,11 @@ def groups(line: str, devices: int) -> list[list[int]]:
 
 
 def _axis_groups(axes: str, order: str | None, over: str) -> list[list[int]]:
-    """Return groups of devices that differ along some axes, or sub-axes `'x':(m)k`, of a mesh."""
+    """Return the groups of devices that differ only along axes, or sub-axes `'x':(m)k`, of a mesh.
+
+    `axes`: the text of the mesh axes. `order`: the text of its device ids, None for 0, 1, 2, …
+    `over`: the text of the axes along which the devices of a group differ.
+    """
     sizes = {name: int(size) for name, size in re.findall(r"'([^']+)'=(\d+)", axes)}
     ids = np.arange(math.prod(sizes.values()))
     if order:

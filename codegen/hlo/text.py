@@ -1,8 +1,7 @@
-"""HLO text as instructions: computations, their callers, and the lines of the user's program.
+"""Parse HLO text into computations and instructions.
 
-The text comes from `compiled.as_text()`, or from `--xla_dump_to` after optimizations, with or
-without `%` before names and operand types. Text without an enclosing computation is one
-computation.
+The text comes from `compiled.as_text()`, or from `--xla_dump_to` after optimizations. It may omit
+operand types and the `%` before names. Instructions outside a computation form one computation.
 """
 
 from __future__ import annotations
@@ -25,28 +24,28 @@ _BITS = {"pred": 8, "bf16": 16, "token": 0}
 
 @dataclass(frozen=True)
 class HloArray:
-    """An array of a result: dtype, extents, the dimension order in memory from the minor one, and
-    the tiles of its layout as text."""
+    """The type and layout of an array."""
 
     dtype: str
     shape: tuple[int, ...]
-    order: tuple[int, ...]
-    tiles: str
+    order: tuple[int, ...]  # the dimensions as they are stored, minor to major
+    tiles: str  # the tiles of the layout as text, such as `(8,128)`
 
     @property
     def bits(self) -> int:
-        """Bits of an element."""
+        """The number of bits per element."""
         found = re.search(r"\d+", self.dtype)
         return _BITS.get(self.dtype, int(found[0]) if found else 0)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of its elements."""
+        """The number of bytes of its elements, without padding."""
         return math.prod(self.shape) * self.bits // 8
 
     @property
     def padded_bytes(self) -> int:
-        """Bytes of the array in memory and on the wire, padded to the tiles of its layout."""
+        """The number of bytes in memory, padded to the tiles of the layout; collectives send as
+        many."""
         extents = [self.shape[axis] for axis in reversed(self.order)]
         first = re.match(r"\(([\d,]+)\)", self.tiles)
         tile = [int(size) for size in first[1].split(",")] if first else []
@@ -58,42 +57,44 @@ class HloArray:
 
 @dataclass(frozen=True)
 class HloInstruction:
-    """One instruction: its result as text, its opcode, its operands' names, and its attributes."""
+    """One instruction of a computation."""
 
     name: str
-    computation: str
-    result: str
-    op: str
-    operands: tuple[str, ...]
-    rest: str
-    is_root: bool
+    computation: str  # the name of the computation that contains it
+    result: str  # the text of its result's type
+    op: str  # its opcode
+    operands: tuple[str, ...]  # the names of its operands
+    rest: str  # the text after its operands: its attributes
+    is_root: bool  # whether it is the result of its computation
 
     @cached_property
     def arrays(self) -> tuple[HloArray, ...]:
-        """The arrays of the result; a tuple's in sequence."""
+        """The arrays of the result, several for a tuple."""
         return tuple(arrays_of(self.result))
 
     @cached_property
     def called(self) -> dict[str, str]:
-        """The computations it calls, by the attribute that names them."""
+        """The names of the computations that it calls, by the attribute that names each."""
         found = dict(_CALLED.findall(self.rest))
         branches = _BRANCHES.search(self.rest)
         names = re.findall(r"[\w.\-<>]+", branches[1]) if branches else []
         return found | {f"branch {number}": name for number, name in enumerate(names)}
 
     def numbers(self, attribute: str) -> tuple[int, ...]:
-        """Return the integers of `attribute={0,1}`; none if it is missing."""
+        """Return the integers of an attribute, `attribute={0,1}`, none if it is missing."""
         found = re.search(rf"\b{attribute}=\{{([\d,]*)\}}", self.rest)
         return tuple(int(number) for number in found[1].split(",") if number) if found else ()
 
     def text(self, attribute: str) -> str | None:
-        """Return the value of `attribute="value"` or `attribute=value`; None if it is missing."""
+        """Return the value of an attribute, `attribute="value"` or `attribute=value`, or None if it
+        is missing."""
         found = re.search(rf'\b{attribute}="?((?<=")[^"]*|[\w.\-]+)', self.rest)
         return found[1] if found else None
 
 
 class HloModule:
-    """A module's computations by name, each its instructions by name."""
+    """An HLO module. `computations[name][instruction]`: the instructions of each computation, by
+    name. `entry`: the name of the entry computation."""
 
     def __init__(self, text: str) -> None:
         self.head = text[: text.find("\n")] if text.startswith("HloModule") else ""
@@ -110,7 +111,7 @@ class HloModule:
 
     @property
     def devices(self) -> int | None:
-        """The number of devices of the module; None if unstated."""
+        """The number of devices that run the module, or None if its head does not state it."""
         counts = re.findall(r"\b(?:num_partitions|replica_count)=(\d+)", self.head)
         return math.prod(map(int, counts)) if counts else None
 
@@ -120,13 +121,13 @@ class HloModule:
             yield from each.values()
 
     def operands(self, of: HloInstruction) -> list[HloInstruction]:
-        """Return the operands in the same computation."""
+        """Return the instructions that are operands of `of`."""
         here = self.computations[of.computation]
         return [here[name] for name in of.operands if name in here]
 
     @cached_property
     def users(self) -> dict[tuple[str, str], list[HloInstruction]]:
-        """The users of each instruction, by computation and name, in the same computation."""
+        """The instructions that use each instruction, by its computation and name."""
         found: dict[tuple[str, str], list[HloInstruction]] = {}
         for each in self.instructions():
             for name in dict.fromkeys(each.operands):
@@ -134,13 +135,13 @@ class HloModule:
         return found
 
     def root(self, computation: str) -> HloInstruction | None:
-        """Return the result of a computation."""
+        """Return the instruction that is the result of a computation, or None."""
         each = self.computations.get(computation, {}).values()
         return next((instruction for instruction in each if instruction.is_root), None)
 
     @cached_property
     def callers(self) -> dict[str, list[HloInstruction]]:
-        """The instructions that call each computation."""
+        """The instructions that call each computation, by its name."""
         found: dict[str, list[HloInstruction]] = {}
         for instruction in self.instructions():
             for name in instruction.called.values():
@@ -148,7 +149,8 @@ class HloModule:
         return found
 
     def line(self, instruction: HloInstruction) -> str:
-        """Return `file.py:12` of the user's program, or "" if unknown."""
+        """Return the line of the user's program that an instruction comes from, `file.py:12`, or ""
+        if unknown."""
         frame = re.search(r"stack_frame_id=(\d+)", instruction.rest)
         if frame and frame[1] in self._frames:
             return self._frames[frame[1]]
@@ -157,7 +159,7 @@ class HloModule:
 
 
 def arrays_of(result: str) -> Iterator[HloArray]:
-    """Yield the arrays of a result's text."""
+    """Yield the arrays in the text of a result's type."""
     for dtype, shape, order, tiles in _ARRAY.findall(result):
         extents = tuple(int(extent) for extent in shape.split(",") if extent)
         minor_first = tuple(int(axis) for axis in order.split(",") if axis)
@@ -183,7 +185,7 @@ def _instructions(text: str) -> Iterator[tuple[HloInstruction, bool]]:
 
 
 def _joined(text: str) -> Iterator[str]:
-    """Yield lines with their continuations joined."""
+    """Yield the lines of a text; an instruction on several lines is one."""
     held = ""
     for line in text.splitlines():
         if held and not (
@@ -200,7 +202,8 @@ def _joined(text: str) -> Iterator[str]:
 
 
 def _split(rest: str) -> tuple[tuple[str, ...], str]:
-    """Return the names of operands, and the text after them."""
+    """Return the names of operands, and the text after them. `rest`: the text after the parenthesis
+    that opens the list of operands."""
     end = _closed(rest)
     inside = re.sub(r"/\*.*?\*/", "", rest[:end])
     names, depth, start = [], 0, 0
@@ -215,7 +218,7 @@ def _split(rest: str) -> tuple[tuple[str, ...], str]:
 
 
 def _closed(rest: str) -> int:
-    """Return the end of the parenthesis that is open at the start of a text."""
+    """Return the index of the parenthesis that closes one opened before the text."""
     depth = 1
     for at, character in enumerate(rest):
         depth += (character in "([{") - (character in ")]}")
@@ -225,7 +228,8 @@ def _closed(rest: str) -> int:
 
 
 def _frames(text: str) -> dict[str, str]:
-    """Return file and line of each stack frame in the tables at the head of a module."""
+    """Return `file.py:12` for the number of each stack frame, from the tables at the head of a
+    module."""
     files = dict(re.findall(r'^(\d+) "(.*)"$', _table(text, "FileNames"), re.MULTILINE))
     places = {
         number: f"{files.get(file, '?')}:{line}"
