@@ -1,1 +1,1 @@
-"""Hardware: topologies, the figures of chips and hosts, and their names as text."""
+"""Hardware: topologies, the speeds and sizes of chips and hosts, and the texts that name them."""

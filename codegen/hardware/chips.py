@@ -1,13 +1,15 @@
-"""TPU generations: a device's resources, and how the chips of a slice are linked.
+"""TPU generations: the resources of a device, and the links between the chips of a slice.
 
-Sources of the figures:
+Sources of the numbers:
 
-[compiler]  the TPU compiler of libtpu 0.0.42, asked for too much: the HBM size that it reports, and
-            the limit to which it cuts `vmem_limit_bytes`. `test_compile_tpu.py` asks it again.
-[cloud]     docs.cloud.google.com/tpu/docs/{v4, v5e, v5p, v6e, tpu7x}: tables of specifications;
-            bandwidths in GB/s a chip, that of the interconnect over all links and both ways.
-[book]      jax-ml.github.io/scaling-book/tpus: bandwidth of a v4 link, and which links wrap
-            around: any axis of 16 on v5e and v6e, axes of full 4x4x4 cubes on the others.
+[compiler]  the compiler for TPUs in libtpu 0.0.42. For a program that needs too much memory, it
+            reports the HBM size, and it lowers `vmem_limit_bytes` to its limit.
+            `test_compile_tpu.py` checks both.
+[cloud]     docs.cloud.google.com/tpu/docs/{v4, v5e, v5p, v6e, tpu7x}: tables of specifications.
+            Bandwidths are in GB/s per chip; interconnect bandwidth is the sum over all links and
+            both directions.
+[book]      jax-ml.github.io/scaling-book/tpus: the bandwidth of a v4 link, and the axes that wrap
+            around: axes of 16 on v5e and v6e, axes of full 4x4x4 cubes on the others.
 [pallas]    docs.jax.dev/en/latest/pallas/tpu/distributed.html, "Routing": on v5e "devices can
             only route to a power of 2 offset from themselves".
 """
@@ -22,19 +24,22 @@ from shardwright.ir.errors import InputError, one_of
 
 GIB = 2**30
 _FLAT = ("2x2", "2x4", "4x4", "4x8", "8x8", "8x16", "16x16")
-# Excludes slices such as 4x4x8, whose tori Google Cloud twists.
+# Without slices such as 4x4x8, which Google Cloud links as twisted tori.
 _CUBES = ("2x2x1", "2x2x2", "2x2x4", "2x4x4", "4x4x4", "8x8x8")
 
 
 @dataclass(frozen=True)
 class Chip:
-    """One generation. Bytes and bandwidths are per JAX device, which is a core on v4 and tpu7x.
+    """One generation of chips. Bytes and bandwidths are per JAX device, which is a core on v4 and
+    tpu7x.
 
-    `devices`: JAX devices per chip. `vmem_bytes`: the most that one kernel may use.
-    `hbm_bandwidth`, `link_bandwidth`: bytes a second, the latter over one link of the interconnect,
-    one way: a device's share, if a chip has two. `core_bandwidth`: bytes a second from one core of
-    a chip to the other, 0 if the chip is one device. `layouts`: slices that the compiler knows, as
-    chips along the torus.
+    `devices`: the number of JAX devices per chip. `vmem_bytes`: the most bytes of VMEM that one
+    kernel may use. `hbm_bandwidth`: the bytes per second that a device reads and writes.
+    `link_bandwidth`: the bytes per second over one link of the interconnect in one direction; if a
+    chip has two devices, the share of one. `core_bandwidth`: the bytes per second from one core of
+    a chip to the other, 0 if a chip is one device. `power_of_two_offsets`: whether a device sends
+    directly only over a power of two of hops. `layouts`: the slices that the compiler knows, as
+    numbers of chips along each axis.
     """
 
     generation: str
@@ -49,9 +54,9 @@ class Chip:
 
 
 # Sources. devices, hbm_bytes, vmem_bytes: [compiler]. hbm_bandwidth: [cloud]. link_bandwidth:
-# [cloud] over 4 links of a flat torus or 6 of a deep one, and over two directions; for v4 [book].
-# Both bandwidths are divided by the devices of a chip. core_bandwidth: [cloud]; on v4 half that of
-# HBM, where one core writes and the other reads; on tpu7x that of six links of the interconnect.
+# [cloud], divided by 4 links in two dimensions or 6 in three, and by two directions; for v4 [book].
+# Both are divided by the number of devices per chip. core_bandwidth: [cloud]; on v4 half of the HBM
+# bandwidth, because one core writes what the other reads; on tpu7x the bandwidth of six links.
 CHIPS = (
     Chip("v4", 2, 61 * GIB // 4, 16 * 2**20, 1200e9 / 2, 45e9 / 2, 600e9, False, _CUBES),
     Chip("v5e", 1, 63 * GIB // 4, 128 * 2**20, 819e9, 400e9 / 4 / 2, 0, True, _FLAT),
@@ -63,16 +68,15 @@ CHIPS = (
 )
 
 TOPOLOGIES = tuple(f"{chip.generation}:{layout}" for chip in CHIPS for layout in chip.layouts)
-"""Slices that the TPU compiler knows: the generation, and the layout of its chips."""
+"""The slices that the compiler for TPUs knows: `generation:layout`."""
 
 
 @dataclass(frozen=True)
 class SliceTorus:
-    """The chips of a slice along each dimension, and whether that dimension's ends are linked to
-    each other."""
+    """The links of a slice: a grid of chips, with or without links between the ends of an axis."""
 
-    sizes: tuple[int, ...]
-    wraps: tuple[bool, ...]
+    sizes: tuple[int, ...]  # the number of chips along each axis
+    wraps: tuple[bool, ...]  # whether the ends of each axis are linked
 
     @property
     def chips(self) -> int:
@@ -81,13 +85,14 @@ class SliceTorus:
 
 
 def chip_of(topology: str) -> Chip:
-    """Return the generation of a topology's chips. Raises InputError for an unknown name."""
+    """Return the generation of the chips of a slice, such as `v5e:4x4`. Raise InputError for an
+    unknown slice."""
     generation, _ = _split(topology)
     return next(chip for chip in CHIPS if chip.generation == generation)
 
 
 def torus_of(topology: str) -> SliceTorus:
-    """Return how a topology's chips are linked. Raises InputError for an unknown name.
+    """Return the links of a slice. Raise InputError for an unknown slice.
 
     >>> torus_of("v5e:8x16")
     SliceTorus(sizes=(8, 16), wraps=(False, True))
@@ -97,8 +102,8 @@ def torus_of(topology: str) -> SliceTorus:
 
 
 def slice_of(sizes: tuple[int, ...]) -> SliceTorus:
-    """Return how chips in two or three dimensions are linked [book], even if the compiler has no
-    slice of these sizes."""
+    """Return the links of chips in two or three dimensions [book], even if the compiler does not
+    know a slice of these sizes."""
     if len(sizes) == 2:
         return SliceTorus(sizes, tuple(size == 16 for size in sizes))
     cubes = all(size % 4 == 0 for size in sizes)
@@ -106,8 +111,8 @@ def slice_of(sizes: tuple[int, ...]) -> SliceTorus:
 
 
 def unknown_slice(text: str) -> str:
-    """Return a warning if a topology names a slice that Google Cloud does not offer [cloud], "" for
-    any other text. Such a slice is priced as a grid of chips.
+    """Return a warning if a text names a slice that Google Cloud does not offer [cloud], else "".
+    Such a slice is priced as a grid of chips.
 
     >>> unknown_slice("v5e:2x4"), unknown_slice("v5p:4x8x12"), unknown_slice("torus:3x3")
     ('', '', '')
@@ -116,7 +121,7 @@ def unknown_slice(text: str) -> str:
     chip = next((chip for chip in CHIPS if chip.generation == generation), None)
     sizes = layout.split("x")
     if chip is None or not all(re.fullmatch("[1-9][0-9]{,2}", size) for size in sizes):
-        return ""  # of other hardware, or an error
+        return ""  # other hardware, or an invalid text, which raises elsewhere
     cubes = len(sizes) == 3 and all(int(size) % 4 == 0 for size in sizes)
     if cubes or layout in (*chip.layouts, "1x1", "1x1x1"):
         return ""

@@ -1,12 +1,13 @@
-"""The cost of NCCL collectives, by the table with which NCCL chooses algorithms.
+"""The cost of NCCL collectives, from the table by which NCCL chooses its algorithm and protocol.
 
-Source: github.com/NVIDIA/nccl, src/graph/tuning.cc (2.28), microseconds and GB/s of rings on a host
-of Hopper GPUs: `baseLatencies` for each collective, `hwLatencies` for each hop. The protocols LL
-and LL128 send flags along with data: LL reaches `llMaxBws`, LL128 0.92 of what Simple does.
+Source: github.com/NVIDIA/nccl, src/graph/tuning.cc (2.28), the values of rings on a host of Hopper
+GPUs, in microseconds and GB/s: `baseLatencies` for each collective, `hwLatencies` for each hop. The
+protocols LL and LL128 send flags along with the data: LL reaches the bandwidth `llMaxBws`, and
+LL128 reaches 0.92 of the bandwidth of Simple.
 
-Simple's bandwidth is measured: 362 GB/s on eight H100 (github.com/NVIDIA/nccl/issues/1047: a ring
-of 8 GiB), "around 370" of the 450 that data sheets have (issues/1374). Between hosts an adapter of
-400 Gb/s reaches 48 GB/s (github.com/NVIDIA/nccl-tests/issues/267).
+The bandwidth of Simple is measured: 362 GB/s on eight H100 (github.com/NVIDIA/nccl/issues/1047, a
+ring of 8 GiB), and "around 370" GB/s, where data sheets state 450 (issues/1374). Between hosts, an
+adapter of 400 Gb/s reaches 48 GB/s (github.com/NVIDIA/nccl-tests/issues/267).
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ COLLECTIVE = 6.6e-6  # baseLatencies: Ring, LL
 LATENCY = 0.6e-6  # hwLatencies: NVLINK, Ring, LL
 BETWEEN_LATENCY = 2.7e-6  # hwLatencies: NET, Ring, LL
 BANDWIDTH = 370e9  # issues/1374
-BETWEEN_BANDWIDTH = 8 * 48e9  # of a host's eight adapters, one way: nccl-tests/issues/267
+BETWEEN_BANDWIDTH = 8 * 48e9  # the eight adapters of a host, one way: nccl-tests/issues/267
 _LL_BANDWIDTH = 141e9  # llMaxBws: Hopper, one node
 
 
 @dataclass(frozen=True)
 class Protocol:
-    """A protocol for all collectives: factors on a collective's, a message's and a byte's cost in a
-    topology's figures."""
+    """A protocol of NCCL: the factors by which it multiplies the topology's time of a collective,
+    of a message and of a byte."""
 
     collective: float
     message: float
@@ -36,4 +37,4 @@ PROTOCOLS = (
     Protocol(14.0 / 6.6, 1.9 / 0.6, 1 / 0.92),  # LL128
     Protocol(8.4 / 6.6, 3.4 / 0.6, 1.0),  # Simple
 )
-"""For each collective the quickest is taken, as in NCCL."""
+"""The protocols, of which each collective uses the fastest, as in NCCL."""

@@ -1,24 +1,26 @@
-"""Topologies by name, by string and by TOML file; each prints as a string that reads back.
+"""Read topologies from a text or a TOML file. `str` of a topology is such a text.
 
-    v5e:4x4  v5p:4x4x8  …             a slice of TPU chips; two devices a chip on v4, tpu7x
+    v5e:4x4  v5p:4x4x8  …             a slice of TPU chips; v4 and tpu7x have two devices per chip
     h100  h200                        eight GPUs on NVSwitch; h100:4x8 is four such hosts
-    cpu:8                             this many devices that JAX makes of the processor of one host
-    switch:8  torus:4x4  hierarchical:2x4   with `,key=value` for every figure that is another
+    cpu:8                             eight devices that JAX makes of the processor of one host
+    switch:8  torus:4x4  hierarchical:2x4   a kind of topology, with its sizes
 
-A TOML file has `topology` (one of the texts without figures) and the figures as keys.
+`,key=value` after a text changes a number of the topology. A TOML file has the key `topology`, with
+one of these texts, and the numbers to change as further keys.
 
-Figures: TPUs as cited in `chips.py` in this folder, with about a microsecond a hop
-(jax-ml.github.io/scaling-book/tpus, "ICI latency"). GPUs as in `nccl.py`; HBM:
-nvidia.com/en-us/data-center/h100 and /h200, 3.35 and 4.8 TB/s a GPU. `switch` and `hierarchical`
-name no library: 900 GB/s a GPU, both ways, of the same pages; the eight ConnectX-7 of 400 Gb/s of a
-host in NVIDIA's DGX H100 data sheet; a microsecond a message, five between hosts. They are presets:
-state your own if you have them, or `shardwright measure` them. Devices of a processor share it, so
-their times are the processor's for a device's part, about as in `bench/matmul_time.py`: 8 GB/s
-through a collective along the first dimension of arrays, whose parts are contiguous.
+Sources of the numbers. TPUs: see `chips.py`; about a microsecond per hop
+(jax-ml.github.io/scaling-book/tpus, "ICI latency"). GPUs: see `nccl.py`; HBM of 3.35 and 4.8 TB/s
+per GPU (nvidia.com/en-us/data-center/h100 and /h200). `switch` and `hierarchical`: 900 GB/s per GPU
+in both directions together (the same pages); eight ConnectX-7 adapters of 400 Gb/s per host
+(NVIDIA's DGX H100 data sheet); one microsecond per message, five between hosts. These numbers are
+defaults: state your own if you know them, or run `shardwright measure`. Devices of a processor
+share it. Their times are those of the processor for the part of one device, about as measured by
+`bench/matmul_time.py`: 8 GB/s in a collective along the first dimension of arrays, whose parts are
+contiguous.
 
-`ragged`: see TPU_RAGGED; `h100,ragged=0` has no ragged all-to-all. On GPUs of one host XLA's has
-been reported at 2% of NVLink (openxla/xla #33386, B200), and near the network's bandwidth between
-hosts.
+`ragged`: see TPU_RAGGED; `h100,ragged=0` has no ragged all-to-all. On the GPUs of one host, the
+ragged all-to-all of XLA was reported at 2% of NVLink's bandwidth (openxla/xla #33386, B200), and
+between hosts near the network's bandwidth.
 """
 
 from __future__ import annotations
@@ -37,21 +39,21 @@ from shardwright.ir.errors import InputError, one_of, suggested
 
 NVLINK_BANDWIDTH = 900e9 / 2
 NVLINK_LATENCY = 1e-6
-NETWORK_BANDWIDTH = 8 * 400e9 / 8  # of a host's eight adapters, one way
+NETWORK_BANDWIDTH = 8 * 400e9 / 8  # the eight adapters of a host, one way
 NETWORK_LATENCY = 5e-6
 ICI_LATENCY = 1e-6
-GPUS = 8  # of a host
+GPUS = 8  # the number of GPUs of a host
 GPU_KERNEL = 2e-6  # bench/gpu_check.md: 12.8 us for the six kernels of `transpose_2x3`, in a graph
 CPU_BANDWIDTH = 8e9
 CPU_LATENCY = 3e-5
-CPU_COPIES = 5e9  # bytes a second that a transpose copies
-# Rows of a ragged all-to-all take multiples of this many bytes. libtpu 0.0.42 pads them to tiles of
-# 128 words for every generation; XLA on GPUs keeps arrays dense.
+CPU_COPIES = 5e9  # the bytes per second that a transpose copies
+# The rows of a ragged all-to-all are padded to multiples of this many bytes. libtpu 0.0.42 pads to
+# tiles of 128 words for every generation; XLA on GPUs does not pad.
 TPU_RAGGED = 512
 GPU_RAGGED = 1
 
 _CHIPS = {chip.generation: chip for chip in CHIPS}
-_GPUS = {"h100": 3.35e12, "h200": 4.8e12}  # bytes a second of HBM
+_GPUS = {"h100": 3.35e12, "h200": 4.8e12}  # the bytes per second of HBM
 _KINDS = ("switch", "torus", "hierarchical")
 _DEVICE = ("ragged", "memory", "launch", "kernel", "collective", "multiplies", "device")
 _FIGURES = {
@@ -71,12 +73,13 @@ _UNITS = {
     "multiplies": "multiplications and additions a second",
 }
 
-# Most devices of a plan, and the largest device id that prices take.
+# The most devices of a plan. Device ids must be below this too, because prices use tables by id.
 MOST_DEVICES = 1 << 20
 
 
 def topology_of(text: str) -> Topology:
-    """Return the topology that a string, or the TOML file of that name, describes."""
+    """Return the topology of a text, or of a TOML file if the text ends in `.toml`. Raise
+    InputError for anything else."""
     if text.endswith(".toml"):
         return _from_file(Path(text))
     head, *pairs = text.split(",")
@@ -90,7 +93,7 @@ def topology_of(text: str) -> Topology:
 
 
 def name_of(topology: Topology) -> str:
-    """Return the string of a topology without its figures: `v5e:4x4` if they are a preset's, else
+    """Return a short name of a topology: the name of an equal preset, such as `v5e:4x4`, or else
     its kind and sizes."""
     said = str(topology).partition(",")[0]
     match topology:
@@ -106,7 +109,7 @@ def name_of(topology: Topology) -> str:
 
 
 def file_text(topology: Topology) -> str:
-    """Return the text of a TOML file that reads back as a topology."""
+    """Return the text of a TOML file that describes a topology."""
     head, *figures = str(topology).split(",")
     lines = [f'topology = "{head}"']
     for name, _, value in (figure.partition("=") for figure in figures):
@@ -116,18 +119,19 @@ def file_text(topology: Topology) -> str:
 
 
 def device_of(topology: Topology) -> str:
-    """Return the preset whose devices a topology has, "" if it names none."""
+    """Return the preset that describes the devices of a topology, such as `v5e`, or "" if there is
+    none."""
     name = topology.device or name_of(topology).partition(":")[0]
     return name if name in _DEVICES else ""
 
 
 def is_processor(topology: Topology) -> bool:
-    """Return whether devices share a processor, so that one device waits while another works."""
+    """Return whether the devices of a topology share one processor, and so wait for each other."""
     return device_of(topology) == _CPU
 
 
 def is_gpus(topology: Topology) -> bool:
-    """Return whether a topology consists of a preset's GPUs."""
+    """Return whether the devices of a topology are GPUs of a preset."""
     return device_of(topology) in _GPUS
 
 
@@ -175,7 +179,8 @@ def _described(head: str, figures: Mapping[str, object]) -> Topology:
 
 
 def _slice(name: str, dims: tuple[int, ...]) -> Torus:
-    """Return a slice of TPU chips, or of their cores if these are the devices."""
+    """Return a slice of TPU chips. If a device is a core, the cores of a chip form the first
+    axis."""
     chip = _CHIPS[name]
     axes = len(chip.layouts[0].split("x"))
     if len(dims) != axes:
@@ -206,7 +211,7 @@ def _hosts(name: str, dims: tuple[int, ...]) -> Topology:
 
 
 def _processor(dims: tuple[int, ...]) -> Switch:
-    """Return the devices that JAX makes of one processor."""
+    """Return the topology of the devices that JAX makes of one processor."""
     if len(dims) != 1:
         _wrong("devices of a processor have one number", _said(_CPU, dims), f"{_CPU}:8")
     return Switch(dims[0], CPU_BANDWIDTH, CPU_LATENCY)
@@ -261,13 +266,14 @@ def _with(base: Topology, figures: Mapping[str, object]) -> Topology:
 
 
 def with_figures(topology: Topology, figures: Mapping[str, object]) -> Topology:
-    """Return a topology with new figures, validated."""
+    """Return a topology with some fields changed; their values must be valid."""
     values: dict[str, Any] = {**vars(topology), **figures}
     return type(topology)(**values)
 
 
 def _flags(value: object, count: int) -> tuple[bool, ...]:
-    """Parse yes or no for each axis: `1x0`, or a list of booleans."""
+    """Return one boolean per axis, given as `1x0` or as a list. Raise InputError for anything
+    else."""
     if isinstance(value, bool):
         value = [value]
     if isinstance(value, list) and all(isinstance(flag, bool) for flag in value):
@@ -289,7 +295,7 @@ def _count(key: str, value: object) -> int:
 
 
 def _device(value: object) -> str:
-    """Parse the name of a preset's devices."""
+    """Return the name of a preset's devices. Raise InputError for an unknown name."""
     if value not in _DEVICES:
         _wrong("no such device", value, one_of(_DEVICES))
     return str(value)
@@ -325,7 +331,8 @@ def _wrong(rule: str, got: object, expected: str) -> NoReturn:
 
 
 def check_devices(topology: Topology, devices: int) -> None:
-    """Raise InputError unless the topology has device ids up to `devices` - 1."""
+    """Raise InputError unless the topology has devices 0 to `devices` - 1, and these are few enough
+    for a plan."""
     if devices > MOST_DEVICES:
         raise InputError(
             "device ids must be small: pricing a plan needs a table up to the largest",

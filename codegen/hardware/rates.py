@@ -1,11 +1,11 @@
 """Matrix multiplication rates: multiplications and additions per second, by element type.
 
-Peak rates of dense products as the vendors state them: TPUs docs.cloud.google.com/tpu/docs/{v4,
-v5e, v5p, v6e, tpu7x}, a chip's over its devices; GPUs the data sheets of
-nvidia.com/en-us/data-center/h100 and /h200 (SXM, without sparsity). float32 on TPU is multiplied in
-one pass of bfloat16, JAX's default precision there. A processor's rate was measured with XLA on two
-x86-64 cores. For types that no data sheet names, and for topologies that name no device, the rate
-is an assumption: OTHER.
+The rates are the vendors' peak rates of dense products. For TPUs they are from
+docs.cloud.google.com/tpu/docs/{v4, v5e, v5p, v6e, tpu7x}, where the rate of a chip is shared by its
+devices; for GPUs from the data sheets at nvidia.com/en-us/data-center/h100 and /h200 (SXM, without
+sparsity). A TPU multiplies float32 in one pass of bfloat16, which is JAX's default precision. The
+rate of a processor was measured with XLA on two x86-64 cores. The rate of topologies that name no
+device is an assumption, OTHER, and so is the rate of a type without a data sheet: half of float32.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from shardwright.codegen.hardware.topology import Topology
 from shardwright.ir.errors import InputError
 
 OTHER = 1e14
-"""Default operations (multiplications and additions) per second."""
+"""The multiplications and additions per second of an unknown device."""
 
 _DEVICES = {chip.generation: chip.devices for chip in CHIPS}
 _SHORT = ("bfloat16", "float16")
 _BYTES = ("int8", "uint8", "float8_e4m3fn", "float8_e5m2")
-# Per chip or GPU: 16-bit floats, 8-bit types, float32.
+# The rates of 16-bit floats, of 8-bit types and of float32, per chip or GPU.
 _PEAKS = {
     "v4": (275e12, 275e12, 275e12),
     "v5e": (197e12, 394e12, 197e12),
@@ -32,8 +32,8 @@ _PEAKS = {
     "h200": (989e12, 1979e12, 67e12),
     "cpu": (1e11, 1e11, 1e11),
 }
-# VMEM: `chips.py`. L2: the H100's white paper, resources.nvidia.com/en-us-tensor-core, 50 MB; the
-# H200 has the same die.
+# The VMEM of a TPU (`chips.py`), or the L2 cache of a GPU: 50 MB on an H100, by its white paper,
+# resources.nvidia.com/en-us-tensor-core; an H200 has the same die.
 _CACHES = {chip.generation: chip.vmem_bytes for chip in CHIPS} | {
     "h100": 50 * 10**6,
     "h200": 50 * 10**6,
@@ -41,7 +41,8 @@ _CACHES = {chip.generation: chip.vmem_bytes for chip in CHIPS} | {
 
 
 def multiply_rate(topology: Topology, dtype: str) -> float:
-    """Return multiplications and additions per second of a topology's device."""
+    """Return the multiplications and additions per second of a device of a topology, for products
+    of an element type."""
     name = device_of(topology)
     if name not in _PEAKS:
         return topology.multiplies or OTHER
@@ -59,14 +60,14 @@ def _peak(name: str, dtype: str) -> float:
 
 
 def cache_bytes(topology: Topology) -> int:
-    """Return the bytes that a device keeps close to its arithmetic units between products: the VMEM
-    of a TPU, the L2 cache of a GPU, 0 for an unknown device."""
+    """Return the bytes that a device can keep between products without a read from memory: its VMEM
+    for a TPU, its L2 cache for a GPU, 0 for an unknown device."""
     return _CACHES.get(device_of(topology), 0)
 
 
 def check_multiplies(topology: Topology, dtype: str) -> None:
-    """Raise InputError for an element type that a topology's devices cannot multiply: the TPU
-    compiler lacks one such type, as `test_compile_matmul.py` checks."""
+    """Raise InputError for an element type that the devices of a topology cannot multiply. The only
+    one is int64 on a TPU; `test_compile_matmul.py` checks that its compiler rejects it."""
     if dtype == "int64" and device_of(topology) in _DEVICES:
         raise InputError(
             "TPUs cannot multiply 64-bit integers",

@@ -1,32 +1,31 @@
 """Topologies: the links between devices and the routes of transfers.
 
-A link is one-way and carries its messages in sequence: each costs a latency, each byte 1/bandwidth
-seconds. `load` routes any number of transfers at once and returns the load of every link; it is
-linear in the weights, so the same call counts bytes and messages.
+A link is one-way and carries its messages in sequence. Each message takes a latency, and each byte
+takes 1/bandwidth seconds. `load` routes any number of transfers at once and returns the load of
+every link. It is linear in the weights of transfers, so one call counts bytes and messages.
 
-    switch        a link out of and a link into every device; full bisection between (NVSwitch)
-    torus         devices in a grid of up to four axes, links to the neighbours along each, with or
-                  without wrap; a transfer goes the shorter way, axis by axis, and half of it each
-                  way where both are as long
-    hierarchical  hosts of equal size; a switch within each, a link out of and into every host
+    switch        a link out of every device and a link into every device (NVSwitch)
+    torus         devices in a grid of up to four axes, with links between neighbours along each,
+                  and with or without a link between the ends of an axis
+    hierarchical  hosts of equal size, with a switch in each, a link out of every host and a link
+                  into every host
 
-Devices are numbered 0 to size - 1: those of a host consecutively, those of a grid along its first
-axis first, like JAX's TPU devices. A mesh with another device order states its `device_ids`.
+Devices are numbered 0 to size - 1: consecutively within a host, and along the first axis of a grid
+first, as in JAX on TPUs. A mesh with another device order states its `device_ids`.
 
-Known about routers: on v5e a device sends directly only to a power-of-two offset (JAX's guide to
-distributed Pallas, "Routing"). Assumed: transfers traverse the axes of a torus in order and the
-shorter way along each, half each way if both are equal; all links of a route are busy for the whole
-transfer (no header, no contention except for links); a switch has full bisection; steps do not
-overlap.
+On v5e, a device sends directly only over a power of two of hops (JAX's guide to distributed Pallas,
+"Routing"). The rest is assumed: a transfer traverses the axes of a torus in order, and the shorter
+way along each, or half of it each way if both are equally long. All links of a route are busy for
+the whole transfer, without headers, and only links limit transfers. A switch has full bisection
+bandwidth. Steps do not overlap.
 
-`memory`: bytes a second that a device's HBM reads and writes, 0 if copies are not counted.
-`launch`: fixed seconds of a call; `kernel`: fixed seconds of each of its kernels; `collective`:
-fixed seconds of each library collective besides its messages (`nccl.py`), 0 if there are none.
-`multiplies`: multiplications and
-additions of float32 a second, other types in proportion to the peaks of the device; 0 to use these
-peaks (`rates.py`). `device`: the preset of the devices, if other figures differ from it. `ragged`:
-the row granularity in bytes of XLA's ragged all-to-all; 0 if there is none, or the text does not
-name the platform.
+All topologies have these fields, which are 0 if unknown or not counted. `memory`: the bytes per
+second that a device reads and writes in HBM. `launch`: the fixed seconds of a call. `kernel`: the
+fixed seconds of each kernel. `collective`: the fixed seconds of each collective of the platform's
+library in addition to its messages (`nccl.py`). `multiplies`: the multiplications and additions of
+float32 per second, which scale the peak rates of other types too; 0 for the peaks (`rates.py`).
+`device`: the preset of the devices, if a user changed any of its numbers. `ragged`: the granularity
+in bytes of rows in XLA's ragged all-to-all; 0 if the platform has none.
 """
 
 from __future__ import annotations
@@ -44,10 +43,8 @@ __all__ = ["Floats", "Hierarchical", "Switch", "Topology", "Torus"]
 
 @dataclass(frozen=True)
 class Switch:
-    """`bandwidth`: bytes per second out of a device, and into it; `latency`: seconds per message.
-
-    `size` None is a switch for any number of devices.
-    """
+    """A switch. `size`: the number of devices, None for any. `bandwidth`: the bytes per second out
+    of a device, and into it. `latency`: the seconds per message."""
 
     size: int | None
     bandwidth: float
@@ -61,11 +58,11 @@ class Switch:
     device: str = ""
 
     def bandwidths(self, devices: int) -> Floats:
-        """Return the bandwidth of every link; `devices` is one above the largest device id."""
+        """Return the bytes per second of every link. `devices`: one above the largest device id."""
         return np.full(2 * (self.size or devices), self.bandwidth)
 
     def latencies(self, devices: int) -> Floats:
-        """Return the latency of every link."""
+        """Return the seconds per message of every link."""
         return np.full(2 * (self.size or devices), self.latency)
 
     @property
@@ -84,43 +81,42 @@ class Switch:
 
     @property
     def least_latency(self) -> float:
-        """The latency of a link."""
+        """The smallest latency of a link, in seconds."""
         return self.latency
 
     def load(self, sender: Integers, receiver: Integers, weight: Floats, devices: int) -> Floats:
-        """Return the load of every link: `weight` [k, n], k weights of each transfer, summed over
-        the transfers on the link: [k, links]."""
+        """Return the load of every link, [k, links]: the sum of the weights of its transfers.
+        `sender`, `receiver`: device ids [n]. `weight`: k weights of each transfer, [k, n]."""
         size = self.size or devices
         ends = [_count(end, weight, size) for end in (sender, receiver)]
         return np.concatenate(ends, axis=1)
 
     def all_pairs(self, groups: Integers, devices: int) -> Floats:
-        """Return the load of every link if each device sends one unit to every other of its group,
-        a row of `groups` [groups, n]."""
+        """Return the load of every link if each device sends one unit to every other device of its
+        group. `groups`: the device ids, one row per group, [groups, n]."""
         busy = np.bincount(groups.ravel(), minlength=self.size or devices) * (groups.shape[1] - 1.0)
         return np.concatenate([busy, busy])
 
     def messages(self, sender: Integers, receiver: Integers) -> Floats:
-        """Return the number of messages of each transfer."""
+        """Return the number of messages of each transfer: one."""
         return np.ones(sender.shape)
 
     def routes(self, devices: int) -> Floats:
         """Return the share of a transfer from device i to device j on each link: [i, j, links].
 
-        For few devices, where a table is faster than `load`.
+        For few devices, this table is faster than `load`.
         """
         size = self.size or devices
         return _ends(size)
 
     def copies(self, count: int, devices: int) -> tuple[Switch, Integers]:
-        """Return this many copies side by side, with devices numbered on, and the copy of each
-        link."""
+        """Return `count` unconnected copies as one topology, and the number of the copy that each
+        link belongs to. The devices of a copy are numbered after those of the previous copy."""
         size = self.size or devices
         return replace(self, size=size * count), np.tile(np.repeat(np.arange(count), size), 2)
 
     def coordinates(self, device: Integers) -> Integers:
-        """Return the coordinates of devices, [n, axes]: devices with equal coordinates are reached
-        alike."""
+        """Return the coordinates of devices in the topology, [n, axes]."""
         return device[:, None]
 
     def __str__(self) -> str:
@@ -131,7 +127,8 @@ class Switch:
 
 @dataclass(frozen=True)
 class Hierarchical:
-    """`hosts` hosts of `host_size` devices; `between_*` are the figures of a host's two links."""
+    """`hosts` hosts with a switch for `host_size` devices each. `between_bandwidth`,
+    `between_latency`: the bytes per second and the seconds per message of a host's two links."""
 
     hosts: int
     host_size: int
@@ -152,11 +149,11 @@ class Hierarchical:
         return self.hosts * self.host_size
 
     def bandwidths(self, devices: int) -> Floats:
-        """Return the bandwidth of every link."""
+        """Return the bytes per second of every link."""
         return self._per_link(self.bandwidth, self.between_bandwidth)
 
     def latencies(self, devices: int) -> Floats:
-        """Return the latency of every link."""
+        """Return the seconds per message of every link."""
         return self._per_link(self.latency, self.between_latency)
 
     def _per_link(self, device: float, host: float) -> Floats:
@@ -178,11 +175,12 @@ class Hierarchical:
 
     @property
     def least_latency(self) -> float:
-        """The smallest latency of a link."""
+        """The smallest latency of a link, in seconds."""
         return min(self.latency, self.between_latency)
 
     def load(self, sender: Integers, receiver: Integers, weight: Floats, devices: int) -> Floats:
-        """Return the load of every link: devices out, devices in, hosts out, hosts in."""
+        """Return the load of every link, [k, links]: first the links out of devices, then into
+        devices, out of hosts and into hosts. `weight`: k weights of each transfer, [k, n]."""
         out, into = sender // self.host_size, receiver // self.host_size
         far = np.where(out != into, weight, 0.0)
         return np.concatenate(
@@ -196,8 +194,8 @@ class Hierarchical:
         )
 
     def all_pairs(self, groups: Integers, devices: int) -> Floats:
-        """Return the load of every link if each device sends one unit to every other of its group,
-        a row of `groups` [groups, n]."""
+        """Return the load of every link if each device sends one unit to every other device of its
+        group. `groups`: the device ids, one row per group, [groups, n]."""
         count, members = groups.shape
         busy = np.bincount(groups.ravel(), minlength=self.size) * (members - 1.0)
         row = np.arange(count)[:, None] * self.hosts
@@ -206,13 +204,13 @@ class Hierarchical:
         return np.concatenate([busy, busy, far, far])
 
     def messages(self, sender: Integers, receiver: Integers) -> Floats:
-        """Return the number of messages of each transfer."""
+        """Return the number of messages of each transfer: one."""
         return np.ones(sender.shape)
 
     def routes(self, devices: int) -> Floats:
         """Return the share of a transfer from device i to device j on each link: [i, j, links].
 
-        For few devices, where a table is faster than `load`.
+        For few devices, this table is faster than `load`.
         """
         host = np.arange(self.size) // self.host_size
         far = host[:, None] != host[None, :]
@@ -220,14 +218,14 @@ class Hierarchical:
         return np.concatenate([_ends(self.size), between], axis=2)
 
     def copies(self, count: int, devices: int) -> tuple[Hierarchical, Integers]:
-        """Return this many copies side by side, with devices numbered on, and the copy of each
-        link."""
+        """Return `count` unconnected copies as one topology, and the number of the copy that each
+        link belongs to. The devices of a copy are numbered after those of the previous copy."""
         ends = (self.size, self.size, self.hosts, self.hosts)
         links = np.concatenate([np.repeat(np.arange(count), end) for end in ends])
         return replace(self, hosts=self.hosts * count), links
 
     def coordinates(self, device: Integers) -> Integers:
-        """Return the host of a device and its place within the host."""
+        """Return the host of each device and its number within the host: [n, 2]."""
         return np.stack([device // self.host_size, device % self.host_size], axis=1)
 
     def __str__(self) -> str:
@@ -249,7 +247,7 @@ def _count(links: Integers, weight: Floats, size: int) -> Floats:
 
 
 def _ends(size: int) -> Floats:
-    """Return the links out of and into the ports of a switch: [sender, receiver, links]."""
+    """Return the share of a transfer on each link of a switch: [sender, receiver, links]."""
     own = np.eye(size)
     shape = (size, size, size)
     out, into = np.broadcast_to(own[:, None], shape), np.broadcast_to(own[None], shape)

@@ -1,4 +1,4 @@
-"""A torus: devices in a grid with links to their neighbours (routing: see `topology.py`).
+"""A torus: devices in a grid with links to their neighbours. `topology.py` describes the routes.
 
 Devices are numbered along the first axis first, like JAX's TPU devices: in a 2x4 grid, device 1 is
 at (1, 0) and device 2 at (0, 1).
@@ -21,13 +21,14 @@ Floats: TypeAlias = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Torus:
-    """A grid `dims` with links of `bandwidth` each way between neighbours; `wrap`: whether each
-    axis wraps around.
+    """A grid of devices. `topology.py` describes the fields that all topologies have.
 
-    `powers_of_two`: a device sends directly only over 1, 2, 4, ... hops along an axis (v5e), so
-    other distances are relayed, with as many messages as the distance has binary ones. `ragged`:
-    see `topology.py`. `core_bandwidth`: if above 0, the first axis numbers a chip's cores, whose
-    links have this bandwidth; a core has its share of the links between chips.
+    `dims`: the number of devices along each axis. `wrap`: whether the ends of each axis are linked.
+    `bandwidth`: the bytes per second between neighbours, each way. `latency`: the seconds per
+    message. `powers_of_two`: whether a device sends directly only over 1, 2, 4, ... hops along an
+    axis (v5e); other distances are relayed, in one message per binary one of the distance.
+    `core_bandwidth`: if above 0, the first axis numbers the cores of a chip, and this is the bytes
+    per second between them; `bandwidth` is then the share of a core.
     """
 
     dims: tuple[int, ...]
@@ -49,16 +50,16 @@ class Torus:
         return math.prod(self.dims)
 
     def bandwidths(self, devices: int) -> Floats:
-        """Return the bandwidth of every link: for each axis upwards from every device, then
-        downwards."""
+        """Return the bytes per second of every link. Links are in the order of the axes: for each
+        axis the upward link of every device, then the downward links."""
         return np.repeat(list(map(self._bandwidth, range(len(self.dims)))), 2 * self.size)
 
     def _bandwidth(self, axis: int) -> float:
-        """Return the bandwidth of a link along an axis."""
+        """Return the bytes per second of a link along an axis."""
         return self.core_bandwidth if axis == 0 and self.core_bandwidth else self.bandwidth
 
     def latencies(self, devices: int) -> Floats:
-        """Return the latency of every link."""
+        """Return the seconds per message of every link."""
         return np.full(2 * len(self.dims) * self.size, self.latency)
 
     @property
@@ -68,8 +69,8 @@ class Torus:
         return max(self.bandwidth, sum(each))
 
     def _most_links(self, axis: int) -> int:
-        """Return the number of links along an axis into one device: both, for two devices that
-        wrap."""
+        """Return the largest number of links along an axis into one device. Two devices on an axis
+        that wraps have two links each."""
         size = self.dims[axis]
         return 2 if self.wrap[axis] and size > 1 else min(2, size - 1)
 
@@ -86,8 +87,8 @@ class Torus:
 
     @property
     def fastest(self) -> float:
-        """The most bytes per second of one transfer along one axis: over one link, or over two for
-        half a turn."""
+        """The most bytes per second of one transfer along one axis. It uses both directions if it
+        goes half of the way round."""
         each = (
             self._bandwidth(axis) * (2 if self._halves(axis) else 1)
             for axis, size in enumerate(self.dims)
@@ -97,16 +98,17 @@ class Torus:
 
     @property
     def least_latency(self) -> float:
-        """The smallest latency of a message: half a turn goes both ways at once."""
+        """The smallest latency of a message. A message that goes half of the way round is divided
+        between both directions, which halves its latency on each link."""
         halved = any(map(self._halves, range(len(self.dims))))
         return self.latency / 2 if halved else self.latency
 
     def _halves(self, axis: int) -> bool:
-        """Return whether half a turn around an axis is possible."""
+        """Return whether a transfer along an axis can go half of the way round."""
         return self.wrap[axis] and self.dims[axis] % 2 == 0
 
     def coordinates(self, device: Integers) -> Integers:
-        """Return the coordinates in the grid."""
+        """Return the coordinates of devices in the grid: [n, axes]."""
         return np.stack(np.unravel_index(device, self.dims, "F"), axis=1).astype(np.int64)
 
     def load(
@@ -117,8 +119,11 @@ class Torus:
         devices: int,
         order: Sequence[int] = (),
     ) -> Floats:
-        """Return the load of every link; axes are traversed in order, by default the first one
-        first."""
+        """Return the load of every link, [k, links]: the sum of the weights of its transfers.
+
+        `weight`: k weights of each transfer, [k, n]. `order`: the order in which transfers traverse
+        the axes, by default ascending.
+        """
         loads: dict[int, tuple[Floats, Floats]] = {}
         grid = self.coordinates(np.arange(self.size))
         place = sender
@@ -127,7 +132,8 @@ class Torus:
             stride = math.prod(self.dims[:axis])
             stop = grid[:, axis][receiver]
             at, to, carried = place, stop, weight
-            if place.size > self.size * size:  # many transfers share a route: add them up first
+            # Many transfers have the same ends along this axis; add their weights first.
+            if place.size > self.size * size:
                 key = place * size + stop
                 carried = np.stack([np.bincount(key, row, self.size * size) for row in weight])
                 at, to = np.divmod(np.arange(self.size * size), size)
@@ -138,7 +144,7 @@ class Torus:
     def routes(self, devices: int) -> Floats:
         """Return the share of a transfer from device i to device j on each link: [i, j, links].
 
-        For few devices, where a table is faster than `load`.
+        For few devices, this table is faster than `load`.
         """
         size, count = self.size, len(self.dims)
         routes = np.zeros((size, size, count, 2, size))
@@ -162,15 +168,16 @@ class Torus:
         return routes.reshape(size, size, -1)
 
     def hops(self, axis: int, start: Integers, stop: Integers) -> tuple[Integers, Integers]:
-        """Return the upward and downward hops along an axis on the shorter way."""
+        """Return the numbers of hops along an axis from `start` to `stop`, upwards and downwards.
+        Without a wrap, the hops in the wrong direction are 0."""
         size = self.dims[axis]
         up = (stop - start) % size if self.wrap[axis] else np.maximum(stop - start, 0)
         down = (start - stop) % size if self.wrap[axis] else np.maximum(start - stop, 0)
         return up, down
 
     def copies(self, count: int, devices: int) -> tuple[Torus, Integers]:
-        """Return this many copies side by side, with devices numbered on, and the copy of each
-        link."""
+        """Return `count` unconnected copies as one topology, and the number of the copy that each
+        link belongs to. The devices of a copy are numbered after those of the previous copy."""
         links = np.tile(np.repeat(np.arange(count), self.size), 2 * len(self.dims) + 2)
         return replace(self, dims=(*self.dims, count), wrap=(*self.wrap, False)), links
 
@@ -189,8 +196,8 @@ class Torus:
     def _axis_load(
         self, axis: int, stride: int, place: Integers, stop: Integers, weight: Floats
     ) -> tuple[Floats, Floats]:
-        """Return the loads of upward and downward links along an axis, by the device they start
-        at."""
+        """Return the loads of the upward and of the downward links along an axis, [k, devices]
+        each, by the device that the link leaves."""
         size = self.dims[axis]
         start = place // stride % size
         line = place // (size * stride) * stride + place % stride
@@ -206,8 +213,11 @@ class Torus:
     def _runs(
         self, axis: int, stride: int, line: Integers, first: Integers, count: Integers, w: Floats
     ) -> Floats:
-        """Add `w` to `count` links of a line from coordinate `first` on, modulo the axis, by
-        differences: [weights, links]."""
+        """Return the loads of links along an axis, [weights, links].
+
+        Transfer i adds `w[:, i]` to `count[i]` links of line `line[i]`, from coordinate `first[i]`
+        on, modulo the axis. The loads are cumulative sums of their differences.
+        """
         if not count.any():
             return np.zeros((len(w), self.size))
         size, lines = self.dims[axis], self.size // self.dims[axis]
@@ -236,17 +246,18 @@ class Torus:
 
 
 def figures(**values: float) -> str:
-    """Return the figures in a topology's string."""
+    """Return the numbers in the text of a topology, as `key=value` joined by commas."""
     return ",".join(f"{name}={_number(value)}" for name, value in values.items())
 
 
 def optional(**values: float) -> str:
-    """Return the figures that a topology's string has only if nonzero."""
+    """Return the numbers that the text of a topology has only if they are not 0, each after a
+    comma."""
     return "".join(f",{name}={_number(+value)}" for name, value in values.items() if value)
 
 
 class Device(Protocol):
-    """The device figures of all kinds of topologies (see `topology.py`)."""
+    """The fields of all topologies that describe a device (see `topology.py`)."""
 
     @property
     def memory(self) -> float: ...
@@ -263,7 +274,7 @@ class Device(Protocol):
 
 
 def of_device(topology: Device) -> str:
-    """Return the device figures in a topology's string."""
+    """Return the fields of the device in the text of a topology."""
     names = ("memory", "launch", "kernel", "collective", "multiplies")
     said = optional(**{name: getattr(topology, name) for name in names})
     return said + (f",device={topology.device}" if topology.device else "")
