@@ -1,4 +1,4 @@
-"""Planning: from a reshard to the steps that perform it."""
+"""Plan reshards and matmuls: choose the steps that perform them."""
 
 from shardwright.codegen.planner.plan import STRATEGIES, plan
 

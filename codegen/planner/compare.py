@@ -1,4 +1,4 @@
-"""Plans side by side: direct, basis, XLA's own, and the bound."""
+"""Compare the plans of a reshard: direct, basis, XLA's own, and the lower bound."""
 
 from __future__ import annotations
 
@@ -23,30 +23,31 @@ from shardwright.ir.plan import Plan
 from shardwright.ir.reshard import Reshard
 
 XLA_SECONDS = 300
-# XLA compiles for up to this many devices on this machine's CPU.
+# The most devices for which the host compiles a program with XLA.
 MOST_XLA_DEVICES = 512
 
 
 @dataclass(frozen=True)
 class Row:
-    """One plan: bytes received by the busiest device and by all, peak bytes of a device, seconds.
-
-    A missing figure is None; `steps` then says why.
-    """
+    """One plan in the comparison. Without a plan, its numbers are None, and `steps` says why."""
 
     name: str
-    received_max: int | None
-    received_total: int | None
-    peak: int | None
+    received_max: int | None  # the bytes that the busiest device receives
+    received_total: int | None  # the bytes that all devices receive
+    peak: int | None  # the most bytes on a device at once
     seconds: float | None
-    steps: str
+    steps: str  # the names of the steps
     topology: str
 
 
 def compare(
     reshard: Reshard, topology: str | None = None, memory_limit: int | None = None
 ) -> tuple[Row, ...]:
-    """Return the rows of `shardwright plan --compare`: direct, basis, XLA, the bound."""
+    """Return the rows of `shardwright plan --compare`: direct, basis, XLA, and the lower bound.
+
+    `topology`: the topology that prices the plans, by default a switch. `memory_limit`: the most
+    bytes of the tensor on a device at once.
+    """
     network = network_of(reshard, topology) if topology else default_network(reshard)
     model = str(network.topology)
     rows = []
@@ -81,10 +82,13 @@ def _bound(reshard: Reshard, model: str) -> Row:
     return Row("bound", least, bound.bound_received_total, peak, seconds, "", model)
 
 
-@lru_cache(maxsize=8)  # each call takes a JAX process, and commands ask repeatedly
+@lru_cache(maxsize=8)  # each call starts a JAX process, and commands repeat calls
 def xla_plan(reshard: Reshard) -> XlaCollectives | str:
-    """Return XLA's compiled plan for the identity between the two shardings, or the reason why it
-    cannot compile it."""
+    """Return the collectives that XLA compiles for the reshard, or the reason why there are none.
+
+    The compiled program is the identity, with an argument in the source sharding and a result in
+    the target sharding.
+    """
     reason = why_not_xla(reshard)
     if reason:
         return reason
@@ -92,7 +96,7 @@ def xla_plan(reshard: Reshard) -> XlaCollectives | str:
     devices = 1 + max(reshard.source.mesh.device_ids)
     flag = f"--xla_force_host_platform_device_count={devices}"
     env = {**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": flag}
-    # Import the running package, not one in the current folder.
+    # `-P`: import the running package, not a package in the current folder.
     worker = "from shardwright.codegen.planner.xla import main; main()"
     try:
         done = subprocess.run(
@@ -117,7 +121,7 @@ def _job(reshard: Reshard) -> dict[str, object]:
 
 
 def why_not_xla(reshard: Reshard) -> str | None:
-    """Return why XLA cannot compile a reshard; None if it can."""
+    """Return the reason why XLA cannot compile a reshard, or None if it can."""
     if importlib.util.find_spec("jax") is None:
         return "jax is not installed"
     sides = (reshard.source, reshard.target)

@@ -1,7 +1,7 @@
-"""The direct plan: one exchange in which every device receives exactly its missing elements, once.
+"""The direct plan: one exchange, in which each device receives the elements that it lacks, once.
 
-For values that is the minimum. For partial sums it is the minimum if every value ends up on one
-device; otherwise each replica reduces all partial sums.
+Without partial sums, no plan moves fewer bytes. With partial sums, no plan does if target shards
+have no replicas; if they have, each replica receives and reduces all partial sums.
 """
 
 from __future__ import annotations
@@ -27,8 +27,12 @@ def plan_direct(
     network: Network | None = None,
     memory_limit: int | None = None,
 ) -> DirectPlan:
-    """Return the exchange of a reshard; `rule` overrides the choice of holders, `network` prices
-    it. Each receiver of a sum gets all its partial sums."""
+    """Return the direct plan of a reshard.
+
+    `rule`: the holder rule, by default the best one. `network`: the network for the prediction,
+    None for no prediction. `memory_limit`: the most bytes on a device at once. Raises InputError
+    for a limit below the source and target shards together.
+    """
     if memory_limit is not None:
         check_limit(reshard, memory_limit)
     loads = Loads.of(reshard)

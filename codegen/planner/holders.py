@@ -1,9 +1,8 @@
-"""The choice of the holder rule by the busiest sender of each candidate, without enumerating
-transfers.
+"""Choose the holder rule whose busiest sender sends least, without listing transfers.
 
-A sum over the receivers of a source shard is a product over dimensions, so the load of a device
-costs one table look-up per dimension, for 65,536 devices as for 8. Receivers that already hold
-their tile are subtracted afterwards; each device has at most one such tile.
+The elements that a device sends are a sum over receivers, which is a product over dimensions. The
+load of a device therefore takes one table look-up per dimension, however many devices there are.
+Tiles that their receivers already hold are subtracted afterwards; each device has at most one.
 """
 
 from __future__ import annotations
@@ -23,18 +22,17 @@ from shardwright.ir.mesh import Digit
 from shardwright.ir.reshard import Reshard
 from shardwright.ir.tiles import DimTiles
 
-# Most pieces of a tile: with more, the messages cost more than the balance gains.
+# The most pieces of a tile. With more pieces, the messages cost more than the balance gains.
 MAX_PIECES = 64
-# Cuts need not align to more than this many elements: 128 lanes of a TPU's vector registers.
+# The largest alignment of pieces, in elements: the 128 lanes of a TPU's vector registers.
 MAX_UNIT = 128
-# A rule whose busiest sender is within this factor of the least wins if it cuts fewer tiles.
+# Of rules whose busiest sender is within this factor of the least, the one with fewest cuts wins.
 TOLERANCE = 1 + 1 / 64
 
 
 @dataclass(frozen=True)
 class Loads:
-    """Data shared by the candidates: positions, shards, and the part of its target that each device
-    holds."""
+    """The elements that devices hold, lack and send, from which holder rules are compared."""
 
     source: Layout
     target: Layout
@@ -42,26 +40,26 @@ class Loads:
 
     @staticmethod
     def of(reshard: Reshard) -> Loads:
-        """Return the loads of a reshard."""
+        """Return the loads of the exchange of a reshard."""
         exchange = Exchange.of(reshard, HolderRule())
         return Loads(exchange.source, exchange.target, exchange)
 
     @cached_property
     def positions(self) -> Integers:
-        """The source positions."""
+        """All source positions: int64 [n]."""
         return np.arange(self.source.mesh.size, dtype=np.int64)
 
     @cached_property
     def members(self) -> tuple[Integers, Integers]:
-        """Target and source positions of the devices that are in both meshes."""
+        """The target positions and the source positions of the m devices in both meshes."""
         receivers = np.arange(self.target.mesh.size, dtype=np.int64)
         held = self.exchange.source_position_of(receivers)
         return receivers[held >= 0], held[held >= 0]
 
     @cached_property
     def held_widths(self) -> Integers:
-        """By device of both meshes and dimension, the width of its target shard that it holds: [m,
-        dims]."""
+        """The widths of the part of its target shard that each device in both meshes already holds:
+        [m, dims]."""
         receivers, holders = self.members
         own, wanted = self.source.boxes()[holders], self.target.boxes()[receivers]
         low = np.maximum(own[:, :, 0], wanted[:, :, 0])
@@ -71,7 +69,7 @@ class Loads:
 
     @cached_property
     def shard_number(self) -> Integers:
-        """The row-major number of the source shard at every source position."""
+        """The row-major number of the shard at each source position."""
         number = np.zeros_like(self.positions)
         for dim in self.source.dims:
             number = number * dim.parts + dim.index(self.positions)
@@ -79,8 +77,8 @@ class Loads:
 
     @cached_property
     def boxes(self) -> tuple[Integers, Integers]:
-        """The useful boxes of source positions, and the available boxes of target positions: [n,
-        dimensions, 2]. Each is the whole shard, but along hidden dimensions one side may have only
+        """The boxes of source positions and of target positions, [n, dims, 2] each, without
+        elements that the other side does not have: along a hidden dimension, one side may have only
         the first element."""
         ends = [min(dim.source.extent, dim.target.extent) for dim in self.exchange.dims]
         bound = np.array(ends, dtype=np.int64)[:, None]
@@ -88,12 +86,13 @@ class Loads:
 
     @cached_property
     def volume(self) -> Integers:
-        """Elements of the source shard at every source position."""
+        """The number of elements of the shard at each source position."""
         return _volumes(self.boxes[0])
 
     @cached_property
     def lacking(self) -> Integers:
-        """Elements of its shard, summed over non-holders, by source position."""
+        """For each source position, the number of elements of its shard that target devices lack,
+        counted once per device."""
         held = np.prod(self.held_widths, axis=1, dtype=np.int64)
         of_shard = np.zeros(self.positions.size, dtype=np.int64)
         np.add.at(of_shard, self.shard_number[self.members[1]], held)
@@ -101,19 +100,19 @@ class Loads:
         return lacking
 
     def bound_sent_max(self) -> int:
-        """Return a lower bound on the elements of the busiest sender."""
+        """Return a lower bound on the elements that the busiest sender sends, under any rule."""
         holders = self.source.replicas
         return int(np.max(-(-self.lacking // holders)))
 
     def received(self) -> Integers:
-        """Return the elements that each target position lacks, which a direct plan receives
-        exactly."""
+        """Return the number of elements that each target position lacks, and receives in a direct
+        plan."""
         lacking = _volumes(self.boxes[1])
         lacking[self.members[0]] -= np.prod(self.held_widths, axis=1, dtype=np.int64)
         return lacking
 
     def sent(self, rule: HolderRule) -> Integers:
-        """Return the elements each source position sends under a rule."""
+        """Return the number of elements that each source position sends under a rule."""
         return self._sent_own() if rule.kind == "own" else self._sent_turns(rule)
 
     def _sent_own(self) -> Integers:
@@ -124,8 +123,8 @@ class Loads:
         return load
 
     def leaving(self, rule: HolderRule) -> Integers:
-        """Return the elements of each source position that other devices receive under a rule, each
-        counted once."""
+        """Return the number of elements of each source position that other devices receive from it
+        under a rule, each counted once however many devices receive it."""
         if rule.kind == "own":
             return self._leaving_own()
         rounds = np.minimum(self._rounds(rule), rule.pieces)
@@ -135,20 +134,20 @@ class Loads:
         load = np.ones(self.positions.size, dtype=np.int64)
         for tiles in self.exchange.dims:
             load *= self._own_dimension(tiles)
-        if self._receivers_of_own() == 1:  # else other devices receive it too
+        if self._receivers_of_own() == 1:  # else other devices receive the kept tile too
             np.subtract.at(load, self.members[1], np.prod(self.held_widths, axis=1, dtype=np.int64))
         return load
 
     def _receivers_of_own(self) -> int:
-        """Return the number of replicas of a target shard that receive a tile from one source
-        position."""
+        """Return the number of replicas of a target shard that receive a tile from the same source
+        position under the rule `own`."""
         replicas = np.arange(self.target.replicas, dtype=np.int64)
         seen = self.source.replica(write_digits(self.target.free, replicas) + 0 * replicas)
         return replicas.size // np.unique(seen).size
 
     def _own_dimension(self, tiles: DimTiles) -> Integers:
-        """Return, for each source position, the width that it would send along a dimension to its
-        own replicas."""
+        """Return, for each source position, the total width of its tiles along a dimension under
+        the rule `own`."""
         pairs, replicas = tiles.pairs, self.source.replicas
 
         def free_part(target_index: Integers) -> Integers:
@@ -174,21 +173,23 @@ class Loads:
         return self._sent_in(rule, self._rounds(rule)) - saved
 
     def _turn_and_part(self, rule: HolderRule) -> tuple[Integers, Integers]:
-        """Return, for each source position, the index of the first target replica that it serves,
-        and the number of its first piece."""
+        """Return, for each source position, the number of the first target replica that it sends
+        to, and the number of the piece that it sends first."""
         part, turn = np.divmod(
             self.source.replica(self.positions), self.source.replicas // rule.pieces
         )
         return turn, part
 
     def _rounds(self, rule: HolderRule) -> Integers:
-        """Return the number of replicas of a target shard that each source position serves."""
+        """Return, for each source position, the number of replicas of a target shard that it sends
+        to."""
         holders = self.source.replicas // rule.pieces
         rounds: Integers = -(-(self.target.replicas - self._turn_and_part(rule)[0]) // holders)
         return np.maximum(rounds, 0)
 
     def _sent_in(self, rule: HolderRule, rounds: Integers) -> Integers:
-        """Return the elements that the rule assigns each source position in this many rounds."""
+        """Return the number of elements that each source position sends to its first `rounds`
+        replicas of every target shard."""
         load = self._piece_rounds(rule, self._turn_and_part(rule)[1], rounds)
         widths = self.boxes[0][:, :, 1] - self.boxes[0][:, :, 0]
         for axis in range(len(self.source.dims)):
@@ -197,8 +198,8 @@ class Loads:
         return load
 
     def _piece_rounds(self, rule: HolderRule, part: Integers, rounds: Integers) -> Integers:
-        """Return, for each source position, the width along `cut` that it sends in all turns of its
-        receivers."""
+        """Return, for each source position, the total width of its pieces along dimension `cut` in
+        a number of rounds. `part`: the number of its first piece."""
         pieces = rule.pieces
         if not self.source.dims:
             return rounds
@@ -216,8 +217,8 @@ class Loads:
         return total
 
     def _held_pieces(self, rule: HolderRule) -> Iterator[tuple[int, Integers, Integers]]:
-        """Yield, for each piece, the receivers that already hold their assigned tile, and its
-        elements."""
+        """Yield each piece with arrays about the devices in both meshes: the source position that
+        would send the piece to each, and the elements of the piece that it already holds."""
         receivers, holders = self.members
         rest = [axis for axis in range(len(self.source.dims)) if axis != rule.cut]
         others = np.prod(self.held_widths[:, rest], axis=1, dtype=np.int64)
@@ -231,7 +232,8 @@ class Loads:
             yield piece, sender, others * width
 
     def _kept_pieces(self, rule: HolderRule) -> Integers:
-        """Return the assigned elements of each source position that all receivers already hold."""
+        """Return, for each source position, the number of elements in pieces that it sends to no
+        device, because all receivers of the piece already hold it."""
         turn_parts, rounds = self._turn_and_part(rule), self._rounds(rule)
         kept = np.zeros(self.positions.size, dtype=np.int64)
         receivers = self.members[0]
@@ -252,7 +254,7 @@ class Loads:
 
 
 def _volumes(boxes: Integers) -> Integers:
-    """Return the number of elements of every box [n, dimensions, 2]."""
+    """Return the number of elements of each box; `boxes`: [n, dims, 2]."""
     volumes: Integers = np.prod(boxes[:, :, 1] - boxes[:, :, 0], axis=1, dtype=np.int64)
     return volumes
 
@@ -263,7 +265,7 @@ def _piece_width(width: Integers, piece: int, rule: HolderRule) -> Integers:
 
 
 def candidates(exchange: Exchange) -> tuple[HolderRule, ...]:
-    """Return the rules worth comparing, those with the fewest cuts first."""
+    """Return the rules to compare, in ascending order of their number of pieces."""
     rules: list[HolderRule] = []
     if exchange.same_order and _refines(exchange):
         rules.append(HolderRule("own"))
@@ -278,8 +280,8 @@ def candidates(exchange: Exchange) -> tuple[HolderRule, ...]:
 
 
 def _refines(exchange: Exchange) -> bool:
-    """Return whether the digits of both sides have a common refinement: their borders form a
-    chain."""
+    """Return whether the digits of both sides have a common refinement: in ascending order, each of
+    their borders divides the next."""
     ends = {1, exchange.source.mesh.size}
     for layout in (exchange.source, exchange.target):
         digits: tuple[Digit, ...] = layout.free
@@ -291,8 +293,9 @@ def _refines(exchange: Exchange) -> bool:
 
 
 def _cut_dimension(exchange: Exchange, pieces: int) -> int | None:
-    """Return the outermost dimension whose tiles are long enough to cut, or the dimension with the
-    longest tiles."""
+    """Return the dimension along which to cut tiles into pieces: the outermost one with at least 16
+    elements per piece, or else the one with the longest tiles. Return None if even these are too
+    short."""
     lengths = [min(tiles.source.size, tiles.target.size) for tiles in exchange.dims]
     lengths[: exchange.source.hidden] = [1] * exchange.source.hidden
     if not lengths or max(lengths) < pieces:
@@ -302,8 +305,8 @@ def _cut_dimension(exchange: Exchange, pieces: int) -> int | None:
 
 
 def _unit(tiles: DimTiles, pieces: int) -> int:
-    """Return the largest power of two that divides every width and leaves at least 16 units per
-    piece."""
+    """Return the alignment of pieces: the largest power of two, at most MAX_UNIT, that divides the
+    width of every tile and leaves at least 16 units per piece."""
     unit, widths = 1, math.gcd(tiles.grain, tiles.source.extent)
     longest = min(tiles.source.size, tiles.target.size)
     while widths % (2 * unit) == 0 and longest >= 16 * pieces * 2 * unit and unit < MAX_UNIT:
@@ -312,8 +315,8 @@ def _unit(tiles: DimTiles, pieces: int) -> int:
 
 
 def choose_rule(loads: Loads) -> HolderRule:
-    """Return the rule with the least busy sender; of near-equal rules, the one with the fewest
-    cuts."""
+    """Return the rule whose busiest sender sends least. Of rules within TOLERANCE, return the one
+    with the fewest pieces."""
     rules = candidates(loads.exchange)
     if loads.source.replicas == 1 or len(rules) == 1:
         return rules[0]

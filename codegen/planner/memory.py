@@ -1,4 +1,4 @@
-"""The memory that a device uses for a tensor, and its limit."""
+"""The bytes of a tensor that a device holds during a reshard, and the limit of these bytes."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def shard_bytes(reshard: Reshard) -> tuple[int, int]:
 
 
 def terms_bytes(reshard: Reshard) -> int:
-    """Return the bytes of the partial sums of a target shard that an exchange brings before they
-    are reduced, or 0."""
+    """Return the bytes of all partial sums of a target shard, which an exchange brings to a device
+    before it reduces them. Return 0 if the reshard reduces nothing."""
     if not reshard.adds:
         return 0
     mesh = reshard.source.mesh
@@ -28,21 +28,23 @@ def terms_bytes(reshard: Reshard) -> int:
 
 
 def held_at_once(reshard: Reshard, terms: int = 0) -> int:
-    """Return the fewest bytes that a device can hold: both shards, if a device has both. `terms`:
-    bytes that arrive in addition to the target shard."""
+    """Return the least bytes that a device holds at once in any plan: its source shard and its
+    target shard, or the larger if no device has both. `terms`: bytes that arrive in addition to the
+    target shard."""
     source, target = shard_bytes(reshard)
     shared = set(reshard.source.mesh.device_ids) & set(reshard.target.mesh.device_ids)
     return source + terms + target if shared else max(source, terms + target)
 
 
 def held_in_exchange(reshard: Reshard) -> int:
-    """Return the bytes on a device in one exchange: both shards, and arriving partial sums."""
+    """Return the bytes that a device holds in a single exchange: both shards, and the partial sums
+    that arrive."""
     return held_at_once(reshard, terms_bytes(reshard))
 
 
 def beyond_limit(memory_limit: int, least: int) -> InputError:
-    """Return the error for a limit too small to reduce partial sums; `least`: a sufficient
-    limit."""
+    """Return the error for a limit that is too small to reduce partial sums. `least`: the least
+    sufficient limit."""
     return InputError(
         "an exchange that reduces terms holds both shards and the terms that arrive",
         argument="memory_limit",
@@ -52,7 +54,8 @@ def beyond_limit(memory_limit: int, least: int) -> InputError:
 
 
 def check_limit(reshard: Reshard, memory_limit: int) -> None:
-    """Raise InputError if a limit is below a device's source and target shards together."""
+    """Raise InputError if a limit is not an integer, or is below the source and target shards of a
+    device together."""
     source, target = shard_bytes(reshard)
     least = held_at_once(reshard)
     number = as_integer(memory_limit)

@@ -1,4 +1,4 @@
-"""The choice of a strategy."""
+"""Choose the strategy of a reshard, and plan it."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ from shardwright.ir.errors import InputError, check_type, unknown, wrong_type
 from shardwright.ir.plan import Plan
 from shardwright.ir.reshard import Reshard
 
-# `auto` is the cheapest strategy under a topology. Without one, it is the one that moves fewest
-# bytes: an exchange reaches the lower bound, and only a reshard that adds partial sums needs the
-# basis.
+# With a topology, `auto` is the strategy with the fewest seconds. Without one, it is `basis` for a
+# reshard that adds partial sums and `direct` for any other, whose exchange moves the fewest bytes.
 STRATEGIES = ("auto", "direct", "basis")
 
 
@@ -32,12 +31,13 @@ def plan(
 ) -> Plan:
     """Return the plan of a reshard.
 
-    `topology` is a string such as `v5e:4x4` or `h100:2x8` (`codegen/hardware/presets.py`), a TOML
-    file, or a Topology; it prices steps. `memory_limit`: bytes of the tensor that a device may hold
-    at once. `among`: the strategies from which `auto` chooses; `price` returns the seconds of an
-    emitted plan, by default its prediction. `in_two`: whether partial sums may be reduced in two
-    exchanges. Raises InputError for an unknown or unsuitable strategy, a topology with too few
-    devices, and a limit below source plus target.
+    `topology`: the topology that prices steps: a text such as `v5e:4x4` or `h100:2x8`
+    (`codegen/hardware/presets.py`), a TOML file, or a Topology. `memory_limit`: the most bytes of
+    the tensor that a device may hold at once. `among`: the strategies from which `auto` chooses.
+    `price`: a function that returns the seconds of a plan, by default its prediction. `in_two`:
+    whether partial sums may be reduced in two exchanges. Raises InputError for an unknown or
+    unsuitable strategy, for too many devices, for a topology with too few devices, and for a limit
+    below the source and target shards together.
     """
     check_type(reshard, Reshard, "Reshard(shape, dtype, source, target)", "reshard")
     for argument, mesh in (("mesh", reshard.source.mesh), ("target_mesh", reshard.target.mesh)):
@@ -72,7 +72,7 @@ def _cheapest(
     direct = plan_direct(reshard, network=network, memory_limit=memory_limit)
     try:
         basis = plan_basis(reshard, network, memory_limit)
-    except InputError:  # an exchange supports reshards that the basis does not
+    except InputError:  # the basis does not support this reshard
         return direct
     return basis if price(basis) < price(direct) else direct
 
@@ -82,13 +82,13 @@ def _seconds(plan: Plan) -> float:
 
 
 def default_network(reshard: Reshard) -> Network:
-    """Return the default network for prices: one switch."""
+    """Return the network for reshards without a topology: a switch."""
     return network_of(reshard, "switch")
 
 
 def network_of(reshard: Reshard, topology: str | Topology) -> Network:
-    """Return the network of a topology with the devices of a reshard. Raises InputError if it has
-    too few devices."""
+    """Return the network of a topology for the devices of a reshard. Raise InputError for an
+    invalid topology, and for one with too few devices."""
     if not isinstance(topology, str | Topology):
         raise wrong_type(topology, str, '"v5e:4x4", or a Topology', "topology")
     found = topology_of(topology) if isinstance(topology, str) else topology

@@ -1,10 +1,10 @@
-"""Partial sums reduced directly: in one exchange, or in two if values have replicas.
+"""Direct plans that reduce partial sums, in one exchange or in two.
 
 One exchange brings all partial sums to every replica of a value. Two exchanges reduce each value on
-one device, then copy it to its replicas. For that, either target shards are cut along a dimension
-into one part per replica, or source shards into one part per device that holds partial sums of
-them, so that every device holds a partial sum of its part. The price is a second launch, and a
-second barrier over all devices.
+one device, and then copy it to its replicas. To divide the work, either each target shard is cut
+along a dimension into one part per replica, or each source shard into one part per device with a
+partial sum of it; in the latter case every device already has a partial sum of its part. The second
+exchange costs a launch and a barrier over all devices.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ def plan_reduced(
     is_priced: bool = True,
     in_two: bool = True,
 ) -> DirectPlan | SteppedPlan:
-    """Return the cheaper direct reduction of partial sums on a network. `is_priced`: whether the
-    plan states its cost there, or only uses it for the choice. `in_two`: whether two exchanges are
-    allowed.
+    """Return the plan of a reshard that reduces partial sums in one or two exchanges, whichever is
+    faster on a network.
 
-    Raises InputError for a limit below a device's shards before and after, plus arriving partial
-    sums.
+    `memory_limit`: the most bytes on a device at once. `is_priced`: whether the plan has a
+    prediction. `in_two`: whether two exchanges are allowed. Raises InputError for a limit below
+    both shards and the partial sums that arrive.
     """
     if memory_limit is not None:
         check_limit(reshard, memory_limit)
@@ -63,7 +63,8 @@ def _least(plans: list[SteppedPlan]) -> SteppedPlan:
 
 
 def reduced_like(plan: Plan, like: Plan) -> Plan:
-    """Return a plan of a smaller tensor with the same number of exchanges."""
+    """Return the plan of the reshard of `plan` with as many exchanges as `like`, the plan of a
+    larger tensor."""
     two = isinstance(like, SteppedPlan)
     if not plan.reshard.adds or two == isinstance(plan, SteppedPlan):
         return plan
@@ -75,8 +76,8 @@ def reduced_like(plan: Plan, like: Plan) -> Plan:
 
 
 def halves_of(plan: SteppedPlan) -> tuple[DirectPlan, DirectPlan]:
-    """Return the exchanges of a two-exchange plan as separate plans: the first reduces partial sums
-    to parts of target shards, the second copies the parts."""
+    """Return the two exchanges of a plan as plans of their own: the first reduces partial sums to
+    parts of target shards, and the second copies the parts."""
     network = _network_of(plan.reshard, plan.prediction.topology)
     first, second = _halves(plan.reshard, plan.steps[0].ends.after)
     return plan_direct(first, network=network), plan_direct(second, network=network)
@@ -93,10 +94,12 @@ def _network_of(reshard: Reshard, topology: str) -> Network:
 
 
 def parts_of(reshard: Reshard) -> Iterator[Sharding]:
-    """Yield shardings of parts, one part per device, cut along one dimension. First target shards
-    are cut into one part per replica; then, on one mesh, source shards into one part per device
-    with the shard or a partial sum of it. Yield nothing if a part would be empty, if target shards
-    have no replicas, or if replicas would receive partial sums without a value."""
+    """Yield the shardings between the two exchanges of a reshard, with one part per device.
+
+    First, target shards are cut into one part per replica. Then, if both sides are on one mesh,
+    source shards are cut into one part per device with the shard or a partial sum of it. Yields
+    nothing if target shards have no replicas, if a part would be empty, and for new unreduced axes.
+    """
     source, target = reshard.source, reshard.target
     if reshard.places:
         return
@@ -108,8 +111,9 @@ def parts_of(reshard: Reshard) -> Iterator[Sharding]:
 
 
 def _cut(side: Sharding, shape: tuple[int, ...], target: Sharding) -> Iterator[Sharding]:
-    """Yield the shards of a side cut along each dimension, over all other axes except those that
-    stay unreduced in the target."""
+    """Yield, for each dimension, the sharding of a side with that dimension cut further, along all
+    axes that neither split a dimension nor stay unreduced in the target. `shape`: the shape of a
+    shard."""
     used = (*(ref for dim in side.dims for ref in dim.axes), *target.unreduced)
     free = target.mesh.refs_free_of(used)
     count = 1
@@ -125,7 +129,7 @@ def _cut(side: Sharding, shape: tuple[int, ...], target: Sharding) -> Iterator[S
 def _in_two(
     reshard: Reshard, parts: Sharding, network: Network, memory_limit: int | None
 ) -> SteppedPlan:
-    """Return the plan that reduces partial sums to parts and copies these."""
+    """Return the plan of two exchanges, with the sharding `parts` between them."""
     split = reshard.target_split
     halves = _halves(reshard, parts)
     made = [plan_direct(half, network=network) for half in halves]

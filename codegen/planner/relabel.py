@@ -1,8 +1,8 @@
-"""Relabelling: the order of the target's devices that moves the fewest bytes.
+"""Relabelling: choose the order of the target's devices that moves the fewest bytes.
 
-The assignment of target shards to devices is often free. The overlap of every device with the
-target shard at every position is a matrix, and the order that keeps most data in place is a linear
-assignment, as in COSTA (arXiv 2106.06601).
+The assignment of target shards to devices is often free. The overlaps of each device's source shard
+with each target shard form a matrix. A linear assignment of this matrix gives the order that keeps
+most elements in place, as in COSTA (arXiv 2106.06601).
 """
 
 from __future__ import annotations
@@ -18,14 +18,15 @@ from shardwright.ir.mesh import Mesh
 from shardwright.ir.reshard import Reshard
 from shardwright.ir.sharding import Sharding
 
-# The matrix grows with the square of this: for 4096 devices it takes 128 MB, and the assignment
-# seconds.
+# The matrix grows with the square of the number of devices. For 4096 devices it takes 128 MB, and
+# the assignment takes seconds.
 MOST_DEVICES = 4096
 
 
 @dataclass(frozen=True)
 class Relabelled:
-    """The reshard to a target mesh in the better order, and the bytes moved before and after."""
+    """The reshard to the target mesh in its new order, and the bytes that all devices together
+    receive in the old order and in the new one."""
 
     reshard: Reshard
     bytes_before: int
@@ -33,11 +34,11 @@ class Relabelled:
 
 
 def relabel(reshard: Reshard) -> Relabelled:
-    """Return the order of the target's devices that moves the fewest bytes; the given order if none
-    is better.
+    """Return the reshard with the order of the target's devices that moves the fewest bytes. Keep
+    the given order if none is better.
 
-    Raises InputError if there are unreduced axes, whose partial sums name their devices, and
-    for more than MOST_DEVICES devices.
+    Raises InputError for unreduced axes, whose partial sums belong to particular devices, and for
+    more than MOST_DEVICES devices.
     """
     mesh = reshard.target.mesh
     for name, side in (("source", reshard.source), ("target", reshard.target)):
@@ -63,7 +64,7 @@ def relabel(reshard: Reshard) -> Relabelled:
 
 
 def _assigned(reshard: Reshard) -> np.ndarray:
-    """Return the device id at every target position, by the assignment that keeps most elements in
+    """Return the device id for each target position in the order that keeps most elements in
     place."""
     from scipy.optimize import linear_sum_assignment
 
@@ -91,8 +92,7 @@ def _with_order(reshard: Reshard, ids: np.ndarray) -> Reshard:
 
 
 def _moved(reshard: Reshard) -> int:
-    """Return the bytes that devices lack of their target shards, in total. Every device lacks a
-    pending sum."""
+    """Return the bytes that all devices together lack of their target shards."""
     if reshard.source.unreduced:
         reshard = replace(reshard, source=Sharding(reshard.source.mesh, reshard.source.dims))
     return int(Loads.of(reshard).received().sum()) * reshard.itemsize

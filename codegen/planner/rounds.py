@@ -1,14 +1,13 @@
-"""Schedules: transfers in rounds, in each of which a device sends at most once and receives at most
-once.
+"""Schedule transfers in rounds. In a round, a device sends at most once and receives at most once.
 
-    rotation   the round of a transfer is the number of the difference of its ends, coordinate by
-               coordinate of the topology, modulo its size: on a switch device i receives from i +
-               1, then from i + 2, ...; on a torus all devices receive over the same route at once,
-               so all links are equally busy; across hosts, host by host. Transfers of one
-               difference never share a device, so this is always a valid schedule.
-    colouring  if transfers are so uneven that rotation takes more rounds than the busiest device
-               has transfers: the minimum number of rounds, by an edge colouring of the bipartite
-               graph of senders and receivers (König), transfer by transfer along alternating paths.
+    rotation   The round of a transfer is given by the differences of the coordinates of sender and
+               receiver in the topology, modulo its sizes. On a switch, device i receives from
+               i + 1, then from i + 2, ... On a torus, all devices receive over the same route at
+               once, so all links are equally busy. Two transfers with the same differences have
+               different senders and different receivers, so every rotation is a valid schedule.
+    colouring  An edge colouring of the bipartite graph of senders and receivers (König), built
+               transfer by transfer along alternating paths. It has the minimum number of rounds:
+               the transfers of the busiest device. It is used if rotation needs more rounds.
 
 A round lasts as long as its largest transfer, so larger transfers are coloured first.
 """
@@ -25,14 +24,15 @@ from shardwright.codegen.planner.network.links import Network
 from shardwright.ir.arrays import Integers
 from shardwright.ir.transfers import Transfers
 
-# Colouring takes one path per transfer; for more transfers than this, rotation is kept.
+# The most transfers to colour. Colouring takes one path per transfer.
 MOST_COLOURED = 1 << 16
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """The round of every transfer, -1 for local copies, and the number of rounds.
+    """The rounds of a step's transfers.
 
+    `rounds`: the round of each transfer, -1 for a local copy. `count`: the number of rounds.
     `least`: the most transfers that one device sends or receives; no schedule has fewer rounds.
     """
 
@@ -43,7 +43,8 @@ class Schedule:
 
 
 def schedule(transfers: Transfers, network: Network) -> Schedule:
-    """Return the rounds of a step's transfers: by rotation if that needs no extra round."""
+    """Return the rounds of a step's transfers, by rotation if no schedule has fewer rounds or there
+    are too many transfers to colour, else by colouring."""
     away = np.flatnonzero(~transfers.is_local)
     sender, receiver = transfers.sender[away], transfers.receiver[away]
     rounds = np.full(len(transfers), -1, dtype=np.int64)
@@ -62,8 +63,8 @@ def _busiest(devices: Integers) -> int:
 
 
 def _rotation(sender: Integers, receiver: Integers, network: Network) -> Integers:
-    """Return the number of the difference of the ends; a pair with several transfers gets several
-    rounds."""
+    """Return the round of each transfer by rotation. Several transfers with the same ends get
+    different rounds."""
     key = _differences(sender, receiver, network)
     again = _repeats(sender, receiver)
     pair = key * (int(again.max(initial=0)) + 1) + again
@@ -87,7 +88,8 @@ def _differences(sender: Integers, receiver: Integers, network: Network) -> Inte
 
 
 def _repeats(sender: Integers, receiver: Integers) -> Integers:
-    """Return, for every transfer, the number of earlier transfers with the same ends."""
+    """Return, for each transfer, the number of earlier transfers with the same sender and
+    receiver."""
     order = np.lexsort((receiver, sender))
     new = np.ones(order.size, dtype=bool)
     new[1:] = (np.diff(sender[order]) != 0) | (np.diff(receiver[order]) != 0)
@@ -99,10 +101,10 @@ def _repeats(sender: Integers, receiver: Integers) -> Integers:
 
 
 def colouring(sender: Integers, receiver: Integers, elements: Integers, colours: int) -> Integers:
-    """Return the round of every transfer such that no device sends or receives twice in a round.
+    """Return the round of each transfer, such that no device sends or receives twice in a round.
 
-    `colours`, the most transfers of any sender or receiver, always suffices; transfers with more
-    `elements` come first.
+    `elements`: the size of each transfer; larger transfers are coloured first. `colours`: the
+    number of rounds, at least the most transfers of any sender or receiver.
     """
     ends = np.unique(sender, return_inverse=True)[1], np.unique(receiver, return_inverse=True)[1]
     taken = [np.full((int(end.max()) + 1, colours), -1, dtype=np.int64) for end in ends]
@@ -126,9 +128,10 @@ def _flip(
     one: int,
     other: int,
 ) -> None:
-    """Swap two colours along the path from a receiver, which frees `one` there.
+    """Swap two colours along the path that begins at receiver `node`, which frees `one` there.
 
-    The path never reaches the sender at which `one` is free: it enters senders by edges of `one`.
+    The path enters senders along edges of colour `one`, so it never reaches the sender at which
+    `one` is free.
     """
     path, side = [], 1
     edge = int(taken[side][node, one])

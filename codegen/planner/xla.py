@@ -1,6 +1,6 @@
-"""XLA's own reshard: the collectives in the HLO of the compiled identity.
+"""XLA's own plan of a reshard: the collectives in the HLO of the compiled identity.
 
-`main` runs in a separate process, with one host device per mesh position.
+`main` runs in a process of its own, with one host device per mesh position.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _ARRAY = re.compile(r"([a-z]+\d*[a-z0-9]*)\[([\d,]*)\]")
 
 
 class Collective(NamedTuple):
-    """One collective: the bytes of its result per device, and the participants, by mesh
-    position."""
+    """One collective: its opcode, the bytes of its result on a device, and its participants by mesh
+    position: groups, or pairs [sender, receiver] of a permute."""
 
     op: str
     nbytes: int
@@ -32,28 +32,28 @@ class Collective(NamedTuple):
 
 @dataclass(frozen=True)
 class XlaCollectives:
-    """Bytes received by the busiest device and in total, the peak on a device, the steps in words,
-    the collectives in order, the bytes that a TPU reads and writes in passes around them, and
-    whether it preserves every bit of small floats: for a vector it adds zero-padded shards, which
-    turns -0 into 0 and drops NaN payloads."""
+    """XLA's own plan of a reshard."""
 
-    received_max: int
-    received_total: int
-    peak: int
-    steps: str
-    moves: list[Collective]
-    copied: int = 0
+    received_max: int  # the bytes that the busiest device receives
+    received_total: int  # the bytes that all devices receive
+    peak: int  # the most bytes on a device at once
+    steps: str  # the names of the collectives, with their counts
+    moves: list[Collective]  # the collectives in order
+    copied: int = 0  # the bytes that a TPU reads and writes in passes around collectives
+    # Whether the plan keeps every bit of small floats. To gather a vector, XLA adds zero-padded
+    # shards, which turns -0 into 0 and drops NaN payloads.
     keeps_floats: bool = True
 
     @staticmethod
     def from_json(line: str) -> XlaCollectives:
-        """Parse the output of `main`."""
+        """Return the plan in a line of the output of `main`."""
         figures = json.loads(line)
         return XlaCollectives(**figures | {"moves": [Collective(*m) for m in figures["moves"]]})
 
 
 def received(hlo: str, devices: int) -> tuple[list[int], list[str]]:
-    """Return the bytes that each device receives, and the collectives in program order."""
+    """Return the bytes that each device receives in all collectives of a program, and the opcodes
+    of the collectives in order."""
     totals, names = [0] * devices, []
     for op, nbytes, line in _found(hlo):
         names.append(op)
@@ -63,18 +63,18 @@ def received(hlo: str, devices: int) -> tuple[list[int], list[str]]:
 
 
 def collectives(hlo: str, devices: int) -> list[Collective]:
-    """Return the collectives of a program, in order."""
+    """Return the collectives of a program for `devices` devices, in order."""
     return [Collective(op, nbytes, ends(op, line, devices)) for op, nbytes, line in _found(hlo)]
 
 
 def in_words(names: Iterable[str]) -> str:
-    """Return the names of collectives; several equal ones become one with a count."""
+    """Return text that lists names with their counts: `2 all-gather, all-to-all`."""
     counts = Counter(names).items()
     return ", ".join(f"{n} {name}" if n > 1 else name for name, n in counts) or "none"
 
 
 def _found(hlo: str) -> Iterator[tuple[str, int, str]]:
-    """Yield each collective with its line and the bytes of its result."""
+    """Yield the opcode, the bytes of the result and the line of each collective."""
     for line in hlo.splitlines():
         match = _LINE.search(line)
         if match is not None:
@@ -83,8 +83,9 @@ def _found(hlo: str) -> Iterator[tuple[str, int, str]]:
 
 
 def _result_bytes(shape: str, op: str, started: bool) -> int:
-    """Return the bytes of a result. Tuples are summed. An asynchronous start returns (operand,
-    result), so only the result counts."""
+    """Return the bytes of a result, given the text of its type. The elements of a tuple are added,
+    but the start of an asynchronous collective returns (operand, result), and only the result
+    counts."""
     sizes = []
     for kind, extents in _ARRAY.findall(shape):
         bits = re.search(r"\d+", kind)
@@ -94,7 +95,8 @@ def _result_bytes(shape: str, op: str, started: bool) -> int:
 
 
 def compiled(described: dict[str, object]) -> XlaCollectives:
-    """Return XLA's plan for the reshard in a description, compiled for this process's devices."""
+    """Return XLA's own plan of a reshard, compiled for the devices of this process. `described`:
+    the description of the reshard."""
     import jax
 
     from shardwright.codegen.spec.description import describe
@@ -102,8 +104,8 @@ def compiled(described: dict[str, object]) -> XlaCollectives:
 
     reshard = describe(described).reshard()
     jax.config.update("jax_enable_x64", True)
-    # Use integers of the same width: on a CPU, XLA moves bfloat16 as float32, but accelerators do
-    # not.
+    # Use integers of the same width, because XLA moves bfloat16 as float32 on a CPU, unlike on
+    # accelerators.
     dtype = f"uint{8 * reshard.itemsize}"
     source, target = map(to_named_sharding, (reshard.source, reshard.target))
     operand = jax.ShapeDtypeStruct(reshard.shape, dtype, sharding=source)
@@ -111,8 +113,11 @@ def compiled(described: dict[str, object]) -> XlaCollectives:
 
 
 def xla_collectives(operand: Any, target: Any) -> XlaCollectives:
-    """Return XLA's plan for the reshard of a `jax.ShapeDtypeStruct` with a NamedSharding to another
-    on the same devices, compiled for this process's devices."""
+    """Return XLA's own plan of a reshard, compiled for the devices of this process.
+
+    `operand`: a `jax.ShapeDtypeStruct` with a NamedSharding. `target`: a NamedSharding on the same
+    devices.
+    """
     import jax
 
     from shardwright.codegen.hlo.copies import copied_bytes
@@ -138,7 +143,8 @@ def xla_collectives(operand: Any, target: Any) -> XlaCollectives:
 
 
 def main() -> None:
-    """Read one or several descriptions from standard input, and print one answer per line."""
+    """Read descriptions from standard input, one per line, and print XLA's plan of each as JSON on
+    a line."""
     for line in sys.stdin:
         print(json.dumps(asdict(compiled(json.loads(line)))), flush=True)
 

@@ -1,7 +1,8 @@
-"""The cost of XLA's own collectives, by the model that prices the basis (`cost`).
+"""The time of XLA's own collectives, by the cost model of the basis (`network/collectives.py`).
 
-They run in sequence. Each is priced as a basis collective over the mesh digits of its groups; a
-permute by its transfers. Groups that are not digits are priced as direct sends between all members.
+Collectives run in sequence. A collective is priced like a basis collective over the digits of the
+mesh position in which the members of a group differ. If there are no such digits, it is priced as
+direct sends between all members, and a permute always as its transfers.
 """
 
 from __future__ import annotations
@@ -18,24 +19,25 @@ from shardwright.codegen.planner.network.links import Flows, Network
 from shardwright.codegen.planner.xla import Collective, XlaCollectives
 from shardwright.ir.arrays import Integers
 
-# Only the first member sends to the others.
+# The collectives in which only the first member of a group or pair sends.
 FROM_ONE = ("collective-permute", "collective-broadcast")
 
 
 def seconds_of(moves: Iterable[Collective], network: Network, ids: Integers) -> float:
-    """Return the seconds of collectives; `ids[position]` is the device at a mesh position."""
+    """Return the seconds of collectives in sequence. `ids`: the device id at each mesh position."""
     prices = prices_of(network, ids)
     return sum(_seconds(move, prices) for move in moves)
 
 
 def seconds_of_xla(found: XlaCollectives, network: Network, ids: Integers) -> float:
-    """Return the seconds of XLA's own plan: its collectives and, on a TPU, its passes over
-    memory."""
+    """Return the seconds of XLA's own plan: of its collectives and, on a TPU, of its passes over
+    memory. `ids`: the device id at each mesh position."""
     return seconds_of(found.moves, network, ids) + seconds_of_passes(found.copied, network)
 
 
 def seconds_of_passes(nbytes: float, network: Network) -> float:
-    """Return the seconds of passes over memory, which only a TPU makes."""
+    """Return the seconds in which a TPU reads and writes `nbytes` bytes in passes over memory, 0 on
+    other devices, which make no passes."""
     topology = network.topology
     return nbytes / topology.memory if isinstance(topology, Torus) and topology.memory else 0.0
 
@@ -57,8 +59,8 @@ def _seconds(move: Collective, prices: Prices) -> float:
 
 
 def digits_of(groups: list[list[int]], count: int) -> Digits | None:
-    """Return the digits in which the members of every group differ, minor to major; None if the
-    groups of a mesh of `count` devices do not have that form."""
+    """Return the digits in which the members of every group differ, minor to major, or None if
+    groups are not given by digits. `count`: the number of mesh positions."""
     first = sorted(groups[0])
     offsets, found, block = [member - first[0] for member in first], [], 1
     while block < len(offsets):
@@ -76,14 +78,15 @@ def digits_of(groups: list[list[int]], count: int) -> Digits | None:
 
 
 def sends_of(move: Collective, ids: Integers) -> Flows:
-    """Return a collective as transfers between devices."""
+    """Return the transfers of a collective between devices. `ids`: the device id at each mesh
+    position."""
     sends = [send for members in move.ends for send in _sends_within(move, members)]
     sender, receiver = np.array([(a, b) for a, b, _ in sends], dtype=np.int64).reshape(-1, 2).T
     return Flows(ids[sender], ids[receiver], np.array([nbytes for *_, nbytes in sends]))
 
 
 def _sends_within(move: Collective, members: list[int]) -> Iterable[tuple[int, int, float]]:
-    """Yield sender, receiver and bytes of the transfers within one group."""
+    """Return the sender, the receiver and the bytes of each transfer within one group."""
     if move.op in FROM_ONE:
         first, *others = members
         return [(first, other, float(move.nbytes)) for other in others if other != first]

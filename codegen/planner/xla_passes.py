@@ -1,8 +1,9 @@
-"""XLA's own reshard as a TPU would run it, read from its HLO for host devices.
+"""Derive the operations of XLA's own reshard on a TPU from its HLO for host devices.
 
-On host devices an all-to-all takes and returns a tuple of parts. A fusion stacks them along a new
-dimension, and a transpose moves it in front of the joined one. If another all-to-all follows, the
-parts are concatenated at once, and the fusions that cut the next parts reorder them.
+On host devices, an all-to-all takes and returns a tuple of parts. A fusion stacks the parts along a
+new dimension, and a transpose moves this dimension before the dimension that is joined. If another
+all-to-all follows, the parts are concatenated at once instead, and the fusions that cut the next
+parts reorder them.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from shardwright.codegen.planner.network.passes import ROWS, Form, Laid, Standin
 
 
 def laid_by(text: str) -> Iterator[Laid]:
-    """Yield the operations of a program in order; on a TPU, consecutive gathers are one."""
+    """Yield the operations of a program in order, given its HLO text. Successive all-gathers are
+    one operation, as on a TPU."""
     module = HloModule(text)
     gathers: list[HloInstruction] = []
     for each in module.computations[module.entry].values():
@@ -32,8 +34,8 @@ def laid_by(text: str) -> Iterator[Laid]:
 
 
 def _gathered(module: HloModule, gathers: list[HloInstruction]) -> Laid:
-    """Return consecutive all-gathers; those along several dimensions at once return parts that
-    still need reordering."""
+    """Return successive all-gathers as one operation. If they gather along several dimensions, a
+    pass reorders their parts."""
     shape = gathers[-1].arrays[-1].shape
     axes = {axis for each in gathers for axis in each.numbers("dimensions")}
     turned = 1 + (len(shape) - 1 in axes) if len(axes) > 1 else 0
@@ -56,16 +58,19 @@ def _laid(module: HloModule, each: HloInstruction) -> Iterator[Laid]:
 
 
 def _cuts(module: HloModule, each: HloInstruction) -> set[int]:
-    """Return the elements of each part of an array that an instruction keeps. Ignore look-ups in a
-    table of all devices: they have signed integers, which `xla.py` never uses."""
+    """Return the numbers of elements of the slices that an instruction takes.
+
+    Slices of signed integers are ignored. They are look-ups in a table of all devices, because the
+    arrays of `xla.py` are never signed integers.
+    """
     inside = (each, *module.computations.get(each.called.get("calls", ""), {}).values())
     cut = (one.arrays[0] for one in inside if one.op == "dynamic-slice")
     return {math.prod(array.shape) for array in cut if array.dtype != "s32"}
 
 
 def _exchanged(module: HloModule, each: HloInstruction, elements: int) -> Laid:
-    """Return an all-to-all; if its parts are not concatenated as expected, assume no pass before it
-    and one after."""
+    """Return the operation of an all-to-all. If no concatenation joins its parts, assume no pass
+    before it and one after it."""
     parts = each.arrays[0].shape
     joined, turned = _joining(module, each)
     if joined is None:
@@ -82,14 +87,15 @@ def _exchanged(module: HloModule, each: HloInstruction, elements: int) -> Laid:
 
 
 def _place(shape: tuple[int, ...], axis: int) -> Standing:
-    """Return the position of the dimension after the dimension of parts."""
+    """Return the place of the dimension that follows the dimension of parts, dimension `axis`."""
     return Standing.of((*shape[:axis], *shape[axis + 1 :]), axis)
 
 
 def _joining(
     module: HloModule, each: HloInstruction
 ) -> tuple[HloInstruction | None, HloInstruction | None]:
-    """Return the concatenation of an all-to-all's parts, and its transpose."""
+    """Return the instruction that concatenates the parts of an all-to-all, and the transpose of its
+    result; None for each that is missing."""
     for part in _users(module, each):
         for user in _users(module, part):
             if user.op == "concatenate":
@@ -103,7 +109,7 @@ def _joining(
 
 
 def _transpose(module: HloModule, given: Iterable[HloInstruction]) -> HloInstruction | None:
-    """Return the first transpose among some instructions."""
+    """Return the first transpose that uses one of the given instructions, or None."""
     users = (user for one in given for user in _users(module, one))
     return next((user for user in users if user.op == "transpose"), None)
 
@@ -115,7 +121,7 @@ def _users(module: HloModule, each: HloInstruction) -> list[HloInstruction]:
 def _inside(
     module: HloModule, fusion: HloInstruction, operand: HloInstruction
 ) -> HloInstruction | None:
-    """Return the fusion's parameter for an operand; None if it is not a fusion."""
+    """Return the parameter of a fusion for one of its operands, or None if it is not a fusion."""
     if "calls" not in fusion.called:
         return None
     body = module.computations[fusion.called["calls"]].values()
