@@ -1,1 +1,1 @@
-"""Matmuls: how devices split the product, the moves before and after it, and their cost."""
+"""Plan matmuls: the split of the product over devices, the moves before and after, and the cost."""

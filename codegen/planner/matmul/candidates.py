@@ -1,8 +1,8 @@
-"""All ways to split the factors of a matmul over a mesh during the product.
+"""List the ways to split the factors of a matmul over a mesh during the product.
 
-Every axis splits one factor or none; along an axis that splits none, devices repeat the product. An
-operand may stay unreduced along an axis. The axes of a factor are ordered as in an operand or the
-result, with missing axes minor-most, or as in the mesh.
+An axis splits one factor; or an operand stays unreduced along it; or neither, and devices along the
+axis repeat the product. The axes of a factor are in the order of the mesh, or in the order of an
+operand or the result, followed by the axes that this tensor does not have.
 """
 
 from __future__ import annotations
@@ -18,15 +18,17 @@ from shardwright.ir.matmul import SIDES, Matmul, Side
 from shardwright.ir.multiplication import Multiplication, Refs
 
 MOST = 4096
-"""Most assignments of axes to factors that are all examined. Beyond that, axes stay at the factors
-where an operand or the result has them."""
+"""The most assignments of axes to factors to list. If there are more, an axis may split only the
+factors that it splits in an operand or in the result."""
 
 Place = int | Side | None
-"""A factor, an operand that stays unreduced, or None."""
+"""The use of an axis: the factor that it splits, the operand that stays unreduced along it, or
+None."""
 
 
 def multiplications(matmul: Matmul) -> Iterator[Multiplication]:
-    """Yield every candidate once."""
+    """Yield the splits of a matmul, each once. They include splits for which an operand cannot be
+    resharded, because sub-axes cannot coexist."""
     axes = tuple(axis for axis in axes_of(matmul) if matmul.mesh.full_size(axis) > 1)
     seen: set[tuple[tuple[Refs, ...], tuple[Refs, Refs]]] = set()
     for places in itertools.product(*_places(matmul, axes)):
@@ -45,7 +47,7 @@ def _at(place: Place, axes: Refs, places: tuple[Place, ...]) -> Refs:
 
 
 def _places(matmul: Matmul, axes: Refs) -> list[tuple[Place, ...]]:
-    """Return the factors that each axis may split."""
+    """Return the possible uses of each axis."""
     stays = [_terms(matmul, axis) for axis in axes]
     every = [factor for factor, extent in enumerate(matmul.extents) if extent > 1]
     wide = [(*every, *terms, None) for terms in stays]
@@ -65,7 +67,7 @@ def _terms(matmul: Matmul, axis: AxisRef) -> tuple[Side, ...]:
 
 
 def _used(matmul: Matmul, axis: AxisRef) -> tuple[int, ...]:
-    """Return the factors that the axis splits in operands or the result."""
+    """Return the factors that an axis splits in the operands and in the result."""
     found = {
         factor
         for side in SIDES
@@ -81,7 +83,8 @@ def _holds(matmul: Matmul, refs: Refs, axis: AxisRef) -> bool:
 
 
 def _orders(matmul: Matmul, factor: int, refs: Refs) -> tuple[Refs, ...]:
-    """Return the orders of a factor's axes to consider."""
+    """Return the orders of the axes of a factor to consider. `refs`: the axes in the order of the
+    mesh."""
     if len(refs) < 2:
         return (refs,)
     found = [refs]

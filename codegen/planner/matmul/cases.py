@@ -1,13 +1,14 @@
-"""The four cases of a sharded matmul (How to Scale Your Model, "Sharded matrices"), axis by axis.
+"""The four cases of a sharded matmul (How to Scale Your Model, "Sharded matrices"), for each axis.
 
-    1  no operand splits its contracting dimension along the axis, and at most one splits another
-    2  one operand splits its contracting dimension
-    3  both split their contracting dimension
-    4  both split a dimension, but of different factors: each device would have a block of the
-       result's diagonal only
+    1  neither operand is split along the axis in its contracting dimension, and the operands are
+       not split in different dimensions
+    2  one operand is split in its contracting dimension
+    3  both operands are split in their contracting dimension
+    4  the operands are split in dimensions of different factors, neither contracting: without
+       communication, a device would compute only a block on the diagonal of the result
 
-An axis along which an operand is unreduced is case 0: the operand stays unreduced if the other is
-replicated.
+If an operand is unreduced along the axis, the case is 0. The operand can then stay unreduced if the
+other is replicated.
 """
 
 from __future__ import annotations
@@ -22,13 +23,14 @@ from shardwright.ir.matmul_plan import AxisCase
 
 
 def cases_of(matmul: Matmul) -> tuple[AxisCase, ...]:
-    """Return the case of every axis that an operand uses, in the order of the mesh."""
+    """Return the case of each axis along which an operand is split or unreduced, in the order of
+    the mesh."""
     return tuple(_cases(matmul))
 
 
 def axes_of(matmul: Matmul) -> tuple[AxisRef, ...]:
-    """Return the axes of the mesh, cut into the sub-axes that operands and result use. If sub-axes
-    of one axis cannot coexist, use only those of the operands, or of lhs."""
+    """Return the axes of the mesh, cut at the borders of the sub-axes that the operands and the
+    result use. If these cannot coexist, use only the sub-axes of the operands, or only of lhs."""
     sides = [matmul.lhs.sharding, matmul.rhs.sharding, matmul.out]
     for count in (3, 2):
         refs = [ref for side in sides[:count] for ref in (*side.used(), *side.unreduced)]
@@ -49,8 +51,8 @@ def _cases(matmul: Matmul) -> Iterator[AxisCase]:
 
 
 def _place(matmul: Matmul, side: Side, axis: AxisRef) -> str:
-    """Return the factor that an axis splits in an operand, `terms` if the operand is unreduced
-    along it, or ""."""
+    """Return the name of the factor that an axis splits in an operand, "terms" if the operand is
+    unreduced along the axis, or "" if it is replicated."""
     sharding, sizes = matmul.sharding(side), matmul.mesh.sizes
     for factor, dim in zip(matmul.factors(side), sharding.dims, strict=True):
         if any(algebra.overlaps(axis, ref, sizes) for ref in dim.axes if ref.name == axis.name):

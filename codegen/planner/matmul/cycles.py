@@ -1,8 +1,9 @@
-"""Orders of devices in a ring: if possible, a cycle through a torus in which each step is one link.
+"""Order devices in a ring: cycles through a box of a torus in which each step is one link.
 
-A box of devices has such a cycle unless all its extents are odd: it traverses rows back and forth,
-skipping their first devices, and returns along these. In one dimension without a wrap-around link
-it goes up over even positions and down over odd ones.
+A box of devices in several dimensions has such a cycle unless all its extents are odd. The cycle
+traverses the rows back and forth without their first devices, and returns along these. In one
+dimension without a link between the ends, the cycle goes up over the even positions and down over
+the odd positions, so that a step is at most two links.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ Path = list[Cell]
 
 
 def orders(places: Integers) -> Iterator[tuple[int, ...]]:
-    """Yield orders of a ring's devices: cycles through the box that they fill, if any. `places`:
-    their coordinates, [device, dimension]."""
+    """Yield orders of the devices of a ring: cycles through the box that they fill. Yield nothing
+    if they do not fill a box. `places`: the coordinates of the devices, [devices, dimensions]."""
     rows: list[list[int]] = places.tolist()
     spans = [sorted(set(along)) for along in zip(*rows, strict=True)]
     if math.prod(map(len, spans)) != len(rows):
@@ -32,7 +33,8 @@ def orders(places: Integers) -> Iterator[tuple[int, ...]]:
 
 
 def _cycles(sizes: Sequence[int]) -> Iterator[Path]:
-    """Yield cycles through a box, each starting along a different dimension."""
+    """Yield cycles through a box of the given sizes, one for each choice of the dimension of
+    columns."""
     wide = [axis for axis, size in enumerate(sizes) if size > 1]
     for last in wide:
         rest = [axis for axis in wide if axis != last]
@@ -46,7 +48,7 @@ def _cycles(sizes: Sequence[int]) -> Iterator[Path]:
 
 
 def _snake(sizes: Sequence[int]) -> Path:
-    """Return a path through a box in which successive cells are neighbours."""
+    """Return a path through all cells of a box in which successive cells are neighbours."""
     found: Path = [()]
     for size in sizes:
         ways = itertools.cycle((range(size), range(size - 1, -1, -1)))
@@ -55,7 +57,7 @@ def _snake(sizes: Sequence[int]) -> Path:
 
 
 def _through(rows: int, columns: int) -> Iterator[list[tuple[int, int]]]:
-    """Yield a cycle through a grid, of (row, column)."""
+    """Yield a cycle through a grid as (row, column) pairs, if there is one."""
     if rows == 1 or columns == 1:
         long = max(rows, columns)
         folded = [*range(0, long, 2), *reversed(range(1, long, 2))]
@@ -67,7 +69,7 @@ def _through(rows: int, columns: int) -> Iterator[list[tuple[int, int]]]:
 
 
 def _around(rows: int, columns: int) -> list[tuple[int, int]]:
-    """Return a cycle through a grid of an even number of rows."""
+    """Return a cycle through a grid with an even number of rows, as (row, column) pairs."""
     forth, back = range(1, columns), range(columns - 1, 0, -1)
     found = [(row, column) for row in range(rows) for column in (back if row % 2 else forth)]
     return [*found, *((row, 0) for row in reversed(range(rows)))]

@@ -1,11 +1,12 @@
-"""Overlapped loops: devices multiply while the parts of an operand's last gather, or of the
-result's first scatter, travel round a ring.
+"""Loops that overlap communication with the product: devices multiply while they pass the parts of
+an operand's last all-gather, or of the result's first reduce-scatter, round a ring.
 
-Parts must have equal sizes: the step changes one dimension, which divides evenly. A turn takes the
-longer of its product and the transfer of a part to the next device. A product takes the longer of
-its share of the arithmetic and its memory traffic. That traffic is a share of the tensors that are
-cut into parts, and all of the other tensors again unless they stay in the device's cache. Partial
-sums of a result are read too. On a GPU each product is a kernel.
+Parts must have equal sizes, so the step must change one dimension, which divides evenly. An
+iteration takes as long as its product or as the transfer of a part to the next device, whichever is
+longer. A product takes as long as its share of the arithmetic or as its memory traffic, whichever
+is longer. Its traffic is the current part of each tensor that is cut into parts, and the whole of
+each other tensor unless the device's cache can keep it. If the result is not cut, its partial sums
+are read too. On a GPU each product is a kernel.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ DIRECTIONS: tuple[Literal[1, 2], ...] = (1, 2)
 
 
 def looped(candidate: MatmulCandidate, network: Network) -> Iterator[MatmulCandidate]:
-    """Yield a candidate with each possible loop, priced on a network."""
+    """Yield the candidate with each possible loop, with its cost on a network."""
     for side in SIDES:
         step = _rotated(candidate, side)
         found = None if step is None else _ring(step)
@@ -52,7 +53,8 @@ def looped(candidate: MatmulCandidate, network: Network) -> Iterator[MatmulCandi
 
 
 def _rotated(candidate: MatmulCandidate, side: Side) -> MoveStep | ReduceStep | None:
-    """Return the step of a side that a loop may replace."""
+    """Return the step that a loop may replace in the movement of a side, or None: the last step of
+    an operand if it is an all-gather, or the first step of the result if it is a reduce-scatter."""
     plan = candidate.move(side)
     if not isinstance(plan, SteppedPlan) or not plan.steps:
         return None
@@ -61,8 +63,8 @@ def _rotated(candidate: MatmulCandidate, side: Side) -> MoveStep | ReduceStep | 
 
 
 def _ring(step: Step) -> tuple[int, Digits, int] | None:
-    """Return the only dimension that a step cuts differently, the digits of its parts, and their
-    size; None if there are several dimensions, or if parts differ in size."""
+    """Return the dimension that a step changes, the digits that number its parts, and the extent of
+    a part. Return None if the step changes several dimensions, or if parts differ in size."""
     before, after = layouts_of(step)
     pairs = zip(before.dims[before.hidden :], after.dims[after.hidden :], strict=True)
     changed = [(axis, *pair) for axis, pair in enumerate(pairs) if pair[0] != pair[1]]
@@ -83,7 +85,7 @@ def _pairs(dim: DimLayout) -> Digits:
 def _priced(
     candidate: MatmulCandidate, loop: Loop, step: MoveStep | ReduceStep, network: Network
 ) -> MatmulCandidate:
-    """Return a candidate with a loop in place of a step."""
+    """Return the candidate with a loop in place of a step, in the fastest order of the ring."""
     number = SIDES.index(loop.side)
     plan, cost = candidate.moves[number], candidate.cost
     assert isinstance(plan, SteppedPlan)
@@ -119,7 +121,8 @@ def _priced(
 
 
 def _touched(candidate: MatmulCandidate, loop: Loop, cache: int) -> int:
-    """Return the memory bytes that the products of all turns read and write."""
+    """Return the bytes of memory that the products of all iterations read and write. `cache`: the
+    bytes that a device can keep between products."""
     product, total = candidate.multiplication, 0
     matmul = product.matmul
     for side in SIDES:
@@ -131,7 +134,8 @@ def _touched(candidate: MatmulCandidate, loop: Loop, cache: int) -> int:
 
 
 def _laid(loop: Loop, candidate: MatmulCandidate, network: Network) -> Iterator[Loop]:
-    """Yield a loop with each ring order; on a torus these include cycles through it."""
+    """Yield the loop with each possible order of its ring: ascending and, on a torus, cycles in
+    which a step is one link."""
     yield loop
     topology = network.topology
     if isinstance(topology, Torus):
@@ -142,7 +146,8 @@ def _laid(loop: Loop, candidate: MatmulCandidate, network: Network) -> Iterator[
 
 
 def _turn(loop: Loop, nbytes: int, network: Network, candidate: MatmulCandidate) -> float:
-    """Return the seconds in which every device sends a part to the next device in its ring."""
+    """Return the seconds in which every device sends a part of `nbytes` bytes to the next device of
+    its ring, half of it each way with two directions."""
     mesh = candidate.multiplication.matmul.mesh
     rings = ids_of(mesh)[positions_of_groups(loop.digits, mesh.size)][:, loop.places]
     ways = [np.roll(rings, -1, axis=1)]

@@ -1,4 +1,4 @@
-"""The moves of a matmul's operands and result: their plans, and cheap lower bounds."""
+"""Plan the movements of a matmul's operands and result, and bound them from below cheaply."""
 
 from __future__ import annotations
 
@@ -24,20 +24,21 @@ from shardwright.ir.reshard import Reshard
 from shardwright.ir.steps import Step
 
 _TURNS = {"all_gather": 1, "reduce_scatter": 1, "all_to_all": 2, "exchange": 2}
-"""Copies of a shard around a collective along another dimension than the first."""
+"""The number of copies of a shard before and after a collective that changes another dimension than
+the first."""
 
 
 @dataclass(frozen=True)
 class Movement:
-    """A plan, the bytes received by the busiest device, and the seconds of each step."""
+    """The plan of a movement, and its cost."""
 
     plan: Plan
-    received: int
-    seconds: float
+    received: int  # the bytes that the busiest device receives
+    seconds: float  # of all steps
 
     @cached_property
     def by_device(self) -> Integers:
-        """The bytes that each device receives, in ascending order of ids."""
+        """The bytes that each device receives, in ascending order of device ids."""
         reshard = self.plan.reshard
         ids = np.sort(ids_of(reshard.source.mesh))
         found = np.zeros(ids.size, dtype=np.int64)
@@ -48,7 +49,7 @@ class Movement:
 
 
 def busiest(movements: Sequence[Movement]) -> int:
-    """Return the most bytes that movements together bring to one device."""
+    """Return the most bytes that all movements together bring to one device."""
     moving = [each for each in movements if each.received]
     if len(moving) < 2:
         return sum(each.received for each in moving)
@@ -60,7 +61,8 @@ Key = Callable[[Movement], tuple[float, ...]]
 
 @dataclass(frozen=True)
 class Movements:
-    """Plans each movement on a network once; `by_bytes`: minimise bytes rather than seconds."""
+    """Plans movements on a network, each only once. `by_bytes`: whether to minimise bytes in place
+    of seconds."""
 
     network: Network
     by_bytes: bool
@@ -68,20 +70,20 @@ class Movements:
     bounds: dict[Reshard, int] = field(default_factory=dict)
 
     def of(self, reshard: Reshard) -> Movement:
-        """Return the best plan of a reshard: collectives or, if nothing is reduced, one exchange of
-        boxes."""
+        """Return the best plan of a reshard: collectives or, if no axes are reduced or new, one
+        exchange in rounds of boxes."""
         if reshard not in self.known:
             self.known[reshard] = self._planned(reshard)
         return self.known[reshard]
 
     def at_least(self, reshard: Reshard) -> int:
-        """Return a lower bound on the bytes received by the busiest device."""
+        """Return a lower bound on the bytes that the busiest device receives in any plan."""
         if reshard not in self.bounds:
             self.bounds[reshard] = bound_of(reshard)
         return self.bounds[reshard]
 
     def least_seconds(self, reshard: Reshard) -> float:
-        """Return a lower bound on the seconds of any plan."""
+        """Return a lower bound on the seconds of any plan of a reshard."""
         topology, nbytes = self.network.topology, self.at_least(reshard)
         return topology.least_latency + nbytes / topology.ingest if nbytes else 0.0
 
@@ -104,8 +106,9 @@ class Movements:
         return Movement(plan, plan.traffic.received_max, seconds)
 
     def _turning(self, plan: Plan) -> float:
-        """Return the seconds in which a CPU copies data for collectives along dimensions other than
-        the first (`Blocks.outermost`); other devices do so in transit."""
+        """Return the seconds in which a CPU copies shards for collectives along dimensions other
+        than the first (`Blocks.outermost`). Return 0 for other devices, which reorder elements
+        while they move."""
         if not is_processor(self.network.topology):
             return 0.0
         rate = self.network.topology.memory / 2 or CPU_COPIES  # a copy is read and written
@@ -118,7 +121,7 @@ class Movements:
 
 
 def _turned(step: Step) -> int:
-    """Return the elements that a device reorders before and after a step."""
+    """Return the number of elements that a device copies before and after a step."""
     before, after = layouts_of(step)
     pairs = zip(before.dims[before.hidden :], after.dims[after.hidden :], strict=True)
     changed = [axis for axis, (old, new) in enumerate(pairs) if old != new]
@@ -130,8 +133,8 @@ def _turned(step: Step) -> int:
 def bound_of(reshard: Reshard) -> int:
     """Return a lower bound on the bytes that any plan of a reshard brings to the busiest device.
 
-    For values, it is the part of the device's target shard that it lacks. For partial sums, as in
-    `traffic_of`, it is the whole target shard, and at least the average.
+    Without partial sums to reduce, it is the part of a device's target shard that the device lacks.
+    With partial sums, it is the whole target shard, or the average of `traffic_of` if that is more.
     """
     moving = reshard.moving
     source = Layout.of(moving.source, moving.shape, moving.source_split)
@@ -152,7 +155,7 @@ def bound_of(reshard: Reshard) -> int:
 
 
 def _boxes(layout: Layout) -> np.ndarray:
-    """Return every device's box of the tensor, [devices, dimensions, 2]."""
+    """Return the box of the tensor at each mesh position: [positions, dimensions, 2]."""
     return layout.boxes()[:, layout.hidden :]
 
 

@@ -1,8 +1,7 @@
-"""The choice of a matmul's plan: every candidate has a lower bound, and only promising ones are
-priced.
+"""Choose the plan of a matmul: bound every candidate from below, and plan only promising ones.
 
-A candidate costs its movements plus its product. `moves.bound_of` bounds a movement without
-planning it, so candidates are planned in the order of their bounds until no other can be better.
+A candidate costs its movements plus its product. `moves.bound_of` bounds a movement without a plan.
+Candidates are planned in the order of their bounds, until no other candidate can be better.
 """
 
 from __future__ import annotations
@@ -34,15 +33,15 @@ from shardwright.ir.multiplication import Multiplication
 from shardwright.ir.reshard import Reshard
 
 LISTED = 5
-"""Candidates that a plan lists besides the chosen one, each of another kind."""
+"""The number of other candidates that a plan lists, each of a different kind."""
 
 WAYS = ("one", "both")
 LOOPS = ("auto", "never", *WAYS, "pulled")
 BYTES = "switch,latency=1e-10"
-"""Rates for planning without a topology: only bytes take time."""
+"""The topology for plans without one: with so small a latency, only bytes take time."""
 
 Rank = tuple[float, ...]
-"""The key by which candidates are compared, lowest first."""
+"""The sort key of a candidate; the lowest is best."""
 
 
 def plan_matmul(
@@ -53,18 +52,17 @@ def plan_matmul(
     like: MatmulCandidate | None = None,
     listed: int = LISTED,
 ) -> MatmulPlan:
-    """Return the matmul plan with the fewest seconds on a topology. Without a topology, minimise
-    the sum of the bytes that each movement brings to its busiest device, then the flops.
+    """Return the plan of a matmul with the fewest seconds on a topology. Without a topology, add
+    the bytes that each movement brings to its busiest device, and minimise the sum, then the flops.
 
     `loop`: whether parts move while devices multiply: in "one" or "both" directions round a ring,
-    "pulled" by a kernel, "never", or "auto" (if faster on a given topology). `like`: the candidate
-    of an equally split matmul to copy. `listed`: how many candidates to list in addition to the
-    chosen one and, if devices read each other's memory, its variant with or without a pulling
-    kernel.
+    "pulled" by a kernel, "never", or "auto", which uses a ring if that is faster on the topology.
+    `like`: a candidate of a matmul with equal shardings, whose split to use. `listed`: the number
+    of other candidates to list; if devices read each other's memory, the chosen candidate with, or
+    without, a pulling kernel is listed in addition.
 
-    Raises InputError for a topology with too few devices, or whose devices cannot multiply such
-    elements, and if no candidate has the loop, or no kernel can pull. Some candidate always exists:
-    every device gathers and multiplies both operands.
+    Raises InputError for a topology with too few devices, for devices that cannot multiply the
+    element type, and if no candidate can have the loop or the pulling kernel.
     """
     check_type(matmul, Matmul, "Matmul(dtype, lhs, rhs, out)", "matmul")
     if loop not in LOOPS:
@@ -89,21 +87,21 @@ def plan_matmul(
 
 @dataclass(frozen=True)
 class _Bounded:
-    """A candidate before its movements are planned, with a lower bound of its rank."""
+    """A candidate whose movements are not planned yet. `rank`: a lower bound on its rank."""
 
     multiplication: Multiplication
     movements: tuple[Reshard, Reshard, Reshard]
     rank: Rank
 
     def is_like(self, other: MatmulCandidate) -> bool:
-        """Return whether devices split the product as in another matmul's candidate."""
+        """Return whether the product is split as in a candidate of another matmul."""
         mine, its = self.multiplication, other.multiplication
         return (mine.axes, mine.terms) == (its.axes, its.terms)
 
     @property
     def kind(self) -> tuple[bool, ...]:
-        """The kind of a candidate: which operands move, whether the product is a partial sum, and
-        whether the result moves."""
+        """Four booleans by which candidates are sorted into kinds: whether lhs, rhs and the result
+        move, and whether the product is a partial sum."""
         moves = [each.source != each.target for each in self.movements]
         return (*moves, bool(self.multiplication.shardings["out"].unreduced))
 
@@ -119,8 +117,8 @@ class _Search:
 
     @staticmethod
     def of(matmul: Matmul, topology: str | Topology | None, loop: str) -> _Search:
-        """Return the search on a topology. Without one, rank by bytes, and use a switch for
-        prices."""
+        """Return the search for a plan on a topology. Without a topology, candidates are ranked by
+        bytes, and priced on the switch BYTES. Raise InputError as `plan_matmul` does."""
         found = topology if isinstance(topology, Topology) else topology_of(topology or BYTES)
         devices = 1 + max(matmul.mesh.device_ids)
         if matmul.mesh.size > MOST_DEVICES:
@@ -146,7 +144,7 @@ class _Search:
 
     @property
     def pulls(self) -> bool:
-        """Whether kernels can pull parts, and are priced."""
+        """Whether kernels can pull parts, and candidates are ranked by seconds."""
         return not self.by_bytes and reads_peers(self.network, self.matmul.mesh)
 
     def check_pulls(self) -> None:
@@ -161,7 +159,7 @@ class _Search:
             )
 
     def bounded(self) -> Iterator[_Bounded]:
-        """Yield the possible candidates, with bounds."""
+        """Yield the candidates with lower bounds on their ranks."""
         for each in multiplications(self.matmul):
             try:
                 moves = tuple(each.movement(side) for side in SIDES)
@@ -175,7 +173,8 @@ class _Search:
             yield _Bounded(each, (lhs, rhs, out), rank)
 
     def best(self, bounded: list[_Bounded]) -> MatmulCandidate:
-        """Return the candidate with the lowest rank."""
+        """Return the candidate with the lowest rank, given all candidates in the order of their
+        bounds. Raise InputError if none has the requested loop."""
         best: tuple[Rank, MatmulCandidate] | None = None
         for each in bounded:
             if best is not None and each.rank >= best[0]:
@@ -189,7 +188,8 @@ class _Search:
         return best[1]
 
     def variants(self, bounded: _Bounded) -> Iterator[MatmulCandidate]:
-        """Yield a candidate with and without a loop."""
+        """Yield the candidate without a loop, with each loop, and with a pulling kernel, as far as
+        `loop` allows these."""
         plain = self.priced(bounded)
         if self.loop in ("auto", "never", "pulled"):
             yield plain
@@ -203,7 +203,7 @@ class _Search:
                 yield each
 
     def faster(self, plain: MatmulCandidate) -> Iterator[MatmulCandidate]:
-        """Yield a candidate with a pulling kernel, if that is faster."""
+        """Yield the candidate with a pulling kernel if that is faster."""
         found = pulled(plain, self.network)
         if found.cost.seconds < plain.cost.seconds:
             yield found
@@ -211,8 +211,9 @@ class _Search:
     def others(
         self, bounded: list[_Bounded], chosen: MatmulCandidate, count: int
     ) -> tuple[MatmulCandidate, ...]:
-        """Return the most promising candidates of other kinds, best first. If pulling kernels are
-        priced, include the chosen one with or without such a kernel."""
+        """Return `count` candidates of kinds other than the chosen one's, those with the lowest
+        bounds, best first. If kernels can pull, add the chosen candidate with a pulling kernel, or
+        without one if it has one."""
         taken = {each.kind for each in bounded if each.multiplication == chosen.multiplication}
         found: list[MatmulCandidate] = []
         if self.pulls and count:
@@ -227,7 +228,7 @@ class _Search:
         return tuple(sorted(found, key=self.rank_of))
 
     def priced(self, bounded: _Bounded) -> MatmulCandidate:
-        """Return a candidate with the plans of its movements."""
+        """Return the candidate with plans of its movements and its cost, without a loop."""
         lhs, rhs, out = map(self.movements.of, bounded.movements)
         product = bounded.multiplication
         cost = MatmulCost(
@@ -243,7 +244,7 @@ class _Search:
         return MatmulCandidate(product, (lhs.plan, rhs.plan, out.plan), cost)
 
     def rank_of(self, candidate: MatmulCandidate) -> Rank:
-        """Return the sort key of a candidate."""
+        """Return the rank of a planned candidate."""
         cost = candidate.cost
         return self._rank(sum(cost.received), cost.flops, cost.seconds)
 
@@ -262,7 +263,7 @@ class _Search:
 
 
 def _touched(product: Multiplication) -> int:
-    """Return the memory bytes that the busiest device reads and writes for its product."""
+    """Return the bytes of memory that the busiest device reads and writes for its product."""
     return sum(
         math.prod(product.local_shape(side)) * itemsize(product.matmul.dtype_of(side))
         for side in SIDES

@@ -1,11 +1,12 @@
-"""Kernels that pull parts of operands, and push partial sums, while devices multiply.
+"""The cost of kernels that pull parts of operands and push partial sums while devices multiply.
 
-They need devices that read each other's memory, on one switch or one host. Such a kernel replaces
-all movements of a candidate. A device copies its offers to memory that its peers read. Some of its
-cores pull parts of both operands, its own first, while the others multiply the parts that have
-arrived. A device sends each finished tile of a partial sum to the tile's owner at once, and an
-owner that has all partial sums adds them. Links carry parts, then sums. The product of the last
-part to arrive, and of the first sums to leave, is not overlapped.
+Such a kernel replaces all movements of a candidate. It needs devices that read each other's memory:
+on one switch or one host. A device copies the shards that others need to memory that its peers can
+read. Some of its cores pull parts of both operands, local parts first, while the other cores
+multiply the parts that have arrived. A device sends each finished tile of a partial sum to the
+owner of the tile at once, and an owner that has all partial sums adds them. Links carry parts, then
+sums. The product of the last part that arrives is not overlapped, nor the product of the first sums
+that leave.
 """
 
 from __future__ import annotations
@@ -29,15 +30,15 @@ from shardwright.ir.multiplication import Multiplication
 from shardwright.ir.product_terms import product_layout, terms_at
 
 PULLING = 16 / 132
-"""The share of a device that pulls instead of multiplying, in SMs of an H100."""
+"""The share of a device's cores that pull and do not multiply: 16 of the 132 SMs of an H100."""
 
 ANNOUNCING = 5.9e-6
-"""Time of the kernel that announces data to peers. Source: bench/gpu_check.md, `announce` of
-matmul_gather_gpu; it counts where the topology gives kernel times."""
+"""The seconds of the kernel that announces data to peers, which count on topologies with kernel
+times. Source: bench/gpu_check.md, `announce` of matmul_gather_gpu."""
 
 
 def reads_peers(network: Network, mesh: Mesh) -> bool:
-    """Return whether all devices of a mesh read each other's memory."""
+    """Return whether all devices of a mesh can read each other's memory."""
     topology = network.topology
     if isinstance(topology, Hierarchical):
         return len({device // topology.host_size for device in mesh.device_ids}) == 1
@@ -45,7 +46,8 @@ def reads_peers(network: Network, mesh: Mesh) -> bool:
 
 
 def pulled(candidate: MatmulCandidate, network: Network) -> MatmulCandidate:
-    """Return a candidate in which such a kernel makes all movements, priced on a network."""
+    """Return the candidate with a pulling kernel in place of all movements, with its cost on a
+    network."""
     product, cost = candidate.multiplication, candidate.cost
     flows = {side: flows_of(product, side) for side in SIDES}
     received = [_received(flows[side], product) for side in SIDES]
@@ -61,7 +63,7 @@ def pulled(candidate: MatmulCandidate, network: Network) -> MatmulCandidate:
     meanwhile = max(share, sum(seconds), *behind)
     copies = [_copied(product, side, bool(flows[side].weight.size), network) for side in SIDES]
     moving = [sent + copied for sent, copied in zip(seconds, copies, strict=True)]
-    # One kernel multiplies, one copies offers, one adds received sums.
+    # One kernel multiplies, one copies shards for peers, and one adds the received sums.
     topology, kernels = network.topology, 1 + pulls + bool(flows["out"].weight.size)
     announcing = ANNOUNCING if topology.kernel else 0.0
     made = replace(
@@ -78,7 +80,7 @@ def pulled(candidate: MatmulCandidate, network: Network) -> MatmulCandidate:
 
 
 def flows_of(product: Multiplication, side: Side) -> Flows:
-    """Return the bytes that devices take from others for an operand, or receive for the result."""
+    """Return the transfers between devices for an operand or for the result, in bytes."""
     matmul, whole = product.matmul, product_layout(product).boxes()
     used = whole[:, list(matmul.factors(side))]
     layout = Layout.of(matmul.sharding(side), matmul.shape(side), "flat")
@@ -86,8 +88,8 @@ def flows_of(product: Multiplication, side: Side) -> Flows:
     positions = np.arange(len(own), dtype=np.int64)
     term, low, high = np.stack(terms_at(product, side, positions))
     works = _volume(whole) > 0
-    # For the result the holders are the devices that multiply; for an operand, the devices that
-    # hold it.
+    # An operand moves from its holders to devices that multiply, and the result from these to its
+    # holders.
     wanted, held = (own, used) if side == "out" else (used, own)
     takes, gives = (works | True, works) if side == "out" else (works, works | True)
     shards = np.unique(np.column_stack([held.reshape(len(held), -1), term]), axis=0,
@@ -106,19 +108,21 @@ def flows_of(product: Multiplication, side: Side) -> Flows:
 
 
 def _received(flows: Flows, product: Multiplication) -> Integers:
-    """Return the bytes that each device receives, in ascending order of ids."""
+    """Return the bytes that each device receives, in ascending order of device ids."""
     ids = np.sort(ids_of(product.matmul.mesh))
     places = np.searchsorted(ids, flows.receiver)
     return np.bincount(places, flows.weight, ids.size).astype(np.int64)
 
 
 def _parts(flows: Flows) -> int:
-    """Return the smallest number of parts of a product, a device's own part included."""
+    """Return the number of parts of an operand on the device that has fewest, its own part
+    included."""
     return int(np.unique(flows.receiver, return_counts=True)[1].min()) + 1
 
 
 def _copied(product: Multiplication, side: Side, moves: bool, network: Network) -> float:
-    """Return the seconds in which a device copies its offers, or adds received sums."""
+    """Return the seconds in which a device copies a shard of an operand for its peers, or adds the
+    received sums of the result. `moves`: whether anything moves between devices."""
     matmul, memory = product.matmul, network.topology.memory
     if not moves or not memory:
         return 0.0
@@ -130,7 +134,7 @@ def _copied(product: Multiplication, side: Side, moves: bool, network: Network) 
 
 
 def _meeting(one: Integers, other: Integers) -> Integers:
-    """Return the intersections of boxes."""
+    """Return the intersections of the boxes `one` with the box `other`."""
     low = np.maximum(one[..., 0], other[..., 0])
     return np.stack([low, np.minimum(one[..., 1], other[..., 1])], axis=-1)
 

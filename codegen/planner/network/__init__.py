@@ -1,1 +1,1 @@
-"""Prices on a topology: the load of links, and the cost of collectives and exchanges."""
+"""Price collectives and exchanges on a topology by the load of its links."""

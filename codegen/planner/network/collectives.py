@@ -1,22 +1,26 @@
 """The cost of the basis collectives on a topology.
 
 A step lasts as long as its busiest link: messages * latency + bytes / bandwidth. A group of devices
-that differ in some digits of the mesh position gathers in the cheapest of three ways. It uses
-rings, first along one axis of the topology, then along the next, and each device forwards received
-shards both ways at once (along a chain if the axis does not wrap). Or it splits shards into equal
-parts that use the axes in turn. Or it gathers over one prime factor of the group after the other
-(recursive doubling: fewer messages). The fixed seconds of the platform's library
-(`Network.protocols`) are added once per collective. A reduce-scatter is the same in reverse, an
-all-reduce is both, and in an all-to-all every device sends to every other directly. On a torus
-whose axes wrap, with n devices per axis, this gives the table of the fourth source document for an
-array of B bytes and a bidirectional bandwidth W of every axis:
+that differ in some digits of the mesh position gathers in the cheapest of three ways:
 
-    all-gather       B (n^k - 1)/n^k / (W k)       k axes of the torus; the source says B / (W k)
+  - in rings along one axis of the topology after the other. Each device forwards received shards in
+    both directions at once. If an axis does not wrap, the ring is a chain.
+  - in rings along all axes at once. Shards are cut into equal parts, which use the axes in
+    different orders.
+  - over one prime factor of the group after the other (recursive doubling), with fewer messages.
+
+The fixed seconds of the platform's library (`Network.protocols`) are added once per collective. A
+reduce-scatter is a gather in reverse, and an all-reduce is both. In an all-to-all every device
+sends to every other directly. Let the axes of a torus wrap and have n devices each, and let W be
+the bandwidth of an axis in both directions together. For an array of B bytes this gives the table
+in "How to Scale Your Model":
+
+    all-gather       B (n^k - 1)/n^k / (W k)       along k axes; the table has B / (W k)
     reduce-scatter   the same
     all-reduce       twice
-    all-to-all       B / (4 W) along one axis (n even): a quarter
+    all-to-all       B / (4 W)                     along one axis, n even: a quarter
 
-Uneven dimensions are priced by their largest shard, as padded arrays move it.
+An uneven dimension is priced by its largest shard, because arrays are padded when they move.
 """
 
 from __future__ import annotations
@@ -38,41 +42,43 @@ from shardwright.ir.arrays import Integers
 from shardwright.ir.layout import read_digits, write_digits
 from shardwright.ir.mesh import Digit
 
-# Most orders of a group's axes tried.
+# The most classes of digits of a group, whose orders are all tried.
 MOST_CLASSES = 3
-# Most links whose loads are cached, to bound memory.
+# The most links of a topology for which loads are cached, to bound memory.
 MOST_KEPT = 1 << 13
 
 
 @dataclass(frozen=True)
 class PhaseCost:
-    """Seconds as a function of bytes: the maximum of `latency + bytes * rate` over the links."""
+    """The seconds of a phase as a function of bytes: the maximum of `latency + bytes * rate` over
+    the links."""
 
-    lines: tuple[tuple[float, float], ...]
+    lines: tuple[tuple[float, float], ...]  # (latency, rate) of each link
 
     def seconds(self, nbytes: float) -> float:
-        """Return how long the busiest link is busy."""
+        """Return the seconds for which the busiest link is busy."""
         if len(self.lines) == 1:
             ((latency, rate),) = self.lines
             return latency + nbytes * rate
         return max(latency + nbytes * rate for latency, rate in self.lines)
 
     def scaled(self, factor: float, message: float = 1.0) -> PhaseCost:
-        """Return the cost with messages `message` times as slow and `factor` times the bytes."""
+        """Return the cost with `factor` times the bytes, and messages that take `message` times as
+        long."""
         lines = ((latency * message, rate * factor) for latency, rate in self.lines)
         return PhaseCost(tuple(lines))
 
 
 @dataclass(frozen=True)
 class Price:
-    """The cheapest way to run a collective: fixed seconds, and a sequence of phases."""
+    """The price of a collective: the seconds of the cheapest of several ways to run it."""
 
-    ways: tuple[tuple[float, tuple[PhaseCost, ...]], ...]
+    ways: tuple[tuple[float, tuple[PhaseCost, ...]], ...]  # fixed seconds, and phases in sequence
 
     @staticmethod
     def of(ways: Iterable[tuple[PhaseCost, ...]], network: Network) -> Price:
-        """Return the price of the cheapest sequence of phases under any protocol of the platform's
-        library."""
+        """Return the price of a collective that runs in one of these sequences of phases, under any
+        protocol of the platform's library."""
         return Price(
             tuple(
                 (each.collective, tuple(phase.scaled(each.byte, each.message) for phase in way))
@@ -81,8 +87,8 @@ class Price:
         )
 
     def seconds(self, nbytes: float, times: int = 1) -> float:
-        """Return the seconds of a collective in which each device starts with `nbytes`; `times`:
-        the number of passes through its phases."""
+        """Return the seconds of a collective in which each device starts with `nbytes` bytes.
+        `times`: the number of times that its phases run."""
         return min(
             once + times * sum(phase.seconds(nbytes) for phase in way) for once, way in self.ways
         )
@@ -90,9 +96,9 @@ class Price:
 
 @dataclass
 class Prices:
-    """Prices of collectives over groups of a mesh, with cached routes.
+    """The prices of collectives over groups of a mesh, with cached routes.
 
-    `ids[position]` is the device at a position of the mesh, `devices` one above the largest id.
+    `ids`: the device id at each mesh position.
     """
 
     network: Network
@@ -104,22 +110,23 @@ class Prices:
     _axes: dict[Pair, frozenset[int]] = field(default_factory=dict)
 
     def all_gather(self, digits: tuple[Pair, ...], shard: float) -> float:
-        """Return the seconds in which every device of a group gets the shards (of `shard` bytes) of
-        all others."""
+        """Return the seconds in which every device of a group gets the shards, of `shard` bytes
+        each, of all other devices of its group. `digits`: the digits in which groups differ."""
         return self._gather(ordered(digits)).seconds(shard)
 
     def reduce_scatter(self, digits: tuple[Pair, ...], shard: float) -> float:
-        """Return the seconds in which partial sums of `shard` bytes become one part of the sum on
-        each device."""
+        """Return the seconds in which devices reduce partial sums of `shard` bytes each, so that
+        every device of a group has one part of the sum."""
         return self.all_gather(digits, shard / parts_of(digits))
 
     def all_reduce(self, digits: tuple[Pair, ...], shard: float) -> float:
-        """Return the seconds in which partial sums of `shard` bytes become sums everywhere."""
+        """Return the seconds in which devices reduce partial sums of `shard` bytes each, so that
+        every device of a group has the sum."""
         return self._gather(ordered(digits)).seconds(shard / parts_of(digits), times=2)
 
     def all_to_all(self, digits: tuple[Pair, ...], shard: float) -> float:
-        """Return the seconds in which every device sends each device of its group a part of `shard`
-        bytes."""
+        """Return the seconds in which every device divides `shard` bytes evenly among the devices
+        of its group."""
         key = ordered(digits)
         if key not in self._exchanges:
             phase = _phase(self.network, self._all_pairs(key))
@@ -142,7 +149,8 @@ class Prices:
         return Price.of(_cheapest(ways), self.network)
 
     def _one_by_one(self, parts: Sequence[tuple[Pair, ...]]) -> tuple[PhaseCost, ...]:
-        """Return gathers over each set of digits in turn, with growing shards."""
+        """Return the phases of gathers over one set of digits after the other. Each phase moves the
+        shards that the previous phases gathered."""
         sizes = [parts_of(part) for part in parts]
         before = itertools.accumulate(sizes, operator.mul, initial=1)
         return tuple(
@@ -150,14 +158,14 @@ class Prices:
         )
 
     def _ring(self, digits: tuple[Pair, ...]) -> PhaseCost:
-        """Return the phases of a gather like `_forwarding`, for a shard of one byte."""
+        """Return the cost of a gather in a ring or a chain, for shards of one byte."""
         if digits not in self._rings:
             self._rings[digits] = _phase(self.network, self._forwarding(digits))
         return self._rings[digits]
 
     def _in_turns(self, classes: list[tuple[Pair, ...]]) -> Load:
-        """Return the load of all classes at once: equal parts of a shard start with different
-        classes."""
+        """Return the load of a gather over all classes at once, for shards of one byte. A shard is
+        cut into equal parts, each of which begins with another class."""
         loads = [self._forwarding(part) for part in classes]
         sizes = [parts_of(part) for part in classes]
         count, total = len(loads), self.network.nothing()
@@ -169,15 +177,15 @@ class Prices:
         return total
 
     def _groups(self, digits: tuple[Pair, ...]) -> Integers:
-        """Return device ids, one row per group of devices that differ only in these digits:
-        [groups, n]."""
+        """Return the device ids of each group of devices that differ only in these digits: [groups,
+        n]."""
         found: Integers = self.ids[positions_of_groups(digits, self.ids.size)]
         return found
 
     def _classes(self, digits: tuple[Pair, ...]) -> list[tuple[Pair, ...]]:
-        """Return the prime factors of digits, grouping those that move devices along the same
-        topology axes. Digits are cut small or large factors first, whichever leaves more
-        classes."""
+        """Return the prime factors of digits in classes, at most MOST_CLASSES: digits that move
+        along the same axes of the topology are in one class. Digits are cut with small or large
+        factors first, whichever makes more classes."""
         cuts = {tuple(_cut(digits, large_first)): None for large_first in (False, True)}
         classes = max((self._joined(cut) for cut in cuts), key=len)
         if len(classes) > MOST_CLASSES:
@@ -197,7 +205,7 @@ class Prices:
         return [digits for _, digits in found]
 
     def _axes_of(self, digit: Pair) -> frozenset[int]:
-        """Return the axes of the topology along which a digit moves devices."""
+        """Return the axes of the topology along which devices that differ in a digit are apart."""
         if digit not in self._axes:
             group = self._groups((digit,))
             place = self.network.topology.coordinates(group.ravel())
@@ -207,12 +215,11 @@ class Prices:
         return self._axes[digit]
 
     def _forwarding(self, digits: tuple[Pair, ...]) -> Load:
-        """Return the load of a gather within groups as a ring or a chain, for a shard of one
-        byte."""
+        """Return the load of a gather in a ring or a chain, for shards of one byte."""
         return self._kept(self._ring_or_chain, digits)
 
     def _kept(self, route: Callable[[tuple[Pair, ...]], Load], digits: tuple[Pair, ...]) -> Load:
-        """Return the load of a route over digits, cached if there are few links."""
+        """Return `route(digits)`, cached if there are few links."""
         key = route.__name__, digits
         if key in self._loads:
             return self._loads[key]
@@ -237,8 +244,8 @@ class Prices:
         return min(loads, key=lambda load: float((load.nbytes * self.network.per_byte).max()))
 
     def _load_of(self, flows: Iterable[tuple[Any, ...]]) -> Load:
-        """Return the load of flows given as (sender, receiver, weight, number of messages); each
-        row is a group."""
+        """Return the load of flows. A flow is (sender, receiver, weight, number of messages), as
+        arrays with one row per group."""
         each = (np.broadcast_arrays(*arrays) for arrays in flows)
         columns = zip(*([array.ravel() for array in arrays] for arrays in each), strict=True)
         sender, receiver, weight, count = map(np.concatenate, columns)
@@ -246,17 +253,17 @@ class Prices:
         return self.network.load(Flows(sender, receiver, weight.astype(np.float64)), count * legs)
 
     def _in_order(self, groups: Integers) -> Integers:
-        """Return each row sorted by coordinates in the topology."""
+        """Return the device ids with each row sorted by coordinates in the topology."""
         place = self.network.topology.coordinates(groups.ravel()).reshape(*groups.shape, -1)
         order = np.lexsort(tuple(place[:, :, axis] for axis in reversed(range(place.shape[2]))))
         return np.take_along_axis(groups, order, axis=1)
 
     def _all_pairs(self, digits: tuple[Pair, ...]) -> Load:
-        """Return the load of one byte from every device of a group to every other.
+        """Return the load of one byte from every device of a group to every other device of it.
 
-        Routes follow one axis after another, so along the axes of one class of digits the load is
-        as if every device sent to each of its neighbours there once for every value of the other
-        digits.
+        On a torus, routes traverse one axis after the other. The load along the axes of one class
+        of digits is therefore the load within the groups of this class, times the number of values
+        of all other digits.
         """
         topology = self.network.topology
         if not isinstance(topology, Torus):
@@ -273,7 +280,7 @@ class Prices:
         return total
 
     def _pairs(self, digits: tuple[Pair, ...]) -> Load:
-        """Return the load of `_all_pairs`, routing each transfer."""
+        """Return the load of `_all_pairs` by routing each transfer."""
         groups = self._groups(digits)
         size, load = groups.shape[1], self.network.nothing()
         rows = max(1, CHUNK // size**2)
@@ -291,7 +298,8 @@ class Prices:
 
 
 def prices_of(network: Network, ids: Integers) -> Prices:
-    """Return the cached prices of a network for devices in this order."""
+    """Return the prices of a network for a mesh, cached. `ids`: the device id at each mesh
+    position."""
     return _prices(network, ids.tobytes())
 
 
@@ -301,13 +309,13 @@ def _prices(network: Network, ids: bytes) -> Prices:
 
 
 def forget_prices() -> None:
-    """Clear cached routes, so that measurements include routing."""
+    """Clear the cache of `prices_of`, so that a measurement includes routing."""
     _prices.cache_clear()
 
 
 def positions_of_groups(digits: tuple[Pair, ...], count: int) -> Integers:
-    """Return the positions of a mesh of `count` devices. Each row is a group that differs only in
-    these digits: [groups, n]."""
+    """Return the positions of a mesh of `count` devices in groups that differ only in these digits:
+    [groups, n]."""
     place = tuple(Digit(*pair) for pair in digits)
     positions = np.arange(count, dtype=np.int64)
     bases = positions[read_digits(place, positions) == 0]
@@ -317,7 +325,8 @@ def positions_of_groups(digits: tuple[Pair, ...], count: int) -> Integers:
 
 
 def _cut(digits: tuple[Pair, ...], large_first: bool) -> Iterator[Pair]:
-    """Yield digits cut into prime factors, minor to major."""
+    """Yield the prime factors of digits, those of one digit minor to major. `large_first`: whether
+    large factors are minor."""
     for stride, size in digits:
         for factor in sorted(primes(size), reverse=large_first):
             yield stride, factor
@@ -325,8 +334,8 @@ def _cut(digits: tuple[Pair, ...], large_first: bool) -> Iterator[Pair]:
 
 
 def _before(order: tuple[int, ...], sizes: list[int]) -> dict[int, int]:
-    """Return how many shards each class forwards together when classes are gathered in this
-    order."""
+    """Return, for each class, the number of shards that earlier gathers have combined when classes
+    are gathered in this order."""
     found, product = {}, 1
     for c in order:
         found[c] = product
@@ -335,8 +344,8 @@ def _before(order: tuple[int, ...], sizes: list[int]) -> dict[int, int]:
 
 
 def _cheapest(ways: Iterable[tuple[PhaseCost, ...]]) -> tuple[tuple[PhaseCost, ...], ...]:
-    """Return the ways that are cheapest for some number of bytes. Phases with one line each, as on
-    equal links, are merged."""
+    """Return the ways that may be cheapest for some number of bytes. If all phases of a way have a
+    single line, as on equal links, they are merged into one phase."""
     lines, others = [], []
     for way in dict.fromkeys(ways):
         if all(len(phase.lines) == 1 for phase in way):
@@ -353,8 +362,8 @@ def _cheapest(ways: Iterable[tuple[PhaseCost, ...]]) -> tuple[tuple[PhaseCost, .
 
 
 def _phase(network: Network, load: Load) -> PhaseCost:
-    """Return the distinct cost lines of all links, without lines that lie below another
-    everywhere."""
+    """Return the cost of a load: the lines of all links, without lines that are nowhere above the
+    others."""
     line = np.empty(load.nbytes.size, dtype=np.complex128)  # complex numbers sort like pairs
     line.real, line.imag = load.messages * network.per_message, load.nbytes * network.per_byte
     kept: list[tuple[float, float]] = []

@@ -1,4 +1,4 @@
-"""Transfers of an exchange as bytes between devices, without ranges, for routing."""
+"""List the transfers of an exchange as bytes between devices, for routing."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from shardwright.ir.arrays import Integers
 from shardwright.ir.errors import InputError
 from shardwright.ir.exchange import Exchange, ids_of
 
-# takes about a minute to route
+# The most transfers to route, which takes about a minute.
 MOST_ROUTED = 1 << 28
 
 
-# Maps the elements of a piece along a dimension to its elements on the wire.
+# Takes a dimension and the extents of pieces along it, and returns the extents that are sent.
 Taken = Callable[[int, Integers], Integers]
 
 
@@ -25,11 +25,11 @@ def _exactly(_axis: int, width: Integers) -> Integers:
 
 
 def flows(exchange: Exchange, itemsize: int, taken: Taken = _exactly) -> Iterator[Flows]:
-    """Yield the transfers between different devices, in pieces of bounded size. `taken` has one
-    function per dimension, which returns extents on the wire, padding included.
+    """Yield the transfers between different devices, in arrays of bounded size.
 
-    Tiles are the product of the dimensions' pairs, receivers the replicas of their target shards.
-    Raises InputError for more than MOST_ROUTED transfers.
+    `taken`: a function that returns the extents of pieces as sent, padding included. Every product
+    of tiles of the dimensions is sent to all replicas of its target shard. Raises InputError for
+    more than MOST_ROUTED transfers.
     """
     pairs = [dim.pairs for dim in exchange.dims]
     counts = [pair.source.size for pair in pairs]
@@ -61,8 +61,11 @@ def _sent(
     widths: list[Integers],
     taken: Taken,
 ) -> Iterator[Flows]:
-    """Yield the pieces of these tiles with their holders, except pieces whose receiver is a
-    holder."""
+    """Yield the transfers of the pieces of tiles, without tiles that the receiver already holds.
+
+    `shard`: the index of the source shard of each tile along each dimension. `receiver`: the target
+    positions. `widths`: the widths of tiles along each dimension.
+    """
     own = exchange.source_position_of(receiver)
     held = own >= 0
     for dim, index in zip(exchange.source.dims, shard, strict=True):

@@ -1,8 +1,8 @@
-"""The time of forwarding devices, in rounds that do not wait for each other.
+"""The time of rounds in which devices forward data, without waiting for all devices between rounds.
 
-A device makes its steps in order. Before each step it waits for the data to forward, and for a
-signal that its destination is free. A link carries the sends of steps in order. So a round begins
-on idle links while the previous round still uses others.
+A device performs its steps in order. Before a step, it waits for the data that it forwards, and for
+a signal that its destination is free. A link carries the sends of steps in order. A round therefore
+begins on idle links while the previous round still uses other links.
 """
 
 from __future__ import annotations
@@ -18,9 +18,12 @@ from shardwright.codegen.planner.network.links import Flows, Network
 
 @dataclass(frozen=True)
 class Step:
-    """The sends of all devices in one step. `come`: the steps, numbered over all rounds, that bring
-    the data; `left`: the steps that empty its destination; `share`: the fraction of each message,
-    if messages are sent in chunks that share one start-up per link."""
+    """The sends of all devices in one step. Steps are numbered over all rounds.
+
+    `come`: the steps that bring the data. `left`: the steps that empty the destination. `share`:
+    the fraction of a message that this step sends, if several steps send chunks of it and share the
+    latency of each link.
+    """
 
     flows: Flows
     come: tuple[int, ...] = ()
@@ -30,8 +33,12 @@ class Step:
 
 @dataclass
 class Forwarding:
-    """The steps so far. `ready`: when each device reached the last step; `done`: when each step
-    arrived at its receivers; `idle`: when each link becomes idle; `copied`: bytes of HBM."""
+    """The times, in seconds, of the steps so far.
+
+    `ready`: when devices began the last step. `copied`: the bytes that a device read and wrote in
+    HBM. `ended`: the end of all rounds. `done`: when the data of each step arrived. `idle`: when
+    each link becomes idle.
+    """
 
     network: Network
     ready: float = 0.0
@@ -43,7 +50,8 @@ class Forwarding:
         self.idle: Floats = np.zeros(self.network.per_byte.size)
 
     def round(self, steps: Iterable[Step], copied: float) -> float:
-        """Add the steps of a round, and return by how much it delays the end."""
+        """Add the steps of a round, and return the seconds by which they delay the end. `copied`:
+        the bytes that a device reads and writes in HBM during the round."""
         for step in steps:
             self._make(step)
         self.copied += copied

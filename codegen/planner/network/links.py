@@ -1,4 +1,4 @@
-"""A topology with devices on it, and the cost of routed transfers."""
+"""The devices of a reshard on a topology, and the time of the transfers between them."""
 
 from __future__ import annotations
 
@@ -14,26 +14,27 @@ from shardwright.codegen.hardware.presets import is_processor
 from shardwright.codegen.hardware.topology import Floats, Topology
 from shardwright.ir.arrays import Integers
 
-# Transfers routed at once: few enough to bound memory, many enough that calls cost little.
+# The number of transfers to route at once: it bounds memory, and the cost of calls is small.
 CHUNK = 1 << 21
-# Topologies of up to this many devices have a table of routes (12 MB at most).
+# The most devices of a topology with a table of routes, which takes at most 12 MB.
 TABLED = 64
-# Beyond this many link shares, routing again is faster than summing table rows.
+# The most entries of the table that are added. For more, `Topology.load` is faster.
 LOOKED_UP = 1 << 18
-# Most links, over all copies of the topology on which several steps are routed at once.
+# The most links of all copies of a topology on which several steps are routed at once.
 COPIED = 1 << 17
 
 
 @dataclass(frozen=True)
 class Flows:
-    """Transfers between devices as arrays [n]: device ids and amounts."""
+    """Transfers between devices, as arrays [n]: device ids, and the amount of each transfer, in
+    bytes unless stated otherwise."""
 
     sender: Integers
     receiver: Integers
     weight: Floats
 
     def chunks(self) -> Iterator[Flows]:
-        """Yield the flows in pieces of bounded size."""
+        """Yield the transfers in arrays of at most CHUNK."""
         for start in range(0, self.sender.size, CHUNK):
             part = slice(start, start + CHUNK)
             yield Flows(self.sender[part], self.receiver[part], self.weight[part])
@@ -41,7 +42,7 @@ class Flows:
 
 @dataclass(frozen=True)
 class Load:
-    """The load of each link in one step: messages and bytes."""
+    """The load of each link in one step: its number of messages and its number of bytes."""
 
     messages: Floats
     nbytes: Floats
@@ -56,7 +57,7 @@ class Load:
 
 @dataclass(frozen=True)
 class Network:
-    """A topology, and the number of device ids that the meshes use (one above the largest)."""
+    """A topology, and `devices`, a number above all device ids of the meshes."""
 
     topology: Topology
     devices: int
@@ -68,23 +69,24 @@ class Network:
 
     @cached_property
     def per_message(self) -> Floats:
-        """Seconds per message on every link."""
+        """The seconds per message on each link."""
         return self.topology.latencies(self.devices)
 
     @cached_property
     def per_byte(self) -> Floats:
-        """Seconds per byte on every link."""
+        """The seconds per byte on each link."""
         return 1.0 / self.topology.bandwidths(self.devices)
 
     @cached_property
     def routes(self) -> Floats | None:
-        """The table of routes, for few devices."""
+        """The share of a transfer on each link, [sender, receiver, links], or None for too many
+        devices."""
         size = self.topology.size or self.devices
         return _routes(self.topology, self.devices) if size <= TABLED else None
 
     @cached_property
     def _legs(self) -> Floats:
-        """The number of messages of a transfer, for devices in the table of routes."""
+        """The number of messages of a transfer: [sender, receiver]."""
         device = np.arange(self.topology.size or self.devices)
         pairs = np.repeat(device, device.size), np.tile(device, device.size)
         return self.topology.messages(*pairs).reshape(device.size, device.size)
@@ -101,9 +103,9 @@ class Network:
         return Load(np.zeros(self.per_byte.size), np.zeros(self.per_byte.size))
 
     def load(self, flows: Flows, messages: Floats | None = None) -> Load:
-        """Return the load of transfers, all to other devices.
+        """Return the load of transfers, none of which may be local.
 
-        `messages` [n]: the number of messages per transfer; by default one, or as many as the
+        `messages`: the number of messages of each transfer, [n], by default the number that the
         topology needs.
         """
         if messages is None:
@@ -118,7 +120,7 @@ class Network:
         return Load(carried[0], carried[-1])
 
     def total(self, parts: Iterable[Flows]) -> Load:
-        """Return the load of transfers given in pieces."""
+        """Return the load of all transfers in a sequence of flows."""
         load = self.nothing()
         for part in parts:
             for chunk in part.chunks():
@@ -128,8 +130,11 @@ class Network:
     def seconds_each(
         self, sender: Integers, receiver: Integers, moving: Floats, nbytes: float
     ) -> Floats:
-        """Return the seconds of each of k steps [k, n], whose transfers carry `nbytes` where
-        `moving` is 1."""
+        """Return the seconds of each of k steps of n transfers.
+
+        `sender`, `receiver`: device ids, [k, n]. `moving`: 1 for a transfer that carries `nbytes`
+        bytes, 0 for none, [k, n].
+        """
         if self.routes is None:
             rows = max(1, COPIED // self.per_byte.size)
             parts = (slice(first, first + rows) for first in range(0, len(sender), rows))
@@ -144,8 +149,8 @@ class Network:
         )
 
     def _quickest(self, moving: Floats, seconds: Callable[[Protocol], Floats]) -> Floats:
-        """Return the seconds of each step under its fastest protocol, 0 if nothing moves. `seconds`
-        is the time of its links."""
+        """Return the seconds of each step under its fastest protocol, 0 if nothing moves.
+        `seconds`: returns the seconds of the links in each step under a protocol."""
         each = [way.collective + seconds(way) for way in self.protocols]
         least: Floats = np.min(each, axis=0) * moving.any(axis=1)
         return least
@@ -153,7 +158,7 @@ class Network:
     def _routed(
         self, sender: Integers, receiver: Integers, moving: Floats, nbytes: float
     ) -> Floats:
-        """Return `seconds_each`, routing each step on its own copy of the topology."""
+        """Return the result of `seconds_each`, by routing each step on a copy of the topology."""
         size = self.topology.size or self.devices
         topology, copy_of = self.topology.copies(len(sender), self.devices)
         beside = Network(topology, size * len(sender))
@@ -170,24 +175,24 @@ class Network:
         return self._quickest(moving, seconds)
 
     def link_seconds(self, load: Load) -> Floats:
-        """Return how long every link is busy."""
+        """Return the seconds for which each link is busy."""
         busy: Floats = load.messages * self.per_message + load.nbytes * self.per_byte
         return busy
 
     def seconds(self, load: Load) -> float:
-        """Return how long the busiest link is busy."""
+        """Return the seconds for which the busiest link is busy."""
         return float(self.link_seconds(load).max(initial=0.0))
 
     @cached_property
     def protocols(self) -> tuple[Protocol, ...]:
-        """The protocols of the platform's collective library: fixed seconds, and factors for
-        messages and bytes."""
+        """The protocols of the platform's library of collectives: `collective` is in seconds here,
+        and `message` and `byte` are factors."""
         own = self.topology.collective
         ways = (replace(each, collective=own * each.collective) for each in PROTOCOLS)
         return tuple(ways) if own else (Protocol(0.0, 1.0, 1.0),)
 
     def collective_seconds(self, load: Load) -> float:
-        """Return the seconds of a collective of the platform's library."""
+        """Return the seconds of a collective of the platform's library with this load."""
         if not load.messages.any():
             return 0.0
         return min(
@@ -199,5 +204,5 @@ class Network:
 
 @functools.lru_cache(maxsize=2)
 def _routes(topology: Topology, devices: int) -> Floats:
-    """Return a cached table of routes."""
+    """Return `topology.routes(devices)`, cached."""
     return topology.routes(devices)

@@ -1,17 +1,18 @@
-"""Passes over HBM that XLA makes around collectives on a TPU.
+"""Estimate the passes over HBM that XLA makes around collectives on a TPU.
 
-A TPU keeps arrays in tiles of the last two dimensions, but the parts of an all-to-all lie one after
-another. So XLA relays out a shard before an all-to-all that splits a dimension other than the
-first, and after one that joins such a dimension: once, or twice if the last dimension is joined,
-since that rebuilds tiles. The second pass waits for a following gather or permute, and is not
-needed if the columns of a matrix are joined and then split again. A collective's result is copied
-once more if it leaves the program. Small floats that a module views as integers take a pass before
-and after, unless another pass includes it. Sums take none, and successive slices together take one.
+A TPU stores an array in tiles of its last two dimensions, but the parts of an all-to-all must be
+contiguous. XLA therefore changes the layout of a shard before an all-to-all that splits a dimension
+other than the first, and after an all-to-all that joins such a dimension. This takes one pass, or
+two if the last dimension is joined, because tiles are rebuilt. The second of these passes comes
+after a following gather or permute, and is omitted if the columns of a matrix are joined and then
+split again. The result of a collective is copied once more if it leaves the program. Small floats
+that a module views as integers take a pass before and after, unless another pass does this too.
+Sums take no pass, and successive slices take one pass together.
 
-The rules come from HLO compiled for v5e (jax 0.10.2, libtpu 0.0.42). They match its bytes if the
-last dimension of all shards is a multiple of 128 and the one before it of 8; otherwise they are an
-estimate, mostly too low. `bench/xla_copies.md` compares both figures for modules and for XLA's own
-reshards.
+The rules come from HLO compiled for v5e (jax 0.10.2, libtpu 0.0.42). They give the exact bytes if
+the last dimension of all shards is a multiple of 128 and the dimension before it a multiple of 8;
+otherwise they are an estimate, usually too low. `bench/xla_copies.md` compares the estimate with
+the compiled HLO, for modules and for XLA's own reshards.
 """
 
 from __future__ import annotations
@@ -23,11 +24,12 @@ from enum import IntEnum
 from typing import Literal, NamedTuple
 
 Form = Literal["tiled", "apart", "several", "whole"]
-"""The form of an all-to-all: tiled; with one dimension for the parts; with one for the parts of
-several pairs of dimensions; or, where all axes of a dimension move, that of XLA's partitioner."""
+"""The form of an all-to-all. "tiled": parts are along an existing dimension. "apart": along a
+dimension of their own. "several": along a dimension for the parts of several pairs of dimensions.
+"whole": as XLA's partitioner does it if all axes of a dimension move."""
 
 ROWS, LANES = 8, 128
-"""Rows of a tile of memory, and elements per row."""
+"""The number of rows of a tile in memory, and the number of elements per row."""
 
 
 class Standing(IntEnum):
@@ -39,18 +41,23 @@ class Standing(IntEnum):
 
     @staticmethod
     def of(shape: Sequence[int], axis: int) -> Standing:
-        """Return the position of a dimension in a shape."""
+        """Return the place of dimension `axis` in a shape. Dimensions of extent 1 before it do not
+        count."""
         if math.prod(shape[:axis]) == 1:
             return Standing.FIRST
         return Standing.LAST if axis == len(shape) - 1 else Standing.MIDDLE
 
 
 class Laid(NamedTuple):
-    """An operation of a program on a TPU: its name, the elements of its result, and for an
-    all-to-all its form and the dimensions that it splits and joins. `turned`: passes that reorder
-    data gathered along several dimensions or about to be added, or that rebuild tiles of fewer than
-    ROWS rows. `keeps_floats`: whether XLA only moves floats here, without adding zeros or reducing
-    over a dimension of extent 1."""
+    """An operation of a program on a TPU.
+
+    `elements`: the number of elements of its result. `split`, `joined`, `form`, `is_matrix`: for an
+    all-to-all, the places of the dimensions that it splits and joins, its form, and whether the
+    shard has two dimensions. `turned`: the number of further passes, which reorder data gathered
+    along several dimensions or about to be added, or rebuild tiles of fewer than ROWS rows.
+    `keeps_floats`: whether XLA only moves floats, and does not add zeros or reduce over a dimension
+    of extent 1.
+    """
 
     op: Literal["slice", "all-to-all", "all-gather", "permute", "sum", "boxes"]
     elements: int
@@ -63,8 +70,8 @@ class Laid(NamedTuple):
 
 
 def exchanged(shape: Sequence[int], split: int, joined: int, count: int, form: Form) -> Laid:
-    """Return an all-to-all of a shard that splits one dimension into `count` parts and joins
-    another."""
+    """Return an all-to-all that splits dimension `split` of a shard into `count` parts, and joins
+    parts along dimension `joined`. `shape`: the shape of the shard."""
     places = Standing.of(shape, split), Standing.of(shape, joined)
     small = joined == len(shape) - 2 and shape[joined] < ROWS
     keeps = 1 not in (*shape, shape[split] // count)
@@ -72,22 +79,26 @@ def exchanged(shape: Sequence[int], split: int, joined: int, count: int, form: F
 
 
 def gathered(before: Sequence[int], after: Sequence[int], turned: int = 0) -> Laid:
-    """Return an all-gather of shards; for vectors XLA adds zero-padded shards."""
+    """Return an all-gather. It keeps floats unless the shard is a vector, for which XLA adds
+    zero-padded shards. `before`, `after`: the shapes of the shard and of the result."""
     keeps = sum(extent > 1 for extent in before) > 1
     return Laid("all-gather", math.prod(after), turned=turned, keeps_floats=keeps)
 
 
 class Passes(NamedTuple):
-    """Bytes that a device reads and writes in passes. `leaving`: those needed only if the result
-    leaves the program."""
+    """The bytes that a device reads and writes in passes. `staying`: in all programs. `leaving`:
+    in addition if the result leaves the program."""
 
     staying: int = 0
     leaving: int = 0
 
 
 def passes_of(program: Sequence[Laid], elements: int, itemsize: int, as_bits: bool) -> Passes:
-    """Return the passes of a program over a shard with this many elements; `as_bits`: whether they
-    are viewed as integers. An empty program has none, since its result is its argument."""
+    """Return the passes of a program.
+
+    `elements`: the number of elements of the first shard. `as_bits`: whether the program views
+    floats as integers. An empty program has no passes, because its result is its argument.
+    """
     walk = _Walk(program, 2 * itemsize * elements, itemsize, as_bits)
     for each, following in zip(program, (*program[1:], None), strict=False):
         if following is None or not each.op == following.op == "slice":
@@ -97,21 +108,18 @@ def passes_of(program: Sequence[Laid], elements: int, itemsize: int, as_bits: bo
 
 @dataclass
 class _Walk:
-    """Passes so far over an array of this many bytes, read and written. `late`: passes that wait
-    for the end; `given`: whether the array is a collective's result; `fuses`: whether the last pass
-    may view the array as floats again; `by_columns`: whether columns of a matrix were joined but
-    their parts still lie one after another."""
+    """The passes of a program so far, and the state of the array after them."""
 
     program: Sequence[Laid]
-    nbytes: int
+    nbytes: int  # the bytes of one pass over the array, read and written
     itemsize: int
     as_bits: bool
-    staying: int = 0
-    is_viewed: bool = False
-    late: int = 0
-    given: bool = False
-    fuses: bool = False
-    by_columns: bool = False
+    staying: int = 0  # the bytes of all passes so far
+    is_viewed: bool = False  # whether the array is viewed as integers
+    late: int = 0  # the number of passes that follow after a gather or permute
+    given: bool = False  # whether the array is the result of a collective
+    fuses: bool = False  # whether the last pass can view the array as floats again
+    by_columns: bool = False  # whether columns of a matrix were joined, but not yet interleaved
 
     def take(self, each: Laid, following: Laid | None) -> None:
         """Add the passes of an operation."""
@@ -138,9 +146,9 @@ class _Walk:
     def _exchange(self, each: Laid, following: Laid | None) -> None:
         before, after = _around(each, following)
         if each.form == "whole" and each.split == Standing.LAST and self.late:
-            before = 0  # the passes that join this dimension lay it out for the split
+            before = 0  # the passes that join this dimension leave the layout for the split
         if self.by_columns and each.form == "tiled" and each.split == Standing.LAST:
-            before, self.late = before - 1, 0  # they produce the layout that the split needs
+            before, self.late = before - 1, 0  # the joined columns already have the split's layout
         if not (each.form == "tiled" and each.split == Standing.MIDDLE):
             self._view()
         self.is_viewed = True
@@ -162,7 +170,7 @@ class _Walk:
         self.late = 0
 
     def end(self) -> Passes:
-        """Return the passes including the final ones."""
+        """Add the passes at the end of the program, and return all passes."""
         self._flush()
         if self.as_bits and self.program and not self.fuses:
             return Passes(self.staying + self.nbytes)
@@ -171,7 +179,8 @@ class _Walk:
 
 
 def _around(each: Laid, following: Laid | None) -> tuple[int, int]:
-    """Return the passes before and after an all-to-all of floats of 2 bytes or more."""
+    """Return the number of passes before and after an all-to-all of floats of at least 2 bytes.
+    `following`: the next operation."""
     before, after = int(each.split), int(each.joined)
     if each.split == Standing.LAST and each.form == "tiled":
         before = 2 if following and each.is_matrix else 1

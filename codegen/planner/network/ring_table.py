@@ -1,16 +1,16 @@
-"""The cost of whole-array collectives along the axes of a torus, by the table and by the model.
+"""The cost of collectives of a whole array along the axes of a torus, by a table and by the model.
 
-The table is the fourth source document's, for an array of B bytes and axes of bidirectional
-bandwidth W:
+The table is from "How to Scale Your Model". For an array of B bytes, and axes with a bandwidth of W
+in both directions together, it gives these seconds:
 
     all_gather       B / (W k)       along k axes
     reduce_scatter   the same
     all_reduce       twice
     all_to_all       B / (4 W)       along one axis
 
-The table holds if bandwidth is the bottleneck, on rings of many devices: by the model a gather over
-N devices takes (N - 1)/N of that time, and on a chain twice as long. Small arrays are bound by
-latency: a collective then takes as long as for zero bytes, and longer on more devices.
+The table is right for large arrays on rings of many devices. In the model, a gather over N devices
+takes (N - 1)/N of that time, and on a chain twice as long. For small arrays latency dominates: a
+collective takes as long as for zero bytes, and longer on more devices.
 """
 
 from __future__ import annotations
@@ -25,29 +25,30 @@ from shardwright.codegen.planner.basis.digits import Pair, parts_of
 from shardwright.codegen.planner.network.collectives import Prices
 from shardwright.codegen.planner.network.links import Network
 
-# Routing a larger torus takes long.
+# The most devices of a torus, because routing on a larger torus takes long.
 MOST_DEVICES = 1024
 
 
 @dataclass(frozen=True)
 class RingCost:
-    """A collective along some axes: seconds by the table, by the model, and for zero bytes."""
+    """The seconds of a collective along some axes."""
 
     op: str
-    axes: int
-    table: float
-    model: float
-    latency: float
+    axes: int  # the number of axes
+    table: float  # seconds by the table
+    model: float  # seconds by the model
+    latency: float  # seconds by the model for zero bytes
 
     @property
     def bound_by(self) -> str:
-        """The dominant part of its time."""
+        """The larger part of its time: "latency" or "bandwidth"."""
         return "latency" if 2 * self.latency > self.model else "bandwidth"
 
 
 def ring_costs(topology: Torus, nbytes: float) -> tuple[RingCost, ...]:
-    """Return the costs of an array's collectives along the first torus axis with several devices,
-    and along all of them; empty for a torus too large to route."""
+    """Return the costs of collectives of an array of `nbytes` bytes, along the first axis with
+    several devices and along all such axes. Return nothing for a torus of more than MOST_DEVICES
+    devices."""
     if topology.size > MOST_DEVICES:
         return ()
     prices = Prices(Network(topology, topology.size), np.arange(topology.size, dtype=np.int64))
@@ -76,7 +77,7 @@ def _along(topology: Torus, prices: Prices, axes: list[int], nbytes: float) -> I
 
 
 def _digit(topology: Torus, axis: int) -> Pair:
-    """Return the digit of a device id for its coordinate along an axis."""
+    """Return the digit (stride, size) of a device id that is its coordinate along an axis."""
     places = topology.coordinates(np.arange(topology.size, dtype=np.int64))
     apart = [k for k in range(places.shape[1]) if k != axis]
     alone = (places[:, axis] == 1) & (places[:, apart] == 0).all(axis=1)

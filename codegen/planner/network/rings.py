@@ -1,8 +1,8 @@
-"""Partial sums that travel round rings, step by step: the data that each device forwards to each
-neighbour.
+"""The steps of reductions in rings: the partial sums that each device forwards to its neighbours.
 
-A part of a shard is named after the device that finally keeps it. Half of its partial sums are
-combined upwards, starting at the next device, and half downwards, starting at the previous one.
+A part of a shard is named after the device that keeps it at the end. One half of the part is summed
+upwards, from the next device on round the ring, and the other half downwards, from the previous
+device on.
 """
 
 from __future__ import annotations
@@ -19,31 +19,31 @@ from shardwright.ir.mesh import Digit
 
 
 class RingDigit(Protocol):
-    """A ring along a digit of positions."""
+    """A ring of devices that differ in one digit of their positions."""
 
     @property
     def digit(self) -> Digit:
         """The digit of positions in which ring members differ."""
 
     def coordinate(self, place: Integers) -> Integers:
-        """Return the coordinates of places of the ring."""
+        """Return the value of the digit at each place of the ring."""
 
 
 @dataclass(frozen=True)
 class Passed:
-    """The data that a device forwards in a step: a half (the upper one if upwards) of the partial
-    sums of some parts, each combining this many devices."""
+    """The data that a device forwards in a step: halves of partial sums of some parts."""
 
-    sender: int
+    sender: int  # a device id
     receiver: int
-    parts: tuple[int, ...]
-    terms: int
-    upwards: bool
+    parts: tuple[int, ...]  # the device ids after which the parts are named
+    terms: int  # the number of devices whose partial sums are combined
+    upwards: bool  # whether these are the upper halves, which move upwards
 
 
 @dataclass(frozen=True)
 class RingStep:
-    """A step of a ring along an axis, in words, and the sends of all devices in it."""
+    """A step of a ring: its description, such as `step 1 of 3 along x`, and the sends of all
+    devices."""
 
     what: str
     passed: tuple[Passed, ...]
@@ -51,8 +51,11 @@ class RingStep:
 
 @dataclass(frozen=True)
 class Rings:
-    """The steps of successive rings. `along`: the axes, in words; `nbytes`: the bytes of half a
-    part; `ids`: all devices."""
+    """The steps of successive rings.
+
+    `along`: the name of the axis of each ring. `nbytes`: the bytes of half a part. `ids`: the ids
+    of all devices.
+    """
 
     along: tuple[str, ...]
     steps: tuple[RingStep, ...]
@@ -63,7 +66,8 @@ class Rings:
     def of(
         turns: tuple[RingDigit, ...], along: tuple[str, ...], nbytes: int, ids: Integers
     ) -> Rings:
-        """Return the steps of rings of devices, whose ids are given by position."""
+        """Return the steps of successive rings. `turns`: the digit of each ring. `ids`: the device
+        id at each position."""
         steps = []
         for number, (turn, axis) in enumerate(zip(turns, along, strict=True)):
             size = turn.digit.size
@@ -77,7 +81,8 @@ class Rings:
 def _passed(
     turn: RingDigit, rest: tuple[RingDigit, ...], step: int, terms: int, ids: Integers
 ) -> Iterator[Passed]:
-    """Yield the sends of all devices in a step; `rest`: the later rings."""
+    """Yield the sends of all devices in a step of ring `turn`. `rest`: the later rings. `terms`:
+    the number of devices whose partial sums are combined."""
     stride, size = turn.digit.stride, turn.digit.size
     order = turn.coordinate(np.arange(size))
     places = np.empty(size, np.int64)
@@ -94,7 +99,7 @@ def _passed(
 
 
 def _among(position: int, turns: tuple[RingDigit, ...]) -> list[int]:
-    """Return the positions that differ from a position only in the digits of rings."""
+    """Return the positions that equal `position` except in the digits of some rings."""
     found = [position]
     for digit in (turn.digit for turn in turns):
         starts = (each - each // digit.stride % digit.size * digit.stride for each in found)

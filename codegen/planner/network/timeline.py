@@ -1,16 +1,16 @@
-"""The stages of a module, as its backend states them, and their cost on a network.
+"""The stages of a module, which its backend states, and their time on a network.
 
-    Sends       concurrent transfers with HBM traffic: messages of a kernel's DMAs, a kernel's loads
-                from peers' memory, a collective of exchanges
+    Sends       transfers at once, with HBM traffic: DMAs of a kernel, loads of a kernel from the
+                memory of peers, or the transfers of a collective
     Collective  one collective of the platform's library (`planner/xla.py`), priced by `xla_cost`
     Copies      HBM traffic of a device while nothing is in flight
 
-Stages run in sequence without overlap, except rounds of forwarding: such a round costs only the
-time by which it delays the end (`forwarding.py`). Any other stage of Sends lasts as long as its
-busiest link or its HBM traffic, whichever is longer.
+Stages run in sequence and do not overlap, except rounds in which devices forward data: such a round
+takes only the time by which it delays the end (`forwarding.py`). Any other stage of Sends takes as
+long as its busiest link or its HBM traffic, whichever is longer.
 
-Bytes on the wire are those that the busiest device receives from others in all stages, including
-padding and forwarded data. Plans, pages, modules and `compile` all report this number.
+The wire bytes of a module are the bytes that the busiest device receives from others in all stages,
+including padding and forwarded data. Plans, pages, modules and `compile` all report this number.
 """
 
 from __future__ import annotations
@@ -32,12 +32,15 @@ from shardwright.ir.arrays import Integers
 
 @dataclass(frozen=True)
 class Sends:
-    """Concurrent transfers by device id; each call of `flows` yields them in pieces of bounded
-    size. `copied`: bytes of HBM that a device reads and writes meanwhile; `steps`: those of a round
-    in which devices forward data received in it or in the rounds right before it; `starts`: seconds
-    for starting the transfers, in addition to links and HBM. `by`: "loads" of a kernel are in
-    flight from all peers at once, so a link has one latency; a "collective" belongs to the
-    platform's library."""
+    """Transfers that happen at once.
+
+    `what`: a description. `flows`: a function that yields the transfers by device id, in arrays of
+    bounded size. `copied`: the bytes of HBM that a device reads and writes meanwhile. `steps`: the
+    steps of a round in which devices forward data that arrives in it or in the rounds directly
+    before it. `starts`: the seconds to start the transfers, in addition to links and HBM. `by`:
+    "messages" of a kernel; "loads" of a kernel, which are in flight from all peers at once, so
+    that a link has one latency; or a "collective" of the platform's library.
+    """
 
     what: str
     flows: Callable[[], Iterable[Flows]]
@@ -49,8 +52,12 @@ class Sends:
 
 @dataclass(frozen=True)
 class Copies:
-    """Bytes of HBM that a device reads and writes. `leaving`: only if the result leaves the
-    program; `on_processor`: only on JAX's CPU devices; `on_tpu`: only on a TPU, by `passes.py`."""
+    """HBM traffic while nothing is in flight.
+
+    `what`: a description. `nbytes`: the bytes that a device reads and writes. `leaving`: whether
+    this happens only if the result leaves the program. `on_processor`: whether only on the CPU
+    devices of JAX. `on_tpu`: whether only on a TPU (see `passes.py`).
+    """
 
     what: str
     nbytes: float
@@ -64,7 +71,7 @@ Stage: TypeAlias = Sends | Collective | Copies
 
 @dataclass(frozen=True)
 class Timeline:
-    """The stages of a module; `ids[position]` is the device at a position of a collective."""
+    """The stages of a module. `ids`: the device id at each position of its collectives."""
 
     stages: tuple[Stage, ...]
     ids: Integers
@@ -93,7 +100,7 @@ class Timeline:
 
 
 def _added(total: Floats, devices: Integers, weight: Floats) -> Floats:
-    """Return totals by device id, with `weight` added for some devices."""
+    """Return `total`, indexed by device id, after adding `weight` to the entries of `devices`."""
     size = max(total.size, 1 + int(devices.max(initial=0)))
     found: Floats = np.pad(total, (0, size - total.size))
     found += np.bincount(devices, weight, size)
@@ -102,21 +109,19 @@ def _added(total: Floats, devices: Integers, weight: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class StageCost:
-    """Seconds of a stage; the bytes and messages of its busiest link, None if the platform's
-    library chooses the route; bytes of HBM; whether it exists only for a result that leaves the
-    program."""
+    """The cost of one stage."""
 
-    what: str
+    what: str  # the description of the stage
     seconds: float
-    link_bytes: float | None
-    messages: float | None
-    copied: float
-    leaving: bool = False
+    link_bytes: float | None  # of the busiest link; None if the library chooses the route
+    messages: float | None  # of the busiest link; None if the library chooses the route
+    copied: float  # the bytes of HBM that a device reads and writes
+    leaving: bool = False  # whether the stage runs only if the result leaves the program
 
 
 @dataclass(frozen=True)
 class TimelineCost:
-    """The cost of a timeline on a network; `launch`: seconds of the call in addition to its
+    """The cost of a timeline on a network. `launch`: the seconds of a call in addition to its
     stages."""
 
     stages: tuple[StageCost, ...]
@@ -130,29 +135,29 @@ class TimelineCost:
 
     @property
     def seconds(self) -> float:
-        """The seconds of a call whose result leaves the program; choices compare these."""
+        """The seconds of a call whose result leaves the program. Plans are chosen by these."""
         return self.launch + self.moving
 
     @property
     def used(self) -> float:
-        """The seconds of a call whose result is used in the program."""
+        """The seconds of a call whose result is used by the same program."""
         return self.seconds - sum(stage.seconds for stage in self.stages if stage.leaving)
 
     @property
     def said(self) -> str:
-        """Both times as a string, or one if they are equal."""
+        """Text with `seconds`, and with `used` if it differs in three digits."""
         leaves, used = f"{self.seconds:.3g}", f"{self.used:.3g}"
         return leaves if used == leaves else f"{leaves} (used: {used})"
 
 
 def cost_of(timeline: Timeline, network: Network) -> TimelineCost:
-    """Return the cost of all stages, and the bytes on the wire."""
+    """Return the cost of a timeline on a network."""
     costs, launch = stage_costs(timeline, network), network.topology.launch
     return TimelineCost(costs, timeline.wire_bytes, launch)
 
 
 def stage_costs(timeline: Timeline, network: Network) -> tuple[StageCost, ...]:
-    """Return the cost of each stage."""
+    """Return the cost of each stage that runs on the network's devices."""
     found, rounds = list[StageCost](), None
     on_tpu = isinstance(network.topology, Torus)
     for stage in timeline.stages:
