@@ -1,4 +1,4 @@
-"""The bundles of a group's tensors, and the match between arguments and tensors."""
+"""The bundles of a group's tensors, and the matching of arguments to tensors."""
 
 import importlib
 import re
@@ -9,7 +9,7 @@ from .exchanges import Exchange, common
 
 
 def hosts_of(package, backend, plans):
-    """Return the hosts of a group's sibling bundles; `plans` has their plan hashes by folder.
+    """Return the hosts of a group's sibling bundles. `plans`: their plan hashes by folder name.
     Raises ImportError if a bundle is missing or has a different plan.
     """
     root, found = package.rpartition(".")[0], []
@@ -27,10 +27,10 @@ def hosts_of(package, backend, plans):
 
 
 def order_of(paths, names, what="tensors"):
-    """Return the index of each named tensor among leaves at these paths (tuples of keys): by order
-    in a list, else by the keys joined with dots, which are underscores in names.
+    """Return, for each name, the index of its leaf among leaves at `paths` (tuples of keys). Leaves
+    of a flat list match names in order; others match by their keys, joined with underscores.
 
-    Raises ValueError, naming tensors, if leaves and names do not match.
+    Raises ValueError with the names of tensors if leaves and names do not match.
     """
     if paths and all(len(path) == 1 and isinstance(path[0], int) for path in paths):
         if len(paths) != len(names):
@@ -49,8 +49,8 @@ def order_of(paths, names, what="tensors"):
 
 
 def moves_of(host):
-    """Return all transfers of a tensor: its bundle's own or, if that uses collectives, transfers of
-    whole tiles whose holders take turns."""
+    """Return the exchange that moves a tensor: the one of its bundle or, if the bundle uses
+    collectives, one of whole tiles that the holders of a tile take turns to send."""
     if host.exchange is not None:
         return host.exchange
     source, target = host.source, host.target

@@ -1,8 +1,8 @@
 """Reshards of many arrays in one jit: one exchange for all arrays of one element width.
 
-Arrays with equal reshards, a kind, are stacked, so the size of a program grows with the number of
-kinds. Elements for one receiver are packed into one line; in a round, every device sends and
-receives at most one line, all made of equal parts.
+Arrays with equal reshards form a kind and are stacked, so the size of a program grows with the
+number of kinds. Elements for one receiver are packed into one line; in a round, every device sends
+and receives at most one line, and all lines have equal parts.
 """
 
 import functools
@@ -24,13 +24,13 @@ from .xla_rounds import Round, boxes_of
 
 
 class Line(NamedTuple):
-    """The lines of a round: for each part the number of its kind, and its boxes."""
+    """The lines of a round. `parts`: the kind number and the boxes of each part of a line."""
 
     parts: list[tuple[int, Round]]
 
     @property
     def pairs(self):
-        """(Sender, receiver) pairs of ranks; none if all devices keep their own data."""
+        """Return the (sender, receiver) pairs of ranks; none if all devices keep their data."""
         _, first = self.parts[0]
         return first.pairs if first.sends else []
 
@@ -74,9 +74,9 @@ def lines_of(moves, ranks):
 
 
 class Group:
-    """Arrays on the same devices. `kinds`: the hosts of their bundles; `kind_of`: the kind number
-    of each name; `kernel`: sends the lines, with `collective_id` as its first id; if None, XLA
-    sends them."""
+    """Arrays on the same devices that move together. `kinds`: a bundle's host for each kind;
+    `kind_of`: the kind number of each name; `kernel`: the function that sends the lines, with
+    `collective_id` as its first id; if None, XLA sends them."""
 
     interpreted: object = False  # how checks interpret kernels
 
@@ -207,7 +207,7 @@ class Group:
             return _compiled(self, "parted", target_mesh)(stacks)
 
     def within(self, arrays, mesh, called, target_mesh):
-        """Return the target arrays within a program."""
+        """Return the target arrays as part of a traced program."""
         stacks = self.exchange(self.stacked(arrays, mesh), _in_a_row(mesh.devices), called)
         return self.parted(stacks, target_mesh)
 
@@ -252,7 +252,7 @@ class Group:
         ]
 
     def parted(self, stacks, target_mesh):
-        """Return the target arrays made of target shards by kind."""
+        """Return the target arrays, by name, that target shards by kind make up."""
         results = [None] * len(self.names)
         for kind, numbers, stack in zip(self.kinds, self._numbers, stacks, strict=True):
             target = kind.target.mesh(target_mesh)
@@ -267,8 +267,8 @@ class Group:
         return results
 
     def compiled_for(self, devices):
-        """Return a program's argument types on devices by rank, and the program: `reshard`, or only
-        its exchange of stacks if one jit cannot have both meshes."""
+        """Return the argument types of a program and the program itself: `reshard`, or only its
+        exchange of stacks if one jit cannot have both meshes. `devices`: in the order of ranks."""
         by_id = dict(zip(self.ranks, devices, strict=True))
         first, called = self.kinds[0], (False, self.collective_id)
         sides = first.source, first.target
@@ -306,7 +306,7 @@ class Group:
         return {n: host.target.on(mesh) for n, host in zip(self.names, self.hosts, strict=True)}
 
     def self_check(self):
-        """Return the facts checked about this module; exit on a fault."""
+        """Move numbered elements of every tensor and return the facts checked; exit on a fault."""
         *_, checked = map(proved, self.kinds)
         *_, (mesh, target_mesh) = map(meshes_here, self.kinds)
         elements = sum(math.prod(host.shape) for host in self.hosts)
@@ -326,7 +326,7 @@ class Group:
 
 
 def _next(called):
-    """Return the arguments for calling the derivative."""
+    """Return `called` with the collective id of the derivative."""
     interpret, collective_id = called
     return interpret, None if collective_id is None else collective_id ^ 4
 
@@ -371,7 +371,7 @@ def _compiled(group, stage, *static):
 
 
 def _relabelled(stack, row):
-    """Return a stack of shards reordered by the devices' places in a row."""
+    """Return a stack of shards on the mesh `row`; each shard stays on its device."""
     held = {shard.device: shard.data for shard in stack.addressable_shards}
     shape = stack.shape[1:]
     for device in {*row.local_devices} - {*held}:  # outside the source mesh: never read

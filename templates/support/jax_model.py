@@ -1,4 +1,5 @@
-"""Models on JAX devices: units of equal tensors, or pieces of them, in flight within a limit.
+"""Models on JAX devices. They move in units of equal tensors, or of equal pieces of tensors, and
+the units in flight stay within a memory limit.
 
 A unit moves tensors of one kind between the devices of both meshes, arranged in a row. Other
 devices and their processes take no part.
@@ -23,7 +24,7 @@ MOST = 16  # tensors moved per program call, a power of two
 
 
 class Weights:
-    """Tensors of a model on any devices; `data`: as in `Moves`."""
+    """The tensors of a model, to be moved between any devices; `data`: as in `Moves`."""
 
     def __init__(self, data):
         self.moves = Moves(data, padded=True)
@@ -33,12 +34,12 @@ class Weights:
 
     def source_shardings(self, devices=None):
         """Return the shape, dtype and sharding of each source buffer by name, as
-        jax.ShapeDtypeStructs. `devices` have the plan's ids in ascending order; by default the
-        first devices of JAX."""
+        jax.ShapeDtypeStructs. `devices`: the devices for the plan's ids in ascending order; by
+        default the first devices of JAX."""
         return self._structs(self._by_id(devices), 0)
 
     def target_shardings(self, devices=None):
-        """Return the same about each target buffer."""
+        """Return the same as `source_shardings` for each target buffer."""
         return self._structs(self._by_id(devices), 1)
 
     def __call__(self, state, devices=None, *, progress=None, digest=False):
@@ -47,9 +48,9 @@ class Weights:
         `state`: arrays by name, possibly in nested dicts whose keys joined by dots are the names;
         only arrays on devices of this process. A buffer is one array, sharded as in
         `source_shardings`, that holds each device's part padded to the largest; padding is never
-        read, and zero in results. `devices`: as in `source_shardings`. `progress`: called as (bytes
-        of messages done, bytes in all, number of the bucket) after each bucket. `digest`: every
-        tensor in a message carries a digest, which receivers check.
+        read, and zero in results. `devices`: as in `source_shardings`. `progress`: a function
+        called after each bucket with (bytes of messages done, bytes in all, bucket number).
+        `digest`: whether every tensor in a message carries a digest, which receivers check.
 
         Besides its buffers, a device holds at most the plan's `memory_limit` bytes, or one element
         of every message of a tensor if that is more. Raises ValueError for wrong names, shapes,
@@ -67,7 +68,7 @@ class Weights:
         return Call(self, by_id, given, target, bool(digest), progress).run()
 
     def _by_id(self, devices):
-        """Return devices by id. Raises ValueError if there are too few."""
+        """Return devices by id. Raises ValueError for a wrong number of devices."""
         ids = self.moves.ranks
         found = jax.devices()[: len(ids)] if devices is None else [*devices]
         if len(found) != len(ids):
@@ -75,7 +76,8 @@ class Weights:
         return dict(zip(ids, found, strict=True))
 
     def _structs(self, by_id, end):
-        """Return the shape, dtype and sharding of each buffer at an end, by name."""
+        """Return the shape, dtype and sharding of each source buffer (end 0) or target buffer (end
+        1), by name."""
         alike: dict = {}
         found: dict = {}
         for member in self.moves.members:
@@ -86,7 +88,8 @@ class Weights:
         return found
 
     def buffers(self, number, place, by_id, end):
-        """Return the shape, dtype and sharding of each buffer of a kind at a place."""
+        """Return the shape, dtype and sharding of each buffer of kind `number` at an end, on the
+        devices of list `place`."""
         kind, found = self.moves.kinds[number], []
         axes = kind.axes[end]
         held = np.array([by_id[each] for each in self.moves.places[place]])
@@ -111,7 +114,8 @@ class Weights:
         return count * self.moves.kinds[member.kind].itemsize
 
     def alike(self, item):
-        """Return the first item seen with the same kind, devices and piece."""
+        """Return the first item seen with the same kind, devices and piece, so that both share one
+        program."""
         member = self.moves.members[item.member]
         return self._alike.setdefault((*member[:4], *item[1:]), item)
 
@@ -123,7 +127,8 @@ class Weights:
         )
 
     def _relays(self, item):
-        """Yield an item's relays between places in its row."""
+        """Yield an item's relays: sender and receiver as places in its row, form, and the first
+        element in each buffer."""
         member, row = self.moves.members[item.member], self.row(item)
         for device in self.moves.places[member.target_place]:
             for moved in self.moves.of_device(device, item, 1):
@@ -141,9 +146,9 @@ class Weights:
         return needed(kind, self.rounds(first), len(self.row(first)), digest)
 
     def units(self, bucket, digest):
-        """Yield equal items of a bucket, or of pieces of its items, and the bytes that a device
-        needs to move them at once: at most half the limit, so that it packs some while others
-        travel."""
+        """Yield lists of equal items of a bucket, or of equal pieces of its items, each with the
+        bytes that a device needs to move the list at once. They are at most half the limit, so that
+        devices pack one list while another travels."""
         groups: dict = {}
         for item in bucket:
             for piece in cut(item, self.pieces(self.alike(item), digest)):
@@ -157,8 +162,8 @@ class Weights:
                 items = items[count:]
 
     def _pieces(self, first, digest):
-        """Return the number of pieces of an item that each need at most half the limit, or hold one
-        element of every message."""
+        """Return the smallest number of pieces found for which each piece of an item needs at most
+        half the limit, or has one element of every message."""
         kind, half = self.moves.kinds[self.moves.members[first.member].kind], self.moves.limit // 2
         longest, count = max(map(kind.count, kind.relays), default=1) // first.pieces + 1, 1
         while True:
@@ -179,7 +184,7 @@ class Weights:
 
 
 class Call:
-    """A call in progress: the buffers before and after, by name, and the unfinished work."""
+    """A call in progress: the source and target buffers by name, and the unfinished work."""
 
     def __init__(self, model, by_id, given, target, digest, progress):
         self.model, self.by_id, self.given, self.target = model, by_id, given, target
@@ -200,7 +205,8 @@ class Call:
         return {name: _cast(self.buffer(name), struct) for name, struct in here.items()}
 
     def begin(self, items, size):
-        """Move equal items as soon as every device has room for them."""
+        """Start moving equal items as soon as every device has room for them; `size`: the bytes
+        that they need on a device."""
         model, ids = self.model, self.model.row(items[0])
         devices = tuple(self.by_id[each] for each in ids)
         if not any(each.process_index == jax.process_index() for each in devices):
@@ -226,7 +232,8 @@ class Call:
         return self.made.get(name)
 
     def end(self, members, ids, size, senders, right, done):
-        """Wait for items. Raises RuntimeError for a wrong digest."""
+        """Wait until items have moved and free their room. Raises RuntimeError for a wrong
+        digest."""
         jax.block_until_ready(done)
         self.held.subtract(dict.fromkeys(ids, size))
         wrong = [] if right is None else np.argwhere(~np.asarray(right)).tolist()
@@ -244,13 +251,14 @@ class Call:
 
 @functools.cache
 def _zeros(shape, dtype, sharding):
-    """Return a function that returns zeros as bits of a dtype."""
+    """Return a function that returns an array of zeros, as bits of a dtype."""
     like = jax.eval_shape(bits, jax.ShapeDtypeStruct((), dtype)).dtype
     return jax.jit(lambda: jnp.zeros(shape, like), out_shardings=sharding)
 
 
 def _cast(x, struct):
-    """Return an array of bits as one of a dtype and sharding, in its memory."""
+    """Return an array of bits as an array of the dtype and sharding of `struct`, in the same
+    memory."""
     if not x.size:  # XLA may split such an array differently
         empty = np.zeros(struct.shape, struct.dtype)
         return jax.make_array_from_callback(struct.shape, struct.sharding, empty.__getitem__)
@@ -265,13 +273,14 @@ def _cast(x, struct):
 
 @functools.cache
 def _caster(dtype, sharding):
-    """Return a function that casts an array of bits, whose memory it reuses."""
+    """Return a function that casts an array of bits to a dtype and reuses its memory."""
     cast = functools.partial(of_bits, dtype=dtype)
     return jax.jit(cast, donate_argnums=0, out_shardings=sharding)
 
 
 def _checked(state, structs):
-    """Check arrays; return the arrays on this process's devices by name."""
+    """Return the arrays on this process's devices by name. Raises ValueError for wrong names,
+    shapes, dtypes or shardings."""
     here = {name: struct for name, struct in structs.items() if struct.sharding.addressable_devices}
     found = {name: x for name, x in flat(state or {}) if x is not None}
     lacking, extra = [n for n in here if n not in found], [n for n in found if n not in structs]
@@ -293,7 +302,7 @@ def _checked(state, structs):
 
 
 def _placed(x, struct):
-    """Return an array with an equivalent sharding."""
+    """Return an array with the sharding of `struct`, which is equivalent to its own."""
     if x.sharding == struct.sharding:
         return x
     shards = [shard.data for shard in x.addressable_shards]

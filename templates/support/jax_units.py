@@ -30,8 +30,8 @@ from .jax_digest import checked_of, with_digest, words
 
 def needed(kind, rounds, size, digest):
     """Return the most bytes that a device holds for a tensor besides its buffers: for each round
-    the line before and after the exchange, the elements that it rearranges, and with digests 4-byte
-    words at both ends. `size`: the number of devices."""
+    the line before and after the exchange, the elements that it rearranges, and with digests the
+    4-byte words that senders and receivers hash. `size`: the number of devices."""
     shapes, total = _shapes(kind.target), 0
     for (forms, stays), moves in rounds:
         line = _length(kind, forms, digest and not stays)
@@ -42,8 +42,8 @@ def needed(kind, rounds, size, digest):
 
 
 class Unit:
-    """The programs that move `count` equal tensors of a kind. `row`: the devices, indexed by the
-    rounds; `structs`: the source buffers and the target buffers of one tensor."""
+    """The programs that move `count` equal tensors of a kind. `row`: the devices that senders and
+    receivers in `rounds` index; `structs`: the source and the target buffers of one tensor."""
 
     def __init__(self, kind, rounds, count, row, structs, digest):
         self.kind, self.rounds, self.count, self.digest = kind, rounds, count, digest
@@ -68,9 +68,9 @@ class Unit:
         self.blank = self._blank([each for each in row if each not in {*self.source.devices.flat}])
 
     def __call__(self, sources, targets):
-        """Return the target buffers as written; whether digests are right by device, round and
-        tensor, or None; and an array that is ready when all work is done. Buffers: global arrays,
-        target buffers of bits."""
+        """Return the written target buffers; whether digests are right, [device, round, tensor], or
+        None without digests; and an array that is ready when all work is done. Buffers are global
+        arrays, target buffers arrays of bits."""
         own = [self.pack(sources)] if _is_here(self.source) else []
         lines = [*zip(*own, *self.blank(), strict=True)]
         arrived, right = lines, None
@@ -113,9 +113,9 @@ class Unit:
         return found, lax.all_gather(jnp.stack(right), "device")
 
     def _writes(self):
-        """Return the writes of each program that unpacks: rounds with numbers of a form and a
-        target buffer. XLA copies a buffer if a program reads it between writes, so a write that
-        reads elements comes first in its program."""
+        """Return the writes of each unpacking program, as pairs of a round and the indices of a
+        form and a target buffer. XLA copies a buffer if a program reads it between writes, so a
+        write that also reads comes first in its program."""
         shapes, found = _shapes(self.kind.target), []  # type: ignore[var-annotated]
         for number, ((forms, _), moves) in enumerate(self.rounds):
             for which in _parts(forms):
@@ -125,7 +125,7 @@ class Unit:
         return found
 
     def _unpack(self, writes, lines, targets):
-        """Return a target device's buffers as written, and a value to wait for."""
+        """Return a target device's written buffers, and a value to wait for."""
         me, shapes = self._me(1), _shapes(self.kind.target)
         flat = [long(y.reshape(-1), 1) for y in targets]
         every = [flat[first : first + len(shapes)] for first in range(0, len(flat), len(shapes))]
@@ -140,7 +140,8 @@ class Unit:
         return found, jnp.zeros(1)
 
     def _me(self, end):
-        """Return this device's place in the row, given its end."""
+        """Return this device's place in the row; `end`: 0 on source devices, 1 on target
+        devices."""
         mesh = (self.source, self.target)[end]
         return jnp.asarray(self.places[end])[lax.axis_index(mesh.axis_names)]
 
@@ -165,8 +166,8 @@ class Unit:
 
 
 def _reads(shapes, forms, moves, size, which, idle=()):
-    """Return the number of elements between its own that a write reads, and whether it reads any.
-    For the arguments see `written`."""
+    """Return the number of elements that a write reads because its own are not a box, and whether
+    it reads any elements at all. For the arguments see `written`."""
     number, place = which
     _, buffers, loops = forms[number]
     nest = [(loops[n][0], loops[n][2 + place]) for n in loop_order(loops, place)]
@@ -186,7 +187,7 @@ def _parts(forms):
 
 
 def _length(kind, forms, digest):
-    """Return the number of elements of a tensor in a line, its digest included."""
+    """Return the number of elements that a tensor and its digest take in a line."""
     elements = sum(math.prod(times for times, *_ in loops) for *_, loops in forms)
     return elements + words(kind.itemsize) * digest
 
@@ -196,7 +197,8 @@ def _is_here(mesh):
 
 
 def _joined(mesh, arrays):
-    """Join arrays on the devices of a mesh into one array, whose shards they are."""
+    """Join arrays on the devices of a mesh into one array without copying: they become its
+    shards."""
     held = {shard.device: shard.data for x in arrays for shard in x.addressable_shards}
     shards = [held[device] for device in mesh.devices.flat if device in held]
     shape, sharding = (mesh.size * len(shards[0]),), NamedSharding(mesh, P(mesh.axis_names))

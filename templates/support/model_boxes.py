@@ -6,7 +6,7 @@ from .triton_boxes import Box
 
 
 class Boxes:
-    """Boxes that a device copies, by the size of an element."""
+    """The boxes that a device copies, by element size in bytes (`found`)."""
 
     def __init__(self, model, device):
         self.moves, self.device, self.numbers = model.moves, device, model.numbers
@@ -31,8 +31,8 @@ class Boxes:
                 self._add(part.member, (0, own[buffer]), moved, starts, steps)
 
     def keep(self, member, moved, first=0):
-        """Add the local copies from source to target buffers; `first`: the number of the sender's
-        first source buffer."""
+        """Add the direct copies of `moved` from source to target buffers; `first`: the number of
+        the sender's first source buffer."""
         source = self.numbers(moved.peer, 0)[member]
         target = self.numbers(self.device, 1)[member]
         buffer, buffers, loops = self._kind(member).forms[moved.form]
@@ -54,8 +54,9 @@ class Boxes:
             begin += moved.high - moved.low
 
     def _add(self, member, ends, moved, starts, steps):
-        """Add the boxes of elements of nested loops; `steps`: the count of each loop, and its step
-        at both ends."""
+        """Add the boxes of the range of `moved` in nested loops. `ends`: the numbers of the buffers
+        read and written; `starts`: the first element in both; `steps`: the count of each loop and
+        its step in both."""
         found = self.found.setdefault(self._kind(member).itemsize, [])
         for (read, write), loops in within(starts, steps, moved.low, moved.high):
             found.append(Box(ends[0], ends[1], read, write, tuple(loops)))

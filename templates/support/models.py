@@ -1,4 +1,4 @@
-"""Models: tensors of few kinds, on any devices, and the buckets in which they move.
+"""Models: tensors of a few kinds, on any devices, and the buckets in which they move.
 
 All members of a kind have the same moves; they differ in names and devices. `data`, the contents of
 a JSON file, lists all members and divides them, or pieces of large ones, into buckets. In each
@@ -16,16 +16,16 @@ DIGEST = 8  # bytes of the digest of a part
 
 
 class Kind(NamedTuple):
-    """How tensors are stored before and after, and their moves.
+    """The source and target buffers of some tensors, and the moves between them.
 
-    `tensors`: their shapes. `source`, `target`: for each buffer its layout, and its shape at each
-    position of a mesh, or one shape for all. `senders`, `receivers`: classes, which are lists of
-    positions that store the same elements. `forms`: the source buffer, the target buffers, and
-    nested loops, outer to inner, each with its count and its step in each buffer, source first.
-    `relays`: class of senders, or -1 for a local copy, class of receivers, form, and the first
-    element in each buffer. `axes`, `specs`: for both sides the sizes of the mesh's axes, and for
-    each buffer the axes along which each dimension is concatenated. `padded`: the shapes, forms and
-    relays for buffers padded to one size, if they differ."""
+    `tensors`: the shapes of the tensors. `source`, `target`: for each buffer its layout, and its
+    shape at each position of a mesh, or one shape for all. `senders`, `receivers`: classes, which
+    are lists of positions that store the same elements. `forms`: each is the source buffer, the
+    target buffers, and nested loops, outer to inner, each with its count and its step in each
+    buffer, source first. `relays`: each is the class of senders (-1 for a local copy), the class of
+    receivers, the form, and the first element in each buffer. `axes`: for both sides the sizes of
+    the mesh's axes. `specs`: for both sides and each buffer, the axes along which each dimension is
+    concatenated. `padded`: the fields that differ for buffers padded to one size, if any."""
 
     dtype: str
     tensors: list
@@ -49,9 +49,10 @@ class Kind(NamedTuple):
 
 
 class Member(NamedTuple):
-    """Tensors of a kind. `source_place`, `target_place`: the numbers of its device lists by
-    position. `turn`: receiver i of a class takes elements from sender i + turn, modulo the number
-    of senders. `pieces`: the number of pieces it is cut into."""
+    """Tensors of a kind on some devices. `source_place`, `target_place`: the indices in `places` of
+    the device lists of both meshes. `turn`: receiver i of a class takes elements from sender
+    i + turn, modulo the number of senders. `pieces`: the number of pieces the member is cut into.
+    `tensors`, `source`, `target`: the names of the tensors and of the buffers."""
 
     kind: int
     source_place: int
@@ -82,8 +83,8 @@ def cut(item, count):
 
 
 class Moved(NamedTuple):
-    """Elements of a relay that go to or come from a peer, or stay, in which case the peer is the
-    device itself: a form, the first element in each buffer, and a range of elements."""
+    """The elements `low` to `high` of a relay, which a device sends to a peer, receives from it, or
+    keeps; a device that keeps them is its own peer. `starts`: the first element in each buffer."""
 
     peer: int
     form: int
@@ -94,7 +95,7 @@ class Moved(NamedTuple):
 
 class Part(NamedTuple):
     """A member's part of a message: its byte range in the buffer of all messages, the offset of its
-    digest there (None without digests), and what it moves."""
+    digest there (None without digests), and the elements that it moves."""
 
     member: int
     start: int
@@ -104,7 +105,8 @@ class Part(NamedTuple):
 
 
 class Message(NamedTuple):
-    """A message from one device to another in a bucket."""
+    """A message to or from a peer in a bucket: its byte range in the buffer of all messages, and
+    its parts."""
 
     peer: int
     start: int
@@ -152,7 +154,8 @@ class Moves:
         return self._position[member.target_place if end else member.source_place].get(device)
 
     def buffers(self, device, end):
-        """Yield the member number, name, dtype and shape of each buffer of a device at an end."""
+        """Yield the member number, name, dtype and shape of each source buffer (end 0) or target
+        buffer (end 1) of a device."""
         for number, member in enumerate(self.members):
             position = self.position(number, device, end)
             if position is not None:
@@ -163,7 +166,7 @@ class Moves:
                     yield number, name, kind.dtype, tuple(shape)
 
     def _places_in_classes(self, kind, end):
-        """Return, by position, its classes at an end and its index in each."""
+        """Return, by position, the numbers of its classes at an end and its index in each class."""
         found: dict = {}
         for number, positions in enumerate(
             self.kinds[kind].receivers if end else self.kinds[kind].senders
@@ -187,8 +190,8 @@ class Moves:
                     yield Moved(device if peer is None else peer, form, starts, low, high)
 
     def _peers(self, member, sender, receiver, place, end):
-        """Return the devices that the device at a place of a class sends to or receives from; None
-        stands for this device."""
+        """Return the devices that the device at index `place` of a class sends to (end 0) or
+        receives from (end 1); None stands for the device itself."""
         if sender < 0:
             return [None]
         kind = self.kinds[member.kind]
@@ -201,8 +204,8 @@ class Moves:
         return [ids[at] for at in receivers[first :: len(senders)]]
 
     def messages(self, device, bucket, end, digest, start=0):
-        """Return the messages that a device sends or receives in a bucket, one after another in a
-        buffer from byte `start`, a multiple of ALIGN."""
+        """Return the messages that a device sends (end 0) or receives (end 1) in a bucket. They are
+        adjacent in a buffer from byte `start`, a multiple of ALIGN."""
         by_peer: dict = {}
         for item in bucket:
             for moved in self.of_device(device, item, end):
@@ -223,7 +226,8 @@ class Moves:
 
 
 def within(starts, loops, low, high):
-    """Yield boxes (starts, loops) for a range of the elements of nested loops, in order."""
+    """Yield boxes (starts, loops) that make up elements `low` to `high` of nested loops, in
+    order."""
     size = math.prod(times for times, *_ in loops[1:])
     if not loops or (low, high) == (0, loops[0][0] * size):
         if low < high:
@@ -249,7 +253,7 @@ def within(starts, loops, low, high):
 
 
 def packed(loops):
-    """Return the steps of loops in a line that stores their elements densely."""
+    """Return the step of each loop in a line that stores the elements of all loops densely."""
     times = [loop[0] for loop in loops]
     return [math.prod(times[place + 1 :]) for place in range(len(times))]
 

@@ -1,5 +1,5 @@
-"""Groups whose lines move in Pallas kernels, one per element width: a device pushes each of its
-lines to the receiver of its round, at offsets equal on all devices."""
+"""Groups whose lines Pallas kernels move, one kernel per element width: a device pushes each of its
+lines to the receiver in that round, at the same offset on all devices."""
 
 import functools
 

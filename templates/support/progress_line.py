@@ -1,4 +1,4 @@
-"""A bar on a terminal for a call that takes long."""
+"""A progress bar on a terminal for long calls."""
 
 import contextlib
 import sys
@@ -9,14 +9,14 @@ WIDTH = 30
 
 
 def shown(progress, draws):
-    """Return the callback after each bucket: `progress` if given; else a bar, on a process that
-    `draws` and whose stderr is a terminal; else None."""
+    """Return the function to call after each bucket: `progress` if given; else a `Bar` if this
+    process `draws` and its stderr is a terminal; else None."""
     terminal = progress is None and draws and sys.stderr is not None and sys.stderr.isatty()
     return Bar(sys.stderr) if terminal else progress
 
 
 class Bar:
-    """Draws how many bytes are done, in a line that it removes at the end."""
+    """A line with the share of bytes done, removed at the end. Calls are as for `progress`."""
 
     def __init__(self, file):
         self.file, self.began = file, time.monotonic()

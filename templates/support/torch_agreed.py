@@ -1,4 +1,4 @@
-"""Messages other than tensors among the ranks of a group, and bounded waits."""
+"""Text messages among the ranks of a group, and bounded waits."""
 
 import json
 from datetime import timedelta
@@ -12,8 +12,9 @@ NEW = "make a new process group"
 
 
 def told(said, group, home, timeout, what):
-    """Exchange lists of strings and return every rank's. Raises TimeoutError for a silent rank;
-    `what`: the action that rank has not performed."""
+    """Send a list of strings to all ranks and return the lists of all ranks, shortened to `TOLD`
+    bytes. Raises TimeoutError if a rank sends none; `what`: the action that this rank has not
+    performed, for the message."""
     text = json.dumps(said).encode()
     while len(text) > TOLD:
         said = [each[: 3 * len(each) // 4] for each in said]
@@ -36,8 +37,8 @@ def told(said, group, home, timeout, what):
 
 
 def posted(ops, what):
-    """Begin to send and receive; return the handles to wait for. Raises ConnectionError if the peer
-    is already gone."""
+    """Start sends and receives and return their handles. Raises ConnectionError if a peer is
+    already gone."""
     try:
         return dist.batch_isend_irecv(ops) if ops else []
     except RuntimeError as error:
@@ -45,7 +46,7 @@ def posted(ops, what):
 
 
 def waited(work, timeout, what):
-    """Wait for a message, for at most `timeout` seconds or the group's own limit. Raises
+    """Wait for a message for at most `timeout` seconds, None for the group's own limit. Raises
     TimeoutError, or ConnectionError if the peer is gone."""
     try:
         work.wait() if timeout is None else work.wait(timedelta(seconds=timeout))

@@ -14,8 +14,9 @@ from .triton_boxes import copy
 
 
 class Step(NamedTuple):
-    """A device's work in a bucket: the number of the bucket, messages, their total bytes, and boxes
-    by element size: into the line, out of the line, and from source to target buffers."""
+    """The work of a device in a bucket. `number`: the bucket number; `sends`, `receives`: the
+    messages; `size`: their total bytes; `packs`, `unpacks`, `keeps`: the boxes, by element size, to
+    copy into the line, out of the line, and from source to target buffers."""
 
     number: int
     sends: list
@@ -27,7 +28,7 @@ class Step(NamedTuple):
 
 
 class Call:
-    """A call on a rank."""
+    """The part of one rank in a call."""
 
     def __init__(self, model, group, timeout, digest):
         self.model, self.timeout, self.digest = model, timeout, digest
@@ -43,7 +44,7 @@ class Call:
         self.talks = torch.device("cpu" if "cpu:" in self.config else "cuda")
 
     def _check_options(self, progress):
-        timeout, self.timeout = self.timeout, None  # the other ranks must hear of a wrong one
+        timeout, self.timeout = self.timeout, None  # report a wrong one to all ranks without it
         if timeout is not None and not (isinstance(timeout, int | float) and timeout > 0):
             raise ValueError(f"timeout: got {timeout!r}, expected seconds, more than 0, or None")
         self.timeout = timeout
@@ -51,8 +52,8 @@ class Call:
             raise ValueError(f"progress: got {progress!r}, expected a function or None")
 
     def prepared(self, state, out, progress=None):
-        """Return the arguments of the exchange. Raises ValueError on all ranks for a fault on
-        any."""
+        """Return the steps, the source and target buffers, and memory for the lines of two steps.
+        Raises ValueError on all ranks for a fault on any rank."""
         fault, cause, home = "", None, self.talks
         said = f"model {self.model.moves.plan}, digest={bool(self.digest)}"
         try:
@@ -78,7 +79,8 @@ class Call:
         return steps, given, made, slots
 
     def agree(self, said, cause, raised, what):
-        """Raise an error on every rank if one has a fault or a different message."""
+        """Raise an error of type `raised` on every rank if some rank has a fault or if ranks have
+        different messages. `said`: the fault or "", then any messages; `what`: see `told`."""
         every = told(said, self.group, self.talks, self.timeout, what)
         for rank, (fault, *_) in enumerate(every):
             if fault:
@@ -89,8 +91,8 @@ class Call:
                 raise raised(f"ranks differ: {both}")
 
     def run(self, steps, given, made, slots, progress):
-        """Exchange all buckets. After an error on this rank, messages still flow, so that no other
-        rank waits; then all ranks raise RuntimeError."""
+        """Exchange all buckets. After an error this rank still sends and receives its messages, so
+        that no other rank waits; at the end all ranks raise RuntimeError."""
         self.error, self.done, self.total = None, 0, sum(step.size for step in steps)
         waiting: collections.deque = collections.deque()
         for place, step in enumerate(steps):
@@ -120,7 +122,7 @@ class Call:
                     _digest(line, part).copy_(_digest_now(line, part))
 
     def _posted(self, step, line):
-        """Send and receive the messages of a bucket; return the handles, each with its
+        """Start to send and receive the messages of a bucket; return their handles, each with its
         description."""
         ops, said, ranks = [], [], self.model.moves.ranks
         ways = (dist.irecv, step.receives, "from"), (dist.isend, step.sends, "to")
@@ -165,7 +167,7 @@ class Call:
 
 
 def _digest(line, part):
-    """Return the view of a part's digest."""
+    """Return a view of the digest stored in a line for a part."""
     return line[part.digest : part.start].view(torch.int64)
 
 
@@ -174,6 +176,6 @@ def _digest_now(line, part):
 
 
 def copied(boxes, sources, targets):
-    """Copy boxes, by the size of an element."""
+    """Copy boxes, given by element size, from source to target tensors."""
     for size, each in boxes.items():
         copy(tuple(each), sources, targets, size)

@@ -1,4 +1,4 @@
-"""Digests of tensors, computed on their device without a copy to the host or a library.
+"""Digests of tensors, computed by torch on their device without a copy to the host.
 
 Words of 8 bytes are multiplied by an odd number that depends on their place, folded, multiplied
 again and added: any change of one word changes the digest; changes of several are missed with
@@ -29,7 +29,7 @@ def digest_of(line):
 
 @functools.cache
 def _factors(home):
-    """Return two sets of odd factors by place."""
+    """Return two rows of odd factors, one factor for each place in a block of words."""
     found = torch.arange(1, 2 * WORDS + 1, dtype=torch.int64, device=home) * TURN
     for factor in (-4658895280553007687, -7723592293110705685):
         found ^= (found >> 31) & (MASK << 1 | 1)

@@ -1,4 +1,5 @@
-"""Reshards of many tensors at once: one launch a device, or one exchange among processes."""
+"""Reshards of many tensors at once, in one launch on each device or one exchange among
+processes."""
 
 import functools
 import hashlib
@@ -14,8 +15,9 @@ from .torch_tensors import check_few, requires_grad
 
 
 class Group:
-    """Tensors on the same devices. `kinds`: the hosts of their bundles; `kind_of`: the kind number
-    of each name; `kernel`: copies listed rows of all tensors."""
+    """Tensors on the same devices that move together. `kinds`: a bundle's host for each kind;
+    `kind_of`: the kind number of each name; `kernel`: the kernel that copies listed rows of all
+    tensors."""
 
     def __init__(self, names, kinds, kind_of, kernel):
         self.names, self.kinds, self.kind_of, self.kernel = names, kinds, kind_of, kernel
@@ -32,8 +34,8 @@ class Group:
         self._floats = [n for n, move in enumerate(moves) if move.dtype.is_floating_point]
 
     def reshard_local(self, shards, *, out=None, programs=None):
-        """Return the target shards of every tensor, equal to those of each tensor's own
-        `reshard_local`, in a container of the same form: one launch a device for all tensors.
+        """Return the target shards of every tensor, in a container of the same form, in one launch
+        on each device for all tensors. They equal the results of each tensor's own `reshard_local`.
 
         `shards`: a list in the order of NAMES, or a dict, possibly nested, whose keys joined by
         dots are the names with dots for underscores: `layer0.wq` for `layer0_wq`; each entry has
@@ -110,7 +112,7 @@ class Group:
         return [found[place][1] for place in places], give_back
 
     def _no_gradient(self, tensors, out):
-        """Return why required gradients are missing, or ""."""
+        """Return the reason that a required gradient cannot be computed, or ""."""
         if not requires_grad(tensors):
             return ""
         if out is not None:
@@ -120,7 +122,7 @@ class Group:
 
     @functools.cached_property
     def _reverse(self):
-        """The group that moves gradients."""
+        """Return the group that moves gradients."""
         used = sorted({self.kind_of[number] for number in self._floats})
         kind_of = [used.index(self.kind_of[number]) for number in self._floats]
         names = [self.names[number] for number in self._floats]
@@ -128,22 +130,22 @@ class Group:
         return Group(names, kinds, kind_of, self.kernel)
 
     def self_check(self):
-        """Return the facts checked about this module; exit on a fault."""
+        """Check the transfers of all tensors and return the facts checked; exit on a fault."""
         return self_check(self.processes, handed_over)
 
 
 def _is_nothing(_):
-    """Return False: no list is a leaf."""
+    """Return False: every list is a container, not a leaf."""
     return False
 
 
 def _is_shards(value):
-    """Return whether a list holds the shards of one tensor, rather than tensors."""
+    """Return whether a list has the shards of one tensor, rather than an entry for each tensor."""
     return not any(isinstance(each, dict | list | tuple) for each in value)
 
 
 def _parted(shards, count):
-    """Split a list of all shards into `count` for each tensor."""
+    """Split a list of all shards into lists of `count` shards, one list for each tensor."""
     return [list(shards[at : at + count]) for at in range(0, len(shards), count)]
 
 

@@ -1,16 +1,17 @@
-"""Linear moves of tensors with gradients of every order, and sums of strided boxes."""
+"""Differentiable moves of tensors, with gradients of every order, and sums of strided boxes."""
 
 from .torch_moved import Moved
 
 
 def moved(forth, back, given):
-    """Return the tensors that `forth` moves; `back` moves their cotangents. Both map lists to
-    lists, and each is the transpose of the other."""
+    """Return the tensors that `forth` returns for `given`; `back` moves their cotangents. Both map
+    lists to lists, and each is the transpose of the other."""
     return list(Moved.apply(forth, lambda given: moved(back, forth, given), *given))
 
 
 def add(boxes, sources, targets, dtype):
-    """Add elements of `dtype` in boxes of contiguous tensors to others, one box after another."""
+    """Add boxes of source tensors, viewed as `dtype`, to boxes of target tensors, one after
+    another; all are contiguous."""
     for source, target, read, write, loops in boxes:
         times, *steps = zip(*loops, strict=True) if loops else ((), (), ())
         held, whole = sources[source].view(dtype), targets[target]

@@ -1,8 +1,8 @@
 """Models in one address space, and among the processes of a group.
 
-Processes exchange one bucket after another: each sends at most one message to a peer, and packs the
-next bucket while one is in flight. A rank without a part in a bucket skips it. Rank r of a group is
-the r-th id of all devices, sorted.
+Processes exchange one bucket after another. In each they send at most one message to a peer, and
+they pack the next bucket while one is in flight. A rank without a part in a bucket skips it. Rank r
+of a group is the r-th id of all devices, sorted.
 """
 
 import functools
@@ -17,7 +17,7 @@ from .torch_state import check_apart, checked, home_of
 
 
 class Weights:
-    """Tensors of a model on any devices; `data`: as in `Moves`."""
+    """The tensors of a model, to be moved between any devices; `data`: as in `Moves`."""
 
     def __init__(self, data):
         self.moves = Moves(data)
@@ -34,9 +34,9 @@ class Weights:
         return {name: shape for name, (_, shape) in self.shapes(device, 1).items()}
 
     def local(self, states, *, out=None):
-        """Return the target buffers of all devices: dicts by device id of dicts by name.
+        """Return the target buffers of all devices, as a dict by device id of dicts by name.
 
-        `states`: source buffers in the same form, all in this process. `out`: target buffers to
+        `states`: the source buffers in the same form, all in this process. `out`: target buffers to
         fill, in the same form. Raises ValueError for wrong devices, names, shapes or dtypes.
         """
         moves = self.moves
@@ -68,18 +68,17 @@ class Weights:
 
         `state`: its source buffers, a dict by name, possibly nested, whose keys joined by dots are
         the names; a DTensor counts as its local tensor; omit tensors that this device does not
-        have, or set them to None. `out`: a dict of target buffers to be filled; after an error
-        their values are
-        undefined. New results have zero padding.
+        have, or set them to None. `out`: a dict of target buffers to fill; after an error their
+        values are undefined. New results have zero padding.
 
-        `progress`: called as (bytes of messages done, bytes in all, number of the bucket) after
-        each bucket of this rank; by default rank 0 draws a bar if its stderr is a terminal.
+        `progress`: a function called after each bucket of this rank with (bytes of messages done,
+        bytes in all, bucket number); by default rank 0 draws a bar if its stderr is a terminal.
         `timeout`: seconds to wait for any rank, by default the group's time-out. `digest`: whether
         every part of a message carries a digest, which receivers check.
 
-        Raises ValueError on all ranks for a wrong call on any, before anything moves; RuntimeError
-        on all for a failure on any; TimeoutError for a silent rank, and ConnectionError for a lost
-        one, after which the group is unusable.
+        Raises ValueError on all ranks for wrong arguments on any rank, before anything moves;
+        RuntimeError on all ranks for a failure on any rank; TimeoutError for a silent rank and
+        ConnectionError for a lost rank, after both of which the group is unusable.
         """
         call = Call(self, group, timeout, digest)
         steps, given, made, slots = call.prepared(state, out, progress)
@@ -87,7 +86,7 @@ class Weights:
         return dict(zip(self.shapes(call.device, 1), made, strict=True))
 
     def _steps(self, device, digest):
-        """Return a device's steps by bucket, omitting buckets without its part."""
+        """Return the `Step` of a device in each bucket; buckets without data for it have none."""
         found, moves = [], self.moves
         for number, bucket in enumerate(moves.buckets):
             sends = moves.messages(device, bucket, 0, digest)
@@ -111,14 +110,15 @@ class Weights:
         return found
 
     def _shapes(self, device, end):
-        """Return the dtype and the shape of each buffer of a device at an end, by name."""
+        """Return the dtype and the shape of each source buffer (end 0) or target buffer (end 1) of
+        a device, by name."""
         return {
             name: (getattr(torch, dtype), shape)
             for _, name, dtype, shape in self.moves.buffers(device, end)
         }
 
     def _numbers(self, device, end):
-        """Return, by member, the indices of its buffers among those of a device at an end."""
+        """Return, by member, the indices of its buffers among all buffers of a device at an end."""
         places = {name: place for place, name in enumerate(self.shapes(device, end))}
         found: dict = {}
         for member, name, *_ in self.moves.buffers(device, end):
@@ -126,11 +126,12 @@ class Weights:
         return found
 
     def checked(self, state, device, end, what):
-        """Return tensors of a device in the order of its buffers at an end."""
+        """Return the tensors of `state` in the order of a device's buffers at an end. Raises
+        ValueError for wrong tensors."""
         return checked(state, self.shapes(device, end), device, what)
 
     def made(self, out, device, home, what):
-        """Return a device's target buffers, new or given."""
+        """Return a device's target buffers: the buffers in `out`, or new zeros on `home`."""
         if out is not None:
             return self.checked(out, device, 1, what)
         shapes = self.shapes(device, 1).values()

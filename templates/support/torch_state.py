@@ -7,8 +7,8 @@ from .models import flat, listed
 
 
 def checked(state, expected, device, what):
-    """Return a device's tensors in the order of its buffers, whose dtypes and shapes are
-    `expected`, by name."""
+    """Return a device's tensors in the order of `expected`, which has the dtype and shape of each
+    buffer by name. Raises ValueError for wrong names, dtypes, shapes, strides or devices."""
     found = dict(flat(state or {}))
     extra = [name for name, x in found.items() if x is not None and name not in expected]
     if extra:
@@ -51,7 +51,8 @@ def _said(kind):
 
 
 def check_apart(made, given):
-    """Raise ValueError if tensors to be filled share memory with others."""
+    """Raise ValueError if the tensors `made`, which will be filled, share memory with each other or
+    with the tensors `given`."""
     spans = sorted(
         (str(x.device), x.data_ptr(), x.data_ptr() + x.nbytes, is_out)
         for is_out, tensors in ((True, made), (False, given))
@@ -67,7 +68,8 @@ def check_apart(made, given):
 
 
 def in_a_line(error):
-    """Return an error's type and message in one line."""
+    """Return an error's message in one line, preceded by its type unless that is ValueError or
+    RuntimeError."""
     text = " ".join(str(error).split())
     return (
         text if isinstance(error, ValueError | RuntimeError) else f"{type(error).__name__}: {text}"
