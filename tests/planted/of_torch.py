@@ -156,8 +156,7 @@ TORCH = {
     ),
     "tiles of the device itself": _torch(
         "swap", "triton_gpu.py",
-        'come from."""\n    return [receiver % 2 * 2 + receiver // 2]',
-        'come from."""\n    return [receiver]', "",
+        '."""\n    return [receiver % 2 * 2 + receiver // 2]', '."""\n    return [receiver]', "",
     ),
     "support of a tensor too large to run": _torch(
         "large", "triton_rows.py",
