@@ -1,4 +1,4 @@
-"""Arrays of integers."""
+"""The type of integer arrays."""
 
 from __future__ import annotations
 
@@ -8,4 +8,4 @@ import numpy as np
 import numpy.typing as npt
 
 Integers: TypeAlias = npt.NDArray[np.int64]
-"""An array of indices, extents or device ids."""
+"""An int64 array, of indices, extents or device ids for example."""

@@ -122,7 +122,8 @@ def _joined(a: AxisRef, b: AxisRef, size: int) -> AxisRef | None:
 
 
 def between(name: str, low: int, high: int, size: int) -> AxisRef:
-    """Return the reference from border `low` to border `high` of an axis, in normal form."""
+    """Return the sub-axis from border `low` to border `high` of an axis of size `size`, or the full
+    axis if these are its ends."""
     return AxisRef(name) if (low, high) == (1, size) else AxisRef(name, low, high // low)
 
 

@@ -1,6 +1,6 @@
-"""Cuts: how a dimension of K elements is divided into N shards, in closed form.
+"""Cuts: divisions of a dimension of K elements into N shards, in closed form.
 
-Every formula is written once, over Python integers, numpy arrays and sympy expressions alike
+Every formula is written once, and works on Python integers, numpy arrays and sympy expressions
 (`ir/algebra/index.py`). With s a shard, i an element and `clamp(x) = max(min(x, K), 0)`:
 
     sized(S, a)    [clamp(s*S - a), clamp((s+1)*S - a))    owner of i: (i + a) floordiv S
@@ -97,7 +97,7 @@ class _OneCut(ABC):
         return self.owner(minimum(low, last), let), self.owner(maximum(high, 1) - 1, let)
 
     def window(self, start: int, extent: int) -> Cut:
-        """Return the cut of `extent` elements of this dimension, starting at `start`."""
+        """Return the cut of the `extent` elements of this dimension from `start` on."""
         if (start, extent) == (0, self.extent):
             return self  # type: ignore[return-value]
         return WindowCut(extent, self.parts, self, start)  # type: ignore[arg-type]
@@ -147,7 +147,8 @@ class Sized(_OneCut):
 
 @dataclass(frozen=True)
 class Balanced(_OneCut):
-    """Shards whose sizes differ by at most one, the larger ones first: numpy's `array_split`."""
+    """Shards with sizes that differ by at most one, larger shards first, as numpy's `array_split`
+    makes them."""
 
     @property
     def step(self) -> int | None:

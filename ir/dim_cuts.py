@@ -205,7 +205,7 @@ class BoundCut:
     """A cut of one dimension on a mesh. Its methods are closed forms of a mesh position."""
 
     start: int  # the first stored element of the dimension
-    digits: tuple[Digit, ...]  # of the mesh position, major to minor; they number the shards
+    digits: tuple[Digit, ...]  # the digits along the axes, major to minor, which number the shards
     cut: Cut
     reversed: bool = False
     table: tuple[int, ...] | None = None  # the shard at each position along the axes; -1: none

@@ -123,7 +123,7 @@ def check_type(
 def wrong_type(
     value: object, kind: type | UnionType, expected: str, argument: str | None = None
 ) -> InputError:
-    """Return the error that `check_type` raises."""
+    """Return the error for a value that is not of type `kind`, with arguments as `check_type`."""
     kinds = (kind,) if isinstance(kind, type) else get_args(kind)
     names = dict.fromkeys(each.__name__ for each in kinds)
     return InputError(
@@ -178,8 +178,7 @@ MOST_LISTED = 40
 
 
 def one_of(choices: Iterable[str]) -> str:
-    """Return the choices for the `expected` line as `one of a, b, c`; a single choice stands
-    alone."""
+    """Return the text `one of a, b, c` for the `expected` line, or the name of a single choice."""
     listed = tuple(choices)
     if not listed:
         return "none: there is nothing to choose from"

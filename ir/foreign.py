@@ -32,7 +32,8 @@ _DOORS = (
     ("Mesh", ABSTRACT_MESH, "of a mesh of jax: sw.Mesh.of(mesh)"),
     ("Mesh", DEVICE_MESH, "of a DeviceMesh: sw.Mesh.of(device_mesh)"),
 )
-"""For each expected type: a type that users give in its place, and a hint how to convert it."""
+"""Rows of an expected type, a type that users give in its place, and text that says how to convert
+it."""
 
 
 def is_a(value: object, *paths: str) -> bool:
@@ -42,8 +43,8 @@ def is_a(value: object, *paths: str) -> bool:
 
 
 def door(value: object, wanted: Iterable[str]) -> str | None:
-    """Return a hint how to convert a JAX or torch value to one of the wanted types, or None if
-    there is no conversion. `wanted`: names of types."""
+    """Return text that tells a user how to convert a JAX or torch value to one of the wanted types,
+    or None if there is no conversion. `wanted`: the names of types."""
     kinds = set(wanted)
     first = value[0] if isinstance(value, list | tuple) and value else value
     return next(

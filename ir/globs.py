@@ -36,12 +36,12 @@ class Glob:
 
     @property
     def is_regex(self) -> bool:
-        """Whether this is a regular expression."""
+        """Whether the text is a regular expression."""
         return len(self.text) > 1 and self.text[0] == self.text[-1] == "/"
 
     @property
     def is_exact(self) -> bool:
-        """Whether it matches only its own text."""
+        """Whether the glob matches only its own text."""
         return not self.is_regex and not self.holes
 
     @property

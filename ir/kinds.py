@@ -83,7 +83,7 @@ class Geometry:
 
     @cached_property
     def is_uniform(self) -> bool:
-        """Whether the buffer has one size at all positions."""
+        """Whether the buffer has the same shape at all positions, without padding."""
         return len({*self.buffer_shapes(padded=False)}) == 1
 
     def held(self, tensor: str) -> Iterator[Box]:
@@ -169,7 +169,7 @@ def _said(side: Rules, model: Model, argument: str) -> list[PlacedBuffer]:
 class Homed(NamedTuple):
     """The buffer that stores a tensor."""
 
-    buffer: str  # its name
+    buffer: str  # the name of the buffer
     number: str  # the number of the tensor in the buffer
     geometry: Geometry
     place: int  # the index of its devices among `Kinds.places`
@@ -191,7 +191,7 @@ def renamed(layout: BufferLayout, names: tuple[str, ...]) -> BufferLayout:
 
 
 class _Sorting:
-    """Sorts tensors into kinds."""
+    """Finds the kinds and the members of a model."""
 
     def __init__(self, model: Model) -> None:
         self.model = model

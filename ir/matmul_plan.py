@@ -65,7 +65,7 @@ class MatmulCost:
     """
 
     flops: int
-    received: tuple[int, int, int]  # bytes, by movement: lhs, rhs, result
+    received: tuple[int, int, int]  # the bytes that each movement brings: of lhs, rhs, the result
     received_max: int  # the most bytes that all movements together bring to one device
     touched: int  # the bytes of memory that the product reads and writes
     multiplying: float  # the seconds of the arithmetic of the product
@@ -108,7 +108,7 @@ class MatmulCandidate:
     """
 
     multiplication: Multiplication
-    moves: tuple[Plan, Plan, Plan]  # of lhs, rhs and the result
+    moves: tuple[Plan, Plan, Plan]  # the plans that move lhs, rhs and the result
     cost: MatmulCost
     loop: Loop | None = None
     pulled: bool = False
@@ -148,7 +148,8 @@ class MatmulPlan(Drawn):
         )
 
     def to_dict(self, transfers: bool | None = None) -> dict[str, Any]:
-        """Return the object of `plan --json`; `transfers`: whether to list those of steps."""
+        """Return the plan as plain data, as `plan --json` prints it. `transfers`: whether to list
+        the transfers of steps."""
         matmul = self.matmul
         return {
             "dtype": matmul.dtype,

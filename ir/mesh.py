@@ -47,8 +47,8 @@ class Mesh:
     """
 
     axes: Axes
-    device_ids: range | tuple[int, ...]  # by position; a range if consecutive and ascending
-    name: str | None = field(compare=False)  # of `@name = <[...]>`
+    device_ids: range | tuple[int, ...]  # by position; a range if the ids are consecutive
+    name: str | None = field(compare=False)  # the name in the text `@name = <[...]>`
 
     def __init__(
         self,

@@ -37,7 +37,7 @@ class ModelFlows:
     """Computes the bytes that devices send and receive for members of the given kinds."""
 
     kinds: tuple[Kind, ...]
-    relays: tuple[KindRelays, ...]  # by kind
+    relays: tuple[KindRelays, ...]  # the relays of each kind
     # Results of `_ends`, by kind and turn.
     ends: dict[tuple[int, int], tuple[Integers, Integers]] = field(default_factory=dict)
 

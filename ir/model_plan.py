@@ -42,7 +42,7 @@ class ModelPlan(Drawn):
     source: Rules
     target: Rules
     kinds: Kinds  # members in transfer order
-    relays: tuple[KindRelays, ...]  # by kind
+    relays: tuple[KindRelays, ...]  # the relays of each kind
     memory_limit: int = MEMORY_LIMIT
 
     @cached_property

@@ -51,8 +51,8 @@ class ModelProof:
 
     tensors: int  # the number of members
     kinds: int
-    relays: int  # of one member of each kind
-    elements: int  # the elements of all target buffers on all devices
+    relays: int  # the number of relays of all kinds
+    elements: int  # the number of elements of all target buffers on all devices
 
     def __str__(self) -> str:
         moved = f"{counted(self.tensors, 'tensor')} of {counted(self.kinds, 'kind')}"

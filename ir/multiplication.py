@@ -24,9 +24,9 @@ Refs = tuple[AxisRef, ...]
 class Multiplication:
     """The split of a matmul during the product.
 
-    `axes`: the axes of each factor, major to minor. `terms`: the axes along which lhs and rhs stay
-    unreduced. No axis may occur twice. `shardings` raises InputError if sub-axes of one axis cannot
-    coexist.
+    `axes`: the axes that split each factor, major to minor. `terms`: the axes along which lhs, and
+    along which rhs, stays unreduced. No axis may occur twice. `shardings` raises InputError if
+    sub-axes of one axis cannot coexist.
     """
 
     matmul: Matmul

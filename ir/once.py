@@ -18,7 +18,7 @@ class Once:
         return {}
 
     def once(self: S, make: Callable[[S], T]) -> T:
-        """Return `make(self)`. Only the first call with a function calls it."""
+        """Return `make(self)`, computed by the first call and cached for later calls."""
         if make not in self._made:
             self._made[make] = make(self)
         return cast(T, self._made[make])

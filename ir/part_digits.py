@@ -21,7 +21,7 @@ from shardwright.ir.kinds import BUFFER, Geometry
 
 
 class ProofError(InternalError):
-    """A plan does not move its model correctly."""
+    """The error for a plan that does not move its model correctly."""
 
 
 class PartDigit(NamedTuple):
@@ -118,7 +118,7 @@ class LinedUp:
     """The parts that a group of relays reads, or writes in one target buffer. The parts have the
     same steps, dimensions and weights of digits."""
 
-    parts: list[PartAt]  # by relay
+    parts: list[PartAt]  # the part of each relay
     steps_of: Integers  # the step of each digit
     counts: Integers  # the number of values of each digit: [relay, digit]
     digits: Integers  # the digits of the first element, each minus its low end: [relay, digit]

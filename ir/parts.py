@@ -20,7 +20,7 @@ that gives the shard of each device. `ir/text/layout_text.py` reads these texts:
                0:64 {"tp"}                          only elements 0 to 63
     factors    q '(g=2 h e) d -> g (h e) d' [{"tp"}]   reshaped and reordered, then cut
 
-`sized(S)` pads: every device stores S elements, of which those beyond the dimension have no value.
+`sized(S)` pads: every device stores S elements, and elements beyond the dimension have no value.
 In a cut through a stack, the padding is at the end of the buffer.
 """
 
@@ -95,7 +95,7 @@ class TensorPart:
         return self.dims + (DimCut(),) * (rank - len(self.dims))
 
     def with_cut(self, dim: int, cut: DimCut) -> TensorPart:
-        """Return the part with a different cut of one dimension."""
+        """Return the part with the cut of dimension `dim` replaced by `cut`."""
         dims = list(self._all(max(dim + 1, len(self.dims))))
         dims[dim] = cut
         return replace(self, dims=tuple(dims))

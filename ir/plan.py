@@ -1,4 +1,4 @@
-"""Plans: one exchange or a sequence of steps (`ir/steps.py`), their bytes, and their JSON."""
+"""Plans of reshards: one exchange or a sequence of steps (`ir/steps.py`), and their cost."""
 
 from __future__ import annotations
 
@@ -165,14 +165,14 @@ class DirectPlan(_Planned):
 
     @property
     def steps(self) -> tuple[ExchangeStep]:
-        """The single step."""
+        """The only step, an exchange."""
         return (ExchangeStep(self.exchange),)
 
     def listed(self) -> tuple[Step, ...]:
         return self.steps
 
     def transfers(self) -> Transfers:
-        """Return every transfer."""
+        """Return all transfers of the exchange."""
         return self.exchange.once(enumerate_transfers)
 
     @property

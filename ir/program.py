@@ -47,7 +47,7 @@ class Rule:
     is in none of the lists below may be split in any way without communication.
     """
 
-    sizes: tuple[int, ...]  # of the factors
+    sizes: tuple[int, ...]  # the size of each factor
     operands: tuple[Dims, ...]
     results: tuple[Dims, ...]
     reduction: tuple[int, ...] = ()  # factors that a sum, maximum or other reduction removes
@@ -78,14 +78,14 @@ class Value:
     name: str  # unique in the program; without the `%` of the text form
     shape: tuple[int, ...]
     dtype: str  # as jaxprs print it: f32, bf16, i32, bool, key<fry>
-    sharding: Sharding | None = None  # None: unknown
+    sharding: Sharding | None = None  # None if it is not known yet
     line: Line | None = None
     scope: tuple[str, ...] = field(default=(), compare=False)  # named scopes, outermost first
     backward: bool = field(default=False, compare=False)  # whether a backward pass computes it
 
     @property
     def size(self) -> int:
-        """The number of elements of the tensor."""
+        """The number of elements."""
         return math.prod(self.shape)
 
 
@@ -140,7 +140,7 @@ class Program:
     results: tuple[Sharding | None, ...]
     groups: tuple[tuple[int, ...], ...] = ()  # values that must be sharded alike
     warnings: tuple[str, ...] = field(default=(), compare=False)
-    paths: tuple[str, ...] = field(default=(), compare=False)  # of results in the user's pytree
+    paths: tuple[str, ...] = field(default=(), compare=False)  # results' paths in the user's pytree
 
     @property
     def result_names(self) -> tuple[str, ...]:

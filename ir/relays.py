@@ -44,7 +44,7 @@ class Relay(NamedTuple):
     """
 
     tensor: str
-    sender: int  # a device id
+    sender: int  # the device id of the sender
     receiver: int
     source: InBuffer
     targets: tuple[InBuffer, ...]

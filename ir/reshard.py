@@ -103,8 +103,8 @@ class Reshard:
 
     @property
     def places(self) -> bool:
-        """Whether values become partial sums, of which one is the value and the others are neutral:
-        some axes are unreduced only in the target."""
+        """Whether values become partial sums, because some axes are unreduced only in the target.
+        One partial sum is the value, and the others are neutral elements."""
         return bool(self.fate.new) and not self.transposed
 
     @property

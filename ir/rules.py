@@ -45,7 +45,7 @@ class PlacedBuffer(NamedTuple):
 
     name: str
     tensors: tuple[str, ...]  # the names of its tensors
-    layout: BufferLayout  # names tensors by their index in `tensors`: "0", "1"
+    layout: BufferLayout  # has "0", "1", … in place of the names in `tensors`
     place: DevicePlace
 
     def stored(self, model: Model) -> Stored:
@@ -59,7 +59,7 @@ class PlacedBuffer(NamedTuple):
 
 @dataclass(frozen=True)
 class LayoutRule:
-    """A rule of one side of a model."""
+    """A rule of one side of a model: the layout of the tensors that a glob matches."""
 
     glob: Glob
     layout: Any  # a text, a layout, or a sharding

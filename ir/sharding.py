@@ -36,7 +36,7 @@ MAX_RANK = 8
 class DimSharding:
     """The split of one dimension. `str` gives Shardy's text, `{"x", ?}p2`."""
 
-    axes: tuple[AxisRef, ...] = ()  # major to minor
+    axes: tuple[AxisRef, ...] = ()  # the axes that split the dimension, major to minor
     open: bool = False  # whether propagation may split it further
     priority: int | None = None  # 0 is the highest priority; None means 0 and is not printed
 

@@ -78,7 +78,8 @@ class MoveStep:
 
 @dataclass(frozen=True)
 class ReduceStep:
-    """A collective that combines partial results: their sum, maximum or minimum."""
+    """A reduce-scatter or an all-reduce, which combines partial results into their sum, maximum or
+    minimum."""
 
     op: ReduceOp
     ends: Ends

@@ -110,7 +110,7 @@ class Stored(Drawn):
     mesh: Mesh
     tensors: dict[str, tuple[int, ...]]  # the shape of each tensor, by name
     dtype: str
-    buffers: dict[str, BufferLayout]  # by name
+    buffers: dict[str, BufferLayout]  # the layout of each buffer, by name
     bound: dict[str, BoundBuffer] = field(init=False, repr=False, compare=False)
 
     def __init__(
@@ -236,7 +236,7 @@ class Stored(Drawn):
 
     @cached_property
     def holdings(self) -> dict[str, list[list[Box]]]:
-        """For each tensor, its boxes at each mesh position."""
+        """The boxes of each tensor at each mesh position, by the name of the tensor."""
         positions = range(self.mesh.size)
         return {name: [self.boxes(name, each) for each in positions] for name in self.tensors}
 

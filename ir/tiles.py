@@ -31,12 +31,12 @@ class TilePairs:
 
     source: Integers  # the index of the source shard of each tile
     target: Integers  # the index of the target shard, ascending
-    low: Integers  # the half-open range of the tile in the dimension
-    high: Integers
+    low: Integers  # the start of each tile in the dimension
+    high: Integers  # the end of each tile
 
     @property
     def width(self) -> Integers:
-        """The extent of every tile."""
+        """The number of elements of each tile along the dimension, int64 [n]."""
         width: Integers = self.high - self.low
         return width
 

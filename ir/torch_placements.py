@@ -32,7 +32,7 @@ class Placed:
     """The content of a torch placement along one mesh axis; a replicated one has neither `dim` nor
     `operator`."""
 
-    text: str  # its printed form
+    text: str  # the printed form of the placement
     dim: int | None = None  # the tensor dimension that the axis splits
     factor: int = 1  # the split factor of a strided placement, else 1
     operator: Operator | None = None  # the operator of partial sums along the axis

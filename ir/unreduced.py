@@ -88,7 +88,7 @@ def _rest(side: Sharding, kept: Refs) -> Iterator[AxisRef]:
             if at < start:
                 yield algebra.between(ref.name, at, start, size)
             at = end
-        if low == high:  # an axis with one device
+        if low == high:  # an axis of size 1, which the loop above does not yield
             yield ref
 
 

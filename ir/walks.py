@@ -38,7 +38,7 @@ View: TypeAlias = tuple[FactorView, ...]
 
 
 class Nest(NamedTuple):
-    """A loop: its iteration count, and its step in each buffer."""
+    """One loop: the number of its iterations, and the step of an iteration in each buffer."""
 
     times: int
     steps: tuple[int, ...]

@@ -55,8 +55,8 @@ class Chip:
 
 # Sources. devices, hbm_bytes, vmem_bytes: [compiler]. hbm_bandwidth: [cloud]. link_bandwidth:
 # [cloud], divided by 4 links in two dimensions or 6 in three, and by two directions; for v4 [book].
-# Both are divided by the number of devices per chip. core_bandwidth: [cloud]; on v4 half of the HBM
-# bandwidth, because one core writes what the other reads; on tpu7x the bandwidth of six links.
+# Both bandwidths are divided by the number of devices per chip. core_bandwidth: [cloud]; on v4 half
+# of the HBM bandwidth, because one core writes and the other reads; on tpu7x that of six links.
 CHIPS = (
     Chip("v4", 2, 61 * GIB // 4, 16 * 2**20, 1200e9 / 2, 45e9 / 2, 600e9, False, _CUBES),
     Chip("v5e", 1, 63 * GIB // 4, 128 * 2**20, 819e9, 400e9 / 4 / 2, 0, True, _FLAT),
@@ -80,7 +80,7 @@ class SliceTorus:
 
     @property
     def chips(self) -> int:
-        """The number of chips."""
+        """The number of chips of the slice."""
         return math.prod(self.sizes)
 
 

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-COLLECTIVE = 6.6e-6  # baseLatencies: Ring, LL
-LATENCY = 0.6e-6  # hwLatencies: NVLINK, Ring, LL
-BETWEEN_LATENCY = 2.7e-6  # hwLatencies: NET, Ring, LL
-BANDWIDTH = 370e9  # issues/1374
+COLLECTIVE = 6.6e-6  # seconds; baseLatencies: Ring, LL
+LATENCY = 0.6e-6  # seconds per message; hwLatencies: NVLINK, Ring, LL
+BETWEEN_LATENCY = 2.7e-6  # seconds per message between hosts; hwLatencies: NET, Ring, LL
+BANDWIDTH = 370e9  # bytes per second of a GPU; issues/1374
 BETWEEN_BANDWIDTH = 8 * 48e9  # the eight adapters of a host, one way: nccl-tests/issues/267
 _LL_BANDWIDTH = 141e9  # llMaxBws: Hopper, one node
 

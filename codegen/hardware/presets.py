@@ -13,10 +13,9 @@ Sources of the numbers. TPUs: see `chips.py`; about a microsecond per hop
 per GPU (nvidia.com/en-us/data-center/h100 and /h200). `switch` and `hierarchical`: 900 GB/s per GPU
 in both directions together (the same pages); eight ConnectX-7 adapters of 400 Gb/s per host
 (NVIDIA's DGX H100 data sheet); one microsecond per message, five between hosts. These numbers are
-defaults: state your own if you know them, or run `shardwright measure`. Devices of a processor
-share it. Their times are those of the processor for the part of one device, about as measured by
-`bench/matmul_time.py`: 8 GB/s in a collective along the first dimension of arrays, whose parts are
-contiguous.
+defaults: state your own if you know them, or run `shardwright measure`. `cpu`: the devices share
+the processor, and their rates are about as measured by `bench/matmul_time.py`: 8 GB/s in a
+collective along the first dimension of an array, where parts are contiguous.
 
 `ragged`: see TPU_RAGGED; `h100,ragged=0` has no ragged all-to-all. On the GPUs of one host, the
 ragged all-to-all of XLA was reported at 2% of NVLink's bandwidth (openxla/xla #33386, B200), and

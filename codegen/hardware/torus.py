@@ -182,7 +182,8 @@ class Torus:
         return replace(self, dims=(*self.dims, count), wrap=(*self.wrap, False)), links
 
     def messages(self, sender: Integers, receiver: Integers) -> Floats:
-        """Return the number of messages of each transfer."""
+        """Return the number of messages of each transfer: one, or with `powers_of_two` one for each
+        direct send on its route."""
         if not self.powers_of_two:
             return np.ones(sender.shape)
         start, stop = self.coordinates(sender), self.coordinates(receiver)

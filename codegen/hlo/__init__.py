@@ -1,1 +1,1 @@
-"""Read compiled programs: HLO instructions, how often each runs, and the bytes that they move."""
+"""Read compiled programs: their HLO instructions, and the bytes that these move."""

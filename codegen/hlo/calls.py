@@ -1,9 +1,9 @@
 """Count the runs of each computation of an HLO module in one run of the program.
 
 The body of a loop runs once per iteration. The number of iterations is the compiler's annotation,
-or follows from the condition of the loop. A branch whose condition compares the counter of the loop
-runs in the iterations that take it; this is common, because the last iteration often moves nothing.
-Any other branch counts as taken every time.
+or follows from the condition of the loop. If the condition of a branch compares the counter of the
+loop, the branch runs in the iterations that take it; such branches are common, because the last
+iteration often moves nothing. Any other branch counts as taken every time.
 """
 
 from __future__ import annotations

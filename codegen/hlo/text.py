@@ -61,8 +61,8 @@ class HloInstruction:
 
     name: str
     computation: str  # the name of the computation that contains it
-    result: str  # the text of its result's type
-    op: str  # its opcode
+    result: str  # the text of the type of its result
+    op: str  # the opcode
     operands: tuple[str, ...]  # the names of its operands
     rest: str  # the text after its operands: its attributes
     is_root: bool  # whether it is the result of its computation

@@ -154,5 +154,5 @@ def _in_two(
 
 
 def _added(parts: Sharding, target: Sharding) -> tuple[AxisRef, ...]:
-    """Return the axes that cut target shards into parts."""
+    """Return the axes along which `parts` cuts the shards of the target further."""
     return parts.mesh.refs_free_of((*target.used(), *target.unreduced))

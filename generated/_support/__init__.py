@@ -7,9 +7,9 @@ from runpy import run_path
 
 # The version of each backend's support files.
 VERSIONS = {
-    "jax_xla": "5b6d3d71a791cb5e",
-    "pallas_tpu": "8b9daeae00948e33",
-    "triton_gpu": "30110327f854f75e",
+    "jax_xla": "1e8bd5da0d7779f9",
+    "pallas_tpu": "a721a922ed683c36",
+    "triton_gpu": "fc6bd2b73909e4e2",
 }
 
 

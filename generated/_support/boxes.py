@@ -9,8 +9,8 @@ NOT_RUN = 3  # exit status of a self-check that ran nothing
 
 
 def not_run(proved):
-    """Exit a self-check that ran nothing, and print the facts proved without data. Status 0 would
-    claim correct results."""
+    """Print `proved`, the facts established without data, and exit with status `NOT_RUN`: status 0
+    would claim correct results."""
     print(f"not run: {proved}")
     raise SystemExit(NOT_RUN)
 

@@ -1,4 +1,4 @@
-"""Pieces of tiles."""
+"""Tiles cut into pieces, so that several holders of a tile share the work of sending it."""
 
 from typing import NamedTuple
 
@@ -7,15 +7,15 @@ from .exchanges import Exchange
 
 
 class Cut(NamedTuple):
-    """How tiles are cut so that their holders share the sending: into pieces along one dimension,
-    at multiples of `unit` from the start of the tile; sizes differ by at most one unit."""
+    """The division of a tile along dimension `dim` into `pieces` pieces. They start at multiples of
+    `unit` elements from the start of the tile; their sizes differ by at most one unit."""
 
     pieces: int
     dim: int
     unit: int
 
     def piece(self, box, number):
-        """Return a piece of a tile."""
+        """Return the box of piece `number` of a tile."""
         low, high = box[2 * self.dim : 2 * self.dim + 2]
         step, more = divmod((high - low) // self.unit, self.pieces)
         start = low + (number * step + min(number, more)) * self.unit
@@ -24,8 +24,8 @@ class Cut(NamedTuple):
 
 
 class CutExchange(Exchange):
-    """Transfers of pieces of tiles: `senders` and `receivers` yield each position with a piece
-    number, None for the whole tile."""
+    """Transfers of pieces of tiles: `senders` and `receivers` yield pairs of a position and a piece
+    number, which is None for a whole tile."""
 
     def __init__(self, source, target, senders, receivers, cut, **more):
         super().__init__(source, target, senders, receivers, **more)
@@ -36,7 +36,7 @@ class CutExchange(Exchange):
         return self._pieces((s, receiver, number) for s, number in self._senders(receiver))
 
     def outgoing(self, sender):
-        """Return the pieces that leave the source shard at a position or stay there."""
+        """Return the pieces of the source shard at a position, including the pieces it keeps."""
         return self._pieces((sender, r, number) for r, number in self._receivers(sender))
 
     def _pieces(self, moves):

@@ -5,7 +5,8 @@ DOORS |= {"symmetric_result": "symmetric", "symmetric_source": "symmetric"}
 
 
 def absent(module):
-    """Return the `__getattr__` of a module, which names the feature of a missing function."""
+    """Return a `__getattr__` for a module. Its AttributeError names the feature that adds the
+    missing function."""
 
     def missing(name):
         feature = DOORS.get(name)

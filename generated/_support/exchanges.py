@@ -14,8 +14,8 @@ from .spread import spread
 
 
 class Piece(NamedTuple):
-    """A piece that a device sends to another or keeps: both positions, the box, and its number
-    among the pieces of its tile, None for the whole tile."""
+    """A piece of a tile that a device sends to another or keeps. `number`: its number among the
+    pieces of the tile, None for a whole tile."""
 
     sender: int
     receiver: int
@@ -24,12 +24,12 @@ class Piece(NamedTuple):
 
 
 class Exchange:
-    """All transfers of whole tiles; `CutExchange` cuts them. `source`, `target`: device ids by
-    position (`ids`), and the box of the shard at a position (`box`). `senders` yields the positions
-    that hold parts of a target shard, `receivers` the positions that need parts of a source shard,
-    both including the device itself. `hidden`: the extents of the leading box dimensions, which
-    number terms; along the last `new` of them only the first term has a value and receives data.
-    `by_plan`: whether the plan fixes the senders."""
+    """The transfers of one reshard, in whole tiles (`CutExchange`: in pieces). `source` and
+    `target` have the device ids by position (`ids`) and a function from a position to the box of
+    its shard (`box`). `senders` yields the positions that hold parts of a target shard, `receivers`
+    the positions that need parts of a source shard, both including the device itself. `hidden`: the
+    extents of the leading box dimensions, which number terms; along the last `new` of them only the
+    first term has a value and receives data. `by_plan`: whether the plan fixes the senders."""
 
     cut: Any = None
 
@@ -53,7 +53,8 @@ class Exchange:
         return any(self.target.box(receiver)[last - 2 * self.new : last : 2])
 
     def held(self, shape):
-        """Return the extents of a tensor in source shards, hidden dimensions first."""
+        """Return the extents that the source boxes of a tensor of this shape cover together, hidden
+        dimensions first."""
         kept = len(self.hidden) - self.new
         return (*self.hidden[:kept], *[1] * self.new, *shape)
 
@@ -62,11 +63,11 @@ class Exchange:
         return self.full((sender, receiver) for sender in self._senders(receiver))
 
     def outgoing(self, sender):
-        """Return the pieces that leave the source shard at a position or stay there."""
+        """Return the pieces of the source shard at a position, including the pieces it keeps."""
         return self.full((sender, receiver) for receiver in self._receivers(sender))
 
     def full(self, ends):
-        """Return the non-empty tiles between senders and receivers."""
+        """Return the non-empty tiles of (sender, receiver) pairs."""
         tiles = [Piece(s, r, common(self.source.box(s), self.target.box(r))) for s, r in ends]
         return [tile for tile in tiles if volume(tile.box)]
 
@@ -89,7 +90,7 @@ class Exchange:
         return ""
 
     def proved(self):
-        """Return the number of devices that `fault` checks, or "" for all."""
+        """Return " at N of M devices" if `fault` checks only some devices, else ""."""
         count = max(len(self.source.ids), len(self.target.ids))
         some = len(spread(count))
         return "" if some == count else f" at {some} of {count} devices"
@@ -106,7 +107,7 @@ def common(one, other):
 
 
 def _gap(box, parts):
-    """Return why boxes fail to cover a box exactly once, or ""."""
+    """Return the reason that boxes do not cover a box exactly once, or "" if they do."""
     have, wanted = sum(map(volume, parts)), volume(box)
     if have != wanted:
         return f"pieces have {have} elements, the target shard {wanted}"

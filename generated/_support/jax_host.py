@@ -16,10 +16,10 @@ FEW = 2**18  # a self-check does not move larger tensors
 
 
 class OneOrder:
-    """An emitted reshard whose meshes list the same devices in the same order. `name`: its
-    module's; `source`, `target`: `Sharded`s; `program`: the per-device function within `shard_map`;
-    `padding`: the class that pads shards, None if all are equal; `operation`: handles derivatives
-    and `jax.vmap`, if emitted with them."""
+    """An emitted reshard whose meshes list the same devices in the same order. `name`: the name of
+    the module; `source`, `target`: the two sides, `Sharded`s; `program`: the per-device function
+    within `shard_map`; `padding`: the class that pads shards, None if all are equal; `operation`:
+    an `Operation` for derivatives and `jax.vmap`, None if emitted without them."""
 
     def __init__(
         self, name, shape, dtype, source, target, program, *, padding=None, operation=None
@@ -84,7 +84,7 @@ class OneOrder:
         return self.eager(x, source, target, interpret, collective_id)
 
     def unlike(self, mesh, target_mesh):
-        """Return what is wrong with the axes of meshes, or ""."""
+        """Return the fault in the axes of either mesh, or ""."""
         other = "" if target_mesh is None else self.target.unlike(target_mesh)
         return self.source.unlike(mesh) or other
 
@@ -123,7 +123,7 @@ class OneOrder:
             refuse_mix(context, target)
 
     def eager(self, x, source, target, interpret, collective_id):
-        """Return the result for a concrete array, outside all programs."""
+        """Return the result for a concrete array, outside `jax.jit`."""
         batch = x.ndim - len(self.source.padded)
         with apart(x):
             x = jax.device_put(x, self.source.on(source, batch))
@@ -131,7 +131,7 @@ class OneOrder:
 
     @functools.partial(jax.jit, static_argnums=(0, 2, 3, 4, 5))
     def lowered(self, x, source, target, interpret, collective_id):
-        """Return the result within a program."""
+        """Return the result as part of a traced program."""
         collective_id = self.program.settings(source.devices.flat, interpret, collective_id)
         batch = x.ndim - len(self.source.padded)
         given, result = self.source.on(source, batch), self.target.on(target, batch)
@@ -183,7 +183,7 @@ def meshes_here(host):
 
 
 def proved(host):
-    """Return the facts proved without data, `meshes_here` included; exit on a fault."""
+    """Return the facts proved without data, here and by `meshes_here`; exit on a fault."""
     moves = host.exchange
     if fault := (moves and moves.fault()) or host.program.fault():
         raise SystemExit(fault)
@@ -208,7 +208,7 @@ def filled(host, given, mesh):
 
 
 def judge(host, y, wanted):
-    """Exit if a target array differs from the tensor's, or has nonzero padding."""
+    """Exit if a target array holds values other than `wanted`, or has nonzero padding."""
     y = np.asarray(y)
     if host.paddings and y[host.paddings[1].where()].any():
         raise SystemExit("padding of target shards that is not zero")

@@ -18,11 +18,11 @@ NO_COTANGENTS = (
 
 
 class ArrayMatmul:
-    """One emitted matmul. `name`: its module's; `lhs`, `rhs`, `out`: `Sharded`s; `shapes`: of the
-    three tensors; `multiply`: the per-device function within `shard_map`; `axes`: the axes that
-    rank devices; `short`: the dimensions along which it leaves nonzero padding in the result;
-    `padding`: the class that pads shards, None if all are equal; `backward`: its reverse-mode
-    derivative, a `MatmulGradient`, if emitted."""
+    """One emitted matmul. `name`: the name of the module; `shapes`: the shapes of lhs, rhs and the
+    result; `sides`: their `Sharded`s; `multiply`: the per-device function within `shard_map`;
+    `axes`: the mesh axes along which devices have their ranks; `short`: the dimensions along which
+    `multiply` leaves nonzero padding in the result; `padding`: the class that pads shards, None if
+    all are equal; `backward`: its reverse-mode derivative, a `MatmulGradient`, if emitted."""
 
     interpreted = False  # how a self-check interprets kernels
 
@@ -94,7 +94,7 @@ class ArrayMatmul:
         return meshes
 
     def lowered(self, meshes, interpret, a, b):
-        """Return the product within a program."""
+        """Return the product as part of a traced program."""
         *given, result = (side.on(mesh) for side, mesh in zip(self.sides, meshes, strict=True))
         shard = functools.partial(self.shard, interpret)
         return typed(result, over_devices(shard, given, result)(a, b))
@@ -149,7 +149,7 @@ class ArrayMatmul:
 
 
 MOST_FLOPS = 2**28
-"""Most operations of a self-check."""
+"""The most floating-point operations that a self-check does."""
 
 
 def _summed(side, x):

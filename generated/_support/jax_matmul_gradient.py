@@ -28,8 +28,8 @@ class MatmulGradient:
 
 
 def _terms(side, mesh, x, given):
-    """Return a cotangent that is equal for all terms as an array of terms (`given`), or a device's
-    own term without its dimension. Moves no data."""
+    """Add the dimension of terms to a cotangent, which is then equal for all terms (`given`), or
+    remove it, which leaves each device its own term. Moves no data."""
     if not side.terms:
         return x
     bare = jax.sharding.PartitionSpec(*list(side.spec)[1:])

@@ -1,4 +1,4 @@
-"""Meshes and shardings: the devices' parts of a global array."""
+"""Meshes and shardings, which give each device its part of a global array."""
 
 import math
 
@@ -19,7 +19,7 @@ class Sharded:
     padded at its end to the largest; `terms`: whether dimension 0 stands for unreduced axes."""
 
     name = ""  # "source" or "target" in messages
-    hidden: tuple[int, ...] = ()  # whether its boxes lack ranges of terms
+    hidden: tuple[int, ...] = ()  # extents of the leading box dimensions, as in `Exchange`
     new = 0
 
     def __init__(self, ids, box, padded, axes, spec, terms=False):
@@ -88,7 +88,7 @@ class Sharded:
 
 
 def not_mapped(what):
-    """Raise ValueError inside shard_map, where arrays are shards."""
+    """Raise ValueError if called inside a shard_map, where arrays are shards."""
     manual = jax.sharding.get_abstract_mesh().manual_axes
     if manual:
         raise ValueError(

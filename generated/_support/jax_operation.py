@@ -27,15 +27,15 @@ reshard_p = Primitive("reshard")
 
 
 class Operation:
-    """Derivatives and `jax.vmap` of a reshard. `name`: its module's; `derivative`: the module of
-    the reverse reshard, "extremum" if terms reduced by max or min have none, "" if none was
-    emitted."""
+    """Derivatives and `jax.vmap` of a reshard. `name`: the name of its module; `derivative`: the
+    module of the reverse reshard, "extremum" if there is none because terms are reduced by max or
+    min, "" if none was emitted."""
 
     def __init__(self, name, derivative=""):
         self.name, self.derivative = name, derivative
 
     def attach(self, host):
-        """Bind to an exchange."""
+        """Bind to the host of a reshard."""
         self.host = host
 
     def bind(self, x, source, target, interpret, collective_id):
@@ -81,7 +81,7 @@ def _alike(one, other):
 
 
 def _is_program(host):
-    """Return whether one program can have both meshes."""
+    """Return whether one program can use both meshes: they list the same devices in one order."""
     return tuple(host.source.ids) == tuple(host.target.ids)
 
 
@@ -96,22 +96,22 @@ def _type(x, host, target, **static):
 
 
 def _effects(host, x, interpret, **static):
-    """Return the effects of the program. Compiled kernels have no effects, so this need not trace
-    them; between different device orders there is no program."""
+    """Return the JAX effects of the program. Only interpreted kernels have any, so this traces no
+    others; between different device orders there is no program."""
     if not interpret or not _is_program(host):
         return set()
     return type(host).lowered.trace(host, x, interpret=interpret, **static).jaxpr.effects
 
 
 def _vectorized(arrays, axes, **static):
-    """Move a batch along axis 0."""
+    """Bind the primitive to a batch, moved to axis 0: the rule for vmap."""
     (x,), (axis,) = arrays, axes
     with apart(x):
         return reshard_p.bind(jnp.moveaxis(x, axis, 0), **static), 0
 
 
 def _differentiated(primals, tangents, host, **static):
-    """Move the tangent like the array."""
+    """Move the tangent like the array: the rule for forward mode."""
     host.operation.refuse()
     return tuple(
         reshard_p.bind(each, host=host, **static)
@@ -120,7 +120,7 @@ def _differentiated(primals, tangents, host, **static):
 
 
 def _transposed(y, x, *, host, source, target, interpret, collective_id):
-    """Move the cotangent of the result back."""
+    """Move the cotangent of the result back: the rule for reverse mode."""
     host.operation.refuse()
     collective_id = None if collective_id is None else collective_id ^ 1
     x_bar = host.operation.reverse.operation.bind(y, target, source, interpret, collective_id)

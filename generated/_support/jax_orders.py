@@ -18,7 +18,7 @@ class TwoOrders(OneOrder):
     them all."""
 
     def eager(self, x, source, target, interpret, collective_id):
-        """Return the result for a concrete array, outside all programs."""
+        """Return the result for a concrete array, outside `jax.jit`."""
         union = Mesh(np.array(self.devices_by_rank(source, target)), ("device",))
         batch = x.shape[: x.ndim - len(self.source.padded)]
         given = (*batch, *self.source.local)
@@ -59,14 +59,14 @@ class TwoOrders(OneOrder):
         return mapped(one, union, (P(), rows), rows)(order, x)
 
     def lowered(self, *_, **static):
-        """Raise TypeError: this reshard cannot run in a program."""
+        """Raise TypeError: this reshard cannot run inside `jax.jit`."""
         raise TypeError(
             "source and target list different devices, or in another order, which one jit does "
             "not allow: call reshard(x, mesh, target_mesh=...) outside jit, on a concrete array"
         )
 
     def refuse_mix(self, x, target):
-        """Do nothing: this reshard runs outside programs only."""
+        """Do nothing: this reshard runs only outside `jax.jit`."""
 
     def meshes(self, mesh, target_mesh):
         """Return the meshes of both sides. Raises ValueError or TypeError for wrong meshes."""
@@ -87,7 +87,8 @@ class TwoOrders(OneOrder):
         return self.target.mesh_of(devices)
 
     def devices_by_rank(self, source, target):
-        """Return the devices of both meshes by logical id; a shared id must be one device."""
+        """Return the devices of both meshes in ascending order of logical id. Raises ValueError if
+        an id is two devices, or a device has two ids."""
         by_id: dict = dict(zip(self.source.ids, source.devices.flat, strict=True))
         for device_id, device in zip(self.target.ids, target.devices.flat, strict=True):
             if by_id.setdefault(device_id, device) != device:

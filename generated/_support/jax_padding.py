@@ -24,7 +24,7 @@ class Padding:
         self.side, self.whole, self._padded = side, whole, side.padded
         self._changed = tuple(axis for axis, size in enumerate(whole) if side.padded[axis] != size)
         self._sizes = side.local
-        # Ranges along dimensions in which some shard does not begin at its slot.
+        # The shards' ranges of each dimension along which some shard does not begin at its slot.
         self._apart = {}
         for axis in self._changed:
             ranges, size = self._ranges(axis), side.local[axis]
@@ -103,8 +103,8 @@ class Padding:
 
 
 def _in_one_piece(x, axes):
-    """Return the array with these axes unsplit, both in a program and over Explicit mesh axes: JAX
-    requires even shards, and XLA may compute uneven shards as sums with zeros."""
+    """Return the array unsharded along these axes, both in a program and over Explicit mesh axes:
+    JAX requires even shards, and XLA may compute uneven shards as sums with zeros."""
     sharding = jax.typeof(x).sharding
     if AxisType.Explicit in sharding.mesh.axis_types:
         spec = [None if axis in axes else names for axis, names in enumerate(sharding.spec)]

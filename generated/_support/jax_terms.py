@@ -1,4 +1,4 @@
-"""Terms: dimension 0 of the source or the target stands for unreduced axes."""
+"""Terms of pending reductions: dimension 0 of a source or target array numbers them."""
 
 from typing import NamedTuple
 
@@ -17,8 +17,8 @@ class Terms(NamedTuple):
         """Return `count` terms whose reduction by the operator gives the tensor."""
         if self.transposed:
             return np.stack([tensor] * count)
-        # One term of an element is the element; the others are smaller (max), larger (min), or
-        # alternately 1 and -1.
+        # For each element one term decides the result: the others are smaller (max), larger (min),
+        # or alternately 1 and -1 (sum).
         turn = (np.arange(count).reshape(-1, *[1] * tensor.ndim) - tensor) % count
         others = {"min": tensor + 1, "max": np.maximum(tensor - 1, 0)}
         if self.operator in others:
@@ -27,7 +27,7 @@ class Terms(NamedTuple):
         return np.where(turn == 0, own, np.where(turn % 2, 1, -1))
 
     def numbered(self, host, tensor):
-        """Return a tensor of small numbers: the argument of `pad`, and the result expected from
+        """Return the argument of `pad` that represents a tensor, and the result expected from
         `read`."""
         source, target = host.source, host.target
         given = self.of(tensor, source.padded[0]) if source.terms else tensor

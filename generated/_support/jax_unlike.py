@@ -1,9 +1,9 @@
-"""Whether a mesh that a user gives divides devices as a side of a reshard does."""
+"""The check that a user's mesh divides devices into the axes of a reshard's side."""
 
 
 def unlike(side, mesh):
-    """Return the fault in a mesh whose axes have the names of a side's but another order or other
-    sizes, or ""."""
+    """Return the fault in a mesh whose axes have the same names as the side's but another order or
+    other sizes, or ""."""
     given, wanted = (_whole(axes) for axes in (mesh.shape_tuple, side.axes))
     swapped = [*given] != [*wanted] and {*given} == {*wanted}
     resized = {*given} & {*wanted} and [*given.values()] != [*wanted.values()]

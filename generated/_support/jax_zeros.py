@@ -1,4 +1,4 @@
-"""Zeros in the padding of shards, within a program."""
+"""Zeros for the padding of shards, written inside a program."""
 
 import functools
 
@@ -11,9 +11,9 @@ from .ranks import at
 
 
 def zeroed(y, target, axes, extent, everywhere=False):
-    """Return a target shard with zero padding along some dimensions; `extent`: its exact shape.
-    Only shard ends that some shard lacks are written, without a pass over the rest of memory; with
-    `everywhere` the whole shard is, because XLA copies it anyway."""
+    """Return a target shard with zero padding along `axes`; `extent`: its exact shape. Write only
+    from the end of the shortest shard on, without a pass over the rest of memory; with
+    `everywhere` write the whole shard, because XLA copies it anyway."""
 
     def padded(y):
         for axis in axes:
@@ -37,8 +37,8 @@ def least_of(side):
 
 
 def extent_of(source, target, me):
-    """Return the exact shape of a rank's target shard: the rank is a position if both sides have
-    one order, else an index into the sorted ids."""
+    """Return the exact shape of the target shard of rank `me`. A rank is a position if both sides
+    have one device order, else an index into the sorted ids."""
     alike = tuple(source.ids) == tuple(target.ids)
     ranks = list(target.ids) if alike else sorted({*source.ids, *target.ids})
     table = np.zeros((len(ranks), len(target.local)), np.int32)

@@ -1,4 +1,4 @@
-"""The transfers of a matmul, derived from the devices' boxes: the source of each operand part, the
+"""The transfers of a matmul, derived from the devices' boxes: the holder of each operand part, the
 product cells that wait for the part, and the owner of each sum.
 
 A position is the row-major number of a device in the mesh. Ranges are half-open pairs, one per
@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 
 class Part(NamedTuple):
-    """A part of a tensor that a device takes from some positions, possibly its own: from one if it
-    is copied, from one for each term, in order, if it is added."""
+    """A part of a tensor that a device takes from the positions `holders`, possibly its own: one
+    holder if the part is copied; one for each term, in order, if terms are added."""
 
     holders: tuple
     ranges: tuple
@@ -24,10 +24,10 @@ class Part(NamedTuple):
 
 
 class Cell(NamedTuple):
-    """A part of a product, of one batch index (`at`), whose tiles wait for the same parts and go to
-    the same owners. `stretches` of j in summation order: their ends, then the numbers of their
-    parts of a and of b, -1 for local data. `owners`: the receiving positions, and the term number
-    at each."""
+    """A part of a product, at one batch index (`at`), whose tiles wait for the same parts and go to
+    the same owners. `stretches`: ranges of j in summation order, each as (low, high, number of the
+    part of a, number of the part of b), -1 for local data. `owners`: (receiving position, term
+    number there)."""
 
     at: tuple
     rows: tuple
@@ -37,10 +37,11 @@ class Cell(NamedTuple):
 
 
 class Parts:
-    """A whole matmul over some devices. `boxes`: functions of a position, for lhs, rhs, the result
-    and the product, the last with a range for each of batch, i, j and k. `terms`: functions of a
-    position, for lhs, rhs and the result, or None: the number of the device's term (for the result:
-    of its product), and the range of terms that it adds."""
+    """A whole matmul over some devices. `boxes`: functions from a position to its box of lhs, rhs,
+    the result and the product; the last has a range for each of batch, i, j and k. `batch`: the
+    number of batch dimensions. `terms`: functions, for lhs, rhs and the result, from a position to
+    (number of its term, low, high), the last two being the range of terms that it adds; None for
+    the default. The result's term is the device's product."""
 
     def __init__(self, devices, boxes, batch, terms=(None, None, None)):
         ends = [[box(position) for position in range(devices)] for box in boxes]
@@ -70,8 +71,8 @@ class Parts:
 
     @functools.cached_property
     def _who(self):
-        """Return the holders of each term, by side and number; for the result, holders of a
-        non-empty product."""
+        """Return the positions that hold each term, by side and term number; for the result, the
+        positions with a non-empty product."""
         found: dict = {side: {} for side in "abc"}
         for side, position in itertools.product("abc", range(self.devices)):
             if side != "c" or elements(self.product[position]):
@@ -93,8 +94,8 @@ class Parts:
         return bool(elements(own)) and self.added(position) != [(0, Part((position,), own))]
 
     def _nearest(self, boxes, wanted, position, among):
-        """Yield the parts that make up a wanted range, the device's own first, then those of
-        preceding devices: taking the nearest replica spreads requests over all of them."""
+        """Yield the parts that make up the ranges `wanted`: the device's own part first, then parts
+        of the devices before it, nearest first, which spreads requests over all replicas."""
         seen = set()
         for holder in sorted(among, key=lambda other: (position - other) % self.devices):
             pairs = zip(boxes[holder], wanted, strict=True)
@@ -178,7 +179,7 @@ class Parts:
                  self._number("b", incoming, (*at, ends[0], column[0])))
                 for ends in along
             ]  # fmt: skip
-            # otherwise in one order, for the same bits on all devices
+            # Replicas of a product sum in one order, for the same bits on all of them.
             if self.product.count(whole) == 1:
                 needs.sort(key=lambda need: max(need[2:]))
             place = *at, row[0], column[0]
@@ -192,7 +193,7 @@ class Parts:
         return sorted(found, key=turn)
 
     def _number(self, side, incoming, place):
-        """Return the number of the part of a side that contains a place, -1 for local data."""
+        """Return the index in `incoming` of the part that contains a place, -1 for local data."""
         numbers = (
             number
             for number, (which, part) in enumerate(incoming)
@@ -202,7 +203,7 @@ class Parts:
 
 
 def elements(part):
-    """Return the number of elements in some ranges, 0 if they are empty."""
+    """Return the number of elements in a part given by ranges, 0 if a range is empty."""
     found = 1
     for low, high in part:
         found *= max(0, high - low)
@@ -210,7 +211,7 @@ def elements(part):
 
 
 def place_in(place, part):
-    """Return the offset of an element in a contiguous tensor of these ranges."""
+    """Return the offset of the element at `place` in a contiguous tensor of these ranges."""
     found = 0
     for index, (low, high) in zip(place, part, strict=True):
         found = found * (high - low) + index - low
@@ -218,7 +219,8 @@ def place_in(place, part):
 
 
 def _by_stretches(stretches):
-    """Group terms by the ranges of j that devices multiply; all terms are added, in order."""
+    """Return, by position, the term number of a device's range of j, and the range of all terms,
+    which are added in order."""
     every = sorted({each for each in stretches if each[0] < each[1]})
     return [(every.index(each) if each in every else 0, 0, len(every)) for each in stretches]
 
@@ -228,6 +230,6 @@ def _inside(place, part):
 
 
 def _cut(whole, parts):
-    """Return the pieces of a range cut at the ends of parts."""
+    """Return the pieces of the range `whole` cut at the ends of other ranges."""
     ends = {*whole, *(end for part in parts for end in part if whole[0] < end < whole[1])}
     return list(itertools.pairwise(sorted(ends)))

@@ -1,7 +1,7 @@
 """Forms that forward parts of shards without packing or assembling them.
 
 Gathered: devices that communicate share one target shard, made of whole source shards. So a device
-forwards parts of its own target shard, at the same place on both.
+forwards parts of its own target shard, to the same place on the next device.
 
 Relayed: tiles, all of one shape, leave from their place in source shards and arrive at their place
 in target shards; in between they are in slots.
@@ -20,19 +20,19 @@ from .pallas_slots import starts
 from .pallas_steps import hop
 
 FLAT_TILE = 4096
-"""Elements of a tile of one-dimensional memory. For bytes it is a multiple of the tile of wider
-elements."""
+"""Number of elements in a memory tile of a one-dimensional array of bytes, a multiple of the number
+for wider elements."""
 
 
 class Aligned(Forwarding):
-    """The common part of both forms. `slot`: the shape of a moved box of a shard."""
+    """The common part of both forms. `slot`: a `Slot` with the shape of a moved box."""
 
     def __init__(self, kernel, peers, schedule, slot, view, **settings):
         super().__init__(kernel, peers, schedule, slot, slot.held, view=view, **settings)
 
     @property
     def _columns(self):
-        """Return how many numbers of a move precede its start."""
+        """Return the number of columns before the start of a move in the table."""
         return len(self.schedule.moves[0]) + self.shares
 
     def _split(self, local):
@@ -41,7 +41,7 @@ class Aligned(Forwarding):
         return [axis for axis, (own, whole) in pairs if own != whole]
 
     def moved(self, x, call, *beside):
-        """Return the target shard; `beside`: shapes of the kernel's other arrays."""
+        """Return the target shard; `beside`: the shapes of the kernel's scratch arrays in HBM."""
         device, kinds = lax.axis_index(self.peers.axes), pltpu.SemaphoreType
         count = len(self.steps)
         table = jnp.array(self.table(device, call.order), jnp.int32)
@@ -56,9 +56,9 @@ class Aligned(Forwarding):
 
 
 class Gathered(Aligned):
-    """Places are boxes of the target shard, one for each of its source shards: place n has the
-    shard of the device as many places back as the shard has travelled. Place 0 has the device's own
-    shard."""
+    """Places are boxes of the target shard, one for each source shard in it. Place 0 is for the
+    device's own shard; any other place is for a shard that travels a fixed distance to the
+    device."""
 
     form = "gathered"
     spreads = True
@@ -83,15 +83,15 @@ class Gathered(Aligned):
 
 
 class Relayed(Aligned):
-    """With m offsets, place n initially is the tile of the source shard that goes over offset n,
-    and place m + n finally is the tile of the target shard that came over offset n; tiles in flight
-    are in slots, places 2 * m and up."""
+    """With m offsets, place n < m is the tile of the source shard that leaves over offset n, and
+    place m + n is the tile of the target shard that arrives over offset n. Places from 2 * m on are
+    slots for tiles in flight."""
 
     form = "relayed"
 
     @property
     def _ends(self):
-        """Return the first place of a target shard, and the first slot."""
+        """Return the number of the first place in the target shard, and of the first slot."""
         count = len(self.schedule.offsets)
         return count, 2 * count
 
@@ -102,14 +102,14 @@ class Relayed(Aligned):
         return self._split([local[axis] for axis in self.view]), self._split(self.target_shape)
 
     def table(self, device, order=None):
-        """Return the kernel's table of moves: the numbers of all forwarding forms, then each move's
-        start in the source shard and in the target shard, 0 if it is in neither; finally whether
-        the device keeps a tile, and the tile's place."""
+        """Return the kernel's table of moves: the columns of all forwarding forms, then each move's
+        start in the source shard and in the target shard, 0 for a slot. The last row has whether
+        the device keeps a tile, and the tile's starts."""
         schedule, (arrived, slots) = self.schedule, self._ends
         me, offsets, moves = schedule.place(device), schedule.offsets, schedule.moves
         ways = [way for _, way in schedule.ways]
-        # For each move: whether it reads a source shard, and the offset; whether it writes the
-        # target shard, the hop and the offset.
+        # For each move: whether it reads the source shard, and over which offset the tile leaves;
+        # whether it writes the target shard, the hop, and over which offset the tile arrives.
         ends = [
             (
                 here < arrived,
@@ -140,8 +140,8 @@ class Relayed(Aligned):
         return jnp.concatenate([rows, jnp.stack([*map(jnp.int32, last)])[None]])
 
     def _keeps(self, device, order):
-        """Return, as an integer, whether a device has a tile of its own target shard. Unless some
-        devices do not send over an offset, all have one if any has."""
+        """Return 1 if a device holds a tile of its own target shard, else 0. Without `shares` all
+        devices hold one if any does."""
         if not self.peers.kept or not self.shares:
             return int(self.peers.kept)
         peers, (me, wanted) = self.peers, self.peers.here(order, device)
@@ -154,8 +154,8 @@ class Relayed(Aligned):
         return jnp.int32(found) if is_traced(found) else int(found)
 
     def _starts(self, sender, receiver, order):
-        """Return a tile's start in the source shard of one place, and in the target shard of
-        another, along split dimensions."""
+        """Return a tile's start in the sender's source shard and in the receiver's target shard,
+        along split dimensions; `sender`, `receiver`: places in the schedule."""
         peers, view = self.peers, self.view
         ranks = (self.schedule.device(place) for place in (sender, receiver))
         (me, _), (_, wanted) = (peers.here(order, rank) for rank in ranks)

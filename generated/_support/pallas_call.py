@@ -11,16 +11,16 @@ HBM = pl.BlockSpec(memory_space=pltpu.HBM)
 
 
 class Call(NamedTuple):
-    """The parameters of a program call. `order`: the table of ranks or moves that kernels take
-    first, if any; `interpret`: how to interpret kernels, if at all; `collective_id`: the kernels'
-    id."""
+    """The parameters of a program call. `order`: the table of ranks or moves that is a kernel's
+    first argument, or None; `interpret`: False, True or `pltpu.InterpretParams`; `collective_id`:
+    the collective id of the kernels."""
 
     order: Any
     interpret: Any
     collective_id: int | None
 
     def seen(self, kernel):
-        """Return the kernel without its first argument, the table, if there is none."""
+        """Return the kernel; if there is no table, bind its first argument to None."""
         return functools.partial(kernel, None) if self.order is None else kernel
 
     def run(self, kernel, *arrays, **settings):
@@ -35,7 +35,7 @@ class Call(NamedTuple):
         if not self.interpret:
             arrays = tuple(pltpu.with_memory_space_constraint(x, pltpu.HBM) for x in arrays)
         elif jax.sharding.get_abstract_mesh().size >= jax.local_device_count("cpu"):
-            from .pallas_threads import refuse_to_hang  # no device is spare, and perhaps no thread
+            from .pallas_threads import refuse_to_hang  # all devices, perhaps all threads, are busy
 
             refuse_to_hang((arrays, settings["out_shape"], settings["scratch_shapes"]))
         return pl.pallas_call(
@@ -46,8 +46,8 @@ class Call(NamedTuple):
         )(*tables, *arrays)
 
     def pushed(self, kernel, x, shape, scratch, *beside, **more):
-        """Run a kernel that sends one array and returns another, both in HBM. `beside`: shapes of
-        its scratch arrays in HBM."""
+        """Run a kernel that sends array `x` and return an array of `shape` that it receives, both
+        in HBM. `beside`: the shapes of its scratch arrays in HBM."""
         parameters = {"has_side_effects": True, "collective_id": self.collective_id}
         found, *_ = self.run(
             kernel,

@@ -1,4 +1,4 @@
-"""Pieces of tiles, so that the holders of a tile share the sending."""
+"""Tiles cut into pieces, so that several holders of a tile share the work of sending it."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -8,8 +8,8 @@ from .pallas_integers import maximum
 
 
 class Pieces(NamedTuple):
-    """How tiles are cut: the number of pieces, the dimension, and `unit`, of which piece starts are
-    multiples; `range_of` gives a piece's range within the width of a tile."""
+    """The division of tiles along dimension `dim` into `pieces` pieces that start at multiples of
+    `unit`. `range_of(width, piece)` returns a piece's range within the width of a tile."""
 
     pieces: int
     dim: int

@@ -1,4 +1,4 @@
-"""Programs with one kernel, in the module, that moves tiles from shard to shard."""
+"""Programs whose only kernel moves tiles from shard to shard; the kernel is in the module."""
 
 from jax import lax
 from jax.experimental.pallas import tpu as pltpu
@@ -7,9 +7,9 @@ from .pallas_program import PallasProgram
 
 
 class Direct(PallasProgram):
-    """Every tile starts and ends at memory tiles or spans the dimension, so it goes straight from
-    shard to shard. `kernel`: takes a table of ranks, if any, the source shard, the target shard and
-    DMA semaphores."""
+    """A reshard whose tiles start and end at memory tiles or span the dimension, so that they are
+    copied from shard to shard without packing. `kernel`: a function of a table of ranks or None,
+    the source shard, the target shard and DMA semaphores."""
 
     form = "direct"
 
@@ -25,16 +25,17 @@ class Direct(PallasProgram):
 
 
 class Halves(Direct):
-    """A direct reshard among `Permuted` peers in two halves: `start` takes source shard, target
-    shard and the send and receive semaphores, `wait` all but the first of these; `kernels`: each
-    half alone, in modules that have a start and an end."""
+    """A direct reshard among `Permuted` peers in two halves. `start`: a function of the source
+    shard, the target shard, and the send and receive semaphores; `wait`: a function of the last
+    three; `kernels`: the kernels of each half alone, in modules that can start and wait
+    separately."""
 
     def __init__(self, start, wait, peers, view, kernels=(), **settings):
         super().__init__(self.both, 2, peers, view, **settings)
         self.start, self.wait, self.kernels = start, wait, kernels
 
     def both(self, order, x, y, sent, received):
-        """Move this device's tiles: the kernel."""
+        """Start and wait in one kernel."""
         del order  # both meshes have one device order
         self.start(x, y, sent, received)
         self.wait(y, sent, received)

@@ -4,8 +4,8 @@ import jax.numpy as jnp
 
 
 def in_vectors(moved, x, call):
-    """Apply `moved` to a shard of such elements: as bytes, one half after the other, or as a vector
-    of one element."""
+    """Apply `moved` to a shard of any elements: to booleans as bytes, to 64-bit integers as two
+    halves, one after the other, and to a scalar as a vector of one element."""
     if not x.shape:
         return in_vectors(moved, x.reshape(1), call).reshape(())
     if x.dtype == jnp.bool_:

@@ -1,4 +1,4 @@
-"""Shifts in VMEM of the elements of a vector, which memory holds in rows of 128."""
+"""Shifts in VMEM of the elements of a vector, stored in rows of 128."""
 
 import jax.numpy as jnp
 from jax import lax

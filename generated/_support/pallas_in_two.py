@@ -1,5 +1,5 @@
-"""Terms in two kernels: the first reduces them to parts of target shards, the second copies the
-parts to their replicas."""
+"""Reductions of terms in two kernels: the first reduces terms to parts of target shards, the second
+copies the parts to the replicas of these shards."""
 
 from .pallas_program import KernelProgram
 from .pallas_terms import Carried
@@ -7,7 +7,7 @@ from .pallas_terms import Carried
 
 class InTwo(KernelProgram):
     """Two programs in sequence. `first` reduces terms to parts of target shards, `then` copies the
-    parts to the shards' replicas; `parts`: the shards in between."""
+    parts to the shards' replicas; `parts`: the `Sharded` of these parts."""
 
     def __init__(self, first, parts, then):
         self.first, self.parts, self.then = first, parts, then
@@ -18,11 +18,11 @@ class InTwo(KernelProgram):
 
     @property
     def carriers(self):
-        """Return the programs with the kernels, in order."""
+        """Return the programs that have one kernel each, in order."""
         return (*self.first.carriers, *self.then.carriers)
 
     def attach(self, host):
-        """Bind to an exchange."""
+        """Bind to the host of a reshard."""
         super().attach(host)
         self.first.attach(Carried(host.shape, host.dtype, host.source, self.parts))
         self.then.attach(Carried(host.shape, host.dtype, self.parts, host.target))
@@ -40,6 +40,6 @@ class InTwo(KernelProgram):
 
     def carried(self, shard, order, interpret, collective_id):
         """Return the target shard with zero padding."""
-        # Each exchange converts elements itself: rings add values, copies may move integers.
+        # Each exchange converts elements itself: rings add values, copies may move their bits.
         part = self.first.exchange(shard, order, 0, interpret, collective_id)
         return self.then.exchange(part, order, 0, interpret, collective_id + self._more_ids)

@@ -1,4 +1,4 @@
-"""Ranges of boxes, and the numbers of pieces. The functions also take traced values."""
+"""Arithmetic on ranges of boxes and numbers of pieces. The functions also take traced values."""
 
 import functools
 import itertools
@@ -26,12 +26,12 @@ def is_full(ranges):
 
 
 def far_apart(place, count):
-    """Permute the numbers below `count` by steps of about 0.41 * `count`, and return the number at
-    a place.
+    """Return the number at `place` in a permutation of the numbers below `count` whose steps are
+    about 0.41 * `count`.
 
-    Receivers are numbered starting at a device, so simultaneous receivers are far apart and all
-    links are busy. The order is unchanged if the count is unknown, or so large that the products
-    below would exceed 32 bits.
+    Each device numbers receivers from itself, so receivers of simultaneous transfers are far apart
+    and all links are busy. The order is unchanged if the count is traced, or so large that the
+    product below would exceed 32 bits.
     """
     if not isinstance(count, int) or count > 1 << 16:
         return place
@@ -40,8 +40,8 @@ def far_apart(place, count):
 
 
 def digits_of(number, sizes, near=()):
-    """Return the digits of a number in a mixed radix of these sizes, highest first; each digit is
-    offset by the matching digit of `near`, modulo its size, so that devices start at different
+    """Return the digits of a number in a mixed radix of these sizes, highest first. Each digit is
+    offset by the matching number in `near`, modulo its size, so that devices start at different
     digits."""
     digits = []
     for axis in reversed(range(len(sizes))):

@@ -1,5 +1,5 @@
-"""Matmuls in which parts travel round rings during the product: the code around the module's
-kernel."""
+"""Matmuls whose operand parts or sums travel round rings during the product: the code around the
+module's kernel."""
 
 from typing import NamedTuple
 
@@ -15,8 +15,8 @@ from .ranks import at
 
 
 class PallasMatmul(ArrayMatmul):
-    """A matmul whose module has a kernel; `ring`: the ring, None if nothing travels during the
-    product."""
+    """A matmul whose module has a kernel; `ring`: a `RingMatmul`, None if no parts travel during
+    the product."""
 
     interpreted = pltpu.InterpretParams(detect_races=True)
 
@@ -25,8 +25,8 @@ class PallasMatmul(ArrayMatmul):
         self.ring = ring
 
     def matmul(self, a, b, mesh, *, interpret=False):
-        """Return the product of two global arrays, as `ArrayMatmul.matmul`; `interpret`: True, or
-        `pltpu.InterpretParams`, to interpret the kernel on CPU devices."""
+        """Return the product of two global arrays, like `ArrayMatmul.matmul`. `interpret`: True or
+        `pltpu.InterpretParams` to interpret the kernel on CPU devices."""
         return self.multiplied(a, b, mesh, interpret)
 
     def product(self, a, b, interpret):
@@ -43,9 +43,9 @@ class PallasMatmul(ArrayMatmul):
 
 
 class BlockedArray(NamedTuple):
-    """An array [batch, rows, columns] in the kernel's form. `extents`: its own; `shape`: in HBM;
-    `pieces`: (axis, pitch, (start, size)...) if pieces do not begin at memory tiles: places each at
-    a multiple of the pitch."""
+    """An array [batch, rows, columns] in the kernel's form. `extents`: the shape of the array;
+    `shape`: its shape in HBM; `pieces`: (axis, pitch, (start, size)...) if pieces do not begin at
+    memory tiles; piece n then begins at n * pitch."""
 
     extents: tuple
     shape: tuple
@@ -53,8 +53,8 @@ class BlockedArray(NamedTuple):
     pieces: tuple = ()
 
     def packed(self, x, interpret):
-        """Return an array in the kernel's form. The memory behind it is undefined; if the kernel is
-        interpreted, that memory gets the worst values."""
+        """Return an array in the kernel's form. On a TPU the memory beyond its shape, up to whole
+        memory tiles, is undefined; for the interpreter it gets NaNs or the largest integers."""
         if self.pieces:
             axis, pitch, *pieces = self.pieces
             found = []
@@ -80,7 +80,8 @@ class BlockedArray(NamedTuple):
 
 
 def in_memory(shape, dtype, interpret):
-    """Return a shape in HBM: whole memory tiles if its kernel is interpreted."""
+    """Return the shape of an array in HBM, rounded up to whole memory tiles if its kernel is
+    interpreted."""
     if not interpret:
         return shape
     *lead, rows, columns = shape
@@ -89,14 +90,15 @@ def in_memory(shape, dtype, interpret):
 
 
 class RingMatmul:
-    """A matmul that multiplies while parts travel round rings. `axes`: the axes that rank
-    devices; `rings`: positions in the order of each ring; `parts`: the part number by place in a
-    ring; `a`, `b`, `c`: `BlockedArray`s; `come`: shape and dtype of the places for arriving parts;
-    `scratch`: the kernel's VMEM arrays and semaphores; `vmem`: its VMEM limit in bytes; `out`: the
-    dtype of the result; `lead`: the leading batch dimension.
+    """A matmul that multiplies while parts travel round rings. `axes`: the mesh axes along which
+    devices have their ranks; `rings`: positions in the order of each ring; `parts`: the part number
+    by place in a ring; `a`, `b`, `c`: `BlockedArray`s; `come`: the shape and dtype of the array for
+    arriving parts; `scratch`: the kernel's VMEM arrays and semaphores; `vmem`: its VMEM limit in
+    bytes; `out`: the dtype of the result; `lead`: the batch dimension that comes first in the
+    kernel.
 
-    For checks: parts of `travels`, cut along `factor`, travel; the kernel computes a device's
-    product of `extents` (batch, i, j, k) in `blocks`."""
+    Only checks read these: `travels`, the array whose parts travel; `factor`, the index along which
+    it is cut; `extents`, the (batch, i, j, k) of a device's product; `blocks`, its blocks."""
 
     def __init__(
         self, kernel, axes, rings, parts, *, travels, factor, extents, blocks, a, b, c, come,
@@ -109,8 +111,8 @@ class RingMatmul:
         self.collective_id, self.lead = collective_id, lead
 
     def table(self):
-        """Return, by position, the place in its ring, the next and previous positions, and the
-        parts."""
+        """Return the table of rows by position: the place in the ring, the next and the previous
+        position, and the part numbers."""
         rows = np.zeros((np.size(self.rings), 3 + len(self.parts)), np.int32)
         for ring in self.rings:
             ends = zip(ring, np.roll(ring, -1), np.roll(ring, 1), strict=True)
@@ -119,7 +121,7 @@ class RingMatmul:
         return rows
 
     def product(self, a, b, interpret):
-        """Return the product of a device's a and b, whose padding along j is zero."""
+        """Return the product of a device's operands, whose padding along j must be zero."""
         rest = tuple(size for axis, size in enumerate(a.shape[:-2]) if axis != self.lead)
         row = jnp.asarray(at(self.table(), lax.axis_index(self.axes)))[None]
         made = (self.c.shape, self.c.dtype), self.come
@@ -150,8 +152,8 @@ class RingMatmul:
         return x.reshape(-1, *x.shape[-2:])
 
     def check_routes(self, devices):
-        """Raise ValueError if a device is not a TPU, or a v5e cannot send directly to its ring
-        neighbour; `devices`: by position."""
+        """Raise ValueError if devices are not TPUs, or a v5e cannot send directly to its ring
+        neighbour; `devices`: the devices by position."""
         if devices[0].platform != "tpu":
             got = f"mesh: got devices of platform {devices[0].platform}, expected TPUs"
             raise ValueError(f"{got}; interpret=True tries it slowly")
@@ -166,8 +168,8 @@ class RingMatmul:
 
 
 def in_order_of_ids(devices, near):
-    """Return how to make a mesh whose devices ascend by id, as the module assumes; "" if they
-    already do, or if `near` is false for some of them in that order."""
+    """Return advice to make a mesh whose devices ascend by id, as the module assumes; "" if they
+    already do, or if `near` is false for some devices in that order."""
     ids = [device.id for device in devices]
     if ids == sorted(ids) or not near(sorted(devices, key=lambda device: device.id)).all():
         return ""

@@ -1,4 +1,4 @@
-"""The parts of target shards that devices hold themselves, and whether a shard has any part."""
+"""The parts of target shards that devices already hold, and the test for an empty shard."""
 
 from .boxes import ranges
 from .pallas_integers import is_full
@@ -15,7 +15,8 @@ def kept_by(peers, me, receiver):
 
 
 def is_filled(peers, receiver):
-    """Return whether a target position receives anything; a term without a value does not."""
+    """Return whether the target shard at a position has elements; a term without a value has
+    none."""
     box, last = peers.target.box(receiver), 2 * len(peers.target.hidden)
     firsts = box[last - 2 * peers.target.new : last : 2]
     filled = is_full([*ranges(box), *((first, 1) for first in firsts)])

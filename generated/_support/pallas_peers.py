@@ -1,5 +1,5 @@
-"""Quotients, loops, signals, copies and waits of kernels, under names that a reader of Pallas
-knows. Functions of integers also take traced values."""
+"""Integer division, loops, signals, copies and waits for kernels, named as in Pallas. Functions of
+integers also take traced values."""
 
 import jax
 import jax.numpy as jnp
@@ -12,13 +12,14 @@ LOGICAL = pl.DeviceIdType.LOGICAL
 
 
 def is_traced(*values):
-    """Return whether any value is traced; concrete values compile nothing."""
+    """Return whether any value is traced. Concrete values are computed in Python, which compiles
+    nothing."""
     return any(isinstance(value, jax.core.Tracer) for value in values)
 
 
 def div(a, b):
-    """Return the quotient of non-negative integers: one operation in a kernel, in which `//` takes
-    nine, to floor negative values, and a signed division by a power of two takes five."""
+    """Return the quotient of non-negative integers in one kernel operation. `//` takes nine, to
+    floor negative values, and a signed division by a power of two takes five."""
     if _is_power_of_two(b):
         return a >> b.bit_length() - 1 if b > 1 else a
     return lax.div(a, operand(b)) if is_traced(a) else a // b
@@ -36,7 +37,8 @@ def _is_power_of_two(b):
 
 
 def operand(b):
-    """Return an integer in 32 bits, whatever JAX's default."""
+    """Return a Python integer as a 32-bit integer, whatever JAX's default; a traced value
+    unchanged."""
     return np.int32(b) if isinstance(b, int) else b
 
 
@@ -51,8 +53,8 @@ def signal(semaphore, device):
 
 
 def remote_copy(read, write, sent, received, device):
-    """Return the copy of part of a shard to another device. It adds its bytes to `sent` on this
-    device once they have left, and to `received` on the other once they have arrived."""
+    """Return a copy, not yet started, from `read` on this device to `write` on another. It adds its
+    bytes to `sent` here once they have left, and to `received` there once they have arrived."""
     to = {"device_id": jnp.int32(device), "device_id_type": LOGICAL}
     return pltpu.make_async_remote_copy(read, write, sent, received, **to)
 
@@ -70,7 +72,7 @@ def tile_at(shard, start, extents):
 
 
 def each(count, visit, first=0):
-    """Call visit(number) for every number below a count."""
+    """Call visit(number) for every number from `first` up to, but not including, `count`."""
 
     def one(number, carry):
         visit(number)

@@ -1,12 +1,12 @@
-"""Peers of devices that all send and receive equally many tiles of one shape."""
+"""Transfers in which all devices send and receive the same number of tiles, all of one shape."""
 
 from .exchanges import Exchange
 
 
 class Permuted:
-    """Peers of a reshard in which every device sends as many tiles of one shape as it receives, on
-    meshes of one device order. `sender`, `receiver`: the position at the other end of a device's
-    tile number < `count`, possibly the device itself."""
+    """The transfers of a reshard, on meshes of one device order, in which every device sends and
+    receives `count` tiles of one shape. `sender(position, number)` and `receiver(position, number)`
+    return the position at the other end of a device's tile, possibly the device itself."""
 
     order = None
 

@@ -1,8 +1,8 @@
 """The transfers within a kernel: each end computes its pieces independently by index functions.
 
-A position numbers a device in a mesh. If both meshes list the same devices in the same order it is
-also the rank; see `pallas_ranks` for other meshes, whose functions look up ranks in a table,
-`order`. Index functions take integers and traced values.
+A position is the number of a device in a mesh. If both meshes list the same devices in the same
+order it is also the rank; for other meshes see `pallas_ranks`, whose functions look up ranks in a
+table, `order`. Index functions take integers and traced values.
 """
 
 import functools
@@ -20,11 +20,11 @@ from .pallas_peers import div, rem
 
 
 class Forms(NamedTuple):
-    """The index functions of a module. `source_shard`, `target_shard`: the shard at a position, by
-    its index along each dimension; `tile`: the box of a source and a target shard; `senders`,
-    `receivers`: (first, count) per dimension of the shards that intersect the one at a position;
-    `target_position`: the position of a replica of a target shard; `holder`: the sender of a tile
-    or piece to a receiver."""
+    """The index functions of a module. `source_shard`, `target_shard`: the indices, one per
+    dimension, of the shard at a position; `tile`: the box where a source and a target shard
+    intersect; `senders`, `receivers`: (first, count) per dimension of the shards that intersect the
+    shard at a position; `target_position`: the position of a replica of a target shard; `holder`:
+    the position that sends a tile or piece to a receiver."""
 
     source_shard: Callable
     target_shard: Callable
@@ -36,8 +36,8 @@ class Forms(NamedTuple):
 
 
 class PeerPiece(NamedTuple):
-    """A piece as seen from one end: whether it moves, the position of the other end, the shard
-    there, the piece number, its box."""
+    """A piece as seen from one end. `moves`: whether it moves between devices; `peer`: the position
+    of the other end; `shard`: the indices of the shard there; `piece`: the piece number."""
 
     moves: object
     peer: object
@@ -47,9 +47,10 @@ class PeerPiece(NamedTuple):
 
 
 class Peers:
-    """All transfers. `source`, `target`: `Sharded`s; `replicas`: the number of each target shard's;
-    `pieces`: how tiles are cut, if they are; `kept`: whether any device holds a part of its target
-    shard; `sends`: whether any device lacks a part."""
+    """All transfers of a reshard. `source`, `target`: `Sharded`s; `replicas`: the number of
+    replicas of each target shard; `pieces`: the `Pieces` of tiles, None for whole tiles; `kept`:
+    whether any device holds a part of its target shard; `sends`: whether any device lacks a
+    part."""
 
     order: tuple[int, ...] | None = None
     one_order = True
@@ -87,12 +88,14 @@ class Peers:
         return functools.reduce(operator.and_, alike)
 
     def tile(self, own, other, piece):
-        """Return the box of the tile of a source and a target shard, or of a piece of it."""
+        """Return the box of the tile where a source and a target shard intersect, or of a piece of
+        the tile."""
         box = self.forms.tile(*own, *other)
         return self.pieces.part(box, piece) if self.pieces else box
 
     def holder(self, shard, receiver, piece):
-        """Return the sender of a tile, or of a piece of it, to a receiver."""
+        """Return the position that sends a tile, or a piece of it, of a source shard to a
+        receiver."""
         return self.forms.holder(*shard, receiver, *((piece,) if self.pieces else ()))
 
     def incoming_count(self, receiver):
@@ -120,11 +123,11 @@ class Peers:
         box = self.tile(shard, self.forms.target_shard(receiver), piece)
         comes = is_full(ranges(box))
         if self.kept:
-            comes = comes & (self.holds(me, shard) ^ True)  # unless the receiver holds it itself
+            comes = comes & (self.holds(me, shard) ^ True)  # the receiver may hold it itself
         return PeerPiece(comes, self.holder(shard, receiver, piece), shard, piece, box)
 
     def outgoing(self, me, number, order=None):
-        """Return piece `number` that a source position may send.
+        """Return piece `number` of the pieces that a source position may send.
 
         Each device starts at its own place among the receivers, so that devices do not all write to
         one receiver at a time.
@@ -142,12 +145,12 @@ class Peers:
         sends = is_full(ranges(box)) & (self.holder(own, receiver, piece) == me)
         if self.kept:
             position, _ = self.here(order, self.target_rank(receiver, order))
-            # unless the receiver holds it itself
+            # the receiver may hold it itself
             sends = sends & (self.holds(position, own) ^ True)
         return PeerPiece(sends, receiver, shard, piece, box)
 
     def _senders(self, receiver):
-        """Yield the positions that hold parts of a target shard, its own included."""
+        """Yield the positions that hold parts of a target shard, including the receiver's own."""
         me = self.exchange.source_position(self.target.ids[receiver])
         for number in range(self.incoming_count(receiver)):
             found = self.incoming(receiver, me, number)
@@ -167,5 +170,6 @@ class Peers:
                 yield self._end(found.peer, found.piece)
 
     def _end(self, position, piece=None):
-        """Return a position, with its piece number if tiles are cut, None for the whole tile."""
+        """Return a position or, if tiles are cut, the pair of a position and a piece number, None
+        for a whole tile."""
         return (position, piece) if self.pieces else position

@@ -1,6 +1,6 @@
-"""Products of blocks in VMEM: their numbering and summation in matmul kernels.
+"""The numbering and summation of block products in the VMEM of matmul kernels.
 
-A matmul is a[batch, i, j] b[batch, j, k] here.
+The matmul is a[batch, i, j] b[batch, j, k].
 """
 
 from typing import Any, NamedTuple
@@ -17,9 +17,9 @@ FIRST = np.int32(0)
 
 
 class Block(NamedTuple):
-    """One product of two blocks: its number, the ring step that brings its part, the direction in
-    which that part travels (0: to the next device, 1: to the previous), and its place within the
-    part."""
+    """One product of two blocks: its number, the ring step in which its part arrives, the direction
+    in which that part travels (0: to the next device, 1: to the previous), and the indices of the
+    blocks within the part."""
 
     number: Any
     step: Any
@@ -31,7 +31,7 @@ class Block(NamedTuple):
 
 
 def by_way(way, up, down):
-    """Return the first of two integers for direction 0, else the second."""
+    """Return `up` for direction 0, else `down`; both are integers."""
     return jnp.where(way == 0, jnp.int32(up), jnp.int32(down))
 
 
@@ -55,7 +55,7 @@ def clear(total):
 
 
 def put_product(total, a, b):
-    """Set `total` to the product of two blocks, for a sum of a single term."""
+    """Set `total` to the product of two blocks, in place of a sum with a single term."""
     total[...] = jnp.dot(a[...], b[...], preferred_element_type=total.dtype)
 
 
@@ -71,7 +71,7 @@ def add_product(total, a, b, stretch):
 
 
 def put_sum(into, total, *terms):
-    """Write sums, plus any terms to add, as elements of the result."""
+    """Add `terms` to a block of sums and write it to `into`, in the dtype of `into`."""
     value = total[...]
     for term in terms:
         value = value + term[...].astype(value.dtype)

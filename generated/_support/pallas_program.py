@@ -1,4 +1,4 @@
-"""Programs with Pallas kernels: the code around their kernels."""
+"""The code around the kernels of programs with Pallas kernels."""
 
 import contextlib
 import functools
@@ -17,14 +17,14 @@ from .pallas_call import Call, is_v5e
 
 
 class KernelProgram:
-    """A program with kernels. `moves`: all transfers, an `Exchange`, None if partial results move;
-    `order`: a table of ranks; `terms`: the meaning of dimension 0 if it numbers terms; `short`: the
-    dimensions along which the program leaves nonzero padding.
+    """A program with kernels. `moves`: the `Exchange` of all transfers, None if partial results
+    move; `order`: a table of ranks, or None; `terms`: the `Terms` that dimension 0 numbers, or
+    None; `short`: the dimensions along which the program leaves nonzero padding.
 
     `carried(shard, order, interpret, collective_id)` returns the target shard, with zero padding,
-    of a source shard; `bits`: when its elements are given as integers of their width, as
-    "always" or "interpreted"; `carriers`: the programs with the kernels, in order;
-    `check_routes(devices)` raises ValueError for devices, by rank, that cannot send to their
+    for a source shard; `bits`: when it takes elements as integers of their width: "always",
+    "interpreted" or "" (never); `carriers`: the programs with one kernel each, in order;
+    `check_routes(devices)` raises ValueError if devices, given by rank, cannot send to their
     peers."""
 
     interpreted = pltpu.InterpretParams(detect_races=True)
@@ -38,14 +38,14 @@ class KernelProgram:
     check_routes: Callable
 
     def attach(self, host):
-        """Bind to an exchange."""
+        """Bind to the host of a reshard."""
         self.host = host
         whole, padded = host.target.whole(host.shape), host.target.padded
         self.short = tuple(axis for axis, size in enumerate(whole) if padded[axis] != size)
 
     def settings(self, devices, interpret, collective_id):
-        """Return a program's collective id on devices, by rank. Raises ValueError for devices that
-        cannot send to their peers."""
+        """Return the program's collective id; `collective_id`, if given, replaces the module's. On
+        TPUs, raise ValueError if devices, given by rank, cannot send to their peers."""
         if self.collective_id is None:
             return None
         if not interpret:
@@ -74,8 +74,8 @@ class KernelProgram:
         return zeroed(y, target, self.short, extents(target.box(receiver)))
 
     def watched(self, move):
-        """Run a function to completion; exit on faults that the interpreter reports. It only prints
-        races and semaphores that are nonzero at the end."""
+        """Run a function to completion and return its result; exit if the interpreter reports a
+        race or a semaphore that is nonzero at the end, which it only prints."""
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):
             found = jax.block_until_ready(move())
@@ -86,9 +86,9 @@ class KernelProgram:
 
 
 class PallasProgram(KernelProgram):
-    """The common part of the kernel forms. `view`: the tensor's dimensions in kernel order; TPU
-    memory is tiled over the last two; `powers_of_two`: whether the module is for a v5e, whose
-    devices reach others at a power of two of hops along one axis only.
+    """The common part of the kernel forms. `view`: the tensor's dimensions in kernel order, of
+    which TPU memory tiles the last two; `powers_of_two`: whether the module is for a v5e, whose
+    devices send directly only over a power of two of hops along one axis.
 
     A device may enter the next kernel while its peers are still in this one. This is safe after the
     same kernel on the same mesh, and after kernels with different ids. The id is a hash of the
@@ -96,10 +96,10 @@ class PallasProgram(KernelProgram):
     """
 
     form = ""
-    # (x, call): the target shard, with undefined values where kernels write nothing
+    # moved(x, call) returns the target shard, with undefined values where kernels write nothing
     moved: Callable
     leaves_padding = True  # whether unwritten elements must be zeroed
-    pairs: Any = None  # ranks of senders and receivers as arrays, if `moves` does not say them
+    pairs: Any = None  # a function that returns ranks of senders and receivers, if not in `moves`
 
     def __init__(self, peers, view, collective_id=None, powers_of_two=False, bits=""):
         self.peers, self.view, self.collective_id, self.bits = peers, view, collective_id, bits
@@ -112,7 +112,7 @@ class PallasProgram(KernelProgram):
         """Return the target shard with zero padding."""
         moved, call = self.moved, Call(order, interpret, collective_id)
         if shard.dtype in ("bool", "int64") or not shard.shape:
-            from .pallas_elements import in_vectors  # what kernels do not take
+            from .pallas_elements import in_vectors  # for elements that kernels do not take
 
             moved = functools.partial(in_vectors, moved)
         y = moved(shard, call)
@@ -122,13 +122,14 @@ class PallasProgram(KernelProgram):
 
     @property
     def carriers(self):
-        """Return the programs with the kernels, in order: this one."""
+        """Return the programs that have one kernel each: this one."""
         return (self,)
 
     def fault(self):
         """Return a message, found without data, about the first device whose wait does not match
-        the transfers on its semaphores; "" if there is none, as when both use a piece's box or a
-        device waits for its whole target shard. `moves` covers these, sends and barrier signals."""
+        the transfers on its semaphores, or "". Here there is none to find: a wait uses the box of
+        its piece or the whole target shard, which `moves` covers, as it covers sends and barrier
+        signals."""
         return ""
 
     def check_routes(self, devices):

@@ -14,7 +14,7 @@ from .ranks import end_ranks
 
 
 class RankedPeers(Peers):
-    """Like `Peers`, with ranks; a device may be in one mesh only."""
+    """Like `Peers`, but ranks differ from positions, and a device may be in only one mesh."""
 
     one_order = False
 
@@ -24,9 +24,9 @@ class RankedPeers(Peers):
         self._offsets, self.order = self._ranks()
 
     def _ranks(self):
-        """Return tables: ranks by source position and by target position, and positions in the
-        source mesh and in the target mesh by rank, -1 for none. If ids are consecutive, offsets
-        replace the tables."""
+        """Return offsets and a table, one of which is None. The table has the ranks by source
+        position and by target position, then the positions in the source mesh and in the target
+        mesh by rank, -1 for none. If ids are consecutive, four offsets replace its parts."""
         ends = end_ranks(self.exchange)
         if all(isinstance(ids, range) for ids in (self.source.ids, self.target.ids)):
             source, target = (ranks[0] for ranks in ends)
@@ -56,7 +56,7 @@ class RankedPeers(Peers):
         return self._looked_up(2, rank, order), self._looked_up(3, rank, order)
 
     def within(self, position, side):
-        """Return whether a position is inside a mesh."""
+        """Return whether a position is valid in the mesh of a side."""
         return (position >= 0) & (position < len(side.ids))
 
     def holds(self, position, shard):

@@ -15,7 +15,7 @@ FAR = "SHARDWRIGHT_FAR_SENDS"
 
 def are_near(devices, sender, receiver):
     """Return, for each pair of ranks, whether a power of two of hops along one axis separates them;
-    `devices`: by rank."""
+    `devices`: the devices by rank."""
     coords = np.array([device.coords for device in devices])
     hops = np.abs(coords[sender] - coords[receiver])
     # an axis of 16 wraps around
@@ -24,7 +24,7 @@ def are_near(devices, sender, receiver):
 
 
 def refuse_far(near, advice):
-    """Raise ValueError if a v5e cannot send directly between some pairs of devices; only warn if
+    """Raise ValueError with `advice` if `near` is false for some pairs of devices; only warn if
     `FAR` is set."""
     if near.all():
         return

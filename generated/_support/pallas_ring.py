@@ -1,5 +1,5 @@
-"""Terms reduced on their way round rings: the code around the module's kernel. The kernel passes
-partial results from device to device, and every device adds its own term.
+"""Terms reduced as partial results travel round rings: the code around the module's kernel. The
+kernel passes partial results from device to device, and every device combines its own term.
 
 A ring runs along a digit of the device's position; later rings work on the result of earlier ones.
 Both directions are used at once, each for half of every part.
@@ -23,8 +23,9 @@ COMBINED = {"sum": jnp.add, "max": jnp.maximum, "min": jnp.minimum}
 
 
 class Round(NamedTuple):
-    """A ring along the digit with a stride and a size. `folded`: whether it goes up over even
-    coordinates and down over odd coordinates, for an axis whose ends are not linked."""
+    """A ring along the digit of a position with this stride and size. `folded`: whether it visits
+    even coordinates upwards, then odd coordinates downwards, for an axis whose ends are not
+    linked."""
 
     stride: int
     size: int
@@ -37,15 +38,15 @@ class Round(NamedTuple):
         return either(2 * place < self.size, 2 * place, 2 * (self.size - place) - 1)
 
     def place(self, position):
-        """Return the place of the device at a position."""
+        """Return the place in the ring of the device at a position."""
         own = rem(div(position, self.stride), self.size)
         if not self.folded:
             return own
         return either(rem(own, 2) == 0, div(own, 2), self.size - div(own + 1, 2))
 
     def neighbours(self, position):
-        """Return the next and previous positions, the targets of the upward and downward
-        directions."""
+        """Return the next and the previous position in the ring, the receivers of the upward and
+        the downward direction."""
         place, own = self.place(position), rem(div(position, self.stride), self.size)
         others = (self.coordinate(rem(place + by, self.size)) for by in (1, self.size - 1))
         return [position + (other - own) * self.stride for other in others]
@@ -59,9 +60,9 @@ def either(condition, one, other):
 
 
 class Ring(PallasProgram):
-    """Reduces the terms of a shard's parts, each on the device that keeps it. `kernel`: see
-    `carried`; `rounds`: the rings in sequence; `terms`: the terms reduced; `rows`, `chunks`: half a
-    part consists of `chunks` chunks of `rows` memory rows."""
+    """A program that reduces terms; each part of a shard ends on the device that keeps it.
+    `kernel`: see `carried`; `rounds`: the rings in sequence; `terms`: the `Terms` to reduce;
+    `rows`, `chunks`: half a part consists of `chunks` chunks of `rows` memory rows."""
 
     form = "ring"
     moves: Any = None  # None: a ring moves partial results, not tiles of the tensor
@@ -73,7 +74,7 @@ class Ring(PallasProgram):
         self.parts = math.prod(turn.size for turn in rounds)
 
     def attach(self, host):
-        """Bind to an exchange."""
+        """Bind to the host of a reshard."""
         KernelProgram.attach(self, host)
         self.rank = len(host.shape)
         self.given, self.part = host.source.local[-self.rank :], host.target.local[-self.rank :]
@@ -91,8 +92,8 @@ class Ring(PallasProgram):
         return [self.chunks * math.prod(sizes[number + 1 :]) for number in range(len(sizes))]
 
     def starts(self):
-        """Return the starts, in a source shard, of the parts that rings collect, by their places in
-        the rings."""
+        """Return the start in a source shard of each part, by the places in the rings of the device
+        that keeps the part."""
         found = []
         for places in np.ndindex(*(turn.size for turn in self.rounds)):
             pairs = zip(self.rounds, places, strict=True)
@@ -129,8 +130,8 @@ class Ring(PallasProgram):
         return ""
 
     def carried(self, shard, order, interpret, collective_id):
-        """Return this device's part, reduced by the kernel, which takes `_packed` parts and returns
-        the part in its last chunks."""
+        """Return this device's reduced part. The kernel takes the array that `_packed` returns; the
+        last chunks of its result are the part."""
         del order
         dtype = self.host.dtype
         wide = jnp.float32 if jnp.issubdtype(dtype, jnp.floating) else jnp.int32
@@ -160,7 +161,7 @@ class Ring(PallasProgram):
 
 
 def put(into, operator, *values):
-    """Combine values in VMEM by an operator, in order, and write the result there."""
+    """Combine values in VMEM by an operator, in order, and write the result to `into`."""
     total = values[0][...]
     for value in values[1:]:
         total = COMBINED[operator](total, value[...])

@@ -2,9 +2,9 @@
 
 A v5e sends directly only over a power of two of hops along one axis of its torus, so devices
 forward data for all other receivers. A device number is split into digits (stride, extent), and a
-hop changes one digit: on a torus of power-of-two extents, filled axis by axis, that is such a
-distance. In a round devices send over several hops, in both directions and along all axes at once;
-no round waits for the previous one (`pallas_steps`).
+move changes one digit. On a torus of power-of-two extents, filled axis by axis, every move covers a
+distance over which a v5e sends directly. In a round a device makes several moves, in both
+directions and along all axes at once; no round waits for the previous one (`pallas_steps`).
 """
 
 import functools
@@ -25,8 +25,8 @@ from .pallas_steps import hop
 
 
 class Forwarding(Packed):
-    """The common part of forwarding forms. Place n initially has the data for the device offsets[n]
-    ahead, and place arrives[n] finally has the data from the device offsets[n] behind."""
+    """The common part of forwarding forms. Place n starts with the data for the device offsets[n]
+    ahead, and place arrives[n] ends with the data from the device offsets[n] behind."""
 
     spreads = False
 
@@ -36,7 +36,8 @@ class Forwarding(Packed):
         self.shares = schedule.starts is not None
 
     def fault(self):
-        """Return the fault in the final slots, equal on all devices, or ""."""
+        """Return the fault in the final contents of slots, which is the same on all devices, or
+        ""."""
         schedule, (held, _) = self.schedule, self._carried()
         ends = zip(schedule.offsets, schedule.arrives, strict=True)
         for number, (offset, slot) in enumerate(ends):
@@ -49,9 +50,11 @@ class Forwarding(Packed):
         return ""
 
     def _carried(self):
-        """Return the final contents of each half of a slot, as the distance back to its origin and
-        the slot it left there; and for every move, the distance its data travels before and after
-        it. If offsets share slots: for each number the distance travelled, and its slot."""
+        """Return the final contents of slots, and the distances of moves. The contents are, by
+        (slot, half), the distance back to the origin of the data and the slot it left there; if
+        offsets share slots they are, by (offset number, half), the distance travelled and the slot.
+        The distances are, for every move, those that its data has travelled before and after
+        it."""
         schedule, come = self.schedule, []
         first = schedule.starts or range(schedule.slots)
         held = {(key, half): (0, slot) for key, slot in enumerate(first) for half in (0, 1)}
@@ -75,8 +78,8 @@ class Forwarding(Packed):
         return held, come
 
     def pieces(self, place, offset, order=None):
-        """Yield, for every piece, whether the device at a place sends it to the one `offset` ahead,
-        and its box."""
+        """Yield, for every piece, whether the device at a place sends the piece to the device
+        `offset` ahead, and the box of the piece."""
         peers, schedule, goal = self.peers, self.schedule, self.schedule.farther(place, offset)
         inside = schedule.is_device(place) & schedule.is_device(goal)
         me, _ = peers.here(order, schedule.device(place))
@@ -93,13 +96,14 @@ class Forwarding(Packed):
             yield sends & inside, box
 
     def has(self, place, offset, order=None):
-        """Return whether the device at a place sends anything to the one `offset` ahead."""
+        """Return whether the device at a place sends any piece to the device `offset` ahead."""
         every = (sends for sends, _ in self.pieces(place, offset, order))
         return functools.reduce(operator.or_, every)
 
     def table(self, device, order=None):
-        """Return the kernel's table of moves: the schedule's rows; if offsets share slots, flags
-        for whether a device sends and receives the row's data replace the last number."""
+        """Return the kernel's table of moves: the schedule's rows. If offsets share slots, two
+        flags replace the last number of a row: whether the device sends data in this move, and
+        whether it receives data."""
         moves, offsets = self.schedule.moves, self.schedule.offsets
         if not self.shares:
             return moves
@@ -129,12 +133,12 @@ class Forwarding(Packed):
 
 
 class Routed(Forwarding):
-    """Slots hold pieces; places are slots."""
+    """A forwarding form whose places are slots, each with a tile or a piece of it."""
 
     form = "routed"
 
     def _start(self, x, device, order):
-        """Return the initial slots: each has the tile of one receiver."""
+        """Return the initial slots: each has the tile for one receiver."""
         peers, (me, _), at = self.peers, self.peers.here(order, device), self.schedule.place(device)
         own, within = peers.forms.source_shard(me), self.host.source.box(me)
         offsets = jnp.array(self.schedule.offsets, jnp.int32)
@@ -176,7 +180,7 @@ class Routed(Forwarding):
             input_output_aliases={1: 0},
         )
         found = dict(zip(schedule.offsets, schedule.arrives, strict=True))
-        # By offset; nothing arrives over offsets missing from the schedule.
+        # Final slot by offset; nothing arrives over offsets missing from the schedule.
         arrives = jnp.array([found.get(k, 0) for k in range(schedule.places)], jnp.int32)
         at = schedule.place(device)
 
@@ -194,8 +198,8 @@ class Routed(Forwarding):
 
 
 class Spread(Routed):
-    """Slots hold whole source shards, forwarded unchanged. A device needs the shards of devices
-    offsets[n] behind, in slots arrives[n]."""
+    """A forwarding form whose slots hold whole source shards, forwarded unchanged. Slot arrives[n]
+    ends with the shard of the device offsets[n] behind."""
 
     form = "spread"
     spreads = True
@@ -205,5 +209,5 @@ class Spread(Routed):
         return self.filled(self.schedule.slots, 1, lambda number: (number, x), x.dtype)
 
     def _window(self, slot, piece):
-        """Return the tile in a source shard, with the rest of its window."""
+        """Return the tile in the source shard in a slot, with the rest of its window."""
         return self.window_at(self.slot.unpacked(slot), piece.box, self.host.source.box(piece.peer))

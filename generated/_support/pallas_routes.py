@@ -1,4 +1,4 @@
-"""The check that programs with kernels can send between devices of a TPU v5e."""
+"""The check that the kernels of a program can send directly between devices of a TPU v5e."""
 
 import numpy as np
 
@@ -21,11 +21,11 @@ def pairs_of(program):
 
 def check_pairs(program, devices):
     """Raise ValueError if some ranks of a program must send farther than a v5e does directly;
-    `devices`: by rank."""
+    `devices`: the devices by rank."""
     sender, receiver = program.pairs() if program.pairs else pairs_of(program)
     # Whether the module expects a device order that makes all offsets powers of two.
     powers_of_two = program.powers_of_two
-    # Whether a module can be emitted for the given order.
+    # Whether a module can also be emitted for the order of `devices`.
     again = tuple(program.host.source.ids) == tuple(program.host.target.ids)
     direct = are_near(devices, sender, receiver)
     if not powers_of_two:

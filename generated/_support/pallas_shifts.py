@@ -1,6 +1,6 @@
-"""Shifts in VMEM: move a window's elements to their place in a chunk or a block.
+"""Shifts in VMEM, which move a window's elements to their place in a chunk or a block.
 
-The hardware shifts only 32-bit words, so elements of 16 and 8 bits are widened.
+The hardware shifts only 32-bit words, so elements of 16 and 8 bits are widened to words.
 """
 
 import jax.numpy as jnp
@@ -30,10 +30,10 @@ def elements_of(words, dtype):
 
 
 def shifted(values, by, chunk, rolled):
-    """Return the words of a window moved to higher indices by `by` and cut to a chunk; `rolled`:
-    the dimensions along which any window moves.
+    """Return the words of a window, shifted to higher indices by `by` and cut to the shape `chunk`;
+    `rolled`: the dimensions along which some window is shifted.
 
-    Words that wrap around the end of the window are beyond the chunk, or masked.
+    Words that wrap around the end of the window are beyond the chunk, or the caller masks them.
     """
     words = words_of(values)
     if len(chunk) == 1:
@@ -53,7 +53,8 @@ def fill(window, chunk, by, rolled):
 
 
 def merge(window, y, by, part, block, rolled):
-    """Write part of a block from a window, shifting its elements."""
+    """Write the range `part` of a block from a window, shifting its elements, and keep the rest of
+    the block; `part`, `block`: ranges (low, high) per dimension."""
     words = shifted(window[...], by, y.shape, rolled)
     places = [lax.broadcasted_iota(jnp.int32, words.shape, axis) for axis in range(words.ndim)]
     if len(block) == 1:

@@ -1,5 +1,5 @@
-"""The slots form, and the common part of forms with slots: XLA packs each tile into a slot and
-assembles target shards from slots."""
+"""The slots form, and the common part of forms with slots: XLA packs each tile into a slot, kernels
+move slots, and XLA assembles target shards from slots."""
 
 import math
 from typing import NamedTuple
@@ -15,9 +15,9 @@ from .pallas_program import PallasProgram
 
 
 class Slot(NamedTuple):
-    """How a slot holds a box. `shape`: its own; `held`: the extents of the box; `dense`: whether
-    rows are contiguous in granules of 512 bytes; `order`: the dimension order in the slot, None for
-    the tensor's."""
+    """The storage of a box in a slot. `shape`: the shape of the slot; `held`: the extents of the
+    box; `dense`: whether all elements are contiguous, without padding of rows; `order`: the order
+    of dimensions in the slot, None for the tensor's order."""
 
     shape: tuple[int, ...]
     held: tuple[int, ...]
@@ -38,8 +38,8 @@ class Slot(NamedTuple):
 
 
 class Packed(PallasProgram):
-    """The common part of forms with slots. `slot`: how a slot holds a tile; `window`: the shape
-    that fits every tile; `source_reach`, `target_reach`: the extents that windows need of the
+    """The common part of forms with slots. `slot`: the `Slot` of a tile; `window`: a shape into
+    which every tile fits; `source_reach`, `target_reach`: the extents to which windows need the
     source and the target shard, if beyond their ends."""
 
     def __init__(
@@ -55,12 +55,12 @@ class Packed(PallasProgram):
         return jnp.pad(x, [(0, reach - size) for size, reach in pairs])
 
     def window_at(self, x, box, within):
-        """Return the window at a tensor box, in a shard that covers `within`."""
+        """Return the window that starts at a box, read from the shard that covers box `within`."""
         return lax.dynamic_slice(x, starts(box, within), self.window)
 
     def filled(self, slots, count, tile, dtype):
-        """Return `slots` slots, the first `count` packed; tile(number) returns a slot and a
-        window."""
+        """Return `slots` slots after packing `count` windows into them; tile(number) returns the
+        slot number and the window."""
 
         def one(number, slots):
             place, window = tile(number)
@@ -72,7 +72,8 @@ class Packed(PallasProgram):
         return lax.fori_loop(np.int32(0), jnp.int32(count), one, slots)
 
     def put_together(self, me, receiver, window, dtype):
-        """Assemble the target shard at a position from the windows window(number, piece).
+        """Return the target shard at position `receiver`, assembled from the windows that
+        window(number, piece) returns.
 
         Tiles come in row-major order and a window exceeds its tile only towards higher indices, so
         later tiles overwrite the excess.
@@ -90,14 +91,14 @@ class Packed(PallasProgram):
 
 
 def starts(box, within):
-    """Return the start of a tensor box in the shard that covers `within`."""
+    """Return the start of a box, relative to the shard that covers box `within`."""
     pairs = zip(box[::2], within[::2], strict=True)
     return [jnp.int32(low - start) for low, start in pairs]
 
 
 def slot_number(shard, counted, piece, pieces):
-    """Return the slot of a piece of a tile: the row-major number of its shard among (first, count)
-    per dimension, and of the piece among `pieces`."""
+    """Return the slot number of a piece: the row-major number of its shard among the shards
+    `counted`, (first, count) per dimension, times `pieces`, plus the piece number."""
     number = 0
     for index, (first, count) in zip(shard, ranges(counted), strict=True):
         number = number * count + index - first
@@ -105,9 +106,9 @@ def slot_number(shard, counted, piece, pieces):
 
 
 class Slots(Packed):
-    """`outgoing`, `incoming`: slots of a device, one for each piece that it may send or receive, by
-    `slot_number`. `kernel`: takes a table of ranks, if any, both sets of slots, and DMA
-    semaphores."""
+    """A form that copies slots from device to device. `outgoing`, `incoming`: the numbers of a
+    device's slots, one for each piece that it may send or receive (`slot_number`). `kernel`: a
+    function of a table of ranks or None, both arrays of slots, and DMA semaphores."""
 
     form = "slots"
 

@@ -1,8 +1,8 @@
-"""A direct reshard in two halves, between which a program computes while tiles are in flight.
+"""A direct reshard in two halves; a program may compute between them while tiles are in flight.
 
-Two kernels share semaphores and the target shard. XLA keeps their addresses in between, because the
+Two kernels share semaphores and the target shard. XLA does not move these in between, because the
 first kernel creates them and only the second consumes them. The source shard is passed on too, so
-that its memory is not reused while it is still read.
+that its memory is not reused while DMAs still read it.
 """
 
 import warnings
@@ -22,18 +22,19 @@ SEMAPHORES = (pl.BlockSpec(memory_space=pltpu.SEMAPHORE),) * 2
 
 
 class Started:
-    """A reshard that `reshard_start` has begun. `held`: the arrays shared by both kernels, source
-    shards first; the result if interpreted. `source`: the mesh of these kernels."""
+    """A reshard that `reshard_start` has begun. `held`: the arrays that both kernels share, source
+    shards first; if interpreted only the result. `source`: the mesh of these kernels, None if
+    interpreted; `target`: the mesh of the result."""
 
     def __init__(self, held, source, target):
         self.held, self.source, self.target = tuple(held), source, target
 
     def then(self, values):
-        """Return the arrays, in any container, so that computations on them come after the
-        start."""
+        """Return the arrays `values`, in any container, such that computations on the returned
+        arrays run after the start. Raises ValueError after `reshard_done`."""
         if not self.held:
             raise ValueError("then: reshard_done has been called already")
-        # The target shards stand for the start; the result does if interpreted.
+        # Depend on the target shards, which the first kernel returns; if interpreted, the result.
         *before, place = self.held[:2]
         place, values = lax.optimization_barrier((place, values))
         self.held = *before, place, *self.held[2:]
@@ -45,7 +46,7 @@ class Started:
 
 
 class StartedReshard(OneOrder):
-    """A reshard of `Halves`."""
+    """A reshard whose program is `Halves`, and which can start and finish in separate calls."""
 
     def reshard_start(self, x, mesh, *, target_mesh=None, interpret=False, collective_id=None):
         """Begin to reshard, and return the handle for `reshard_done`; in `jax.jit` only.
@@ -85,8 +86,8 @@ class StartedReshard(OneOrder):
 
     def reshard_done(self, started, after=()):
         """Return the target array of a reshard begun by `reshard_start`, after the arrays `after`,
-        in any container, are computed. Raises TypeError for a value that is not a start, and
-        ValueError for one already done."""
+        in any container, are computed. Raises TypeError if `started` is not a handle of
+        `reshard_start`, and ValueError if it is done already."""
         if not isinstance(started, Started):
             raise TypeError(f"reshard_done: got {type(started).__name__}, expected a Started")
         if not started.held:
@@ -131,14 +132,14 @@ class StartedReshard(OneOrder):
         return lax.transpose(y, self.program.inverse)
 
     def _as_moved(self, shard):
-        """Return elements in the type that kernels move."""
+        """Return a shard in the dtype that kernels move."""
         if self.dtype == jnp.bool_:
             return shard.astype(jnp.int8)
         bits = self.program.bits == "always"
         return lax.bitcast_convert_type(shard, bits_of(self.dtype)) if bits else shard
 
     def _as_given(self, shard):
-        """Return elements in their own type."""
+        """Return a moved shard in the dtype of the reshard."""
         if self.dtype == jnp.bool_:
             return shard.astype(jnp.bool_)
         bits = self.program.bits == "always"

@@ -11,18 +11,19 @@ from .pallas_peers import div, rem
 
 
 def hop(place, stride, extent, by):
-    """Return the place whose digit (stride, extent) is higher by `by`, modulo the extent."""
+    """Return `place` with its digit (stride, extent) increased by `by`, modulo the extent."""
     digit = rem(div(place, stride), extent)
     return place + (rem(digit + by, extent) - digit) * stride
 
 
 class Step(NamedTuple):
-    """Consecutive moves over one hop, or one chunk of each.
+    """Consecutive moves over one hop, or one chunk of each of these moves.
 
-    `way`: the hop (stride, extent, by); `first`, `end`: the moves; `come`: earlier steps whose
-    arrival a device awaits, since this step forwards their data; `left`: earlier steps whose sends
-    it awaits, since arrivals of this step overwrite their places; `told`: whether it signals the
-    sender of this step that these places are free.
+    `turn`: the round; `way`: the hop (stride, extent, by); `first`, `end`: the range of moves;
+    `chunk`: the number of the chunk; `come`: earlier steps whose arrivals a device awaits, since
+    this step forwards their data; `left`: earlier steps whose sends it awaits, since arrivals of
+    this step overwrite their places; `told`: whether it signals the sender of this step that these
+    places are free.
     """
 
     turn: int
@@ -44,17 +45,17 @@ class Step(NamedTuple):
 class Schedule(NamedTuple):
     """The forwarding of slots, step by step.
 
-    `digits`: the digits of places, equal to those of device numbers except along `lines`, the
-    strides of digits along axes that do not wrap around (see `place`); `offsets`: the distances,
-    digit by digit, to the receivers of slots, and from the devices whose shards are needed;
-    `starts`: if devices differ in their sends over an offset, the initial slot for each offset, and
-    moves then end with its number; `arrives`: the final slots of data from the devices that far
-    behind; `moves`: (slot it leaves, slot it enters, start of the sent range if it may be half
-    (`halves`), its extents); `slots`: the number of slots.
+    `digits`: (stride, extent) of each digit of places, which are device numbers except along
+    `lines`, the strides of digits along axes that do not wrap around (see `place`); `offsets`: the
+    distances, digit by digit, from a device ahead to the receivers of its slots, and back to the
+    devices whose data it needs; `starts`: the initial slot for each offset if some devices send
+    nothing over it, else None; `arrives`: the final slot of the data over each offset; `moves`:
+    (slot it leaves, slot it enters, start of the sent range if it may be half (`halves`), its
+    extents), plus the number of the offset if there are `starts`; `slots`: the number of slots.
 
-    Kernels get rows (from, to, [begin], [extents ...], [sent ...], [got ...], [starts ...]): the
-    number of an offset is replaced by this device's sent and received extents, or by flags, and by
-    the starts in shards if the data leaves or enters them."""
+    Kernels get rows (from, to, [begin], [extents ...], [sent ...], [got ...], [starts ...]). The
+    extents that this device sends and receives, or flags, replace the number of an offset. The
+    starts are in source or target shards, if the data leaves or enters these."""
 
     digits: tuple[tuple[int, int], ...]
     lines: tuple[int, ...]
@@ -85,7 +86,7 @@ class Schedule(NamedTuple):
 
     def _sizes(self):
         """Yield, for each digit, its stride in places, its stride in device numbers, and the number
-        of values in use: on lines, half of them."""
+        of its values that devices have: on lines, half of them."""
         own = 1
         for stride, extent in self.digits:
             count = extent // 2 if stride in self.lines else extent
@@ -93,8 +94,8 @@ class Schedule(NamedTuple):
             own *= count
 
     def place(self, device):
-        """Return the place of a device. On a line, devices occupy the lower half of a ring's
-        places, so that one hop up and all the others down are different offsets."""
+        """Return the place of a device. On a line, devices occupy the lower half of the places of a
+        ring, so that hops up and hops down to the same device are different offsets."""
         if not self.lines:
             return device
         digits = ((stride, rem(div(device, own), count)) for stride, own, count in self._sizes())
@@ -117,8 +118,8 @@ class Schedule(NamedTuple):
         return found
 
     def farther(self, place, offset, sign=1):
-        """Return the place `offset` ahead, digit by digit; with sign -1, the place behind, which is
-        also how far `place` is ahead of place `offset`."""
+        """Return the place `offset` ahead, digit by digit; with sign -1, the place `offset` behind,
+        which equals the distance of `place` ahead of place `offset`."""
         found = 0
         for stride, extent in self.digits:
             digit, by = (rem(div(number, stride), extent) for number in (place, offset))

@@ -1,5 +1,5 @@
-"""Terms in a program with Pallas kernels: the kernels bring a device all terms of its target shard,
-as a dimension of the tensor; XLA reduces them in the order of their numbers."""
+"""Reductions in a program with Pallas kernels: the kernels move all terms of a target shard to its
+device, as a dimension of the tensor; XLA reduces them in the order of their numbers."""
 
 import functools
 import operator
@@ -17,9 +17,10 @@ UNROLLED = 8
 
 
 class Stacked(NamedTuple):
-    """One side as kernels see it: ids by position, boxes that start with ranges of terms, the shape
-    of the largest shard, the axes of the mesh, the number of dimensions that number terms, and how
-    many of the last of these have a value only for the first term."""
+    """One side as kernels see it, with dimensions for terms. `ids`: device ids by position; `box`:
+    boxes, which start with ranges of terms; `local`: the shape of the largest shard; `axes`: the
+    axes of the mesh; `numbered`: the number of leading dimensions that number terms; `new`: the
+    number of the last of these along which only the first term has a value."""
 
     ids: Sequence[int]
     box: Callable
@@ -35,7 +36,7 @@ class Stacked(NamedTuple):
 
     @property
     def padded(self):
-        """Return the shape of a shard, with arbitrary values beyond its end."""
+        """Return the padded shape of a shard; its padding has arbitrary values."""
         return self.local
 
     def whole(self, shape):
@@ -45,7 +46,7 @@ class Stacked(NamedTuple):
 
 
 class Carried(NamedTuple):
-    """The interface that the kernels' program expects of its host."""
+    """The host of the program with the kernels, in place of a `OneOrder`."""
 
     shape: tuple[int, ...]
     dtype: object
@@ -55,8 +56,8 @@ class Carried(NamedTuple):
 
 class ReducedTerms(KernelProgram):
     """A program on arrays with a dimension of terms. `carrier`: the program with the kernels,
-    between `source` and `target`; `terms`: the kind of terms; `reduces`: whether to reduce the
-    kernels' result over its first dimension; `empty`: the value of missing terms."""
+    between `source` and `target`, `Stacked`s; `terms`: the `Terms`; `reduces`: whether to reduce
+    the kernels' result over its first dimension; `empty`: the value of missing terms."""
 
     def __init__(self, carrier, source, target, terms, reduces=False, empty=0):
         self.carrier, self._source, self._target = carrier, source, target
@@ -67,11 +68,11 @@ class ReducedTerms(KernelProgram):
 
     @property
     def carriers(self):
-        """Return the programs with the kernels."""
+        """Return the programs that have one kernel each, in order."""
         return self.carrier.carriers
 
     def attach(self, host):
-        """Bind to an exchange."""
+        """Bind to the host of a reshard."""
         super().attach(host)
         self.carrier.attach(Carried(host.shape, host.dtype, self._source, self._target))
 
@@ -80,8 +81,8 @@ class ReducedTerms(KernelProgram):
         self.carrier.check_routes(devices)
 
     def fault(self):
-        """Return the first device whose wait does not match the transfers on its semaphores, or
-        ""."""
+        """Return a message about the first device whose wait does not match the transfers on its
+        semaphores, or ""."""
         return self.carrier.fault()
 
     def carried(self, shard, order, interpret, collective_id):
@@ -108,7 +109,7 @@ class ReducedTerms(KernelProgram):
         return functools.reduce(operator.or_, (first > 0 for first in firsts))
 
     def _empty(self, dtype):
-        """Return the value of such a term, in the dtype of the given elements."""
+        """Return the value of a missing term as an element of `dtype`, the dtype of shards."""
         return np.asarray(self._empty_value, self.host.dtype).view(dtype)
 
 

@@ -1,5 +1,5 @@
-"""Programs whose tiles have one shape and are thin: XLA packs each tile densely into a slot, one
-kernel pushes slots, and XLA unpacks them."""
+"""Programs whose tiles have one shape, narrower than memory tiles: XLA packs each tile densely into
+a slot, one kernel pushes slots, and XLA unpacks them."""
 
 import math
 from typing import NamedTuple
@@ -13,7 +13,8 @@ from .pallas_program import PallasProgram
 
 
 class Dense(NamedTuple):
-    """A slot, in granules of 512 bytes, with the elements of a tile one after another."""
+    """A slot of whole granules of 512 bytes that has the elements of a tile contiguously. `shape`:
+    the shape of the slot; `tile`: the shape of the tile."""
 
     shape: tuple[int, ...]
     tile: tuple[int, ...]
@@ -28,9 +29,10 @@ class Dense(NamedTuple):
 
 
 class Thin(PallasProgram):
-    """A reshard among `Permuted` peers. `kernel`: takes slots leaving and arriving, in HBM, and DMA
-    semaphores for both; `in_source`, `in_target`: the start of the tile for a device in a source
-    shard, and of the tile from a device in a target shard."""
+    """A reshard among `Permuted` peers. `kernel`: a function of outgoing and incoming slots, in
+    HBM, and DMA semaphores for both; `in_source(receiver)`: the start in the source shard of the
+    tile for a receiver; `in_target(sender)`: the start in the target shard of the tile from a
+    sender."""
 
     form = "slots"
 

@@ -10,8 +10,8 @@ COPIED_AT_ONCE = 102400
 
 
 def refuse_to_hang(held):
-    """Raise ValueError if the interpreter would wait forever: each device occupies one of XLA's
-    threads, and none is left to copy a large array. `held`: a device's arrays."""
+    """Raise ValueError if the interpreter would wait forever, since each device occupies one of
+    XLA's threads and none is left to copy a large array. `held`: the arrays of a device."""
     devices, threads = jax.sharding.get_abstract_mesh().size, xla_threads()
     leaves = jax.tree.leaves(held)
     sized = (each for each in leaves if hasattr(getattr(each, "dtype", None), "itemsize"))

@@ -1,7 +1,8 @@
-"""The windows form: tiles start and end anywhere, but memory is tiled over the last two dimensions,
-a vector's by 1,024 elements. A tile travels in chunks through windows in VMEM, which shift each
-chunk to its place, into a staging area on its receiver, where it starts at a whole unit. Afterwards
-every block of the target shard is assembled from that area."""
+"""The windows form, for tiles that start and end anywhere, while memory is tiled over the last two
+dimensions (a vector by 1,024 elements). The sender copies a tile in chunks through windows in VMEM,
+where it shifts each chunk to its place, into a staging area on the receiver, in which the tile
+starts at a whole unit. The receiver then assembles every block of the target shard from that
+area."""
 
 from typing import NamedTuple
 
@@ -17,14 +18,15 @@ from .pallas_program import PallasProgram
 
 
 class Tiling(NamedTuple):
-    """How tiles are cut, by dimension in kernel order. `unit`: memory offsets are multiples of it;
-    `chunk`: the extents shifted at a time; `window`: the whole units that a chunk reaches into;
+    """The division of tiles into chunks; fields are by dimension in kernel order. `unit`: the
+    number of elements of which memory offsets are multiples; `chunk`: the extents of a chunk, which
+    is shifted at a time; `window`: the extents of the whole units that a chunk reaches into;
     `blocks`: the number of chunk-sized blocks in the target shard; `meet`: the number of source
-    shards that intersect a block, in tensor order; `chunks`: the number in the largest tile;
-    `stage`: the staging area; `step`: the extra offset of a tile there, compared to the target
-    shard, for each earlier tile; `rolled`: the dimensions along which anything is shifted;
-    `more_rows`: whether there are so few rows that memory tiles would be smaller than in
-    windows."""
+    shards that intersect a block, in tensor order; `chunks`: the number of chunks in the largest
+    tile; `stage`: the extents of the staging area; `step`: the extra offset of a tile there,
+    compared to the target shard, for each earlier tile; `rolled`: the dimensions along which some
+    chunk is shifted; `more_rows`: the number of rows to add if there are so few that memory tiles
+    would be smaller than in windows."""
 
     unit: tuple[int, ...]
     chunk: tuple[int, ...]
@@ -39,8 +41,9 @@ class Tiling(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """The send of one step. `sends`: whether there is one; `start`: subtracted from tensor indices
-    to get indices in the staging area; `box`: the part of the tensor that is sent."""
+    """The send of one step. `sends`: whether the device sends in this step; `receiver`: the
+    receiving device; `start`: the tensor index at the start of the staging area; `box`: the part of
+    the tensor to send."""
 
     sends: int
     receiver: int
@@ -49,8 +52,9 @@ class Chunk(NamedTuple):
 
 
 class Part(NamedTuple):
-    """A step's contribution to a block. `comes`: whether there is one; `here`: whether it is local,
-    not from the staging area; `start` as in `Chunk`; `box`, `block`: the boxes of both."""
+    """The part that a step contributes to a block. `comes`: whether there is a part; `here`:
+    whether it is in the source shard of this device, not in the staging area; `start`: as in
+    `Chunk`; `box`, `block`: the boxes of the part and of the block."""
 
     comes: int
     here: int
@@ -60,8 +64,9 @@ class Part(NamedTuple):
 
 
 class Windows(PallasProgram):
-    """`unpack_kernel`, and `push_kernel` if anything is sent: each takes a table of ranks, if any,
-    arrays in HBM, windows in VMEM, and semaphores."""
+    """A reshard in the windows form. `push_kernel` sends chunks, None if no device sends;
+    `unpack_kernel` assembles blocks. Both are functions of a table of ranks or None, arrays in HBM,
+    windows in VMEM, and semaphores."""
 
     form = "windows"
     leaves_padding = False
@@ -108,21 +113,22 @@ class Windows(PallasProgram):
 
 
 def several(count, extents):
-    """Return the shape of several windows or chunks; a vector's are consecutive."""
+    """Return the shape of an array of `count` windows or chunks; if they are vectors, the array is
+    a vector too."""
     return (count * extents[0],) if len(extents) == 1 else (count, *extents)
 
 
 def cut(box, number, sizes, extents):
-    """Cut a box into boxes of these extents, `sizes` along each dimension, and return box
-    `number`."""
+    """Return box `number` of the boxes of these extents into which a box is cut; `sizes`: the
+    number of boxes along each dimension."""
     parts = zip(box, digits_of(number, sizes), extents, strict=True)
     starts = [(low + digit * step, high, step) for (low, high), digit, step in parts]
     return [(start, minimum(start + step, high)) for start, high, step in starts]
 
 
 def units_of(box, origin, unit):
-    """Return the whole units that cover a box, (start, size) relative to an origin in the
-    tensor."""
+    """Return the whole units that cover a box, per dimension as (start, size) relative to `origin`,
+    an index in the tensor."""
     triples = zip(box, origin, unit, strict=True)
     return [covering(low, high, start, one) for (low, high), start, one in triples]
 
@@ -149,8 +155,8 @@ def units_at(ref, units):
 
 
 def within(ref, slot, sizes, places=(), slots=2):
-    """Return a slice of these sizes of a window or chunk in VMEM, from its start or from a place
-    along untiled dimensions."""
+    """Return a slice of these sizes of window or chunk `slot` in VMEM. It starts at `places` along
+    untiled dimensions, and at 0 along the last two."""
     if len(sizes) == 1:
         return ref.at[pl.ds(multiple(slot * (ref.shape[0] // slots), 1024), sizes[0])]
     places = places[:-2] or [0] * (len(sizes) - 2)
@@ -159,5 +165,5 @@ def within(ref, slot, sizes, places=(), slots=2):
 
 
 def in_int32(values):
-    """Return a structure of integers in 32 bits."""
+    """Return a pytree of integers as 32-bit integers."""
     return jax.tree.map(jnp.int32, values)

@@ -1,11 +1,12 @@
-"""One side of an exchange."""
+"""The source or target side of an exchange."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 
 class Side(NamedTuple):
-    """One side of an exchange: device ids by position, and the box of the shard at a position."""
+    """One side of an exchange. `ids`: the device ids by position; `box`: a function from a position
+    to the box of its shard."""
 
     ids: Sequence[int]
     box: Callable

@@ -1,4 +1,4 @@
-"""Calls that complete later."""
+"""Asynchronous calls."""
 
 import torch
 
@@ -6,8 +6,9 @@ from .torch_symmetric import finished, shared
 
 
 class Work:
-    """A `reshard` call in progress, driven by the `steps` of a generator. Before `wait`, do not
-    write the tensors passed to it or read its result."""
+    """A `reshard` call in progress. Before `wait`, do not write the tensors passed to the call or
+    read its result. `steps`: a generator that performs the call; `given`: the tensors passed;
+    `then`: a function of the result that returns the result of `wait`."""
 
     def __init__(self, steps, home, given, group, then):
         self._steps, self._then, self._shared = steps, then, shared(group)
@@ -25,7 +26,8 @@ class Work:
         self._shared.under_way = self
 
     def wait(self):
-        """Return the result: on a GPU the current stream waits for it, on a CPU this thread."""
+        """Return the result: on a GPU make the current stream wait for it, on a CPU this thread.
+        Raises the error of the call."""
         if self._shared.under_way is self:
             self._shared.under_way = None
         if self._event is None:
@@ -41,7 +43,7 @@ class Work:
         return self._then(self._result)
 
     def _finish(self):
-        """Run the rest of the call."""
+        """Run the rest of the call, unless it has run; keep its result or error."""
         steps, self._steps = self._steps, None
         if steps is None:
             return

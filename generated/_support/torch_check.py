@@ -1,4 +1,4 @@
-"""The self-check of emitted modules: sends match receives, and data arrives."""
+"""The self-check of emitted modules: all sends match receives, and moved data is right."""
 
 import math
 import os
@@ -9,7 +9,7 @@ import torch
 from .boxes import not_run, ranges, volume
 from .torch_tensors import has_kernels
 
-# Larger tensors are not moved.
+# The self-check moves no tensors with more elements.
 FEW = 2**18
 # Guard bytes behind each result of a kernel, and their value.
 BEHIND, CANARY = 256, 0xA5
@@ -32,8 +32,9 @@ def _labels(here):
 
 
 def self_check(here, handed_over=None):
-    """Prove like `proved`; then move numbered elements, if they are few, by the kernel and by
-    `handed_over`. Return the facts checked; exit on a fault, or if nothing ran."""
+    """Check as in `proved`; then move numbered elements, if there are at most `FEW`, by the kernel
+    and by the function `handed_over`. Return the facts checked; exit on a fault, or if nothing
+    ran."""
     said, labels = proved(here), _labels(here)
     exchange, moves = here.exchange, here.moves
     elements = sum(math.prod(move.shape) for move in moves)
@@ -41,7 +42,7 @@ def self_check(here, handed_over=None):
         not_run(f"{elements} elements are too many to move here; {said}")
     for turn in range(max(move.turns() for move in moves)):
         sources, targets = zip(*(_shards(move, turn) for move in moves), strict=True)
-        # Without a kernel torch copies, so kernels are not checked.
+        # Where kernels cannot run, torch copies listed rows instead.
         runs = has_kernels(sources[0][0], moves[0].kernel)
         ways = ["the kernel" if runs else "listed rows"]
         outs, canaries = zip(*(_guarded(move, sources[0][0].device) for move in moves), strict=True)
@@ -57,7 +58,8 @@ def self_check(here, handed_over=None):
 
 
 def _untiled(move, said):
-    """Return why a side's shards do not tile the tensor with equally many replicas each, or ""."""
+    """Return a message if the shards of a side do not tile the tensor, or do not all have the same
+    number of replicas; else ""."""
     side, shape = getattr(move.exchange, said), move.shape or (1,)
     whole = move.exchange.held(()) if said == "source" else move.exchange.hidden
     shape = (*whole, *shape)
@@ -73,7 +75,7 @@ def _untiled(move, said):
 
 
 def _shards(move, turn):
-    """Return an example's source and target shards, both by device id."""
+    """Return the source and target shards of example `turn`, both in order of device ids."""
     interpreted = os.environ.get("TRITON_INTERPRET") == "1"
     home = "cuda" if torch.cuda.is_available() and not interpreted else "cpu"
     found: list[list] = []
@@ -93,7 +95,7 @@ def _shards(move, turn):
 
 
 def _guarded(move, home):
-    """Return memory for target shards, by device id, and the guard bytes behind each."""
+    """Return memory for target shards, in order of device ids, and the guard bytes behind each."""
     outs, behind = [], []
     for device in sorted(move.exchange.target.ids):
         size = math.prod(move.target_shape(device)) * move.itemsize

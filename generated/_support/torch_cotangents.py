@@ -1,4 +1,4 @@
-"""Cotangents of an emitted matmul: two matmuls of sibling modules."""
+"""The cotangents of an emitted matmul, which two sibling modules compute as matmuls."""
 
 import importlib
 
@@ -6,18 +6,20 @@ import torch
 
 
 class Cotangents:
-    """Computes the cotangents of lhs and rhs; `modules` are in the matmul's package, by name."""
+    """The cotangents of lhs and rhs. `modules`: the names of the modules, in the package of the
+    matmul, that compute them."""
 
     def __init__(self, *modules):
         self.modules = modules
 
     def multiplied(self, host, group, *given):
-        """Return the matmul of operands with its gradient: in a group, or in one address space,
-        with the lhs shards of all devices first."""
+        """Return the differentiable matmul of operands. `given`: this rank's lhs and rhs shards or,
+        if `group` is None, the lhs shards and then the rhs shards of all devices."""
         return _Multiplied.apply(self, host, group, *given)
 
     def of(self, host, given, c_bar, group):
-        """Return the cotangents of shards."""
+        """Return the cotangents of the operand shards `given`; `c_bar`: the cotangents of the
+        result's shards."""
         package, half = host.name.rpartition(".")[0], len(given) // 2
         first, second = (importlib.import_module(f"{package}.{each}") for each in self.modules)
         # The siblings multiply in the dtype of the result.

@@ -10,9 +10,10 @@ from .torch_symmetric import in_a_line
 
 
 class DTensors:
-    """A reshard between placements: `before` and `after` have, for each axis of the source and
-    target mesh, the dimension that it splits, or a pair of that and a split factor, None for a
-    replicated axis, or the operator of an unreduced axis; `shapes`: of the meshes."""
+    """A reshard `own` between placements. `before` and `after` have, for each axis of the source
+    and the target mesh, the dimension that the axis splits, or a pair of that dimension and a split
+    factor, None for a replicated axis, or the operator of an unreduced axis; `shapes`: the shapes
+    of the meshes."""
 
     def __init__(self, own, before, after, shapes):
         self._own, self._shapes, self._dims = own, shapes, (before, after)
@@ -21,8 +22,8 @@ class DTensors:
         """Return the reshard of a DTensor.
 
         `target_mesh` is the DeviceMesh of the result, by default the mesh of `x`; `transport` and
-        `check`: as for `reshard`. Raises ValueError for a wrong shape, placements or devices, and
-        otherwise like `reshard`; on every rank if `reshard` does so.
+        `check` are as for `reshard`. Raises ValueError for a wrong shape, wrong placements or wrong
+        devices, and the errors of `reshard`; on every rank if `reshard` does so.
         """
         from torch.distributed.tensor import DTensor  # slow: imported on first use
 
@@ -76,8 +77,8 @@ class DTensors:
 
 
 def _placements(x):
-    """Return the placements of a DTensor, strided along an axis that splits a dimension after a
-    later axis, as its `shard_order` (torch 2.13) may state."""
+    """Return the placements of a DTensor. An axis that splits a dimension after a later axis of the
+    mesh, as a `shard_order` (torch 2.13) may state, gets a strided placement."""
     placed = list(x.placements)
     for dim, axes in getattr(x._spec, "shard_order", None) or ():
         for number, axis in enumerate(axes):
@@ -92,7 +93,7 @@ def _of_gradient(placement):
 
 
 def _placement(placed):
-    """Return an axis's role as a torch placement."""
+    """Return the torch placement for an element of `before` or `after`."""
     from torch.distributed.tensor import Partial, Replicate, Shard
     from torch.distributed.tensor.placement_types import _StridedShard
 

@@ -1,4 +1,4 @@
-"""Launches of few programs, each looping over many blocks."""
+"""Launches of a limited number of programs, each looping over many blocks."""
 
 import math
 
@@ -8,7 +8,7 @@ BROAD = 4  # times the usual warps and bytes in flight of a program
 def few(tiles, start, most):
     """Return the block for at most `most` programs on shards aligned to `start` elements, the
     number of programs, and their launch options. Each program strides over the blocks of all tiles,
-    so that no program uses one link only."""
+    so that every program uses all links."""
     block = tiles.block(start, BROAD)
     most = min(block.number, most)
     spread = (n for n in range(most, 0, -1) if n == block.number or math.gcd(n, tiles.number) == 1)

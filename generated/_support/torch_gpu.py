@@ -1,7 +1,7 @@
-"""The host of an emitted reshard: checks arguments, launches the kernel, moves shards.
+"""The host of an emitted reshard, which checks arguments and launches the kernel.
 
-One address space (`reshard_local`): one launch a device, which pulls the tiles of its target shard
-from the source shards. Processes of a group (`reshard`): see `torch_processes.py`.
+In one address space (`reshard_local`), one launch on each device pulls the tiles of its target
+shard from the source shards. For the processes of a group (`reshard`) see `torch_processes.py`.
 """
 
 import functools
@@ -16,9 +16,9 @@ from .torch_tensors import LINE, UNITS, check, check_few, has_kernels, on, requi
 
 
 class Reshard:
-    """One emitted reshard. `plan` and `said`: its hash and shardings. `gradient`: moves gradients,
-    if emitted. `empty`: the value of missing terms. `features`: optional parts of the module, by
-    name."""
+    """One emitted reshard. `plan`, `said`: the hash of its plan and its shardings as text;
+    `gradient`: a `Gradient`, None if not emitted; `empty`: the value of missing terms; `features`:
+    the optional parts of the module, by name."""
 
     reduces = False  # whether terms are reduced to one value
 
@@ -35,14 +35,14 @@ class Reshard:
 
     @functools.cached_property
     def processes(self):
-        """The reshard among the processes of a group."""
+        """Return the `Processes` that reshard among the processes of a group."""
         from .torch_processes import Processes  # imported on first use
 
         return Processes((self,), self.plan, self.puller, features=self.features)
 
     @property
     def phases(self):
-        """The reshards in sequence: this one."""
+        """Return the reshards to run in sequence: this one."""
         return (self,)
 
     def source_shape(self, device_id):
@@ -98,7 +98,8 @@ class Reshard:
         return [held[device_id] for device_id in ids]
 
     def check_source(self, shard, device_id):
-        """Raise ValueError for a wrong source shard of a device, with a hint for mending it."""
+        """Raise ValueError for a wrong source shard of a device; for a wrong shape, the message
+        says how to get the right part."""
         shape, what = self.source_shape(device_id), f"source shard of device {device_id}"
         if tuple(getattr(shard, "shape", shape)) != shape:
             from .torch_told import part_of  # imported on first use
@@ -125,10 +126,9 @@ class Reshard:
         return [target(device_id), *([source(device_id)] * ("me" in self.kernel.arg_names))]
 
     def puller(self, addresses, outs, device_id, programs=None):
-        """Return a function that fills a device's target shard, shaped like that of `outs`, from
-        source shards at these addresses: one launch of at most `programs` programs. On a CPU
-        outside Triton's interpreter torch copies in place of the kernel, which is then not
-        checked."""
+        """Return a function that fills a device's target shard, shaped like the shard in `outs`,
+        from source shards at these addresses, in one launch of at most `programs` programs. On a
+        CPU outside Triton's interpreter torch copies in place of the kernel."""
         (out,) = outs
         if not has_kernels(out, self.kernel):
             return self.processes.listed_puller(addresses, outs, device_id, programs)
@@ -219,8 +219,8 @@ class Reshard:
         return reshard_among(self, shard, group, out, asked)
 
     def _bits(self):
-        """Return how many bits of element numbers, which start at 1, one pass moves, and how many
-        bits they have."""
+        """Return the number of bits of an element number that one pass moves, and the number of
+        bits that the largest has; element numbers start at 1."""
         size = 1 if self.dtype == torch.bool else 8 * self.itemsize
         return size, max(math.prod((*self.exchange.hidden, *self.shape)), 1).bit_length()
 
@@ -230,7 +230,8 @@ class Reshard:
         return -(-bits // size)
 
     def example(self, turn, home):
-        """Return a tensor of numbers before and after, with hidden dimensions."""
+        """Return a tensor of numbers before and after the reshard, with hidden dimensions. `turn`:
+        the index of the example, which selects bits of the element numbers."""
         shape, (size, _) = self.exchange.held(self.shape or (1,)), self._bits()
         number = torch.arange(math.prod(shape), device=home) + 1
         number = number >> turn % self.turns() * size
@@ -242,5 +243,5 @@ class Reshard:
         return tensor.view(shape), tensor.view(shape)
 
     def self_check(self):
-        """Return the facts checked about this module; exit on a fault."""
+        """Check this module's transfers and return the facts checked; exit on a fault."""
         return self_check(self.here, self.features.get("check_exchange"))

@@ -7,7 +7,7 @@ from .torch_moved import Moved
 
 
 class Gradient:
-    """Moves gradients back: the module `name` among those of the package."""
+    """The gradient of a reshard; `name`: the module of the reverse reshard in the package."""
 
     def __init__(self, package, name):
         self._package, self._name = package, name
@@ -23,7 +23,7 @@ class Gradient:
             raise RuntimeError(said) from None
 
     def reshard_local(self, host, shards, programs):
-        """Return the target shards, given source shards in one address space."""
+        """Return the differentiable target shards, given source shards in one address space."""
         moved = Moved.apply(
             lambda given: host.here.local([given], [None], programs)[0],
             lambda gradients: self.reverse.reshard_local(gradients, programs=programs),
@@ -32,7 +32,7 @@ class Gradient:
         return list(moved)
 
     def reshard(self, host, shard, group, outs, how):
-        """Return this rank's target shard."""
+        """Return this rank's differentiable target shard."""
 
         def forth(shards):
             return host.processes.reshard(shards, group, outs, how, wants_gradient=True)

@@ -13,8 +13,8 @@ def keep(made):
 
 
 def table_of_graph(numbers, device):
-    """Return integers as a tensor: an earlier one, from any stream, else one that the graph
-    fills."""
+    """Return integers as a tensor: a tensor made earlier, on any stream, else a new tensor that the
+    graph fills."""
     found = MADE.get((numbers, device))
     if found is None:
         found = torch.empty(len(numbers), dtype=torch.int64, device=device)

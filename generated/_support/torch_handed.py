@@ -1,10 +1,11 @@
-"""A check of the exchange: pieces are packed, handed over and unpacked in one process."""
+"""A check of the exchange in one process, which packs, hands over and unpacks all pieces."""
 
 from .torch_wire import Wire, unpacked
 
 
 def handed_over(moves, given):
-    """Return the target shards of each tensor after handing over pieces of the given shards."""
+    """Return the target shards of each tensor, made by packing, handing over and unpacking pieces
+    of the source shards. Exit if a device expects pieces of other sizes than are sent."""
     exchange, found = moves[0].exchange, []
     home = given[0][0].device
     held = dict.fromkeys(exchange.ranks, [None] * len(moves))

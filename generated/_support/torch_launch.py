@@ -1,4 +1,4 @@
-"""Launches that look up their compiled program once."""
+"""Launches that look up the compiled program only once."""
 
 import functools
 
@@ -6,8 +6,9 @@ import triton
 
 
 class Launch:
-    """Launches of a kernel whose arguments compile alike, with Triton options. Only the first
-    launch looks up the program; later launches accept tensors of any type as pointers."""
+    """Launches of a kernel with arguments that all use one compiled program, and with Triton
+    options. Only the first launch looks up the program; later launches accept tensors of any dtype
+    as pointers."""
 
     def __init__(self, kernel, programs, **options):
         self._first = functools.partial(kernel[(programs,)], **options)

@@ -1,4 +1,4 @@
-"""Reshards in one address space: one tensor, or many on the same devices at once."""
+"""Reshards in one address space of one tensor, or of many on the same devices at once."""
 
 import torch
 
@@ -8,9 +8,9 @@ NO_GRADIENT = (
 
 
 class Together:
-    """The `moves` of some tensors, one reshard each. `puller` returns a function that fills a
-    device's target shards, given the addresses of all source shards; `names`: the tensors' names in
-    messages."""
+    """Tensors that move together. `moves`: the reshard of each tensor; `puller`: a function that
+    returns a function to fill a device's target shards, given the addresses of all source shards;
+    `names`: the tensors' names in messages."""
 
     def __init__(self, moves, puller, names=("",)):
         self.moves, self.exchange = moves, moves[0].exchange
@@ -19,14 +19,15 @@ class Together:
     @torch.no_grad()
     def local(self, shards, outs, programs=None):
         """Return the target shards of each tensor, given its source shards, all in one address
-        space: one launch a device, of at most `programs` programs."""
+        space, in one launch on each device of at most `programs` programs."""
         held = self.each(lambda move, given: move.by_position(given), shards)
         results = self.each(lambda move, *given: move.results(*given), held, outs)
         return self.filled(results, held, programs)
 
     @torch.no_grad()
     def filled(self, results, held, programs=None):
-        """Fill and return target shards, by device id, from source shards by position."""
+        """Fill target shards, in order of device ids, from source shards by position; return the
+        target shards."""
         homes = {shard.device for each in held for shard in each}
         if {home.type for home in homes} not in ({"cpu"}, {"cuda"}):
             listed = sorted(map(str, homes))

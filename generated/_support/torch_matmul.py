@@ -1,7 +1,7 @@
 """The host of an emitted matmul: memory that peers read, kernel tables, launches, streams.
 
-One address space (`matmul_local`), or the processes of a group (`matmul`), one a device: rank r is
-the r-th of all device ids. `torch_ranks` handles processes.
+Devices are in one address space (`matmul_local`), or each has a process of a group (`matmul`), in
+which rank r is the r-th of all device ids. `torch_ranks` handles processes.
 """
 
 import copy
@@ -27,15 +27,17 @@ FEW_EACH = 5  # rows or columns of each shard of smaller matrices
 
 
 class TritonMatmul:
-    """One emitted matmul. `name`: its module's; `said`: must agree on all ranks; `ids` and `boxes`
-    by position: of lhs, rhs, the result and the product; `kernels`: the module's; `slots`: elements
-    of a slot for offered operands, the start of rhs in it, and elements of a slot for result terms;
-    `unit`: elements that `pull` copies as one; `blocks` of i, k and j, `warps` and `stages` of the
-    kernel; `described`: whether TMA can copy operand blocks; `terms` of lhs, rhs and the result,
-    functions of a position or None (see `Parts`), and the `operators` that combine them; `overlap`:
-    whether it multiplies while parts arrive; `cotangents`: computes them. `polls`: how often a
-    kernel polls before it gives up. `tma`: False loads operand blocks through pointers even if TMA
-    could copy them."""
+    """One emitted matmul. `name`: the name of the module; `said`: its plan as text, which must
+    agree on all ranks; `ids`: the device ids by position; `boxes`: functions from a position to its
+    box of lhs, rhs, the result and the product; `kernels`: the kernels of the module; `slots`: the
+    number of elements of a slot for offered operands, the start of rhs in it, and the number of
+    elements of a slot for result terms; `unit`: the number of elements that `pull` copies as one;
+    `blocks`: the block sizes of i, k and j; `warps`, `stages`: the options of the kernel;
+    `described`: whether TMA can copy operand blocks; `terms`: functions for lhs, rhs and the
+    result, or None (see `Parts`); `operators`: the operators that combine these terms; `overlap`:
+    whether to multiply while parts arrive; `cotangents`: a `Cotangents`, None if not emitted.
+    `polls`: the number of polls after which a kernel gives up. `tma`: False loads operand blocks
+    through pointers even if TMA could copy them."""
 
     polls = 100_000_000
     tma = True
@@ -59,24 +61,24 @@ class TritonMatmul:
         return Parts(len(self.ids), self.boxes, self.batch, self.terms)
 
     def shape(self, side, position):
-        """Return the exact shape of a shard of lhs (0), rhs (1), or the result (2); of one term if
-        the side is unreduced."""
+        """Return the exact shape of a shard of lhs (side 0), rhs (1) or the result (2). For an
+        unreduced side it is the shape of one term."""
         box = self.boxes[side](position)[-2 * (self.batch + 2) :]
         return tuple(map(operator.sub, box[1::2], box[::2]))
 
     @property
     def layout(self):
-        """Return the byte layout of each device's shared memory, which has flags and counters,
-        offered operands, and sums: the starts of the last two, and the end."""
+        """Return the byte layout of each device's shared memory: the start of the offered operands,
+        which flags and counters precede, the start of the sums, and the end."""
         offered = _up(12 * len(self.ids), ALIGNED)
         summed = offered + _up(2 * self.slots[0] * self.dtype.itemsize, ALIGNED)
         return offered, summed, summed + 2 * self.slots[2] * self.out_dtype.itemsize
 
     def matmul_local(self, lhs, rhs):
-        """Return the result's shards, given those of both operands in one address space: lists
-        sorted by device id, of tensors on GPUs, or all on the CPU in the interpreter. The gradient,
-        if emitted, is that of `matmul`; replicas of a result must get equal gradients. Raises
-        ValueError for wrong shards."""
+        """Return the shards of the result, given the shards of both operands in one address space.
+        Lists are sorted by device id; tensors are on GPUs, or all on the CPU in the interpreter. If
+        emitted with gradients it is differentiable; replicas of a result must get equal gradients.
+        Raises ValueError for wrong shards."""
         lhs, rhs = list(lhs), list(rhs)
         if len(lhs) != len(self.order) or len(rhs) != len(self.order):
             expected = f"expected {len(self.order)} of each"
@@ -116,7 +118,8 @@ class TritonMatmul:
 
     @functools.lru_cache(maxsize=8)  # noqa: B019
     def _local(self, homes):
-        """Return the devices of one address space, by position; `homes` by device id."""
+        """Return a `Member` for each position, in one address space; `homes`: the torch devices in
+        order of device ids."""
         home, size = dict(zip(self.order, homes, strict=True)), self.layout[-1]
         every = range(len(self.ids))
         held = [torch.zeros(size, dtype=torch.uint8, device=home[place]) for place in every]
@@ -149,7 +152,7 @@ class TritonMatmul:
 
     @functools.cached_property
     def ranks(self):
-        """Return the groups that multiply."""
+        """Return the `MultiplyingRanks` for calls in process groups."""
         from .torch_ranks import MultiplyingRanks  # imported on first use
 
         return MultiplyingRanks(self)
@@ -195,9 +198,9 @@ class TritonMatmul:
         return f"{flops} flops done twice, every element of the product right"
 
     def _scaled(self):
-        """Return the same matmul on small matrices, with shard ends in proportion, at multiples of
-        the same fraction of a block. If the small boxes tile, so do the large ones, and the
-        kernels' assumptions about ends hold."""
+        """Return the same matmul on small matrices. Shard ends are in proportion, at multiples of
+        the same fraction of a block: if the small boxes tile the tensors, so do the large ones, and
+        the kernels' assumptions about ends are preserved."""
         *lead, i, j, k = range(self.batch + 3)
         along = [[*lead, i, j], [*lead, j, k], [*lead, i, k], [*lead, i, j, k]]
         ends: list[set] = [set() for _ in range(self.batch + 3)]
@@ -235,12 +238,13 @@ class TritonMatmul:
                 raise SystemExit(f"device {self.ids[position]}: wrong product")
 
     def _array(self, side):
-        """Return the shape of a whole side, terms first if there are any."""
+        """Return the shape of the whole array of a side, with the dimension of terms first if it
+        has one."""
         ends = [self.boxes[side](position)[1::2] for position in self.order]
         return [max(each) for each in zip(*ends, strict=True)]
 
     def _value(self, side, array):
-        """Return the tensor given as an array or as its terms."""
+        """Return the tensor that an array represents, with terms reduced if it has any."""
         if array.dim() == len(self.shapes[side]):
             return array
         return {"sum": torch.sum, "max": torch.amax, "min": torch.amin}[self.operators[side]](
@@ -253,8 +257,8 @@ def _shard(tensor, box):
 
 
 class _Scale(NamedTuple):
-    """A dimension of `whole` elements, scaled to units of `unit` elements, which divides all shard
-    ends."""
+    """A dimension of `whole` elements scaled down to `units` units of `unit` elements; `unit`
+    divides all shard ends."""
 
     whole: int
     unit: int
@@ -273,7 +277,8 @@ class _Scale(NamedTuple):
 
 
 def _scaled_box(box, by, position):
-    """Return the box at a position with its last ranges, which belong to the tensor, scaled."""
+    """Return the box at a position with its last ranges scaled down; the ranges before them number
+    terms."""
     ends = box(position)
     first = len(ends) - 2 * len(by)
     scales = (each for each in by for _ in range(2))

@@ -10,17 +10,17 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from .matmul_parts import elements, place_in
 from .torch_tensors import LINE, on
 
-PULLERS = 16  # programs that pull; the launch reserves as many SMs for them
-SIZE = 2048  # elements of a block that is copied or added
-GROUP = 8  # rows of tiles multiplied in turn, for cache reuse
-TMA_SINCE = 9, 0  # compute capability
-HOW = "sum", "max", "min"  # operators of terms, by number
-POLLS = 500  # GPU polls in the time of one interpreter poll
+PULLERS = 16  # number of programs that pull; `multiply` leaves as many SMs free for them
+SIZE = 2048  # number of elements in a block that is copied or added
+GROUP = 8  # number of rows of tiles multiplied together, for cache reuse
+TMA_SINCE = 9, 0  # first compute capability with TMA
+HOW = "sum", "max", "min"  # operators of terms; kernels use their index
+POLLS = 500  # number of GPU polls in the time of one interpreter poll
 
 
 class Member:
-    """The device at a position. `of`: the `TritonMatmul`; `held`: its shared memory, which peers
-    find at `places[position]`; `places` also has the peers' memory."""
+    """The device at a position. `of`: the `TritonMatmul`; `held`: the device's shared memory;
+    `places`: the addresses of all devices' shared memory, by position."""
 
     def __init__(self, of, position, held, places):
         self.of, self.position, self.home = of, position, held.device
@@ -37,7 +37,7 @@ class Member:
         self.announced, self.peers = self._table(told), self._table(p + offered for p in places)
         ends = [(place + summed, place + 8 * number + 4 * position) for place in places]
         self.places = self._table(itertools.chain.from_iterable(ends))
-        # The number of the call, any wait that timed out, and the host's copies of both.
+        # The number of the call and the code of a wait that timed out; `noted` is the host's copy.
         self.state = torch.zeros(2, dtype=torch.int32, device=self.home)
         self.noted = torch.zeros(2, dtype=torch.int32, pin_memory=self.on_gpu)
         self.failed, self.incoming = False, self.parts.incoming(position)
@@ -67,8 +67,8 @@ class Member:
         self.arena = torch.empty(total, dtype=self.of.dtype, device=self.home)
 
     def _list_jobs(self):
-        """List the jobs of `pull`: rows of each part, for each batch index and, for parts that are
-        added, each term."""
+        """List the jobs of `pull`: one for each part, batch index and holder. A job copies the rows
+        of a part, or adds one term of them."""
         jobs, self.job_count, unit = [], 0, self.of.unit
         for number, (side, part) in enumerate(self.incoming):
             *batch, rows, columns = part.ranges
@@ -93,8 +93,8 @@ class Member:
         self.jobs = self._table(itertools.chain.from_iterable(jobs))
 
     def _list_tiles(self):
-        """List the jobs of `multiply`: tiles, the stretches of j to sum, and the tiles'
-        destinations."""
+        """List the jobs of `multiply`: the tiles, the stretches of j to sum, and the destinations
+        of tiles."""
         cells = [cell for cell in self.parts.cells(self.position) if cell.owners]
         used = {side: self.parts.used[side][self.position] for side in "abc"}
         start = used["a"][-1][0]
@@ -119,7 +119,8 @@ class Member:
         )
 
     def _owner(self, cell, owner, term):
-        """Return a cell's destination: the owner, its offset there, and the row stride."""
+        """Return a destination of a cell: the owner, the cell's offset there, and the row
+        stride."""
         box = self.parts.held["c"][owner]
         first = place_in((*cell.at, cell.rows[0], cell.columns[0]), box)
         return owner, first + term * elements(box), box[-1][1] - box[-1][0]
@@ -134,7 +135,7 @@ class Member:
 
     @functools.cached_property
     def _matrices(self):
-        """Return the rows and columns of both operands, with batch indices stacked."""
+        """Return the numbers of rows and columns of both operands, with batches stacked as rows."""
         return {
             side: (elements(used[:-1]), self.rows_apart[side])
             for side in "ab"
@@ -156,7 +157,8 @@ class Member:
         return {"a": a, "b": b, "TMA": True}
 
     def _tiles_of(self, name):
-        """Return how many tiles of a device's product this device receives in a call."""
+        """Return the number of tiles of the product of device `name` that this device receives in a
+        call; `name` is a position."""
         found = 0
         for cell in self.parts.cells(name) if self.parts.pushes else ():
             wanted = sum(owner == self.position for owner, _ in cell.owners)
@@ -164,7 +166,8 @@ class Member:
         return found
 
     def steps(self, a, b, *, overlap):
-        """Return the launches of a call, to be made in order; the last one returns the result."""
+        """Return functions that make the launches of a call, to be called in order; the last one
+        returns the result. Raises RuntimeError if an earlier call failed."""
         self._check_noted()
         if self.failed:
             raise RuntimeError(f"{self._me}: a call failed before; make a new group for others")
@@ -181,7 +184,8 @@ class Member:
         )
 
     def ended(self):
-        """Record that the whole call is launched; in the interpreter, that it has ended."""
+        """Record that all launches of the call are made; in the interpreter they have ended too.
+        Raises RuntimeError if one is known to have timed out."""
         self.failed = False
         self.noted.copy_(self.state, non_blocking=True)
         if not self.on_gpu:
@@ -198,13 +202,14 @@ class Member:
         return self.of.polls if self.on_gpu else self.of.polls // POLLS
 
     def _programs(self, few):
-        """Return the number of programs of a kernel: few in the interpreter."""
+        """Return the number of programs of a kernel: `few` in the interpreter, else one per SM."""
         if not self.on_gpu:
             return few
         return torch.cuda.get_device_properties(self.home).multi_processor_count
 
     def _launch(self, name, programs, options=None, **given):
-        """Launch a kernel of the module with its arguments."""
+        """Launch kernel `name` of the module with the arguments that it takes from `given` and
+        those common to all kernels."""
         kernel = self.of.kernels[name]
         given |= {"state": self.state, "partners": len(self.partners), "polls": self._polls}
         given |= {"devices": len(self.of.ids)}
@@ -237,7 +242,8 @@ class Member:
         return torch.cuda.Stream(self.home)
 
     def _pull(self, overlap):
-        """Take parts of operands, on a separate stream if that overlaps."""
+        """Pull parts of operands from peers, on a separate stream if this overlaps with the
+        product."""
         if not self.incoming:
             return
         beside = self.on_gpu and overlap
@@ -271,7 +277,7 @@ class Member:
             torch.cuda.current_stream(self.home).wait_stream(self._side)
 
     def _add(self, out):
-        """Return the result when all its terms have arrived."""
+        """Wait for all terms of the result, add them, and return it."""
         if self.parts.pushes and out.numel():
             self._launch(
                 "add", min(self._programs(2), -(-out.numel() // SIZE)), sums=self.sums, out=out,
@@ -285,7 +291,7 @@ class Member:
         return f"device {self.of.ids[self.position]}, {self.of.said}"
 
     def _check_noted(self):
-        """Raise RuntimeError if a kernel's wait timed out, according to its code."""
+        """Raise RuntimeError if a kernel's wait timed out; its code names the wait."""
         epoch, code = self.noted.tolist()
         if code:
             from .torch_told import awaited  # imported on first use
@@ -296,7 +302,8 @@ class Member:
 
 
 def _in_groups(cell, blocks):
-    """Return the offsets of a cell's tiles: a few rows of tiles at a time, column by column."""
+    """Return the offsets (row, column) of a cell's tiles, column by column within groups of `GROUP`
+    rows of tiles."""
     starts = range(0, cell.rows[1] - cell.rows[0], blocks[0])
     columns = range(0, cell.columns[1] - cell.columns[0], blocks[1])
     return [

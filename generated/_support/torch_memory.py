@@ -1,4 +1,5 @@
-"""Memory that callers share with peers, which read source shards and write results in place."""
+"""Memory that callers share with peers, so that peers read source shards and write results in
+place."""
 
 import functools
 import math
@@ -15,15 +16,17 @@ from .torch_tensors import capturing, check, table
 
 
 class Push(NamedTuple):
-    """How tiles are pushed: the module's kernel, its function that launches the kernel between
-    barriers, and the most tiles of a source shard, replicas included."""
+    """The pushing of tiles. `kernel`: the kernel of the module; `between`: a function that makes a
+    launch between two barriers; `tiles`: the largest number of tiles of a source shard, including
+    one for each replica."""
 
     kernel: Any
     between: Callable
     tiles: int
 
     def pushing(self, own, shards, place, device_id, programs):
-        """Return a function that writes tiles to the results of all ranks once they expect it."""
+        """Return a function that writes tiles to the results of other ranks once all ranks are in
+        the call."""
         (move,), exchange = own.moves, own.exchange
         ranks = [exchange.ranks.index(target) for target in exchange.target.ids]
         addresses = [place.addresses[rank] for rank in ranks]
@@ -59,7 +62,7 @@ class Push(NamedTuple):
 
 
 class SharedMemory:
-    """A module's functions for its host's memory."""
+    """The functions of a module that return memory shared with peers."""
 
     def __init__(self, host):
         self._first, self._last = host.phases[0].processes, host.phases[-1].processes
@@ -89,8 +92,8 @@ class SharedMemory:
         return _as(buffer, move.source_shape(device_id), move)
 
     def source_buffer(self, group, home):
-        """Return memory private to this module that fits any device's source shards and that every
-        rank can read; allocated once per group."""
+        """Return memory that every rank can read and that fits the source shards of any device. It
+        belongs to this module and is allocated once per group."""
         kept = self._first.kept(group)
         if "buffer" not in kept:
             kept["buffer"] = placed(lambda: symmetric(self._first.starts[-1], home), group)
@@ -98,11 +101,11 @@ class SharedMemory:
         return kept["buffer"].held
 
     def symmetric_result(self, group=None, out=None):
-        """Return memory for this device's target shard that the other ranks can write: passed to
-        `reshard` as `out` on every rank, it lets tiles be pushed directly from the shard, without a
-        copy unless the shard is in symmetric memory as well. For GPUs that share memory. Every rank
-        must make the first call for a group, and all calls with `out`: the caller's own memory, as
-        for `symmetric_source`.
+        """Return memory for this device's target shard that the other ranks can write. If every
+        rank passes it to `reshard` as `out`, ranks push tiles into it directly from their shards,
+        without a copy to symmetric memory. If the shard is in symmetric memory as well, tiles are
+        pulled. For GPUs that share memory. Every rank must make the first call for a group, and all
+        calls with `out`: the caller's own memory, as for `symmetric_source`.
 
         Finish reading the result before the next `reshard`, or read it earlier on the same stream.
         Raises ValueError for sums, and if some devices are in one mesh only.
@@ -136,5 +139,5 @@ def _gpu():
 
 
 def _as(memory, shape, move):
-    """Return the first bytes of memory as a shard."""
+    """Return the first bytes of `memory` viewed as a shard of this shape."""
     return memory[: move.itemsize * math.prod(shape)].view(move.dtype).view(shape)

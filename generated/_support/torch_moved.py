@@ -1,4 +1,4 @@
-"""Tensors that a function moves, as a step of torch's autograd."""
+"""A torch autograd function that moves tensors."""
 
 import torch
 
@@ -17,5 +17,6 @@ class Moved(torch.autograd.Function):
 
 
 def _plain(x):
-    """Return a tensor as kernels require: contiguous, and without a pending change of sign."""
+    """Return a tensor as kernels require: contiguous, and without a pending conjugation or
+    negation."""
     return x.resolve_conj().resolve_neg().contiguous()

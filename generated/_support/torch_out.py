@@ -1,4 +1,4 @@
-"""Callers' tensors that receive results."""
+"""Checks of the tensors that callers pass as `out`."""
 
 from .torch_tensors import check
 
@@ -11,8 +11,8 @@ def overlap(one, other):
 
 
 def checked(move, out, ids, homes, shards):
-    """Return the tensors of `out`, by device id, each on its device in `homes`. Raises ValueError
-    unless results can be written to them while `shards` are read."""
+    """Return `out`, the tensors to fill in the order of `ids`. Raises ValueError unless each is on
+    its device in `homes` and results can be written to them while `shards` are read."""
     if len(out) != len(ids):
         raise ValueError(f"got {len(out)} tensors in out, expected {len(ids)}")
     for number, (each, device_id, home) in enumerate(zip(out, ids, homes, strict=True)):

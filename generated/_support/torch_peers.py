@@ -1,5 +1,5 @@
-"""Tiles that move through memory shared by all processes of a group: pulled from offered shards, or
-pushed to results, by `torch_memory.py`."""
+"""Moves of tiles through memory that all processes of a group share: receivers pull tiles from
+offered shards, or senders push them to results (`torch_memory.py`)."""
 
 import functools
 import itertools
@@ -13,7 +13,8 @@ from .triton_listed import Listed, entries_of
 
 
 class PeerMemory(Together):
-    """How `Processes` use symmetric memory. `features`: optional abilities of calls, by name."""
+    """The use of symmetric memory by `Processes`. `features`: optional parts of the module, by
+    name."""
 
     def __init__(self, *given, features=()):
         super().__init__(*given)
@@ -21,9 +22,9 @@ class PeerMemory(Together):
         self._staging = functools.cache(
             lambda device_id, home, whole: Listed(self._staged(device_id, whole), home)
         )
-        # By group, whose calls are sequential: the device type and transport by requested
-        # transport; the memory of `symmetric_source`; the buffers of an exchange by device and
-        # stream; how to move tensors seen before; and state of other modules.
+        # State by group, whose calls are sequential: the device type and transport in use, by
+        # requested transport; the memory of `symmetric_source` ("buffer"); the buffers of an
+        # exchange, by device and stream; the remembered calls; and state of other modules.
         self._kept: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 
     def kept(self, group):
@@ -35,15 +36,15 @@ class PeerMemory(Together):
         return kept
 
     def by_symmetric_memory(self, shards, outs, device_id, home, group, programs):
-        """Return a function that moves tiles from shards to results."""
+        """Return a function that moves tiles from shards to results through symmetric memory."""
         place = self.result_place(shards, outs, group)
         if place is not None:
             return self.features["push"].pushing(self, shards, place, device_id, programs)
         return self._pulling(shards, outs, device_id, home, group, programs)
 
     def _pulling(self, shards, outs, device_id, home, group, programs):
-        """Return a function that lets all ranks offer the parts leaving their shards, and then
-        pulls tiles."""
+        """Return a function that offers the parts of shards that other ranks need, waits until all
+        ranks have done so, and pulls tiles."""
         place, starts = self._stage(group, home)
         me, copy = self.exchange.source_position(device_id), None
         if len(shards) == 1 and me >= 0:
@@ -53,7 +54,7 @@ class PeerMemory(Together):
         own = [0 if each is None else address(each) for each in shards]
         here = address(place.held)
         if me >= 0 and any(at != here + start for at, start in zip(own, starts, strict=True)):
-            whole = any(at % LINE for at in own)  # read in place, tiles are unaligned
+            whole = any(at % LINE for at in own)  # tiles read in place would be unaligned
             copy = self._staging(device_id, home, whole).copier(tuple(own), (here,), programs)
             for each, at in zip(addresses, own, strict=True):
                 each[me] = each[me] if whole else at
@@ -75,8 +76,8 @@ class PeerMemory(Together):
         return run
 
     def result_place(self, shards, outs, group):
-        """Return where to push tiles: the result's shared memory. None unless all ranks can write
-        the result and none reads the shard in place."""
+        """Return the shared memory of the result, into which to push tiles. Return None unless all
+        ranks can write the result and none reads the shard in place."""
         if "push" not in self.features or len(self.moves) > 1 or outs is None:
             return None
         kept, offered = self.kept(group), self.kept(group)["shared"].offered
@@ -86,14 +87,15 @@ class PeerMemory(Together):
         return offered.get(address(outs[0]))
 
     def _stage(self, group, home):
-        """Return where ranks offer their shards, and the start of each tensor in that memory."""
+        """Return the memory in which ranks offer their shards, and the start of each tensor in
+        it."""
         kept, (*starts, size) = self.kept(group), self.starts
         return kept.get("buffer") or kept["shared"].grown(size, home, group), starts
 
     @functools.cached_property
     def starts(self):
-        """Return the start of each tensor's shards in memory for all tensors, and the memory's
-        end."""
+        """Return the first byte of each tensor's shard in a buffer for all tensors, and the size of
+        the buffer."""
         sizes = [-(-move.source_bytes // LINE) * LINE for move in self.moves]
         return [*itertools.accumulate(sizes, initial=0)]
 

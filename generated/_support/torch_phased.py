@@ -1,4 +1,4 @@
-"""An emitted reshard in two exchanges: the first reduces terms to parts, the second copies the
+"""Emitted reshards in two exchanges: the first reduces terms to parts, the second copies the
 parts."""
 
 import functools
@@ -10,8 +10,8 @@ from .torch_local import Together
 
 
 class Phased(Reshard):
-    """An emitted reshard in two: a reduction to parts of target shards, then copies of the parts to
-    the replicas of these shards. `gradient`, `features`: as in `Reshard`."""
+    """An emitted reshard in two exchanges: `first` reduces terms to parts of target shards, `then`
+    copies the parts to the replicas of these shards. `gradient`, `features`: as in `Reshard`."""
 
     def __init__(self, first, then, gradient=None, features=()):
         self.shape, self.dtype, self.gradient = first.shape, first.dtype, gradient
@@ -23,7 +23,7 @@ class Phased(Reshard):
 
     @functools.cached_property
     def processes(self):
-        """Return both reshards among the processes of a group."""
+        """Return the `BothProcesses` that make both exchanges among the processes of a group."""
         from .torch_both import BothProcesses  # imported on first use
 
         first, then = (phase.processes for phase in self._both)
@@ -43,8 +43,8 @@ class Phased(Reshard):
         return self._both[1].target_shape(device_id)
 
     def self_check(self):
-        """Return the facts checked about both exchanges; exit on a fault."""
-        for phase in self._both:  # the first ends the check if nothing can run
+        """Check both exchanges and return the facts checked; exit on a fault."""
+        for phase in self._both:  # prove both first: a self-check that runs nothing exits
             proved(phase.here)
         return "; ".join(phase.self_check() for phase in self._both)
 

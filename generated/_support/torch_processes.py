@@ -1,8 +1,7 @@
-"""Reshards in one address space and among the processes of a group: agreement between ranks, and
-the transports of tiles.
+"""Reshards among the processes of a group: agreement between ranks, and the transports of tiles.
 
-One tensor or many on the same devices move at once. Rank r is the r-th id of the sorted union
-of both meshes.
+A call moves one tensor, or many on the same devices. Rank r is the r-th id of the sorted union of
+both meshes.
 """
 
 import functools
@@ -23,7 +22,7 @@ from .torch_tensors import capturing, check_few, on, requires_grad, stream
 from .torch_wire import Wire, call_of, unpacked
 from .triton_listed import Listed, copy_kernel, entries_of
 
-# Ranks do not share faults in later calls.
+# The end of an error on one rank in a later call, in which ranks do not tell each other of faults.
 WAIT = "other ranks may wait for this one until they time out, but not with check=True on all"
 
 ITS_ONE = operator.itemgetter(0)
@@ -44,7 +43,7 @@ class Asked(NamedTuple):
 
 
 def reshard_among(host, shard, group, out, asked):
-    """Do the work of `Reshard.reshard`."""
+    """Reshard among processes, with a gradient if `shard` requires one: see `Reshard.reshard`."""
     outs, how, fault = None if out is None else [out], Asked(**asked), ""
     if requires_grad([shard]):
         if host.gradient is not None:
@@ -54,8 +53,9 @@ def reshard_among(host, shard, group, out, asked):
 
 
 class Processes(PeerMemory):
-    """Tensors as in `Together`. `plan` must agree on all ranks; `puller` by default copies listed
-    rows with `kernel`; `features`: optional abilities of calls, by name."""
+    """The reshards `moves` among processes (see `Together`). `plan`: text that must agree on all
+    ranks; `puller`: by default `listed_puller`, which copies listed rows with `kernel`; `features`:
+    optional parts of the module, by name."""
 
     def __init__(self, moves, plan, puller=None, names=("",), features=(), kernel=copy_kernel):
         super().__init__(moves, puller or self.listed_puller, names, features=features)
@@ -66,9 +66,9 @@ class Processes(PeerMemory):
         self._wire = functools.cache(lambda *given: Wire(moves, *given))
 
     def _pulled(self, device_id):
-        """Yield the entries that fill a device's target shards: there is one source memory per
-        tensor and source position, and one target memory per tensor. Devices start with different
-        shards, and end with their own."""
+        """Yield the entries that fill a device's target shards. Source memories are numbered by
+        tensor and source position, target memories by tensor. Each device starts with the shard of
+        the device after it and ends with its own, so that devices read different shards."""
         positions, receiver = (
             len(self.exchange.source.ids),
             self.exchange.target_position(device_id),
@@ -83,8 +83,8 @@ class Processes(PeerMemory):
                 yield from entries_of(piece.box, held, into, move.itemsize, memory, number)
 
     def listed_puller(self, addresses, outs, device_id, programs=None):
-        """Return a function that fills a device's target shards, shaped like `outs`, knowing only
-        `senders`, `receivers` and boxes."""
+        """Return a function that fills a device's target shards, shaped like `outs`, by copying
+        rows listed from the pieces of the exchange."""
         listed = self.listed(device_id, outs[0].device)
         sources = tuple(itertools.chain.from_iterable(addresses))
 
@@ -97,8 +97,8 @@ class Processes(PeerMemory):
         return run
 
     def reshard(self, shards, group, outs, asked=None, then=list, **more):
-        """Return this rank's target shards, built by `then` from a list in the order of the moves,
-        or a handle to wait for if the call is `async_op`. `more`: see `call`."""
+        """Return then(this rank's target shards in the order of the moves) or, with `async_op`, a
+        handle whose `wait` returns it. `more`: see `call`."""
         group, asked = in_group(group), asked or Asked()
         if not asked.async_op:
             return then(finished(self.call(shards, group, outs, asked, **more)))
@@ -114,8 +114,8 @@ class Processes(PeerMemory):
         return self.features[name]
 
     def call(self, shards, group, outs, asked, *, wants_gradient=False, fault=""):
-        """Run a call, in a generator that yields while tiles are in flight, and returns the target
-        shards; `fault`: a fault already found in the arguments."""
+        """Make a call: a generator that yields while tiles are in flight and returns the target
+        shards. `fault`: a fault already found in the arguments."""
         common = shared(group)
         under_way = common.under_way
         common.number += 1  # first of all: a failed call counts as well
@@ -136,9 +136,9 @@ class Processes(PeerMemory):
 
     @torch.no_grad()
     def _prepared(self, shards, group, outs, asked, wants_gradient, fault):
-        """Return a function that moves tensors like these shards to tensors like the results, and
-        the results. Raises ValueError for a fault here or, in the first call and with `check`, on
-        any rank."""
+        """Return the results, and before them a function that moves tensors like `shards` to
+        tensors like the results. Raises ValueError for a fault on this rank or, in the first call
+        and with `check`, on any rank."""
         cause = None
         try:
             home = self._check_call(shards, group, outs, asked, wants_gradient, fault)
@@ -162,7 +162,8 @@ class Processes(PeerMemory):
         return way(shards, outs, device_id, home, group, asked.programs), outs
 
     def _check_call(self, shards, group, outs, asked, wants_gradient, fault):
-        """Return the device of the results. Raises ValueError for a fault on this rank."""
+        """Check a call and return the device of its results. Raises ValueError for a fault on this
+        rank."""
         if fault:
             raise ValueError(fault)
         ranks, transport = self.exchange.ranks, asked.transport
@@ -194,7 +195,9 @@ class Processes(PeerMemory):
         return home
 
     def _agree(self, group, fault, home, transport, wants_gradient, pushes=False):
-        """Return the transport to use. Raises ValueError on every rank for a fault on any."""
+        """Compare all ranks and return the transport to use. Raises ValueError on every rank for a
+        fault on any rank or ranks that differ; RuntimeError if "symmetric" is requested but
+        impossible."""
         try:
             shares = self._shares(home, transport)
         except Exception as error:  # the other ranks wait for a reply
@@ -231,14 +234,14 @@ class Processes(PeerMemory):
         return "exchange"
 
     def _shares(self, home, transport):
-        """Return a GPU's host, "" for a CPU; why its symmetric memory is unusable; and whether
-        other hosts can read that memory."""
+        """Return the host of a GPU, "" for a CPU; the reason that its symmetric memory is unusable,
+        or ""; and whether other hosts can read this memory."""
         if home is None or home.type != "cuda":
             return "", "", False
         return socket.gethostname(), foreign(home), transport != "exchange" and has_fabric(home)
 
     def _unshared(self, group, home):
-        """Return why the ranks have no common symmetric memory, or ""."""
+        """Return the reason that the ranks have no common symmetric memory, or ""."""
         try:
             self._stage(group, home)
         except RuntimeError as error:
@@ -246,8 +249,8 @@ class Processes(PeerMemory):
         return ""
 
     def by_exchange(self, shards, outs, device_id, home, group, programs):
-        """Return a function that sends exactly the plan's tiles, packed unless they move in place,
-        and makes local copies meanwhile."""
+        """Return a function that sends exactly the plan's tiles, packed unless they are sent in
+        place, and makes local copies while they are in flight."""
         wire = self._wire(device_id, home, by_pairs(home, group))
         kept, place = self.kept(group), (home, stream(home))
         if place not in kept and not capturing(home):
@@ -277,8 +280,8 @@ class Processes(PeerMemory):
 
 
 def connect(home, group):
-    """Let NCCL connect all ranks of a group: it does so in the first call, and hangs if that is a
-    batch of messages in which some rank has none."""
+    """Make NCCL connect all ranks of a group. It connects in the first call, which hangs if it is a
+    batch of messages and some rank has none."""
     if home.type == "cuda":
         dist.all_reduce(torch.zeros(1, device=home), group=group)
 
@@ -290,8 +293,8 @@ def by_pairs(home, group):
 
 
 def in_turn(leaving, arriving, group):
-    """Return the handles for parts (rank, bytes), each sent and received in place; parts between
-    two ranks have an order common to both."""
+    """Send and receive parts, as (rank, bytes), in place and return the handles. Parts between two
+    ranks have the same order on both."""
     asked = [dist.P2POp(dist.irecv, part, group=group, group_peer=rank) for rank, part in arriving]
     asked += [dist.P2POp(dist.isend, part, group=group, group_peer=rank) for rank, part in leaving]
     if not asked:

@@ -1,4 +1,4 @@
-"""The multiplying processes of a group, one a device.
+"""Matmuls among the processes of a group, one for each device.
 
 Shared memory is symmetric memory on GPUs of one host and, for Triton's interpreter, shared files.
 """
@@ -14,14 +14,14 @@ from .torch_symmetric import foreign, in_a_line, in_group
 
 
 class MultiplyingRanks:
-    """This rank's device of a matmul in each group, whose calls are sequential."""
+    """The `Member` of this rank in each group; the calls of a group are sequential."""
 
     def __init__(self, host):
         self._host = host
         self._met: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 
     def group(self, group):
-        """Return a group, the default one for None."""
+        """Return a process group; for None, the default group."""
         return in_group(group)
 
     @torch.no_grad()
@@ -43,7 +43,8 @@ class MultiplyingRanks:
             member.synchronize()
 
     def _meet(self, a, b, group):
-        """Return this rank's device, once all ranks agree on the matmul."""
+        """Return this rank's `Member` after all ranks agree on the matmul. Raises ValueError on
+        every rank if they differ or one has a fault."""
         host = self._host
         ranks, position = dist.get_world_size(group), -1
         fault = f"group of {ranks} ranks, expected {len(host.ids)}" * (ranks != len(host.ids))

@@ -1,6 +1,6 @@
 """The host of an emitted reshard that reduces terms by sum, maximum or minimum.
 
-The kernel reduces the tiles it pulls. If tiles are copied instead, packed or by torch, torch
+The kernel reduces the tiles that it pulls. If tiles are packed, or torch copies them, torch first
 gathers the terms of a target shard and then reduces them, in the same order and number type.
 """
 
@@ -27,7 +27,7 @@ class Reduction(Reshard):
         self.terms = self.exchange.hidden[0]
 
     def units(self, out, block):
-        """Return a target shard in the kernel's units, as numbers."""
+        """Return a target shard in the kernel's units: its elements, booleans as bytes."""
         flat = out.view(-1)
         return flat.view(torch.uint8) if self.dtype == torch.bool else flat
 
@@ -36,8 +36,8 @@ class Reduction(Reshard):
         return torch.empty((self.terms, *out.shape), dtype=self.dtype, device=out.device)
 
     def after(self, unpacked, out):
-        """Reduce terms in the order of their numbers; floats narrower than 32 bits are rounded
-        once."""
+        """Reduce terms in the order of their numbers and write the result to `out`. Floats narrower
+        than 32 bits are rounded once."""
         total, *others = map(self._number, unpacked)
         if self.operator == "sum":
             total = total + 0  # -0.0 becomes 0.0, as in the kernel
@@ -53,7 +53,7 @@ class Reduction(Reshard):
         out.copy_(total.view(self.dtype) if is_added else total.to(self.dtype))
 
     def _number(self, term):
-        """Return a term in the type that torch reduces."""
+        """Return a term in the dtype in which torch reduces it."""
         if self.dtype.is_floating_point:
             return term if self.dtype == torch.float64 else term.float()
         if self.operator == "sum":
@@ -61,12 +61,13 @@ class Reduction(Reshard):
         return term.to(COMPARED.get(self.dtype, self.dtype))
 
     def turns(self):
-        """Return the number of examples after which every term has mattered for every element; with
-        two values only, as each of them."""
+        """Return the number of examples after which every term has decided every element; for
+        booleans, with both values."""
         return self.terms * (2 if self.dtype == torch.bool else 1)
 
     def example(self, turn, home):
-        """Return an example's terms, and their reduction; all are small integers."""
+        """Return the terms of example `turn` and their reduction; all elements are small
+        integers."""
         count, *kept = self.exchange.held(())
         shape = (*kept, *(self.shape or (1,)))
         number = torch.arange(math.prod(shape), device=home).view(shape)

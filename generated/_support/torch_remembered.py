@@ -1,5 +1,5 @@
-"""Remembered calls among processes: if all checked properties and addresses of the tensors equal an
-earlier call's, a call checks, looks up and lists nothing again."""
+"""Remembered calls among processes: a call whose tensors have the same checked properties and
+addresses as those of an earlier call skips all checks and preparation."""
 
 import torch
 
@@ -7,19 +7,19 @@ from .torch_launch import Launch
 from .torch_symmetric import address
 from .torch_tensors import capturing, stream
 
-# Most remembered calls of a group, each with different tensors.
+# The most calls remembered for a group, each with different tensors.
 MOST_CALLS = 64
-PLAIN = torch.Tensor, torch.nn.Parameter  # tensor classes without behaviour of their own
+PLAIN = torch.Tensor, torch.nn.Parameter  # tensor classes that override no operations
 
 
 class Remembered:
-    """Adds remembered calls to `Reshard` and `Processes`."""
+    """The feature that makes `Reshard` and `Processes` remember calls."""
 
     launch = Launch
 
     @staticmethod
     def prepared(processes):
-        """Return the prepared call, remembered if possible."""
+        """Return a function that replaces `_prepared` and returns a remembered call if it can."""
 
         def prepare(shards, group, outs, asked, *more):
             calls, given = processes.kept(group)["calls"], facts_of(asked, shards, outs)
@@ -39,7 +39,8 @@ class Remembered:
 
 
 def facts_of(asked, shards, outs):
-    """Return all checked properties of a call's tensors, or None if they must be checked."""
+    """Return the options and all checked properties of a call's tensors, as the key of a remembered
+    call; None if the call must not be remembered."""
     found, home = [asked], None
     for tensor in (*shards, *outs):
         seen = facts(tensor)

@@ -1,4 +1,4 @@
-"""Several GPUs in one address space."""
+"""Access and stream order among several GPUs in one address space."""
 
 import functools
 import itertools
@@ -8,7 +8,7 @@ import torch
 
 @functools.cache
 def let_read(reader, owner):
-    """Let kernels on one GPU read the memory of another.
+    """Let kernels on GPU `reader` read the memory of GPU `owner`. Raises ValueError if they cannot.
 
     A kernel faults on a peer's memory until access is enabled. Torch enables access for the GPU
     that copies, which is the source in copies between GPUs.
@@ -19,7 +19,8 @@ def let_read(reader, owner):
 
 
 def join_streams(devices):
-    """Make the current stream of every GPU wait for those of the others, whose memory it reads."""
+    """Make the current stream of every GPU wait for the current streams of all others, and let
+    every GPU read the memory of all others."""
     gpus = [device for device in devices if device.type == "cuda"]
     for reader, owner in itertools.permutations(gpus, 2):
         let_read(reader, owner)

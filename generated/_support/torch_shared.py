@@ -10,9 +10,10 @@ from .torch_symmetric import on_all, placed, symmetric
 
 
 def shared_memory(size, home, group):
-    """Return `size` zero bytes of this rank, and the addresses of every rank's bytes in this
-    process: symmetric memory on GPUs, else files that all processes map. All ranks of the group
-    must call it. Raises RuntimeError on every rank if one has no such memory."""
+    """Return `size` zero bytes of this rank, and the addresses in this process of the bytes of
+    every rank. They are symmetric memory on GPUs, else files that all processes map. All ranks of
+    the group must call this. Raises RuntimeError on every rank if one cannot allocate its
+    bytes."""
     if home.type == "cuda":
         place = placed(lambda: symmetric(size, home), group)
         held, places = place.held, place.addresses

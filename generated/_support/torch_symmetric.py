@@ -10,11 +10,12 @@ import torch
 import torch.distributed as dist
 import torch.distributed._symmetric_memory as symmetric_memory
 
-# How long ranks wait for each other at a symmetric memory barrier.
+# Time-out of a symmetric memory barrier.
 BARRIER_MS = 600_000
-# Callers' tensors use these channels in turn, so that ranks with different tensors do not meet.
+# Callers' tensors use these channels in turn, so that a barrier of ranks with different tensors
+# times out.
 CHANNELS = 4
-FLAG = 4  # bytes that a rank has for each other rank at a channel
+FLAG = 4  # bytes of a rank's flag for each rank, per channel
 
 
 NOT_SYMMETRIC = "got a tensor that is not in symmetric memory"
@@ -24,8 +25,9 @@ FABRIC = 8
 
 
 class Place(NamedTuple):
-    """Memory of this rank that every rank of a group reads: its handle, the address of each rank's
-    memory here, and the barrier channel of its users."""
+    """Memory of this rank, `held`, that every rank of a group can read. `handle`: torch's handle of
+    it; `addresses`: the addresses of every rank's memory in this process; `channel`: the first
+    barrier channel for calls that use it."""
 
     held: torch.Tensor
     handle: Any
@@ -33,23 +35,24 @@ class Place(NamedTuple):
     channel: int = 0
 
     def meet(self, number):
-        """Wait, on the current stream, until all ranks reach call `number`. Each number has its
-        channel, so ranks in different calls wait until the time-out."""
+        """Wait, on the current stream, until all ranks reach call `number`. The number selects the
+        barrier channel, so ranks in different calls wait until the time-out."""
         channels = max(1, self.handle.signal_pad_size // (FLAG * len(self.addresses)))
         channel = (self.channel + number) % channels
         self.handle.barrier(channel=channel, timeout_ms=BARRIER_MS)
 
 
 class Shared:
-    """State that modules share for a group. `offered`: the places of callers' tensors by address;
-    `under_way`: a call not yet waited for; `number`: the last call's.
+    """State that modules share for a group. `workspace`: a `Place` for staging; `offered`: the
+    places of callers' tensors by address; `under_way`: an asynchronous call that has not been
+    waited for; `number`: the number of the last call; `sides`: streams for asynchronous calls.
 
-    Every rank counts its calls, failed ones included, and ranks compare their numbers when they
-    meet. Otherwise a rank that continues after an error would give the others tiles of its next
-    call. A number needs no extra round trip: in an exchange it travels with the tiles (`Wire`), in
-    one NCCL batch; in symmetric memory, where nothing is sent, it selects the barrier's channel
-    (`Place`). An asynchronous call keeps its number. A CUDA graph keeps the number of its capture:
-    all ranks replay the same graph, and replays do not count."""
+    Every rank numbers its calls, including failed calls, and ranks compare these numbers in every
+    call. Otherwise a rank that continues after an error would give the others tiles of its next
+    call. The comparison needs no extra round trip: an exchange sends the number with the tiles
+    (`Wire`), in one NCCL batch; symmetric memory, through which nothing is sent, uses it to select
+    the barrier's channel (`Place`). An asynchronous call keeps its number. A CUDA graph keeps the
+    number of its capture: all ranks replay the same graph, and replays do not count."""
 
     def __init__(self):
         self.workspace, self.offered, self.under_way, self._remembered = None, {}, None, []
@@ -61,7 +64,7 @@ class Shared:
         return self._remembered[-1]
 
     def grown(self, size, home, group):
-        """Return the workspace, enlarged to at least `size` bytes; all ranks request the same
+        """Return the workspace, enlarged to at least `size` bytes; all ranks must request the same
         size."""
         if self.workspace is None or len(self.workspace.held) < size:
             self.workspace = placed(lambda: symmetric(size, home), group)
@@ -73,8 +76,9 @@ class Shared:
             calls.clear()
 
     def offer(self, make, group):
-        """Let all ranks read and write the tensors that they make, in place. Return this rank's
-        tensor. Every rank must call this."""
+        """Let all ranks read and write the tensors that `make` returns on each rank. Return this
+        rank's tensor. Every rank must call this. Raises RuntimeError on every rank if a tensor is
+        not in symmetric memory."""
 
         def given():
             tensor = make()
@@ -95,7 +99,7 @@ def address(tensor):
     return tensor.untyped_storage().data_ptr() + skipped
 
 
-# By group, for the group's lifetime.
+# The `Shared` of each group, for the group's lifetime.
 _SHARED: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 
 
@@ -108,7 +112,7 @@ def shared(group):
 def _is_ordinary(tensor):
     """Return whether torch knows that peers cannot map a tensor: its device has no symmetric
     memory, or the tensor is in the default pool of the caching allocator. For such a tensor
-    `rendezvous` returns at once, while the other ranks wait in theirs."""
+    `rendezvous` would return at once, and the other ranks would wait in their `rendezvous`."""
     if symmetric_memory.get_backend(tensor.device) is None:
         return True
     start, is_used = address(tensor), torch.cuda.is_initialized()
@@ -120,8 +124,8 @@ def _is_ordinary(tensor):
 
 
 def placed(make, group):
-    """Return the place of the tensor that this rank makes. Every rank must call this; if one
-    cannot, all raise RuntimeError with its reason."""
+    """Return the `Place` of the tensor that `make` returns. Every rank must call this; if one
+    fails, all raise RuntimeError with its reason."""
 
     def met():
         handle = symmetric_memory.rendezvous(held, group)
@@ -130,14 +134,15 @@ def placed(make, group):
         # Not `handle.offset`: in pooled memory, tensors of other ranks may begin elsewhere.
         return handle, address(held) - handle.buffer_ptrs[dist.get_rank(group)]
 
-    held, _ = on_all(lambda: (make(), None), group)  # do not wait for a rank without one
+    held, _ = on_all(lambda: (make(), None), group)  # a failed rank would not reach `rendezvous`
     handle, starts = on_all(met, group)
     return Place(held, handle, [*map(sum, zip(handle.buffer_ptrs, starts, strict=True))])
 
 
 def on_all(function, group):
-    """Return a function's first value, and the second values of all ranks. If the function raises
-    anything on one rank, every rank raises RuntimeError."""
+    """Call a function, which returns two values, on all ranks. Return the first value of this rank
+    and the second values of all ranks. If the function raises an exception on one rank, every rank
+    raises RuntimeError."""
     found, mine, why, failed = None, None, "", None
     try:
         found, mine = function()
@@ -169,7 +174,7 @@ def in_a_line(error):
 
 
 def foreign(home):
-    """Return why a process's symmetric memory backend is unusable, or ""."""
+    """Return the reason that the process's symmetric memory backend is unusable, or ""."""
     # The barrier of another backend, NVSHMEM, has been seen to do nothing.
     backend = symmetric_memory.get_backend(home)
     return "" if backend in (None, "CUDA") else f"symmetric memory is {backend}'s, expected CUDA's"

@@ -1,4 +1,4 @@
-"""Checks of tensors for kernels, and the devices and streams on which kernels run."""
+"""Checks of tensors for kernels, tables for kernels, and the devices and streams of launches."""
 
 import contextlib
 import functools
@@ -12,7 +12,8 @@ LINE = 16  # bytes of the widest load and store
 
 
 def check(tensor, shape, dtype, what):
-    """Raise ValueError unless a kernel can take the tensor as it is."""
+    """Raise ValueError unless the tensor is contiguous, has this shape and dtype, and is no DTensor
+    or lazily negated view; `what`: its name in the message."""
     # Recognise a DTensor by name: importing its class is slow.
     is_one = isinstance(tensor, torch.Tensor) and type(tensor).__name__ != "DTensor"
     fits = is_one and tuple(tensor.shape) == shape and tensor.dtype == dtype
@@ -23,7 +24,7 @@ def check(tensor, shape, dtype, what):
 
 
 def requires_grad(tensors):
-    """Return whether results of these tensors need a gradient."""
+    """Return whether results computed from these tensors require a gradient."""
     for tensor in tensors:
         if isinstance(tensor, torch.Tensor) and tensor.requires_grad:
             return torch.is_grad_enabled()
@@ -60,7 +61,7 @@ def capturing(device):
         return torch.cuda.is_current_stream_capturing()
 
 
-# Tables by numbers and device, while `_table` caches them or a graph holds them.
+# Tables by numbers and device, as long as `_table` caches them or a graph keeps them.
 MADE: weakref.WeakValueDictionary = weakref.WeakValueDictionary()
 
 
@@ -73,7 +74,7 @@ def _table(numbers, device, stream):
 
 
 def table(numbers, device):
-    """Return integers as a tensor, cached by stream, so repeated calls cost nothing."""
+    """Return integers as an int64 tensor on a device, cached by stream."""
     if capturing(device):
         from .torch_graphs import table_of_graph  # imported on first use
 

@@ -1,4 +1,4 @@
-"""Messages about wrong tensors, and about waits of a matmul that time out."""
+"""Messages about wrong tensors, and about waits in a matmul that timed out."""
 
 import torch
 
@@ -6,7 +6,8 @@ from .boxes import ranges
 
 
 def wrong(tensor, shape, dtype):
-    """Return the mismatch between a tensor and the expected shape and dtype."""
+    """Describe the first mismatch between a tensor and a contiguous tensor of this shape and
+    dtype."""
     if type(tensor).__name__ == "DTensor":
         return "got a DTensor, expected its to_local(), or use reshard_dtensor"
     if not isinstance(tensor, torch.Tensor):
@@ -19,7 +20,8 @@ def wrong(tensor, shape, dtype):
 
 
 def awaited(member, code):
-    """Describe the wait of a matmul's device that timed out, given its kernel's code."""
+    """Describe the event for which a device of a matmul waited in vain; `code`: its number, as
+    kernels record it."""
     ids, incoming = member.of.ids, member.incoming
     kind, which = divmod(code - 1, len(ids))
     if kind < 2:
@@ -36,8 +38,8 @@ def awaited(member, code):
 
 
 def part_of(move, device_id, rank):
-    """Describe the part of a tensor of `rank` dimensions that a device holds, and how to split it
-    so."""
+    """Describe the source shard of a device as a slice of a tensor of `rank` dimensions, with
+    advice if shards differ in shape."""
     source = move.exchange.source
     box = source.box(source.position(device_id, "source"))[: 2 * rank]
     what = f", x[{', '.join(f'{low}:{high}' for low, high in ranges(box))}] of a whole x"

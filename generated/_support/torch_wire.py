@@ -10,8 +10,7 @@ import torch
 from .boxes import ranges, volume
 from .triton_listed import Listed, entries_of
 
-# Bytes of a call's number: the width of the widest load, so that the tiles behind them are
-# aligned.
+# Bytes of a call's number: the width of the widest load, which keeps the tiles after it aligned.
 SAID = 16
 OTHER_CALL = (
     "ranks of the group make different calls: one failed before on some, or they come in another "
@@ -21,8 +20,9 @@ OTHER_CALL = (
 
 @contextlib.contextmanager
 def unpacked(moves, outs, receiver):
-    """Yield the memory into which pieces are copied; then fill the results from it, and results of
-    missing terms with their value. Outside the target mesh there are no results."""
+    """Yield the memory into which the caller copies pieces; then fill the results from it, and fill
+    results that are missing terms with the empty value. Outside the target mesh there are no
+    results."""
     if receiver < 0:
         yield outs
         return
@@ -38,13 +38,14 @@ def unpacked(moves, outs, receiver):
 
 
 class Wire:
-    """A device's exchange: pieces by rank, tensor and box, in an order common to both ends. Each
-    piece is in a buffer or, for a single tensor at the ends `in_place`, in the shard. `by_pairs`:
-    whether ranks can send to each other.
+    """The exchange of one device. Its pieces are sorted by rank, tensor and box, in the same order
+    at both ends. Each piece is in a buffer or, for a single tensor at the ends `in_place`, in the
+    shard. `by_pairs`: whether ranks can send messages to each other.
 
     With the pieces every rank sends the number of the call, SAID bytes, to its `peers`, the ranks
-    it exchanges pieces with: behind the pieces in the buffer if all go at once, else in a separate
-    message. So both ends detect tiles of another call without waiting for a reply."""
+    with which it exchanges pieces: after the pieces in the buffer if one collective sends all, else
+    in a separate message. So both ends detect tiles of another call without waiting for a
+    reply."""
 
     def __init__(self, moves, device_id, home, by_pairs=True):
         self.moves, self.home, exchange = moves, home, moves[0].exchange
@@ -61,8 +62,8 @@ class Wire:
         others = sorted({peer for peer, *_ in (*arriving, *leaving)} - {device_id})
         self.peers = [exchange.ranks.index(peer) for peer in others]
         held = {"source": self._source, "target": self._target}
-        # By end: (rank, first byte, end, tensor, box) of each remote piece; the place of call
-        # numbers in the buffer, and its end.
+        # By end ("source", "target"): (rank, first byte, end, tensor, box) of each remote piece;
+        # the first bytes of call numbers in the buffer; the end of the buffer.
         self._placed, self._numbers, self._ends = {}, {}, {}
         for end, pieces in (("source", leaving), ("target", arriving)):
             inside = held[end] if end in self.in_place else None
@@ -99,8 +100,8 @@ class Wire:
         self._placed[end], self._numbers[end], self._ends[end] = placed, numbers, stop
 
     def _sizes(self, end):
-        """Return the number of bytes that leave for each rank, or arrive from it, if all go at
-        once."""
+        """Return the number of bytes for each rank ("source") or from it ("target") if one
+        collective sends all."""
         sizes = [0] * len(self.moves[0].exchange.ranks)
         for rank, start, stop, *_ in self._placed[end]:
             sizes[rank] += stop - start
@@ -109,12 +110,12 @@ class Wire:
         return sizes
 
     def _buffered(self, end):
-        """Return the places of pieces in an end's buffer."""
+        """Return the places of the pieces that are in the buffer of an end."""
         return () if end in self.in_place else self._placed[end]
 
     def _packed(self):
-        """Yield the packing entries, from the memories of the shards, and last of the buffer, to
-        the buffer."""
+        """Yield the entries that copy to the buffer from the shards' memories and, for call
+        numbers, from the buffer, which is the last source memory."""
         box, told = (0, SAID), self._told
         for start in self._numbers["source"]:
             yield from entries_of(box, box, box, 1, len(self.moves), 0, told, start)
@@ -123,15 +124,15 @@ class Wire:
             yield from entries_of(box, held, box, size, number, 0, 0, start)
 
     def _kept(self, own):
-        """Yield the local copies' entries, from the memories of the shards to those of the
-        results."""
+        """Yield the entries that copy local pieces from the shards' memories to the results'
+        memories."""
         for number, box in own:
             ends = self._source(number), self._target(number)
             yield from entries_of(box, *ends, self.moves[number].itemsize, number, number)
 
     def _unpacked(self):
-        """Yield the unpacking entries, from the buffer to the memories of the results, and last of
-        the buffer."""
+        """Yield the entries that copy from the buffer to the results' memories and, for call
+        numbers, to the buffer, which is the last target memory."""
         box, heard = (0, SAID), self._heard
         for number, start in enumerate(self._numbers["target"]):
             to = heard + SAID * number
@@ -141,8 +142,8 @@ class Wire:
             yield from entries_of(box, box, into, size, 0, number, start)
 
     def buffers(self):
-        """Return memory for leaving and for arriving pieces, each with room behind for call
-        numbers: this rank's, and all peers'."""
+        """Return memory for outgoing pieces followed by this rank's call number, and memory for
+        incoming pieces followed by the call numbers of all peers."""
         sizes = self._told + SAID, self._heard + SAID * len(self.peers)
         return [torch.empty(size, dtype=torch.uint8, device=self.home) for size in sizes]
 
@@ -155,7 +156,7 @@ class Wire:
         return -(-self._ends["target"] // SAID) * SAID
 
     def tell(self, packed, call):
-        """Write the call's number into the buffer of leaving pieces."""
+        """Write the number of the call into the buffer of outgoing pieces."""
         packed[self._told :].view(torch.int64).fill_(call)
 
     def at_once(self, packed, arrived):
@@ -165,15 +166,15 @@ class Wire:
         return *ends, self.received, self.sent
 
     def messages(self, packed, arrived):
-        """Return (rank, bytes) of the call numbers that leave and arrive in separate messages, if
-        any."""
+        """Return (rank, bytes) of each call number that this rank sends and, in a second list, of
+        each that it receives, in separate messages."""
         told, starts = packed[self._told :], range(self._heard, len(arrived), SAID)
         heard = [arrived[start : start + SAID] for start in starts]
         return [(rank, told) for rank in self.peers], [*zip(self.peers, heard, strict=True)]
 
     def check(self, arrived, call):
-        """Raise RuntimeError if a peer is in a different call. The host does not wait for a GPU, on
-        which a kernel stops the process before anything reads tiles of a different call."""
+        """Raise RuntimeError if a peer is in a different call. On a GPU, for which the host does
+        not wait, a kernel stops the process before anything reads tiles of a different call."""
         heard = arrived[self._heard :].view(torch.int64)
         if heard.device.type != "cpu":
             torch._assert_async(heard.eq(call).all(), OTHER_CALL)
@@ -184,16 +185,18 @@ class Wire:
                 raise RuntimeError(f"{OTHER_CALL}: {numbers}")
 
     def pack(self, shards, packed, programs=None):
-        """Copy leaving pieces out of the shards, unless they are sent in place: one launch."""
+        """Copy outgoing pieces from the shards to the buffer in one launch, unless they are sent in
+        place."""
         sources = (*map(_address, shards), packed.data_ptr())
         self._packing.copy(sources, [packed.data_ptr()], programs)
 
     def keep(self, shards, held, programs=None):
-        """Copy local pieces to their place: one launch."""
+        """Copy local pieces to their place in one launch."""
         self._keeping.copy(map(_address, shards), map(_address, held), programs)
 
     def unpack(self, arrived, held, programs=None):
-        """Copy arrived pieces to their place, unless they were received in place: one launch."""
+        """Copy incoming pieces from the buffer to their place in one launch, unless they were
+        received in place."""
         targets = (*map(_address, held), arrived.data_ptr())
         self._unpacking.copy([arrived.data_ptr()], targets, programs)
 
@@ -205,7 +208,8 @@ class Wire:
 
 
 def call_of(number, plan):
-    """Return the message by which ranks compare calls: the number in the group, and the plan."""
+    """Return the integer by which ranks compare calls: the call's number in the group in the high
+    32 bits, a checksum of the plan in the low 32 bits."""
     return number << 32 | zlib.crc32(plan.encode())
 
 

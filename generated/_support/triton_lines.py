@@ -1,4 +1,4 @@
-"""Copies of rows whose ends may be inside lines of 16 bytes."""
+"""Copies of rows that may start or end inside lines of 16 bytes."""
 
 import triton
 import triton.language as tl
@@ -10,8 +10,8 @@ from .triton_rows import in_units, move, places_of
 def copy_some_lines(
     source, target, read, write, read_row, write_row, rows, columns, block, BLOCK: tl.constexpr
 ):
-    """Copy one block of rows, like `copy_rows`, in lines of 16 bytes if they are aligned alike in
-    both shards. Rows' starts, lengths and strides are multiples of units only."""
+    """Copy one block of rows like `copy_rows`, in lines of 16 bytes if rows have the same alignment
+    in both shards. The starts, lengths and strides of rows are multiples of units only."""
     row, column = places_of(block, BLOCK)
     read = in_units(read, block, BLOCK, 1)
     write = in_units(write, block, BLOCK, 1)

@@ -1,4 +1,5 @@
-"""Copies of listed rows between any memories, in one launch: packing, unpacking, many tensors."""
+"""Copies of listed rows between any memories in one launch, for packing, for unpacking and for many
+tensors."""
 
 import ctypes
 import itertools
@@ -14,7 +15,7 @@ from .torch_launch import Launch
 from .torch_tensors import capturing, has_kernels, on, table
 from .triton_rows import Block, copy_rows
 
-# Rows, and bytes of a row, that a program copies.
+# The number of rows, and of bytes of a row, in a block.
 ROWS, COLUMNS = 4, 2048
 
 
@@ -25,11 +26,11 @@ def copy_kernel(
     sources,  # int64: the addresses of memory that rows come from
     targets,  # int64: the addresses of memory that rows go to
     number,  # number of blocks
-    INTEGER: tl.constexpr,  # type moved as one if 16 bytes cannot be
+    INTEGER: tl.constexpr,  # type of the units if lines of 16 bytes cannot be moved
     UNITS: tl.constexpr,  # a `Block` of bytes, moved as INTEGER
     LINES: tl.constexpr,  # a `Block` of bytes, moved in lines of 16 bytes
 ):
-    """Copy blocks of the rows of entries, each program striding over the blocks."""
+    """Copy blocks of the rows of entries; each program loops over several blocks."""
     for place in range(tl.program_id(0), number, tl.num_programs(0)):
         block = blocks + 3 * place
         entry = entries + 8 * tl.load(block)
@@ -56,8 +57,9 @@ TYPES = {1: tl.uint8, 2: tl.int16, 4: tl.int32, 8: tl.int64}
 
 
 class Entry(NamedTuple):
-    """Rows to copy: the numbers of two memories, then offsets and sizes in bytes (but `rows` is a
-    count)."""
+    """Rows to copy. `source`, `target`: the numbers of two memories; `read`, `write`: the first
+    byte in each; `columns`: the bytes of a row; `rows`: the number of rows; `read_row`,
+    `write_row`: the bytes from a row to the next in each memory."""
 
     source: int
     target: int
@@ -70,10 +72,11 @@ class Entry(NamedTuple):
 
 
 def entries_of(box, within, into, size, source, target, read=0, write=0):
-    """Yield the entries that copy a box of elements of `size` bytes between memories; contiguous
-    arrays that cover the boxes `within` and `into` begin there at bytes `read` and `write`. A
-    single row is cut into rows of COLUMNS bytes, so that its blocks are full."""
-    # (extent, read stride, write stride) in bytes, minor to major, with contiguous ones merged.
+    """Yield the entries that copy a box of elements of `size` bytes from memory `source` to memory
+    `target`. The arrays there are contiguous, cover the boxes `within` and `into`, and begin at
+    bytes `read` and `write`. A single row is cut into rows of COLUMNS bytes, so that its blocks are
+    full."""
+    # (extent, read stride, write stride) in bytes, minor to major; contiguous dimensions merged.
     groups = [(size, 1, 1)]
     read_stride = write_stride = size
     for (low, high), (from_low, from_high), (to_low, to_high) in zip(
@@ -106,7 +109,8 @@ def entries_of(box, within, into, size, source, target, read=0, write=0):
 
 
 class Listed:
-    """Entries for one launch, on any stream of a device, of a kernel like `copy_kernel`."""
+    """The tables of entries on a device, for launches of a kernel like `copy_kernel` on any of its
+    streams."""
 
     def __init__(self, entries, device, kernel=copy_kernel):
         self.entries, self._kernel = tuple(entries), kernel
@@ -122,7 +126,7 @@ class Listed:
         first = (counts.cumsum(0) - counts)[number]
         block, across = torch.arange(len(number), device="cpu") - first, across[number]
         blocks = number, block // across, block % across
-        # Finish these copies before returning, whichever stream reads them.
+        # These copies block the host, so that any stream may read the tables.
         self._entries = table.to(device)
         self._blocks = torch.stack(blocks, dim=1).to(device)
         self.number = len(number)
@@ -132,8 +136,8 @@ class Listed:
         self.copier(tuple(sources), tuple(targets), programs)()
 
     def copier(self, sources, targets, programs=None):
-        """Return a function that copies between memories at these addresses, in one launch of at
-        most `programs` programs, if there is anything to copy. On a CPU outside Triton's
+        """Return a function that copies all entries between memories at these addresses, in one
+        launch of at most `programs` programs, or none without entries. On a CPU outside Triton's
         interpreter torch copies the same rows."""
         if not self.entries:
             return lambda: None
@@ -158,14 +162,14 @@ class Listed:
 
 
 def _rows(address, apart, entry):
-    """Return the rows of an entry, bytes of this process, as a tensor."""
+    """Return the rows of an entry in this process's memory as a tensor of bytes."""
     memory = (ctypes.c_uint8 * (apart * (entry.rows - 1) + entry.columns)).from_address(address)
     rows = torch.frombuffer(memory, dtype=torch.uint8)
     return rows.as_strided((entry.rows, entry.columns), (apart, 1))
 
 
 def constants(divisor):
-    """Return the kernel's launch constants if this divides all addresses and lengths."""
+    """Return the constants of `copy_kernel`, given a divisor of all addresses and lengths."""
     unit = next(unit for unit in (8, 4, 2, 1) if divisor % unit == 0)
     units, lines = (
         Block(width, lanes, ROWS, COLUMNS // width, 1) for width, lanes in ((unit, 1), (8, 2))

@@ -1,7 +1,7 @@
 """Copies of rows of contiguous elements for kernels of emitted modules.
 
-A kernel gives the rows' starts in both shards, their length, number and strides, in elements; these
-functions move a `Block` at a time. Tested with triton 3.7.1 and 3.9.0, and torch 2.13.0.
+A kernel passes the starts of rows in both shards, their length, number and strides, in elements;
+these functions move a `Block` at a time. Tested with triton 3.7.1 and 3.9.0, and torch 2.13.0.
 """
 
 import math
@@ -14,10 +14,11 @@ BOTH = "source", "target"  # ends of a tile
 
 
 class Block(NamedTuple):
-    """The work of a program at a time: `rows` rows of `columns` units; `column_blocks` blocks cover
-    the longest row. A unit is an integer of `width` elements, which divides the rows' starts,
-    lengths and strides. `lanes`: the units in 16 bytes if shards are known to be so aligned, else
-    1. `number`: the number of blocks, for kernels whose programs loop over them."""
+    """A block, which a program moves at a time: `rows` rows of `columns` units; `column_blocks`
+    blocks cover the longest row. A unit is an integer that has `width` elements; `width` divides
+    the starts, lengths and strides of rows. `lanes`: the number of units in 16 bytes if shards are
+    known to be aligned to 16 bytes, else 1. `number`: the number of blocks, for kernels whose
+    programs loop over them."""
 
     width: int
     lanes: int
@@ -28,11 +29,12 @@ class Block(NamedTuple):
 
 
 class Tiles(NamedTuple):
-    """How a kernel moves the tiles of a target shard: their number, and the fields of `Block` for
-    shards aligned to 16 bytes. `largest`: the extents of the largest tile, rows second to last,
-    elements of a row last; earlier dimensions take a block per index. `ends`: whether the first
-    line of a row may begin before it. `together`: the sides, "source" and "target", on which each
-    tile is contiguous; empty if no device exchanges anything."""
+    """The tiles of a target shard, as a kernel moves them. `number`: the number of tiles; `width`,
+    `lanes`, `rows`, `columns`: the fields of `Block` for shards aligned to 16 bytes; `largest`: the
+    extents of the largest tile: rows second to last, elements of a row last; each index of earlier
+    dimensions has its own blocks. `ends`: whether the first line of a row may begin before the row.
+    `together`: the sides, "source" and "target", on which each tile is contiguous; empty if devices
+    exchange nothing."""
 
     number: int
     width: int
@@ -45,7 +47,7 @@ class Tiles(NamedTuple):
 
     def block(self, start=None, times=1):
         """Return the kernel's `Block` for shards aligned to `start` elements, a power of two, by
-        default 16 bytes; `times` as large as by default."""
+        default to 16 bytes. `times`: a factor by which to enlarge the block."""
         whole = start is None or start >= self.width * self.lanes
         width, lanes = (self.width, self.lanes) if whole else (min(self.width, start), 1)
         *outer, most, longest = (1, *self.largest)
@@ -60,40 +62,41 @@ class Tiles(NamedTuple):
 
 @triton.jit
 def shard_at(peers, position, out, BLOCK: tl.constexpr):
-    """Return the source shard at a position, in the units of `out`."""
+    """Return a pointer to the source shard at a position, in the units of `out`."""
     source = tl.load(peers + position).to(out.dtype)
     return tl.multiple_of(source, BLOCK.lanes * (out.dtype.element_ty.primitive_bitwidth // 8))
 
 
 @triton.jit
 def in_units(elements, block, BLOCK: tl.constexpr, DIVISOR: tl.constexpr):
-    """Return elements in units, as a multiple of DIVISOR, with the bit width of `block`."""
+    """Return a number of elements as a number of units, which the compiler knows to be a multiple
+    of DIVISOR, with the integer type of `block`."""
     return tl.multiple_of(tl.cast(elements // BLOCK.width, block.dtype), DIVISOR)
 
 
 @triton.jit
 def read_once(source, inside):
-    """Load the units for which `inside` holds, and mark them first for cache eviction."""
+    """Load the units where `inside` is true, marked as the first to evict from the cache."""
     return tl.load(source, mask=inside, eviction_policy="evict_first")
 
 
 @triton.jit
 def move(source, target, inside):
-    """Copy the units for which `inside` holds. Stores stay in the cache for the next reader."""
+    """Copy the units where `inside` is true. Stored units stay in the cache for the next reader."""
     tl.store(target, read_once(source, inside), mask=inside)
 
 
 @triton.jit
 def places_of(block, BLOCK: tl.constexpr):
-    """Return the rows and columns of a block, in units."""
+    """Return the row numbers and column numbers of the units of a block."""
     row = block // BLOCK.column_blocks * BLOCK.rows + tl.arange(0, BLOCK.rows)[:, None]
     return row, block % BLOCK.column_blocks * BLOCK.columns + tl.arange(0, BLOCK.columns)[None, :]
 
 
 @triton.jit
 def rows_at(read, write, read_row, write_row, rows, columns, block, BLOCK: tl.constexpr):
-    """Return the addresses of a block's units in both shards, and which are inside; arguments as in
-    `copy_rows`."""
+    """Return the offsets of a block's units in both shards, and a mask of the units inside the
+    rows. Arguments are as for `copy_rows`."""
     row, column = places_of(block, BLOCK)
     inside = (row < rows) & (column < in_units(columns, block, BLOCK, BLOCK.lanes))
     at = row * in_units(read_row, block, BLOCK, BLOCK.lanes) + column
@@ -108,9 +111,9 @@ def copy_rows(
     source, target, read, write, read_row, write_row, rows, columns, block, BLOCK: tl.constexpr
 ):
     """Copy one block of rows without a division per unit. The first row begins at `read` in the
-    source and at `write` in the target, each next row `read_row` and `write_row` later; `columns`:
-    elements of a row; `block`: its number. `BLOCK.lanes` units divide all of these but `rows` and
-    `block`."""
+    source and at `write` in the target, each next row `read_row` and `write_row` later; `rows`: the
+    number of rows; `columns`: the number of elements of a row; `block`: the number of the block.
+    All but `rows` and `block` are multiples of `BLOCK.lanes` units."""
     read, write, inside = rows_at(
         read, write, read_row, write_row, rows, columns, block, BLOCK=BLOCK
     )

@@ -1,7 +1,7 @@
 """Small floats moved as integers of their width.
 
-XLA may move small floats through wider ones, which changes NaNs. It preserves every bit of other
-elements, and on CPU a change of type costs a pass over memory.
+XLA may convert small floats to wider floats to move them, which changes NaNs. It preserves every
+bit of other elements, which move unconverted because on CPU a conversion costs a pass over memory.
 """
 
 from jax import lax
@@ -17,13 +17,13 @@ def as_bits(move, shard, axes):
     def branch(y):
         return lax.cond(me < 0, lax.bitwise_not, lambda y: y, y)
 
-    # On CPU the integers come out of a branch, which XLA does not fuse: a fused loop that chooses
-    # integers and converts them to floats would choose floats, and change 16-bit NaNs.
+    # On CPU a branch returns the integers, since XLA does not fuse it: a fused loop that selects
+    # integers and converts them to floats would select floats instead, and change 16-bit NaNs.
     y = lax.platform_dependent(y, cpu=branch, default=lambda y: y)
     return lax.bitcast_convert_type(y, shard.dtype)
 
 
 def as_bits_but_on_tpu(move, shard, axes):
-    """Apply `move` like `as_bits`, but to floats on a TPU, on which a change of type takes two
-    passes over memory: for moves that the generator knows to preserve every bit."""
+    """Apply `move` to integers like `as_bits` except on a TPU, where a change of type takes two
+    passes over memory. For moves that are known to preserve every bit of floats there."""
     return lax.platform_dependent(shard, tpu=move, default=lambda shard: as_bits(move, shard, axes))

@@ -1,9 +1,10 @@
 """Steps of a plan as boxes, in plain JAX.
 
-BEFORE and AFTER describe a step: for each dimension its extent and the position digits that cut it,
-cut by cut. SENDERS has the digits that number the holders of a shard, those that number its
-receivers, the number of pieces into which holders cut a box, the dimension, and the unit of the
-pieces' starts. `ids`: the device orders of both sides, if they differ.
+BEFORE and AFTER describe the sides of a step: for each dimension its extent and, for each cut, the
+position digits that cut it. SENDERS has the digits that number the holders of a shard, the digits
+that number its receivers, the number of pieces into which holders cut a box, the dimension of this
+cut, and the unit of which piece starts are multiples. `ids`: the device orders of both sides, if
+they differ.
 """
 
 import functools
@@ -20,7 +21,7 @@ from .xla_steps import number_of
 
 
 def _range(dim, position):
-    """Return a position's range of a dimension, which each cut splits further."""
+    """Return a position's range of a dimension, found by applying one cut after another."""
     extent, cuts = dim
     low, high = 0, extent
     for digits in cuts:
@@ -31,7 +32,7 @@ def _range(dim, position):
 
 
 def _turn(senders, after, receiver, piece):
-    """Return the number of the holder that sends a piece of a shard to a receiver."""
+    """Return the number, by holder digits, of the holder that sends a piece to a receiver."""
     holders, receivers, pieces, cut, _ = senders
     turns = math.prod(size for _, size in holders) // pieces
     number = number_of(receivers, receiver)
@@ -42,8 +43,8 @@ def _turn(senders, after, receiver, piece):
 
 
 def _moves(devices, before, after, senders, reduces, ids):
-    """Return the exchange of a step. A receiver keeps its own data, except that a reduction takes
-    the box of every term."""
+    """Return the exchange of a step. A receiver keeps data that it already holds, except in a
+    reduction, in which it takes the box of every term."""
     from_ids, to_ids = ids or (range(devices), range(devices))
     source, target = (_side(*side) for side in ((from_ids, before), (to_ids, after)))
     holders: dict[int, list[int]] = {}
@@ -74,7 +75,7 @@ def _side(ids, dims):
 
 @functools.cache
 def _rounds(devices, *step):
-    """Return the rounds of a step, boxes of one shape each."""
+    """Return the rounds of a step; all boxes of a round have one shape."""
     rounds: list[tuple] = []
     boxes = boxes_of(_moves(devices, *step), by_id=True)
     for box in sorted(boxes, key=lambda box: (box.receiver - box.sender) % devices):
@@ -89,9 +90,10 @@ def _rounds(devices, *step):
 
 
 def moved_by_boxes(x, axes, devices, before, after, senders, ids=None, reduce=None, empty=0):
-    """Return the shard after a step by boxes, given the shard before it.
+    """Return the shard after a step by boxes, given the shard `x` before it.
 
-    `reduce` combines two arriving elements; `empty` is the initial value.
+    `reduce`: a function that combines an element with an arriving element; `empty`: the initial
+    value of elements.
     """
     me = lax.axis_index(axes)
     # Unreduced axes are dimensions of boxes but not of shards.

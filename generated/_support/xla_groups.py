@@ -1,5 +1,5 @@
-"""Boxes exchanged among groups of devices in plain JAX: by an all-to-all, or by a fetch of one box
-and an all-gather.
+"""Boxes exchanged among groups of devices in plain JAX, by an all-to-all, or by a fetch of one box
+per device and an all-gather.
 
 Ranks are positions: both meshes have one device order.
 """
@@ -18,7 +18,7 @@ from .xla_rounds import boxes_of, of_pairs
 
 def fetches(senders, groups, source, target):
     """Return the exchange in which every rank fetches a box from `senders[rank]`, possibly itself,
-    and gets the other boxes of its group, if any, from those ranks' fetches."""
+    and then gets the boxes that the other ranks of its group have fetched."""
     groups = groups or [(rank,) for rank in range(len(senders))]
     pairs = [(senders[mate], rank) for group in groups for rank in group for mate in group]
     return of_pairs(pairs, source, target)
@@ -26,8 +26,9 @@ def fetches(senders, groups, source, target):
 
 @functools.cache
 def _groups_of(moves):
-    """Return the groups that exchange everything, in the order of boxes in the receiver's shard;
-    the shape of boxes; and by rank the start of the box for member i (reads[i])."""
+    """Return the groups of ranks that exchange boxes, each in the order of boxes in a receiver's
+    shard; the shape of boxes; and a table reads[i, rank] of the start, in a rank's shard, of the
+    box for member i of its group."""
     boxes = boxes_of(moves)
     givers = defaultdict(list)
     for box in boxes:
@@ -41,14 +42,16 @@ def _groups_of(moves):
 
 
 def among_groups(x, moves, axes):
-    """Return the windows of a target shard stacked along their first dimension."""
+    """Exchange boxes within groups; return the windows of the target shard, concatenated along
+    their first dimension."""
     me, (groups, window, reads) = lax.axis_index(axes), _groups_of(moves)
     boxes = jnp.concatenate([lax.dynamic_slice(x, at(table, me), window) for table in reads])
     return lax.all_to_all(boxes, axes, 0, 0, axis_index_groups=groups, tiled=True)
 
 
 def fetched(x, source, target, senders, axes, window):
-    """Return every rank's window of one shard: that of `senders[rank]`, possibly itself."""
+    """Return the window that this rank sends: the box of its shard that a receiver fetches from
+    `senders[receiver]`."""
     reads = np.zeros((len(senders), len(window)), np.int32)
     for receiver, sender in enumerate(senders):
         own = source.box(sender)
@@ -57,11 +60,12 @@ def fetched(x, source, target, senders, axes, window):
 
 
 def permuted(x, axes, senders):
-    """Return for every rank the data of the rank in `senders`."""
+    """Return the data of rank `senders[rank]` on every rank."""
     return lax.ppermute(x, axes, [(sender, rank) for rank, sender in enumerate(senders)])
 
 
 def along(groups, grid, dim):
-    """Return the groups of ranks whose boxes are consecutive along a dimension of their grid."""
+    """Return the groups of ranks whose boxes form a row along dimension `dim` of a grid; `grid`:
+    the shape of each group's grid of boxes."""
     rows = np.moveaxis(np.reshape(groups, (-1, *grid)), dim + 1, -1)
     return rows.reshape(-1, grid[dim]).tolist()

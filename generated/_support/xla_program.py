@@ -3,10 +3,11 @@
 
 
 class XlaProgram:
-    """`exchange_of` returns the target shard, with zero padding, of a source shard; `axes`: the
-    axes that rank devices; `terms`: the meaning of dimension 0 if it numbers terms; `moves`: all
-    transfers, an `Exchange`, None if only collectives describe them; `bits`: how to move elements
-    as integers, if XLA may change small floats."""
+    """A program without kernels. `exchange_of`: a function from a source shard to the target shard,
+    with zero padding; `axes`: the mesh axes along which devices have their ranks; `terms`: the
+    `Terms` that dimension 0 numbers, or None; `moves`: the `Exchange` of all transfers, None if
+    only collectives describe them; `bits`: a function that moves elements as integers, None unless
+    XLA may change small floats."""
 
     interpreted = order = None  # there are no kernels, and no table of ranks for them
 
@@ -15,7 +16,7 @@ class XlaProgram:
         self.terms, self.moves = terms, moves
 
     def attach(self, host):
-        """Bind to an exchange."""
+        """Bind to the host of a reshard."""
         self.host = host
 
     def settings(self, *_):
@@ -25,7 +26,7 @@ class XlaProgram:
         """Return None: there are no semaphores to check."""
 
     def watched(self, move):
-        """Run a function; nothing is watched meanwhile."""
+        """Run a function and return its result: without kernels there are no races to report."""
         return move()
 
     def exchange(self, shard, order, batch, *_):

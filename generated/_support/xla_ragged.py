@@ -1,4 +1,4 @@
-"""Boxes exchanged in plain JAX as rows, by `lax.ragged_all_to_all`."""
+"""Boxes exchanged as rows in plain JAX, by `lax.ragged_all_to_all`."""
 
 import functools
 
@@ -12,8 +12,8 @@ from .xla_rounds import boxes_of
 
 @functools.cache
 def _ragged_tables(moves, axis, unit):
-    """Return reads, sizes and writes [sender, receiver]: the start of a box's rows in the source
-    shard, their number, and their start in the target shard."""
+    """Return tables [sender, receiver] of the start of a box's rows in the source shard, the number
+    of its rows, and their start in the target shard."""
     tables = np.zeros((3, len(moves.ranks), len(moves.ranks)), np.int32)
     for box in boxes_of(moves):
         tables[:, box.sender, box.receiver] = box.read[axis], box.shape[axis], box.write[axis]
@@ -21,8 +21,8 @@ def _ragged_tables(moves, axis, unit):
 
 
 def ragged(x, moves, axes, shape, axis, unit=1):
-    """Return the rows of the target shard, of shape `shape`, given those of the source shard; a row
-    has `unit` indices of a dimension."""
+    """Return the rows of the target shard, of shape `shape`, given the rows of the source shard. A
+    row spans `unit` indices of dimension `axis` of the tensor."""
     tables = _ragged_tables(moves, axis, unit)
 
     def at_once(x):
@@ -45,7 +45,7 @@ def ragged(x, moves, axes, shape, axis, unit=1):
             if distance:
                 pairs = list(zip(ranks.tolist(), takers.tolist(), strict=True))
                 box = lax.ppermute(box, axes, pairs)
-            # The sender, `distance` ranks before, gives the size of an arriving box.
+            # The size of an arriving box is that of its sender, `distance` ranks before.
             size, write = (at(np.roll(table, distance), me) for table in (sizes, writes))
             y = y.at[jnp.where(rows < size, write + rows, len(y))].set(box, mode="drop")
         return y

@@ -18,8 +18,8 @@ from .ranks import at, end_ranks
 
 
 class Box(NamedTuple):
-    """A box that a rank sends to another or keeps: its start in both shards, its shape, and its
-    piece."""
+    """A box that a rank sends to another or keeps. `sender`, `receiver`: ranks; `read`, `write`:
+    its start in the source and in the target shard; `piece`: the `Piece` of the exchange."""
 
     sender: int
     receiver: int
@@ -31,9 +31,9 @@ class Box(NamedTuple):
 
 class Round(NamedTuple):
     """Boxes of which each rank sends and receives at most one. `pairs`: (sender, receiver),
-    possibly equal; `window`: the transferred shape, that of the largest box, after the leading
-    dimensions of shards; by rank, `reads` and `writes`: its start in the sender's and the
-    receiver's shard; `takes`: whether a rank receives."""
+    possibly equal; `window`: the shape that every rank transfers, which fits the largest box;
+    shards may have more dimensions before it. `reads`, `writes`: by rank, the start of the window
+    in the sender's and in the receiver's shard; `takes`: by rank, whether it receives a box."""
 
     pairs: list[tuple[int, int]]
     window: tuple[int, ...]
@@ -58,18 +58,19 @@ class Round(NamedTuple):
         return any(sender != receiver for sender, receiver in self.pairs)
 
     def arrives(self, x, axes, me):
-        """Return the arriving window of the source shard."""
+        """Send this rank's window of shard `x` and return the window that it receives."""
         box = self.window_of(x, self.reads, me)
         return lax.ppermute(box, axes, self.pairs) if self.sends else box
 
     def window_of(self, x, starts, me):
-        """Return the window of a shard at a start given by a table."""
+        """Return the window of a shard that starts at row `me` of the table `starts`."""
         before = x.ndim - len(self.window)
         start = (*[np.int32(0)] * before, *at(starts, me))
         return lax.dynamic_slice(x, start, (*x.shape[:before], *self.window))
 
     def put(self, y, box, me, reduce=None):
-        """Return the target shard with the arrived window written in."""
+        """Return the target shard `y` with the arrived window written to it, or combined with it by
+        `reduce`; unchanged on ranks that receive none."""
         if reduce is not None or not self.takes.all():
             own = self.window_of(y, self.writes, me)
             box = box if reduce is None else reduce(own, box)
@@ -80,7 +81,7 @@ class Round(NamedTuple):
 
 
 def boxes_of(moves, by_id=False):
-    """Return the boxes of all transfers."""
+    """Return the boxes of all transfers; for `by_id` see `end_ranks`."""
     senders, receivers = end_ranks(moves, by_id)
     found = []
     for receiver in range(len(moves.target.ids)):
@@ -93,8 +94,8 @@ def boxes_of(moves, by_id=False):
 
 
 def listed(rows, source, target):
-    """Return the exchange in which, in each round, every rank sends a whole tile to the rank listed
-    in the round's row, or to none (-1)."""
+    """Return the exchange of whole tiles in rounds. Each round has a row that lists, for every
+    rank, the rank to which it sends, or -1 for none."""
     senders, receivers = map(list, end_ranks(Exchange(source, target, None, None)))
     pairs = ((rank, other) for row in rows for rank, other in enumerate(row) if other >= 0)
     ends = ((senders.index(rank), receivers.index(other)) for rank, other in pairs)
@@ -112,9 +113,9 @@ def of_pairs(pairs, source, target):
 
 @functools.cache
 def rounds_of(moves, round_of, by_shape=False, by_rank=False):
-    """Return the rounds of an exchange. `round_of` numbers the round of a box, by the positions or
-    ranks of its ends and the piece number; `by_shape`: boxes of different shapes are in different
-    rounds."""
+    """Return the rounds of an exchange. `round_of`: a function from sender, receiver and piece
+    number to the number of the round; `by_rank`: whether it takes ranks instead of positions;
+    `by_shape`: whether boxes of different shapes are in different rounds."""
     rounds = defaultdict(list)
     for box in boxes_of(moves):
         ends = box if by_rank else box.piece
@@ -125,15 +126,15 @@ def rounds_of(moves, round_of, by_shape=False, by_rank=False):
 
 @functools.cache
 def listed_rounds(moves, rows):
-    """Return the rounds listed in `rows`: one row per round, which gives each sender's receiver, or
-    -1."""
+    """Return the rounds listed in `rows`. Each round has a row that lists, for every rank, the rank
+    to which it sends, or -1 for none."""
     by_ends = {(box.sender, box.receiver): box for box in boxes_of(moves)}
     ends = [[(s, r) for s, r in enumerate(row) if r >= 0] for row in rows]
     return [Round.of([by_ends[pair] for pair in pairs], len(moves.ranks)) for pairs in ends]
 
 
 def in_rounds(x, rounds, axes, shape):
-    """Return the target shard, receiving windows one after another."""
+    """Run rounds one after another and return the target shard, of shape `shape`."""
     me, y = lax.axis_index(axes), jnp.zeros(shape, x.dtype)
     for each in rounds:
         y = each.put(y, each.arrives(x, axes, me), me)

@@ -1,4 +1,5 @@
-"""Steps of a plan in plain JAX: groups of devices, and moves of whole shards.
+"""The ranks that take part in a plan's steps in plain JAX: groups of devices, and senders and
+receivers of whole shards.
 
 Digits (stride, size) of a device's position, major to minor, form a number. `ids`: the device
 orders of both sides, if they differ.
@@ -13,7 +14,7 @@ from .jax_meshes import bits_of
 
 
 def bits_from(value, dtype):
-    """Return the bits of a number of a dtype as an integer."""
+    """Return an integer with the bits that `value` has in a dtype."""
     return np.asarray(value, jnp.dtype(dtype)).view(bits_of(dtype))
 
 
@@ -26,7 +27,8 @@ def number_of(digits, position):
 
 
 def groups_along(devices, *digits, ids=None):
-    """Return the ranks in groups that differ only in these digits, ordered by them."""
+    """Return groups of the ranks whose positions differ only in these digits, each group in the
+    order of the number that they form."""
     positions = np.arange(devices)
     number = number_of(digits, positions)
     order = np.lexsort((number, positions - place_of(digits, number)))
@@ -35,8 +37,8 @@ def groups_along(devices, *digits, ids=None):
 
 
 def sends_along(devices, held, wanted, ids=None):
-    """Return (sender, receiver) ranks of shards; a rank that keeps its shard is both. Digits number
-    the shards: `held` before a step, `wanted` after it."""
+    """Return the (sender, receiver) ranks of all shards; a rank that keeps its shard is both.
+    `held`, `wanted`: the digits that number the shards before and after a step."""
     sides = zip((held, wanted), ids or [range(devices)] * 2, strict=True)
     have, want = (number_of(digits, np.argsort(order)) for digits, order in sides)
     ends = (np.lexsort((have == want, number)).tolist() for number in (have, want))

@@ -43,7 +43,7 @@ import triton.language as tl
 from .._support import require
 from .._support.torch_matmul import TritonMatmul
 
-require("triton_gpu", "30110327f854f75e", __name__)
+require("triton_gpu", "fc6bd2b73909e4e2", __name__)
 
 __all__ = ["matmul", "matmul_local", "synchronize"]
 

@@ -20,7 +20,7 @@ import triton
 import triton.language as tl
 
 # _support/torch_moved.py
-"""Tensors that a function moves, as a step of torch's autograd."""
+"""A torch autograd function that moves tensors."""
 
 
 class Moved(torch.autograd.Function):
@@ -37,22 +37,24 @@ class Moved(torch.autograd.Function):
 
 
 def _plain(x):
-    """Return a tensor as kernels require: contiguous, and without a pending change of sign."""
+    """Return a tensor as kernels require: contiguous, and without a pending conjugation or
+    negation."""
     return x.resolve_conj().resolve_neg().contiguous()
 
 
 # _support/torch_linear.py
-"""Linear moves of tensors with gradients of every order, and sums of strided boxes."""
+"""Differentiable moves of tensors, with gradients of every order, and sums of strided boxes."""
 
 
 def moved(forth, back, given):
-    """Return the tensors that `forth` moves; `back` moves their cotangents. Both map lists to
-    lists, and each is the transpose of the other."""
+    """Return the tensors that `forth` returns for `given`; `back` moves their cotangents. Both map
+    lists to lists, and each is the transpose of the other."""
     return list(Moved.apply(forth, lambda given: moved(back, forth, given), *given))
 
 
 def add(boxes, sources, targets, dtype):
-    """Add elements of `dtype` in boxes of contiguous tensors to others, one box after another."""
+    """Add boxes of source tensors, viewed as `dtype`, to boxes of target tensors, one after
+    another; all are contiguous."""
     for source, target, read, write, loops in boxes:
         times, *steps = zip(*loops, strict=True) if loops else ((), (), ())
         held, whole = sources[source].view(dtype), targets[target]
@@ -66,7 +68,7 @@ def add(boxes, sources, targets, dtype):
 Tested with triton 3.7.1 and torch 2.13.0.
 """
 
-BLOCK, PROGRAMS = 1024, 4096  # elements that a program copies at once, and most programs
+BLOCK, PROGRAMS = 1024, 4096  # elements that a program copies at once; largest number of programs
 INTEGERS = {1: tl.uint8, 2: tl.int16, 4: tl.int32, 8: tl.int64}
 BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
@@ -85,7 +87,8 @@ def copy_boxes(
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
-    """Copy blocks of ROWS by COLUMNS of strided boxes, each program striding over the blocks."""
+    """Copy blocks of ROWS by COLUMNS elements of strided boxes; each program loops over several
+    blocks."""
     for place in range(tl.program_id(0), number, tl.num_programs(0)):
         box = boxes + (8 + 3 * DEPTH) * tl.load(blocks + 3 * place)
         row = tl.load(blocks + 3 * place + 1) + tl.arange(0, ROWS)
@@ -116,7 +119,7 @@ class Box(NamedTuple):
 
 
 def dense(loops):
-    """Return the steps of loops in a line that stores their elements densely."""
+    """Return the step of each loop in a line that stores the elements of all loops densely."""
     times = [loop[0] for loop in loops]
     return [math.prod(times[n + 1 :]) for n in range(len(times))]
 
@@ -148,16 +151,16 @@ def copy(boxes, sources, targets, size):
 
 
 def _elements(x, size, times, steps, first):
-    """Return elements of nested loops, starting at a tensor's element `first`, as integers of
-    `size` bytes."""
+    """Return a view of the elements of nested loops (counts `times`, `steps`) from a tensor's
+    element `first` on, as integers of `size` bytes."""
     whole = x.view(BITS[size])
     return whole.as_strided(times, steps, whole.storage_offset() + first)
 
 
 @functools.lru_cache(maxsize=4096)
 def strided(box, end, shape, strides):
-    """Return boxes with a strided tensor's steps at an end (0: the source), given a box with a
-    contiguous tensor's steps."""
+    """Return boxes of the same elements as a box, with the steps of a tensor of these strides at an
+    end (0: the source). The given box has the steps of a contiguous tensor there."""
     dense = [math.prod(shape[dim + 1 :]) for dim in range(len(shape))]
     steps = [box[2 + end], *(loop[1 + end] for loop in box.loops)]
     digits = [[step // d % n for d, n in zip(dense, shape, strict=True)] for step in steps]
@@ -166,7 +169,7 @@ def strided(box, end, shape, strides):
     if all(place < extent for place, extent in zip(last, shape, strict=True)):
         start, *steps = (sum(map(operator.mul, each, strides)) for each in digits)
         return (_moved(box, end, start, steps),)
-    for number, (times, *pair) in enumerate(box.loops):  # this loop continues in the next row
+    for number, (times, *pair) in enumerate(box.loops):  # split a loop that continues in a next row
         for row in dense:
             inner = row // pair[end] if pair[end] and row % pair[end] == 0 else 1
             if 1 < inner < times and times % inner == 0:
@@ -187,8 +190,8 @@ def _moved(box, end, start, steps):
 
 
 def _width(boxes, size, aligned):
-    """Return the bytes to move as one, at most 8: a divisor of all offsets and steps of rows that
-    are contiguous at both ends."""
+    """Return the number of bytes to move as one integer: a divisor, at most 8, of all offsets and
+    steps if rows are contiguous at both ends, else `size`."""
     most = math.gcd(aligned, 8)
     for _, _, read, write, loops in boxes:
         *outer, inner = loops or ((1, 1, 1),)
@@ -201,8 +204,8 @@ def _width(boxes, size, aligned):
 
 @functools.lru_cache(maxsize=4096)
 def _tables(boxes, unit, home):
-    """Return blocks and boxes for a kernel, in units of `unit` elements, the number of loops over
-    the rows of each, and the rows and columns of a block."""
+    """Return the arguments of `copy_boxes` in units of `unit` elements: the tables of blocks and
+    boxes, DEPTH, ROWS and COLUMNS."""
     depth = max(1, max(len(box[4]) for box in boxes) - 1)
     rows, sizes = [], []
     for source, target, read, write, loops in boxes:
@@ -224,7 +227,7 @@ def _tables(boxes, unit, home):
 
 
 def _blocks(sizes, width):
-    """Return the number of blocks of `width` columns in boxes of these rows and columns."""
+    """Return the number of blocks of `width` columns that cover boxes of these (rows, columns)."""
     return sum(-(-down // (BLOCK // width)) * -(-across // width) for down, across in sizes)
 
 

@@ -26,16 +26,17 @@ from jax.sharding import PartitionSpec as P
 # _support/jax_boxes.py
 """Strided boxes of elements that devices in a row exchange in rounds.
 
-Shards are flat arrays of bits. In a round each device sends and receives at most one message, and
-all messages have the same forms: the source buffer, the target buffers, and nested loops, outer to
-inner, each with its count and its step in each buffer, source first.
+Shards are flat arrays of bits. In a round each device sends and receives at most one message. A
+message has a part for each of the round's forms. A form is the source buffer, the target buffers,
+and nested loops, outer to inner, each with its count and its step in each buffer, source first.
 """
 
 
 def rounds_of(relays, size):
-    """Return rounds: the forms of a message, whether it stays on its device, and by sender and
-    receiver the starts of its relays. `relays`: (sender, receiver, form, first element in each
-    buffer); `size`: the number of devices."""
+    """Return the rounds. Each is a pair: first the forms of its messages and whether they stay on
+    their devices, then by (sender, receiver) the first element of each form in each buffer.
+    `relays`: (sender, receiver, form, first element in each buffer); `size`: the number of
+    devices."""
     messages: dict = {}
     for sender, receiver, form, *starts in relays:
         messages.setdefault((sender, receiver), []).append((form, starts))
@@ -54,7 +55,7 @@ def rounds_of(relays, size):
 
 def packed(shards, shapes, forms, moves, me, size):
     """Return a device's message in a round, read from its source shards: a flat array, or its only
-    part unflattened, which XLA sends without a copy. shapes: of the source buffers."""
+    part unflattened, which XLA sends without a copy. `shapes`: the source buffers' shapes."""
     reads, parts = starts_of(moves, len(forms), size)[0], []
     for place, (buffer, _, loops) in enumerate(forms):
         nest = [(times, step) for times, step, *_ in loops]
@@ -64,15 +65,15 @@ def packed(shards, shapes, forms, moves, me, size):
 
 def unpacked(message, results, shapes, forms, moves, me, size):
     """Write the message that a device receives in a round into `results`, its target shards.
-    shapes: of the target buffers."""
+    `shapes`: the target buffers' shapes."""
     for number, (_, buffers, _) in enumerate(forms):
         for place in range(len(buffers)):
             written(message, results, shapes, forms, moves, me, size, (number, place))
 
 
 def written(message, results, shapes, forms, moves, me, size, which, idle=()):
-    """Write the part of a message for one form and target buffer, numbered by `which`. idle:
-    devices that do not call."""
+    """Write one part of a message into one target buffer; `which`: the indices of the form and of
+    the buffer in it. `idle`: the devices that do not run this."""
     number, place = which
     begin = sum(math.prod(times for times, *_ in loops) for *_, loops in forms[:number])
     _, buffers, loops = forms[number]
@@ -85,17 +86,18 @@ def written(message, results, shapes, forms, moves, me, size, which, idle=()):
 
 
 def loop_order(loops, place):
-    """Return the indices of the loops, outer to inner in a target buffer."""
+    """Return the indices of the loops in order of decreasing step in a target buffer."""
     return sorted(range(len(loops)), key=[-loop[2 + place] for loop in loops].__getitem__)
 
 
 def taking(moves, size, idle):
-    """Return for each device whether it receives a message in a round or makes no call."""
+    """Return, by device, whether the device receives a message in a round or is in `idle`."""
     return np.isin(np.arange(size), [*idle, *(receiver for _, receiver in moves)])
 
 
 def starts_of(moves, count, size):
-    """Return the start of each device's reads, and of its writes to each target buffer."""
+    """Return the first element of each read, [device, form], and of each write, [form, device,
+    target buffer]. `count`: the number of forms; `size`: the number of devices."""
     reads = np.zeros((size, count), np.int32)
     most = max(len(starts) for each in moves.values() for starts in each) - 1
     writes = np.zeros((count, size, most), np.int32)
@@ -107,8 +109,8 @@ def starts_of(moves, count, size):
 
 
 def taken(x, shape, starts, me, loops):
-    """Return elements of a flat array, in the order of loops (count, step), outer to inner. shape:
-    of the buffer; starts: the first element on each device."""
+    """Return elements of a flat array, in the order of loops (count, step), outer to inner.
+    `shape`: the buffer's shape; `starts`: the first element on each device."""
     box = box_seen(shape, starts, loops)
     if box is not None:
         shape, sizes, first = box
@@ -121,8 +123,8 @@ def taken(x, shape, starts, me, loops):
 
 
 def put(y, shape, starts, me, loops, part, takes):
-    """Return a flat array with the elements of these loops replaced by `part` on the devices for
-    which `takes` holds. shape: of the buffer; starts: the first element on each device."""
+    """Return a flat array with the elements of these loops replaced by `part` on the devices where
+    `takes` is true. `shape`: the buffer's shape; `starts`: the first element on each device."""
     box = box_seen(shape, starts, loops)
     if box is not None:
         shape, sizes, first = box
@@ -178,7 +180,7 @@ def _replaced(window, loops, part):
 
 
 def reach_of(loops):
-    """Return the distance from the first to the last element, inclusive."""
+    """Return the number of elements from the first to the last that loops visit, inclusive."""
     return 1 + sum((times - 1) * step for times, step in loops)
 
 
@@ -210,16 +212,16 @@ HBM = pl.BlockSpec(memory_space=pltpu.HBM)
 
 
 class Call(NamedTuple):
-    """The parameters of a program call. `order`: the table of ranks or moves that kernels take
-    first, if any; `interpret`: how to interpret kernels, if at all; `collective_id`: the kernels'
-    id."""
+    """The parameters of a program call. `order`: the table of ranks or moves that is a kernel's
+    first argument, or None; `interpret`: False, True or `pltpu.InterpretParams`; `collective_id`:
+    the collective id of the kernels."""
 
     order: Any
     interpret: Any
     collective_id: int | None
 
     def seen(self, kernel):
-        """Return the kernel without its first argument, the table, if there is none."""
+        """Return the kernel; if there is no table, bind its first argument to None."""
         return functools.partial(kernel, None) if self.order is None else kernel
 
     def run(self, kernel, *arrays, **settings):
@@ -241,8 +243,8 @@ class Call(NamedTuple):
         )(*tables, *arrays)
 
     def pushed(self, kernel, x, shape, scratch, *beside, **more):
-        """Run a kernel that sends one array and returns another, both in HBM. `beside`: shapes of
-        its scratch arrays in HBM."""
+        """Run a kernel that sends array `x` and return an array of `shape` that it receives, both
+        in HBM. `beside`: the shapes of its scratch arrays in HBM."""
         parameters = {"has_side_effects": True, "collective_id": self.collective_id}
         found, *_ = self.run(
             kernel,
@@ -274,7 +276,7 @@ FAR = "SHARDWRIGHT_FAR_SENDS"
 
 def are_near(devices, sender, receiver):
     """Return, for each pair of ranks, whether a power of two of hops along one axis separates them;
-    `devices`: by rank."""
+    `devices`: the devices by rank."""
     coords = np.array([device.coords for device in devices])
     hops = np.abs(coords[sender] - coords[receiver])
     # an axis of 16 wraps around
@@ -283,7 +285,7 @@ def are_near(devices, sender, receiver):
 
 
 def refuse_far(near, advice):
-    """Raise ValueError if a v5e cannot send directly between some pairs of devices; only warn if
+    """Raise ValueError with `advice` if `near` is false for some pairs of devices; only warn if
     `FAR` is set."""
     if near.all():
         return
@@ -318,8 +320,8 @@ COPIED_AT_ONCE = 102400
 
 
 def refuse_to_hang(held):
-    """Raise ValueError if the interpreter would wait forever: each device occupies one of XLA's
-    threads, and none is left to copy a large array. `held`: a device's arrays."""
+    """Raise ValueError if the interpreter would wait forever, since each device occupies one of
+    XLA's threads and none is left to copy a large array. `held`: the arrays of a device."""
     devices, threads = jax.sharding.get_abstract_mesh().size, xla_threads()
     leaves = jax.tree.leaves(held)
     sized = (each for each in leaves if hasattr(getattr(each, "dtype", None), "itemsize"))

@@ -194,8 +194,8 @@ def _is_nonnegative(expr: sympy.Expr) -> bool:
 
 
 def _lowered(expr: sympy.Expr) -> Iterator[sympy.Expr]:
-    """Yield lower bounds of a sum. Each replaces a subtracted minimum, which is at most either of
-    its operands, or an added maximum, which is at least either, by one of the operands."""
+    """Yield expressions that are at most a given sum. In each, one operand replaces a subtracted
+    minimum, which is at most either operand, or an added maximum, which is at least either."""
     terms = sympy.Add.make_args(sympy.expand(expr))
     for term in terms:
         coefficient, rest = term.as_coeff_Mul()

@@ -93,8 +93,8 @@ def _refs(
 
 
 def _axes(source: Located, span: Span, mesh: Mesh) -> tuple[str, ...]:
-    """Return the axis names of which a subscript is the concatenation. Raise InputError if there
-    are none, or several possibilities."""
+    """Return the axis names that, joined, are the text of a subscript. Raise InputError if no list
+    of axis names matches, or several do."""
     text = source.text[slice(*span)]
     ways: list[list[tuple[str, ...]]] = [[()]]  # for each prefix, at most two lists of axis names
     for end in range(1, len(text) + 1):

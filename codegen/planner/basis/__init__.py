@@ -1,2 +1,2 @@
-"""The basis plan: shardings form a graph whose edges are collectives, and the plan is the cheapest
-path through it."""
+"""The basis plan. Shardings are the nodes of a graph, and collectives its edges; the plan is the
+cheapest path from the source to the target."""

@@ -1,12 +1,13 @@
-"""A sharding compared with the target: shared, excess and missing digits of each dimension.
+"""Compare a sharding with the target, dimension by dimension:
 
-    shared   the major-most digits of a dimension that equal the target's
-    excess   its digits after these, which must leave
-    missing  the target's digits after these, which must arrive
+    shared   the major-most digits that the sharding and the target have in common
+    excess   the other digits of the sharding, which must be removed
+    missing  the other digits of the target, which must be added
 
-`Arrangements` are the shardings worth a permute: every dimension starts with digits of the target
-and ends with digits that other dimensions miss, so that one all-to-all moves them there. In between
-are digits that the target does not use, which are gathered last.
+`Arrangements` are shardings that a search considers as results of a permute. Each of their
+dimensions begins with digits of the target. It ends with digits that are missing from other
+dimensions, so that one all-to-all moves them there. Between these are digits that the target does
+not use, which are gathered last.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ from shardwright.codegen.planner.basis.digits import (
     primes,
 )
 
-# Most arrangements tried for each number of parts per dimension.
+# The most arrangements to try, for given numbers of parts of the dimensions.
 MOST_ARRANGED = 96
 
 
 @dataclass(frozen=True)
 class Alignment:
-    """One dimension compared with the target's."""
+    """The digits of one dimension, compared with the target."""
 
     shared: Digits
     excess: Digits
@@ -41,7 +42,8 @@ class Alignment:
 
 @functools.cache
 def aligned(held: Digits, wanted: Digits) -> Alignment:
-    """Compare a dimension's digits with the target's, major to minor.
+    """Return the shared, excess and missing digits of a dimension. `held`, `wanted`: its digits in
+    the sharding and in the target, major to minor.
 
     >>> aligned(((4, 2), (1, 2)), ((2, 4),))
     Alignment(shared=((4, 2),), excess=((1, 2),), missing=((2, 2),))
@@ -59,8 +61,8 @@ def aligned(held: Digits, wanted: Digits) -> Alignment:
 
 
 def major_parts(digits: Digits, count: int) -> tuple[Digits, Digits, int]:
-    """Return the major-most digits that split into the largest divisor of `count` reachable digit
-    by digit; the digits after them; and the remaining factor of `count`.
+    """Return the major-most digits that together split into a divisor of `count`, taking as much as
+    possible of each digit; the digits after them; and `count` divided by this divisor.
 
     >>> major_parts(((4, 6), (1, 2)), 4)
     (((12, 2),), ((4, 3), (1, 2)), 2)
@@ -79,7 +81,8 @@ def major_parts(digits: Digits, count: int) -> tuple[Digits, Digits, int]:
 
 @dataclass(frozen=True)
 class Vacancy:
-    """The open part of a dimension: the number of parts still to fill after the target's digits."""
+    """A dimension of an arrangement. `head`: the digits of the target with which it begins.
+    `count`: the number of parts into which further digits must split it."""
 
     head: Digits
     count: int
@@ -87,11 +90,11 @@ class Vacancy:
 
 @dataclass(frozen=True)
 class Arrangements:
-    """Shardings with this many parts per dimension that start with digits of the target.
+    """Shardings with given numbers of parts whose dimensions begin with digits of the target.
 
-    `runs`: ways for slots to take the digits that other dimensions miss, by slot and missing
-    dimension. `filled`: the same ways, completed with unused digits regardless of the previous
-    sharding.
+    `slots`: the dimensions. `runs`: ways to distribute missing digits over slots; `run[a][b]` are
+    the digits that slot a takes of the digits that dimension b misses. `filled`: the shardings that
+    complete these ways with unused digits, whatever the sharding before the permute.
     """
 
     slots: tuple[Vacancy, ...]
@@ -100,8 +103,8 @@ class Arrangements:
 
     @staticmethod
     def of(wanted: tuple[Digits, ...], parts: tuple[int, ...], free: Digits) -> Arrangements:
-        """Return the arrangements nearest to the target. `wanted`: its digits; `free`: the usable
-        digits."""
+        """Return the arrangements with `parts` parts of the dimensions. `wanted`: the digits of
+        each dimension in the target. `free`: all digits that may be used."""
         cut = [major_parts(digits, count) for digits, count in zip(wanted, parts, strict=True)]
         slots = tuple(Vacancy(head, count) for head, _, count in cut)
         every = _runs(slots, tuple(rest for _, rest, _ in cut))
@@ -110,8 +113,11 @@ class Arrangements:
         return Arrangements(slots, runs, tuple(dims for dims in filled if dims is not None))
 
     def dims(self, held: tuple[Digits, ...] | None, free: Digits) -> Iterator[tuple[Digits, ...]]:
-        """Yield the digits of every dimension, each sharding once. `held`: the previous digits,
-        which move only if necessary; `free`: previously unused digits."""
+        """Yield the digits of all dimensions for each arrangement, each once.
+
+        `held`: the digits of all dimensions before the permute; there are then also arrangements
+        that change few of them. `free`: the digits that are unused before the permute.
+        """
         found = dict.fromkeys(self.filled)
         for run in self.runs if held is not None else ():
             dims = _swapped(self.slots, run, (*(held or ()), free))
@@ -123,7 +129,8 @@ class Arrangements:
 def _runs(
     slots: tuple[Vacancy, ...], missing: tuple[Digits, ...]
 ) -> Iterator[tuple[tuple[Digits, ...], ...]]:
-    """Yield the ways to assign missing digits to slots of other dimensions, as many as fit."""
+    """Yield the ways to distribute the missing digits of each dimension over the slots of other
+    dimensions, those with most digits first."""
 
     def fill(dim: int, lacking: tuple[Digits, ...]) -> Iterator[tuple[tuple[Digits, ...], ...]]:
         if dim == len(slots):
@@ -139,8 +146,11 @@ def _runs(
 def _of_slot(
     dim: int, count: int, lacking: tuple[Digits, ...]
 ) -> Iterator[tuple[tuple[Digits, ...], tuple[Digits, ...]]]:
-    """Yield one slot's share of each dimension's missing digits, and the digits then still
-    missing."""
+    """Yield the ways for slot number `dim` to take missing digits: the digits that it takes from
+    each dimension, and the digits that are then still missing from each.
+
+    `count`: the number of parts of the slot. `lacking`: the missing digits of each dimension.
+    """
 
     def take(other: int, count: int) -> Iterator[tuple[tuple[Digits, ...], tuple[Digits, ...]]]:
         if other == len(lacking):
@@ -159,8 +169,12 @@ def _of_slot(
 def _filled(
     slots: tuple[Vacancy, ...], runs: tuple[tuple[Digits, ...], ...], left: Digits, low_first: bool
 ) -> tuple[Digits, ...] | None:
-    """Return the digits of every dimension after filling the slots with unused digits (`left`), low
-    or high strides first; None if these do not fit."""
+    """Return the digits of all dimensions after slots are filled with unused digits, or None if
+    these do not fit.
+
+    `left`: the digits that may be used. `low_first`: whether digits with low strides are used
+    first.
+    """
     for slot, own in zip(slots, runs, strict=True):
         left = minus(left, (*slot.head, *itertools.chain.from_iterable(own)))
     dims = []
@@ -182,9 +196,12 @@ def _filled(
 def _swapped(
     slots: tuple[Vacancy, ...], runs: tuple[tuple[Digits, ...], ...], rows: tuple[Digits, ...]
 ) -> tuple[Digits, ...] | None:
-    """Exchange as few prime digits as possible, and return the dimensions' previous digits, then
-    the free ones, so that the target's digits come first and the digits that other dimensions miss
-    come last. None if the digits belong to different dimensions and differ in size."""
+    """Return the digits of all dimensions after few exchanges of prime digits, so that each begins
+    with the head of its slot and ends with the digits of its run.
+
+    `rows`: the digits of each dimension before the permute, then the unused digits. Returns None if
+    two digits of different size would be exchanged, or a dimension has too few.
+    """
     before = [list(primes_of(row)) for row in rows]
     for number, (slot, own) in enumerate(zip(slots, runs, strict=True)):
         head = primes_of(slot.head)
@@ -209,7 +226,7 @@ def _swapped(
 
 @functools.cache
 def primes_of(digits: Digits) -> Digits:
-    """Return digits cut into prime factors, major to minor, small factors last."""
+    """Return the prime factors of digits, major to minor. The factors of one digit descend."""
     found: list[tuple[int, int]] = []
     for stride, size in reversed(digits):
         for factor in primes(size):

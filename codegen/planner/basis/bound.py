@@ -1,7 +1,7 @@
-"""Costs of basis steps, and lower bounds on the remaining cost, which guide a search.
+"""The seconds of basis steps, and lower bounds on the seconds from a state to the target.
 
-Lower bounds assume an ideal tensor that every digit divides evenly. Prices use the largest shards,
-which are at least as large as the ideal ones.
+Lower bounds assume that every digit divides the tensor evenly. Prices use the largest shards, which
+are at least as large as even ones.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from shardwright.codegen.planner.network.links import Network
 from shardwright.ir.arrays import Integers
 from shardwright.ir.exchange import ids_of, positions_of
 
-# Hosts with at most this many devices use the pairwise bound.
+# The most devices of a host for the bound of `hosts.py`, which compares all pairs of them.
 LARGEST_HOST = 64
 
 
 @dataclass
 class Estimates:
-    """Seconds of steps, and of the rest of a path, for one reshard on one network."""
+    """Estimates for one reshard on one network: the seconds of steps, and of the rest of a path."""
 
     basis: Basis
     network: Network
@@ -42,17 +42,18 @@ class Estimates:
 
     @cached_property
     def prices(self) -> tuple[Prices, ...]:
-        """Prices by layer."""
+        """The prices of collectives, by layer."""
         reshard = self.basis.reshard
         meshes = (reshard.source.mesh, reshard.target.mesh)[: self.basis.layers]
         return tuple(prices_of(self.network, ids_of(mesh)) for mesh in meshes)
 
     def shard_bytes(self, state: State) -> float:
-        """Return the bytes of the largest shard."""
+        """Return the bytes of the largest shard of a state."""
         return self.bytes_of(product_of(state))
 
     def bytes_of(self, parts: Parts) -> float:
-        """Return the bytes of the largest shard with this many parts per dimension."""
+        """Return the bytes of the largest shard. `parts`: the number of parts of each
+        dimension."""
         found = self._bytes.get(parts)
         if found is None:
             pairs = zip(self.basis.reshard.shape, parts, strict=True)
@@ -61,7 +62,7 @@ class Estimates:
         return found
 
     def seconds(self, state: State, move: Move) -> float:
-        """Return the seconds of a step other than a permute."""
+        """Return the seconds of a step from a state; the step is not a permute."""
         if move.op == "slice":
             return 0.0
         parts = product_of(state)
@@ -72,8 +73,9 @@ class Estimates:
         return self.price_of(move.op, state.layer, move.digits, nbytes)
 
     def padded_bytes(self, parts: Parts, after: Parts) -> float:
-        """Return the bytes of the largest shard with this many parts; a dimension that is cut
-        further is padded to the total length of its new parts."""
+        """Return the bytes of the largest shard before a step. A dimension that the step cuts
+        further is padded to a multiple of its new parts. `parts`, `after`: the number of parts of
+        each dimension before and after the step."""
         key = parts, after
         if key not in self._padded:
             sizes = (
@@ -84,12 +86,13 @@ class Estimates:
         return self._padded[key]
 
     def price(self, op: str, layer: int, digits: Digits, parts: Parts) -> float:
-        """Return the price of a collective over digits of a layer, on shards with this many
-        parts."""
+        """Return the seconds of a collective over digits of a layer. `parts`: the number of parts
+        of each dimension before it."""
         return self.price_of(op, layer, digits, self.bytes_of(parts))
 
     def price_of(self, op: str, layer: int, digits: Digits, nbytes: float) -> float:
-        """Return the price of a collective over digits of a layer, on shards of this many bytes."""
+        """Return the seconds of a collective over digits of a layer, on shards of `nbytes`
+        bytes."""
         key = (op, layer, digits, nbytes)
         found = self._prices.get(key)
         if found is None:
@@ -97,8 +100,8 @@ class Estimates:
         return found
 
     def least_permute(self, state: State) -> float:
-        """Return a lower bound on the cost of a permute within one device order: at least one
-        device receives a whole shard from another."""
+        """Return a lower bound on the seconds of a permute within one device order, in which at
+        least one device receives a whole shard from another."""
         return self._moving(product_of(state))
 
     def _moving(self, parts: Parts) -> float:
@@ -106,18 +109,22 @@ class Estimates:
         return self._latency + nbytes / self._fastest if nbytes else 0.0
 
     def quick(self, state: State) -> float:
-        """Return a cheap lower bound on the seconds from a state to the target."""
+        """Return a lower bound on the seconds from a state to the target, which takes little time
+        to compute."""
         return self.remaining.so_far(state)
 
     def ahead(self, state: State) -> float:
-        """Return a lower bound on the seconds from a state to the target, from `lacking` and
-        `relaxation`."""
+        """Return a lower bound on the seconds from a state to the target: the larger of `lacking`
+        and the bound of `relaxation.py`."""
         return max(self.lacking(state), self.remaining.seconds(state))
 
     def lacking(self, state: State) -> float:
-        """Return a cheap lower bound: a device must receive all that it lacks of its target shard,
-        in at least one message, and at most at the combined rate of its links. The same holds for a
-        host."""
+        """Return a lower bound on the seconds from a state to the target, which takes little time
+        to compute.
+
+        A device must receive the part of its target shard that it lacks, in at least one message,
+        and no faster than all its links together. The same is true of a host.
+        """
         found = self._lacks.get(state)
         if found is None:
             self.foresee([state])
@@ -125,7 +132,8 @@ class Estimates:
         return found
 
     def foresee(self, states: Iterable[State]) -> None:
-        """Compute `lacking` of several states together, which is faster."""
+        """Compute and cache `lacking` of several states at once, which is faster than one at a
+        time."""
         new = [state for state in states if state not in self._lacks]
         for layer in range(self.basis.layers):
             some = [state for state in new if state.layer == layer]
@@ -133,7 +141,7 @@ class Estimates:
                 self._lacks.update(zip(some, self._all_lacking(layer, some), strict=True))
 
     def _all_lacking(self, layer: int, states: list[State]) -> Iterator[float]:
-        """Yield `lacking` of states of one layer."""
+        """Yield `lacking` of each of several states of one layer."""
         for state, nbytes, seconds in zip(states, *self._received(layer, states), strict=True):
             moves = nbytes >= 0.5  # less than a byte is a rounding error
             alone = self._latency + seconds if moves else 0.0
@@ -142,8 +150,8 @@ class Estimates:
 
     @cached_property
     def _hosts(self) -> Hosts | None:
-        """The hosts of the topology; None for one host, or if hosts are larger than
-        LARGEST_HOST."""
+        """The hosts of the topology, or None for a single host and for hosts of more than
+        LARGEST_HOST devices."""
         topology = self.network.topology
         if not isinstance(topology, Hierarchical) or topology.hosts == 1:
             return None
@@ -152,8 +160,8 @@ class Estimates:
         return Hosts(self.basis, topology, tuple(prices.ids for prices in self.prices))
 
     def with_permute(self, state: State, whole: bool) -> float:
-        """Return a lower bound on the seconds from a state to the target if a permute comes next;
-        unless `whole`, ignore `relaxation`."""
+        """Return a lower bound on the seconds from a state to the target if a permute comes next.
+        `whole`: whether to use the bound of `relaxation.py`, which takes longer."""
         if not whole and self.basis.layers > 1:  # a permute may then move nothing
             return self.lacking(state)
         is_told = whole and state.unreduced == self.basis.kept
@@ -162,16 +170,16 @@ class Estimates:
         return self.least_permute(state) + self._after_permute(product_of(state), is_told)
 
     def soon_with_permute(self, state: State) -> float:
-        """Return a lower bound like `with_permute` for a permute that uses all links of a device at
-        once, so that the guided search tries permutes sooner and finds more."""
+        """Return an estimate like `with_permute`, but for a permute that uses all links of a device
+        at once. It is lower, so that the guided search tries more permutes, and sooner."""
         if self.basis.layers > 1:
             return self.lacking(state)
         parts = product_of(state)
         return self.at_least(self.bytes_of(parts)) + self._after_permute(parts, False)
 
     def _after_permute(self, parts: Parts, is_told: bool) -> float:
-        """Return a lower bound on the seconds to the target from any state with this many parts;
-        `is_told` includes `relaxation`."""
+        """Return a lower bound on the seconds to the target from any state. `parts`: the number of
+        parts of each dimension. `is_told`: whether to use the bound of `relaxation.py` too."""
         key = parts, is_told
         if key not in self._after:
             pairs = zip(parts, self._goal_parts, strict=True)
@@ -183,11 +191,11 @@ class Estimates:
 
     @cached_property
     def remaining(self) -> Remaining:
-        """The remaining cost between relaxed states."""
+        """The seconds from relaxed states to the target."""
         return Remaining(self.basis, self.prices, self.price, self._moving, self.bytes_of)
 
     def at_least(self, nbytes: float) -> float:
-        """Return a lower bound on the seconds in which a device receives this many bytes."""
+        """Return a lower bound on the seconds in which a device receives `nbytes` bytes."""
         if nbytes < 0.5:  # less than a byte is a rounding error
             return 0.0
         return self._latency + nbytes / self._ingest
@@ -222,9 +230,9 @@ class Estimates:
         return 1.0 / math.prod(self._goal_parts)
 
     def _received(self, layer: int, states: list[State]) -> tuple[list[float], list[float]]:
-        """Return the most bytes that a device lacks of its target shard in each state, and the
-        longest time that any device takes to receive its missing bytes. If sums are pending, every
-        device lacks its whole shard."""
+        """Return two lists with one number per state: the most bytes of its target shard that a
+        device lacks, and the most seconds in which a device can receive the bytes that it lacks.
+        While partial sums remain to be reduced, a device lacks its whole target shard."""
         held = np.ones((len(states), self.basis.size))
         for dim in range(self.basis.reshard.rank):
             held *= [self._overlap(layer, dim, state.dims[dim]) for state in states]
@@ -234,7 +242,7 @@ class Estimates:
 
     @cached_property
     def _per_byte(self) -> tuple[Floats, ...]:
-        """Seconds per byte received, by layer and position."""
+        """The seconds per byte received, by layer and position."""
         topology = self.network.topology
         return tuple(1.0 / topology.ingest_of(prices.ids) for prices in self.prices)
 
@@ -253,8 +261,8 @@ class Estimates:
 
     @cached_property
     def _wanted(self) -> tuple[tuple[tuple[Floats, Floats], ...], ...]:
-        """By layer and dimension, the start and end of each position's target range, as fractions
-        of the dimension."""
+        """The start and the end of the target range at each position, by layer and dimension, as
+        fractions of the dimension."""
         found = []
         for positions in self._goal_positions:
             ends = []
@@ -267,7 +275,7 @@ class Estimates:
 
     @cached_property
     def _goal_positions(self) -> tuple[Integers, ...]:
-        """By layer, the target position of the device at every position."""
+        """The target position of the device at each position, by layer."""
         own = np.arange(self.basis.size, dtype=np.int64)
         if self.basis.layers == 1:
             return (own,)

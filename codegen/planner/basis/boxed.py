@@ -1,9 +1,10 @@
-"""Steps whose shards do not nest, and their cost.
+"""The time of steps with shards that do not nest.
 
-A step is one collective on padded shards if small shards lie at multiples of their size in the
-larger ones. Ten elements are 5 and 5 in two parts, but 3, 3, 3 and 1 in four, so a gather of pairs
-is not such a collective. Instead it moves boxes, in rounds of boxes of equal shape: in a round no
-device sends or receives two boxes. Boxes are ordered by the distance from sender to receiver.
+The shards of a step *nest* if small shards begin at multiples of their size within large shards.
+The step is then one collective on padded shards. Two parts of ten elements have 5 and 5, but four
+parts have 3, 3, 3 and 1, so a gather from four parts to two is not such a collective. It moves
+boxes in rounds instead. The boxes of a round have equal shapes, and no device sends or receives two
+of them. Boxes are assigned to rounds in the order of the distance from sender to receiver.
 """
 
 from __future__ import annotations
@@ -21,13 +22,16 @@ from shardwright.ir.layout import DimLayout, Layout
 from shardwright.ir.steps import ReduceStep, Step
 
 Box = tuple[int, int, tuple[int, ...]]
-"""Sender, receiver and shape."""
+"""The sender and the receiver, as indices into the ids of `rounds_of`, and the shape."""
 
 
 @dataclass
 class BoxRound:
-    """Boxes of equal shape that move at once, including local copies: the receiver of each sender,
-    both as indices into the ids of `rounds_of`."""
+    """Boxes of equal shape that move at once, including local copies. Devices are given by their
+    indices into the ids of `rounds_of`.
+
+    `sent`: the receiver of each sender. `taken`: all receivers.
+    """
 
     shape: tuple[int, ...]
     sent: dict[int, int] = field(default_factory=dict)
@@ -35,16 +39,17 @@ class BoxRound:
 
     @property
     def away(self) -> list[list[int]]:
-        """The senders whose receiver is another device, and these receivers."""
+        """The pairs [sender, receiver] of different devices."""
         return [[sender, receiver] for sender, receiver in self.sent.items() if sender != receiver]
 
     @property
     def elements(self) -> int:
-        """The elements of a box."""
+        """The number of elements of a box."""
         return math.prod(self.shape)
 
     def takes(self, sender: int, receiver: int, _shape: tuple[int, ...]) -> bool:
-        """Add a box of this shape if there is room; return whether there was."""
+        """Add a box if its sender and its receiver have none in this round. Return whether it was
+        added."""
         if sender in self.sent or receiver in self.taken:
             return False
         self.sent[sender] = receiver
@@ -60,14 +65,14 @@ def layouts_of(step: Step) -> tuple[Layout, Layout]:
 
 
 def fits(step: Step) -> bool:
-    """Return whether padded shards before and after a step nest."""
+    """Return whether the shards before and after a step nest."""
     before, after = layouts_of(step)
     sides = before.dims[before.hidden :], after.dims[after.hidden :]
     return all(dims_fit(old, new) for old, new in zip(*sides, strict=True))
 
 
 def dims_fit(before: DimLayout, after: DimLayout) -> bool:
-    """Return whether the shards of one dimension nest."""
+    """Return whether the shards of two layouts of a dimension nest."""
     small, large = sorted((before, after), key=lambda dim: -dim.parts)
     if small.parts == large.parts:
         ends = zip(before.intervals, after.intervals, strict=True)
@@ -77,8 +82,8 @@ def dims_fit(before: DimLayout, after: DimLayout) -> bool:
 
 
 def sizes_fit(extent: int, few: int, many: int) -> bool:
-    """Return whether shards of `many` parts start at multiples of their size within shards of `few`
-    parts, a divisor of `many`. In an unsplit dimension they always do, after padding.
+    """Return whether the shards of `many` parts nest in the shards of `few` parts, where `few`
+    divides `many`. In a dimension that is not split they always do, because it is padded.
 
     >>> sizes_fit(10, 2, 4), sizes_fit(9, 2, 4), sizes_fit(12, 2, 4), sizes_fit(10, 1, 4)
     (False, False, True, True)
@@ -87,7 +92,7 @@ def sizes_fit(extent: int, few: int, many: int) -> bool:
 
 
 def rounds_of(step: Step, ids: Integers) -> Iterator[tuple[BoxRound, ...]]:
-    """Yield the rounds of each phase of a step. `ids`: the devices in rank order."""
+    """Yield the rounds of each phase of a step. `ids`: the device ids, ascending."""
     place = {device: rank for rank, device in enumerate(ids.tolist())}
     for phase in step.phases():
         moved = phase.transfers
@@ -103,7 +108,7 @@ def rounds_of(step: Step, ids: Integers) -> Iterator[tuple[BoxRound, ...]]:
 
 
 def seconds_of(step: Step, ids: Integers, network: Network, itemsize: int) -> float:
-    """Return the seconds of a step's rounds, run in sequence."""
+    """Return the seconds of the rounds of a step in sequence. `ids`: the device ids, ascending."""
     phases = itertools.chain.from_iterable(rounds_of(step, ids))
     return sum(_seconds(each, ids, network, itemsize) for each in phases if each.away)
 

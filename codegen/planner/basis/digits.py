@@ -1,4 +1,4 @@
-"""Digits of a mesh position as pairs (stride, size), as the search uses them."""
+"""Digits of a mesh position as pairs (stride, size), which the search uses in place of axes."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ Pair = tuple[int, int]
 """A digit of the mesh position as (stride, size)."""
 
 Digits = tuple[Pair, ...]
-"""Digits major to minor."""
+"""Digits, major to minor."""
 
 
 @functools.cache
 def merged(digits: Digits) -> Digits:
-    """Merge contiguous neighbouring digits (major to minor)."""
+    """Return digits (major to minor) with contiguous neighbours merged, and without digits of size
+    1."""
     joined: list[Pair] = []
     for stride, size in digits:
         if size == 1:
@@ -28,13 +29,14 @@ def merged(digits: Digits) -> Digits:
 
 @functools.cache
 def ordered(digits: Digits) -> Digits:
-    """Return digits sorted by stride, major first, with contiguous ones merged."""
+    """Return digits sorted by descending stride, with contiguous ones merged."""
     return merged(tuple(sorted(digits, reverse=True)))
 
 
 @functools.cache
 def parts_of(digits: Digits) -> int:
-    """Return the number of parts that digits make."""
+    """Return the number of parts into which digits split a dimension: the product of their
+    sizes."""
     return math.prod(size for _, size in digits)
 
 
@@ -46,7 +48,7 @@ def divisors(number: int) -> tuple[int, ...]:
 
 @functools.cache
 def factorings(number: int, count: int) -> tuple[tuple[int, ...], ...]:
-    """Return all ordered factorings of a number into this many factors.
+    """Return all tuples of `count` factors with a given product.
 
     >>> factorings(4, 2)
     ((1, 4), (2, 2), (4, 1))
@@ -61,7 +63,7 @@ def factorings(number: int, count: int) -> tuple[tuple[int, ...], ...]:
 
 
 def primes(number: int) -> tuple[int, ...]:
-    """Return the prime factors with multiplicity, ascending."""
+    """Return the prime factors of a number with multiplicity, ascending."""
     found, divisor = [], 2
     while divisor * divisor <= number:
         while number % divisor == 0:
@@ -73,7 +75,7 @@ def primes(number: int) -> tuple[int, ...]:
 
 @functools.cache
 def minus(digits: Digits, taken: Digits) -> Digits:
-    """Return digits without the parts `taken`."""
+    """Return digits without the digits, or parts of digits, in `taken`."""
     left = []
     for stride, size in digits:
         at, top = stride, stride * size
@@ -88,7 +90,7 @@ def minus(digits: Digits, taken: Digits) -> Digits:
 
 
 def tail(digits: Digits, major: Digits) -> Digits | None:
-    """Return the digits after `major`; None if `digits` does not start with it.
+    """Return the digits after `major`, or None if `digits` does not begin with `major`.
 
     >>> tail(((1, 6),), ((2, 3),))
     ((1, 2),)

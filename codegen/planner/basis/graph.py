@@ -1,19 +1,20 @@
-"""The basis of reshardings as a graph: normalised shardings, and the collectives between them.
+"""The graph of the basis: its nodes are states, which are normalised shardings, and its edges are
+moves, which are collectives.
 
-A state is a sharding in digits of the mesh position, (stride, size). Digits express sub-axes of
-either mesh, and of both if they share one device order. Contiguous neighbours are one digit:
-`"x":(1)2, "x":(2)3` is `"x"`, and can be cut again at any border of either mesh.
+A state gives a sharding by digits of the mesh position, (stride, size), which can express sub-axes
+of either mesh. Contiguous neighbours are one digit: `"x":(1)2, "x":(2)3` is `"x"`. It can be cut
+again at any border of either mesh.
 
-    slice           a dimension is split further over free digits; nothing moves
-    all_gather      the minor-most digits of a dimension, or of several at once, become free
-    all_to_all      the minor-most digits of a dimension become those of another; of several, each
-                    at once those of another that keeps its own
-    permute         any other sharding with as many parts of every dimension
-    reduce_scatter  unreduced digits become the minor-most of a dimension
+    slice           free digits split a dimension further; nothing moves
+    all_gather      the minor-most digits of one or several dimensions become free
+    all_to_all      the minor-most digits of a dimension move to the minor end of another; digits of
+                    several dimensions can move at once, to dimensions that lose none
+    permute         to any sharding with as many parts of every dimension
+    reduce_scatter  unreduced digits split a dimension further, as its minor-most digits
     all_reduce      unreduced digits become free
 
-`layer` is the device order of the digits: 0 the source's, 1 the target's if it differs; only a
-permute changes it.
+The `layer` of a state is the device order to which its digits refer: 0 for the source's order, 1
+for the target's if it differs. Only a permute changes the layer.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ from shardwright.ir.mesh import Mesh
 from shardwright.ir.reshard import Reshard
 from shardwright.ir.sharding import Sharding
 
-# Exact search is limited to meshes with this many prime factors, and to this many shardings.
+# The most prime factors of the number of devices, and the most shardings, for an exact search.
 EXACT_FACTORS = 4
 EXACT = 4000
 
@@ -54,13 +55,13 @@ EXACT = 4000
 class State(NamedTuple):
     """A normalised sharding."""
 
-    layer: int
-    dims: tuple[Digits, ...]
+    layer: int  # the device order: 0 for the source's, 1 for the target's
+    dims: tuple[Digits, ...]  # the digits that split each dimension
     unreduced: Digits
 
 
 class Move(NamedTuple):
-    """A basis step other than a permute: its op, its digits, and its end state."""
+    """A step: its op, the digits over which it moves data, and the state after it."""
 
     op: str
     digits: Digits
@@ -68,7 +69,7 @@ class Move(NamedTuple):
 
 
 def product_of(state: State) -> tuple[int, ...]:
-    """Return the number of parts of each dimension."""
+    """Return the number of parts of each dimension in a state."""
     return _product_of(state.dims)
 
 
@@ -81,8 +82,8 @@ def _product_of(dims: tuple[Digits, ...]) -> tuple[int, ...]:
 class Basis:
     """The states and moves of a reshard between meshes of the same devices.
 
-    `long_slices`: a slice over any digits is one move, as a memory limit needs. Otherwise each
-    slice is over one atom, and the search joins them.
+    `long_slices`: whether one move slices over several atoms, which a search with a memory limit
+    needs. Without it, a move slices over one atom, and the search joins successive slices.
     """
 
     reshard: Reshard
@@ -90,12 +91,12 @@ class Basis:
 
     @cached_property
     def layers(self) -> int:
-        """The number of device orders."""
+        """The number of different device orders of the source and target mesh: 1 or 2."""
         return 1 if same_devices(self.reshard.source.mesh, self.reshard.target.mesh) else 2
 
     @cached_property
     def size(self) -> int:
-        """The number of devices."""
+        """The number of devices of either mesh."""
         return self.reshard.source.mesh.size
 
     @cached_property
@@ -108,7 +109,7 @@ class Basis:
 
     @cached_property
     def kept(self) -> Digits:
-        """The unreduced digits of the target, which steps never change."""
+        """The unreduced digits of the target, which no step changes."""
         return self.goal.unreduced
 
     def meshes(self, layer: int) -> tuple[Mesh, ...]:
@@ -118,7 +119,7 @@ class Basis:
 
     @cached_property
     def borders(self) -> tuple[frozenset[int], ...]:
-        """By layer, where digits may be cut: at the borders of all sub-axes."""
+        """For each layer, the borders of all sub-axes, at which digits may be cut."""
         return tuple(
             frozenset(
                 stride * cut
@@ -131,7 +132,7 @@ class Basis:
 
     @cached_property
     def coarse_borders(self) -> tuple[frozenset[int], ...]:
-        """By layer, the borders of the axes, the source and the target."""
+        """For each layer, the borders of axes and of the digits of source and target."""
         return tuple(
             frozenset(
                 end
@@ -145,14 +146,14 @@ class Basis:
         )
 
     def _cuts(self, layer: int) -> Iterator[Digits]:
-        """Yield the digits of both sides in a layer."""
+        """Yield the digits of source and target that refer to a layer."""
         for side in (self.start, self.goal):
             if side.layer == layer:
                 yield from (*side.dims, side.unreduced)
 
     @cached_property
     def atoms(self) -> tuple[Digits, ...]:
-        """By layer, the digits between neighbouring borders."""
+        """For each layer, the digits between neighbouring borders, which cannot be cut."""
         return tuple(
             tuple(
                 (low, high // low)
@@ -167,7 +168,8 @@ class Basis:
 
     @cached_property
     def chain(self) -> int:
-        """The largest number of atoms side by side: prime factors, or their remainders."""
+        """The largest number of atoms in a sequence in which each atom begins at the end of the
+        previous one."""
         longest = 0
         for layer in range(self.layers):
             length = {1: 0}
@@ -179,7 +181,8 @@ class Basis:
 
     @cached_property
     def is_exact(self) -> bool:
-        """Whether there are few enough shardings for an exact search."""
+        """Whether an exact search is possible: the number of shardings, estimated from above, is at
+        most EXACT."""
         if len(primes(self.size)) > EXACT_FACTORS:
             return False
         atoms, rank = self.chain, self.reshard.rank
@@ -194,7 +197,7 @@ class Basis:
         return {}
 
     def index(self, digits: Digits) -> Integers:
-        """Return the number formed by digits (major to minor) at every position; cached."""
+        """Return the number that digits (major to minor) form at each position, cached."""
         if digits not in self._indices:
             positions = np.arange(self.size, dtype=np.int64)
             index = np.zeros_like(positions)
@@ -204,7 +207,7 @@ class Basis:
         return self._indices[digits]
 
     def free(self, used: Digits) -> Digits:
-        """Return the maximal unused digits, minor to major."""
+        """Return the digits that are not in `used`, as large as possible, minor to major."""
         gaps, at = [], 1
         for stride, size in sorted(used):
             if stride > at:
@@ -215,7 +218,7 @@ class Basis:
         return tuple(gaps)
 
     def pieces(self, layer: int, spaces: Digits) -> Digits:
-        """Return digits cut at borders of axes, source and target, minor to major."""
+        """Return digits cut at the coarse borders of a layer, minor to major."""
         found = []
         for stride, size in spaces:
             at, top = stride, stride * size
@@ -226,7 +229,7 @@ class Basis:
         return tuple(found)
 
     def within(self, layer: int, spaces: Digits) -> Iterator[Pair]:
-        """Yield the atoms inside the given digits."""
+        """Yield the atoms of a layer that the given digits contain."""
         for stride, size in spaces:
             for atom in self.atoms[layer]:
                 top = atom[0] * atom[1]
@@ -234,8 +237,8 @@ class Basis:
                     yield atom
 
     def fits(self, dim: int, parts: int, others: int) -> bool:
-        """Return whether shards of a dimension with `parts` and with `others` parts nest, so that a
-        step between them is a collective on padded shards."""
+        """Return whether the shards of a dimension with `parts` parts and with `others` parts nest,
+        so that a step between them is a collective on padded shards."""
         return parts == others or self._fit(dim, min(parts, others), max(parts, others))
 
     def fit(self, state: State, after: State) -> bool:
@@ -259,17 +262,17 @@ class Basis:
         return sizes_fit(extent, few, many)
 
     def free_of(self, state: State) -> Digits:
-        """Return a state's maximal unused digits, minor to major."""
+        """Return the digits that a state does not use, as large as possible, minor to major."""
         return self.free((*itertools.chain.from_iterable(state.dims), *state.unreduced))
 
     def slices(self, state: State) -> Iterator[Move]:
-        """Yield the slices over one atom."""
+        """Yield the slices of a state over one atom."""
         for atom in self.within(state.layer, self.free_of(state)):
             for dim in range(len(state.dims)):
                 yield Move("slice", (atom,), appended(state, dim, (atom,)))
 
     def _all_slices(self, state: State) -> Iterator[Move]:
-        """Yield the slices over any atoms, each sharding once."""
+        """Yield a slice over one or more atoms to each state that slices can reach."""
         found, ahead = {state}, [Move("slice", (), state)]
         while ahead:
             before = ahead.pop()
@@ -287,7 +290,7 @@ class Basis:
         yield from self.reductions(state)
 
     def _gathers(self, state: State) -> Iterator[Move]:
-        """Yield the all-gathers, over digits of one dimension or of several at once."""
+        """Yield the all-gathers of a state, over digits of one or several dimensions."""
         ways = [((digits, ()), *self.tails(state, dim)) for dim, digits in enumerate(state.dims)]
         for kept in itertools.product(*ways):
             gone = tuple(itertools.chain.from_iterable(moved for _, moved in kept))
@@ -296,7 +299,7 @@ class Basis:
                 yield Move("all_gather", gone, after)
 
     def _exchanges(self, state: State) -> Iterator[Move]:
-        """Yield the all-to-alls, from one dimension to another or from several at once."""
+        """Yield the all-to-alls of a state, over digits of one or several dimensions."""
         found: dict[State, Move] = {}
         ahead = [(Move("all_to_all", (), state), frozenset[int](), frozenset[int]())]
         for before, lost, gained in ahead:
@@ -311,8 +314,8 @@ class Basis:
         yield from found.values()
 
     def narrowings(self, state: State, dim: int) -> Iterator[Move]:
-        """Yield the all-gathers of one dimension's digits, and the all-to-alls from it to
-        another."""
+        """Yield the all-gathers over digits of one dimension, and the all-to-alls that move its
+        digits to another dimension."""
         for kept, moved in self.tails(state, dim):
             yield Move("all_gather", moved, with_dim(state, dim, kept))
             for other in range(len(state.dims)):
@@ -320,8 +323,8 @@ class Basis:
                     yield Move("all_to_all", moved, exchanged(state, dim, kept, other, moved))
 
     def tails(self, state: State, dim: int) -> tuple[tuple[Digits, Digits], ...]:
-        """Return the ways to cut a dimension's digits into kept digits and minor-most moved
-        digits."""
+        """Return the ways to cut the digits of a dimension in two: the digits that it keeps, and
+        the minor-most digits, which move."""
         key = state.layer, state.dims[dim]
         if key not in self._tails:
             self._tails[key] = tuple(self._cut_in_two(*key))
@@ -340,7 +343,8 @@ class Basis:
                     yield (*digits[:i], *rest), ((stride, cut), *minor)
 
     def reductions(self, state: State) -> Iterator[Move]:
-        """Yield the steps that reduce sums not pending in the target."""
+        """Yield the all-reduces and reduce-scatters of a state, over unreduced digits that are not
+        unreduced in the target."""
         sums = self.outside_kept(state.unreduced)
         if not sums:
             return
@@ -354,7 +358,7 @@ class Basis:
                 yield Move("reduce_scatter", digits, appended(reduced, dim, digits))
 
     def outside_kept(self, unreduced: Digits) -> Digits:
-        """Return the unreduced digits absent from the target."""
+        """Return the digits in `unreduced` that are not unreduced in the target."""
         return minus(unreduced, self.kept)
 
 
@@ -365,7 +369,7 @@ def _axes(mesh: Mesh) -> Digits:
 
 
 def state_of(sharding: Sharding, layer: int) -> State:
-    """Return a sharding in digits; `layer`: their device order."""
+    """Return the state of a sharding. `layer`: the layer of its mesh."""
     mesh = sharding.mesh
     dims = tuple(
         merged(tuple((d.stride, d.size) for d in sharding.digits(dim)))
@@ -376,24 +380,24 @@ def state_of(sharding: Sharding, layer: int) -> State:
 
 
 def with_dim(state: State, dim: int, digits: Digits) -> State:
-    """Return a state with other digits for one dimension."""
+    """Return a state with the digits of one dimension replaced."""
     return State(state.layer, (*state.dims[:dim], digits, *state.dims[dim + 1 :]), state.unreduced)
 
 
 def appended(state: State, dim: int, digits: Digits) -> State:
-    """Return a state with digits appended to one dimension as the minor-most."""
+    """Return a state with digits added to one dimension as its minor-most digits."""
     return with_dim(state, dim, merged((*state.dims[dim], *digits)))
 
 
 def exchanged(state: State, dim: int, kept: Digits, other: int, moved: Digits) -> State:
-    """Return a state after an all-to-all: a dimension keeps the digits `kept`, and `moved` become
-    the minor-most of another."""
+    """Return the state after an all-to-all: dimension `dim` keeps the digits `kept`, and `moved`
+    become the minor-most digits of dimension `other`."""
     dims = list(state.dims)
     dims[dim], dims[other] = kept, merged(dims[other] + moved)
     return State(state.layer, tuple(dims), state.unreduced)
 
 
 def _orders(size: int) -> int:
-    """Return in how many orders an axis can be cut into prime factors."""
+    """Return the number of different orders of the prime factors of an axis size."""
     found = Counter(primes(size))
     return math.factorial(found.total()) // math.prod(map(math.factorial, found.values()))

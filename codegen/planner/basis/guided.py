@@ -1,18 +1,19 @@
-"""A guided search for basis steps, for any number of devices.
+"""A guided search for a cheap path in the graph of the basis, for any number of devices.
 
 It expands few shardings, each only by steps that approach the target (`alignment.py`):
 
-    slice        if the digits that a dimension misses next are free, only this is tried. Else free
-                 digits anywhere, before the first step that moves data
-    all_gather   excess digits, of one dimension or of several at once
-    all_to_all   the minor-most digits to dimensions that miss them, several at once; or one
-                 dimension's minor-most to any other
-    permute      to the target's arrangement with as many parts
-    all_reduce, reduce_scatter  all that the basis has
+    slice        over missing digits that are free; the search then tries no other step. Before
+                 the first step that moves data, also over free digits in any dimension
+    all_gather   over excess digits of one or several dimensions
+    all_to_all   of minor-most digits to dimensions that miss them, several at once; or of the
+                 minor-most digits of one dimension to any other
+    permute      to the arrangements (`Arrangements`)
+    all_reduce, reduce_scatter  as in the basis
 
-The sharding with the least cost plus GREED times `Estimates.lacking`, a lower bound, is expanded
-first, up to a number of shardings (`Effort`). From the best shardings reached in one step the
-search continues straight to the target, so that it has a path early and can prune costlier ones.
+The search always expands the sharding for which the cost so far plus GREED times the lower bound
+`Estimates.lacking` is least, and stops after a number of shardings (`Effort`). From the best
+shardings of each expansion it also continues straight to the target. It therefore has a path early,
+by which it can prune costlier ones.
 """
 
 from __future__ import annotations
@@ -49,17 +50,16 @@ from shardwright.codegen.planner.basis.slicing import Place, next_slice, slices
 
 @dataclass(frozen=True)
 class Effort:
-    """Limits of a search: the most shardings to expand, and after how many without a better path to
-    stop."""
+    """The limits of a search."""
 
-    expansions: int
-    patience: int
+    expansions: int  # the most shardings to expand
+    patience: int  # the most shardings to expand after the last better path
 
 
 BEFORE_EXACT = Effort(60, 20)  # an exact search follows
 POWERS_OF_TWO = Effort(300, 80)
-MIXED = Effort(500, 250)  # if digits of several primes fit less often
-LONGEST = 4000  # most expansions if no path is found
+MIXED = Effort(500, 250)  # for other numbers of devices, whose digits fit less often
+LONGEST = 4000  # the most shardings to expand while there is no path
 GREED = 2.0
 # After each expansion the search tries to reach the target from this many of the cheapest new
 # shardings; after the expansion of the source, from all of them.
@@ -69,22 +69,21 @@ ALIKE = 1e-3
 
 
 class _Candidate(NamedTuple):
-    """A sharding reached at `cost`, or all permutes from there. No path through it costs less than
-    `least`, which is final if `is_told`."""
+    """An entry of the queue: a sharding to expand, by permutes or by all other steps."""
 
-    key: float
-    number: int  # insertion order breaks ties, so the search is deterministic
-    cost: float
-    least: float
+    key: float  # the entry with the lowest key comes first
+    number: int  # the order of insertion, which breaks ties, so the search is deterministic
+    cost: float  # the cost of the path to the sharding
+    least: float  # a lower bound on the cost of paths through the sharding
     state: State
-    permutes: bool
-    is_told: bool
+    permutes: bool  # whether to expand by permutes
+    is_told: bool  # whether `least` includes the estimates of the rest of the path
 
 
 @dataclass
 class Guided:
-    """One guided search; `allowed` tells whether a step fits in memory. `must_find`: exceed
-    `Effort` until there is a path."""
+    """One guided search. `allowed`: returns whether a step fits in memory. `must_find`: whether to
+    exceed the limits of `Effort` while there is no path."""
 
     basis: Basis
     estimates: Estimates
@@ -97,17 +96,17 @@ class Guided:
     _queue: list[_Candidate] = field(default_factory=list)
     _arranged: dict[tuple[tuple[int, ...], Digits], Arrangements] = field(default_factory=dict)
     _entered: int = 0
-    _found: float = math.inf  # the cost of the best path
-    _improved: int | None = None  # the number of expansions when it was found
+    _found: float = math.inf  # the cost of the best path to the target
+    _improved: int | None = None  # the number of expanded shardings when it was found
     _sliced: set[State] = field(default_factory=set)
 
     @cached_property
     def _tie(self) -> float:
-        """The cost of a step beyond its seconds."""
+        """The cost of each step in addition to its seconds, so that fewer steps win."""
         return ALIKE * self.estimates.lacking(self.basis.start)
 
     def run(self) -> Path | None:
-        """Return the cheapest path found; None if none fits in memory."""
+        """Return the cheapest path found, or None if none was found."""
         self._reach(self.basis.start, 0.0, None)
         while self._queue and (self._seeks or self.expanded < self._last):
             entry = heapq.heappop(self._queue)
@@ -135,16 +134,16 @@ class Guided:
         return min(effort.expansions, (self._improved or 0) + effort.patience)
 
     def _least(self, state: State) -> float:
-        """Return a lower bound on paths through a state."""
+        """Return a lower bound on the cost of paths through a state that has been reached."""
         return self._best[state] + self.estimates.lacking(state)
 
     def _may_improve(self, state: State, cost: float) -> bool:
-        """Return whether a path that reaches a state at `cost` may be the best."""
+        """Return whether a path that reaches a state at `cost` may be cheaper than the best."""
         return cost + self.estimates.lacking(state) < self._found
 
     def _is_done(self, entry: _Candidate) -> bool:
-        """Return whether an entry leads nowhere, or later than it claims; in that case queue it
-        again."""
+        """Return whether to skip an entry: no better path goes through it, or its lower bound was
+        too low. In the latter case, queue it again with a better bound."""
         state, cost = entry.state, entry.cost
         if state == self.basis.goal or entry.least >= self._found:
             return True
@@ -165,8 +164,8 @@ class Guided:
             heapq.heappush(self._queue, entry)
 
     def _reach(self, state: State, cost: float, came: tuple[State, Move, float] | None) -> bool:
-        """Record a path to a state if it is cheaper than known paths to the state and to the
-        target."""
+        """Record a path to a state, and queue the state, if the path is cheaper than the known
+        paths to the state and to the target. Return whether it is."""
         if cost >= self._most(state):
             return False
         self._best[state] = cost
@@ -178,12 +177,13 @@ class Guided:
         return True
 
     def _most(self, state: State) -> float:
-        """Return the cost that a path to a state must undercut."""
+        """Return the lowest cost of known paths to a state and to the target."""
         best = self._best.get(state, math.inf)
         return min(best, self._found)
 
     def _step(self, state: State, cost: float) -> list[State]:
-        """Expand by every step except permutes."""
+        """Expand a state by the steps other than permutes, queue it for permutes, and return the
+        states that are reached more cheaply."""
         reached, least = list[State](), cost + self._tie
         for move in self._moves(state):
             if least < self._most(move.after) and self.allowed(state, move.after):
@@ -195,7 +195,7 @@ class Guided:
         return reached
 
     def _permute(self, state: State, cost: float) -> list[State]:
-        """Expand by every permute."""
+        """Expand a state by permutes, and return the states that are reached more cheaply."""
         if cost + self.estimates.with_permute(state, False) >= self._found:
             return []
         choice, reached = self._choice(state), list[State]()
@@ -217,8 +217,8 @@ class Guided:
         return reached
 
     def _complete(self, state: State) -> None:
-        """Continue straight to the target: slice by missing digits that are free, move digits that
-        other dimensions miss, then gather the rest."""
+        """Continue straight from a state to the target: slice over missing digits that are free,
+        then move digits to dimensions that miss them, then gather the rest."""
         cost, layer = self._best[state], self.basis.goal.layer
         while state != self.basis.goal and state.layer == layer:
             if state.unreduced != self.basis.kept:
@@ -242,8 +242,8 @@ class Guided:
         return self._gathered(state, place, over)
 
     def _gathered(self, state: State, place: Place, over: Iterable[int]) -> Move:
-        """Return the all-gather of the excess digits of some dimensions, or of all digits of a
-        dimension if the remaining shards would not nest."""
+        """Return the all-gather over the excess digits of some dimensions. If the shards of a
+        dimension would not nest, gather over all its digits. `over`: the dimensions."""
         dims, gone = list(state.dims), list[tuple[int, int]]()
         for dim in over:
             found = place.dims[dim]
@@ -264,7 +264,7 @@ class Guided:
         return Place(dims, self.basis.free_of(state))
 
     def _moves(self, state: State) -> Iterator[Move]:
-        """Yield the steps to try, except permutes."""
+        """Yield the steps to try from a state, except permutes."""
         reductions = tuple(self.basis.reductions(state))
         yield from reductions
         if state.layer != self.basis.goal.layer:
@@ -282,7 +282,8 @@ class Guided:
         yield from self._exchanges(state, place)
 
     def _slices(self, state: State, free: Digits) -> Iterator[Move]:
-        """Yield slices over free digits in any dimensions, if nothing has moved yet."""
+        """Yield slices over free digits in any dimensions, but only on paths on which nothing has
+        moved yet."""
         if state in self._sliced or self._best[state] > 2 * self._tie:
             return
         for move in slices(self.basis, state, free):
@@ -299,7 +300,8 @@ class Guided:
                 yield Move("all_gather", moved, with_dim(state, dim, kept))
 
     def _tails(self, state: State, place: Place, dim: int) -> list[tuple[Digits, Digits]]:
-        """Return the ways to cut a dimension's digits in two within its excess digits."""
+        """Return the ways to cut the digits of a dimension in two such that only excess digits
+        move."""
         most = parts_of(place.dims[dim].excess)
         return [cut for cut in self.basis.tails(state, dim) if parts_of(cut[1]) <= most]
 
@@ -321,8 +323,11 @@ class Guided:
         lost: frozenset[int],
         gained: frozenset[int],
     ) -> Iterator[Move]:
-        """Yield all-to-alls that move digits to the dimensions that miss them next: to one, or to
-        several at once."""
+        """Yield all-to-alls that move digits to the dimensions that miss them.
+
+        The digits of several dimensions can move at once. `moved`: the digits that the all-to-all
+        moves so far. `lost`, `gained`: the dimensions that lose digits and that gain digits.
+        """
         for dim, found in enumerate(place.dims):
             if not found.excess or dim in gained or dim in lost:
                 continue
@@ -341,8 +346,8 @@ class Guided:
                     )
 
     def _choice(self, state: State) -> Choice | None:
-        """Return the targets of permutes; None while sums are pending, or if the remaining partial
-        sums are tied to their device order."""
+        """Return the states to which to permute. Return None while partial sums remain to be
+        reduced, and if the kept partial sums would change their device order."""
         layer, parts = self.basis.goal.layer, product_of(state)
         if state.unreduced != self.basis.kept or (state.unreduced and layer != state.layer):
             return None

@@ -1,5 +1,4 @@
-"""Lower bounds on a hierarchical topology from the data that all devices of a host lack
-together."""
+"""Lower bounds on the time on a hierarchical topology, from the data that each host lacks."""
 
 from __future__ import annotations
 
@@ -18,7 +17,8 @@ from shardwright.ir.arrays import Integers
 
 @dataclass(frozen=True)
 class Hosts:
-    """The hosts of the devices; `ids` has the device at every position, by layer."""
+    """The hosts of a hierarchical topology. `ids`: for each layer, the device id at each
+    position."""
 
     basis: Basis
     topology: Hierarchical
@@ -27,10 +27,10 @@ class Hosts:
     _overlaps: dict[tuple[int, int, Digits], Floats] = field(default_factory=dict)
 
     def seconds(self, state: State) -> float:
-        """Return a lower bound on the seconds from a state to the target: the part of its devices'
-        target shards that a host lacks must pass its only link once.
+        """Return a lower bound on the seconds from a state to the target.
 
-        A step takes at least as long as that link is busy, so the bound is consistent.
+        The part of its devices' target shards that a host lacks must pass the link into the host. A
+        step takes at least as long as this link is busy, so the bound is consistent.
         """
         shared = self._wanted[:, :, None] * self._weight(state)[:, None, :]
         for dim, digits in enumerate(state.dims):
@@ -50,15 +50,15 @@ class Hosts:
 
     @cached_property
     def _needed(self) -> Floats:
-        """The fraction of the tensor that each host's devices need together."""
+        """The fraction of the tensor that the devices of each host together need: [hosts]."""
         share = math.prod(1.0 / parts_of(digits) for digits in self.basis.goal.dims)
         needed: Floats = self._wanted.sum(axis=1) * share
         return needed
 
     @cached_property
     def _places(self) -> tuple[tuple[Integers, Integers], ...]:
-        """By layer, the position of every device of every host, and whether the layer has that
-        device."""
+        """For each layer, two arrays [hosts, devices]: the position of each device of each host,
+        and whether the mesh has this device."""
         found = []
         for ids in self.ids:
             position = np.full(self.topology.size, -1, dtype=np.int64)
@@ -68,8 +68,8 @@ class Hosts:
         return tuple(found)
 
     def _weight(self, state: State) -> Floats:
-        """Return, for each device, one over the number of devices in its host with the same shard;
-        0 without a device. [hosts, devices]."""
+        """Return, for each device, 1 over the number of devices of its host with the same shard,
+        and 0 for a device that is not in the mesh: [hosts, devices]."""
         key = state.layer, ordered(tuple(itertools.chain.from_iterable(state.dims)))
         if key not in self._weights:
             place, there = self._places[state.layer]
@@ -79,8 +79,8 @@ class Hosts:
         return self._weights[key]
 
     def _overlap(self, layer: int, dim: int, digits: Digits) -> Floats:
-        """Return the fraction of a dimension that one device needs and another holds: [hosts,
-        devices, devices]."""
+        """Return, for each pair of devices of a host, the fraction of a dimension that the first
+        needs and the second holds: [hosts, devices, devices]."""
         key = layer, dim, digits
         if key not in self._overlaps:
             low, end = (
@@ -92,6 +92,7 @@ class Hosts:
         return self._overlaps[key]
 
     def _ends(self, layer: int, digits: Digits) -> tuple[Floats, Floats]:
-        """Return the start and end of the range of a dimension on every device of every host."""
+        """Return the start and the end of the range of a dimension on each device of each host, as
+        fractions of the dimension: [hosts, devices] each."""
         low = self.basis.index(digits)[self._places[layer][0]] / parts_of(digits)
         return low, low + 1.0 / parts_of(digits)

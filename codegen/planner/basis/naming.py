@@ -1,4 +1,4 @@
-"""Names for states of the basis, and the plan steps of a path."""
+"""Convert states of the basis to shardings, and paths to the steps of a plan."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from shardwright.ir.sharding import DimSharding, Operator, Sharding
 from shardwright.ir.steps import Ends, MoveStep, ReduceStep
 
 Named = tuple[State, Sharding, Split]
-"""A state, its sharding and the split of uneven dimensions."""
+"""A state, its sharding, and the split of its uneven dimensions."""
 
 
 @dataclass(frozen=True)
 class Naming:
-    """The names of the states of one basis."""
+    """Gives shardings to the states of one basis."""
 
     basis: Basis
 
@@ -52,8 +52,8 @@ class Naming:
         return tuple(found)
 
     def _is_cut_otherwise(self, source: Named) -> bool:
-        """Return whether the target's shards differ although its digits make the same state: a
-        nested split depends on the order of axes."""
+        """Return whether the target's shards differ from the source's although both are the same
+        state. A nested split depends on the axes, which the digits of a state may merge."""
         goal: Named = (self.basis.goal, self.basis.reshard.target, source[2])
         pairs = zip(self._layout(source).dims, self._layout(goal).dims, strict=True)
         return any(
@@ -77,12 +77,12 @@ class Naming:
 
     @property
     def _operator(self) -> Operator:
-        """The operator that reduces the partial sums of the source, in intermediate steps too."""
+        """The operator of partial sums, in all states of a path."""
         return self.basis.reshard.source.operator
 
     def _layout(self, named: Named) -> Layout:
-        """Return the layout of a state under its sharding's digits, on which a nested split
-        depends."""
+        """Return the layout of a state. Dimensions are split by the digits of its sharding, on
+        which a nested split depends."""
         state, sharding, split = named
         hidden = tuple(DimLayout(digit.size, (digit,)) for digit in _places(state.unreduced))
         dims = tuple(
@@ -94,7 +94,8 @@ class Naming:
         return Layout(sharding.mesh, hidden + dims, free, len(hidden))
 
     def sharding(self, state: State) -> Sharding:
-        """Return a state as a sharding on the first mesh that can express it."""
+        """Return the sharding of a state, on the first mesh that can express it: a mesh of the
+        reshard, or a mesh with one axis."""
         for mesh in self._meshes(state.layer):
             found = [refs_of(mesh, digits) for digits in (*state.dims, state.unreduced)]
             named = [refs for refs in found if refs is not None]
@@ -104,7 +105,8 @@ class Naming:
         raise AssertionError("a mesh of one axis names every state")
 
     def axes(self, digits: Digits, mesh: Mesh, layer: int) -> tuple[AxisRef, ...]:
-        """Return the sub-axes of a step, on its sharding's mesh if that can express them."""
+        """Return the axes and sub-axes of the digits of a step, on `mesh` if it can express them,
+        else on the first mesh that can."""
         for candidate in (mesh, *self._meshes(layer)):
             refs = refs_of(candidate, digits)
             if refs is not None:
@@ -122,5 +124,5 @@ def _places(digits: Digits) -> tuple[Digit, ...]:
 
 
 def split_of(text: str) -> Split:
-    """Return the split of this name."""
+    """Return "nested" for this text, else "flat"."""
     return "nested" if text == "nested" else "flat"

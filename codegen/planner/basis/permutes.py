@@ -1,7 +1,7 @@
-"""Permutes: from a sharding to any other with as many parts in every dimension.
+"""Permutes: steps from a sharding to any other with as many parts in every dimension.
 
-Every shard moves undivided. A device that needs the shard it holds keeps it; the other holders and
-receivers of a shard are paired in rank order.
+A permute moves whole shards. A device that already has its target shard keeps it. The other holders
+and the other receivers of a shard are paired in the order of their device ids.
 """
 
 from __future__ import annotations
@@ -24,17 +24,18 @@ from shardwright.ir.arrays import Integers
 
 @dataclass(frozen=True)
 class Choice:
-    """States reachable by a permute, the layer of each, and the receivers of each shard: device ids
-    [states, devices], ordered by the number of the shard, then by position."""
+    """States that one permute can reach."""
 
     states: tuple[State, ...]
-    layers: Integers
+    layers: Integers  # the layer of each state
+    # The device ids, ordered by the number of the shard that they hold in the state, then by device
+    # id: [states, devices].
     receivers: Integers
 
 
 @dataclass
 class Permutes:
-    """The permutes of a basis, and their prices."""
+    """The permutes of a basis, and their seconds."""
 
     basis: Basis
     estimates: Estimates
@@ -43,7 +44,7 @@ class Permutes:
     _receivers: dict[State, Integers] = field(default_factory=dict)
 
     def all_of(self, state: State) -> Choice:
-        """Return every state reachable by a permute, including this one."""
+        """Return every state that a permute from a state can reach, including the state itself."""
         parts, layers = product_of(state), self._layers(state)
         key = parts, state.unreduced, layers
         if key not in self._choices:
@@ -52,13 +53,15 @@ class Permutes:
         return self._choices[key]
 
     def seconds(self, state: State, receivers: Integers) -> Floats:
-        """Return the cost of permutes from a state, given the receivers [k, devices] of each."""
+        """Return the seconds of k permutes from a state, [k]. `receivers`: rows of
+        `Choice.receivers`, [k, devices]."""
         have, senders = self._by_shard(state)
         held = np.zeros(int(senders.max()) + 1, dtype=np.int64)
         held[senders] = have
         moving = held[receivers] != have
         senders = np.broadcast_to(senders, receivers.shape)
-        if math.prod(product_of(state)) < senders.shape[1]:  # some replicas may keep their shard
+        # With replicas, pair the devices that keep their shard with themselves.
+        if math.prod(product_of(state)) < senders.shape[1]:
             kept_last = np.argsort(2 * have + ~moving, axis=1, kind="stable")
             wanted = np.zeros((len(receivers), held.size), dtype=np.int64)
             np.put_along_axis(wanted, receivers, np.broadcast_to(have, receivers.shape), axis=1)
@@ -72,25 +75,27 @@ class Permutes:
         return self.estimates.network.seconds_each(senders, receivers, moved, nbytes)
 
     def least(self, state: State, choice: Choice) -> Floats:
-        """Return a lower bound on the cost of each permute; a permute to another device order may
-        move nothing."""
+        """Return a lower bound on the seconds of each permute in `choice`, 0 for a permute to
+        another device order, which may move nothing."""
         least: Floats = self.estimates.least_permute(state) * (choice.layers == state.layer)
         return least
 
     def _by_shard(self, state: State) -> tuple[Integers, Integers]:
-        """Return shard numbers in ascending order, and the ids of their holders in rank order."""
+        """Return two arrays [devices]: the numbers of the shards that devices hold, ascending, and
+        the ids of these devices, ascending for each shard."""
         number, rank = self._number(state), self._by_rank[state.layer]
         order = rank[np.argsort(number[rank], kind="stable")]
         return number[order], self.estimates.prices[state.layer].ids[order]
 
     @cached_property
     def _by_rank(self) -> Integers:
-        """By layer, the positions in rank order of their devices."""
+        """For each layer, the positions in ascending order of their device ids: [layers,
+        devices]."""
         found = [np.argsort(prices.ids) for prices in self.estimates.prices]
         return np.stack(found if len(found) > 1 else [np.arange(self.basis.size)])
 
     def choice(self, states: Iterable[State]) -> Choice:
-        """Return states with as many parts, and their receivers; cached."""
+        """Return a choice of the given states. The receivers of each state are cached."""
         found = tuple(states)
         layers = np.array([state.layer for state in found], dtype=np.int64)
         new = tuple(state for state in found if state not in self._receivers)
@@ -100,7 +105,7 @@ class Permutes:
         return Choice(found, layers, np.array(rows, np.int64).reshape(-1, self.basis.size))
 
     def _received(self, states: tuple[State, ...]) -> Integers:
-        """Return the receivers of each shard in each state, as in `Choice`."""
+        """Return the receivers in each state, as in `Choice.receivers`."""
         layers = np.array([state.layer for state in states], dtype=np.int64)
         numbers = np.stack([self._number(state) for state in states])
         rank = self._by_rank[layers]
@@ -111,7 +116,8 @@ class Permutes:
         return received
 
     def digits(self, state: State, after: State) -> Digits:
-        """Return the digits that a permute moves: those of the dimensions that change."""
+        """Return the digits over which a permute moves data: the digits of the dimensions that
+        change."""
         pairs = zip(state.dims, after.dims, strict=True)
         changed = [(a, b) for a, b in pairs if a != b or state.layer != after.layer]
         atoms = {
@@ -125,13 +131,15 @@ class Permutes:
         )  # fmt: skip
 
     def _layers(self, state: State) -> range:
-        """Return the layers that permutes may lead to: pending sums keep their device order."""
+        """Return the layers that permutes from a state can reach. With partial sums, a permute must
+        keep the device order."""
         if state.unreduced:
             return range(state.layer, state.layer + 1)
         return range(self.basis.layers)
 
     def _states(self, layer: int, unreduced: Digits, parts: Parts) -> list[State]:
-        """Return all states of a layer with this many parts per dimension, for the exact search."""
+        """Return all states of a layer with the given unreduced digits. `parts`: the number of
+        parts of each dimension."""
         found: list[tuple[tuple[Digits, ...], Digits]] = [((), self.basis.free(unreduced))]
         for count in parts:
             found = [
@@ -142,8 +150,8 @@ class Permutes:
         return sorted(State(layer, dims, unreduced) for dims, _ in found)
 
     def _digits(self, layer: int, free: Digits, count: int) -> tuple[Digits, ...]:
-        """Return all sequences of digits, in any order, that consist of atoms within `free` and
-        make `count` parts."""
+        """Return all sequences of atoms in `free` that split a dimension into `count` parts, merged
+        where contiguous."""
         if count == 1:
             return ((),)
         key = (layer, free, count)
@@ -158,14 +166,15 @@ class Permutes:
         return self._arranged[key]
 
     def _number(self, state: State) -> Integers:
-        """Return the number of the shard, and of the sum, at every position."""
+        """Return the number of the shard, or of the partial sum of a shard, at each position."""
         number = self.basis.index(state.unreduced)
         for digits in state.dims:
             number = number * parts_of(digits) + self.basis.index(digits)
         return number
 
     def _pieces(self, layer: int, digits: Digits) -> Digits:
-        """Return digits cut at every border, as far as one chain of borders reaches."""
+        """Return digits cut at successive borders of a layer, each of which is a multiple of the
+        previous one."""
         found: list[tuple[int, int]] = []
         for stride, size in digits:
             top, at = stride * size, stride
@@ -180,8 +189,8 @@ class Permutes:
 
 
 def permuted(have: list[int], want: list[int]) -> list[list[int]]:
-    """Return the permute [sender, receiver] between ranks that hold and ranks that need shards of
-    these numbers, as modules make it.
+    """Return the pairs [sender, receiver] of a permute, as modules perform it. `have`, `want`: for
+    each rank, the number of the shard that it holds, and that it needs.
 
     >>> permuted([0, 0, 1, 1], [0, 1, 0, 1])
     [[1, 2], [0, 0], [2, 1], [3, 3]]
@@ -194,7 +203,7 @@ def permuted(have: list[int], want: list[int]) -> list[list[int]]:
 
 
 def _apart(digits: set[tuple[int, int]]) -> bool:
-    """Return whether digits are disjoint, so that they name distinct sub-axes."""
+    """Return whether digits are disjoint, and can all be cut out of the position at once."""
     at = 1
     for stride, size in sorted(digits):
         if stride < at or stride % at:

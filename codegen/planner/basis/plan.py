@@ -1,4 +1,4 @@
-"""The basis plan: the cheapest sequence of collectives under a topology."""
+"""The basis plan: the cheapest sequence of collectives on a topology."""
 
 from __future__ import annotations
 
@@ -28,20 +28,21 @@ from shardwright.ir.reshard import Reshard
 from shardwright.ir.steps import Ends, MoveStep, ReduceStep
 from shardwright.ir.unreduced import Fate
 
-# Intermediate shards up to this many bytes are always allowed: their memory does not matter, and
-# for a small tensor one gather is fastest.
+# Intermediate shards of at most this many bytes are allowed in plans without a limit: their memory
+# does not matter, and for a small tensor one gather is fastest.
 SMALL_BYTES = 1 << 20
-# Boxes of a step are listed only on meshes of up to this many devices.
+# The most devices of a mesh for which the boxes of a step are listed.
 MOST_LISTED = 512
 
 
 def plan_basis(reshard: Reshard, network: Network, memory_limit: int | None = None) -> SteppedPlan:
     """Return the cheapest sequence of slices, all-gathers, all-to-alls, permutes and reductions.
 
-    With a limit, no device holds more than that before and after any step. By default, no
-    intermediate shard exceeds the larger of source, target and SMALL_BYTES; if that is impossible,
-    the plan says why. Raises InputError for meshes of different devices, sums of booleans, and a
-    limit that no sequence meets.
+    `memory_limit`: the most bytes of the shards before and after a step together. Without a limit,
+    no intermediate shard exceeds the source shard, the target shard or SMALL_BYTES, whichever is
+    largest; if that is impossible, the prediction says why. Raises InputError for meshes of
+    different devices, for reshards that the basis does not support, and for a limit that no
+    sequence meets.
     """
     _check_devices(reshard)
     if reshard.reads_one or not _keeps_terms(reshard):
@@ -55,7 +56,7 @@ def plan_basis(reshard: Reshard, network: Network, memory_limit: int | None = No
 
 
 def _moved(reshard: Reshard, network: Network, memory_limit: int | None) -> SteppedPlan:
-    """Return the plan of a reshard that adds no unreduced axes."""
+    """Return the plan of a reshard without new unreduced axes."""
     basis = Basis(reshard, long_slices=memory_limit is not None)
     estimates = Estimates(basis, network)
     allowed, why = within(estimates, memory_limit), None
@@ -84,8 +85,8 @@ def _moved(reshard: Reshard, network: Network, memory_limit: int | None) -> Step
 
 @dataclass(frozen=True)
 class _Found:
-    """A path as named steps, the seconds of each as emitted, and whether all are collectives on
-    padded shards."""
+    """A path, the steps of its plan, the seconds of each step, and whether all steps are
+    collectives on padded shards."""
 
     path: Path
     steps: tuple[MoveStep | ReduceStep, ...]
@@ -94,10 +95,10 @@ class _Found:
 
     @staticmethod
     def of(path: Path, estimates: Estimates) -> _Found:
-        """Return a path with its steps; a step whose shards do not nest is priced as if all its
-        transfers ran at once."""
+        """Return a path with its steps. The seconds of a step whose shards do not nest are those of
+        all its transfers at once."""
         steps = Naming(estimates.basis).steps(path.steps)
-        known = path.costs or (0.0,) * len(steps)  # the same sharding, cut differently
+        known = path.costs or (0.0,) * len(steps)  # a step may only change how extents are split
         network, itemsize = estimates.network, estimates.basis.reshard.itemsize
         costs = [
             cost
@@ -108,7 +109,8 @@ class _Found:
         return _Found(path, steps, tuple(costs), all(map(fits, steps)))
 
     def by_boxes(self, estimates: Estimates) -> _Found:
-        """Return the same path, pricing steps whose shards do not nest as rounds of boxes."""
+        """Return the same path. The seconds of a step whose shards do not nest are those of its
+        rounds of boxes."""
         reshard = estimates.basis.reshard
         ids = ids_of(reshard.source.mesh)
         if not same_devices(reshard.source.mesh, reshard.target.mesh):
@@ -133,8 +135,11 @@ class _Found:
 
 
 def _cheaper(found: _Found, fitting: Path | None, estimates: Estimates) -> _Found:
-    """Return the cheaper of a path with steps by boxes and a path without. On a mesh too large to
-    list boxes, their transfers are priced as if all ran at once."""
+    """Return the cheaper of two paths: one with steps whose shards do not nest, and one without.
+
+    `fitting`: the path without such steps, or None. Such a step is priced as rounds of boxes, or as
+    all its transfers at once on a mesh of more than MOST_LISTED devices.
+    """
     lists = estimates.basis.size <= MOST_LISTED
     other = None if fitting is None else _Found.of(fitting, estimates)
     if other is None or (other.fits and found.seconds < other.seconds):
@@ -147,7 +152,7 @@ def _whatever(_before: State, _after: State) -> bool:
 
 
 def _fitting(basis: Basis, allowed: Allowed) -> Allowed:
-    """Return a filter for allowed steps that are collectives on padded shards."""
+    """Return a function that allows a step if `allowed` does and its shards nest."""
     return lambda before, after: basis.fit(before, after) and allowed(before, after)
 
 
@@ -158,11 +163,9 @@ def _of(
 
 
 def _placed(moved: SteppedPlan, reshard: Reshard, memory_limit: int | None) -> SteppedPlan:
-    """Return the plan with a final step: along new unreduced axes, one holder keeps the value. It
-    comes last, since until then devices are replicas along these axes, and steps cost the same.
-
-    It comes last: until then devices are replicas along these axes, which steps move at equal cost.
-    """
+    """Return the plan `moved` with a final step, which makes the new axes of a reshard unreduced:
+    along them, one device keeps the value. Until then devices are replicas along these axes, which
+    does not change the cost of the other steps. Raises InputError if the limit is too small."""
     after, split = reshard.target, split_of(reshard.target_split)
     before = moved.reshard.target
     fate = Fate.of(before, after)
@@ -187,9 +190,12 @@ def _placed(moved: SteppedPlan, reshard: Reshard, memory_limit: int | None) -> S
 def _search(
     basis: Basis, estimates: Estimates, allowed: Allowed, must_find: bool = True
 ) -> Path | None:
-    """Return the cheapest path found. An exact search finds it if there are few shardings, unless
-    the guided search has an equally cheap path with fewer steps. `must_find`: whether a long search
-    is worthwhile."""
+    """Return the cheapest path found, or None if none was found.
+
+    It is the path of an exact search if there are few enough shardings, unless the guided search
+    has a path with fewer steps that is about as cheap. `must_find`: whether the guided search may
+    take long to find a path.
+    """
     permutes = Permutes(basis, estimates)
     known = Guided(basis, estimates, permutes, allowed, must_find).run()
     if not basis.is_exact:
@@ -202,8 +208,11 @@ def _search(
 
 
 def within(estimates: Estimates, memory_limit: int | None) -> Allowed:
-    """Return a filter for steps within a limit. Without a limit, the larger shard of the two sides,
-    or SMALL_BYTES if more, is the limit."""
+    """Return a function that allows a step if its shards before and after fit the limit together.
+
+    Without a limit, it allows a step if the shard after it is at most as large as the source shard,
+    the target shard or SMALL_BYTES, or if the step reaches the target.
+    """
     size, goal = estimates.shard_bytes, estimates.basis.goal
     largest = max(size(estimates.basis.start), size(goal), SMALL_BYTES)
     if memory_limit is None:
@@ -234,8 +243,8 @@ def _check_devices(reshard: Reshard) -> None:
 
 
 def _keeps_terms(reshard: Reshard) -> bool:
-    """Return whether the remaining unreduced axes are the same digits of a device's position on
-    both sides."""
+    """Return whether the axes that stay unreduced are the same digits of the device position in
+    both meshes, whose device orders must be equal."""
     sides, kept = (reshard.source.mesh, reshard.target.mesh), reshard.fate.kept
     digits = [tuple(map(mesh.digit, kept)) for mesh in sides]
     return not kept or (same_devices(*sides) and digits[0] == digits[1])

@@ -1,12 +1,13 @@
-"""A relaxed reshard that forgets part of a sharding: lower bounds for an exact search.
+"""Lower bounds for an exact search, from a relaxed graph in which shardings lose information.
 
-Only the set of digits in use and the number of parts of every dimension are kept, not which digits
-split which dimension. A gather or an all-to-all over some digits keeps its cost, wherever they are;
-a permute leads to any digits in use, at the minimum cost of a permute. Every path between shardings
-maps to one between relaxed ones, so the shortest relaxed path is a lower bound, and there are few
-relaxed shardings: 104 for the 685 shardings of rank 3 on 16 devices.
+A relaxed sharding consists of the digits in use and the number of parts of each dimension, without
+the dimension that each digit splits. A gather or an all-to-all over some digits costs the same as
+before, whichever dimensions they split. A permute leads to any digits, at the minimum cost of a
+permute. Every path between shardings is a path between relaxed shardings too, so the cheapest
+relaxed path is a lower bound. There are few relaxed shardings: 104 for the 685 shardings of rank 3
+on 16 devices.
 
-Shardings with pending sums have no bound.
+While partial sums remain to be reduced, there is no bound.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from shardwright.codegen.planner.network.collectives import Prices
 
 Parts = tuple[int, ...]
 Use = tuple[int, Digits]
-"""A layer, and the digits in use."""
+"""A layer, and the digits that split dimensions."""
 Price = Callable[[str, int, Digits, Parts], float]
 
 
@@ -37,16 +38,18 @@ class Relaxed(NamedTuple):
     """A relaxed sharding."""
 
     layer: int
-    used: Digits
-    parts: Parts
+    used: Digits  # the digits that split dimensions
+    parts: Parts  # the number of parts of each dimension
 
 
 @dataclass
 class Remaining:
-    """Seconds from relaxed shardings to the relaxed target, nearest first.
+    """The least seconds from each relaxed sharding to the relaxed target.
 
-    `price`: seconds of a collective over digits of a layer, given the parts before it; `permute`:
-    the least seconds to move a shard; `nbytes`: bytes of a shard, given its parts.
+    They are computed in ascending order, by a shortest-path search (Dijkstra's) that starts at the
+    target and goes only as far as needed. `price`: returns the seconds of a collective, given its
+    op, layer, digits and the parts before it. `permute`: returns the least seconds of a permute,
+    given the parts. `nbytes`: returns the bytes of a shard, given the parts.
     """
 
     basis: Basis
@@ -71,7 +74,8 @@ class Remaining:
         return self._kept[state]
 
     def seconds(self, state: State) -> float:
-        """Return a lower bound from a state to the target; 0 if sums are pending."""
+        """Return a lower bound on the seconds from a state to the target, 0 while partial sums
+        remain to be reduced."""
         if state.unreduced != self.basis.kept:
             return 0.0
         wanted = self.relaxed(state)
@@ -80,24 +84,26 @@ class Remaining:
         return self._settled[wanted]
 
     def so_far(self, state: State) -> float:
-        """Return the lower bound on `seconds` known so far, without searching further."""
+        """Return a lower bound on `seconds` from the results so far, without further search."""
         if state.unreduced != self.basis.kept:
             return 0.0
-        nearest = self._queue[0][0] if self._queue else 0.0  # all other nodes are at least as far
+        nearest = self._queue[0][0] if self._queue else 0.0  # no unsettled node is nearer
         return self._settled.get(self.relaxed(state), nearest)
 
     def stays(self, state: State) -> bool:
-        """Return whether a permute to another order of devices may move nothing."""
+        """Return whether a permute from a state to the other device order may move nothing."""
         return self.basis.layers > 1 and bool(self._same[self.relaxed(state)[:2]])
 
     def of_parts(self, parts: Parts) -> float:
-        """Return a lower bound from any state with this many parts."""
+        """Return a lower bound on the seconds to the target from any state. `parts`: the number of
+        parts of each dimension."""
         while parts not in self._least:
             self._settle()
         return self._least[parts]
 
     def _settle(self) -> None:
-        """Settle the nearest node to the target, and relax the steps that lead to it."""
+        """Settle the nearest node that is not settled, and update the nodes from which a step leads
+        to it."""
         seconds, node = heapq.heappop(self._queue)
         if node in self._settled:
             return
@@ -118,7 +124,8 @@ class Remaining:
             heapq.heappush(self._queue, (seconds, node))
 
     def _before(self, node: Relaxed) -> Iterator[tuple[Relaxed, float]]:
-        """Yield the nodes from which one step leads to a node, with its seconds."""
+        """Yield the nodes from which a step other than a permute leads to a node, with the seconds
+        of the step."""
         layer, used, parts = node
         for digits, joined in self._outside[layer, used]:
             for before in _multiplied(parts, parts_of(digits)):
@@ -134,15 +141,15 @@ class Remaining:
         yield from self._before_exchange(node)
 
     def _before_exchange(self, node: Relaxed) -> Iterator[tuple[Relaxed, float]]:
-        """Yield the nodes that precede a node by an all-to-all, over the cheapest digits of each
-        size."""
+        """Yield the nodes from which an all-to-all leads to a node, with its seconds over the
+        cheapest digits of each size."""
         layer, used, parts = node
         for size, choice in self._by_size[layer, used]:
             for before in _exchanged_before(parts, size):
                 yield Relaxed(layer, used, before), self._exchange(layer, choice, before)
 
     def _exchange(self, layer: int, choice: tuple[Digits, ...], parts: Parts) -> float:
-        """Return the minimum cost of an all-to-all over one of these sets of digits."""
+        """Return the least seconds of an all-to-all over any of the sets of digits in `choice`."""
         key = layer, choice, self.nbytes(parts)
         if key not in self._exchanges:
             prices = (self.price("all_to_all", layer, digits, parts) for digits in choice)
@@ -151,8 +158,7 @@ class Remaining:
 
     @cached_property
     def _by_size(self) -> dict[Use, tuple[tuple[int, tuple[Digits, ...]], ...]]:
-        """By digits in use: the numbers of parts that subsets make, and all subsets that make each
-        number."""
+        """For each use, its sets of digits by their number of parts."""
         found = {}
         for use, cuts in self._inside.items():
             sizes: dict[int, list[Digits]] = {}
@@ -163,7 +169,7 @@ class Remaining:
 
     @cached_property
     def _inside(self) -> dict[Use, list[tuple[Digits, Digits]]]:
-        """By digits in use, each subset and its complement."""
+        """For each use, pairs of a set of its digits, not empty, and the rest of its digits."""
         free = self.basis.free(self.basis.kept)
         return {
             (layer, used): [(some, minus(used, some)) for some in self._within(layer, used) if some]
@@ -172,7 +178,7 @@ class Remaining:
         }
 
     def _within(self, layer: int, space: Digits) -> list[Digits]:
-        """Return all digits, including none, made of atoms within the given ones."""
+        """Return all sets of atoms in `space`, including the empty set."""
         found: list[Digits] = [()]
         for some in found:
             for atom in self.basis.within(layer, minus(space, some)):
@@ -183,7 +189,8 @@ class Remaining:
 
     @cached_property
     def _outside(self) -> dict[Use, list[tuple[Digits, Digits]]]:
-        """By digits in use, each set of unused digits, and its union with the used ones."""
+        """For each use, pairs of a set of digits that it does not contain, and the union of the set
+        and the use."""
         found: dict[Use, list[tuple[Digits, Digits]]] = {use: [] for use in self._inside}
         for (layer, joined), cuts in self._inside.items():
             for some, left in cuts:
@@ -192,7 +199,7 @@ class Remaining:
 
     @cached_property
     def _alike(self) -> dict[int, list[Use]]:
-        """The possible sets of digits in use, by the number of their parts."""
+        """All uses, by their number of parts."""
         found: dict[int, list[Use]] = {}
         for layer, used in self._inside:
             found.setdefault(parts_of(used), []).append((layer, used))
@@ -200,7 +207,8 @@ class Remaining:
 
     @cached_property
     def _same(self) -> dict[Use, list[Use]]:
-        """The digits of another device order that group the same devices."""
+        """For each use, the uses of the other layer that divide the devices into the same
+        groups."""
         together: dict[tuple[int, ...], list[Use]] = {}
         for use in self._inside:
             together.setdefault(self._together(*use), []).append(use)
@@ -211,7 +219,8 @@ class Remaining:
         }
 
     def _together(self, layer: int, used: Digits) -> tuple[int, ...]:
-        """Return, for each device, the first device with the same values of these digits."""
+        """Return, for each device, the first device in which the digits have the same values.
+        Devices are in ascending order of ids."""
         devices = np.argsort(self.prices[layer].ids)
         _, first, number = np.unique(
             self.basis.index(used)[devices], return_index=True, return_inverse=True
@@ -221,7 +230,8 @@ class Remaining:
 
 @functools.cache
 def _multiplied(parts: Parts, size: int) -> tuple[Parts, ...]:
-    """Return all ways to multiply the parts by this size."""
+    """Return all numbers of parts that result if the dimensions are multiplied by factors with
+    product `size`."""
     return tuple(
         tuple(map(operator.mul, parts, factors)) for factors in factorings(size, len(parts))
     )
@@ -229,7 +239,8 @@ def _multiplied(parts: Parts, size: int) -> tuple[Parts, ...]:
 
 @functools.cache
 def _exchanged_before(parts: Parts, size: int) -> tuple[Parts, ...]:
-    """Return the parts before an exchange of digits of this size that results in `parts`."""
+    """Return the possible numbers of parts before an all-to-all over digits of `size` parts, after
+    which they are `parts`."""
     return tuple(
         tuple(
             count // factor * other
@@ -242,7 +253,8 @@ def _exchanged_before(parts: Parts, size: int) -> tuple[Parts, ...]:
 
 @functools.cache
 def _exchanged(size: int, rank: int) -> tuple[tuple[Parts, Parts], ...]:
-    """Return the gain and loss of every dimension for each exchange of digits of a size."""
+    """Return, for each possible all-to-all over digits of `size` parts, the factors by which the
+    parts of each dimension are multiplied and divided."""
     ways = factorings(size, rank)
     return tuple(
         (gained, lost)

@@ -1,19 +1,20 @@
-"""The cheapest sequence of basis steps: a shortest path, found best first.
+"""The exact search for the cheapest path in the graph of the basis (A*).
 
-Costs are seconds of the cost model. Each step costs an extra TIE, less than the model's resolution
-and more than rounding, so that of equally cheap paths the one with the fewest steps wins. The
-estimate of the rest is a lower bound (`estimate`), so the first path that reaches the target is a
-cheapest one. The first EARLY expansions use a cheap part of the estimate, which suffices for many
-reshards. A state enters the queue by its quick estimate.
+Costs are seconds of the cost model. Each step costs TIE in addition, which is less than the
+resolution of the model and more than its rounding, so that of equally cheap paths the one with the
+fewest steps wins. The estimate of the rest of a path is a lower bound (`Estimates.ahead`), so the
+first path that reaches the target is a cheapest path. The first EARLY expansions use only a part of
+the estimate, which takes little time and suffices for many reshards. A state enters the queue with
+its quick estimate.
 
-A state has many permutes. They enter the queue as one entry, at the lowest cost of any permute, and
-are priced together when it comes first.
+A state has many permutes. They form one entry of the queue, with a lower bound on all their costs,
+and are priced together when the entry is first in the queue.
 
-It runs only if there are few shardings (`Basis.is_exact`); a path found by the guided search
-(`guided.py`) prunes costlier ones. It ends with the cheapest path or, after MOST_LOOKED expansions,
-with the best one so far. `Path.bound` is a lower bound on any sequence of basis steps with
-unlimited memory: the minimum of the cost, of the bounds of steps that memory forbids, and of the
-open entries, minus the ties.
+The search runs only if there are few shardings (`Basis.is_exact`). It prunes paths that cost more
+than the path of the guided search (`guided.py`). It ends with the cheapest path or, after
+MOST_LOOKED expansions, with the best path so far. `Path.bound` is a lower bound on the seconds of
+any sequence of basis steps with unlimited memory: the least of the cost of the path, of the bounds
+on paths through steps that memory forbids, and of the keys of entries that remain, minus the ties.
 """
 
 from __future__ import annotations
@@ -34,18 +35,18 @@ from shardwright.codegen.planner.basis.permutes import Permutes
 MOST_LOOKED = 400
 # The tie of a step, as a fraction of the smallest latency.
 TIE = 1e-6
-# Relative error of sums of seconds.
+# The relative rounding error of a sum of seconds.
 ROUNDING = 1e-9
-# Shardings expanded before the full estimate, which is slow, is computed.
+# The number of shardings to expand before the full estimate is used, which takes longer.
 EARLY = 12
 
-# Tells whether a step from one state to another fits in memory.
+# Returns whether a step from one state to another fits in memory.
 Allowed = Callable[[State, State], bool]
 
 
 @dataclass(frozen=True)
 class Path:
-    """The steps of a path, their seconds, and a lower bound for any path."""
+    """The steps of a path, the seconds of each, and a lower bound on the seconds of any path."""
 
     steps: tuple[Move, ...]
     costs: tuple[float, ...]
@@ -58,20 +59,23 @@ class Path:
 
 
 class _Entry(NamedTuple):
-    """A queue entry: a state reached at `cost`, or all permutes from there."""
+    """An entry of the queue: a state to expand, by permutes or by all other steps."""
 
-    key: float
-    number: int  # insertion order breaks ties, so the search is deterministic
-    cost: float
+    key: float  # a lower bound on the cost of paths through the entry
+    number: int  # the order of insertion, which breaks ties, so the search is deterministic
+    cost: float  # the cost of the path to the state
     state: State
-    permutes: bool
+    permutes: bool  # whether to expand by permutes
 
 
 @dataclass
 class Search:
-    """One search over the basis of a reshard. `known`: a path from another search; `expanded`: the
-    expanded shardings with their costs; `looked`: the number of expansions, counting all permutes
-    of a sharding as one."""
+    """One search over the basis of a reshard.
+
+    `allowed`: returns whether a step fits in memory. `known`: a path from another search.
+    `expanded`: the expanded states and the cost of the path to each. `looked`: the number of
+    expansions; all permutes of a state are one expansion.
+    """
 
     basis: Basis
     estimates: Estimates
@@ -84,14 +88,14 @@ class Search:
     _best: dict[State, float] = field(default_factory=dict)
     _came: dict[State, tuple[State, Move, float]] = field(default_factory=dict)
     _entered: int = 0
-    _refused: float = math.inf  # lower bound on paths through steps that memory forbids
+    _refused: float = math.inf  # a lower bound on the cost of paths that were not followed
 
     @cached_property
     def _tie(self) -> float:
         return TIE * self.estimates.network.topology.least_latency
 
     def run(self) -> Path | None:
-        """Return the cheapest path; None if no path fits in memory."""
+        """Return the cheapest path, or None if no path fits in memory."""
         self._reach(self.basis.start, 0.0, None)
         if self.known is not None and self.known.steps:
             total = self.known.seconds + len(self.known.steps) * self._tie
@@ -117,7 +121,8 @@ class Search:
         return self._path(self.basis.goal) if self.basis.goal in self._best else None
 
     def _is_too_soon(self, entry: _Entry) -> bool:
-        """Return whether the full estimate exceeds the entry's; if so, queue the entry again."""
+        """Return whether the full estimate is above the key of an entry. If it is, queue the entry
+        again with the full estimate."""
         ahead = self._ahead(entry.state, entry.permutes)
         if entry.cost + ahead <= entry.key:
             return False
@@ -191,11 +196,11 @@ class Search:
         return max(0.0, (1 - ROUNDING) * min(seconds, proven))
 
     def _most_steps(self, seconds: float) -> float:
-        """Return an upper bound on the steps of a sequence that takes at most this long and visits
-        no sharding twice.
+        """Return an upper bound on the number of steps of a path that takes at most `seconds` and
+        visits no sharding twice.
 
-        Every step takes a latency, except slices and permutes to another device order. Between two
-        such steps there are at most as many slices as atoms.
+        Each step takes at least one latency, except slices and permutes to another device order.
+        Between two steps that are not slices, there are at most as many slices as atoms.
         """
         latency = self.estimates.network.topology.least_latency
         taken = self.basis.layers + (seconds / latency if latency else 0.0)
@@ -205,8 +210,8 @@ class Search:
 def way_to(
     state: State, came: Mapping[State, tuple[State, Move, float]], permutes: Permutes
 ) -> tuple[tuple[Move, ...], tuple[float, ...]]:
-    """Return the steps that lead to a state, with their seconds. `came` has the predecessor and
-    step of each state but the first."""
+    """Return the steps of the path to a state, and the seconds of each. `came`: for each state but
+    the first, the state before it, the step from there, and its seconds."""
     found: list[tuple[Move, float]] = []
     while state in came:
         state, move, seconds = came[state]
@@ -219,7 +224,7 @@ def way_to(
 def _slices_joined(
     found: list[tuple[Move, float]],
 ) -> tuple[tuple[Move, ...], tuple[float, ...]]:
-    """Return the steps with consecutive slices joined."""
+    """Return the steps and their seconds, with successive slices joined to one."""
     joined: list[tuple[Move, float]] = []
     for move, seconds in found:
         if joined and move.op == "slice" == joined[-1][0].op:

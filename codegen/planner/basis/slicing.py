@@ -1,5 +1,5 @@
-"""Slices that a guided search tries: over free digits that the target misses, or over free digits
-in any dimension, which make the shards smaller before they move."""
+"""The slices that a guided search tries: over missing digits that are free, or over free digits in
+any dimension, which make shards smaller before they move."""
 
 from __future__ import annotations
 
@@ -18,22 +18,23 @@ from shardwright.codegen.planner.basis.digits import (
 )
 from shardwright.codegen.planner.basis.graph import Basis, Move, State, product_of
 
-# Most ways to spread free digits over dimensions before anything moves.
+# The most ways to distribute free digits over dimensions.
 MOST_SPREAD = 256
-# Most ways to reach the target's number of parts by slices.
+# The most ways to reach the total number of parts of the target.
 MOST_FACTORED = 24
 
 
 @dataclass(frozen=True)
 class Place:
-    """A sharding compared with the target, dimension by dimension, and the free digits."""
+    """A sharding compared with the target in each dimension, and its free digits."""
 
     dims: tuple[Alignment, ...]
     free: Digits
 
 
 def next_slice(state: State, place: Place) -> Move | None:
-    """Return the slice over all free digits that dimensions miss next, if any."""
+    """Return the slice over all missing digits that are free and can be added now, or None if there
+    are none."""
     if not place.free:
         return None
     dims, free, digits = list(state.dims), place.free, list[tuple[int, int]]()
@@ -54,7 +55,7 @@ def next_slice(state: State, place: Place) -> Move | None:
 
 
 def slices(basis: Basis, state: State, free: Digits) -> Iterator[Move]:
-    """Yield slices over free digits in any dimensions."""
+    """Yield slices of a state over free digits, in any dimensions."""
     yield from _to_parts(basis, state, free)
     rank = len(state.dims)
     cuts = basis.pieces(state.layer, free), free
@@ -71,8 +72,9 @@ def slices(basis: Basis, state: State, free: Digits) -> Iterator[Move]:
 
 
 def _to_parts(basis: Basis, state: State, free: Digits) -> Iterator[Move]:
-    """Yield slices over free digits, major ones first, that give each dimension the target's number
-    of parts or a multiple, and slices that give the target's total number."""
+    """Yield slices over the major-most free digits: the slice after which the parts of each
+    dimension are a multiple of the target's, and slices after which the total number of parts is
+    the target's."""
     held, wanted = product_of(state), product_of(basis.goal)
     pairs = zip(held, wanted, strict=True)
     ways = [tuple(count // math.gcd(count, have) for have, count in pairs)]
@@ -86,8 +88,8 @@ def _to_parts(basis: Basis, state: State, free: Digits) -> Iterator[Move]:
 
 
 def _sliced(state: State, free: Digits, factors: tuple[int, ...]) -> Move | None:
-    """Return the slice that multiplies the parts of each dimension, over the major-most free
-    digits; None if there are too few."""
+    """Return the slice over the major-most free digits that multiplies the parts of each dimension
+    by its factor, or None if no digits fit."""
     dims, taken = list(state.dims), list[tuple[int, int]]()
     for dim, more in enumerate(factors):
         for stride, size in sorted(free, reverse=True):
@@ -103,7 +105,7 @@ def _sliced(state: State, free: Digits, factors: tuple[int, ...]) -> Move | None
 
 
 def _free_part(digit: tuple[int, int], free: Digits) -> tuple[int, int] | None:
-    """Return the largest free major part of a digit, or None."""
+    """Return the largest major part of a digit that is free, or None if there is none."""
     stride, size = digit
     for part in reversed(divisors(size)):
         low = stride * size // part

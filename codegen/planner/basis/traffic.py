@@ -1,4 +1,5 @@
-"""Bytes that the steps of a plan move, by device, next to the lower bounds of its reshard."""
+"""Count the bytes that each device receives and sends in the steps of a plan, and lower bounds for
+any plan of the reshard."""
 
 from __future__ import annotations
 
@@ -16,11 +17,11 @@ from shardwright.ir.steps import ReduceStep, Step
 
 
 def traffic_of(reshard: Reshard, steps: tuple[Step, ...]) -> Traffic:
-    """Return the bytes of all steps, and bounds that hold for any plan.
+    """Return the bytes of the steps of a plan, and lower bounds for any plan of the reshard.
 
-    A sum of T partial sums for R devices takes at least T + R - 2 transfers: T - 1 until the first
-    device has it, and one for each other device. The busiest receiver and sender have at least the
-    average.
+    To sum T partial sums on R devices takes at least T + R - 2 transfers: T - 1 until the first
+    device has the sum, and one to each other device. The busiest receiver, and the busiest sender,
+    have at least the average of these transfers.
     """
     ids = np.union1d(ids_of(reshard.source.mesh), ids_of(reshard.target.mesh))
     received, sent = np.zeros(ids.size, dtype=np.int64), np.zeros(ids.size, dtype=np.int64)
@@ -37,8 +38,8 @@ def traffic_of(reshard: Reshard, steps: tuple[Step, ...]) -> Traffic:
 
 
 def moved(step: Step) -> tuple[tuple[Integers, Integers], tuple[Integers, Integers]]:
-    """Return the device ids, the elements that each device receives from others, and those that it
-    sends."""
+    """Return two pairs of arrays: the ids of receivers and the elements that they receive from
+    others, and the ids of senders and the elements that they send. Ids may be repeated."""
     if isinstance(step, ReduceStep):
         return _reduced(step)
     exchange = step.exchange
@@ -62,8 +63,8 @@ def _reduced(step: ReduceStep) -> tuple[tuple[Integers, Integers], tuple[Integer
 
 
 def _bounds(reshard: Reshard) -> tuple[int, int, int]:
-    """Return the least elements that the busiest device receives, that all devices receive, and
-    that the busiest device sends."""
+    """Return lower bounds on the numbers of elements that the busiest receiver receives, that all
+    devices receive, and that the busiest sender sends."""
     target = Layout.of(reshard.target, reshard.shape, reshard.target_split)
     if not reshard.adds:
         loads = Loads.of(reshard)

@@ -34,7 +34,7 @@ class Movement:
 
     plan: Plan
     received: int  # the bytes that the busiest device receives
-    seconds: float  # of all steps
+    seconds: float  # the seconds of all steps
 
     @cached_property
     def by_device(self) -> Integers:
@@ -111,7 +111,7 @@ class Movements:
         while they move."""
         if not is_processor(self.network.topology):
             return 0.0
-        rate = self.network.topology.memory / 2 or CPU_COPIES  # a copy is read and written
+        rate = self.network.topology.memory / 2 or CPU_COPIES  # a copy reads and writes each byte
         return sum(map(_turned, plan.listed())) * plan.reshard.itemsize / rate
 
     def _key(self, movement: Movement) -> tuple[float, ...]:

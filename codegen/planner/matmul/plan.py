@@ -57,9 +57,9 @@ def plan_matmul(
 
     `loop`: whether parts move while devices multiply: in "one" or "both" directions round a ring,
     "pulled" by a kernel, "never", or "auto", which uses a ring if that is faster on the topology.
-    `like`: a candidate of a matmul with equal shardings, whose split to use. `listed`: the number
-    of other candidates to list; if devices read each other's memory, the chosen candidate with, or
-    without, a pulling kernel is listed in addition.
+    `like`: a candidate of a similar matmul, whose split and kind of loop to use. `listed`: the
+    number of other candidates to list; if devices read each other's memory, the chosen candidate
+    with, or without, a pulling kernel is listed in addition.
 
     Raises InputError for a topology with too few devices, for devices that cannot multiply the
     element type, and if no candidate can have the loop or the pulling kernel.
@@ -139,7 +139,8 @@ class _Search:
 
     @property
     def overlaps(self) -> bool:
-        """Whether devices can move parts while they multiply."""
+        """Whether devices can move parts while they multiply, and candidates are ranked by
+        seconds."""
         return not self.by_bytes and not is_processor(self.network.topology)
 
     @property
@@ -211,9 +212,9 @@ class _Search:
     def others(
         self, bounded: list[_Bounded], chosen: MatmulCandidate, count: int
     ) -> tuple[MatmulCandidate, ...]:
-        """Return `count` candidates of kinds other than the chosen one's, those with the lowest
-        bounds, best first. If kernels can pull, add the chosen candidate with a pulling kernel, or
-        without one if it has one."""
+        """Return the `count` most promising candidates, best first, each of a different kind and
+        none of the kind of the chosen candidate. If kernels can pull, add the chosen candidate with
+        a pulling kernel, or without one if it has one."""
         taken = {each.kind for each in bounded if each.multiplication == chosen.multiplication}
         found: list[MatmulCandidate] = []
         if self.pulls and count:

@@ -53,7 +53,7 @@ class PhaseCost:
     """The seconds of a phase as a function of bytes: the maximum of `latency + bytes * rate` over
     the links."""
 
-    lines: tuple[tuple[float, float], ...]  # (latency, rate) of each link
+    lines: tuple[tuple[float, float], ...]  # the (latency, rate) of each link
 
     def seconds(self, nbytes: float) -> float:
         """Return the seconds for which the busiest link is busy."""
@@ -325,8 +325,8 @@ def positions_of_groups(digits: tuple[Pair, ...], count: int) -> Integers:
 
 
 def _cut(digits: tuple[Pair, ...], large_first: bool) -> Iterator[Pair]:
-    """Yield the prime factors of digits, those of one digit minor to major. `large_first`: whether
-    large factors are minor."""
+    """Yield the prime factors of digits. The factors of one digit are in order from minor to major.
+    `large_first`: whether large factors are minor."""
     for stride, size in digits:
         for factor in sorted(primes(size), reverse=large_first):
             yield stride, factor
@@ -362,8 +362,8 @@ def _cheapest(ways: Iterable[tuple[PhaseCost, ...]]) -> tuple[tuple[PhaseCost, .
 
 
 def _phase(network: Network, load: Load) -> PhaseCost:
-    """Return the cost of a load: the lines of all links, without lines that are nowhere above the
-    others."""
+    """Return the cost of a load: the lines of its links, without lines that are below another line
+    everywhere."""
     line = np.empty(load.nbytes.size, dtype=np.complex128)  # complex numbers sort like pairs
     line.real, line.imag = load.messages * network.per_message, load.nbytes * network.per_byte
     kept: list[tuple[float, float]] = []

@@ -64,7 +64,7 @@ class Network:
 
     @cached_property
     def is_processor(self) -> bool:
-        """Whether devices share a CPU."""
+        """Whether the devices share one CPU."""
         return is_processor(self.topology)
 
     @cached_property

@@ -122,7 +122,7 @@ class _Walk:
     by_columns: bool = False  # whether columns of a matrix were joined, but not yet interleaved
 
     def take(self, each: Laid, following: Laid | None) -> None:
-        """Add the passes of an operation."""
+        """Add the passes of an operation. `following`: the next operation."""
         nbytes = 2 * self.itemsize * each.elements
         match each.op:
             case "slice":
@@ -146,7 +146,7 @@ class _Walk:
     def _exchange(self, each: Laid, following: Laid | None) -> None:
         before, after = _around(each, following)
         if each.form == "whole" and each.split == Standing.LAST and self.late:
-            before = 0  # the passes that join this dimension leave the layout for the split
+            before = 0  # the late passes leave the layout that this split needs
         if self.by_columns and each.form == "tiled" and each.split == Standing.LAST:
             before, self.late = before - 1, 0  # the joined columns already have the split's layout
         if not (each.form == "tiled" and each.split == Standing.MIDDLE):

@@ -33,7 +33,7 @@ class RingDigit(Protocol):
 class Passed:
     """The data that a device forwards in a step: halves of partial sums of some parts."""
 
-    sender: int  # a device id
+    sender: int  # the device id of the sender
     receiver: int
     parts: tuple[int, ...]  # the device ids after which the parts are named
     terms: int  # the number of devices whose partial sums are combined

@@ -113,8 +113,8 @@ class StageCost:
 
     what: str  # the description of the stage
     seconds: float
-    link_bytes: float | None  # of the busiest link; None if the library chooses the route
-    messages: float | None  # of the busiest link; None if the library chooses the route
+    link_bytes: float | None  # the bytes on the busiest link; None if the library chooses routes
+    messages: float | None  # the messages on the busiest link; None if the library chooses routes
     copied: float  # the bytes of HBM that a device reads and writes
     leaving: bool = False  # whether the stage runs only if the result leaves the program
 
