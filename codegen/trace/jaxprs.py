@@ -6,10 +6,8 @@ Literals become ops too, one for each use, so that uses of a constant are sharde
 
 from __future__ import annotations
 
-import functools
-import itertools
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
@@ -23,15 +21,18 @@ from shardwright.codegen.propagate.elementwise import ELEMENTWISE
 from shardwright.codegen.propagate.rules import is_known
 from shardwright.codegen.trace.asked import asked, branch_everywhere, check_manual, check_places
 from shardwright.codegen.trace.avals import dtype_of, plain
-from shardwright.codegen.trace.batched import traced_at, with_one_test
+from shardwright.codegen.trace.batched import traced_at
+from shardwright.codegen.trace.control_flow import control, manual, scan, while_loop
 from shardwright.codegen.trace.implemented import implemented
 from shardwright.codegen.trace.lines import Lines
 from shardwright.codegen.trace.meshes import ProgramMeshes
 from shardwright.codegen.trace.naming import Noted
 from shardwright.codegen.trace.opaque import (
+    NO_RULE,
     OpaqueCall,
     has_kernel,
-    kernel_call,
+    kernel,
+    opaque,
     partitioned_call,
 )
 from shardwright.codegen.trace.params import Params, params_of
@@ -43,10 +44,9 @@ from shardwright.codegen.trace.turned import REWRITTEN
 from shardwright.codegen.trace.words import Phrase
 from shardwright.ir.errors import InputError
 from shardwright.ir.mesh import Mesh
-from shardwright.ir.program import Body, Line, Op, Rule, Value, ops_of
+from shardwright.ir.program import Body, Line, Op, Value, ops_of
 from shardwright.ir.sharding import Sharding
 
-NO_RULE = " has no rule: its operands are replicated"
 INLINED = ("jaxpr", "call_jaxpr", "fun_jaxpr")  # parameters that hold the jaxpr of a call
 CALLS = frozenset(
     {
@@ -337,24 +337,6 @@ class _Block:
         self.tracer.groups[equation] = list(operands)
         return operands
 
-    def _kernel(self, equation: Any) -> Sequence[int]:
-        """Return the results of a Pallas kernel, which every device runs on whole tensors."""
-        line = self.tracer.lines.of(equation)
-        results = self._opaque(equation, kernel_call(equation, line), None)
-        if not self.tracer.manual:
-            self.tracer.warn(f"{equation.primitive.name}{NO_RULE}", line, results)
-        return results
-
-    def _opaque(self, equation: Any, call: OpaqueCall, rule: Rule | None) -> Sequence[int]:
-        tracer, kind = self.tracer, equation.primitive.name
-        tracer.opaque.setdefault(call.same, call)
-        number = [*tracer.opaque].index(call.same)
-        results = tuple(tracer.value(call.name, v.aval, call.line) for v in equation.outvars)
-        operands = tuple(map(self.read, equation.invars))
-        params: Params = (("call", number), ("name", call.name))
-        self.ops.append(Op(kind, operands, results, params, rule=rule, line=call.line))
-        return results
-
     def _own_partitioning(self, equation: Any) -> Sequence[int]:
         """Return the results of a function under `custom_partitioning`. If it calls a kernel, it is
         split as its `sharding_rule` states; otherwise its own ops are partitioned. Within
@@ -363,7 +345,7 @@ class _Block:
         has_rule = equation.params["sharding_rule"] is not None
         if has_rule and not self.tracer.manual and has_kernel(call.jaxpr):
             rule = read_rule(equation.params, self.tracer.meshes.first, line)
-            return self._opaque(equation, partitioned_call(equation, line), rule)
+            return opaque(self, equation, partitioned_call(equation, line), rule)
         results = self._inlined(equation, call.jaxpr, call.consts, equation.invars)
         said = "the function under custom_partitioning is split by its own operations"
         self.tracer.warn(f"{said}, its partition function is not called", line, results)
@@ -379,103 +361,13 @@ class _Block:
         check_places(equation.params["devices"], self.tracer.lines.of(equation))
         return self._same(equation)
 
-    def _scan(self, equation: Any) -> Sequence[int]:
-        params = equation.params
-        consts, carries = params["num_consts"], params["num_carry"]
-        lengths = (consts, carries, len(equation.invars) - consts - carries)
-        own = (
-            ("length", int(params["length"])),
-            ("lengths", lengths),
-            ("reverse", params["reverse"]),
-        )
-        return self._control("scan", equation, [params["jaxpr"]], own)
-
-    def _while(self, equation: Any) -> Sequence[int]:
-        params, atoms = with_one_test(equation)
-        lengths = (params["cond_nconsts"], params["body_nconsts"])
-        bodies = [params["cond_jaxpr"], params["body_jaxpr"]]
-        return self._control("while", equation, bodies, (("lengths", lengths),), atoms)
-
     def _cond(self, equation: Any) -> Sequence[int]:
         branches = list(equation.params["branches"])
         platforms = equation.params.get("branches_platforms")
         if platforms is None:
-            return self._control("cond", equation, branches, ())
+            return control(self, "cond", equation, branches, ())
         taken = branches[branch_everywhere(platforms, self.tracer.lines.of(equation))]
         return self._inlined(equation, taken.jaxpr, taken.consts, equation.invars[1:])
-
-    def _control(
-        self,
-        kind: str,
-        equation: Any,
-        jaxprs: list[Any],
-        params: Params,
-        atoms: Sequence[Any] | None = None,
-    ) -> Sequence[int]:
-        line = self.tracer.lines.of(equation)
-        operands = tuple(map(self.read, equation.invars if atoms is None else atoms))
-        bodies = tuple(
-            self.tracer.body(each.jaxpr, each.consts, names, other=f"{kind}_arg")
-            for each, names in zip(
-                jaxprs, self._names(Op(kind, operands, (), params)), strict=False
-            )
-        )
-        results = tuple(self.tracer.value(kind, v.aval, line) for v in equation.outvars)
-        self.ops.append(Op(kind, operands, results, params, bodies, line=line))
-        return results
-
-    def _names(self, op: Op) -> Iterator[Sequence[str]]:
-        """Yield names for the arguments of each body in turn."""
-        names = self.tracer.names_of(op.operands)
-        if op.kind == "cond":
-            yield from itertools.repeat(names[1:])
-        elif op.kind == "while":
-            first, second = op.integers("lengths")
-            yield [*names[:first], *names[first + second :]]
-            yield names[first:]
-        else:
-            yield names
-
-    def _manual(self, equation: Any) -> Sequence[int]:
-        params, line = equation.params, self.tracer.lines.of(equation)
-        operands = tuple(self.read(atom) for atom in equation.invars)
-        inner = params["jaxpr"]
-        if any(str(name).startswith("_internal_pmap") for name in params["mesh"].axis_names):
-            raise InputError(
-                "a program must not contain jax.pmap",
-                argument="fn",
-                got=f"jax.pmap{f', {line}' if line else ''}",
-                expected="jax.vmap, or jax.shard_map on the mesh of the program",
-            )
-        sides = (
-            ("in_shardings", params["in_specs"], equation.invars),
-            ("out_shardings", params["out_specs"], equation.outvars),
-        )
-        try:
-            shardings: Params = tuple(
-                (name, tuple(map(functools.partial(self._spec, params["mesh"]), specs, atoms)))
-                for name, specs, atoms in sides
-            )
-            mesh = self._spec(params["mesh"], jax.sharding.PartitionSpec(), None).mesh
-        except InputError as error:
-            raise error.named(f"shard_map, {line}" if line else "shard_map") from None
-        outer = self.tracer.manual, self.tracer.manual_mesh
-        self.tracer.manual, self.tracer.manual_mesh = outer[0] | params["newly_manual_axes"], mesh
-        body = self.tracer.body(inner, (), self.tracer.names_of(operands), other="manual_arg")
-        self.tracer.manual, self.tracer.manual_mesh = outer
-        results = tuple(self.tracer.value("manual", v.aval, line) for v in equation.outvars)
-        axes = tuple(
-            name for name in params["mesh"].axis_names if name in params["newly_manual_axes"]
-        )
-        name = inner.debug_info.func_name
-        name = name if name.isidentifier() else "manual"
-        own: Params = tuple(sorted((("manual_axes", axes), ("name", name), *shardings)))
-        self.ops.append(Op("manual", operands, results, own, (body,), line=line))
-        return results
-
-    def _spec(self, mesh: Any, spec: Any, atom: Any) -> Sharding:
-        rank = 0 if atom is None else len(atom.aval.shape)
-        return self.tracer.meshes.of_jax(jax.sharding.NamedSharding(mesh, spec), rank)
 
 
 def _parameters(jaxpr: Any) -> dict[Any, str]:
@@ -496,7 +388,7 @@ _HANDLERS: dict[str, Callable[[_Block, Any], Sequence[int]]] = {
     "shardwright_alike": _Block._group,
     "shard_alike": _Block._alike,
     "custom_partitioning": _Block._own_partitioning,
-    "pallas_call": _Block._kernel,
+    "pallas_call": kernel,
     "checkpoint": _Block._remat,
     "remat2": _Block._remat,
     "custom_linear_solve": _Block._solved,
@@ -506,9 +398,9 @@ _HANDLERS: dict[str, Callable[[_Block, Any], Sequence[int]]] = {
     "pvary": _Block._same,
     "pcast": _Block._same,
     "device_put": _Block._placed,
-    "scan": _Block._scan,
-    "while": _Block._while,
+    "scan": scan,
+    "while": while_loop,
     "cond": _Block._cond,
-    "shard_map": _Block._manual,
+    "shard_map": manual,
     **REWRITTEN,
 }

@@ -4,7 +4,7 @@ shards."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,9 +12,12 @@ import jax
 from jax.extend import core
 
 from shardwright.codegen.trace.batched import traced_at
-from shardwright.ir.program import Line
+from shardwright.codegen.trace.params import Params
+from shardwright.codegen.trace.stacks import OpBlock
+from shardwright.ir.program import Line, Op, Rule
 
 KERNEL = "pallas_call"
+NO_RULE = " has no rule: its operands are replicated"
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,28 @@ class OpaqueCall:
         own = self.partitioning
         how = None if own is None else (id(own.partition), repr(own.static))
         return self.name, str(self.jaxpr), tuple(map(id, _constants(self.jaxpr))), how
+
+
+def kernel(block: OpBlock, equation: Any) -> Sequence[int]:
+    """Add the op of a Pallas kernel, which every device runs on whole tensors, and return its
+    results."""
+    line = block.tracer.lines.of(equation)
+    results = opaque(block, equation, kernel_call(equation, line), None)
+    if not block.tracer.manual:
+        block.tracer.warn(f"{equation.primitive.name}{NO_RULE}", line, results)
+    return results
+
+
+def opaque(block: OpBlock, equation: Any, call: OpaqueCall, rule: Rule | None) -> Sequence[int]:
+    """Add the op of a call, split by its rule if it has one, and return its results."""
+    tracer, kind = block.tracer, equation.primitive.name
+    tracer.opaque.setdefault(call.same, call)
+    number = [*tracer.opaque].index(call.same)
+    results = tuple(tracer.value(call.name, v.aval, call.line) for v in equation.outvars)
+    operands = tuple(map(block.read, equation.invars))
+    params: Params = (("call", number), ("name", call.name))
+    block.ops.append(Op(kind, operands, results, params, rule=rule, line=call.line))
+    return results
 
 
 def kernel_call(equation: Any, line: Line | None) -> OpaqueCall:
