@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -178,11 +178,6 @@ def _context(partitioned: Partitioned, rings: ProgramRings) -> SpmdModule:
     made = sides.outputs([writer.read(result) for result in local.body.results])
     lines += tree_lines(functions.whole(made), "return ", "", 1)
     inputs = sides.inputs([_spec(local, v) for v in local.body.arguments])
-    pairs = [
-        line for name, tree in writer.tables.items() for line in tree_lines(tree, f"{name} = ")
-    ]
-    if any(name.startswith(("SENT", "PLACED")) for name in writer.tables):
-        pairs = [*TABLES, *pairs]
     axes = local.axes
     options = [*([] if has_classes else [TEMPLATE]), *([INTERPRET] if rings.rings else [])]
     return SpmdModule(
@@ -196,7 +191,7 @@ def _context(partitioned: Partitioned, rings: ProgramRings) -> SpmdModule:
             *tables({"IN_TYPES": types}, parameters, "TYPES"),
             *tables({"IN_SHARDINGS": inputs, "OUT_SHARDINGS": outputs}, parameters, "SHARDINGS"),
         ),
-        tuple(pairs),
+        tuple(_moves(writer.tables)),
         ", ".join(parameters),
         listed([_literal(each) for each in parameters]),
         tuple(
@@ -216,6 +211,14 @@ def _context(partitioned: Partitioned, rings: ProgramRings) -> SpmdModule:
         tuple(line for ring in rings.rings for line in ring.text.lines),
         listed(rings.names) if rings.rings else "",
     )
+
+
+def _moves(tables: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the lines of the tables of moves, which explain those of direct exchanges."""
+    if any(name.startswith(("SENT", "PLACED")) for name in tables):
+        yield from TABLES
+    for name, tree in tables.items():
+        yield from tree_lines(tree, f"{name} = ")
 
 
 def _places(tree_of: Callable[[Sequence[str]], Any], locals_: tuple[int, ...]) -> dict[int, Path]:
