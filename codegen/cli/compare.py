@@ -19,7 +19,8 @@ HELP = "TOML of a stored layout, as str(sw.Stored(…)) writes it; or MODULE:FUN
 
 TensorOption = Annotated[
     list[str] | None,
-    typer.Option("--tensor", metavar="NAME=SHAPE", help="A logical tensor: q=32x16. Repeat it."),
+    typer.Option("--tensor", metavar="NAME=SHAPE", help="A logical tensor: q=32x16; may be
+    repeated."),
 ]
 RanksOption = Annotated[
     str | None, typer.Option("--ranks", help="Number of ranks, or their mesh: 4, or dp=2,tp=4.")
@@ -225,7 +226,7 @@ def _asked(
             )
         if name in own:
             raise InputError(
-                "a tensor must be given once",
+                "a tensor may be given only once",
                 argument="--tensor",
                 got=each,
                 expected=f"{name}={own[name]} alone, or another name",

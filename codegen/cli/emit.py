@@ -32,9 +32,9 @@ Groups = Sequence[tuple[Group, dict[str, str]]]
 
 @dataclass(frozen=True, kw_only=True)
 class EmitCommand(Flags):
-    """Write the bundles of reshards.
+    """Write bundles: modules, the plan and a review page.
 
-    A bundle is a Pallas TPU module, a Triton GPU module, the plan and a review page.
+    By default a reshard gets a Pallas TPU module and a Triton GPU module.
 
     Example: shardwright emit --mesh x=2,y=3 --shape 6x6 --dtype f32 --source "P('x', 'y')" --target
     "P('y', 'x')" --name transpose -o kernels

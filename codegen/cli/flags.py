@@ -125,7 +125,7 @@ class Flags(ABC):
     topology: Annotated[
         str | None,
         typer.Option(
-            help="Hardware to make and price the plan for: v5e:4x4, h100:2x8, …, or a file. Device "
+            help="Hardware to plan for: v5e:4x4, h100:2x8, …, or a file. Device "
             "ids are JAX's: they count along the first axis of a torus first, and host by host."
         ),
     ] = None

@@ -358,7 +358,7 @@ def _print_prediction(prediction: "Prediction") -> None:
     least = prediction.least_seconds
     if least is not None and least < (1 - PROVEN) * prediction.seconds:
         print(f"; at least {_rounded_down(least)} by any steps of the basis", end="")
-    print(f"; at most {prediction.peak_bytes:,} bytes a device")
+    print(f"; at most {prediction.peak_bytes:,} bytes per device")
     if prediction.why:
         print(f"more than the larger shard: {prediction.why}")
 

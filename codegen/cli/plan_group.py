@@ -18,7 +18,7 @@ Kinds = Mapping[str, "tuple[Plan, int]"]
 def group_json(
     group: Group, kinds: Kinds, folders: Mapping[str, str], *, transfers: bool = False
 ) -> str:
-    """Return the plans and bytes of all tensors as JSON, one tensor a line. `folders` has the
+    """Return the plans and bytes of all tensors as JSON, one tensor per line. `folders` has the
     folder of each tensor; `transfers` lists transfers too."""
     said = {folder: plan.to_dict(transfers=transfers) for folder, (plan, _) in kinds.items()}
     lines = (json.dumps({"name": name, **said[folders[name]]}) for name in group.members)

@@ -105,7 +105,7 @@ def collectives_peer(plan: Plan, network: Network) -> Peer | None:
     by_steps = next(each for each in registry.every() if "basis" in each.executes)
     relaid = seconds_of_passes(by_steps.relaid(made), network)
     seconds = made.prediction.seconds + relaid + network.topology.launch
-    return Peer(name, seconds, made.ops or "none", "`jax.device_put` may do")
+    return Peer(name, seconds, made.ops or "none", "`jax.device_put` may be enough")
 
 
 def _best_sequence(plan: Plan, network: Network) -> SteppedPlan:

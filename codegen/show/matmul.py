@@ -16,11 +16,11 @@ Row = tuple[str, ...]
 Range = tuple[int, int]
 
 ASKED = {
-    0: "the sum may wait: the product of a term is a term of the product",
-    1: "nothing is in the way",
-    2: "the other operand has all of that dimension: one of the two moves",
-    3: "products are partial sums, to be added up",
-    4: "a device would have a block of the diagonal only: one operand moves first",
+    0: "the sum may wait, because the product of a term is a term of the product",
+    1: "nothing needs to move",
+    2: "the other operand has all of that dimension, so one of the two moves",
+    3: "products are partial sums that must be added",
+    4: "a device could multiply only a diagonal block, so one operand moves first",
 }
 """The communication that each case needs, in words."""
 
@@ -37,14 +37,14 @@ CANDIDATES: Row = (
 
 def case_line(case: AxisCase) -> str:
     """Return the case of an axis in words."""
-    number = f"case {case.number}" if case.number else "a sum still to be made"
+    number = f"case {case.number}" if case.number else "a sum that is still missing"
     return f"Along {case.axis}, {number}: {case.why}; {ASKED[case.number]}."
 
 
 def case_lines(plan: MatmulPlan) -> tuple[str, ...]:
     """Return the case of every axis used by an operand."""
     if not plan.cases:
-        return ("Case 1: every device has all of both operands; nothing is in the way.",)
+        return ("Case 1: every device has all of both operands; nothing needs to move.",)
     return tuple(map(case_line, plan.cases))
 
 
@@ -53,13 +53,13 @@ def why_line(plan: MatmulPlan) -> str:
     what = "the fewest bytes into the busiest device of each movement, then the fewest flops"
     if plan.topology is not None:
         what = "the fewest seconds"
-    count = f"{plan.considered} candidates" if plan.considered > 1 else "the only candidate"
-    text = f"Chosen of {count}: {what}."
+    count = f"{plan.considered} candidates" if plan.considered > 1 else "one candidate"
+    text = f"Chosen from {count}, by {what}."
     cost, loop = plan.chosen.cost, plan.chosen.loop
     if plan.topology is None or (loop is None and not plan.chosen.pulled):
         return text
     less = f"{1 - cost.seconds / cost.apart:.0%} less" if cost.seconds < cost.apart else "no less"
-    apart = f"{less} than the {cost.apart:.3g} s of moving first and multiplying then"
+    apart = f"{less} than the {cost.apart:.3g} s of moving first and then multiplying"
     how = "the loop" if loop is not None else "a kernel that pulls and pushes meanwhile"
     return f"{text} With {how} it takes {cost.seconds:.3g} s, {apart}."
 
@@ -77,8 +77,8 @@ def instead_line(plan: MatmulPlan) -> str:
         return ""
     mine, its = (_takes(plan, each) for each in (plan.chosen, other))
     return (
-        f"{SIDES[moved]} moves and {SIDES[stays]} stays: {mine} in all. "
-        f"With {SIDES[stays]} moved instead it is {its}."
+        f"{SIDES[moved]} moves and {SIDES[stays]} stays: {mine} in total. "
+        f"If {SIDES[stays]} moved instead, the total would be {its}."
     )
 
 

@@ -38,13 +38,13 @@ def matmul_page(
         _block(columns(sharding_rows(plan.matmul))),
         "## The case",
         *(textwrap.fill(line, WIDTH, break_on_hyphens=False) for line in case_lines(plan)),
-        "## What it could be, and what it is",
+        "## Candidates",
         " ".join(each for each in (why_line(plan), instead_line(plan)) if each),
         _markdown((CANDIDATES, *candidate_rows(plan))),
         _priced(plan),
         *(("## Who multiplies what", PICTURE, _block(picture)) if picture else ()),
         *_gradients(backward),
-        "## To make and to check it",
+        "## Emit and check",
         IN_THE_ROOT,
         _block(
             "\n".join((command, *(line.format(name) for line in COMMANDS))),
@@ -59,9 +59,9 @@ def _gradients(backward: tuple[MatmulPlan, ...]) -> tuple[str, ...]:
     if not backward:
         return ()
     text = (
-        "The cotangent of lhs is that of C times B transposed, the cotangent of rhs A transposed "
-        "times that of C: matmuls of their own, each in a module beside this one, with i, j and k "
-        "of its own."
+        "The cotangent of lhs is the cotangent of C times B transposed; the cotangent of rhs is A "
+        "transposed times the cotangent of C. Each is a separate matmul in a module next to this "
+        "one, with its own i, j and k."
     )
     pairs = zip(("lhs", "rhs"), backward, strict=True)
     rows = [(side, *candidate_row(each.chosen)) for side, each in pairs]
@@ -72,13 +72,13 @@ def _gradients(backward: tuple[MatmulPlan, ...]) -> tuple[str, ...]:
 def _priced(plan: MatmulPlan) -> str:
     """Return the paragraph that says how the numbers in the table are predicted."""
     where = (
-        "one switch without latencies, as no topology is given"
+        "one switch without latencies, because no topology is given"
         if plan.topology is None
         else name_of(topology_of(plan.topology))
     )
     text = (
-        "The first row is the plan, the others are the next best of other kinds. Flops and bytes "
-        f"are those of the busiest device; seconds are a model's, on {where}."
+        "The first row is the plan; the others are the best candidates of other kinds. Flops and "
+        f"bytes are for the busiest device; seconds are predicted by a model of {where}."
     )
     return textwrap.fill(text, WIDTH)
 

@@ -22,7 +22,7 @@ def program_page(
     """Return a program's page in Markdown. `topology` adds predicted seconds. `kernels`: a remark
     on each matmul next to a communication."""
     lines = [*_lines(program, name, topology)]
-    lines += ["", "Matmuls beside which something moves:", ""] if kernels else []
+    lines += ["", "Matmuls next to a communication:", ""] if kernels else []
     return "\n".join([*lines, *(f"- {each}" for each in kernels)]) + "\n"
 
 
@@ -36,7 +36,7 @@ def _lines(program: Partitioned, name: str, topology: str | None) -> Iterator[st
     counted = f"{count} communication{'' if count == 1 else 's'}"
     counted += f" ({len(found)} rows)" if len(found) not in (1, count) else ""
     yield f"The busiest device receives {size} in {counted}{_in_all(seconds, topology)}."
-    yield f"It computes for the time of {_computed(program)}."
+    yield f"Its computation costs as much as receiving {_computed(program)}."
     yield from (f"{said[0].upper()}{said[1:]}." for said in _bound(program))
     yield "`jax_spmd.py` is the program, `plan.json` has these rows."
     if found:
@@ -103,7 +103,7 @@ def _computed(program: Partitioned) -> str:
 
 
 def _bound(program: Partitioned) -> Iterator[str]:
-    """Yield a line on the ratio of the cost to its lower bound, if a bound above 0 is known."""
+    """Yield a line about the ratio of the cost to its lower bound, if a bound above 0 is known."""
     bound = program.lower_bound
     if bound:
         times = math.ceil(100 * program.cost / bound) / 100
@@ -127,7 +127,7 @@ def program_text(
     total = size_text(program.bytes_received) + _in_all(seconds, topology)
     lines = [
         f"{program.program.name} on {program.mesh}: the busiest device receives {total}",
-        f"it computes for the time of {_computed(program)}",
+        f"its computation costs as much as receiving {_computed(program)}",
         *_bound(program),
     ]
     for number, each in enumerate(found):
@@ -137,5 +137,5 @@ def program_text(
         lines.append(f"    {where}{each.value} becomes {each.shape}{lasts}")
         saves = f" (saves {size_text(each.saving)} of it alone)" if each.saving else ""
         lines.append(f"    to remove it, {each.remedy}{saves}")
-    lines += ["matmuls beside which something moves:"] if kernels else []
+    lines += ["matmuls next to a communication:"] if kernels else []
     return "\n".join((*lines, *(f"    {each}" for each in kernels), *program.warnings)) + "\n"

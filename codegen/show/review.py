@@ -56,7 +56,7 @@ def review_page(
         "![The source shards, the target shards, and the tiles they share](reshard.svg)",
         *((f"![What devices pass on round rings, step by step]({RINGS})",) if rings else ()),
         *(text for title, rows in tables for text in (f"## {title}", _markdown(*rows))),
-        "## To make and to check it",
+        "## Emit and check",
         *_backward(backward),
         IN_THE_ROOT,
         _block([command, *(line.format(name) for line in COMMANDS)], "sh"),
@@ -64,10 +64,10 @@ def review_page(
     return "\n\n".join(sections) + "\n"
 
 
-IN_THE_ROOT = "In the folder above this one:"
+IN_THE_ROOT = "In the parent folder:"
 COMMANDS = (
     "shardwright verify {}  # against an oracle",
-    "shardwright check .  # against what would be emitted now",
+    "shardwright check .  # against a new emission",
 )
 
 
@@ -81,7 +81,7 @@ def _backward(files: Sequence[str]) -> tuple[str, ...]:
 
 
 def _form(plan: Plan) -> list[str]:
-    """Return lines on the two cuts of the tensor and, for a direct plan, on the tiles."""
+    """Return lines about the two cuts of the tensor and, for a direct plan, the tiles."""
     before, after = plan.outline.source, plan.outline.target
     lines = [
         *side_lines("Source", "d1", str(plan.reshard.source), before),
@@ -107,7 +107,9 @@ def _traffic_rows(plan: Plan) -> tuple[Row, ...]:
         _traffic_row(
             "received by the busiest device", traffic.received_max, traffic.bound_received_max
         ),
-        _traffic_row("received in all", traffic.received_total, traffic.bound_received_total),
+        _traffic_row(
+            "received by all devices", traffic.received_total, traffic.bound_received_total
+        ),
         _traffic_row("sent by the busiest device", traffic.sent_max, traffic.bound_sent_max),
     )
 

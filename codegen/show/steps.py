@@ -34,7 +34,7 @@ def received_max(step: Step) -> int:
 
 
 def choice_lines(plan: SteppedPlan) -> tuple[str, ...]:
-    """Return lines on the topology of the predicted seconds, and on the memory of the steps."""
+    """Return lines about the topology of the predicted seconds, and the memory of the steps."""
     chosen = plan.prediction
     limit = "" if chosen.memory_bytes is None else f", of {chosen.memory_bytes:,} allowed"
     return (

@@ -7,7 +7,7 @@ from shardwright.ir.sharding import Sharding
 
 
 def summary(plan: DirectPlan) -> str:
-    """Return lines on the tensor, both shardings, and the bytes in all and of the busiest
+    """Return lines about the tensor, both shardings, and the bytes in all and of the busiest
     device."""
     reshard, traffic = plan.reshard, plan.traffic
     shape = "x".join(map(str, reshard.shape)) or "a scalar"

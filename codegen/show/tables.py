@@ -103,7 +103,7 @@ def not_enumerated(plan: Plan) -> str:
 
 
 def more_text(count: int, shown: int, what: str) -> str:
-    """Return the line on the rows that a limited table omits."""
+    """Return the line about the rows that a limited table omits."""
     return f"… and {count - shown:,} more of {count:,} {what}."
 
 

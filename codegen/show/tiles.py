@@ -57,7 +57,7 @@ def _general() -> list[str]:
 
 
 def _dimension(axis: int, symbols: ReshardMaps, numbers: ReshardMaps) -> list[str]:
-    """Return the lines on one dimension, with its shard indices, symbolically and in numbers."""
+    """Return the lines about one dimension, with its shard indices, symbolically and in numbers."""
     source, target = numbers.source, numbers.target
     dims = source.dims[axis], target.dims[axis]
     shards = source.shard[axis], target.shard[axis]

@@ -215,7 +215,7 @@ def kept_features(features: tuple[str, ...], reshard: Reshard) -> tuple[str, ...
 def listed_command(name: str) -> str:
     """Return the command that emits a bundle again from the manifest of its folder."""
     command = shlex.join(["shardwright", "emit", "manifest.json", "--name", name])
-    return with_comment(command, "in the folder above this one")
+    return with_comment(command, "in the parent folder")
 
 
 def with_comment(command: str, said: str) -> str:
@@ -247,7 +247,7 @@ def check_name(name: str) -> str:
             "the name must not hide a module that bundles import",
             argument="name",
             got=name,
-            expected="another name than those of Python's own modules and of what bundles import",
+            expected="a name that neither Python's own modules nor imports of bundles have",
         )
     if name in OF_THE_ROOT:
         raise InputError(
@@ -377,7 +377,9 @@ def read_text(key: str, value: object) -> str:
     """Return a string. Raises InputError for any other type."""
     if isinstance(value, str):
         return value
-    raise InputError(f"{key} must be a text", argument=key, got=value, expected="a text in quotes")
+    raise InputError(
+        f"{key} must be a string", argument=key, got=value, expected="a string in quotes"
+    )
 
 
 def read_switch(key: str, value: object) -> bool:

@@ -79,7 +79,7 @@ def test_a_program_hides_no_module(tmp_path: Path) -> None:
     assert message(lambda: program().write(tmp_path / "jax")) == (
         "path: the name must not hide a module that bundles import\n"
         "got: jax\n"
-        "expected: another name than those of Python's own modules and of what bundles import"
+        "expected: a name that neither Python's own modules nor imports of bundles have"
     )
 
 
@@ -89,7 +89,7 @@ def test_a_root_hides_no_module(name: str, tmp_path: Path) -> None:
     assert message(lambda: reshard().write(tmp_path / name / "w")) == (
         "output: the folder of bundles must not hide a module that they import\n"
         f"got: {name}\n"
-        "expected: another name than those of Python's own modules and of what bundles import"
+        "expected: a name that neither Python's own modules nor imports of bundles have"
     )
     assert not [*tmp_path.iterdir()]
 
@@ -111,7 +111,7 @@ def test_who_made_it(backend: str) -> None:
     made = [re.findall(r"by\n    (shardwright .*)\n", "".join(each.values())) for each in texts]
     assert all(made)
     assert not [line for lines in made for line in lines if "generated" in line]
-    assert made[1] == ["shardwright emit manifest.json --name w  # in the folder above this one"]
+    assert made[1] == ["shardwright emit manifest.json --name w  # in the parent folder"]
     assert made[2] == [made[1][0].replace("name w", "name both")]
 
 
@@ -125,7 +125,7 @@ def test_the_commands_of_a_page(
     monkeypatch.chdir(root)
     page = (root / "w/README.md").read_text()
     (block,) = re.findall(
-        r"^In the folder above this one:\n\n```sh\n(.*?)^```", page, re.MULTILINE | re.DOTALL
+        r"^In the parent folder:\n\n```sh\n(.*?)^```", page, re.MULTILINE | re.DOTALL
     )
     commands = [shlex.split(line, comments=True) for line in block.splitlines()]
     assert [words[:2] for words in commands] == [

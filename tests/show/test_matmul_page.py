@@ -29,8 +29,8 @@ def test_which_operand_of_case_four_moves_and_why(i: int, k: int, moved: int, st
     names = ("lhs", "rhs")
     assert plan.case == 4
     found = re.fullmatch(
-        rf"{names[moved]} moves and {names[stays]} stays: ([0-9,]+) bytes in all. "
-        rf"With {names[stays]} moved instead it is ([0-9,]+) bytes.",
+        rf"{names[moved]} moves and {names[stays]} stays: ([0-9,]+) bytes in total. "
+        rf"If {names[stays]} moved instead, the total would be ([0-9,]+) bytes.",
         instead_line(plan),
     )
     assert found is not None, instead_line(plan)
@@ -56,10 +56,10 @@ def test_the_page_has_all_that_a_review_asks_for() -> None:
     headings = re.findall("^## (.*)$", page, re.MULTILINE)
     assert headings == [
         "The case",
-        "What it could be, and what it is",
+        "Candidates",
         "Who multiplies what",
         "Its gradients",
-        "To make and to check it",
+        "Emit and check",
     ]
     tables = [line for line in page.splitlines() if line.startswith("| ")]
     assert tables[0] == f"| {' | '.join(CANDIDATES)} |"

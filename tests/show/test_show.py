@@ -333,7 +333,7 @@ def test_review_page() -> None:
             | bytes | moved | least possible | ratio |
             | --- | --- | --- | --- |
             | received by the busiest device | 24 | 24 | 1.000 |
-            | received in all | 104 | 104 | 1.000 |
+            | received by all devices | 104 | 104 | 1.000 |
             | sent by the busiest device | 24 | 24 | 1.000 |
 
             ## Who sends what to whom
@@ -349,7 +349,7 @@ def test_review_page() -> None:
     assert headings == [
         "transpose",
         "Who sends what to whom",
-        "To make and to check it",
+        "Emit and check",
     ]
     assert "](reshard.svg)" in page
     assert "```sh\nshardwright emit --mesh x=2,y=3\nshardwright verify transpose  # " in page

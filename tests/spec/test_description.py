@@ -91,7 +91,7 @@ def test_a_command_too_long_for_a_shell_goes_through_the_manifest() -> None:
     mesh = Mesh({"x": 4096}, device_ids=range(4096)[::-1])
     command = described(mesh=str(mesh), source='[{"x"}, {}]', target='[{}, {"x"}]').command()
     assert command == (
-        "shardwright emit manifest.json --name transpose_2x3  # in the folder above this one"
+        "shardwright emit manifest.json --name transpose_2x3  # in the parent folder"
     )
 
 
@@ -129,7 +129,7 @@ def test_names_hide_no_module(name: str) -> None:
     assert message(lambda: described(name=name)) == (
         "name: the name must not hide a module that bundles import\n"
         f"got: {name}\n"
-        "expected: another name than those of Python's own modules and of what bundles import"
+        "expected: a name that neither Python's own modules nor imports of bundles have"
     )
 
 
@@ -147,9 +147,9 @@ collective_id
     (
         {"mesh": 6},
         """
-        mesh: mesh must be a text
+        mesh: mesh must be a string
         got: 6
-        expected: a text in quotes
+        expected: a string in quotes
         """,
     ),
     (

@@ -107,7 +107,7 @@ def _passes(plan: Plan, how: How, exchange: Exchange) -> Iterator[Stage]:
     elements = math.prod(reshard.source.local_shape(reshard.shape))
     found: Passes = passes_of(laid, elements, reshard.itemsize, as_bits)
     if found.staying:
-        yield Copies("XLA lays out shards anew", found.staying, on_tpu=True)
+        yield Copies("XLA changes the layout of shards", found.staying, on_tpu=True)
     if found.leaving:
         what = "XLA copies a result that leaves the program"
         yield Copies(what, found.leaving, leaving=True, on_tpu=True)
