@@ -106,7 +106,8 @@ def main(words: list[str]) -> None:
         raise SystemExit(f"no such table: {', '.join(unknown)}; there are {', '.join(TABLES)}")
     for name, colon, count in asked:
         if colon and not (name in COUNTED and count.isdecimal()):
-            raise SystemExit(f"{name}{colon}{count}: a count is for {', '.join(COUNTED)}")
+            known = ", ".join(COUNTED)
+            raise SystemExit(f"{name}{colon}{count}: only these tables take a count: {known}")
         TABLES[name](*([int(count)] if colon else []))
 
 

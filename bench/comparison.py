@@ -85,7 +85,7 @@ CASES = (
 
 
 def torch_answers(cases: list[Case]) -> list[dict[str, str]]:
-    """Return, for each case, the answers of DTensor and of our module, run among four processes."""
+    """Return, for each case, the answers of DTensor and of our module, run on four processes."""
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
         json.dump([case.asked() for case in cases], file)
         file.flush()

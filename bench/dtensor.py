@@ -42,7 +42,7 @@ class Received(TorchDispatchMode):
         if name == "all_gather_into_tensor":
             self.nbytes += nbytes * (args[1] - 1)
         else:
-            raise SystemExit(f"a collective that is not counted: {name}")
+            raise SystemExit(f"cannot count this collective: {name}")
 
 
 def count_all_to_alls(counter: Received) -> None:

@@ -323,7 +323,7 @@ def main(count: int = COUNT) -> None:
 
 
 def wrong_line(axes: dict[str, int], fewer: int, not_right: int) -> str:
-    """Return a line on jit's programs that move less than we planned."""
+    """Return a line about jit's programs that move less than we planned."""
     name = "x".join(map(str, axes.values()))
     return (
         f"Of {name} jit moves less than was planned in {fewer}; in {not_right} of these what it "
@@ -332,7 +332,7 @@ def wrong_line(axes: dict[str, int], fewer: int, not_right: int) -> str:
 
 
 def read_line(axes: dict[str, int], moved: list[Moved], modules: list[tuple[int, int]]) -> str:
-    """Return a line on the moves of modules' programs, compared with their plans and with jit's
+    """Return a line about the moves of modules' programs, compared with their plans and with jit's
     programs."""
     name = "x".join(map(str, axes.values()))
     words = []

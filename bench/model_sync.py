@@ -238,7 +238,7 @@ def received() -> Any:
             room, _, name = str(func).partition(".")
             if room == "_c10d_functional" and not name.startswith(("wait_tensor", "_wrap")):
                 if not name.startswith("all_gather_into_tensor"):
-                    raise SystemExit(f"a collective that is not counted: {func}")
+                    raise SystemExit(f"cannot count this collective: {func}")
                 brought = args[0].nbytes * (args[1] - 1)
                 self.nbytes += brought
                 self.on_gpu += 0 if self.inside else brought

@@ -135,8 +135,8 @@ def imports() -> Table:
 
 
 CHECKPOINT = Path(__file__).resolve().parent.parent / "corpus" / "checkpoint.toml"
-# Each program runs in a separate process, and measures after importing the writer, or the packages
-# that modules import.
+# Each program runs in a separate process. It first imports the writer, or the packages that modules
+# import, and then measures.
 WRITTEN = """
 import time
 from shardwright.codegen import registry

@@ -81,7 +81,7 @@ def read(text: str, devices: int) -> int:
     all-reduce's bytes. Raises ValueError for collectives that are cut into several fusions.
     """
     if "chain_id" in text:
-        raise ValueError("collectives cut into several fusions, which would count each")
+        raise ValueError("cannot count collectives that several fusions share")
     parts = re.split(r"(?m)^(?=\S)", text)
     scattered = "".join(part for part in parts if part.startswith("%all-reduce-scatter"))
     rest = "".join(part for part in parts if not part.startswith("%all-reduce-scatter"))

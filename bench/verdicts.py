@@ -170,8 +170,8 @@ def _summary(found: list[Row]) -> Iterator[str]:
 
 
 def _kernels(found: list[Row]) -> Iterator[str]:
-    """Yield lines on the kernels: for each topology, the number that take at most as long as XLA's
-    own plan; then a table of the others."""
+    """Yield lines about the kernels: for each topology, the number that take at most as long as
+    XLA's own plan; then a table of the others."""
     for topology in TOPOLOGIES:
         there = [row for row in found if row.topology == topology and row.kernel]
         slower = [row for row in there if row.reason]

@@ -60,7 +60,7 @@ class Filling:
         """
         if busiest > MOST_BUCKETS * self.half:
             raise InputError(
-                f"the limit makes too many buckets of the model: more than {MOST_BUCKETS:,}",
+                f"the limit splits the model into too many buckets: more than {MOST_BUCKETS:,}",
                 argument="memory_limit",
                 got=f"{self.limit:,} bytes, where a device moves {busiest:,}",
                 expected=f"at least {max(2 * -(-busiest // MOST_BUCKETS), self.least):,}",

@@ -32,7 +32,7 @@ def position_of(text: str, given: object) -> int | str | tuple[int, ...]:
     elif (number := as_integer(given)) is not None:
         return number
     raise InputError(
-        "a place along an axis must be a position, a list of positions, or arithmetic of holes",
+        "a place along an axis must be a position, a list of positions, or an expression",
         argument=f"{text}, at",
         got=in_a_line(given),
         expected='3, [0, 2] or "$2 // 4"',
@@ -85,7 +85,7 @@ def evaluated(text: str, values: tuple[str, ...], argument: str, name: str) -> i
 
 
 def within(mesh: Mesh, chosen: Mapping[str, tuple[int, ...]], rule: str, name: str) -> DevicePlace:
-    """Return the devices at the chosen positions, an axis without choice being whole.
+    """Return the devices at the chosen positions. Axes without a choice stay whole.
 
     `chosen`: positions by axis. An axis with one chosen position is dropped. `rule`, `name`: for
     errors, the text of the rule and the name that it matched. Raises InputError for an unknown axis

@@ -75,7 +75,7 @@ class Glob:
         """
         if self.is_regex or "*" in self.holes:
             raise InputError(
-                "the pattern must list names to be a table",
+                "the name of tensors in a table must list all names",
                 got=self.text,
                 expected="a name, with {0..79} or {q,k}",
             )
@@ -85,7 +85,7 @@ class Glob:
             total *= len(each)
         if total > MOST_NAMES:
             raise InputError(
-                "one line of a table may stand for a limited number of names",
+                "one line of a table stands for too many names",
                 got=f"{total:,} of {self.text}",
                 expected=f"at most {MOST_NAMES:,}",
             )
@@ -112,7 +112,7 @@ class Glob:
 
 
 def filled(text: str, values: Sequence[str]) -> str:
-    """Return a text with values filled into its holes, in order.
+    """Fill values into the holes of a text, in order.
 
     >>> filled("layers.*.qkv", ("7",))
     'layers.7.qkv'

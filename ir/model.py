@@ -123,7 +123,7 @@ def flattened(tree: Any) -> dict[str, Any]:
             raise InputError(
                 "two leaves of a tree must not have the same name",
                 got=name,
-                expected="keys without points",
+                expected="keys without dots",
             )
         found[name] = leaf
     return found

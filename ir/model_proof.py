@@ -97,16 +97,16 @@ def _check_members(plan: ModelPlan, data: dict[str, Any]) -> None:
     for kind, source, target, turn, count, tensors, held, wanted in data["members"]:
         member = expected.pop((*tensors, *wanted), None)
         if member is None:
-            raise ProofError(f"{tensors[0]}: no tensor of the model in {wanted[0]}, or twice")
+            raise ProofError(f"{tensors[0]}: not a tensor of {wanted[0]}, or listed twice")
         if (kind, held) != (member.kind, [member.source_buffer]):
             raise ProofError(
-                f"{member.tensor}: another kind, or other buffers, than in its layouts"
+                f"{member.tensor}: its kind or its buffers are not those of its layouts"
             )
         for place, own in ((source, member.source), (target, member.target)):
             if places[place] != plan.kinds.places[own].devices:
-                raise ProofError(f"{member.tensor}: on other devices than in its layouts")
+                raise ProofError(f"{member.tensor}: its devices are not those of its layouts")
         if turn < 0 or count < 1:
-            raise ProofError(f"{member.tensor}: turn {turn}, {count} pieces")
+            raise ProofError(f"{member.tensor}: invalid turn {turn} or count of pieces {count}")
         pieces += count
     if expected:
         raise ProofError(f"{next(iter(expected))[0]}: nothing moves it")
@@ -142,14 +142,14 @@ class _OfKind:
         for classes, parts in zip((senders, receivers), self.parts, strict=True):
             for each in classes:
                 if not each or len({parts[position] for position in each}) != 1:
-                    raise ProofError(f"positions {each} do not store the same")
+                    raise ProofError(f"positions {each} store different elements")
         every = sorted(itertools.chain(*receivers))
         if every != [place for place, parts in enumerate(self.parts[1]) if parts]:
-            raise ProofError("receivers are not the positions that store elements, each once")
+            raise ProofError("not every position that stores elements is one receiver")
         for each in receivers:
             met = [self.kind.meeting[position] for position in each]
             if len({self.parts[0][place] if place >= 0 else () for place in met}) != 1:
-                raise ProofError(f"receivers {each} have different elements before")
+                raise ProofError(f"receivers {each} start with different elements")
 
     def _check_relays(self) -> None:
         """Check that relays write each element to its place. Record the writes to each class of
@@ -161,7 +161,7 @@ class _OfKind:
         for form, relays in by_form.items():
             source, targets, loops = self.tables["forms"][form]
             if source != 0 or any(targets):
-                raise ProofError("a relay is of another buffer")
+                raise ProofError("a relay names another buffer")
             for group in self._grouped(relays, len(targets)):
                 self._check_group(group, loops)
 
@@ -172,7 +172,7 @@ class _OfKind:
         for relay in relays:
             ends = self._ends(relay)
             if len(ends.parts) != targets + 1:
-                raise ProofError(f"a relay of {len(ends.parts) - 1} targets, not {targets}")
+                raise ProofError(f"a relay to {len(ends.parts) - 1} targets, not {targets}")
             key = tuple(
                 tuple((digit.step, digit.dim, digit.weight) for digit in part.digits)
                 for part in ends.parts
@@ -186,7 +186,7 @@ class _OfKind:
         if sender == OWN:
             source = self.kind.meeting[target]
             if source < 0:
-                raise ProofError(f"position {target} has nothing of its own")
+                raise ProofError(f"position {target} has no elements of its own to copy")
         else:
             source = self.tables["senders"][sender][0]
         sides = (self.parts[0][source], *[self.parts[1][target]] * (len(starts) - 1))
@@ -203,9 +203,9 @@ class _OfKind:
         walks = [line.walk(turns, end) for end, line in enumerate(lined)]
         for line, walk in zip(lined[1:], walks[1:], strict=True):
             if (line.logical(self.rank) != lined[0].logical(self.rank)).any():
-                raise ProofError("a relay begins at another element of the tensor")
+                raise ProofError("the ends of a relay begin at different elements")
             if (line.steps(walk, self.rank) != lined[0].steps(walks[0], self.rank)).any():
-                raise ProofError("a relay goes on to other elements of the tensor")
+                raise ProofError("the ends of a relay visit different elements")
         times = [turn[0] for turn in turns]
         for line, walk in zip(lined[1:], walks[1:], strict=True):
             for row, ends in enumerate(group):
@@ -240,7 +240,7 @@ class _OfKind:
             if (own := self.kind.meeting[position]) >= 0:
                 lacked &= ~grid.mask(boxes[0][own])
             if grid.elements(lacked) != count:
-                raise ProofError(f"{count} elements come, where {grid.elements(lacked)} lack")
+                raise ProofError(f"{count} elements arrive, but {grid.elements(lacked)} lack")
 
     def _boxes(self, end: int) -> list[list[Box]]:
         """Return the boxes of the tensor at each position of the source (end 0) or target (end

@@ -96,7 +96,7 @@ def part_of(parts: Sequence[PartAt], start: int) -> PartAt:
                 inside &= value < digit.extent
         if inside and rest == 0:
             return part
-    raise ProofError(f"element {start} of a buffer is not of the tensor")
+    raise ProofError(f"element {start} of a buffer is outside the tensor's parts")
 
 
 class Write(NamedTuple):
@@ -149,7 +149,7 @@ class LinedUp:
         if inside == times:
             return [turn]
         if inside < 2 or times % inside:
-            raise ProofError("a loop goes on past the end of a dimension")
+            raise ProofError("a loop continues past the end of a dimension")
         outer = times // inside, *(step * inside for step in steps)
         return [*self.split(outer, end), (inside, *steps)]
 
@@ -202,7 +202,7 @@ def _digits(offsets: Integers, steps: Integers, counts: Integers) -> Integers:
         found[:, number] = taken
         rest = rest - taken * step
     if rest.any():
-        raise ProofError("a step ends between the elements of a part")
+        raise ProofError("a step of a relay misses the elements of a part")
     return found
 
 

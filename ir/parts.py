@@ -80,7 +80,7 @@ class TensorPart:
             where = ("dims", number)
             if len(group) > 1 and not dim.is_whole:
                 raise InputError(
-                    "factors of several dimensions that are stored as one cannot be cut",
+                    "a stored dimension of several factors cannot be cut",
                     got=dim,
                     expected="a cut of one factor, stored as a dimension of its own",
                     where=where,
@@ -114,7 +114,7 @@ def _check_axes(dims: tuple[DimCut, ...], mesh: Mesh) -> None:
             for other, earlier in seen:
                 if ref.name == earlier.name and _overlap(digit, other):
                     raise InputError(
-                        "an axis may cut one dimension of a part only",
+                        "an axis may cut only one dimension of a part",
                         got=f"{earlier} and {ref}",
                         expected="axes that do not overlap",
                         where=("dims", number, "axes", place),
@@ -242,7 +242,7 @@ def bind(layout: BufferLayout, shapes: Shapes, mesh: Mesh) -> BoundBuffer:
 def _shape(part: TensorPart, shapes: Shapes) -> tuple[int, ...]:
     if part.tensor in shapes:
         return shapes[part.tensor]
-    raise InputError("a part must be of a logical tensor", got=part.tensor, expected=one_of(shapes))
+    raise InputError("a part must name a logical tensor", got=part.tensor, expected=one_of(shapes))
 
 
 def _through(layout: Stack, cut: DimCut, parts: list[BoundPart], mesh: Mesh) -> BoundBuffer:
@@ -262,7 +262,7 @@ def _through(layout: Stack, cut: DimCut, parts: list[BoundPart], mesh: Mesh) -> 
             for ref, other in axes:
                 if _overlap(digit, other):
                     raise InputError(
-                        "an axis that cuts the stack must not cut a part of it too",
+                        "an axis that cuts the stack must not also cut one of its parts",
                         got=part,
                         expected=f"{part.tensor} without {ref}",
                         where=("parts", number),
@@ -270,7 +270,7 @@ def _through(layout: Stack, cut: DimCut, parts: list[BoundPart], mesh: Mesh) -> 
         along = (*part.dims, *[DimCut()] * (layout.dim + 1))[layout.dim]
         if not replace(along, window=None).is_whole:
             raise InputError(
-                "the dimension that is cut through the stack must be whole in each part",
+                "no part may cut the dimension that the stack cuts",
                 got=part,
                 expected=f"{part.tensor} with {{}} for dimension {layout.dim}",
                 where=("parts", number),

@@ -30,7 +30,7 @@ def _parser() -> Lark:
 
 
 def parse_program(text: str, check: Check | None = None) -> Program:
-    """Return the program of a text. Raise InputError, with a caret, if the text is malformed.
+    """Parse a program. Raise InputError, with a caret, if the text is malformed.
 
     `check`: an additional check, called with each op and the values defined so far. Its
     InternalError is raised as an InputError that underlines the op.

@@ -136,7 +136,7 @@ def factor_name(factor: int) -> str:
 
 
 def parse_rule(text: str) -> Rule:
-    """Return the rule of a text in Shardy's notation. `blocked_propagation` means `blocked`, and
+    """Parse a rule in Shardy's notation. `blocked_propagation` means `blocked`, and
     `custom` is ignored. Raise KeyError or ValueError for a malformed text."""
     operands, results = text.split("->")
     head, _, tail = results.partition(")")

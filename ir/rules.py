@@ -115,7 +115,7 @@ class LayoutRule:
         first = self.parts[0]
         if self.glob.is_regex and first != ONLY:
             raise InputError(
-                "the rule of a regular expression must store the tensor that it matches first",
+                "a rule with a regular expression must store the first tensor that it matches",
                 argument=self.glob.text,
                 got=first,
                 expected="_, with stars for groups in the parts after it",
@@ -191,7 +191,7 @@ class Rules:
         if isinstance(given, Stored):
             return Rules(given.mesh, dict(given.buffers))
         raise InputError(
-            "a side of a model must be rules, or a stored layout of all its tensors",
+            "a side of a model must be rules, or a stored layout of every tensor",
             argument=argument,
             got=in_a_line(given),
             expected='sw.Rules("tp=4", {"*.norm.weight": "_", "*": "_[{tp}]"})',

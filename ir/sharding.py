@@ -231,7 +231,7 @@ def _check_pair(mesh: Mesh, a: tuple[Where, AxisRef], b: tuple[Where, AxisRef]) 
         raise InputError(
             "references to one axis must not overlap",
             got=got,
-            expected="sub-axes of which one ends before the other begins, or where it does",
+            expected="sub-axes that do not overlap",
             where=second,
         )
     if not algebra.can_coexist(ref, other, mesh.sizes):

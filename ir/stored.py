@@ -153,7 +153,7 @@ class Stored(Drawn):
 
     @staticmethod
     def parse(text: str, argument: str = "text") -> Stored:
-        """Return the stored layout of a text in TOML, with keys `mesh`, `dtype`, `tensors` and
+        """Parse a stored layout in TOML, with keys `mesh`, `dtype`, `tensors` and
         `buffers`. A table `learned`, which says from where the layout was learned, is ignored.
 
         Raises InputError for a text that is not TOML, and for missing or unknown keys.
@@ -286,7 +286,7 @@ class Stored(Drawn):
         raise InputError(
             "a layout without a tensor's name needs a buffer named after the tensor",
             argument="layout",
-            got=buffer or "a layout of no name",
+            got=buffer or "a layout without a name",
             expected=one_of(self.tensors),
         )
 
@@ -436,7 +436,7 @@ def _located(error: InputError, text: str, argument: str) -> InputError:
 
 
 def _quoted(text: str) -> str:
-    """Return a text as a string of TOML, in quotes."""
+    """Return a text as a quoted TOML string."""
     return json.dumps(text) if "'" in text else f"'{text}'"
 
 

@@ -231,10 +231,10 @@ def _with(mesh: Mesh, refs: list[AxisRef], name: str, each: Placed) -> list[Axis
         return [*before, AxisRef(name), *after]
     count = math.prod(map(mesh.full_size, refs))
     raise InputError(
-        "the shards of a strided placement must be cut by the placements after it",
+        "the split factor of a strided placement must match the placements after it",
         argument="placements",
         got=f"{each.text} along {name}, before placements that make {count} shards",
-        expected="a split factor of as many shards as some of the major ones make",
+        expected="the product of the sizes of the first axes or sub-axes that those use",
     )
 
 

@@ -64,7 +64,7 @@ MISTAKES = {
         '[{"y":(1)2}, {}], unreduced=max{"y"}', "[{}, {}]", "int8",
         "source", "references to one axis must not overlap",
         '"y"', '"y":(1)2 in dimension 0 and "y" in unreduced={…}',
-        "sub-axes of which one ends before the other begins, or where it does", by_place=True,
+        "sub-axes that do not overlap", by_place=True,
     ),
     "one twice": Mistake(
         '[{}, {}], unreduced={"x", "x"}', "[{}, {}]", "float32",

@@ -62,7 +62,7 @@ def chosen(parts: Sequence[Part], variable: str) -> list[Part]:
     known = {part.name: part for part in parts}
     for name in named:
         if name not in known:
-            raise SystemExit(f"{variable}: {name!r} is no part: expected {', '.join(known)}")
+            raise SystemExit(f"{variable}: unknown part {name!r}: expected {', '.join(known)}")
     return [known[name] for name in named] if named else list(parts)
 
 

@@ -88,7 +88,7 @@ def _range(values: Sequence[float]) -> float | str:
 
 
 def _failures(rows: Sequence[Row]) -> list[str]:
-    """Return lines on the failures and on the cases left out: each message once, with its cases."""
+    """Return lines about the failures and the cases left out: each message once, with its cases."""
     lines = []
     for heading, ok in (("Wrong or failed", False), ("Left out", None)):
         cases: dict[str, Counter[str]] = {}

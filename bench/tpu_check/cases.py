@@ -62,7 +62,7 @@ class Bundle:
 def enough(ids: Sequence[int]) -> None:
     """Raise LeftOutError if a bundle needs more devices than there are."""
     if len(ids) > count():
-        raise LeftOutError(f"needs more devices than the {count()} that there are")
+        raise LeftOutError(f"needs more than the {count()} devices here")
 
 
 def bundles(key: str) -> list[Bundle]:

@@ -123,7 +123,7 @@ class Backend(Protocol):
     def relaid(self, plan: Plan) -> int:
         """Return the bytes of the passes over memory that XLA would make on a TPU around the
         collectives of a plan of several steps, if it had chosen these collectives itself."""
-        raise InternalError(f"{self.name} carries out no plan of several steps as collectives")
+        raise InternalError(f"{self.name} cannot run a plan of several steps as collectives")
 
     def review(self, plan: Plan) -> Table | None:
         """Return the module's table on the review page, or None."""
@@ -140,7 +140,7 @@ class Backend(Protocol):
             f"{self.name} cannot emit matmuls",
             argument="backends",
             got=self.name,
-            expected="a backend with matmuls, such as jax_xla",
+            expected="a backend that emits matmuls, such as jax_xla",
         )
 
     def render_matmul(
@@ -163,7 +163,7 @@ class Backend(Protocol):
             f"{self.name} has no kernels for programs",
             argument="kernels",
             got=self.name,
-            expected="a backend with kernels that multiply",
+            expected="a backend whose kernels multiply, such as pallas_tpu",
         )
 
 

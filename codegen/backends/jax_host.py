@@ -170,7 +170,7 @@ def _padded(layout: Layout) -> str:
 
 
 def facts_of(plan: DirectPlan, *, combines: bool = True) -> tuple[str, ...]:
-    """Return docstring lines on layouts, tiles, traffic, and transfers. `combines`: whether
+    """Return docstring lines about layouts, tiles, traffic, and transfers. `combines`: whether
     receivers get and combine all terms."""
     exchange = plan.exchange
     visible = as_vectors(exchange).dims[exchange.source.hidden :]

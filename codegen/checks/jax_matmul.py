@@ -181,4 +181,4 @@ class MatmulExecution:
             device = self.ids[numbers[shard.device]]
             wanted = oracle.padded_shard(exact[device], local)
             if not np.array_equal(to_bits(shard.data), wanted):
-                raise MismatchError(f"device {device}: not its part of the result, padded with 0")
+                raise MismatchError(f"device {device}: wrong result, or nonzero padding")

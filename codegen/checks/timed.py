@@ -53,5 +53,5 @@ def check_memory(arrays: Iterable[tuple[Placement, Sequence[int]]], itemsize: in
     most = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // PART
     if nbytes > most:
         raise CannotTimeError(
-            f"its shards have {nbytes:,} bytes, and {most:,} can be compared on this machine"
+            f"its shards have {nbytes:,} bytes, but this machine can compare at most {most:,}"
         )

@@ -291,7 +291,7 @@ def emit(
         raise InputError("only matmuls have loops", argument="loop", got=loop, expected="a Matmul")
     if not isinstance(what, Reshard | Plan):
         raise InputError(
-            "there are no modules of this",
+            "this value has no modules to emit",
             got=type(what).__name__,
             expected="a Reshard, Matmul or Relayout, a plan, a partitioned function, or the `plan` "
             "of what sw.sync returns",

@@ -78,7 +78,7 @@ def model_files(
 
 
 def _listed(data: Mapping[str, Any]) -> Iterable[str]:
-    """Yield the lines on each kind: its number of members, dtype, shapes and layouts."""
+    """Yield the lines about each kind: its number of members, dtype, shapes and layouts."""
     counts = [0] * len(data["kinds"])
     for kind, *_ in data["members"]:
         counts[kind] += 1

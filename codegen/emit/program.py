@@ -128,7 +128,7 @@ def check_budget(description: ProgramDescription, program: Partitioned) -> None:
         raise InputError(
             "the program receives more than its budget",
             argument="budget",
-            got=f"{received:,} bytes, the most of them in {_largest(program)}",
+            got=f"{received:,} bytes, most of them in {_largest(program)}",
             expected=f"at most {budget:,} bytes",
         )
 

@@ -114,7 +114,7 @@ def _check_sizes(relayout: Relayout) -> None:
             size = math.prod(shapes_of(side, buffer, padded=True)[0])
             if size > MOST_ELEMENTS:
                 raise InputError(
-                    "JAX modules of relayouts index the elements of a buffer with 32 bits",
+                    "JAX modules of relayouts index the elements of a buffer in 32 bits",
                     argument=argument,
                     got=f"{size:,} elements of {name} on a device",
                     expected=f"at most {MOST_ELEMENTS:,}, or only the backend triton_gpu",

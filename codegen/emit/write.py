@@ -198,7 +198,7 @@ def _check_package(root: Path) -> None:
             "the folder of bundles must not hide a module that they import",
             argument="output",
             got=root.name,
-            expected="another name than those of Python's own modules and of what bundles import",
+            expected="a name that neither Python's own modules nor imports of bundles have",
         )
 
 

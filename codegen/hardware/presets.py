@@ -77,7 +77,7 @@ MOST_DEVICES = 1 << 20
 
 
 def topology_of(text: str) -> Topology:
-    """Return the topology of a text, or of a TOML file if the text ends in `.toml`. Raise
+    """Parse a topology, or read a TOML file if the text ends in `.toml`. Raise
     InputError for anything else."""
     if text.endswith(".toml"):
         return _from_file(Path(text))
@@ -306,7 +306,7 @@ def _positive(key: str, value: object) -> float:
     except (TypeError, ValueError):
         number = 0.0
     if isinstance(value, bool) or not 0 < number < float("inf"):
-        unit = _UNITS.get(key, "seconds" if key.endswith("latency") else "bytes a second")
+        unit = _UNITS.get(key, "seconds" if key.endswith("latency") else "bytes per second")
         _wrong(f"{key} is a number of {unit}", value, "a number above 0, for example 4.5e10")
     return number
 

@@ -48,7 +48,7 @@ def received_of(op: str, line: str, nbytes: int, devices: int) -> list[int]:
     result on a device. Raises ValueError for groups in an unknown notation, and for RAGGED.
     """
     if op == RAGGED:
-        raise ValueError(f"the text of a {RAGGED} does not say what it moves")
+        raise ValueError(f"the text of a {RAGGED} does not give its sizes")
     return received_by(op, ends(op, line, devices), nbytes, devices)
 
 

@@ -142,10 +142,10 @@ def _of_learned(given: Learned, argument: str) -> Side:
     lacking = [name for each in given.held.values() for name in each if name not in given.layouts]
     if lacking:
         raise InputError(
-            "large buffers must have layouts to be compared",
+            "a large buffer can be compared only if it has a layout",
             argument=argument,
             got=next(iter(given.findings), lacking[0]),
-            expected=f"smaller tensors, of {LARGE:,} elements together, of which all are compared",
+            expected=f"smaller tensors, of {LARGE:,} elements together, which are all compared",
         )
     layouts = Stored(given.mesh, given.tensors, given.layouts, given.dtype, partial=True)
     return LayoutSide(layouts, fitted=True)

@@ -138,7 +138,7 @@ def learn_sizes(
     differs = _differs(family, load, dtype)
     if differs is not None:
         raise InputError(
-            "the layout that was learned does not hold at the size to check",
+            "the learned layout does not hold at the size `check`",
             argument="check",
             got=differs,
             expected="more sizes to learn from",

@@ -151,7 +151,8 @@ class _Model:
         return with_figures(self.given, {**found, "device": device})
 
     def apart(self, costs: Floats) -> tuple[Floats, Floats]:
-        """Return the price of each sample, and its derivatives by each cost: [samples, costs]."""
+        """Return the price of each sample, and its derivative with respect to each cost: [samples,
+        costs]."""
         prices, steps = self._prices(costs), np.where(costs > 0, costs * STEP, STEP)
         more = [self._prices(costs + step) for step in np.diag(steps)]
         return prices, (np.stack(more, axis=1) - prices[:, None]) / steps

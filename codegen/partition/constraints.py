@@ -88,7 +88,7 @@ def _with_open_dim(sharding: str | Sharding, dim: int) -> Sharding:
     """
     if isinstance(sharding, str):
         raise InputError(
-            "under jax.vmap a constraint must say its mesh",
+            "under jax.vmap a constraint must name its mesh",
             argument="sharding",
             got=sharding,
             expected="constrain(x, text, mesh) or a Sharding",

@@ -96,7 +96,10 @@ def _sides(given: Mapping[str, object]) -> tuple[object, ...]:
     for key in ("mesh", "dtype", "source"):
         if not isinstance(given[key], str):
             raise InputError(
-                f"{key} must be a text", argument=key, got=given[key], expected="a text in quotes"
+                f"{key} must be a string",
+                argument=key,
+                got=given[key],
+                expected="a string in quotes",
             )
     shape, axes = given["shape"], given["axes"]
     extents = parse_shape(shape, "shape") if isinstance(shape, str) else shape

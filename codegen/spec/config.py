@@ -236,7 +236,7 @@ def _out(root: Table) -> Path:
     out = root.values.get("out", OUT)
     if not isinstance(out, str):
         error = InputError(
-            "out must be a text", argument="out", got=out, expected="a folder's path"
+            "out must be a string", argument="out", got=out, expected="a folder's path"
         )
         raise root.located(error)
     return Path(os.path.normpath(root.path.parent / out))

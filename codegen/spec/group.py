@@ -76,7 +76,7 @@ def group_name(given: Mapping[str, object]) -> str:
     """Return the name of a group from its table."""
     name = given.get("name")
     if not isinstance(name, str):
-        raise InputError("a group must have a name", argument="name", expected="a text in quotes")
+        raise InputError("a group must have a name", argument="name", expected="a string in quotes")
     return check_name(name)
 
 

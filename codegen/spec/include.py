@@ -42,7 +42,7 @@ def _files(
     if len(way) > 1 and "out" in root.values:
         raise root.located(
             InputError(
-                "an included file must not set the folder",
+                "an included file must not set `out`",
                 argument="out",
                 got=root.values["out"],
                 expected=f"out in {way[0]} alone",

@@ -201,7 +201,7 @@ def _operand(side: str, value: object) -> tuple[tuple[int, ...], str]:
     example = f"""{side} = {{shape = [8, 16], sharding = '[{{"x"}}, {{}}]'}}"""
     if not isinstance(value, Mapping) or sorted(value) != sorted(OPERAND):
         raise InputError(
-            f"{side} must be a table of a shape and a sharding",
+            f"{side} must be a table with a shape and a sharding",
             argument=side,
             got=value if not isinstance(value, Mapping) else f"keys {', '.join(value) or 'none'}",
             expected=example,

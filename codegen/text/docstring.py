@@ -36,7 +36,7 @@ def what_moves(plan: Plan) -> str:
 
 
 def tile_lines(exchange: Exchange) -> list[str]:
-    """Return lines on the starts and ends of tiles along each split dimension of the tensor."""
+    """Return lines about the starts and ends of tiles along each split dimension of the tensor."""
     visible = exchange.dims[exchange.source.hidden :]
     lines = [
         f"    {axis}: {_cuts(tiles)}"
@@ -66,7 +66,7 @@ def coordinates(mesh: Mesh) -> Value:
 def side_lines(
     side: str, device: str, sharding: str, layout: Layout, stored: Stored | None = None
 ) -> list[str]:
-    """Return lines on one side: its sharding, its shards, and the tensor element at each local
+    """Return lines about one side: its sharding, its shards, and the tensor element at each local
     index. `stored`: the memory layout of short shards, None if it depends on the reader."""
     shape = " x ".join(map(str, layout.local_shape)) or "one element"
     position = coordinates(layout.mesh)
@@ -125,7 +125,7 @@ def _cuts(tiles: DimTiles) -> str:
 
 
 def reduced_lines(exchange: Exchange, reshard: Reshard) -> list[str]:
-    """Return lines on a reduction: the number of terms, their order, and the dtype in which they
+    """Return lines about a reduction: the number of terms, their order, and the dtype in which they
     are accumulated; then lines on terms without a value and terms that are not read, if there are
     any."""
     said = [text for text in (new_terms(reshard), read_terms(reshard)) if text]
@@ -165,7 +165,7 @@ def read_terms(reshard: Reshard) -> str:
 
 
 def part_lines(plan: SteppedPlan, ends: Exchange) -> list[str]:
-    """Return a line on a plan of two exchanges: the part that each device reduces, and the
+    """Return a line about a plan of two exchanges: the part that each device reduces, and the
     reason."""
     parts = plan.steps[0].ends.after
     shape = " x ".join(map(str, parts.local_shape(plan.reshard.shape)))
@@ -177,7 +177,7 @@ def part_lines(plan: SteppedPlan, ends: Exchange) -> list[str]:
 
 
 def senders(exchange: Exchange) -> list[str]:
-    """Return lines on the choice of the replica that sends a tile."""
+    """Return lines about the choice of the replica that sends a tile."""
     if exchange.source.replicas == 1:
         return ["Each tile has one holder, which sends it."]
     count = exchange.source.replicas
@@ -197,7 +197,7 @@ def senders(exchange: Exchange) -> list[str]:
 
 
 def traffic_lines(plan: Plan) -> list[str]:
-    """Return lines on the bytes received and sent, and their lower bounds."""
+    """Return lines about the bytes received and sent, and their lower bounds."""
     traffic = plan.traffic
     received, sent = traffic.received_max, traffic.sent_max
     if (received, sent) == (traffic.bound_received_max, traffic.bound_sent_max):

@@ -71,7 +71,7 @@ def _rule(stated: Any, operands: Sequence[Shape], results: Sequence[Shape]) -> R
     )
     for mappings, shapes, side in sides:
         if len(mappings) != len(shapes):
-            raise ValueError(f"a rule of {len(shapes)} {side}, it has {len(mappings)}")
+            raise ValueError(f"a rule for {len(shapes)} {side}; it has {len(mappings)}")
     mappings = (*stated.operand_mappings, *stated.result_mappings)
     shapes = (*operands, *results)
     tensors = [_factors(*pair) for pair in zip(mappings, shapes, strict=True)]
@@ -93,7 +93,7 @@ def _rule(stated: Any, operands: Sequence[Shape], results: Sequence[Shape]) -> R
     for tensor, (dims, shape) in enumerate(zip(tensors, shapes, strict=True)):
         for dim, (factors, extent) in enumerate(zip(dims, shape, strict=True)):
             if len(factors) > 1 and math.prod(min(sizes[f]) for f in factors) != extent:
-                raise ValueError(f"({' '.join(factors)}) with the product {extent}")
+                raise ValueError(f"sizes of ({' '.join(factors)}) whose product is {extent}")
             for factor in factors:
                 if factor not in numbers:
                     numbers[factor] = len(numbers)
@@ -113,7 +113,7 @@ def _factors(mapping: Sequence[Any], shape: Shape) -> list[tuple[str, ...]]:
     named = mapping[1:] if has_batch else mapping
     batch = len(shape) - len(named)
     if batch < 0 or (batch and not has_batch):
-        raise ValueError(f"{len(shape)} dimensions for {list(shape)}, the rule has {len(named)}")
+        raise ValueError(f"{len(shape)} dimensions for {list(shape)}; the rule has {len(named)}")
     group = first[len(BATCHING) :] or "0" if has_batch else ""
     leading = [(f"{BATCHING}{group}_{dim}",) for dim in range(batch)]
     return [*leading, *((each,) if isinstance(each, str) else tuple(each) for each in named)]

@@ -77,11 +77,11 @@ def exchanged(module: ModuleType, case: Case) -> None:
                 low not in part or high - 1 not in part
                 for (low, high), part in zip(box, whole, strict=True)
             ):
-                raise MismatchError(f"{(sender, receiver, *ends)}: not of the {role}'s shard")
+                raise MismatchError(f"{(sender, receiver, *ends)}: not inside the {role}'s shard")
         places = zip(box, wanted[receiver], strict=True)
         at = tuple(slice(low - part[0], high - part[0]) for (low, high), part in places)
         if (receiver, of_term[sender]) not in filled:
-            raise MismatchError(f"device {receiver}: it is sent a term that is not its own")
+            raise MismatchError(f"device {receiver}: it receives a term that another device needs")
         filled[receiver, of_term[sender]][at] += 1
     for (device, _), times in filled.items():
         if (times != 1).any():

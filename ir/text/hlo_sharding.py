@@ -43,7 +43,7 @@ WHOLE = re.compile(
 
 
 def hlo_sharding(source: Located, mesh: Mesh, rank: int | None) -> Sharding:
-    """Return the sharding of a text on a mesh. A maximal sharding is on a mesh of its one device.
+    """Parse a sharding on a mesh. A maximal sharding is on a mesh of its one device.
 
     `rank`: the rank of the tensor, which `{replicated}` and `{unreduced}` do not state. Raises
     InputError, with a caret, for a text in another notation, for tiles that do not list each device

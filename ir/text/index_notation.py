@@ -22,7 +22,7 @@ _EXAMPLE = "A[I_X, J], or A[I, J] {U_X}"
 
 
 def parse_indexed(text: str, mesh: Mesh, argument: str | None = None) -> Sharding:
-    """Return the sharding of a text in index notation, on a mesh. Raise InputError, with a caret,
+    """Parse a sharding in index notation, on a mesh. Raise InputError, with a caret,
     for an invalid text.
 
     >>> print(parse_indexed("A[I_XY, J] {U_Z}", Mesh({"X": 2, "Y": 2, "Z": 2})))
@@ -51,7 +51,7 @@ def _matched(source: Located) -> re.Match[str]:
     found = _WHOLE.fullmatch(source.text)
     if found is None:
         raise source.error(
-            "a sharding by subscripts needs a name, indices in brackets, any unreduced axes",
+            "index notation is a name, indices in brackets, then any unreduced axes",
             (0, len(source.text)),
             got=source.text,
             expected=_EXAMPLE,

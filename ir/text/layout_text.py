@@ -30,7 +30,7 @@ def parse_layout(text: str, argument: str | None = None) -> BufferLayout:
 
 
 def layout_and_spans(text: str, argument: str | None = None) -> tuple[BufferLayout, Spans]:
-    """Return the layout of a text, and the spans in the text of its parts, dimensions and factors,
+    """Parse a layout. Return it with the spans in the text of its parts, dimensions and factors,
     by their paths in the layout."""
     source = Located(text, argument)
     spans: Spans = {}

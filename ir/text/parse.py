@@ -31,7 +31,7 @@ SHAPE = re.compile(r"\s*(?:\((?P<round>.*)\)|\[(?P<square>.*)\]|(?P<plain>.*?))\
 
 
 def parse_mesh(text: str, argument: str | None = None) -> Mesh:
-    """Return the mesh of a text: `<["x"=2, "y"=3]>`, or `x=2,y=3`. The text may list the devices,
+    """Parse a mesh: `<["x"=2, "y"=3]>`, or `x=2,y=3`. The text may list the devices,
     `device_ids=[...]`, and name the mesh, `@m = ...`.
 
     >>> print(parse_mesh('{<["x"=2]>, device_ids=[1, 0]}'))
@@ -42,7 +42,7 @@ def parse_mesh(text: str, argument: str | None = None) -> Mesh:
 
 
 def parse_meshes(text: str, argument: str | None = None) -> tuple[Mesh, ...]:
-    """Return the meshes of a text that lists named meshes, `@name = <[...]>`. Comments, `// ...`,
+    """Parse a list of named meshes, `@name = <[...]>`. Comments, `// ...`,
     are skipped."""
     source = Located(text, argument)
     meshes: dict[str | None, Mesh] = {}
@@ -62,7 +62,7 @@ def parse_meshes(text: str, argument: str | None = None) -> tuple[Mesh, ...]:
 def parse_sharding(
     text: str, meshes: Meshes = None, argument: str | None = None, rank: int | None = None
 ) -> Sharding:
-    """Return the sharding of a text. It is on the given mesh, on one of several meshes that the
+    """Parse a sharding. It is on the given mesh, on one of several meshes that the
     text names, or on a mesh that the text contains.
 
     The notation of HLO (`hlo_sharding.py`) needs exactly one mesh. `rank`: the rank of the tensor,
@@ -86,7 +86,7 @@ def parse_sharding(
 
 
 def parse_shape(text: str, argument: str | None = None) -> tuple[int, ...]:
-    """Return the shape of a text: `6x6`, `6,6`, `(6, 6)` or `[6, 6]`. A scalar has shape `()`.
+    """Parse a shape: `6x6`, `6,6`, `(6, 6)` or `[6, 6]`. A scalar has shape `()`.
 
     >>> parse_shape("2x3"), parse_shape("(7,)"), parse_shape("()")
     ((2, 3), (7,), ())

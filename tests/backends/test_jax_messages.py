@@ -83,13 +83,13 @@ SAID = {
     "whole": "fine",
     "parts": "fine",
     "other devices": ORDER,
-    "devices twice": "ValueError: target_mesh: got cpu:1 as logical ids 1 and 3, expected a "
-    "device for each",
+    "devices twice": "ValueError: target_mesh: got cpu:1 as logical ids 1 and 3, expected "
+    "one device per id",
     "group": ORDER,
     "group turned": MESH.format("{'x': 3, 'y': 2}", GRID),
     "mapped": INSIDE,
     "group mapped": INSIDE,
-    "no tpu": "ValueError: mesh: got devices of platform cpu, expected TPUs; interpret=True tries "
+    "no tpu": "ValueError: mesh: got devices of platform cpu, expected TPUs; interpret=True runs "
     "it slowly, and modules of backend jax_xla run anywhere",
     "no backend": "ImportError: grid has no module triton_gpu: one of jax_xla",
     "no name": "KeyError: 'grit: none of apart, grid, kernel, one, pair, square, sub, two'",

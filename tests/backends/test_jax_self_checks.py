@@ -162,7 +162,7 @@ MOVED = {
         "pallas_tpu",
         "            y = self.zeroed(",
         "            self.zeroed(",
-        "padding of target shards that is not zero",
+        "nonzero padding in a target shard",
     ),
     "all from one slot": (
         plan(between((40, 40), '[{"x"}, {}]', '[{}, {"x"}]', LINE), "direct", topology="v5e:2x2"),

@@ -44,7 +44,7 @@ def test_a_store_behind_a_target_shard(tmp_path: Path) -> None:
     module = tmp_path / "module.py"
     module.write_text(text.replace("columns=3,", "columns=4,"))
     status, out, errors = ended(str(module), cwd=tmp_path)
-    assert (status, out, errors) == (1, "", "a kernel stores behind a target shard")
+    assert (status, out, errors) == (1, "", "a kernel stores past the end of a target shard")
 
 
 @pytest.mark.parametrize("wrong", sampled([False, True], True))

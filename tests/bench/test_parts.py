@@ -102,5 +102,5 @@ def test_unknown_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PARTS", "two")
     assert chosen(parts, "PARTS") == parts[1:]
     monkeypatch.setenv("PARTS", "two,three")
-    with pytest.raises(SystemExit, match="PARTS: 'three' is no part: expected one, two"):
+    with pytest.raises(SystemExit, match="PARTS: unknown part 'three': expected one, two"):
         chosen(parts, "PARTS")

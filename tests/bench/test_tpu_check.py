@@ -58,7 +58,7 @@ def test_a_wrong_module_is_reported(tmp_path: Path) -> None:
     assert "wrong, jax_xla: ValueError: device 0, call 0: " in said
     table = (tmp_path / "out" / "tpu_check.md").read_text()
     assert "- **values**: 1 of 2 right, 1 left out." in table
-    assert "- needs more devices than the 2 that there are (values: large, jax_xla; times:" in table
+    assert "- needs more than the 2 devices here (values: large, jax_xla; times:" in table
 
 
 FEW = "transpose_2x3,reduce_scatter_2x4,uneven,trainer,gradient,matmul_batch,all_to_all"

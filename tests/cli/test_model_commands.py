@@ -178,7 +178,7 @@ def test_a_state_is_of_torch_or_jax() -> None:
     )
     assert message(lambda: sw.emit(weights)) == exactly(  # type: ignore[call-overload]
         """
-        there are no modules of this
+        this value has no modules to emit
         got: Sync
         expected: a Reshard, Matmul or Relayout, a plan, a partitioned function, or the `plan` of what sw.sync returns
         """  # noqa: E501

@@ -29,7 +29,7 @@ def test_a_basis_plan_is_printed() -> None:
     assert "strategy basis, steps: all_gather, slice" in result.out
     assert "(emitted by jax_xla; other backends take direct plans)" in result.out
     assert '[{"y"}, {"x"}]' in result.out
-    assert f"8.4e-06 seconds on {H100}; at most 168 bytes a device" in result.out
+    assert f"8.4e-06 seconds on {H100}; at most 168 bytes per device" in result.out
     (line,) = (line for line in result.out.splitlines() if line.startswith("jax_xla: "))
     assert " seconds on h100" in line
     assert line.endswith("; moves 120 bytes, 24 at least")
@@ -40,7 +40,7 @@ def test_what_a_limit_costs_is_printed() -> None:
     result = run("plan", *flags(), *limited)
     assert "strategy basis, steps: all_to_all, permute, all_to_all" in result.out
     least = "at least 8.4e-06 by any steps of the basis"  # which takes more memory
-    assert f"; {least}; at most 48 bytes a device" in result.out
+    assert f"; {least}; at most 48 bytes per device" in result.out
 
 
 def test_explain() -> None:

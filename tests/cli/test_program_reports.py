@@ -36,8 +36,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def test_the_plan_of_a_program(home: Path) -> None:
     assert run("plan").out == (
         'step on <["d"=4, "t"=2]>: the busiest device receives 128 B\n'
-        "it computes for the time of 230 B (1,000 operations of a float32 matmul, or 5 bytes read "
-        "or written, to a byte; no topology is given)\n"
+        "its computation costs as much as receiving 230 B (a byte is worth 1,000 operations of a "
+        "float32 matmul, or 5 bytes read or written; no topology is given)\n"
         + C1
         + "    a_step.py:5: out becomes f32[8@d,16]\n"
         + REMEDY
@@ -70,8 +70,8 @@ def test_the_plan_on_a_topology(home: Path) -> None:
     """Given by a flag, or by the table, which is then in what is emitted."""
     said = (
         'step on <["d"=4, "t"=2]>: the busiest device receives 128 B, 2e-06 seconds on v5e:2x4\n'
-        "it computes for the time of 70 B (on v5e:2x4 3,943 operations of a float32 matmul, or "
-        "16.4 bytes read or written, to a byte)\n"
+        "its computation costs as much as receiving 70 B (on v5e:2x4 a byte is worth 3,943 "
+        "operations of a float32 matmul, or 16.4 bytes read or written)\n"
         + C1
         + "    a_step.py:5: out becomes f32[8@d,16], in 2e-06 seconds\n"
         + REMEDY
@@ -126,7 +126,7 @@ def test_check_fails_over_the_budget(home: Path) -> None:
         "the busiest device receives 224 B, it received 128 B\n"
         "one all-reduce over d of 96 B more, a_step.py:5\n"
         "mlp: would not be emitted now: budget: the program receives more than its budget\n"
-        "got: 224 bytes, the most of them in " + C1 + "expected: at most 200 bytes\n"
+        "got: 224 bytes, most of them in " + C1 + "expected: at most 200 bytes\n"
     )
     found = run("emit")
     assert found.code == 2
@@ -140,7 +140,7 @@ def test_the_plan_over_the_budget_is_shown(home: Path) -> None:
     assert json.loads(found.out)["bytes_received"] == 128
     assert found.err == (
         "error: shardwright.toml, line 7, program 'mlp', budget: the program receives more than "
-        'its budget\n  budget = "64B"\n            ^^^\ngot: 128 bytes, the most of them in '
+        'its budget\n  budget = "64B"\n            ^^^\ngot: 128 bytes, most of them in '
         + C1
         + "expected: at most 64 bytes\n"
     )

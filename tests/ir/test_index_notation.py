@@ -80,7 +80,7 @@ expected: A[I_X, J], or A[I, J] {U_X}""",
     ),
     (
         "A[I_X, J",
-        """sharding: a sharding by subscripts needs a name, indices in brackets, any unreduced axes
+        """sharding: index notation is a name, indices in brackets, then any unreduced axes
   A[I_X, J
   ^^^^^^^^
 got: A[I_X, J

@@ -400,7 +400,7 @@ def test_models_from_what_has_tensors(tmp_path: Path) -> None:
         """
         two leaves of a tree must not have the same name
         got: a.b
-        expected: keys without points
+        expected: keys without dots
         """
     )
     assert message(lambda: sw.Model({"w": (4, 4)}, "int4")) == exactly(

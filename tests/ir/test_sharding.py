@@ -288,7 +288,7 @@ INVALID = {
         """
         references to one axis must not overlap
         got: "a" in dimension 0 and "a":(2)2 in unreduced={…}
-        expected: sub-axes of which one ends before the other begins, or where it does
+        expected: sub-axes that do not overlap
         """,
     ),
     "overlapping sub-axes": (
@@ -296,7 +296,7 @@ INVALID = {
         """
         references to one axis must not overlap
         got: "a":(1)4 in dimension 0 and "a":(2)4 in dimension 1
-        expected: sub-axes of which one ends before the other begins, or where it does
+        expected: sub-axes that do not overlap
         """,
     ),
     "sub-axes that cannot coexist": (

@@ -244,7 +244,7 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
     (
         lambda: sw.Stored("tp=2", {"w": (10, 2)}, "w[{tp}, {tp}]", "int8"),
         """
-        w: an axis may cut one dimension of a part only
+        w: an axis may cut only one dimension of a part
           w[{tp}, {tp}]
                    ^^
         got: "tp" and "tp"

@@ -87,7 +87,7 @@ def test_a_value_of_another_type(call: Callable[[], object], kind: str, got: str
 def test_what_has_no_modules() -> None:
     assert message(lambda: loosely(emit)(None)) == exactly(
         """
-        there are no modules of this
+        this value has no modules to emit
         got: NoneType
         expected: a Reshard, Matmul or Relayout, a plan, a partitioned function, or the `plan` of what sw.sync returns
         """  # noqa: E501

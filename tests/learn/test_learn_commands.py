@@ -236,7 +236,7 @@ MISTAKES = [
     (
         ("learn", "a_loader:load", *GIVEN, "--tensor=q=8x4"),
         """
-        --tensor: a tensor must be given once
+        --tensor: a tensor may be given only once
         got: q=8x4
         expected: q=32x4 alone, or another name
         """,

@@ -72,7 +72,7 @@ def test_what_no_sample_shows() -> None:
     assert [*learned.stored.buffers] == ["u"]
     said = message(lambda: sw.compare(load, learned.stored, logical=logical)).splitlines()
     assert said[:2] == [
-        "found: large buffers must have layouts to be compared",
+        "found: a large buffer can be compared only if it has a layout",
         "got: s elements 0 to 64 of all ranks hold s elements 0 to 64 times 3, by a sample",
     ]
 

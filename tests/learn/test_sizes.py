@@ -158,7 +158,7 @@ def test_refused() -> None:
         return packed(tp - 1 - rank if tp == 8 else rank, tensors, heads, kv, tp)
 
     assert message(lambda: learned(odd)).splitlines()[:2] == [
-        "check: the layout that was learned does not hold at the size to check",
+        "check: the learned layout does not hold at the size `check`",
         'got: qkv = stack(0, q[{"tp":(1)8}], k[{"tp":(1)4}], v[{"tp":(1)4}]) '
         'at heads=24, kv=4, tp=8; the loader stores stack(0, q[{"tp"} reversed], '
         'k[{"tp":(1)4} reversed], v[{"tp":(1)4} reversed])',
@@ -166,7 +166,7 @@ def test_refused() -> None:
 
     few = message(lambda: learned(packed, SIZES[:2])).splitlines()
     assert few == [
-        "check: the layout that was learned does not hold at the size to check",
+        "check: the learned layout does not hold at the size `check`",
         'got: qkv = stack(0, q[{"tp":(1)8}], k[{"tp":(1)2}], v[{"tp":(1)2}]) '
         "at heads=24, kv=4, tp=8; the loader stores "
         'stack(0, q[{"tp"}], k[{"tp":(1)4}], v[{"tp":(1)4}])',

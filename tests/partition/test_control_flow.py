@@ -90,7 +90,7 @@ def said(program: sw.Partitioned) -> list[str]:
 def test_gradients_of_micro_batches_are_summed_after_the_loop() -> None:
     found = said(partitioned("micro-batches"))
     assert found[-1] == (
-        """[C4] all-reduce over d, 1 KiB: result[1]['b'] is to be [{"t"}, {}]; one all-reduce """
+        """[C4] all-reduce over d, 1 KiB: result[1]['b'] must be [{"t"}, {}]; one all-reduce """
         "after the loop instead of 4 in it, 4 KiB"
     )
     assert sum("after the loop" in each for each in found) == 3

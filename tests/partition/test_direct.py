@@ -114,7 +114,7 @@ def test_rounds_are_counted() -> None:
     sides = {"in_shardings": start, "out_shardings": end}
     program = sw.partition(lambda x: x, aval, mesh=sw.Mesh(MATRICES[0]), **sides)
     (found,) = program.communications
-    assert str(found) == f"[C1] 2 permutes over x, y, 256 B: result is to be {end}"
+    assert str(found) == f"[C1] 2 permutes over x, y, 256 B: result must be {end}"
     assert (found.op, found.rounds) == ("permute", 2)
     assert '"rounds": 2' in program.to_json()
     assert sw.emit(program).module.count("lax.ppermute(") == 2

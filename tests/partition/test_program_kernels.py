@@ -141,7 +141,7 @@ def test_a_program_lists_its_kernels_and_what_they_save(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "shardwright", "plan", "wide"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=300)
     assert done.returncode == 0, done.stderr
-    at = done.stdout.index("matmuls beside which something moves:\n    RING_1: out")
+    at = done.stdout.index("matmuls next to a communication:\n    RING_1: out")
     assert "lhs gathered: a kernel" in done.stdout[at:]
     assert ": saves " in done.stdout[at:]
 

@@ -80,10 +80,10 @@ def test_a_plan_follows_what_chips_and_links_do() -> None:
 def test_the_price_stands_beside_the_bytes() -> None:
     made = program(None)
     says = program_text(made).splitlines()[1]
-    assert "(1,000 operations of a float32 matmul, or 5 bytes read or written, to a byte" in says
+    assert "(a byte is worth 1,000 operations of a float32 matmul, or 5 bytes read or" in says
     assert made.computed == max(2 * 1024**2 * 64 / 1000, (1024**2 + 2 * 64 * 1024) * 4 / 5)
     on_chips = program_text(program("v5e:2x4"))
-    assert "(on v5e:2x4 2,537 operations of a float32 matmul" in on_chips.splitlines()[1]
+    assert "(on v5e:2x4 a byte is worth 2,537 operations of" in on_chips.splitlines()[1]
 
 
 def test_a_topology_must_be_known() -> None:

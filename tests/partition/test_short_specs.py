@@ -43,7 +43,7 @@ def test_results_are_named_by_their_path() -> None:
 
     given = {"in_shardings": "P('d')", "out_shardings": {"y": ["P(None, 'd')"]}}
     (found,) = sw.partition(same, x, mesh=sw.Mesh({"d": 4}), **given).communications
-    assert found.reason == "result['y'][0] is to be [{}, {\"d\"}]"
+    assert found.reason == "result['y'][0] must be [{}, {\"d\"}]"
 
 
 def test_a_tree_of_other_keys_says_which() -> None:

@@ -108,12 +108,12 @@ TORCH = {
     "placements of the source for the result": _torch(
         "swap", "triton_gpu.py",
         "DTensors(_HOST, (0, 1), (1, 0),", "DTensors(_HOST, (0, 1), (0, 1),",
-        "does not hold what the DTensor's",
+        "does not hold the elements of",
     ),
     "placements of a backward": _torch(
         "back", "triton_gpu_backward.py",
         "DTensors(_HOST, (1,), (0,),", "DTensors(_HOST, (1,), (1,),",
-        "does not hold what the DTensor's",
+        "does not hold the elements of",
     ),
     "a replicated result of a sum": _torch(
         "summed", "triton_gpu.py", '("sum",), (None,)', '("sum",), ("sum",)', "partial",

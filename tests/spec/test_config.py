@@ -231,7 +231,7 @@ bfloat16, float32, float64, float8_e4m3fn, float8_e5m2
     (
         CONFIG.replace('out = "made"', "out = 3"),
         """
-        shardwright.toml, line 1, out: out must be a text
+        shardwright.toml, line 1, out: out must be a string
           out = 3
           ^^^^^^^
         got: 3
@@ -390,7 +390,7 @@ INCLUDED: list[tuple[str, dict[str, str], str]] = [
         'include = ["a.toml"]\n' + CONFIG,
         {"a": 'out = "there"\n' + LAYER},
         """
-        a.toml, line 1, out: an included file must not set the folder
+        a.toml, line 1, out: an included file must not set `out`
           out = "there"
                  ^^^^^
         got: there

@@ -318,17 +318,17 @@ def test_mistakes_with_torch(tensor) -> None:
         (
             [_StridedShard(0, split_factor=3), tensor.Shard(0)],
             """
-            placements: the shards of a strided placement must be cut by the placements after it
+            placements: the split factor of a strided placement must match the placements after it
             got: _StridedShard(dim=0, sf=3) along a, before placements that make 2 shards
-            expected: a split factor of as many shards as some of the major ones make
+            expected: the product of the sizes of the first axes or sub-axes that those use
             """,
         ),
         (
             [_StridedShard(0, split_factor=2), tensor.Shard(1)],
             """
-            placements: the shards of a strided placement must be cut by the placements after it
+            placements: the split factor of a strided placement must match the placements after it
             got: _StridedShard(dim=0, sf=2) along a, before placements that make 1 shards
-            expected: a split factor of as many shards as some of the major ones make
+            expected: the product of the sizes of the first axes or sub-axes that those use
             """,
         ),
         (

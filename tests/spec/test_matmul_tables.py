@@ -94,7 +94,7 @@ WRONG = [
     (
         ("""rhs = {shape = "16x32", sharding = "P('y')"}""", "rhs = [16, 32]"),
         """
-        shardwright.toml, line 20, matmul 'up', rhs: rhs must be a table of a shape and a sharding
+        shardwright.toml, line 20, matmul 'up', rhs: rhs must be a table with a shape and a sharding
           rhs = [16, 32]
           ^^^^^^^^^^^^^^
         got: [16, 32]

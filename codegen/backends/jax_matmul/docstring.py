@@ -16,7 +16,7 @@ from shardwright.ir.matmul_plan import MatmulPlan
 def matmul_facts(
     plan: MatmulPlan, steps: MatmulSteps, layouts: dict[Side, Layout], more: tuple[str, ...] = ()
 ) -> tuple[str, ...]:
-    """Return docstring lines on shardings, the case of each axis, steps, traffic, and the index
+    """Return docstring lines about shardings, the case of each axis, steps, traffic, and the index
     ranges of devices. `more`: further lines on the product."""
     matmul = plan.matmul
     lines = [f"C[{dims_said(matmul, 'out')}] = sum over j of A[{dims_said(matmul, 'lhs')}] * "
@@ -46,8 +46,8 @@ def _step_lines(plan: MatmulPlan, steps: MatmulSteps) -> list[str]:
 
 
 def _sums(plan: MatmulPlan) -> list[str]:
-    """Return lines on rounding: the dtype in which a device sums products, and the dtype of partial
-    sums."""
+    """Return lines about rounding: the dtype in which a device sums products, and the dtype of
+    partial sums."""
     matmul = plan.matmul
     text = f"A device sums its products in {matmul.sum_dtype}."
     if plan.chosen.multiplication.shardings["out"].unreduced:

@@ -154,7 +154,7 @@ class Writer(KnownValues):
             )
             lines += self._statement(each.target, each.made, shown, indent)
         if next(moves, None) is not None:
-            raise InternalError(f"a communication of {kind} that nothing makes")
+            raise InternalError(f"no code makes a communication of {kind}")
         return lines
 
     def _made(self, step: Compute) -> Expression:

@@ -45,7 +45,7 @@ def check_ops(body: Body) -> None:
                 "a host function must be importable, because the module imports it",
                 argument="fn",
                 got=f"a function that cannot be imported, or that takes trees{_at(op)}",
-                expected="a function at the top of a module, of arrays by position",
+                expected="a top-level function of a module that takes arrays by position",
             )
         if op.kind not in known and not any(op.kind in table for table in TABLES):
             raise _unknown(op)

@@ -23,7 +23,7 @@ TERMS = "Dimension 0 of the {} stands for its unreduced axes, in the order of th
 def step_facts(
     plan: Plan, ends: Exchange, said: Sequence[str], received: Sequence[int]
 ) -> tuple[str, ...]:
-    """Return docstring lines on layouts, terms, steps, traffic, memory, and the index ranges of
+    """Return docstring lines about layouts, terms, steps, traffic, memory, and the index ranges of
     devices.
 
     `ends`: the arrays of both sides. `said`, `received`: for each step, its description and the
@@ -43,7 +43,7 @@ def step_facts(
 
 
 def _term_lines(reshard: Reshard) -> list[str]:
-    """Return lines on the terms of source and target."""
+    """Return lines about the terms of source and target."""
     source, target = reshard.source, reshard.target
     if reshard.transposed:
         return _transposed_lines(reshard)
@@ -56,7 +56,7 @@ def _term_lines(reshard: Reshard) -> list[str]:
 
 
 def _source_lines(reshard: Reshard) -> list[str]:
-    """Return lines on what the module does with the terms of the source."""
+    """Return lines about the treatment of the terms of the source."""
     if not reshard.adds:
         return ["elements are the terms, and those of the target."]
     operator = reshard.source.operator
@@ -74,7 +74,7 @@ def _source_lines(reshard: Reshard) -> list[str]:
 
 
 def _transposed_lines(reshard: Reshard) -> list[str]:
-    """Return lines on the terms of cotangents, for a plan that moves these."""
+    """Return lines about the terms of cotangents, for a plan that moves cotangents."""
     lines = [""] if reshard.source.unreduced or reshard.target.unreduced else []
     if reshard.source.unreduced:
         lines += [
@@ -103,7 +103,7 @@ def _step_lines(said: Sequence[str], received: Sequence[int]) -> list[str]:
 
 
 def _memory_lines(plan: Plan) -> list[str]:
-    """Return lines on the peak memory of the tensor on a device and, if it exceeds the default
+    """Return lines about the peak memory of the tensor on a device and, if it exceeds the default
     limit, why."""
     expected = plan.prediction
     if expected is None:

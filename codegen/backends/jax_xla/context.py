@@ -339,7 +339,7 @@ def _is_exact(how: How) -> bool:
 
 
 def how_facts(how: How, plan: Plan) -> tuple[str, ...]:
-    """Return docstring lines on the transport and the bytes on the wire; empty for a plan of
+    """Return docstring lines about the transport and the bytes on the wire; empty for a plan of
     steps."""
     match how:
         case Collectives():

@@ -98,6 +98,6 @@ def _pads(how: How, exchange: Exchange) -> bool:
         case Collectives() | Steps():
             return "jnp" in how.libraries
         case Groups() | Ragged():
-            raise AssertionError("boxes are put in place")
+            raise AssertionError("boxes have their places")
         case _:
             assert_never(how)

@@ -191,7 +191,7 @@ def _around(plan: DirectPlan, turn: RingTurn, nbytes: float) -> Iterator[Flows]:
 
 
 def ring_facts(form: RingForm) -> tuple[str, ...]:
-    """Return the module docstring's lines on the form."""
+    """Return the module docstring's lines about the form."""
     refs = form.refs
     lines = [
         "Form: ring; partial results go from device to device, each combines its own with them.",

@@ -221,8 +221,8 @@ def _forwarded(exchange: Exchange, itemsize: int, grid: Grid) -> Iterator[Routed
 
 
 def form_facts(choice: FormChoice, terms: int = 1) -> tuple[str, ...]:
-    """Return the module docstring's lines on a form; `terms`: the number of terms of a value, which
-    XLA reduces if there are several."""
+    """Return the module docstring's lines about a form; `terms`: the number of terms of a value,
+    which XLA reduces if there are several."""
     figures = choice.figures
     hops = ", every hop counted" if isinstance(choice.form, Routed) else ""
     lines = [
@@ -286,8 +286,8 @@ def _about_lines(form: Routed) -> Iterator[str]:
 
 
 def _example(form: Routed) -> Iterator[str]:
-    """Yield lines on the route of the piece with the most hops, and on that of its second half if
-    it differs."""
+    """Yield lines about the route of the piece with the most hops, and about that of its second
+    half if it differs."""
     schedule = form.schedule
     far = max(range(len(schedule.starts)), key=lambda number: len(schedule.path(number)))
     first, second = (schedule.path(far, half) for half in WHOLE)

@@ -217,7 +217,7 @@ def _parts(plan: Plan) -> str:
 
 
 def _facts(plan: Plan, phases: tuple[PullPhase, ...]) -> list[str]:
-    """Return the module docstring's lines on layouts, tiles, traffic and transfers."""
+    """Return the module docstring's lines about layouts, tiles, traffic and transfers."""
     ends = _ends(plan)
     said = [
         *side_lines("Source", "d1", str(plan.reshard.source), ends.source, "dense"),

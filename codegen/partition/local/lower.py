@@ -58,7 +58,7 @@ def lower(
         axes.layout(s, program.values[v].shape)
         for s, v in zip(program.results, program.body.results, strict=True)
     ]
-    reasons = [f"{n} is to be {s}" for n, s in zip(program.result_names, results, strict=True)]
+    reasons = [f"{n} must be {s}" for n, s in zip(program.result_names, results, strict=True)]
     body = lowering.body(program.body, arguments, results, reasons)
     return LocalProgram(program, axes, tuple(lowering.values), body)
 

@@ -57,8 +57,10 @@ class Rates:
         return memory / self.bandwidth if memory else TOUCHED
 
     def __str__(self) -> str:
-        figures = f"{self.operations('f32'):,.0f} operations of a float32 matmul, or "
-        figures += f"{self.touched:,.1f}".removesuffix(".0") + " bytes read or written, to a byte"
+        figures = (
+            f"a byte is worth {self.operations('f32'):,.0f} operations of a float32 matmul, or "
+        )
+        figures += f"{self.touched:,.1f}".removesuffix(".0") + " bytes read or written"
         if self.topology is None:
             return f"{figures}; no topology is given"
         slow = [(name, times) for name, times in self.slow if times > 1.05]

@@ -60,7 +60,7 @@ class OpReasons:
             summed = next(self._summed(), None)
             if change.kind in ("all_reduce", "reduce_scatter") and summed is not None:
                 return summed
-            return f"what {self.kind} gives is to be {layout}"
+            return f"the result of {self.kind} must be {layout}"
 
         return reason
 

@@ -224,10 +224,10 @@ def test_its_own_check_moves_on_cpu(tmp_path: Path) -> None:
         )
 
 
-def test_its_text_does_not_say_what_it_moves() -> None:
+def test_its_text_does_not_give_its_sizes() -> None:
     line = "%r = f32[8,128]{1,0} ragged-all-to-all(%a, %b, %c, %d, %e, %f), replica_groups={{0,1}}"
     assert received_bytes(line, 2) is None
-    with pytest.raises(ValueError, match="does not say what it moves"):
+    with pytest.raises(ValueError, match="does not give its sizes"):
         hlo.received_of(hlo.RAGGED, line, 4096, 2)
 
 

@@ -419,11 +419,11 @@ def test_a_half_that_goes_nowhere_is_found(tmp_path: Path) -> None:
     edit = "(9, 3, 13, 13)", "(9, 3, 0, 13)"
     wrong = load(written(ON_A_RING, tmp_path / "wrong.py", edit))
     assert right._PROGRAM.fault() != wrong._PROGRAM.fault()
-    with pytest.raises(MismatchError, match=r"^slot \d+ of rank \d holds what rank"):
+    with pytest.raises(MismatchError, match=r"^slot \d+ of rank \d holds slot"):
         check_deliveries(*programs_of(wrong), events_of(wrong, 8))
 
 
-MOVED = r"slot \d of rank \d holds what rank \d had in slot \d, expected: rank \d, slot \d"
+MOVED = r"slot \d of rank \d holds slot \d of rank \d, expected: slot \d of rank \d"
 
 
 @pytest.mark.parametrize(
@@ -434,7 +434,7 @@ MOVED = r"slot \d of rank \d holds what rank \d had in slot \d, expected: rank \
         ([("(1, 3)", "(2, 3)")], MOVED),
         (
             [("offsets=(1, 2, 3)", "offsets=(1, 2)"), ("arrives=(1, 3, 2)", "arrives=(1, 3)")],
-            "nothing goes over offset 3, expected: a tile from rank 0 to rank 3",
+            "nothing is sent over offset 3, expected: a tile from rank 0 to rank 3",
         ),
     ],
     ids=["two tiles in one slot", "a wrong partner", "a wrong move", "a tile that has no way"],
@@ -519,8 +519,8 @@ def test_devices_that_hops_do_not_lead_to() -> None:
         with pytest.raises(InputError) as caught:
             pallas_tpu.refuse(made)
         assert str(caught.value) == (
-            "topology: some tiles go farther than a device sends directly, over a power of two of "
-            "hops along one axis, and devices in this order cannot forward them\n"
+            "topology: some tiles must go farther than one send, which crosses a power of two of "
+            "links along one axis, and devices in this order cannot forward them\n"
             "got: torus:2x4,wrap=0x0,bandwidth=5e+10,latency=1e-06,powers_of_two=1,ragged=512,"
             "memory=8.19e+11, "
             f"device ids {', '.join(map(str, mesh.device_ids))}\n"

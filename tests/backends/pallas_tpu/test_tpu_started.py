@@ -173,8 +173,8 @@ SMALL = Reshard(
 
 
 ALONE = (
-    "NotImplementedError: reshard_start is not for jax.vmap and derivatives: use reshard, or "
-    "stop_gradient(x) before"
+    "NotImplementedError: reshard_start has no jax.vmap and no derivative: call reshard, or "
+    "stop_gradient(x) first"
 )
 
 
@@ -184,11 +184,11 @@ def test_interpreted_and_misused(tmp_path: Path) -> None:
     assert found["ordered"] == [True]
     assert found["crossed"] == [True, True, True, True]
     assert found["misuse"] == {
-        "outside": "TypeError: reshard_start: got an array outside of jax.jit, expected it in one",
+        "outside": "TypeError: reshard_start: got an array outside jax.jit, expected a traced one",
         "of another shape": "ValueError: source array, as pad(x) makes it: got (1, 1024) of "
         "float32, expected (32, 1024) of float32",
-        "twice": "ValueError: reshard_done: got a start that is done already",
-        "late": "ValueError: then: reshard_done has been called already",
+        "twice": "ValueError: reshard_done: got a Started that is already done",
+        "late": "ValueError: then: got a Started after reshard_done, expected one in flight",
         "no start": "TypeError: reshard_done: got ArrayImpl, expected a Started",
         "a batch": ALONE,
         "differentiated": ALONE,

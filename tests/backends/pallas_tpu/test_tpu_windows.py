@@ -103,5 +103,5 @@ def test_a_place_that_is_not_free_is_found(
 def test_a_size_that_is_not_kept_is_found(tmp_path: Path) -> None:
     """What leaves is waited for by the size of what was sent from the slot."""
     edit = ("sizes[slot * 2 + axis] = jnp.int32(size)", "sizes[axis] = jnp.int32(size)")
-    with pytest.raises(MismatchError, match="a number that is kept is read before it is written"):
+    with pytest.raises(MismatchError, match="SMEM is read before it is written: index"):
         events(CASES["matrix"], tmp_path, edit)

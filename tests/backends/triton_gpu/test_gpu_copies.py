@@ -84,7 +84,7 @@ FAULTS = {
         large(),
         r"(?s)\n( +)(copy_rows\(\n.*?\n\1\)\n)",
         r"\n\1\2\1\2",
-        r"device 0: a program copies twice, RowCopy\(.*\), RowCopy\(.*\)",
+        r"device 0: one program copies twice: RowCopy\(.*\), RowCopy\(.*\)",
     ),
     "not_together_there": (
         large(),

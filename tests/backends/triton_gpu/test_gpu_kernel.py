@@ -320,7 +320,7 @@ def test_what_reshard_local_refuses(tmp_path: Path) -> None:
         "out of device 5: got a tensor on meta, expected one on cpu",
         "source shards on ['cpu', 'meta'], expected all on GPUs or all on the CPU",
         "out of device 5: shares memory with a source shard, which others still read",
-        "out of device 5: shares memory with another of out",
+        "out of device 5: shares memory with another tensor of out",
         "source shard of device 3: got NoneType, expected a torch.Tensor",
         "source shard of device 3: got ndarray, expected a torch.Tensor",
         "source shard of device 3: got a lazily negated view, expected its resolve_neg()",

@@ -16,7 +16,7 @@ pytest.importorskip("triton")
 
 MESH = sw.Mesh({"x": 2})
 ROWS, COLUMNS = MESH.sharding('[{"x"}, {}]'), MESH.sharding('[{}, {"x"}]')
-SAID = "no process group: call torch.distributed.init_process_group before"
+SAID = "no process group: call torch.distributed.init_process_group first"
 
 
 def test_a_reshard(tmp_path: Path) -> None:

@@ -98,7 +98,7 @@ BAD_SHARDINGS = [
       [{"y":(1)2}], replicated={"x", "y"}
                                      ^^^
     got: "y":(1)2 in dimension 0 and "y" in replicated={…}
-    expected: sub-axes of which one ends before the other begins, or where it does
+    expected: sub-axes that do not overlap
     """,
     """
     the pre-size of a sub-axis must divide its axis

@@ -68,7 +68,7 @@ def ring_of(plan: MatmulPlan, name: str, axes: str, collective_id: int) -> RingT
     """
     refuse_matmul(plan.matmul)
     if plan.chosen.loop is None:
-        raise InternalError("a kernel of a program is of a plan with a loop")
+        raise InternalError("a kernel of a program needs a plan with a loop")
     ring = MatmulRing.of(plan, plan.chosen.loop)
     lines = kernel_lines(ring, name, axes, collective_id)
     return RingText(("", "", *lines), JAX, calls_of(lines))

@@ -204,7 +204,7 @@ class MatmulRing:
             halves = halves_of(part, loop.directions, unit, blocks.sizes[factor])
             if halves[0] == largest:
                 return MatmulRing(matmul, loop, extents, factor, halves, vmem, blocks)
-        raise InternalError(f"no halves of {part} elements")
+        raise InternalError(f"{part} elements cannot be halved")
 
     @property
     def carried(self) -> int:
@@ -249,7 +249,7 @@ class MatmulRing:
         return [tuple(ring) for ring in groups[:, list(self.parts)].tolist()]
 
     def facts(self) -> tuple[str, ...]:
-        """Return docstring lines on the kernel."""
+        """Return docstring lines about the kernel."""
         loop, blocks = self.loop, self.blocks
         _, i, j, k = blocks.sizes
         what = {"lhs": "Parts of A", "rhs": "Parts of B", "out": "Partial sums of C"}[loop.side]

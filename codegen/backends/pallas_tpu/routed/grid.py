@@ -208,7 +208,7 @@ def refuse_unreached(grid: Grid, plan: DirectPlan) -> None:
     receivers."""
     if not grid.reaches() and not grid.is_direct(*grid.pairs(moved(plan))):
         raise InputError(
-            "some tiles go farther than a device sends directly, over a power of two of hops along "
+            "some tiles must go farther than one send, which crosses a power of two of links along "
             "one axis, and devices in this order cannot forward them",
             argument="topology",
             got=f"{plan.prediction.topology}, device ids {_some(grid.ids)}",  # type: ignore[union-attr]

@@ -142,7 +142,7 @@ class RoutedSchedule:
 
     @property
     def partners(self) -> tuple[Hop, ...]:
-        """The hops from a device to those that it sends to or receives from, sorted."""
+        """The hops to the devices that a device sends to or receives from, sorted."""
         return tuple(sorted({*self.hops, *(hop.back for hop in self.hops)}))
 
 

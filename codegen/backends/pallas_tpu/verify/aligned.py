@@ -88,7 +88,7 @@ class _Between:
         slot, ((begin, size), *rest) = self._place(window)
         sizes = (size, *(extent for _, extent in rest))
         if tuple(high - low for low, high in box) != sizes or any(start for start, _ in rest):
-            raise MismatchError(f"{_said(box)} arrives at a wrong place of a slot of rank {rank}")
+            raise MismatchError(f"{_said(box)} arrives at the wrong place in a slot of rank {rank}")
         tile = ((box[0][0] - begin, box[0][0] - begin), *box[1:])
         parts = self._held[rank, slot]
         kept = [
@@ -111,8 +111,8 @@ class _Between:
         tiles = {tile for _, tile in found}
         if len(tiles) != 1 or sum(extent for extent, _ in found) < size:
             raise MismatchError(
-                f"rank {rank} sends {size} from {begin} on of slot {slot}, where "
-                f"{sum(extent for extent, _ in found)} are, of {len(tiles)} tiles"
+                f"rank {rank} sends {size} elements from {begin} of slot {slot}, which holds "
+                f"{sum(extent for extent, _ in found)} of them, of {len(tiles)} tiles"
             )
         (tile,) = tiles
         first = tile[0][0] + begin

@@ -67,13 +67,13 @@ def check_deliveries(program: Any, traces: Traces) -> None:
                 if any(size < least for size, least in zip(sent, needed, strict=False)):
                     raise MismatchError(
                         f"slot {slot} of rank {receiver} gets {[*sent]} of every row, expected: "
-                        f"{needed}, what the tile from rank {sender} takes"
+                        f"{needed}, the size of the tile from rank {sender}"
                     )
             for begin, _, found in held[receiver, slot]:
                 if begin < end and found != wanted:
                     raise MismatchError(
-                        f"slot {slot} of rank {receiver} holds what rank {found[0]} had in slot "
-                        f"{found[1]}, expected: rank {sender}, slot {wanted[1]}"
+                        f"slot {slot} of rank {receiver} holds slot {found[1]} of rank "
+                        f"{found[0]}, expected: slot {wanted[1]} of rank {sender}"
                     )
 
 
@@ -85,7 +85,7 @@ def _check_offsets(program: Any, places: list[int]) -> None:
         offset = _farther(goal, place, schedule.digits, -1)
         if offset not in known and program.has(place, offset, program.order):
             raise MismatchError(
-                f"nothing goes over offset {offset}, expected: a tile from rank {sender} to "
+                f"nothing is sent over offset {offset}, expected: a tile from rank {sender} to "
                 f"rank {receiver}"
             )
 

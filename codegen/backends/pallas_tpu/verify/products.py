@@ -309,8 +309,8 @@ class _Held:
         first, last = min(within, default=-1), max(within, default=-1)
         if first != start or last + within[last][1] > start + extent:
             raise MismatchError(
-                f"a copy of {extent} from {start} on along dimension {axis} of {buffer!r}: not "
-                f"just blocks, of which any start at {sorted(within)}"
+                f"a copy of {extent} elements from {start} along dimension {axis} of {buffer!r} is "
+                f"not made of whole blocks: those in it start at {sorted(within)}"
             )
         return [number for number, _ in within.values()]
 

@@ -249,7 +249,7 @@ class _Scalars(dict[int, int]):
     MismatchError."""
 
     def __missing__(self, place: int) -> int:
-        raise MismatchError(f"a number that is kept is read before it is written: {place}")
+        raise MismatchError(f"SMEM is read before it is written: index {place}")
 
 
 class _Semaphores:

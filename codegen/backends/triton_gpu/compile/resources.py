@@ -8,7 +8,8 @@ import tempfile
 from pathlib import Path
 from typing import Literal
 
-# Patterns of loads and stores of global memory in each assembly language; groups tell their widths.
+# Patterns of loads and stores of global memory in each assembly language; their groups capture the
+# widths.
 _PTX = {
     kind: re.compile(
         rf"(@!?%p\d+ )?{kind}\.global(?:\.[A-Za-z]\w*(?:::\w+)*)*?(?:\.v(\d))?\.[bfsu](\d+)\b"

@@ -175,8 +175,8 @@ def _terms_given(product: Multiplication) -> list[str]:
 
 
 def _facts(plan: MatmulPlan, layouts: dict[Side, Layout], kernels: MatmulKernels) -> Iterator[str]:
-    """Yield the module docstring's lines on shardings, the plan, transfers, sums, and the devices'
-    ranges."""
+    """Yield the module docstring's lines about shardings, the plan, transfers, sums, and the
+    devices' ranges."""
     matmul = plan.matmul
     on = mesh_text(matmul.mesh)
     yield f"C[{dims_said(matmul, 'out')}] = sum over j of A[{dims_said(matmul, 'lhs')}] * " + (

@@ -107,7 +107,7 @@ def _check_held(side: Placement, shape: tuple[int, ...], device: int, y: Any) ->
     if not np.array_equal(local, [*map(len, held)]) or (
         math.prod(local) and not np.array_equal(offset, [along[0] for along in held])
     ):
-        raise MismatchError(f"device {device} does not hold what the DTensor's {y.placements} say")
+        raise MismatchError(f"device {device} does not hold the elements of {y.placements}")
     partial = [name for (name, _), p in zip(side.axes, y.placements, strict=True)
                if isinstance(p, Partial) and p.reduce_op == side.operator]  # fmt: skip
     expect(

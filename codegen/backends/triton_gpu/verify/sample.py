@@ -110,7 +110,7 @@ class _Copies:
 
     def check(self, sources: Shards, targets: Shards) -> None:
         """Raise MismatchError unless every stored byte was loaded from its own place in the tensor,
-        none was stored twice, and any was stored."""
+        none was stored twice, and at least one was stored."""
         none = np.empty(0, dtype=np.uint64)
         stored = np.concatenate([none, *(store for store, _ in self._copied)])
         loaded = np.concatenate([none, *(load for _, load in self._copied)])

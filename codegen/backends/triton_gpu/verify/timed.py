@@ -48,7 +48,7 @@ def timed(module: ModuleType, case: Case | MatmulCase) -> list[float]:
     del module  # each rank loads its own
     here, count = hardware(), len(case.devices())
     if here.count < count:
-        raise CannotTimeError(f"it runs on {count} GPUs, and torch has {here.count}")
+        raise CannotTimeError(f"it runs on {count} GPUs, but torch has {here.count}")
     check_memory(arrays_of(case), getattr(torch, case.dtype).itemsize)
     return by_ranks(case, "cuda")
 
@@ -57,7 +57,7 @@ def by_ranks(case: Case | MatmulCase, device: str) -> list[float]:
     """Return the seconds of a module's calls, as `timed` does, by ranks on devices of a type,
     "cuda" or "cpu"."""
     if isinstance(case, MatmulCase) and case.placements[2].unreduced:
-        raise CannotTimeError("its result is a sum of what ranks have, which none can compare")
+        raise CannotTimeError("its result is a partial sum on each rank, which no rank can compare")
     count = len(case.devices())
     with tempfile.TemporaryDirectory(prefix="shardwright-ranks-") as folder:
         multiprocessing.spawn(_rank, (case, folder, device), count)

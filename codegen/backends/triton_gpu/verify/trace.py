@@ -64,7 +64,7 @@ def trace(host: Any, device: int, program: int) -> tuple[RowCopy, ...]:
     ) as error:
         raise MismatchError(f"the kernel cannot be followed: {error}") from error
     if len(stored) > 1:
-        raise MismatchError(f"a program copies twice, {', '.join(str(c[0]) for c in stored)}")
+        raise MismatchError(f"one program copies twice: {', '.join(str(c[0]) for c in stored)}")
     return stored[0] if stored else ()
 
 
