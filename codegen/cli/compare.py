@@ -19,8 +19,9 @@ HELP = "TOML of a stored layout, as str(sw.Stored(…)) writes it; or MODULE:FUN
 
 TensorOption = Annotated[
     list[str] | None,
-    typer.Option("--tensor", metavar="NAME=SHAPE", help="A logical tensor: q=32x16; may be
-    repeated."),
+    typer.Option(
+        "--tensor", metavar="NAME=SHAPE", help="A logical tensor: q=32x16; may be repeated."
+    ),
 ]
 RanksOption = Annotated[
     str | None, typer.Option("--ranks", help="Number of ranks, or their mesh: 4, or dp=2,tp=4.")
