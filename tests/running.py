@@ -12,9 +12,10 @@ import pytest
 from cases import describe
 
 from shardwright.codegen.emit.modules import parts
+from shardwright.codegen.operations.answers import Runs
 from shardwright.codegen.verify import Case, Report
-from shardwright.codegen.verify.pool import AnyCase, Runner, missing
-from shardwright.codegen.verify.run import _jobs
+from shardwright.codegen.verify.pool import TIME_LIMIT, AnyCase, Runner, missing
+from shardwright.codegen.verify.run import jobs_of, report_of
 from shardwright.ir.plan import Plan
 
 MOST_DEVICES = 18
@@ -56,10 +57,10 @@ def check(backend: str, plans: list[Plan], folder: Path) -> None:
 
 def verified(root: Path, *backends: str) -> list[Report]:
     """What `verify` says of the bundles below a folder, by the workers that stay."""
-    jobs = _jobs([root], backends or None)
+    jobs = jobs_of([root], backends or None)
     assert jobs, "no bundles: nothing would be checked"
     with tempfile.TemporaryDirectory() as folder:
         return [
-            job.report(runner(job.backend), Path(folder) / str(number))
+            report_of(job, Runs(TIME_LIMIT, Path(folder) / str(number), runner(job.backend)))
             for number, job in enumerate(jobs)
         ]

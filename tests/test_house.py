@@ -29,7 +29,10 @@ LAYERS = (
     ("codegen/checks/",),
     ("codegen/show/",),
     ("codegen/backends/",),
-    ("codegen/emit/", "codegen/verify/", "codegen/compile/", "codegen/measure/"),
+    (
+        *("codegen/emit/", "codegen/operations/"),
+        *("codegen/verify/", "codegen/compile/", "codegen/measure/"),
+    ),
     ("codegen/audit/", "codegen/call/"),
     ("codegen/cli/",),
 )
@@ -48,6 +51,7 @@ LAZY = {
     "codegen/cli/": "a command loads what it runs, so that others start fast",
     "codegen/compile/__init__.py": "the package's function loads what compiles",
     "codegen/verify/__init__.py": "the package's function loads what verifies",
+    "codegen/operations/": "what answers one question is loaded where it is asked",
     "codegen/partition/entry.py": "jax is loaded when something is partitioned",
     "codegen/planner/xla.py": "jax is loaded in the process that compiles",
 }

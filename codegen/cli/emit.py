@@ -13,7 +13,6 @@ from shardwright.codegen.cli.flags import Flags
 from shardwright.codegen.cli.progress import bar
 from shardwright.codegen.cli.written import written
 from shardwright.codegen.spec.config import Config
-from shardwright.codegen.spec.description import Description
 from shardwright.codegen.spec.group import Group
 from shardwright.codegen.spec.manifest import SUPPORT
 from shardwright.codegen.spec.matmul import Operation
@@ -21,7 +20,7 @@ from shardwright.codegen.spec.program import ProgramDescription
 from shardwright.ir.errors import InputError
 
 if TYPE_CHECKING:
-    from shardwright.ir.plan import Plan
+    from shardwright.codegen.operations.answers import Within
 
 NAMED = 4
 """The most removed files that are named; of more, the number is printed."""
@@ -74,18 +73,22 @@ class EmitCommand(Flags):
         if self.stablehlo is not None:
             self._write_stablehlo(self.stablehlo)
             return
+        from shardwright.codegen.operations.answers import Within
+
         chosen = self.chosen
         root = self.output or chosen.out
         # Equal reshards share the first one's bundle, but a user may select each alone.
         shared = {chosen.folder(each.name): each for each in chosen.operations}
         described = [replace(each, name=folder) for folder, each in shared.items()]
+        features = self.features or ()
+        given = (each.name for each in chosen.operations) if self.described else self.names
+        within = Within(chosen, features=dict.fromkeys(given, tuple(features)))
         with bar("emitting") as show:
             bundles: list[tuple[Operation, dict[str, str]]] = []
-            plans: dict[str, Plan] = {}
             for done, description in enumerate(described, 1):
-                bundles.append((description, _emitted(self, description, plans)))
+                bundles.append((description, self._files(description, within)))
                 show(done, len(described), description.name)
-            grouped = [(group, _group_files(self, group, plans)) for group in chosen.groups]
+            grouped = [(group, self._files(group, within)) for group in chosen.groups]
             changed = self._written(root, bundles, grouped)
         if self.quiet:
             return
@@ -128,6 +131,14 @@ class EmitCommand(Flags):
             print(f"warning: {edit.message}", file=sys.stderr)
         return changed
 
+    def _files(self, said: Operation | Group, within: "Within") -> dict[str, str]:
+        from shardwright.codegen.operations import answers_of
+
+        try:
+            return answers_of(said).files(said, within)
+        except InputError as error:
+            raise self.located(error, said.name) from None
+
     def _owner(self) -> Config | None:
         """Return the config that describes the whole folder: None if flags change or describe the
         reshard, or for a manifest."""
@@ -155,31 +166,3 @@ def _said(changed: Sequence[Path]) -> str:
     named = ", ".join(removed) if len(removed) <= NAMED else f"{len(removed)} files"
     parts += [f"{named} removed"] if removed else []
     return ", ".join(parts) or "unchanged"
-
-
-def _emitted(given: Flags, description: Operation, plans: "dict[str, Plan]") -> dict[str, str]:
-    """Return the files of a bundle; record its plan if it is a reshard."""
-    from shardwright.codegen.emit.emit import emit_described
-
-    try:
-        if not isinstance(description, Description):
-            return emit_described(description).files(description.name)
-        bundle = emit_described(description)
-        if given.described or description.name in given.names:
-            bundle.check_features(given.features or ())
-        plans[description.name] = bundle.plan
-        return bundle.files(description.name)
-    except InputError as error:
-        raise given.located(error, description.name) from None
-
-
-def _group_files(given: Flags, group: Group, plans: "dict[str, Plan]") -> dict[str, str]:
-    from shardwright.codegen.emit.group import backends_of, group_files
-
-    try:
-        folders = given.chosen.folders
-        by_name = {member: plans[folders.get(member, member)] for member in group.members}
-        backends = backends_of(group, given.chosen.reshards)
-        return group_files(group, by_name, backends, folders)
-    except InputError as error:
-        raise given.located(error, group.name) from None

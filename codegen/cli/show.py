@@ -185,7 +185,8 @@ class ShowCommand(Flags):
 
     def _show_page(self, description: RelayoutDescription | ModelDescription) -> None:
         """Print the review page of a relayout or model, or write its picture or explorer page."""
-        from shardwright.codegen.emit.emit import emit_described
+        from shardwright.codegen.operations import answers_of
+        from shardwright.codegen.operations.answers import Within
         from shardwright.codegen.show.model_explorer import MODEL_PAGE
         from shardwright.codegen.show.parts_svg import parts_svg
 
@@ -202,7 +203,7 @@ class ShowCommand(Flags):
             written(self.svg, parts_svg(description.relayout()), "--svg")
             return
         try:
-            files = emit_described(description).files(description.name)
+            files = answers_of(description).files(description, Within(self.chosen))
         except InputError as error:
             raise self.located(error, description.name) from None
         if self.html is not None:

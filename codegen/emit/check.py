@@ -8,21 +8,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from shardwright.codegen.emit.choice import planned
-from shardwright.codegen.emit.emit import emit_described
-from shardwright.codegen.emit.group import backends_of, group_files
-from shardwright.codegen.emit.lockfile import changes
 from shardwright.codegen.emit.owner import owner_of, owner_path
 from shardwright.codegen.emit.package import PACKAGE_FILE, package_text
-from shardwright.codegen.emit.program import (
-    LOCKFILE,
-    check_budget,
-    emit_program,
-    traced_described,
-)
+from shardwright.codegen.operations import answers_of
+from shardwright.codegen.operations.answers import Within
 from shardwright.codegen.spec import manifest
 from shardwright.codegen.spec.config import Config, read_config
-from shardwright.codegen.spec.description import Description
 from shardwright.codegen.spec.group import Group
 from shardwright.codegen.spec.manifest import (
     SUPPORT,
@@ -35,11 +26,8 @@ from shardwright.codegen.spec.manifest import (
     support_kinds,
     supported,
 )
-from shardwright.codegen.spec.matmul import MatmulDescription, Operation
-from shardwright.codegen.spec.model import ModelDescription
+from shardwright.codegen.spec.matmul import Operation
 from shardwright.codegen.spec.paths import located
-from shardwright.codegen.spec.program import ProgramDescription
-from shardwright.codegen.spec.relayout import RelayoutDescription
 from shardwright.codegen.text.support import support_files
 from shardwright.ir.errors import InputError
 
@@ -91,10 +79,11 @@ def check_config(
     listed = read_manifest(root)
     pairs = _pairs(config, listed, names)
     problems: list[Problem] = []
+    within = Within(config)
     for done, (name, said, entry) in enumerate(pairs):
         if progress is not None:
             progress(done, len(pairs))
-        problems += _problems(root, config, name, said, entry)
+        problems += _problems(root, within, name, said, entry)
     if progress is not None:
         progress(len(pairs), len(pairs))
     kept = () if names is None else tuple(entry.what for entry in listed.entries)
@@ -139,9 +128,10 @@ class FolderSaid:
 
 
 def _problems(
-    root: Path, config: Config, name: str, said: FolderSaid | None, entry: Entry | GroupEntry | None
+    root: Path, within: Within, name: str, said: FolderSaid | None, entry: Entry | GroupEntry | None
 ) -> Iterator[Problem]:
     """Yield the problems of a bundle or group: of its description, then of its files."""
+    config = within.config
     after = () if said is None else said.lines()
     before = () if entry is None else _listed(entry).lines()
     diff = _diff(name, before, after, (manifest.FILE, str(config.path)))
@@ -153,59 +143,21 @@ def _problems(
         return
     if before != after:
         yield Problem(name, "emitted from another description", diff)
-    if isinstance(said.what, ProgramDescription):
-        yield from _program_problems(root, said.what, entry)
-        return
     try:
-        emitted = _emitted(config, said.what)
+        now = answers_of(said.what).now(said.what, within, root / name)
     except InputError as error:
         yield Problem(name, f"would not be emitted now: {error}")
         return
-    yield from _folder_problems(root, name, emitted, entry.hashes)
-
-
-def _program_problems(
-    root: Path, said: ProgramDescription, entry: Entry | GroupEntry
-) -> Iterator[Problem]:
-    """Yield the problems of a program's bundle, first the changes in its communication. The files
-    of a program over budget are not compared, since it cannot be emitted."""
-    try:
-        bundle = emit_program(traced_described(said), said.topology)
-        emitted = bundle.files(said.name)
-    except InputError as error:
-        yield Problem(said.name, f"would not be emitted now: {error}")
+    for rule, changes in now.found:
+        yield Problem(name, rule, changes)
+    if now.refused is not None:
+        yield Problem(name, f"would not be emitted now: {now.refused}")
         return
-    locked = root / said.name / LOCKFILE
-    before = locked.read_bytes().decode(errors="replace") if locked.is_file() else ""
-    words = changes(before, emitted[LOCKFILE])
-    if words:
-        yield Problem(said.name, f"its communication differs from {LOCKFILE}", "\n".join(words))
-    try:
-        check_budget(said, bundle.program)
-    except InputError as error:
-        yield Problem(said.name, f"would not be emitted now: {error}")
-        return
-    yield from _folder_problems(root, said.name, emitted, entry.hashes)
+    yield from _folder_problems(root, name, now.files, entry.hashes)
 
 
 def _listed(entry: Entry | GroupEntry) -> FolderSaid:
-    return FolderSaid(entry.what, entry.also if isinstance(entry, Entry) else ())
-
-
-def _emitted(
-    config: Config,
-    said: Description | MatmulDescription | RelayoutDescription | ModelDescription | Group,
-) -> dict[str, str]:
-    """Return the files of a bundle or a group as emitted now."""
-    if not isinstance(said, Group):
-        return emit_described(said).files(said.name)
-    described = {each.name: each for each in config.reshards}
-    for member in said.members:
-        if member not in described:
-            raise InputError(f"{manifest.FILE} lists no bundle of its member {member}")
-    bundles = {folder: planned(described[folder]) for folder in map(config.folder, said.members)}
-    plans = {member: bundles[config.folder(member)] for member in said.members}
-    return group_files(said, plans, backends_of(said, config.reshards), config.folders)
+    return FolderSaid(entry.what, entry.also)
 
 
 def _folder_problems(

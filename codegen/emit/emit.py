@@ -11,11 +11,11 @@ from shardwright.codegen import registry
 from shardwright.codegen.backends.base import Table
 from shardwright.codegen.emit.choice import checked, executed_by, takes_none
 from shardwright.codegen.emit.choice import plan as plan_of
-from shardwright.codegen.emit.matmul import MatmulBundle, emit_described_matmul, emit_matmul
-from shardwright.codegen.emit.model_bundle import ModelBundle, emit_model, plan_described
+from shardwright.codegen.emit.matmul import MatmulBundle, emit_matmul
+from shardwright.codegen.emit.model_bundle import ModelBundle, emit_model
 from shardwright.codegen.emit.modules import Part, parts
 from shardwright.codegen.emit.package import BundlePackage
-from shardwright.codegen.emit.program import ProgramBundle, emit_program, partition_described
+from shardwright.codegen.emit.program import ProgramBundle, emit_program
 from shardwright.codegen.emit.relayout import RelayoutBundle, emit_relayout
 from shardwright.codegen.emit.verdict import page_lines
 from shardwright.codegen.emit.ways import plan_json, reduced_by, rings_by
@@ -39,10 +39,6 @@ from shardwright.codegen.spec.features import (
     feature_lines,
     read_features,
 )
-from shardwright.codegen.spec.matmul import MatmulDescription, Operation
-from shardwright.codegen.spec.model import ModelDescription
-from shardwright.codegen.spec.program import ProgramDescription
-from shardwright.codegen.spec.relayout import RelayoutDescription
 from shardwright.codegen.text.docstring import title
 from shardwright.codegen.text.support import support_files
 from shardwright.codegen.text.templates import render
@@ -345,28 +341,8 @@ def _emitted_reshard(
     return Bundle(plan, backends, *chosen_by, gradient, single_file, collective_id, kept)
 
 
-@overload
-def emit_described(description: Description) -> Bundle: ...
-@overload
-def emit_described(description: MatmulDescription) -> MatmulBundle: ...
-@overload
-def emit_described(description: ProgramDescription) -> ProgramBundle: ...
-@overload
-def emit_described(description: RelayoutDescription) -> RelayoutBundle: ...
-@overload
-def emit_described(description: ModelDescription) -> ModelBundle: ...
-def emit_described(
-    description: Operation,
-) -> Bundle | MatmulBundle | ProgramBundle | RelayoutBundle | ModelBundle:
-    """Return the bundle of a description."""
-    if isinstance(description, ModelDescription):
-        return emit_model(plan_described(description), description.backends)
-    if isinstance(description, RelayoutDescription):
-        return emit_relayout(description.relayout(), description.backends)
-    if isinstance(description, ProgramDescription):
-        return emit_program(partition_described(description), description.topology)
-    if isinstance(description, MatmulDescription):
-        return emit_described_matmul(description)
+def emit_described(description: Description) -> Bundle:
+    """Return the bundle of a description of a reshard."""
     return _emitted_reshard(
         description.reshard(),
         description.backends,

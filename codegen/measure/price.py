@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from shardwright.codegen import registry
-from shardwright.codegen.emit.choice import planned
 from shardwright.codegen.hardware.presets import check_devices
 from shardwright.codegen.hardware.rates import check_multiplies, multiply_rate
 from shardwright.codegen.hardware.topology import Topology
@@ -13,23 +12,16 @@ from shardwright.codegen.planner.matmul.plan import plan_matmul
 from shardwright.codegen.planner.network.links import Network
 from shardwright.codegen.planner.network.timeline import cost_of
 from shardwright.codegen.planner.plan import network_of
-from shardwright.codegen.spec.description import Description
 from shardwright.codegen.spec.matmul import MatmulDescription
+from shardwright.ir.plan import Plan
 
 Price = Callable[[Topology], float]
 """Returns the predicted seconds of a module on a topology."""
 
 
-def price_of(description: Description | MatmulDescription, backend: str) -> Price:
-    """Return the price function of a backend's module of a bundle. The function raises InputError
-    for a topology with too few devices."""
-    if isinstance(description, MatmulDescription):
-        return _matmul(description, backend)
-    return _reshard(description, backend)
-
-
-def _reshard(description: Description, backend: str) -> Price:
-    plan = planned(description)
+def price_of_reshard(plan: Plan, backend: str) -> Price:
+    """Return the price function of a backend's module of a plan. It raises InputError for a
+    topology with too few devices."""
     timeline = registry.backend(backend).timeline(plan)
 
     def price(topology: Topology) -> float:
@@ -38,10 +30,9 @@ def _reshard(description: Description, backend: str) -> Price:
     return price
 
 
-def _matmul(description: MatmulDescription, backend: str) -> Price:
-    """Return the price function of a matmul: the multiplication, and moves of its operands and
-    result as in plain JAX modules. For kernels, and if parts move during the multiplication, it is
-    the planner's price."""
+def price_of_matmul(description: MatmulDescription, backend: str) -> Price:
+    """Return the price function of a matmul: its product, and movements as in plain JAX modules;
+    like the planner if parts move during the product."""
     matmul = description.matmul()
     chosen = plan_matmul(matmul, description.topology, loop=description.loop, listed=0).chosen
     if chosen.loop or chosen.pulled or not registry.backend(backend).portable:

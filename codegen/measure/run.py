@@ -16,9 +16,9 @@ from shardwright.codegen.checks.timed import Hardware
 from shardwright.codegen.hardware.presets import topology_of
 from shardwright.codegen.hardware.topology import Topology
 from shardwright.codegen.measure.fit import Fit, Sample, fit
-from shardwright.codegen.measure.price import Price, price_of
-from shardwright.codegen.spec.description import Description
-from shardwright.codegen.spec.matmul import MatmulDescription
+from shardwright.codegen.measure.price import Price
+from shardwright.codegen.operations import answers_of
+from shardwright.codegen.operations.answers import ModuleJob
 from shardwright.codegen.spec.paths import described
 from shardwright.codegen.verify.pool import missing
 from shardwright.codegen.workers.worker import EndedError, LateError, Worker
@@ -101,42 +101,36 @@ def _modules(
     chosen = registry.NAMES if backends is None else registry.listed(backends)
     bundles = described(paths).items()
     jobs = [
-        (description, root / name / f"{backend}.py", backend)
+        (job, case)
         for backend in chosen
-        for (root, name), description in bundles
-        if isinstance(description, Description | MatmulDescription)
-        and backend in description.backends
+        for (root, _), said in bundles
+        if backend in said.backends
+        for job in [ModuleJob(said, backend, root)]
+        if (case := answers_of(said).timed(job)) is not None
     ]
     progress(0, len(jobs), None)
     modules: list[Measured] = []
-    for backend in dict.fromkeys(backend for _, _, backend in jobs):
+    for backend in dict.fromkeys(job.backend for job, _ in jobs):
         worker = Worker("shardwright.codegen.measure.worker", backend, environment={})
         try:
-            for description, module, _ in (job for job in jobs if job[2] == backend):
-                modules.append(_module(description, module, backend, worker))
+            for job, case in (each for each in jobs if each[0].backend == backend):
+                modules.append(_module(job, case, worker))
                 progress(len(modules), len(jobs), modules[-1])
         finally:
             worker.stop()
     return tuple(modules)
 
 
-def _module(
-    description: Description | MatmulDescription, module: Path, backend: str, worker: Worker
-) -> Measured:
-    """Return the measurement of one module by a worker."""
-    name = description.name
-    case: Case | MatmulCase
-    if isinstance(description, MatmulDescription):
-        case = MatmulCase.of(description.matmul(), name, backend, module)
-    else:
-        case = Case.of(description.reshard(), name, backend, module)
-    said = name, backend, len(case.devices())
-    if absent := missing(backend):
+def _module(job: ModuleJob[Any], case: Case | MatmulCase, worker: Worker) -> Measured:
+    """Return a worker's result for one module."""
+    said = case.name, job.backend, len(case.devices())
+    if absent := missing(job.backend):
         return Measured(*said, "skipped", absent)
     answer = _answer(worker, case.to_json())
     if answer["verdict"] != "ok":
         return Measured(*said, answer["verdict"], answer["detail"])
-    price, hardware = price_of(description, backend), Hardware(**answer["hardware"])
+    price = answers_of(job.said).price(job.said, job.backend)
+    hardware = Hardware(**answer["hardware"])
     return Measured(*said, "ok", "", median(answer["seconds"]), price, hardware)
 
 

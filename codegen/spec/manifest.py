@@ -54,10 +54,11 @@ class Entry:
 
 @dataclass(frozen=True)
 class GroupEntry:
-    """A group's members, and the sha256 of each of its files by name."""
+    """A group's members, and the sha256 of each of its files by name; it has no other names."""
 
     group: Group
     hashes: tuple[tuple[str, str], ...]
+    also: tuple[str, ...] = ()
 
     @property
     def what(self) -> Group:

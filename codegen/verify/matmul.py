@@ -14,8 +14,7 @@ from pathlib import Path
 from shardwright.codegen.checks.case import MAX_DEVICES
 from shardwright.codegen.checks.matmul_case import MatmulCase
 from shardwright.codegen.checks.report import Report
-from shardwright.codegen.emit.emit import emit_described
-from shardwright.codegen.emit.matmul import MatmulBundle
+from shardwright.codegen.emit.matmul import MatmulBundle, emit_described_matmul
 from shardwright.codegen.planner.matmul.plan import plan_matmul
 from shardwright.codegen.spec.matmul import MatmulDescription
 from shardwright.codegen.verify.pool import Runner, failure
@@ -57,7 +56,7 @@ def _with_twin(
     description: MatmulDescription, case: MatmulCase, runner: Runner, folder: Path
 ) -> Report:
     """Return the report on the module at full size, without multiplying, and on its twin."""
-    bundle = emit_described(description)
+    bundle = emit_described_matmul(description)
     full = runner.run(dataclasses.replace(case, execute=False))
     if full.verdict != "ok":
         return full

@@ -11,8 +11,8 @@ import pytest
 import shardwright as sw
 from bench import measure
 from shardwright.codegen.hardware.presets import topology_of
-from shardwright.codegen.measure.price import price_of
 from shardwright.codegen.measure.run import Measured
+from shardwright.codegen.operations import answers_of
 
 TRUE = topology_of("cpu:8,bandwidth=9e8,latency=4e-5,launch=2e-4,memory=5e9,multiplies=2e10")
 COUNT = 10
@@ -21,7 +21,8 @@ COUNT = 10
 def timed(name: str, what: sw.Reshard | sw.Matmul) -> Measured:
     """A module that takes what it takes on TRUE."""
     planned = sw.emit(what, backends=("jax_xla",), topology=measure.TOPOLOGY)
-    price = price_of(planned.description(name), "jax_xla")
+    said = planned.description(name)
+    price = answers_of(said).price(said, "jax_xla")
     return Measured(name, "jax_xla", 8, "ok", "", price(TRUE), price)
 
 

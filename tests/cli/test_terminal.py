@@ -150,7 +150,7 @@ def test_an_interrupt_says_what_was_kept(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("shardwright.codegen.emit.choice.plan", interrupted)
     monkeypatch.setattr("shardwright.codegen.emit.choice.planned", interrupted)
-    monkeypatch.setattr("shardwright.codegen.emit.emit.emit_described", interrupted)
+    monkeypatch.setattr("shardwright.codegen.operations.reshard.emit_described", interrupted)
     result = run(*words, *flags(name="a"))
     assert (result.code, result.out) == (130, "")
     assert result.err.startswith(f"stopped: {kept}")

@@ -11,8 +11,7 @@ import shardwright as sw
 from shardwright.codegen.hardware.presets import topology_of, with_figures
 from shardwright.codegen.measure import fit as fits
 from shardwright.codegen.measure.fit import Fit, Sample, fit
-from shardwright.codegen.measure.price import Price, price_of
-from shardwright.codegen.spec.description import Description
+from shardwright.codegen.measure.price import Price, price_of_matmul, price_of_reshard
 from shardwright.codegen.spec.matmul import MatmulDescription
 
 AXES = {"x": 2, "y": 4}
@@ -28,10 +27,8 @@ MATMUL = (((256, 512), '[{"x"}, {}]'), ((512, 128), '[{}, {"y"}]'), '[{"x"}, {"y
 def prices(*, small: int = 64, matmuls: bool = True) -> list[Price]:
     """Prices of modules of plain JAX, small ones and large ones."""
     found = [
-        price_of(
-            Description.of(
-                sw.Reshard((size, 512), "float32", *sides, mesh=AXES), "r", ("jax_xla",)
-            ),
+        price_of_reshard(
+            sw.plan(sw.Reshard((size, 512), "float32", *sides, mesh=AXES), backends=("jax_xla",)),
             "jax_xla",
         )
         for size in (small, 4096)
@@ -40,7 +37,7 @@ def prices(*, small: int = 64, matmuls: bool = True) -> list[Price]:
     for scale in (1, 4) if matmuls else ():
         lhs, rhs = (((scale * m, scale * n), text) for (m, n), text in MATMUL[:2])
         matmul = sw.Matmul("bfloat16", lhs, rhs, MATMUL[2], mesh=AXES)
-        found.append(price_of(MatmulDescription.of(matmul, "m", ("jax_xla",)), "jax_xla"))
+        found.append(price_of_matmul(MatmulDescription.of(matmul, "m", ("jax_xla",)), "jax_xla"))
     return found
 
 

@@ -1,0 +1,57 @@
+"""Groups of reshards, described by [[group]] tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from shardwright.codegen.emit.group import backends_of, group_files
+from shardwright.codegen.operations.answers import Answers, ModuleJob, Runs, Within
+from shardwright.codegen.spec import manifest
+from shardwright.codegen.spec.group import Group
+from shardwright.codegen.spec.manifest import read_manifest
+from shardwright.ir.errors import InputError
+
+if TYPE_CHECKING:
+    from shardwright.codegen.checks.report import Report
+    from shardwright.codegen.compile.targets import Target
+    from shardwright.codegen.compile.tasks import GroupTask
+
+
+class GroupAnswers(Answers[Group]):
+    """The answers for groups."""
+
+    def files(self, said: Group, within: Within) -> dict[str, str]:
+        """Return the text of every file, given the members' descriptions in the config."""
+        config = within.config
+        members = {each.name: each for each in config.reshards}
+        for name in said.members:
+            if name not in members:
+                raise InputError(f"{manifest.FILE} lists no bundle of its member {name}")
+        plans = {name: within.plan_of(members[name]) for name in said.members}
+        return group_files(said, plans, backends_of(said, config.reshards), config.folders)
+
+    def backends(self, said: Group, root: Path) -> tuple[str, ...]:
+        """Return those that its members have in common."""
+        return backends_of(said, read_manifest(root).members(said))
+
+    def devices(self, job: ModuleJob[Group]) -> int:
+        """Return the number of devices of the first member's meshes; all members have the same."""
+        reshard = read_manifest(job.root).members(job.said)[0].reshard()
+        return len({*reshard.source.mesh.device_ids, *reshard.target.mesh.device_ids})
+
+    def report(self, job: ModuleJob[Group], runs: Runs) -> Report:
+        """Return the verdict on a module, which imports its members'."""
+        from shardwright.codegen.verify.group import report_group
+
+        members = read_manifest(job.root).members(job.said)
+        given = job.said, members, job.root, job.backend
+        return report_group(*given, runs.runner, runs.twins)
+
+    def tasks(self, said: Group, root: Path, target: Target) -> Iterator[GroupTask]:
+        """Yield a group that has a module for the target."""
+        from shardwright.codegen.compile.tasks import GroupTask
+
+        if target.backend in self.backends(said, root):
+            yield GroupTask(said, root, target)

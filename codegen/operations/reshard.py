@@ -1,0 +1,63 @@
+"""Reshards, described by [[reshard]] and [[collective]] tables or by flags."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from shardwright.codegen.emit.choice import planned
+from shardwright.codegen.emit.emit import emit_described
+from shardwright.codegen.operations.answers import Answers, ModuleJob, Runs, Within
+from shardwright.codegen.spec.description import Description
+
+if TYPE_CHECKING:
+    from shardwright.codegen.checks.case import Case
+    from shardwright.codegen.checks.report import Report
+    from shardwright.codegen.compile.targets import Target
+    from shardwright.codegen.compile.tasks import BundleTask
+    from shardwright.codegen.measure.price import Price
+
+
+class ReshardAnswers(Answers[Description]):
+    """The answers for reshards."""
+
+    def files(self, said: Description, within: Within) -> dict[str, str]:
+        """Return the text of every file; keep the plan for groups."""
+        bundle = emit_described(said)
+        bundle.check_features(within.features.get(said.name, ()))
+        within.plans[said.name] = bundle.plan
+        return bundle.files(said.name)
+
+    def backends(self, said: Description, root: Path) -> tuple[str, ...]:
+        """Return those of the bundle."""
+        return said.backends
+
+    def devices(self, job: ModuleJob[Description]) -> int:
+        """Return the number of devices of both meshes."""
+        reshard = job.said.reshard()
+        return len({*reshard.source.mesh.device_ids, *reshard.target.mesh.device_ids})
+
+    def report(self, job: ModuleJob[Description], runs: Runs) -> Report:
+        """Return the verdict on a module and its backward."""
+        from shardwright.codegen.verify import single
+
+        return single.report(job.said, job.module, runs.runner, runs.twins)
+
+    def tasks(self, said: Description, root: Path, target: Target) -> Iterator[BundleTask]:
+        """Yield the bundle."""
+        from shardwright.codegen.compile.tasks import BundleTask
+
+        yield BundleTask(said, root, target)
+
+    def timed(self, job: ModuleJob[Description]) -> Case:
+        """Return the case of a module."""
+        from shardwright.codegen.checks.case import Case
+
+        return Case.of(job.said.reshard(), job.said.name, job.backend, job.module)
+
+    def price(self, said: Description, backend: str) -> Price:
+        """Return the predicted seconds of a module, by its timeline."""
+        from shardwright.codegen.measure.price import price_of_reshard
+
+        return price_of_reshard(planned(said), backend)
