@@ -9,7 +9,7 @@ import typer
 from shardwright.codegen.cli.folders import FolderFlags
 from shardwright.codegen.cli.progress import bar
 from shardwright.codegen.cli.supported import note_versions
-from shardwright.codegen.cli.tables import console, is_wide, ratio, shown
+from shardwright.codegen.cli.tables import console, is_wide, shown
 from shardwright.codegen.compile import CompileReport, GpuCode, TpuCode, compile_bundles
 from shardwright.ir.errors import InputError
 
@@ -177,6 +177,7 @@ def _seconds(code: TpuCode) -> str:
 
 def _wire(code: TpuCode, report: CompileReport) -> str:
     from shardwright.codegen.emit.verdict import TOLD_AS_BYTES
+    from shardwright.codegen.show.tables import ratio
 
     moved, bound = code.wire_bytes, report.bound_bytes
     if moved is None or bound is None:

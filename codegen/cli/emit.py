@@ -16,7 +16,6 @@ from shardwright.codegen.spec.config import Config
 from shardwright.codegen.spec.group import Group
 from shardwright.codegen.spec.manifest import SUPPORT
 from shardwright.codegen.spec.matmul import Operation
-from shardwright.codegen.spec.program import ProgramDescription
 from shardwright.ir.errors import InputError
 
 if TYPE_CHECKING:
@@ -105,7 +104,7 @@ class EmitCommand(Flags):
         from shardwright.codegen.emit.program import partition_described
 
         asked = self.one_operation()
-        if not isinstance(asked, ProgramDescription):
+        if asked.kind != "program":
             rule = "a program is wanted, which is written as StableHLO"
             raise InputError(
                 rule, argument="--stablehlo", got=asked.name, expected="the name of a [[program]]"

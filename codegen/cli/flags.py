@@ -279,7 +279,7 @@ class Flags(ABC):
     def one(self) -> Description:
         """Return the only reshard that is selected."""
         found = self.one_operation()
-        if isinstance(found, Description):
+        if found.kind == "reshard":
             return found
         raise InputError(
             f"{self.chosen.path} describes another operation, not a reshard",

@@ -34,8 +34,3 @@ def is_wide() -> bool:
 def shown(verdict: str) -> str:
     """Return a verdict with its colour."""
     return f"[{_COLOURS[verdict]}]{verdict}[/]"
-
-
-def ratio(moved: int, bound: int) -> str:
-    """Return bytes moved over the bound; 1 if nothing moves."""
-    return f"{moved / bound:.3f}" if bound else "1.000"

@@ -189,6 +189,11 @@ def emit_matmul(
     return MatmulBundle(plan, names, topology, loop, gradient, single_file, collective_id)
 
 
+def plan_described_matmul(description: MatmulDescription) -> MatmulPlan:
+    """Return the plan of a description."""
+    return plan_matmul(description.matmul(), description.topology, loop=description.loop)
+
+
 def emit_described_matmul(description: MatmulDescription) -> MatmulBundle:
     """Return the bundle of a description."""
     return emit_matmul(

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from shardwright.codegen.emit.choice import planned
 from shardwright.codegen.spec.config import Config
@@ -22,6 +22,8 @@ from shardwright.ir.errors import InputError
 from shardwright.ir.plan import Plan
 
 if TYPE_CHECKING:  # emission loads none of these
+    from rich.table import Table
+
     from shardwright.codegen.checks.case import Case
     from shardwright.codegen.checks.matmul_case import MatmulCase
     from shardwright.codegen.checks.report import Report
@@ -31,6 +33,8 @@ if TYPE_CHECKING:  # emission loads none of these
     from shardwright.codegen.verify.pool import Runner
 
 D = TypeVar("D", bound=Operation | Group)
+Printed: TypeAlias = "str | Table"
+"""A text as it is printed, or a table as wide as the terminal."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +84,17 @@ class ModuleJob(Generic[D]):
 
 
 @dataclass(frozen=True)
+class PlanAsked:
+    """What `plan` prints of an operation: options of the command."""
+
+    json: bool = False
+    transfers: bool = False
+    compare: bool = False
+    explain: bool = False
+    relabel: bool = False
+
+
+@dataclass(frozen=True)
 class Runs:
     """Where a module is verified: the worker of its backend, unless it runs alone, a folder for its
     twins, and the seconds that it may take."""
@@ -100,6 +115,8 @@ class Answers(ABC, Generic[D]):
 
     alone = False
     """Whether each module is verified in a process of its own, after all others."""
+    options: tuple[str, ...] = ()
+    """The options of `plan` and `show` that it takes, of `OPTIONS`."""
 
     @abstractmethod
     def files(self, said: D, within: Within) -> dict[str, str]:
@@ -108,6 +125,22 @@ class Answers(ABC, Generic[D]):
     def now(self, said: D, within: Within, folder: Path) -> Now:
         """Return what a bundle on disk is compared with."""
         return Now(self.files(said, within))
+
+    def plan(self, said: D, asked: PlanAsked) -> Iterator[Printed]:
+        """Yield what `plan` prints. May raise InputError between two texts."""
+        raise NotImplementedError
+
+    def text(self, said: D) -> str:
+        """Return what `show` prints."""
+        raise NotImplementedError
+
+    def picture(self, said: D) -> str:
+        """Return what `show --svg` writes."""
+        raise NotImplementedError
+
+    def page(self, said: D, *, compare: bool) -> str:
+        """Return what `show --html` writes; `compare`: with the bytes of other ways."""
+        raise NotImplementedError
 
     @abstractmethod
     def backends(self, said: D, root: Path) -> tuple[str, ...]:

@@ -6,9 +6,21 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shardwright.codegen.emit.matmul import emit_described_matmul
-from shardwright.codegen.operations.answers import Answers, ModuleJob, Runs, Within
+from shardwright.codegen.emit.matmul import emit_described_matmul, plan_described_matmul
+from shardwright.codegen.operations.answers import (
+    Answers,
+    ModuleJob,
+    PlanAsked,
+    Printed,
+    Runs,
+    Within,
+)
+from shardwright.codegen.show.matmul import matmul_text
+from shardwright.codegen.show.matmul_explorer import matmul_explorer
+from shardwright.codegen.show.matmul_svg import matmul_svg
 from shardwright.codegen.spec.matmul import MatmulDescription
+from shardwright.codegen.text.docstring import TABLE_DEVICES
+from shardwright.ir.errors import InputError
 
 if TYPE_CHECKING:
     from shardwright.codegen.checks.matmul_case import MatmulCase
@@ -21,9 +33,38 @@ if TYPE_CHECKING:
 class MatmulAnswers(Answers[MatmulDescription]):
     """The answers for matmuls."""
 
+    options = ("plan --explain", "show --svg", "show --html")
+
     def files(self, said: MatmulDescription, within: Within) -> dict[str, str]:
         """Return the text of every file."""
         return emit_described_matmul(said).files(said.name)
+
+    def plan(self, said: MatmulDescription, asked: PlanAsked) -> Iterator[Printed]:
+        """Yield the plan."""
+        made = plan_described_matmul(said)
+        transfers = True if asked.transfers else None
+        yield made.to_json(transfers) if asked.json else f"{matmul_text(made)}\n"
+
+    def text(self, said: MatmulDescription) -> str:
+        """Return the plan."""
+        return f"{matmul_text(plan_described_matmul(said))}\n"
+
+    def picture(self, said: MatmulDescription) -> str:
+        """Return the picture. Raises InputError for too many devices."""
+        made = plan_described_matmul(said)
+        drawn = matmul_svg(made)
+        if drawn is None:
+            raise InputError(
+                "the matmul has too many devices for a picture",
+                argument="--svg",
+                got=f"{made.matmul.mesh.size} devices",
+                expected=f"at most {TABLE_DEVICES}, or --html",
+            )
+        return drawn
+
+    def page(self, said: MatmulDescription, *, compare: bool) -> str:
+        """Return the explorer of the plan."""
+        return matmul_explorer(plan_described_matmul(said), said.name, said.topology)
 
     def backends(self, said: MatmulDescription, root: Path) -> tuple[str, ...]:
         """Return those of the bundle."""

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shardwright.codegen.emit.model_bundle import emit_model, plan_described
-from shardwright.codegen.operations.answers import Answers, ModuleJob, Runs, Within
+from shardwright.codegen.operations.answers import (
+    Answers,
+    ModuleJob,
+    PlanAsked,
+    Printed,
+    Runs,
+    Within,
+)
+from shardwright.codegen.show.model_explorer import model_explorer
 from shardwright.codegen.spec.model import ModelDescription
+from shardwright.ir.model_proof import prove
 
 if TYPE_CHECKING:
     from shardwright.codegen.checks.report import Report
@@ -16,9 +26,24 @@ if TYPE_CHECKING:
 class ModelAnswers(Answers[ModelDescription]):
     """The answers for models."""
 
+    options = ("show --html",)
+
     def files(self, said: ModelDescription, within: Within) -> dict[str, str]:
         """Return the text of every file."""
         return emit_model(plan_described(said), said.backends).files(said.name)
+
+    def plan(self, said: ModelDescription, asked: PlanAsked) -> Iterator[Printed]:
+        """Yield the bytes that it moves, and the result of its proof."""
+        made = plan_described(said)
+        yield made.to_json() if asked.json else f"{made}\n{prove(made)}\n"
+
+    def text(self, said: ModelDescription) -> str:
+        """Return the review page."""
+        return emit_model(plan_described(said), said.backends).files(said.name)["README.md"]
+
+    def page(self, said: ModelDescription, *, compare: bool) -> str:
+        """Return the explorer of the moves."""
+        return model_explorer(plan_described(said), said.name)
 
     def backends(self, said: ModelDescription, root: Path) -> tuple[str, ...]:
         """Return those of the bundle."""

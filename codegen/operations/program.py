@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from shardwright.codegen import registry
 from shardwright.codegen.emit.lockfile import changes
 from shardwright.codegen.emit.owner import owner_path
 from shardwright.codegen.emit.program import (
@@ -14,8 +18,22 @@ from shardwright.codegen.emit.program import (
     partition_described,
     traced_described,
 )
-from shardwright.codegen.operations.answers import Answers, ModuleJob, Now, Runs, Within
+from shardwright.codegen.operations.answers import (
+    Answers,
+    ModuleJob,
+    Now,
+    PlanAsked,
+    Printed,
+    Runs,
+    Within,
+)
+from shardwright.codegen.partition.partitioned import Partitioned
 from shardwright.codegen.registry import PROGRAMS
+from shardwright.codegen.show.program import show_program
+from shardwright.codegen.show.program_explorer import program_explorer
+from shardwright.codegen.show.program_review import program_text, remedies_text
+from shardwright.codegen.show.program_svg import program_svg
+from shardwright.codegen.show.tables import ratio
 from shardwright.codegen.spec.manifest import read_manifest
 from shardwright.codegen.spec.program import ProgramDescription
 from shardwright.ir.errors import InputError
@@ -27,6 +45,8 @@ if TYPE_CHECKING:
 
 class ProgramAnswers(Answers[ProgramDescription]):
     """The answers for programs."""
+
+    options = ("plan --compare", "plan --explain", "show --svg", "show --html", "show --compare")
 
     alone = True
 
@@ -49,6 +69,39 @@ class ProgramAnswers(Answers[ProgramDescription]):
             return Now(emitted, found, error)
         return Now(emitted, found)
 
+    def plan(self, said: ProgramDescription, asked: PlanAsked) -> Iterator[Printed]:
+        """Yield the communication. Being over budget is an error, raised at the end."""
+        program = traced_described(said)
+        if asked.json:
+            yield program.to_json(said.topology)
+        else:
+            kernels = registry.program_backend().kernel_lines(program)
+            yield program_text(program, said.topology, kernels=kernels)
+        if asked.explain:
+            yield remedies_text(program)
+        if asked.compare:
+            yield from _compared(program, said)
+        check_budget(said, program)
+
+    def text(self, said: ProgramDescription) -> str:
+        """Return the program beside its source lines, which are relative to the user's folder."""
+        program = traced_described(said)
+        with contextlib.chdir(said.home):
+            return f"{show_program(program.program)}\n"
+
+    def picture(self, said: ProgramDescription) -> str:
+        """Return the picture."""
+        return program_svg(traced_described(said))
+
+    def page(self, said: ProgramDescription, *, compare: bool) -> str:
+        """Return the explorer."""
+        from shardwright.codegen.compile.totals import totals
+
+        program = traced_described(said)
+        others = [asdict(each) for each in totals(program, said)[1:]] if compare else []
+        with contextlib.chdir(said.home):
+            return program_explorer(program, said.name, said.topology, others)
+
     def backends(self, said: ProgramDescription, root: Path) -> tuple[str, ...]:
         """Return the one of programs."""
         return (PROGRAMS,)
@@ -64,3 +117,25 @@ class ProgramAnswers(Answers[ProgramDescription]):
         owner = owner_path(job.root, read_manifest(job.root))
         home = Path() if owner is None else owner.parent
         return report_program(job.said, job.folder, home, runs.time_limit)
+
+
+def _compared(program: Partitioned, said: ProgramDescription) -> Iterator[Printed]:
+    """Yield the bytes beside XLA's and Shardy's, and why some are unknown."""
+    from rich.table import Table
+
+    from shardwright.codegen.compile.totals import totals
+
+    rows = totals(program, said)
+    table = Table("way")
+    for heading in ("bytes", "beside ours"):
+        table.add_column(heading, justify="right")
+    ours = program.bytes_received
+    for row in rows:
+        text = "?" if row.received is None else f"{row.received:,}"
+        beside = ratio(row.received, ours) if row.received is not None and ours else ""
+        table.add_row(row.name, text, beside)
+    yield table
+    yield "bytes received by the busiest device; on TPUs float32 that XLA narrows counts as such\n"
+    for row in rows:
+        if row.why:
+            yield f"{row.name}: {row.why}\n"

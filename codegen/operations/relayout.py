@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shardwright.codegen.emit.relayout import emit_relayout
-from shardwright.codegen.operations.answers import Answers, ModuleJob, Runs, Within
+from shardwright.codegen.operations.answers import (
+    Answers,
+    ModuleJob,
+    PlanAsked,
+    Printed,
+    Runs,
+    Within,
+)
+from shardwright.codegen.show.parts_svg import parts_svg
 from shardwright.codegen.spec.relayout import RelayoutDescription
+from shardwright.ir.relayout import plan_relayout
 
 if TYPE_CHECKING:
     from shardwright.codegen.checks.report import Report
@@ -16,9 +26,24 @@ if TYPE_CHECKING:
 class RelayoutAnswers(Answers[RelayoutDescription]):
     """The answers for relayouts."""
 
+    options = ("show --svg",)
+
     def files(self, said: RelayoutDescription, within: Within) -> dict[str, str]:
         """Return the text of every file."""
         return emit_relayout(said.relayout(), said.backends).files(said.name)
+
+    def plan(self, said: RelayoutDescription, asked: PlanAsked) -> Iterator[Printed]:
+        """Yield the bytes that it moves."""
+        made = plan_relayout(said.relayout())
+        yield made.to_json() if asked.json else f"{made}\n"
+
+    def text(self, said: RelayoutDescription) -> str:
+        """Return the review page."""
+        return emit_relayout(said.relayout(), said.backends).files(said.name)["README.md"]
+
+    def picture(self, said: RelayoutDescription) -> str:
+        """Return the picture of both sides."""
+        return parts_svg(said.relayout())
 
     def backends(self, said: RelayoutDescription, root: Path) -> tuple[str, ...]:
         """Return those of the bundle."""

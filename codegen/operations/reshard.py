@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING
 
 from shardwright.codegen.emit.choice import planned
 from shardwright.codegen.emit.emit import emit_described
-from shardwright.codegen.operations.answers import Answers, ModuleJob, Runs, Within
+from shardwright.codegen.operations.answers import (
+    Answers,
+    ModuleJob,
+    PlanAsked,
+    Printed,
+    Runs,
+    Within,
+)
 from shardwright.codegen.spec.description import Description
 
 if TYPE_CHECKING:
@@ -22,12 +29,38 @@ if TYPE_CHECKING:
 class ReshardAnswers(Answers[Description]):
     """The answers for reshards."""
 
+    options = ("plan --compare", "plan --explain", "plan --relabel", "show --svg", "show --html")
+
     def files(self, said: Description, within: Within) -> dict[str, str]:
         """Return the text of every file; keep the plan for groups."""
         bundle = emit_described(said)
         bundle.check_features(within.features.get(said.name, ()))
         within.plans[said.name] = bundle.plan
         return bundle.files(said.name)
+
+    def plan(self, said: Description, asked: PlanAsked) -> Iterator[Printed]:
+        """Yield the plan that `emit` writes, and what it is compared with."""
+        from shardwright.codegen.operations.reshard_plan import plan_printed
+
+        return plan_printed(said, asked)
+
+    def text(self, said: Description) -> str:
+        """Return the derivation, the tiles and their pictures."""
+        from shardwright.codegen.operations.reshard_plan import shown
+
+        return shown(said)
+
+    def picture(self, said: Description) -> str:
+        """Return the picture of rings if there are any, else of tiles."""
+        from shardwright.codegen.operations.reshard_plan import picture
+
+        return picture(said)
+
+    def page(self, said: Description, *, compare: bool) -> str:
+        """Return the explorer of the plan."""
+        from shardwright.codegen.show.explorer import explorer
+
+        return explorer(planned(said), said.name, said.topology)
 
     def backends(self, said: Description, root: Path) -> tuple[str, ...]:
         """Return those of the bundle."""

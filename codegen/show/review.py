@@ -16,6 +16,7 @@ from shardwright.codegen.show.tables import (
     device_rows,
     more_text,
     not_enumerated,
+    ratio,
 )
 from shardwright.codegen.text.docstring import senders, side_lines, tile_lines, what_moves
 from shardwright.codegen.text.python_text import wrapped
@@ -115,8 +116,7 @@ def _traffic_rows(plan: Plan) -> tuple[Row, ...]:
 
 
 def _traffic_row(what: str, moved: int, bound: int) -> Row:
-    ratio = f"{moved / bound:.3f}" if bound else "1.000"
-    return what, f"{moved:,}", f"{bound:,}", ratio
+    return what, f"{moved:,}", f"{bound:,}", ratio(moved, bound)
 
 
 def _cost(plan: Plan) -> tuple[str, ...]:

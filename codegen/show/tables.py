@@ -20,6 +20,11 @@ DEVICE_HEADINGS: Row = ("device", "before", "after", "receives", "bytes")
 LISTED_DEVICES, LISTED_PIECES = 16, 8
 
 
+def ratio(moved: int, bound: int) -> str:
+    """Return bytes moved over the bound; 1 if nothing moves."""
+    return f"{moved / bound:.3f}" if bound else "1.000"
+
+
 def device_rows(plan: DirectPlan, dims: list[int]) -> tuple[tuple[Row, ...], int]:
     """Return a row of text for each of the first devices, by id, and the number of all devices.
 

@@ -50,7 +50,8 @@ AnOperation = TypeVar(
     ModelDescription,
 )
 
-_KINDS = ("reshards", "matmuls", "programs", "relayouts", "models")
+KINDS = ("reshards", "matmuls", "programs", "relayouts", "models")
+"""The fields of a config for each kind of operation."""
 _GROUP = ("name", "tensors", *SHARED, "collective_id")
 _NAME = re.compile(r"[^\W\d]\w*")
 
@@ -139,7 +140,7 @@ class Config:
         wanted |= {member for group in groups for member in group.members}
         kept: dict[str, Any] = {
             kind: tuple(each for each in getattr(self, kind) if each.name in wanted)
-            for kind in _KINDS
+            for kind in KINDS
         }
         return replace(self, groups=groups, **kept)
 
@@ -149,7 +150,7 @@ class Config:
             return error if self.root is None else self.root.located(error)
         if name in self.origins:
             return self.origins[name].located(error)
-        kinds = ("groups", *_KINDS)
+        kinds = ("groups", *KINDS)
         found = (kind for kind in kinds for each in getattr(self, kind) if each.name == name)
         kind = next(found, "reshards").removesuffix("s")
         return error.named(f"{self.path}, {kind} {name!r}, {error.argument}")
@@ -349,9 +350,9 @@ def _described(
         keys = (key for key in ("mesh", "target_mesh") if key in given)
         described = read(given | {key: _mesh(key, given[key], meshes) for key in keys})
         own = read_features(origin.tables[0].values.get("features", ()))
-        if isinstance(described, Description):
+        if described.kind == "reshard":
             check_features(own, described.backends)
-        elif isinstance(described, MatmulDescription):
+        elif described.kind == "matmul":
             check_matmul_features(own)
         return described
     except InputError as error:

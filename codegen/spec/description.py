@@ -14,7 +14,7 @@ import shlex
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 from shardwright.codegen.hardware.presets import topology_of
 from shardwright.codegen.registry import DEFAULT_BACKENDS, NAMES
@@ -55,6 +55,8 @@ class Description:
     `features`: optional parts of modules other than gradients. `collective_id`: id of TPU kernels;
     None derives it from the other fields.
     """
+
+    kind: ClassVar[Literal["reshard"]] = "reshard"
 
     name: str
     mesh: str

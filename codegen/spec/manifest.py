@@ -9,13 +9,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from shardwright.codegen.spec.config import Config
+from shardwright.codegen.spec.config import KINDS, Config
 from shardwright.codegen.spec.description import Description
 from shardwright.codegen.spec.group import Group, read_group
-from shardwright.codegen.spec.matmul import MatmulDescription, Operation, describe_operation
-from shardwright.codegen.spec.model import ModelDescription
-from shardwright.codegen.spec.program import ProgramDescription
-from shardwright.codegen.spec.relayout import RelayoutDescription
+from shardwright.codegen.spec.matmul import Operation, describe_operation
 from shardwright.codegen.spec.toml_tables import read_text
 from shardwright.ir.errors import InputError
 
@@ -149,7 +146,7 @@ class Manifest:
         return tuple(
             replace(found.description, name=name)
             for name, found in entries
-            if found and isinstance(found.description, Description)
+            if found and found.description.kind == "reshard"
         )
 
     def updated(self, entries: tuple[Entry, ...], groups: tuple[GroupEntry, ...] = ()) -> Manifest:
@@ -241,24 +238,11 @@ def listing(path: Path) -> Config:
     """Return the config that a manifest describes, with the manifest's folder as `out`."""
     found = _read(path)
     every = [replace(each.description, name=name) for each in found.entries for name in each.names]
-    reshards = tuple(each for each in every if isinstance(each, Description))
-    matmuls = tuple(each for each in every if isinstance(each, MatmulDescription))
-    programs = tuple(each for each in every if isinstance(each, ProgramDescription))
-    relayouts = tuple(each for each in every if isinstance(each, RelayoutDescription))
-    models = tuple(each for each in every if isinstance(each, ModelDescription))
+    kinds: dict[str, Any] = {
+        kind: tuple(each for each in every if f"{each.kind}s" == kind) for kind in KINDS
+    }
     groups = tuple(entry.group for entry in found.groups)
-    folders = found.modules()
-    return Config(
-        path,
-        path.parent,
-        reshards,
-        groups,
-        folders=folders,
-        matmuls=matmuls,
-        programs=programs,
-        relayouts=relayouts,
-        models=models,
-    )
+    return Config(path, path.parent, groups=groups, folders=found.modules(), **kinds)
 
 
 def supported(descriptions: Iterable[Operation], *, grouped: bool) -> tuple[str, ...]:
@@ -268,14 +252,14 @@ def supported(descriptions: Iterable[Operation], *, grouped: bool) -> tuple[str,
 
 
 def support_kinds(descriptions: Iterable[Operation], *, grouped: bool) -> dict[str, bool]:
-    """Return whether the operations import each kind of support module. Modules of models import
-    none for reshards; all other modules do."""
-    every = [each for each in descriptions if grouped or each.supported]
+    """Return which kinds of bundles need support modules. Modules of models import none of those
+    of reshards; all other modules do."""
+    kinds = {each.kind for each in descriptions if grouped or each.supported}
     return {
-        "resharded": not all(isinstance(each, ModelDescription) for each in every),
+        "resharded": bool(kinds - {"model"}),
         "grouped": grouped,
-        "multiplied": any(isinstance(each, MatmulDescription) for each in every),
-        "modelled": any(isinstance(each, ModelDescription) for each in every),
+        "multiplied": "matmul" in kinds,
+        "modelled": "model" in kinds,
     }
 
 

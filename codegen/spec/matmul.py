@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 from shardwright.codegen.registry import MULTIPLYING
 from shardwright.codegen.spec.description import (
@@ -44,6 +44,8 @@ class MatmulDescription:
     `gradient`: whether modules have derivatives. `single_file`: whether each module contains its
     support modules. `collective_id`: id of TPU kernels; None derives it from the other fields.
     """
+
+    kind: ClassVar[Literal["matmul"]] = "matmul"
 
     name: str
     mesh: str

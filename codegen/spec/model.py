@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 from shardwright.codegen.registry import MODELLING
 from shardwright.codegen.spec.description import (
@@ -45,6 +45,8 @@ class ModelDescription:
 
     `tensors`, `source` and `target` have JSON values by name or glob; `memory_limit` is in bytes.
     """
+
+    kind: ClassVar[Literal["model"]] = "model"
 
     name: str
     mesh: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 from shardwright.codegen.hardware.presets import is_gpus, topology_of
 from shardwright.codegen.registry import OVERLAPPING
@@ -49,6 +49,8 @@ class ProgramDescription:
     that a device may receive. `gather`, `memory_limit`, `kernels`: as in `partition`. `home`: the
     folder to import modules from; not compared.
     """
+
+    kind: ClassVar[Literal["program"]] = "program"
 
     name: str
     mesh: str

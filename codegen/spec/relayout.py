@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 from shardwright.codegen.registry import NAMES
 from shardwright.codegen.spec.description import (
@@ -35,6 +35,8 @@ Texts: TypeAlias = tuple[tuple[str, str], ...]
 @dataclass(frozen=True)
 class RelayoutDescription:
     """A named relayout: logical tensors of one dtype, and the buffer layouts on both sides."""
+
+    kind: ClassVar[Literal["relayout"]] = "relayout"
 
     name: str
     mesh: str

@@ -16,8 +16,8 @@ from cases import all_pairs, describe, random_sharding
 from simulate import check
 from sweeps import swept
 
-from shardwright.codegen.cli.plan import _rounded_down
 from shardwright.codegen.hardware.topology import Floats
+from shardwright.codegen.operations.reshard_plan import _rounded_down
 from shardwright.codegen.planner import plan
 from shardwright.codegen.planner.basis.bound import Estimates
 from shardwright.codegen.planner.basis.graph import Basis, Move, State, product_of

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from shardwright.codegen.cli.tables import console
 from shardwright.ir.errors import InputError
 
 if TYPE_CHECKING:
@@ -62,20 +61,19 @@ def _whose(one: Priced, made: Plan, plan: Plan) -> str:
     return f"with --backends {one.backend}, {made.strategy} ({made.ops or 'no steps'}), "
 
 
-def explain(plan: Plan, description: Description) -> None:
-    """Print the stages of every module with their cost terms, and the cost of each alternative."""
+def explained(plan: Plan, description: Description) -> Iterator[str | Table]:
+    """Yield the stages of every module with their cost terms, and the cost of each alternative."""
     from shardwright.codegen.planner.plan import default_network, network_of
 
     reshard, topology = plan.reshard, description.topology
     network = network_of(reshard, topology) if topology else default_network(reshard)
-    print(TERMS)
-    print(f"on {network.topology}")
+    yield f"{TERMS}\non {network.topology}\n"
     for one, _ in _modules(plan, description, network):
-        console().print(_stages(one))
-    console().print(_alternatives(reshard, description, network))
+        yield _stages(one)
+    yield _alternatives(reshard, description, network)
     collectives = _collectives(reshard, network)
     if collectives is not None:
-        console().print(collectives)
+        yield collectives
 
 
 def _modules(
