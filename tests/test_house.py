@@ -57,6 +57,9 @@ LAZY = {
 }
 """Where functions import files of ours, and why."""
 
+DESCRIBED = re.compile(r"(?:(?:Matmul|Program|Relayout|Model)?Description|Group)")
+"""The classes of what a bundle may be of."""
+
 LONGEST_TEMPLATE = 8
 """Most conditions in a template."""
 
@@ -248,6 +251,20 @@ def classes_are_unique(given: Tree) -> Iterator[str]:
             yield f"{name} is in {', '.join(paths)}"
 
 
+def kinds_are_asked(given: Tree) -> Iterator[str]:
+    """No file asks what a bundle is of, by class: the answers stand in `codegen/operations`."""
+    for path, module in sources(given):
+        for node in nodes(module):
+            asked: list[ast.AST] = []
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "isinstance":
+                asked = list(ast.walk(node.args[1]))
+            elif isinstance(node, ast.MatchClass):
+                asked = [node.cls]
+            for each in asked:
+                if isinstance(each, ast.Name) and DESCRIBED.fullmatch(each.id):
+                    yield f"{path} asks for {each.id}"
+
+
 def docstrings_are_imperative(given: Tree) -> Iterator[str]:
     """Rule 6: the docstring of a function says what it does, as a command."""
     for path, module in sources(given):
@@ -306,6 +323,11 @@ BREACHES: dict[Rule, tuple[str, str, str]] = {
         "ir/mesh.py",
         "class Layout: ...",
         "Layout is in ir/layout.py, ir/mesh.py",
+    ),
+    kinds_are_asked: (
+        "codegen/verify/run.py",
+        "isinstance(1, int | MatmulDescription)",
+        "codegen/verify/run.py asks for MatmulDescription",
     ),
     docstrings_are_imperative: (
         "ir/tiles.py",
