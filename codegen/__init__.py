@@ -6,6 +6,7 @@ learn       compares the contents of loaders with a layout
 text        makes template contexts from a `Plan`, and renders them by `templates/`
 backends    make modules of one kind each; `base` has the interface
 emit        writes the files of a bundle, and checks them
+operations  one file for each kind of bundle: its files, plan, pages, verdict, price
 verify      runs modules against the oracle of `checks`, without an accelerator
 compile     compiles them with the real compilers
 show, cli   print and draw for people

@@ -134,7 +134,7 @@ def _prediction(prediction: Prediction) -> str:
     least = prediction.least_seconds
     if least is not None and least < (1 - PROVEN) * prediction.seconds:
         said += f"; at least {_rounded_down(least)} by any steps of the basis"
-    said += f"; at most {prediction.peak_bytes:,} bytes a device\n"
+    said += f"; at most {prediction.peak_bytes:,} bytes per device\n"
     return said + (f"more than the larger shard: {prediction.why}\n" if prediction.why else "")
 
 
