@@ -7,9 +7,9 @@ from runpy import run_path
 
 # The version of each backend's support files.
 VERSIONS = {
-    "jax_xla": "1e8bd5da0d7779f9",
-    "pallas_tpu": "a721a922ed683c36",
-    "triton_gpu": "fc6bd2b73909e4e2",
+    "jax_xla": "561fcd6db074d9d7",
+    "pallas_tpu": "6c32bf99f8a4cf67",
+    "triton_gpu": "612671c4445f6f88",
 }
 
 

@@ -11,6 +11,6 @@ def absent(module):
     def missing(name):
         feature = DOORS.get(name)
         needs = f"needs the feature {feature}: emit with --feature {feature}"
-        raise AttributeError(f"{module}.{name} {needs if feature else 'is not there'}")
+        raise AttributeError(f"{module}.{name} {needs if feature else 'does not exist'}")
 
     return missing

@@ -211,7 +211,7 @@ def judge(host, y, wanted):
     """Exit if a target array holds values other than `wanted`, or has nonzero padding."""
     y = np.asarray(y)
     if host.paddings and y[host.paddings[1].where()].any():
-        raise SystemExit("padding of target shards that is not zero")
+        raise SystemExit("nonzero padding in a target shard")
     found = np.asarray(host.unpad(jnp.asarray(y)))
     found = host.program.terms.read(host, found) if host.program.terms else found
     if not np.array_equal(found, np.asarray(wanted)):

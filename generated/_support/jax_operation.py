@@ -69,7 +69,7 @@ class Operation:
         found, beside = host_beside(self.name, self.derivative, told)
         alike = _alike(found.target, host.source) and _alike(found.source, host.target)
         if not alike or (found.shape, found.dtype) != (host.shape, host.dtype):
-            raise ImportError(f"not the reverse of this reshard: {beside}")
+            raise ImportError(f"{beside} is not the reverse of this reshard")
         return found
 
 

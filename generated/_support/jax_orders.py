@@ -81,7 +81,7 @@ class TwoOrders(OneOrder):
         ids = self.source.ids
         if not set(self.target.ids) <= set(ids):
             raise ValueError(
-                "target_mesh: expected a mesh, the target has devices the source lacks"
+                "target_mesh: expected a mesh, because the target has devices that the source lacks"
             )
         devices = [mesh.devices.flat[ids.index(device_id)] for device_id in self.target.ids]
         return self.target.mesh_of(devices)
@@ -100,5 +100,5 @@ class TwoOrders(OneOrder):
         for device_id, device in by_id.items():
             if ids.setdefault(device, device_id) != device_id:
                 both = f"{device} as logical ids {ids[device]} and {device_id}"
-                raise ValueError(f"target_mesh: got {both}, expected a device for each")
+                raise ValueError(f"target_mesh: got {both}, expected one device per id")
         return [by_id[device_id] for device_id in sorted(by_id)]

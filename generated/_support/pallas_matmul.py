@@ -156,7 +156,7 @@ class RingMatmul:
         neighbour; `devices`: the devices by position."""
         if devices[0].platform != "tpu":
             got = f"mesh: got devices of platform {devices[0].platform}, expected TPUs"
-            raise ValueError(f"{got}; interpret=True tries it slowly")
+            raise ValueError(f"{got}, or interpret=True to run slowly without them")
         if is_v5e(devices):
             from .pallas_reach import are_near, refuse_far  # only for v5e
 

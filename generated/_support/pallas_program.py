@@ -112,7 +112,7 @@ class PallasProgram(KernelProgram):
         """Return the target shard with zero padding."""
         moved, call = self.moved, Call(order, interpret, collective_id)
         if shard.dtype in ("bool", "int64") or not shard.shape:
-            from .pallas_elements import in_vectors  # for elements that kernels do not take
+            from .pallas_elements import in_vectors  # if kernels cannot take the elements
 
             moved = functools.partial(in_vectors, moved)
         y = moved(shard, call)
@@ -137,7 +137,7 @@ class PallasProgram(KernelProgram):
         directly."""
         if devices[0].platform != "tpu":
             got = f"mesh: got devices of platform {devices[0].platform}, expected TPUs"
-            more = "interpret=True tries it slowly, and modules of backend jax_xla run anywhere"
+            more = "interpret=True runs it slowly, and modules of backend jax_xla run anywhere"
             raise ValueError(f"{got}; {more}")
         if is_v5e(devices):
             from .pallas_routes import check_pairs  # other TPUs send over any distance

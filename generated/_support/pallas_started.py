@@ -33,7 +33,7 @@ class Started:
         """Return the arrays `values`, in any container, such that computations on the returned
         arrays run after the start. Raises ValueError after `reshard_done`."""
         if not self.held:
-            raise ValueError("then: reshard_done has been called already")
+            raise ValueError("then: got a Started after reshard_done, expected one in flight")
         # Depend on the target shards, which the first kernel returns; if interpreted, the result.
         *before, place = self.held[:2]
         place, values = lax.optimization_barrier((place, values))
@@ -65,7 +65,7 @@ class StartedReshard(OneOrder):
         not_mapped("reshard_start")
         expect(x, self.source.padded, self.dtype, "source array, as pad(x) makes it")
         if not isinstance(x, jax.core.Tracer):
-            raise TypeError("reshard_start: got an array outside of jax.jit, expected it in one")
+            raise TypeError("reshard_start: got an array outside jax.jit, expected a traced one")
         source, target = self.meshes(mesh, target_mesh)
         given = self.source.on(source)
         if fault := self.unlike(mesh, target_mesh):
@@ -91,7 +91,7 @@ class StartedReshard(OneOrder):
         if not isinstance(started, Started):
             raise TypeError(f"reshard_done: got {type(started).__name__}, expected a Started")
         if not started.held:
-            raise ValueError("reshard_done: got a start that is done already")
+            raise ValueError("reshard_done: got a Started that is already done")
         started.then(after)
         held, started.held = started.held, ()
         if started.source is None:
@@ -155,7 +155,7 @@ def _underived(x):
 def _refused(*_):
     """Raise NotImplementedError."""
     raise NotImplementedError(
-        "reshard_start is not for jax.vmap and derivatives: use reshard, or stop_gradient(x) before"
+        "reshard_start has no jax.vmap and no derivative: call reshard, or stop_gradient(x) first"
     )
 
 

@@ -51,7 +51,7 @@ def self_check(here, handed_over=None):
         if handed_over is not None:
             ways, moved = [*ways, "an exchange"], [*moved, handed_over(moves, sources)]
         if any((behind != CANARY).any() for each in canaries for behind in each):
-            raise SystemExit("a kernel stores behind a target shard")
+            raise SystemExit("a kernel stores past the end of a target shard")
         for results, how in zip(moved, ways, strict=True):
             _compare(labels, sorted(exchange.target.ids), results, targets, how)
     return f"{said}; {elements} elements moved by {' and by '.join(ways)}"

@@ -165,7 +165,8 @@ class TritonMatmul:
             if not has_kernels(tensor, self.kernels["multiply"]):
                 raise ValueError(f"{what}: got a tensor on the CPU, expected one on a GPU")
         if given[0].device != given[1].device:
-            raise ValueError(f"got operands on {given[0].device} and {given[1].device}")
+            both = f"{given[0].device} and {given[1].device}"
+            raise ValueError(f"operands of device {self.ids[position]}: got {both}, expected one")
 
     def self_check(self):
         """Multiply random numbers twice and return the facts checked; exit on a fault."""

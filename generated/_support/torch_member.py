@@ -170,7 +170,7 @@ class Member:
         returns the result. Raises RuntimeError if an earlier call failed."""
         self._check_noted()
         if self.failed:
-            raise RuntimeError(f"{self._me}: a call failed before; make a new group for others")
+            raise RuntimeError(f"{self._me}: an earlier call failed; make a new group")
         self.failed = True  # until the call has ended
         shape = self.of.shape(2, self.position)
         out = torch.empty(shape, dtype=self.of.out_dtype, device=self.home)

@@ -18,7 +18,7 @@ def checked(move, out, ids, homes, shards):
     for number, (each, device_id, home) in enumerate(zip(out, ids, homes, strict=True)):
         check_out(move, each, device_id, home, shards)
         if any(overlap(each, other) for other in out[:number]):
-            raise ValueError(f"out of device {device_id}: shares memory with another of out")
+            raise ValueError(f"out of device {device_id}: shares memory with another tensor of out")
     return out
 
 

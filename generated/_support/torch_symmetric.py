@@ -161,7 +161,7 @@ def in_group(group):
     none."""
     found = dist.group.WORLD if group is None else group
     if found is None:
-        raise ValueError("no process group: call torch.distributed.init_process_group before")
+        raise ValueError("no process group: call torch.distributed.init_process_group first")
     return found
 
 

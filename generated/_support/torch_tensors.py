@@ -35,7 +35,7 @@ def check_few(programs):
     """Raise ValueError unless `programs` is a number of programs, or None for one program per
     block."""
     if programs is not None and (type(programs) is not int or programs < 1):
-        raise ValueError(f"programs: got {programs!r}, expected None or a number from 1 on")
+        raise ValueError(f"programs: got {programs!r}, expected None or at least 1")
 
 
 def has_kernels(tensor, kernel):

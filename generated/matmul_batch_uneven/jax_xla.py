@@ -28,7 +28,7 @@ A device sums its products in float32. Partial sums of devices are bfloat16; the
     5       [2, 4) x [0, 8) x [10, 13)  [2, 4) x [10, 13) x [0, 6)  [2, 4) x [0, 8) x [4, 6)
 
 Emitted by
-    shardwright emit manifest.json --name matmul_batch_uneven  # in the folder above this one
+    shardwright emit manifest.json --name matmul_batch_uneven  # in the parent folder
 """
 
 import os
@@ -50,7 +50,7 @@ from .._support.jax_meshes import Sharded
 from .._support.jax_padding import Padding
 from .._support.jax_zeros import without_padding
 
-require("jax_xla", "1e8bd5da0d7779f9", __name__)
+require("jax_xla", "561fcd6db074d9d7", __name__)
 
 __all__ = ["lhs_sharding", "matmul", "out_sharding", "pad_lhs", "pad_rhs", "rhs_sharding", "unpad"]
 

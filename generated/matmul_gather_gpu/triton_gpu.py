@@ -24,7 +24,7 @@ A device sums its products in float32.
     7       [7168, 8192) x [0, 8192)  [0, 8192) x [7168, 8192)  [0, 8192) x [7168, 8192)
 
 Emitted by
-    shardwright emit manifest.json --name matmul_gather_gpu  # in the folder above this one
+    shardwright emit manifest.json --name matmul_gather_gpu  # in the parent folder
 """
 
 import os
@@ -40,7 +40,7 @@ import triton.language as tl
 from .._support import require
 from .._support.torch_matmul import TritonMatmul
 
-require("triton_gpu", "fc6bd2b73909e4e2", __name__)
+require("triton_gpu", "612671c4445f6f88", __name__)
 
 __all__ = ["matmul", "matmul_local", "synchronize"]
 

@@ -28,7 +28,7 @@ Parts of A along i go round rings of 8 devices, a half of each up and one down, 
     7       [7168, 8192) x [0, 8192)  [0, 8192) x [7168, 8192)  [0, 8192) x [7168, 8192)
 
 Emitted by
-    shardwright emit manifest.json --name matmul_gather_kernel  # in the folder above this one
+    shardwright emit manifest.json --name matmul_gather_kernel  # in the parent folder
 """
 
 import os
@@ -51,7 +51,7 @@ from .._support.pallas_matmul import BlockedArray, PallasMatmul, RingMatmul
 from .._support.pallas_peers import LOGICAL, div, each, multiple, rem
 from .._support.pallas_products import Block, add_product, clear, put_sum
 
-require("pallas_tpu", "a721a922ed683c36", __name__)
+require("pallas_tpu", "6c32bf99f8a4cf67", __name__)
 
 __all__ = ["lhs_sharding", "matmul", "out_sharding", "pad_lhs", "pad_rhs", "rhs_sharding", "unpad"]
 

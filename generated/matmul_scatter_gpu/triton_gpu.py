@@ -27,7 +27,7 @@ Partial sums of devices are bfloat16; who has the result adds them in float32, i
     7       [0, 4096) x [14336, 16384)  [14336, 16384) x [0, 8192)  [3584, 4096) x [0, 8192)
 
 Emitted by
-    shardwright emit manifest.json --name matmul_scatter_gpu  # in the folder above this one
+    shardwright emit manifest.json --name matmul_scatter_gpu  # in the parent folder
 """
 
 import os
@@ -43,7 +43,7 @@ import triton.language as tl
 from .._support import require
 from .._support.torch_matmul import TritonMatmul
 
-require("triton_gpu", "fc6bd2b73909e4e2", __name__)
+require("triton_gpu", "612671c4445f6f88", __name__)
 
 __all__ = ["matmul", "matmul_local", "synchronize"]
 

@@ -22,7 +22,7 @@ A device sums its products in float32. Partial sums of devices are float32; a pa
     3       [0, 8) x [6, 8)  [6, 8) x [0, 4)  [6, 8) x [0, 4)
 
 Emitted by
-    shardwright emit manifest.json --name matmul_scatter_ring  # in the folder above this one
+    shardwright emit manifest.json --name matmul_scatter_ring  # in the parent folder
 """
 
 import os
@@ -41,7 +41,7 @@ from .._support import require
 from .._support.jax_matmul import ArrayMatmul
 from .._support.jax_meshes import Sharded
 
-require("jax_xla", "1e8bd5da0d7779f9", __name__)
+require("jax_xla", "561fcd6db074d9d7", __name__)
 
 __all__ = ["lhs_sharding", "matmul", "out_sharding", "pad_lhs", "pad_rhs", "rhs_sharding", "unpad"]
 

@@ -4,7 +4,7 @@ The busiest device receives 512 bytes, the least possible, and
 sends at most 576; all receive 2,048.
 
 Emitted by
-    shardwright emit manifest.json --name packed_qkv  # in the folder above this one
+    shardwright emit manifest.json --name packed_qkv  # in the parent folder
 """
 
 import functools

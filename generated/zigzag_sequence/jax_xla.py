@@ -4,7 +4,7 @@ The busiest device receives 2,048 bytes, the least possible, and
 sends at most 2,048; all receive 6,144.
 
 Emitted by
-    shardwright emit manifest.json --name zigzag_sequence  # in the folder above this one
+    shardwright emit manifest.json --name zigzag_sequence  # in the parent folder
 """
 
 import functools
