@@ -43,6 +43,7 @@ from shardwright.codegen.text.docstring import title
 from shardwright.codegen.text.support import support_files
 from shardwright.codegen.text.templates import render
 from shardwright.ir.drawn import Drawn
+from shardwright.ir.dump import dump
 from shardwright.ir.errors import InputError, check_type, one_of
 from shardwright.ir.matmul import Matmul
 from shardwright.ir.matmul_plan import MatmulPlan
@@ -333,6 +334,7 @@ def _emitted_reshard(
         plan = plan_of(
             reshard, strategy, topology=topology, memory_limit=memory_limit, backends=backends
         )
+    dump("plan", lambda: plan_json(plan, backends))
     for backend in backends:
         registry.backend(backend).refuse(plan)
     read_id(collective_id, BUNDLE_IDS)

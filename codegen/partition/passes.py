@@ -1,15 +1,10 @@
-"""The passes of the pipeline, in order.
-
-`SHARDWRIGHT_DUMP=<pass>` prints the program after a pass to standard error; separate several names
-by commas.
-"""
+"""The passes of a program, in order. `SHARDWRIGHT_DUMP=<pass>` prints it after one."""
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from shardwright.codegen.partition.edges import gather_sub_axes
@@ -23,14 +18,12 @@ from shardwright.codegen.partition.local.products import with_transposed_product
 from shardwright.codegen.partition.local.steps import LocalProgram
 from shardwright.codegen.partition.owners import owners
 from shardwright.codegen.partition.planned import planned
-from shardwright.ir.errors import unknown
+from shardwright.ir.dump import dump
 from shardwright.ir.program import Program
 from shardwright.ir.program_text import format_program
 
 if TYPE_CHECKING:
     from shardwright.codegen.partition.partitioned import Partitioned
-
-VARIABLE = "SHARDWRIGHT_DUMP"
 
 
 @dataclass(frozen=True)
@@ -87,26 +80,12 @@ PASSES = (*SHARDING, *LOWERING)
 
 
 def run(passes: Sequence[Pass], asked: Partitioned, program: Program) -> Any:
-    """Return a program after these passes, and print it after the passes that `VARIABLE` names.
-
-    Raise InputError if the variable names an unknown pass.
-    """
-    wanted = _wanted()
+    """Return a program after these passes, and dump it after each."""
     made: Program | LocalProgram = program
     for each in passes:
         made = each.run(asked, made)
-        if each.name in wanted:
-            print(f"after {each.name}:\n{_text(made)}", file=sys.stderr)
+        dump(each.name, partial(_text, made))
     return made
-
-
-def _wanted() -> frozenset[str]:
-    names = [name.strip() for name in os.environ.get(VARIABLE, "").split(",") if name.strip()]
-    known = [each.name for each in PASSES]
-    for name in names:
-        if name not in known:
-            raise unknown("no such pass", name, known, VARIABLE)
-    return frozenset(names)
 
 
 def _text(program: Program | LocalProgram) -> str:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
+from pprint import pformat
 
 import jinja2
 
+from shardwright.codegen.text.python_text import WIDTH
+from shardwright.ir.dump import dump
 from shardwright.ir.errors import InternalError
 
 
@@ -28,6 +31,7 @@ def render(template: str, context: object) -> str:
     Raises InternalError if the context lacks a name that the template uses; the message shows the
     template's line and its neighbours.
     """
+    dump("context", lambda: f"{template}\n{pformat(context, width=WIDTH)}\n")
     try:
         return _environment().get_template(template).render(m=context)
     except jinja2.TemplateError as error:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 import shardwright as sw
-from shardwright.codegen.partition.passes import PASSES, VARIABLE
+from shardwright.codegen.partition.passes import PASSES
+from shardwright.ir.dump import PROGRAM, VARIABLE
 
 jax = pytest.importorskip("jax")
 
@@ -56,6 +57,7 @@ def test_a_dump(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[s
 
 def test_every_pass(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     names = [each.name for each in PASSES]
+    assert tuple(names) == PROGRAM
     said = dumped(",".join(names), monkeypatch, capsys)
     assert [line for line in said.splitlines() if line.startswith("after ")] == [
         f"after {name}:" for name in names
@@ -68,8 +70,8 @@ def test_an_unknown_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(sw.InputError) as raised:
         _ = asked().local
     assert str(raised.value) == (
-        "SHARDWRIGHT_DUMP: no such pass; did you mean plan?\ngot: plon\n"
-        "expected: one of propagate, edges, pad, shift, permute, plan, transpose, fold"
+        "SHARDWRIGHT_DUMP: no such stage; did you mean plan?\ngot: plon\n"
+        "expected: one of propagate, edges, pad, shift, permute, plan, transpose, fold, context"
     )
 
 
