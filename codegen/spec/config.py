@@ -15,10 +15,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+from shardwright.codegen.registry import MODELLING, NAMES
 from shardwright.codegen.spec.collective import SHARED as SHARED_BY_COLLECTIVES
 from shardwright.codegen.spec.collective import describe_collective
 from shardwright.codegen.spec.collective_ids import allocated
-from shardwright.codegen.spec.description import SHARED, Description, describe, read_id, read_mesh
+from shardwright.codegen.spec.description import (
+    SHARED,
+    Description,
+    describe,
+    read_backends,
+    read_id,
+    read_mesh,
+)
 from shardwright.codegen.spec.features import (
     check_features,
     check_matmul_features,
@@ -293,10 +301,9 @@ def _others(
     keys: tuple[str, ...],
     read: Callable[[Mapping[str, object]], AnOperation],
 ) -> Iterator[tuple[AnOperation, Origin]]:
-    """Yield the matmuls or relayouts of a file; `backends` in its defaults applies to reshards
-    only."""
+    """Yield the matmuls or relayouts of a file. They inherit `keys` from its defaults."""
     for table in file.root.many(what, what):
-        origin = Origin((table, *file.defaults), tuple(key for key in keys if key != "backends"))
+        origin = Origin((table, *file.defaults), keys)
         yield _described(origin, origin.fields(), meshes, read), origin
 
 
@@ -314,11 +321,12 @@ def _models(
     file: ConfigFile, meshes: Mapping[str, str]
 ) -> Iterator[tuple[ModelDescription, Origin]]:
     """Yield the models of a file; paths in their tables are relative to it, and their rules may
-    name meshes."""
-    keys = tuple(key for key in SHARED_BY_MODELS if key != "backends")
+    name meshes. Of the backends in its defaults, models have those that can emit them."""
     for table in file.root.many("model", "model"):
-        origin = Origin((table, *file.defaults), keys)
+        origin = Origin((table, *file.defaults), SHARED_BY_MODELS)
         given, home = origin.fields(), table.path.parent
+        if "backends" not in table.values:
+            given["backends"] = _able(origin, given.get("backends", MODELLING))
         for side in ("source", "target"):
             if isinstance(given.get(side), Mapping):
                 try:
@@ -331,6 +339,16 @@ def _models(
             _described(origin, given, meshes, partial(describe_model, home=home)),
             origin,
         )
+
+
+def _able(origin: Origin, backends: object) -> tuple[str, ...]:
+    """Return the backends that can emit models, and unknown names, which are refused later; all
+    that can if there is none."""
+    try:
+        given = read_backends(backends)
+    except InputError as error:
+        raise origin.located(error) from None
+    return tuple(each for each in given if each in MODELLING or each not in NAMES) or MODELLING
 
 
 def _in_mesh(rule: str, said: object, meshes: Mapping[str, str]) -> object:

@@ -137,9 +137,10 @@ FIELDS = (
 )
 """The keys of a [[matmul]] table."""
 
-OWN = ("name", "lhs", "rhs", "out", "collective_id")
+OWN = ("name", "lhs", "rhs", "out", "backends", "collective_id")
 SHARED = tuple(key for key in FIELDS if key not in OWN)
-"""Keys of a matmul that can be set for several tables."""
+"""Keys of a matmul that can be set for several tables. Backends are not among them, because few can
+multiply."""
 
 Operation = (
     Description | MatmulDescription | ProgramDescription | RelayoutDescription | ModelDescription

@@ -85,6 +85,52 @@ def test_a_table_says_more_than_the_defaults(tmp_path: Path) -> None:
     assert (found.dtype, found.backends) == ("int8", ("triton_gpu",))
 
 
+OTHERS = """
+[mesh]
+devices = "x=2"
+[defaults]
+mesh = "devices"
+dtype = "float32"
+backends = ["pallas_tpu", "jax_xla"]
+[[relayout]]
+name = "parts"
+tensors = {w = [4, 4]}
+source = "w[{x}]"
+target = "w[{}, {x}]"
+[[model]]
+name = "served"
+tensors = {w = [4, 4]}
+source = "_[{x}]"
+target = "_[{}, {x}]"
+[[matmul]]
+name = "up"
+lhs = {shape = [4, 4], sharding = '[{"x"}, {}]'}
+rhs = {shape = [4, 4], sharding = '[{}, {}]'}
+out = '[{"x"}, {}]'
+"""
+
+
+@pytest.mark.parametrize(
+    ("given", "relayout", "model"),
+    [
+        ('["pallas_tpu", "jax_xla"]', ("pallas_tpu", "jax_xla"), ("jax_xla",)),
+        ('["pallas_tpu"]', ("pallas_tpu",), ("triton_gpu", "jax_xla")),
+    ],
+)
+def test_default_backends_are_for_what_they_can_emit(
+    given: str, relayout: tuple[str, ...], model: tuple[str, ...], tmp_path: Path
+) -> None:
+    path = tmp_path / "shardwright.toml"
+    path.write_text(OTHERS.replace('["pallas_tpu", "jax_xla"]', given))
+    config = read_config(path)
+    assert config.relayouts[0].backends == relayout
+    assert config.models[0].backends == model
+    assert config.matmuls[0].backends == ("jax_xla",)
+    path.write_text(OTHERS.replace('["pallas_tpu", "jax_xla"]', '["jax_xl"]'))
+    with pytest.raises(InputError, match="the backend cannot emit models"):
+        read_config(path)
+
+
 def test_a_topology_stands_beside_its_file(tmp_path: Path) -> None:
     chip = 'topology = "switch:16"\nlatency = 2e-6\n'
     text = CONFIG.replace("[defaults]", '[defaults]\ntopology = "chip.toml"')
