@@ -119,9 +119,9 @@ def rows() -> list[tuple[str, ...]]:
                 ", ".join([f"{plan.traffic.received_max:,}", *_given(answer, "module")]),
                 f"{xla[case.name].received_max:,}"
                 if case.name in xla
-                else f"not asked: {why_not_xla(case.reshard)}",
+                else f"not compiled: {why_not_xla(case.reshard)}",
                 _steps(shardy.get(case.name)),
-                answer.get("torch", "cannot say it without `shard_order`"),
+                answer.get("torch", "cannot express it without `shard_order`"),
             )
         )
     return found
@@ -133,7 +133,7 @@ def _given(answer: dict[str, str], key: str) -> list[str]:
 
 def _steps(steps: Any) -> str:
     if steps is None:
-        return "not asked"
+        return "not run"
     return ", ".join(f"{step.op} {step.axes}".strip() for step in steps) or "none"
 
 

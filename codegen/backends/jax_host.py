@@ -194,15 +194,16 @@ def _met(axis: int, tiles: DimTiles) -> str:
     it."""
     if max(tiles.source.parts, tiles.target.parts) == 1:
         return ""
-    sizes = f"shards of {tiles.source.size} meet shards of {tiles.target.size}"
+    sizes = f"source shards of {tiles.source.size} meet target shards of {tiles.target.size}"
     count = tiles.max_peers_of_target
     even = (
         tiles.source.is_even
         and tiles.target.is_even
         and not tiles.target.size % (tiles.source.size)
     )
-    most = "one" if count == 1 else f"{count}" if even else f"up to {count}"
-    return f"Along dimension {axis}, {sizes}: {most} of the source for one of the target."
+    most = f"{count}" if even or count == 1 else f"up to {count}"
+    plural = "s" * (count > 1)
+    return f"Along dimension {axis}, {sizes}: {most} source shard{plural} for each target shard."
 
 
 def axis_names(sharding: Sharding) -> dict[AxisRef, str]:

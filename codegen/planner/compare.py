@@ -126,11 +126,11 @@ def why_not_xla(reshard: Reshard) -> str | None:
         return "jax is not installed"
     sides = (reshard.source, reshard.target)
     if list(reshard.source.mesh.device_ids) != list(reshard.target.mesh.device_ids):
-        return "jax wants one order of devices before and after"
+        return "jax requires one order of devices before and after"
     if reshard.source.mesh.size > MOST_XLA_DEVICES:
         return f"not asked beyond {MOST_XLA_DEVICES} devices"
     if reshard.source.unreduced or reshard.target.unreduced:
-        return "the identity neither reduces nor makes terms"
+        return "an identity neither reduces nor creates terms"
     if any(extent % side.parts(dim) for side in sides for dim, extent in enumerate(reshard.shape)):
-        return "jax wants dimensions that divide"
+        return "jax requires dimensions that divide evenly"
     return None

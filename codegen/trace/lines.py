@@ -23,7 +23,7 @@ from shardwright.ir.program import Line
 _ROOT = Path(__file__).resolve().parents[2]
 _OURS = (f"{_ROOT / 'codegen'}{os.sep}", f"{_ROOT / 'ir'}{os.sep}")  # for example `constrain`
 _JAX = str(Path(jax.__file__).resolve().parent)
-_FRONT = str(_ROOT / "codegen" / "partition" / "tracing.py")  # its callers call shardwright
+_FRONT = str(_ROOT / "codegen" / "partition" / "tracing.py")  # its callers are the user's code
 INSTALLED = "-packages"
 """The part of a path that marks a folder of installed packages."""
 _PYTHON = sysconfig.get_path("stdlib") + os.sep

@@ -9,7 +9,7 @@ from runpy import run_path
 VERSIONS = {
     "jax_xla": "561fcd6db074d9d7",
     "pallas_tpu": "6c32bf99f8a4cf67",
-    "triton_gpu": "612671c4445f6f88",
+    "triton_gpu": "534d66a6a66224c4",
 }
 
 

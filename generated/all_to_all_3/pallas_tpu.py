@@ -5,8 +5,9 @@ Source: [{"x"}, {}] on <["x"=3]>, shards of 2 x 6.
 Target: [{}, {"x"}] on <["x"=3]>, shards of 6 x 2.
     d2(x)[k0, k1] -> t[k0, x * 2 + k1]
 
-Along dimension 0, shards of 2 meet shards of 6: 3 of the source for one of the target.
-Along dimension 1, shards of 6 meet shards of 2: one of the source for one of the target.
+Along dimension 0, source shards of 2 meet target shards of 6: 3 source shards for each target
+    shard.
+Along dimension 1, source shards of 6 meet target shards of 2: 1 source shard for each target shard.
 Bytes of the busiest device: 8 in, 8 out, the least possible; 24 in all.
 
     device  before           after            receives
@@ -15,9 +16,9 @@ Bytes of the busiest device: 8 in, 8 out, the least possible; 24 in all.
     2       [4, 6) x [0, 6)  [0, 6) x [4, 6)  [0, 2) x [4, 6) from 0, [2, 4) x [4, 6) from 1
 
 Form: windows; chunks of tiles are shifted in VMEM, and put together from a staging area.
-On the wire 256.000 times the exact bytes, 2,048 into the busiest device.
+The wire carries 256.000 times the exact bytes; the busiest device receives 2,048.
 HBM reads and writes 299.17 times the least possible.
-Where shards lie in memory as XLA lays them out by default: 64.00 times more.
+With XLA's default layouts of shards, 64.00 times more.
 Staging 3,072 bytes of HBM, 385,024 of VMEM.
 
 Emitted by

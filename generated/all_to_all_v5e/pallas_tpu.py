@@ -5,8 +5,10 @@ Source: [{"x", "y"}, {}] on <["x"=2, "y"=4]>, shards of 25 x 200.
 Target: [{}, {"x", "y"}] on <["x"=2, "y"=4]>, shards of 200 x 25.
     d2(x, y)[k0, k1] -> t[k0, x * 100 + y * 25 + k1]
 
-Along dimension 0, shards of 25 meet shards of 200: 8 of the source for one of the target.
-Along dimension 1, shards of 200 meet shards of 25: one of the source for one of the target.
+Along dimension 0, source shards of 25 meet target shards of 200: 8 source shards for each target
+    shard.
+Along dimension 1, source shards of 200 meet target shards of 25: 1 source shard for each target
+    shard.
 Bytes of the busiest device: 17500 in, 17500 out, the least possible; 140000 in all.
 
 What comes from a device is what its range before shares with the receiver's after.
@@ -22,7 +24,7 @@ What comes from a device is what its range before shares with the receiver's aft
     7       [175, 200) x [0, 200)  [0, 200) x [175, 200)  from 0, 1, 2, 3, 4, 5, 6
 
 Form: routed; tiles go from device to device, in slots that XLA packs and unpacks.
-On the wire 1.609 times the exact bytes, every hop counted, 33,280 into the busiest device.
+The wire carries 1.609 times the exact bytes, every hop counted; the busiest device receives 33,280.
 HBM reads and writes 20.88 times the least possible.
 Not all receivers are in reach of a sender: in 3 rounds a device sends on 23 slots,
 of at most 2,560 bytes, and gets of 13 devices what it wants.

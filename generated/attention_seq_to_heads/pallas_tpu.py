@@ -5,8 +5,10 @@ Source: [{"sp"}, {}, {}] on <["sp"=8]>, shards of 512 x 64 x 128.
 Target: [{}, {"sp"}, {}] on <["sp"=8]>, shards of 4096 x 8 x 128.
     d2(sp)[k0, k1, k2] -> t[k0, sp * 8 + k1, k2]
 
-Along dimension 0, shards of 512 meet shards of 4096: 8 of the source for one of the target.
-Along dimension 1, shards of 64 meet shards of 8: one of the source for one of the target.
+Along dimension 0, source shards of 512 meet target shards of 4096: 8 source shards for each target
+    shard.
+Along dimension 1, source shards of 64 meet target shards of 8: 1 source shard for each target
+    shard.
 Bytes of the busiest device: 7340032 in, 7340032 out, the least possible; 58720256 in all.
 
 Ranges along dimensions 0, 1:
@@ -23,7 +25,7 @@ What comes from a device is what its range before shares with the receiver's aft
     7       [3584, 4096) x [0, 64)  [0, 4096) x [56, 64)  from 0, 1, 2, 3, 4, 5, 6
 
 Form: direct; tiles go by DMA from shard to shard.
-On the wire 1.000 times the exact bytes, 7,340,032 into the busiest device.
+The wire carries 1.000 times the exact bytes; the busiest device receives 7,340,032.
 HBM reads and writes 1.00 times the least possible.
 Where the result leaves the program XLA copies it once more.
 

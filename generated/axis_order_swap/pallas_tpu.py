@@ -14,7 +14,7 @@ A permutation: every shard goes whole to one device.
     receives from   0  2  4  6  1  3  5  7
 
 Form: direct; tiles go by DMA from shard to shard.
-On the wire 1.000 times the exact bytes, 262,144 into the busiest device.
+The wire carries 1.000 times the exact bytes; the busiest device receives 262,144.
 HBM reads and writes 1.00 times the least possible.
 Where the result leaves the program XLA copies it once more.
 

@@ -5,8 +5,10 @@ Source: [{"x"}, {"y"}] on <["x"=2, "y"=3]>, shards of 6 x 4.
 Target: [{"y"}, {"x"}] on <["x"=2, "y"=3]>, shards of 4 x 6.
     d2(x, y)[k0, k1] -> t[y * 4 + k0, x * 6 + k1]
 
-Along dimension 0, shards of 6 meet shards of 4: up to 2 of the source for one of the target.
-Along dimension 1, shards of 4 meet shards of 6: up to 2 of the source for one of the target.
+Along dimension 0, source shards of 6 meet target shards of 4: up to 2 source shards for each target
+    shard.
+Along dimension 1, source shards of 4 meet target shards of 6: up to 2 source shards for each target
+    shard.
 Bytes of the busiest device: 96 in, 96 out, the least possible; 416 in all.
 
     device  before             after              receives
@@ -20,9 +22,9 @@ Bytes of the busiest device: 96 in, 96 out, the least possible; 416 in all.
     5       [6, 12) x [8, 12)  [8, 12) x [6, 12)  [8, 12) x [6, 8) from 4
 
 Form: windows; chunks of tiles are shifted in VMEM, and put together from a staging area.
-On the wire 118.154 times the exact bytes, 12,288 into the busiest device.
+The wire carries 118.154 times the exact bytes; the busiest device receives 12,288.
 HBM reads and writes 142.72 times the least possible.
-Where shards lie in memory as XLA lays them out by default: 32.00 times more.
+With XLA's default layouts of shards, 32.00 times more.
 Staging 16,384 bytes of HBM, 139,264 of VMEM.
 
 Emitted by

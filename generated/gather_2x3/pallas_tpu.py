@@ -5,7 +5,8 @@ Source: [{"x"}] on <["x"=2, "y"=3]>, shards of 3.
 Target: [{}] on <["x"=2, "y"=3]>, shards of 6.
     d2(x, y)[k0] -> t[k0]
 
-Along dimension 0, shards of 3 meet shards of 6: 2 of the source for one of the target.
+Along dimension 0, source shards of 3 meet target shards of 6: 2 source shards for each target
+    shard.
 Of the 3 holders of a tile, the one with the receiver's own coordinates along
 the axes that do not split the source sends it.
 Bytes of the busiest device: 12 in, 12 out, the least possible; 72 in all.
@@ -19,7 +20,7 @@ Bytes of the busiest device: 12 in, 12 out, the least possible; 72 in all.
     5       [3, 6)  [0, 6)  [0, 3) from 2
 
 Form: windows; chunks of tiles are shifted in VMEM, and put together from a staging area.
-On the wire 341.333 times the exact bytes, 4,096 into the busiest device.
+The wire carries 341.333 times the exact bytes; the busiest device receives 4,096.
 HBM reads and writes 341.83 times the least possible.
 Staging 8,192 bytes of HBM, 81,920 of VMEM.
 

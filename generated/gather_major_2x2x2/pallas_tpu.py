@@ -5,8 +5,9 @@ Source: [{"x"}, {"y", "z"}] on <["x"=2, "y"=2, "z"=2]>, shards of 2 x 2.
 Target: [{"x"}, {"z"}] on <["x"=2, "y"=2, "z"=2]>, shards of 2 x 4.
     d2(x, y, z)[k0, k1] -> t[x * 2 + k0, z * 4 + k1]
 
-Along dimension 0, shards of 2 meet shards of 2: one of the source for one of the target.
-Along dimension 1, shards of 2 meet shards of 4: 2 of the source for one of the target.
+Along dimension 0, source shards of 2 meet target shards of 2: 1 source shard for each target shard.
+Along dimension 1, source shards of 2 meet target shards of 4: 2 source shards for each target
+    shard.
 Bytes of the busiest device: 32 in, 32 out, the least possible; 192 in all.
 
     device  before           after            receives
@@ -20,7 +21,7 @@ Bytes of the busiest device: 32 in, 32 out, the least possible; 192 in all.
     7       [2, 4) x [6, 8)  [2, 4) x [4, 8)  [2, 4) x [4, 6) from 6
 
 Form: slots; XLA packs thin tiles densely into slots, and unpacks them.
-On the wire 32.000 times the exact bytes, 1,024 into the busiest device.
+The wire carries 32.000 times the exact bytes; the busiest device receives 1,024.
 HBM reads and writes 176.00 times the least possible.
 Staging 1,536 bytes of HBM, 0 of VMEM.
 

@@ -5,7 +5,8 @@ Source: [{"x", "y"}] on <["x"=2, "y"=3]>, shards of 1.
 Target: [{"y"}] on <["x"=2, "y"=3]>, shards of 2.
     d2(x, y)[k0] -> t[y * 2 + k0]
 
-Along dimension 0, shards of 1 meet shards of 2: 2 of the source for one of the target.
+Along dimension 0, source shards of 1 meet target shards of 2: 2 source shards for each target
+    shard.
 Bytes of the busiest device: 8 in, 8 out, the least possible; 40 in all.
 
     device  before  after   receives
@@ -17,7 +18,7 @@ Bytes of the busiest device: 8 in, 8 out, the least possible; 40 in all.
     5       [5, 6)  [4, 6)  [4, 5) from 4
 
 Form: slots; XLA packs thin tiles densely into slots, and unpacks them.
-On the wire 128.000 times the exact bytes, 1,024 into the busiest device.
+The wire carries 128.000 times the exact bytes; the busiest device receives 1,024.
 HBM reads and writes 2048.00 times the least possible.
 Staging 1,536 bytes of HBM, 0 of VMEM.
 

@@ -5,7 +5,8 @@ Source: [{}, {"x", "y"}] on <["x"=2, "y"=3]>, shards of 4 x 1.
 Target: [{}, {"x"}] on <["x"=2, "y"=3]>, shards of 4 x 3.
     d2(x, y)[k0, k1] -> t[k0, x * 3 + k1]
 
-Along dimension 1, shards of 1 meet shards of 3: 3 of the source for one of the target.
+Along dimension 1, source shards of 1 meet target shards of 3: 3 source shards for each target
+    shard.
 Bytes of the busiest device: 32 in, 32 out, the least possible; 192 in all.
 
 Ranges along dimension 1:
@@ -19,7 +20,7 @@ Ranges along dimension 1:
     5       [5, 6)  [3, 6)  [3, 4) from 3, [4, 5) from 4
 
 Form: slots; XLA packs thin tiles densely into slots, and unpacks them.
-On the wire 32.000 times the exact bytes, 1,024 into the busiest device.
+The wire carries 32.000 times the exact bytes; the busiest device receives 1,024.
 HBM reads and writes 138.67 times the least possible.
 Staging 2,048 bytes of HBM, 0 of VMEM.
 

@@ -7,8 +7,10 @@ Target: [{"y"}, {"x"}] on <["x"=2, "y"=4]>, shards of 12565 x 384.
     d2(x, y)[k0, k1] -> t[y * 12565 + k0, x * 384 + k1]
     The last shards are short or empty along dimension 0, padded at the end to 12565 x 384.
 
-Along dimension 0, shards of 6283 meet shards of 12565: up to 3 of the source for one of the target.
-Along dimension 1, shards of 768 meet shards of 384: one of the source for one of the target.
+Along dimension 0, source shards of 6283 meet target shards of 12565: up to 3 source shards for each
+    target shard.
+Along dimension 1, source shards of 768 meet target shards of 384: 1 source shard for each target
+    shard.
 Bytes of the busiest device: 19299840 in, 19301376 out, the least possible; 135097344 in all.
 
     device  before                     after
@@ -34,7 +36,7 @@ Bytes of the busiest device: 19299840 in, 19301376 out, the least possible; 1350
             receives [37695, 37698) x [384, 768) from 5, [37698, 43981) x [384, 768) from 6
 
 Form: windows; chunks of tiles are shifted in VMEM, and put together from a staging area.
-On the wire 1.001 times the exact bytes, 19,329,024 into the busiest device.
+The wire carries 1.001 times the exact bytes; the busiest device receives 19,329,024.
 HBM reads and writes 1.89 times the least possible.
 Staging 19,329,024 bytes of HBM, 4,239,360 of VMEM.
 

@@ -28,7 +28,7 @@ before and after one step together; what XLA takes within a step is beside that.
     6       [3, 4) x [0, 64) x [0, 24)   [48, 64) x [0, 24)
     7       [3, 4) x [0, 64) x [24, 48)  [48, 64) x [24, 48)
 
-On the wire 4608 bytes into the busiest device.
+The busiest device receives 4608 bytes.
 
 Emitted by
     shardwright emit --mesh data=4,model=2 --shape 64x48 --dtype float32 --source '[{}, {"model"}], unreduced={"data"}' --target '[{"data"}, {"model"}]' --backends jax_xla --name gradient_2x4

@@ -6,8 +6,10 @@ Source: [{}, {}, {"a", "b"}, {}] on <["a"=2, "b"=2]>, shards of 32 x 2048 x 2 x 
 Target: [{"b"}, {}, {"a"}, {}] on <["a"=2, "b"=2]>, shards of 16 x 2048 x 4 x 128.
     d2(a, b)[k0, k1, k2, k3] -> t[b * 16 + k0, k1, a * 4 + k2, k3]
 
-Along dimension 0, shards of 32 meet shards of 16: one of the source for one of the target.
-Along dimension 2, shards of 2 meet shards of 4: 2 of the source for one of the target.
+Along dimension 0, source shards of 32 meet target shards of 16: 1 source shard for each target
+    shard.
+Along dimension 2, source shards of 2 meet target shards of 4: 2 source shards for each target
+    shard.
 Bytes of the busiest device: 16777216 in, 16777216 out, the least possible; 67108864 in all.
 
 Ranges along dimensions 0, 2:
@@ -19,7 +21,7 @@ Ranges along dimensions 0, 2:
     3       [0, 32) x [6, 8)  [16, 32) x [4, 8)  [16, 32) x [4, 6) from 2
 
 Transport: collectives over axes.
-On the wire 1.000 times the exact bytes, 16777216 into the busiest device.
+The wire carries 1.000 times the exact bytes; the busiest device receives 16777216.
 
 Emitted by
     shardwright emit --mesh a=2,b=2 --shape 32x2048x8x128 --dtype bfloat16 --source '[{}, {}, {"a", "b"}, {}]' --target '[{"b"}, {}, {"a"}, {}]' --backends pallas_tpu,triton_gpu,jax_xla --name kv_cache_tp4_to_tp2

@@ -5,8 +5,10 @@ Source: [{"model"}, {"data"}] on <["data"=2, "model"=4]>, shards of 7168 x 4096.
 Target: [{"data", "model"}, {}] on <["data"=2, "model"=4]>, shards of 3584 x 8192.
     d2(data, model)[k0, k1] -> t[data * 14336 + model * 3584 + k0, k1]
 
-Along dimension 0, shards of 7168 meet shards of 3584: one of the source for one of the target.
-Along dimension 1, shards of 4096 meet shards of 8192: 2 of the source for one of the target.
+Along dimension 0, source shards of 7168 meet target shards of 3584: 1 source shard for each target
+    shard.
+Along dimension 1, source shards of 4096 meet target shards of 8192: 2 source shards for each target
+    shard.
 Bytes of the busiest device: 58720256 in, 58720256 out, the least possible; 411041792 in all.
 
     device  before                         after
@@ -28,7 +30,7 @@ Bytes of the busiest device: 58720256 in, 58720256 out, the least possible; 4110
             receives [25088, 28672) x [0, 4096) from 3
 
 Form: direct; tiles go by DMA from shard to shard.
-On the wire 1.000 times the exact bytes, 58,720,256 into the busiest device.
+The wire carries 1.000 times the exact bytes; the busiest device receives 58,720,256.
 HBM reads and writes 1.00 times the least possible.
 Where the result leaves the program XLA copies it once more.
 

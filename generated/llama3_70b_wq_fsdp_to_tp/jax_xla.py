@@ -5,8 +5,10 @@ Source: [{"data", "model"}, {}] on <["data"=2, "model"=4]>, shards of 1024 x 819
 Target: [{}, {"model"}] on <["data"=2, "model"=4]>, shards of 8192 x 2048.
     d2(data, model)[k0, k1] -> t[k0, model * 2048 + k1]
 
-Along dimension 0, shards of 1024 meet shards of 8192: 8 of the source for one of the target.
-Along dimension 1, shards of 8192 meet shards of 2048: one of the source for one of the target.
+Along dimension 0, source shards of 1024 meet target shards of 8192: 8 source shards for each target
+    shard.
+Along dimension 1, source shards of 8192 meet target shards of 2048: 1 source shard for each target
+    shard.
 Bytes of the busiest device: 29360128 in, 29360128 out, the least possible; 234881024 in all.
 
 What comes from a device is what its range before shares with the receiver's after.
@@ -22,7 +24,7 @@ What comes from a device is what its range before shares with the receiver's aft
     7       [7168, 8192) x [0, 8192)  [0, 8192) x [6144, 8192)  from 0, 1, 2, 3, 4, 5, 6
 
 Transport: one lax.all_to_all among groups of 8 devices.
-On the wire 1.000 times the exact bytes, 29360128 into the busiest device.
+The wire carries 1.000 times the exact bytes; the busiest device receives 29360128.
 
 Emitted by
     shardwright emit --mesh data=2,model=4 --shape 8192x8192 --dtype bfloat16 --source '[{"data", "model"}, {}]' --target '[{}, {"model"}]' --backends pallas_tpu,triton_gpu,jax_xla --name llama3_70b_wq_fsdp_to_tp

@@ -5,8 +5,10 @@ Source: [{"x"}, {}] on <["x"=8]>, shards of 16032 x 8192.
 Target: [{}, {"x"}] on <["x"=8]>, shards of 128256 x 1024.
     d2(x)[k0, k1] -> t[k0, x * 1024 + k1]
 
-Along dimension 0, shards of 16032 meet shards of 128256: 8 of the source for one of the target.
-Along dimension 1, shards of 8192 meet shards of 1024: one of the source for one of the target.
+Along dimension 0, source shards of 16032 meet target shards of 128256: 8 source shards for each
+    target shard.
+Along dimension 1, source shards of 8192 meet target shards of 1024: 1 source shard for each target
+    shard.
 Bytes of the busiest device: 229834752 in, 229834752 out, the least possible; 1838678016 in all.
 
 What comes from a device is what its range before shares with the receiver's after.
@@ -22,7 +24,7 @@ What comes from a device is what its range before shares with the receiver's aft
     7       [112224, 128256) x [0, 8192)  [0, 128256) x [7168, 8192)  from 0, 1, 2, 3, 4, 5, 6
 
 Form: direct; tiles go by DMA from shard to shard.
-On the wire 1.000 times the exact bytes, 229,834,752 into the busiest device.
+The wire carries 1.000 times the exact bytes; the busiest device receives 229,834,752.
 HBM reads and writes 1.00 times the least possible.
 Where the result leaves the program XLA copies it once more.
 

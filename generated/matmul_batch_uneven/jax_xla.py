@@ -15,7 +15,7 @@ Steps, with the bytes that each brings to the busiest device:
     2. out, reduce_scatter over "y": [{"x"}, {}, {}], unreduced={"y"} -> [{"x"}, {}, {"y"}]; 128
         bytes
 
-On the wire 128 bytes into the busiest device.
+The busiest device receives 128 bytes.
 A device sums its products in float32. Partial sums of devices are bfloat16; they are added in an
     order that XLA chooses.
 

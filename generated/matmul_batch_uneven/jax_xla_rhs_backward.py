@@ -14,7 +14,7 @@ Steps, with the bytes that each brings to the busiest device:
     1. rhs, all_gather over "y": [{"x"}, {}, {"y"}] -> [{"x"}, {}, {}]; 128 bytes
     2. The product of 2 x 5 x 8 by 2 x 8 x 6 on each device, 960 flops
 
-On the wire 128 bytes into the busiest device.
+The busiest device receives 128 bytes.
 A device sums its products in float32.
 
     device  lhs                         rhs                       out

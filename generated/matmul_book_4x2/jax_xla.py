@@ -12,7 +12,7 @@ Steps, with the bytes that each brings to the busiest device:
     1. lhs, all_gather over "Y": [{"X"}, {"Y"}] -> [{"X"}, {}]; 4096 bytes
     2. The product of 2 x 2048 by 2048 x 4096 on each device, 33554432 flops
 
-On the wire 4096 bytes into the busiest device.
+The busiest device receives 4096 bytes.
 A device sums its products in float32.
 
     device  lhs                    rhs                       out

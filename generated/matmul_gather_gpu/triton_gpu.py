@@ -10,7 +10,7 @@ Along "i", case 4: lhs splits i, rhs splits k.
 Each device multiplies 8192 x 8192 by 8192 x 1024, 137438953472 flops, in tiles of 128 x 128, 64 of
     j at a time.
 It takes 117440512 bytes of lhs from its peers while it multiplies what has come.
-On the wire 117440512 bytes into the busiest device.
+The busiest device receives 117440512 bytes.
 A device sums its products in float32.
 
     device  lhs                       rhs                       out
@@ -40,7 +40,7 @@ import triton.language as tl
 from .._support import require
 from .._support.torch_matmul import TritonMatmul
 
-require("triton_gpu", "612671c4445f6f88", __name__)
+require("triton_gpu", "534d66a6a66224c4", __name__)
 
 __all__ = ["matmul", "matmul_local", "synchronize"]
 

@@ -11,11 +11,11 @@ Steps, with the bytes that each brings to the busiest device:
     1. The product of 8192 x 8192 by 8192 x 1024 on each device, 137438953472 flops, while parts go
         both ways round rings: lhs, all_gather over "i": [{"i"}, {}] -> [{}, {}]; 117440512 bytes
 
-On the wire 117440512 bytes into the busiest device.
+The busiest device receives 117440512 bytes.
 A device sums its products in float32.
-Parts of A along i go round rings of 8 devices, a half of each up and one down, in one kernel with
-    the product: blocks of A 512 x 4096, of B 4096 x 1024; the operand that does not travel in VMEM.
-    It takes 28672 KiB of VMEM.
+Parts of A along i travel round rings of 8 devices, half of each in either direction, in the kernel
+    of the product. Blocks of A are 512 x 4096, of B 4096 x 1024; the operand that does not travel
+    stays in VMEM. The kernel uses 28672 KiB of VMEM.
 
     device  lhs                       rhs                       out
     0       [0, 1024) x [0, 8192)     [0, 8192) x [0, 1024)     [0, 8192) x [0, 1024)

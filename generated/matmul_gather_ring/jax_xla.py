@@ -11,7 +11,7 @@ Steps, with the bytes that each brings to the busiest device:
     1. The product of 2 x 8 by 8 x 4 on each device, 128 flops, while parts go both ways round
         rings: rhs, all_gather over "i": [{"i"}, {}] -> [{}, {}]; 96 bytes
 
-On the wire 96 bytes into the busiest device.
+The busiest device receives 96 bytes.
 A device sums its products in float32.
 
     device  lhs              rhs              out

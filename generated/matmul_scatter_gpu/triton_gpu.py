@@ -11,7 +11,7 @@ Each device multiplies 4096 x 2048 by 2048 x 8192, 137438953472 flops, in tiles 
     j at a time.
 Tiles of other devices' results go to them as they are made, 58720256 bytes to each, those of the
     farthest device first.
-On the wire 58720256 bytes into the busiest device.
+The busiest device receives 58720256 bytes.
 A device sums its products in float32.
 Partial sums of devices are bfloat16; who has the result adds them in float32, in the order of their
     ranges of j, and rounds once.
@@ -43,7 +43,7 @@ import triton.language as tl
 from .._support import require
 from .._support.torch_matmul import TritonMatmul
 
-require("triton_gpu", "612671c4445f6f88", __name__)
+require("triton_gpu", "534d66a6a66224c4", __name__)
 
 __all__ = ["matmul", "matmul_local", "synchronize"]
 

@@ -12,12 +12,12 @@ Steps, with the bytes that each brings to the busiest device:
         both ways round rings: out, reduce_scatter over "i": [{}, {}], unreduced={"i"} -> [{"i"},
         {}]; 117440512 bytes
 
-On the wire 117440512 bytes into the busiest device.
+The busiest device receives 117440512 bytes.
 A device sums its products in float32. Partial sums of devices are bfloat16; a part is rounded to
     that at each of its hops round a ring.
-Partial sums of C along i go round rings of 8 devices, a half of each up and one down, in one kernel
-    with the product: blocks of A 512 x 1024, of B 1024 x 1024; the operand that does not travel in
-    VMEM. It takes 24576 KiB of VMEM.
+Partial sums of C along i travel round rings of 8 devices, half of each in either direction, in the
+    kernel of the product. Blocks of A are 512 x 1024, of B 1024 x 1024; the operand that does not
+    travel stays in VMEM. The kernel uses 24576 KiB of VMEM.
 
     device  lhs                       rhs                       out
     0       [0, 8192) x [0, 1024)     [0, 1024) x [0, 8192)     [0, 1024) x [0, 8192)

@@ -11,7 +11,7 @@ Steps, with the bytes that each brings to the busiest device:
     1. The product of 8 x 2 by 2 x 4 on each device, 128 flops, while parts go one way round rings:
         out, reduce_scatter over "i": [{}, {}], unreduced={"i"} -> [{"i"}, {}]; 96 bytes
 
-On the wire 96 bytes into the busiest device.
+The busiest device receives 96 bytes.
 A device sums its products in float32. Partial sums of devices are float32; a part is rounded to
     that at each of its hops round a ring.
 

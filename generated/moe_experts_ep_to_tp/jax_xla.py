@@ -6,8 +6,10 @@ Source: [{"ep", "tp"}, {}, {}] on <["ep"=4, "tp"=2]>, shards of 32 x 2048 x 1792
 Target: [{"ep"}, {}, {"tp"}] on <["ep"=4, "tp"=2]>, shards of 64 x 2048 x 896.
     d2(ep, tp)[k0, k1, k2] -> t[ep * 64 + k0, k1, tp * 896 + k2]
 
-Along dimension 0, shards of 32 meet shards of 64: 2 of the source for one of the target.
-Along dimension 2, shards of 1792 meet shards of 896: one of the source for one of the target.
+Along dimension 0, source shards of 32 meet target shards of 64: 2 source shards for each target
+    shard.
+Along dimension 2, source shards of 1792 meet target shards of 896: 1 source shard for each target
+    shard.
 Bytes of the busiest device: 117440512 in, 117440512 out, the least possible; 939524096 in all.
 
 Ranges along dimensions 0, 2:
@@ -23,7 +25,7 @@ Ranges along dimensions 0, 2:
     7       [224, 256) x [0, 1792)  [192, 256) x [896, 1792)  [192, 224) x [896, 1792) from 6
 
 Transport: collectives over axes.
-On the wire 1.000 times the exact bytes, 117440512 into the busiest device.
+The wire carries 1.000 times the exact bytes; the busiest device receives 117440512.
 
 Emitted by
     shardwright emit --mesh ep=4,tp=2 --shape 256x2048x1792 --dtype bfloat16 --source '[{"ep", "tp"}, {}, {}]' --target '[{"ep"}, {}, {"tp"}]' --backends pallas_tpu,triton_gpu,jax_xla --name moe_experts_ep_to_tp

@@ -5,9 +5,11 @@ Source: [{"w", "z"}, {}, {"x", "y"}] on <["x"=2, "y"=2, "z"=2, "w"=2]>, shards o
 Target: [{"x"}, {"y", "z"}, {}] on <["x"=2, "y"=2, "z"=2, "w"=2]>, shards of 2 x 1 x 4.
     d2(x, y, z, w)[k0, k1, k2] -> t[x * 2 + k0, y * 2 + k1 + z, k2]
 
-Along dimension 0, shards of 1 meet shards of 2: 2 of the source for one of the target.
-Along dimension 1, shards of 4 meet shards of 1: one of the source for one of the target.
-Along dimension 2, shards of 1 meet shards of 4: 4 of the source for one of the target.
+Along dimension 0, source shards of 1 meet target shards of 2: 2 source shards for each target
+    shard.
+Along dimension 1, source shards of 4 meet target shards of 1: 1 source shard for each target shard.
+Along dimension 2, source shards of 1 meet target shards of 4: 4 source shards for each target
+    shard.
 Bytes of the busiest device: 32 in, 32 out, the least possible; 480 in all.
 
 What comes from a device is what its range before shares with the receiver's after.
@@ -31,7 +33,7 @@ What comes from a device is what its range before shares with the receiver's aft
     15      [3, 4) x [0, 4) x [3, 4)  [2, 4) x [3, 4) x [0, 4)  from 1, 3, 5, 7, 9, 11, 13
 
 Form: slots; XLA packs thin tiles densely into slots, and unpacks them.
-On the wire 128.000 times the exact bytes, 4,096 into the busiest device.
+The wire carries 128.000 times the exact bytes; the busiest device receives 4,096.
 HBM reads and writes 448.00 times the least possible.
 Staging 6,144 bytes of HBM, 0 of VMEM.
 

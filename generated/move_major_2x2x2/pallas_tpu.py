@@ -5,8 +5,9 @@ Source: [{"x"}, {"y", "z"}] on <["x"=2, "y"=2, "z"=2]>, shards of 2 x 1.
 Target: [{"x", "y"}, {"z"}] on <["x"=2, "y"=2, "z"=2]>, shards of 1 x 2.
     d2(x, y, z)[k0, k1] -> t[x * 2 + k0 + y, z * 2 + k1]
 
-Along dimension 0, shards of 2 meet shards of 1: one of the source for one of the target.
-Along dimension 1, shards of 1 meet shards of 2: 2 of the source for one of the target.
+Along dimension 0, source shards of 2 meet target shards of 1: 1 source shard for each target shard.
+Along dimension 1, source shards of 1 meet target shards of 2: 2 source shards for each target
+    shard.
 Bytes of the busiest device: 2 in, 2 out, the least possible; 12 in all.
 
     device  before           after            receives
@@ -20,7 +21,7 @@ Bytes of the busiest device: 2 in, 2 out, the least possible; 12 in all.
     7       [2, 4) x [3, 4)  [3, 4) x [2, 4)  [3, 4) x [2, 3) from 6
 
 Form: windows; chunks of tiles are shifted in VMEM, and put together from a staging area.
-On the wire 1024.000 times the exact bytes, 2,048 into the busiest device.
+The wire carries 1024.000 times the exact bytes; the busiest device receives 2,048.
 HBM reads and writes 1664.50 times the least possible.
 Staging 2,048 bytes of HBM, 385,024 of VMEM.
 

@@ -6,8 +6,10 @@ Source: [{}, {"model"}], unreduced={"data"} on <["data"=4, "model"=2]>, shards o
 Target: [{"data"}, {"model"}] on <["data"=4, "model"=2]>, shards of 16 x 24.
     d2(data, model)[k0, k1] -> t[data * 16 + k0, model * 24 + k1]
 
-Along dimension 0, shards of 64 meet shards of 16: one of the source for one of the target.
-Along dimension 1, shards of 24 meet shards of 24: one of the source for one of the target.
+Along dimension 0, source shards of 64 meet target shards of 16: 1 source shard for each target
+    shard.
+Along dimension 1, source shards of 24 meet target shards of 24: 1 source shard for each target
+    shard.
 A value has 4 terms, along "data". A receiver adds them up in the order of their coordinates, as
     float32 that is rounded once.
 Bytes of the busiest device: 2304 in, 2304 out, the least possible; 18432 in all.
@@ -23,9 +25,9 @@ Bytes of the busiest device: 2304 in, 2304 out, the least possible; 18432 in all
     7       [0, 64) x [24, 48)  [48, 64) x [24, 48)  [48, 64) x [24, 48) from 1, 3, 5
 
 Form: windows; chunks of tiles are shifted in VMEM, and put together from a staging area.
-On the wire 5.333 times the exact bytes, 12,288 into the busiest device.
+The wire carries 5.333 times the exact bytes; the busiest device receives 12,288.
 HBM reads and writes 7.17 times the least possible.
-Where shards lie in memory as XLA lays them out by default: 3.67 times more.
+With XLA's default layouts of shards, 3.67 times more.
 Then XLA reduces: it reads 4 terms of a target shard, and writes it.
 Staging 16,384 bytes of HBM, 73,728 of VMEM.
 

@@ -14,7 +14,7 @@ A permutation: every shard goes whole to one device.
     receives from   3  2  1  0
 
 Form: windows; chunks of tiles are shifted in VMEM, and put together from a staging area.
-On the wire 85.333 times the exact bytes, 2,048 into the busiest device.
+The wire carries 85.333 times the exact bytes; the busiest device receives 2,048.
 HBM reads and writes 192.50 times the least possible.
 Staging 2,048 bytes of HBM, 73,728 of VMEM.
 

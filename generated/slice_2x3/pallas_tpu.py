@@ -5,7 +5,7 @@ Source: [{}] on <["x"=2, "y"=3]>, shards of 6.
 Target: [{"y"}] on <["x"=2, "y"=3]>, shards of 2.
     d2(x, y)[k0] -> t[y * 2 + k0]
 
-Along dimension 0, shards of 6 meet shards of 2: one of the source for one of the target.
+Along dimension 0, source shards of 6 meet target shards of 2: 1 source shard for each target shard.
 Of the 6 holders of a tile, the one with the receiver's own coordinates along
 the axes that do not split the source sends it.
 Bytes of the busiest device: 0 in, 0 out, the least possible; 0 in all.
@@ -19,7 +19,7 @@ Bytes of the busiest device: 0 in, 0 out, the least possible; 0 in all.
     5       [0, 6)  [4, 6)  nothing
 
 Form: windows; chunks of tiles are shifted in VMEM, and put together from a staging area.
-On the wire 1.000 times the exact bytes, 0 into the busiest device.
+The wire carries 1.000 times the exact bytes; the busiest device receives 0.
 HBM reads and writes 256.50 times the least possible.
 Staging 0 bytes of HBM, 81,920 of VMEM.
 

@@ -25,7 +25,7 @@ before and after one step together; what XLA takes within a step is beside that.
     6       [8, 16) x [12, 18)  [8, 12) x [0, 24)
     7       [8, 16) x [18, 24)  [12, 16) x [0, 24)
 
-On the wire 672 bytes into the busiest device.
+The busiest device receives 672 bytes.
 
 Emitted by
     shardwright emit --mesh x=2,y=4 --shape 16x24 --dtype float32 --source '[{"x"}, {"y"}]' --target '[{"y"}, {}]' --backends jax_xla --strategy basis --topology torus:2x4,wrap=0x0,bandwidth=5e+10,latency=1e-06,powers_of_two=1,ragged=512,memory=8.19e+11 --name steps_2x4

@@ -5,8 +5,10 @@ Source: [{"x"}, {}] on <["x"=4, "y"=2]>, shards of 16 x 96.
 Target: [{"x":(1)2}, {"x":(2)2, "y"}] on <["x"=4, "y"=2]>, shards of 32 x 24.
     d2(x, y)[k0, k1] -> t[x // 2 * 32 + k0, x % 2 * 48 + y * 24 + k1]
 
-Along dimension 0, shards of 16 meet shards of 32: 2 of the source for one of the target.
-Along dimension 1, shards of 96 meet shards of 24: one of the source for one of the target.
+Along dimension 0, source shards of 16 meet target shards of 32: 2 source shards for each target
+    shard.
+Along dimension 1, source shards of 96 meet target shards of 24: 1 source shard for each target
+    shard.
 Of the 2 holders of a tile, the one with the receiver's own coordinates along
 the axes that do not split the source sends it.
 Bytes of the busiest device: 384 in, 384 out, the least possible; 3072 in all.
@@ -22,9 +24,9 @@ Bytes of the busiest device: 384 in, 384 out, the least possible; 3072 in all.
     7       [48, 64) x [0, 96)  [32, 64) x [72, 96)  [32, 48) x [72, 96) from 5
 
 Form: windows; chunks of tiles are shifted in VMEM, and put together from a staging area.
-On the wire 5.333 times the exact bytes, 2,048 into the busiest device.
+The wire carries 5.333 times the exact bytes; the busiest device receives 2,048.
 HBM reads and writes 5.83 times the least possible.
-Where shards lie in memory as XLA lays them out by default: 4.67 times more.
+With XLA's default layouts of shards, 4.67 times more.
 Staging 5,120 bytes of HBM, 385,024 of VMEM.
 
 Emitted by

@@ -14,7 +14,7 @@ A permutation: every shard goes whole to one device.
     receives from   0  2  4  1  3  5
 
 Form: windows; chunks of tiles are shifted in VMEM, and put together from a staging area.
-On the wire 1024.000 times the exact bytes, 4,096 into the busiest device.
+The wire carries 1024.000 times the exact bytes; the busiest device receives 4,096.
 HBM reads and writes 1195.17 times the least possible.
 Staging 4,096 bytes of HBM, 53,248 of VMEM.
 

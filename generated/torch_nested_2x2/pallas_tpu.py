@@ -7,7 +7,8 @@ Target: [{"x", "y"}, {}] on <["x"=2, "y"=2]>, shards of 2 x 3.
     d2(x, y)[k0, k1] -> t[x * 4 + y * 2 + k0, k1]
     The last shards are short or empty along dimension 0, padded at the end to 2 x 3.
 
-Along dimension 0, shards of 2 meet shards of 2: up to 2 of the source for one of the target.
+Along dimension 0, source shards of 2 meet target shards of 2: up to 2 source shards for each target
+    shard.
 Bytes of the busiest device: 12 in, 12 out, the least possible; 24 in all.
 
 Ranges along dimension 0:
@@ -19,7 +20,7 @@ Ranges along dimension 0:
     3       [4, 5)  empty   nothing
 
 Form: windows; chunks of tiles are shifted in VMEM, and put together from a staging area.
-On the wire 341.333 times the exact bytes, 4,096 into the busiest device.
+The wire carries 341.333 times the exact bytes; the busiest device receives 4,096.
 HBM reads and writes 341.95 times the least possible.
 Staging 8,192 bytes of HBM, 81,920 of VMEM.
 

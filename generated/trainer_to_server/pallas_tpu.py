@@ -6,8 +6,9 @@ Source: [{"data", "model"}, {}] on <["data"=2, "model"=2]>, shards of 3 x 9.
 Target: [{}, {"tp"}] on <["tp"=3]> (device ids below), shards of 10 x 3.
     d2(tp)[k0, k1] -> t[k0, tp * 3 + k1]
 
-Along dimension 0, shards of 3 meet shards of 10: up to 4 of the source for one of the target.
-Along dimension 1, shards of 9 meet shards of 3: one of the source for one of the target.
+Along dimension 0, source shards of 3 meet target shards of 10: up to 4 source shards for each
+    target shard.
+Along dimension 1, source shards of 9 meet target shards of 3: 1 source shard for each target shard.
 Bytes of the busiest device: 60 in, 54 out, the least possible; 180 in all.
 
     device  before            after             receives
@@ -23,7 +24,7 @@ Bytes of the busiest device: 60 in, 54 out, the least possible; 180 in all.
                                                 [6, 9) x [6, 9) from 2, [9, 10) x [6, 9) from 3
 
 Form: slots; XLA packs thin tiles densely into slots, and unpacks them.
-On the wire 34.133 times the exact bytes, 2,048 into the busiest device.
+The wire carries 34.133 times the exact bytes; the busiest device receives 2,048.
 HBM reads and writes 204.80 times the least possible.
 Staging 3,584 bytes of HBM, 0 of VMEM.
 

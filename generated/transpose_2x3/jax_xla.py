@@ -5,8 +5,10 @@ Source: [{"x"}, {"y"}] on <["x"=2, "y"=3]>, shards of 3 x 2.
 Target: [{"y"}, {"x"}] on <["x"=2, "y"=3]>, shards of 2 x 3.
     d2(x, y)[k0, k1] -> t[y * 2 + k0, x * 3 + k1]
 
-Along dimension 0, shards of 3 meet shards of 2: up to 2 of the source for one of the target.
-Along dimension 1, shards of 2 meet shards of 3: up to 2 of the source for one of the target.
+Along dimension 0, source shards of 3 meet target shards of 2: up to 2 source shards for each target
+    shard.
+Along dimension 1, source shards of 2 meet target shards of 3: up to 2 source shards for each target
+    shard.
 Bytes of the busiest device: 24 in, 24 out, the least possible; 104 in all.
 
     device  before           after            receives
@@ -20,7 +22,7 @@ Bytes of the busiest device: 24 in, 24 out, the least possible; 104 in all.
     5       [3, 6) x [4, 6)  [4, 6) x [3, 6)  [4, 6) x [3, 4) from 4
 
 Transport: 6 rounds of lax.ppermute, boxes of one shape in each, senders as ROUNDS has them.
-On the wire 1.000 times the exact bytes, 24 into the busiest device.
+The wire carries 1.000 times the exact bytes; the busiest device receives 24.
 
 Emitted by
     shardwright emit --mesh x=2,y=3 --shape 6x6 --dtype float32 --source '[{"x"}, {"y"}]' --target '[{"y"}, {"x"}]' --backends pallas_tpu,triton_gpu,jax_xla --name transpose_2x3

@@ -5,8 +5,10 @@ Source: [{"x"}, {"y"}] on <["x"=2, "y"=3]>, shards of 3 x 2.
 Target: [{"y"}, {"x"}] on <["x"=2, "y"=3]>, shards of 2 x 3.
     d2(x, y)[k0, k1] -> t[y * 2 + k0, x * 3 + k1]
 
-Along dimension 0, shards of 3 meet shards of 2: up to 2 of the source for one of the target.
-Along dimension 1, shards of 2 meet shards of 3: up to 2 of the source for one of the target.
+Along dimension 0, source shards of 3 meet target shards of 2: up to 2 source shards for each target
+    shard.
+Along dimension 1, source shards of 2 meet target shards of 3: up to 2 source shards for each target
+    shard.
 Bytes of the busiest device: 24 in, 24 out, the least possible; 104 in all.
 
     device  before           after            receives
@@ -20,9 +22,9 @@ Bytes of the busiest device: 24 in, 24 out, the least possible; 104 in all.
     5       [3, 6) x [4, 6)  [4, 6) x [3, 6)  [4, 6) x [3, 4) from 4
 
 Form: windows; chunks of tiles are shifted in VMEM, and put together from a staging area.
-On the wire 472.615 times the exact bytes, 12,288 into the busiest device.
+The wire carries 472.615 times the exact bytes; the busiest device receives 12,288.
 HBM reads and writes 676.06 times the least possible.
-Where shards lie in memory as XLA lays them out by default: 64.00 times more.
+With XLA's default layouts of shards, 64.00 times more.
 Staging 16,384 bytes of HBM, 139,264 of VMEM.
 
 Emitted by

@@ -5,8 +5,9 @@ Source: [{"x"}, {"y"}] on <["x"=2, "y"=6]>, shards of 3 x 1.
 Target: [{"y"}, {"x"}] on <["x"=2, "y"=6]>, shards of 1 x 3.
     d2(x, y)[k0, k1] -> t[k0 + y, x * 3 + k1]
 
-Along dimension 0, shards of 3 meet shards of 1: one of the source for one of the target.
-Along dimension 1, shards of 1 meet shards of 3: 3 of the source for one of the target.
+Along dimension 0, source shards of 3 meet target shards of 1: 1 source shard for each target shard.
+Along dimension 1, source shards of 1 meet target shards of 3: 3 source shards for each target
+    shard.
 Bytes of the busiest device: 12 in, 12 out, the least possible; 120 in all.
 
     device  before           after            receives
@@ -30,7 +31,7 @@ Bytes of the busiest device: 12 in, 12 out, the least possible; 120 in all.
     11      [3, 6) x [5, 6)  [5, 6) x [3, 6)  [5, 6) x [3, 4) from 9, [5, 6) x [4, 5) from 10
 
 Form: slots; XLA packs thin tiles densely into slots, and unpacks them.
-On the wire 128.000 times the exact bytes, 1,536 into the busiest device.
+The wire carries 128.000 times the exact bytes; the busiest device receives 1,536.
 HBM reads and writes 554.67 times the least possible.
 Staging 3,072 bytes of HBM, 0 of VMEM.
 

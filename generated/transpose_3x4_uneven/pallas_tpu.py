@@ -7,8 +7,10 @@ Target: [{"y"}, {"x"}] on <["x"=3, "y"=4]>, shards of 4 x 8.
     d2(x, y)[k0, k1] -> t[y * 4 + k0, x * 8 + k1]
     The last shards are short or empty along dimension 1, padded at the end to 4 x 8.
 
-Along dimension 0, shards of 6 meet shards of 4: up to 2 of the source for one of the target.
-Along dimension 1, shards of 6 meet shards of 8: up to 2 of the source for one of the target.
+Along dimension 0, source shards of 6 meet target shards of 4: up to 2 source shards for each target
+    shard.
+Along dimension 1, source shards of 6 meet target shards of 8: up to 2 source shards for each target
+    shard.
 Bytes of the busiest device: 128 in, 144 out, the least possible; 1184 in all.
 
     device  before               after                receives
@@ -38,7 +40,7 @@ Bytes of the busiest device: 128 in, 144 out, the least possible; 1184 in all.
     11      [12, 16) x [18, 23)  [12, 16) x [16, 23)  [12, 16) x [16, 18) from 10
 
 Form: windows; chunks of tiles are shifted in VMEM, and put together from a staging area.
-On the wire 86.486 times the exact bytes, 16,384 into the busiest device.
+The wire carries 86.486 times the exact bytes; the busiest device receives 16,384.
 HBM reads and writes 109.45 times the least possible.
 Staging 16,384 bytes of HBM, 139,264 of VMEM.
 

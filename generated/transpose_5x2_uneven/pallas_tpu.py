@@ -7,8 +7,10 @@ Target: [{"y"}, {"x"}] on <["x"=5, "y"=2]>, shards of 14 x 3.
     d2(x, y)[k0, k1] -> t[y * 14 + k0, x * 3 + k1]
     The last shards are short or empty along dimension 0, 1, padded at the end to 14 x 3.
 
-Along dimension 0, shards of 6 meet shards of 14: up to 3 of the source for one of the target.
-Along dimension 1, shards of 7 meet shards of 3: up to 2 of the source for one of the target.
+Along dimension 0, source shards of 6 meet target shards of 14: up to 3 source shards for each
+    target shard.
+Along dimension 1, source shards of 7 meet target shards of 3: up to 2 source shards for each target
+    shard.
 Bytes of the busiest device: 168 in, 168 out, the least possible; 1232 in all.
 
     device  before              after
@@ -36,9 +38,9 @@ Bytes of the busiest device: 168 in, 168 out, the least possible; 1232 in all.
             receives [14, 18) x [12, 14) from 5, [18, 24) x [12, 14) from 7
 
 Form: windows; chunks of tiles are shifted in VMEM, and put together from a staging area.
-On the wire 99.740 times the exact bytes, 20,480 into the busiest device.
+The wire carries 99.740 times the exact bytes; the busiest device receives 20,480.
 HBM reads and writes 123.71 times the least possible.
-Where shards lie in memory as XLA lays them out by default: 25.66 times more.
+With XLA's default layouts of shards, 25.66 times more.
 Staging 24,576 bytes of HBM, 139,264 of VMEM.
 
 Emitted by

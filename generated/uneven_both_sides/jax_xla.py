@@ -7,9 +7,12 @@ Target: [{}, {"z"}, {"y", "x"}] on <["x"=2, "y"=2, "z"=2]>, shards of 7 x 7 x 8.
     d2(x, y, z)[k0, k1, k2] -> t[k0, z * 7 + k1, y * 16 + x * 8 + k2]
     The last shards are short or empty along dimension 1, 2, padded at the end to 7 x 7 x 8.
 
-Along dimension 0, shards of 4 meet shards of 7: up to 2 of the source for one of the target.
-Along dimension 1, shards of 4 meet shards of 7: up to 3 of the source for one of the target.
-Along dimension 2, shards of 29 meet shards of 8: one of the source for one of the target.
+Along dimension 0, source shards of 4 meet target shards of 7: up to 2 source shards for each target
+    shard.
+Along dimension 1, source shards of 4 meet target shards of 7: up to 3 source shards for each target
+    shard.
+Along dimension 2, source shards of 29 meet target shards of 8: 1 source shard for each target
+    shard.
 Bytes of the busiest device: 1568 in, 1856 out, the least possible; 9248 in all.
 
     device  before                       after
@@ -43,7 +46,7 @@ Bytes of the busiest device: 1568 in, 1856 out, the least possible; 9248 in all.
             [4, 7) x [8, 12) x [24, 29) from 6
 
 Transport: 24 rounds of lax.ppermute, boxes of one shape in each, senders as ROUNDS has them.
-On the wire 1.000 times the exact bytes, 1568 into the busiest device.
+The wire carries 1.000 times the exact bytes; the busiest device receives 1568.
 
 Emitted by
     shardwright emit --mesh x=2,y=2,z=2 --shape 7x13x29 --dtype float32 --source '[{"x"}, {"y", "z"}, {}]' --target '[{}, {"z"}, {"y", "x"}]' --backends pallas_tpu,triton_gpu,jax_xla --name uneven_both_sides

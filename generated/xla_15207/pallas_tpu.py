@@ -5,9 +5,11 @@ Source: [{"x"}, {"y"}, {}] on <["x"=4, "y"=2]>, shards of 4 x 8 x 16.
 Target: [{}, {"x"}, {"y"}] on <["x"=4, "y"=2]>, shards of 16 x 4 x 8.
     d2(x, y)[k0, k1, k2] -> t[k0, x * 4 + k1, y * 8 + k2]
 
-Along dimension 0, shards of 4 meet shards of 16: 4 of the source for one of the target.
-Along dimension 1, shards of 8 meet shards of 4: one of the source for one of the target.
-Along dimension 2, shards of 16 meet shards of 8: one of the source for one of the target.
+Along dimension 0, source shards of 4 meet target shards of 16: 4 source shards for each target
+    shard.
+Along dimension 1, source shards of 8 meet target shards of 4: 1 source shard for each target shard.
+Along dimension 2, source shards of 16 meet target shards of 8: 1 source shard for each target
+    shard.
 Bytes of the busiest device: 2048 in, 2048 out, the least possible; 14336 in all.
 
     device  before                        after
@@ -37,7 +39,7 @@ Bytes of the busiest device: 2048 in, 2048 out, the least possible; 14336 in all
             [8, 12) x [12, 16) x [8, 16) from 5
 
 Form: slots; XLA packs thin tiles densely into slots, and unpacks them.
-On the wire 1.000 times the exact bytes, 2,048 into the busiest device.
+The wire carries 1.000 times the exact bytes; the busiest device receives 2,048.
 HBM reads and writes 34.50 times the least possible.
 Staging 4,096 bytes of HBM, 0 of VMEM.
 

@@ -266,10 +266,10 @@ def test_what_jax_cannot_be_asked() -> None:
     mesh = sw.Mesh({"x": 2, "y": 3})
     source, target = mesh.sharding('[{"x"}, {"y"}]'), mesh.sharding('[{"y"}, {"x"}]')
     uneven = sw.Reshard((7, 6), "float32", source, target)
-    assert xla_plan(uneven) == "jax wants dimensions that divide"
+    assert xla_plan(uneven) == "jax requires dimensions that divide evenly"
     other = sw.Mesh({"x": 6}, [5, 4, 3, 2, 1, 0]).sharding('[{"x"}, {}]')
     assert xla_plan(sw.Reshard((6, 6), "float32", source, other)) == (
-        "jax wants one order of devices before and after"
+        "jax requires one order of devices before and after"
     )
 
 

@@ -42,7 +42,7 @@ def _step_lines(plan: MatmulPlan, steps: MatmulSteps) -> list[str]:
     for number, text in said:
         lines += wrapped(f"{number}. {text}", INDENT)
     padded = ", padding included" if steps.received > plan.chosen.cost.received_max else ""
-    return [*lines, "", f"On the wire {steps.received} bytes into the busiest device{padded}."]
+    return [*lines, "", f"The busiest device receives {steps.received} bytes{padded}."]
 
 
 def _sums(plan: MatmulPlan) -> list[str]:

@@ -222,7 +222,7 @@ def steps_text(plan: Plan, command: str) -> StepsText:
     facts = (
         *step_facts(plan, ends, how.said, received),
         "",
-        f"On the wire {how.wire[0]} bytes into the busiest device.",
+        f"The busiest device receives {how.wire[0]} bytes.",
     )
     said = Said(title(plan), facts)
     functions = box_functions(as_vectors(ends))

@@ -363,6 +363,6 @@ def how_facts(how: How, plan: Plan) -> tuple[str, ...]:
     ratio = how.wire[1] * size / exact if exact else 1
     return (
         first,
-        f"On the wire {ratio:.3f} times the exact bytes, {how.wire[0] * size} into the busiest "
-        "device.",
+        f"The wire carries {ratio:.3f} times the exact bytes; the busiest device receives "
+        f"{how.wire[0] * size}.",
     )

@@ -227,17 +227,15 @@ def form_facts(choice: FormChoice, terms: int = 1) -> tuple[str, ...]:
     hops = ", every hop counted" if isinstance(choice.form, Routed) else ""
     lines = [
         f"Form: {choice.form.name}; {WHAT[choice.form.name]}.",
-        f"On the wire {figures.wire_padding:.3f} times the exact bytes{hops}, "
-        f"{figures.wire_max:,} into the busiest device.",
+        f"The wire carries {figures.wire_padding:.3f} times the exact bytes{hops}; the busiest "
+        f"device receives {figures.wire_max:,}.",
         f"HBM reads and writes {figures.hbm_factor:.2f} times the least possible.",
     ]
     if isinstance(choice.form, Routed):
         lines += _route_facts(choice.form, choice)
     if figures.relayout_bytes:
         more = figures.relayout_bytes / figures.hbm_least
-        lines.append(
-            f"Where shards lie in memory as XLA lays them out by default: {more:.2f} times more."
-        )
+        lines.append(f"With XLA's default layouts of shards, {more:.2f} times more.")
     is_kept = choice.form.name in ("direct", "relayed", "gathered")
     if is_kept and figures.wire_bytes and terms == 1:
         lines.append("Where the result leaves the program XLA copies it once more.")

@@ -147,7 +147,7 @@ def test_it_moves_the_bytes(name: str) -> None:
         assert isinstance(how, Ragged)
         assert f"WIRE_BYTES = {traffic.received_max}  # " in part.text
         assert "Transport: one lax.ragged_all_to_all" in part.text
-        assert "On the wire 1.000 times the exact bytes" in part.text
+        assert "The wire carries 1.000 times the exact bytes" in part.text
 
 
 def test_texts_are_formatted(tmp_path: Path) -> None:

@@ -147,11 +147,11 @@ def test_the_busiest_device_is_one_device() -> None:
     assert "bring at most 160 bytes to a device" in matmul_explorer(plan, "m")
     assert "| 160 |" in matmul_page(plan, "m", "make")
     files = sw.emit(plan, backends=("jax_xla", "triton_gpu")).files("m")
-    wire = "On the wire ([0-9]+ bytes into the busiest device.*)\\."
+    wire = "The busiest device receives ([0-9]+ bytes.*)\\."
     found = [re.findall(wire, files[f"{name}.py"]) for name in ("jax_xla", "triton_gpu")]
     assert found == [
-        ["184 bytes into the busiest device, padding included"],
-        ["160 bytes into the busiest device"],
+        ["184 bytes, padding included"],
+        ["160 bytes"],
     ]
     rng = random.Random(7)
     apart = 0

@@ -253,14 +253,15 @@ class MatmulRing:
         loop, blocks = self.loop, self.blocks
         _, i, j, k = blocks.sizes
         what = {"lhs": "Parts of A", "rhs": "Parts of B", "out": "Partial sums of C"}[loop.side]
-        halves = ", a half of each up and one down" if loop.directions == 2 else ""
-        text = f"{what} along {FACTORS[self.factor]} go round rings of {loop.count} devices{halves}"
-        text += f", in one kernel with the product: blocks of A {i} x {j}, of B {j} x {k}"
-        text += ", fewer at the ends" if self._is_cut() else ""
+        halves = ", half of each in either direction" if loop.directions == 2 else ""
+        text = f"{what} along {FACTORS[self.factor]} travel round rings of {loop.count} devices"
+        text += f"{halves}, in the kernel of the product. Blocks of A are {i} x {j}, of B {j} x {k}"
+        text += ", smaller at the ends" if self._is_cut() else ""
         kept = [said for said, holds in (("the operand that does not travel", blocks.stays),
                 ("all sums", blocks.keeps)) if holds]  # fmt: skip
-        stay = f"; {' and '.join(kept)} in VMEM" if kept else ""
-        return (f"{text}{stay}. It takes {-(-blocks.nbytes >> 10)} KiB of VMEM.",)
+        verb = "stays" if kept == ["the operand that does not travel"] else "stay"
+        stay = f"; {' and '.join(kept)} {verb} in VMEM" if kept else ""
+        return (f"{text}{stay}. The kernel uses {-(-blocks.nbytes >> 10)} KiB of VMEM.",)
 
     def _is_cut(self) -> bool:
         """Return whether any extent is not a multiple of its block."""

@@ -218,7 +218,7 @@ def _moves(plan: MatmulPlan, kernels: MatmulKernels) -> Iterator[str]:
         yield f"Tiles of other devices' results go to them as they are made, {bytes_of['out']} " + (
             "bytes to each, those of the farthest device first."
         )
-    yield f"On the wire {sum(bytes_of.values())} bytes into the busiest device."
+    yield f"The busiest device receives {sum(bytes_of.values())} bytes."
     yield f"A device sums its products in {matmul.sum_dtype}."
     if added(product, "out") > 1:
         wide = "float32" if is_floating(matmul.out_dtype) else "int32"

@@ -100,7 +100,7 @@ class Rank:
 
     @contextmanager
     def on(self, stream: Stream) -> Iterator[None]:
-        """Make a stream the current one, inside."""
+        """Make a stream the current one in this context."""
         before, self.stream = self.stream, stream
         yield
         self.stream = before
