@@ -59,7 +59,7 @@ class ModelProof:
         return (
             "proved: every element of every target buffer is written once, from its own source "
             f"element\n        ({moved}, {self.elements:,} elements by {self.relays:,} relays); "
-            "none is received in vain"
+            "none is redundant"
         )
 
 

@@ -114,6 +114,6 @@ def _print(bundles: dict[str, Bundle], reports: tuple[Report, ...], output: Path
     lines.append("Bytes received: by all devices together; least possible: by any plan.")
     first = next(iter(bundles), "")
     page = output / first / "README.md"
-    lines.append(f"Next: read {page} and a module beside it, then emit your own (README.md).")
+    lines.append(f"Next: read {page} and a module next to it, then emit your own (README.md).")
     for line in lines:
         console().print(line, markup=False, soft_wrap=True)

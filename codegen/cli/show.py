@@ -24,7 +24,7 @@ class ShowCommand(Flags):
 
     The derivation gives the layout maps, their inverse, the ranges of a tile, its peers and the
     period of the cuts. A FILE with suffix .program is a program in text form: its shardings are
-    propagated and shown as f32[16@d,32@t] beside their source lines.
+    propagated and shown as f32[16@d,32@t] next to their source lines.
 
     Example: shardwright show --mesh x=4 --shape 8 --dtype f32 --source "P('x')" --target "P(None)"
     """

@@ -139,7 +139,7 @@ def _write(
     stale = _stale(root, before, after)
     for path in _edited(root, before, (*changed, *stale)):
         copy = shutil.copyfile(path, path.with_name(f".{path.name}.edited"))
-        warning = f"{path} was edited by hand; the edited file is now {copy.name} beside it"
+        warning = f"{path} was edited by hand; the edited file is now {copy.name} next to it"
         warnings.warn(warning, stacklevel=5)
     _replace(changed)
     removed = tuple(path for path in stale if os.path.lexists(path))

@@ -7,9 +7,9 @@ from runpy import run_path
 
 # The version of each backend's support files.
 VERSIONS = {
-    "jax_xla": "561fcd6db074d9d7",
-    "pallas_tpu": "6c32bf99f8a4cf67",
-    "triton_gpu": "534d66a6a66224c4",
+    "jax_xla": "5fd4cd2253b2854e",
+    "pallas_tpu": "1f8890817b460f96",
+    "triton_gpu": "9293a29144e937d1",
 }
 
 
@@ -20,5 +20,5 @@ def require(backend, version, module):
     if found != version:
         raise ImportError(
             f"{module} was emitted with version {version} of the support modules of {backend}, "
-            f"beside it is {found}: emit it again"
+            f"next to it is {found}: emit it again"
         )

@@ -65,7 +65,7 @@ from .._support.pallas_windows import (
     within,
 )
 
-require("pallas_tpu", "6c32bf99f8a4cf67", __name__)
+require("pallas_tpu", "1f8890817b460f96", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]

@@ -17,7 +17,7 @@ def hosts_of(package, backend, plans):
         try:
             module = importlib.import_module(f"{root}.{name}.{backend}")
         except ModuleNotFoundError as error:
-            said = f"{error.name} is missing: a group needs the bundles of its tensors beside it"
+            said = f"{error.name} is missing: a group needs the bundles of its tensors next to it"
             raise ImportError(said) from error
         if plan != module.PLAN:
             said = f"{module.__name__} has plan {module.PLAN}, expected {plan}: emit it again"

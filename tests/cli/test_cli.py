@@ -246,7 +246,7 @@ def test_the_demo(tables: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         "4 modules of 2 reshards ran on this CPU, large ones in a smaller size. Each gave "
         "what the oracle computes, bit for bit.",
         "Bytes received: by all devices together; least possible: by any plan.",
-        f"Next: read {tmp_path}/demo/first/README.md and a module beside it, then emit your own "
+        f"Next: read {tmp_path}/demo/first/README.md and a module next to it, then emit your own "
         "(README.md).",
     ]
     assert "verifying" in result.err

@@ -177,7 +177,7 @@ def test_edits_by_hand_are_kept_beside(tmp_path: Path) -> None:
         sw.emit(reshard(12), backends=("triton_gpu",)).write(tmp_path / "a")
     assert sorted(str(each.message) for each in said) == [
         f"{tmp_path}/{folder}/{name} was edited by hand; "
-        f"the edited file is now .{name}.edited beside it"
+        f"the edited file is now .{name}.edited next to it"
         for folder, name in (
             ("_support", "torch_launch.py"),
             ("a", "pallas_tpu.py"),

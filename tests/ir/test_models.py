@@ -160,7 +160,7 @@ def test_stages() -> None:
         the first tensor of each kind, and how many it has:
           layer0                                                  2 x          8,192 bytes
         proved: every element of every target buffer is written once, from its own source element
-                (2 tensors of 1 kind, 8,192 elements by 4 relays); none is received in vain
+                (2 tensors of 1 kind, 8,192 elements by 4 relays); none is redundant
         """
     )
 

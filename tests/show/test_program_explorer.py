@@ -126,8 +126,8 @@ def test_what_others_take_is_beside(tmp_path: Path) -> None:
     path = tmp_path / "page.html"
     path.write_text(program_explorer(program(), "step", None, totals))
     (figures,) = in_node(path, SAY + 'console.log(JSON.stringify([said("figures")]));')
-    assert "beside, jax.jit, CPU448 B" in figures
-    assert figures.endswith("beside, Shardy's passesthey <end>")
+    assert "jax.jit, CPU, for comparison448 B" in figures
+    assert figures.endswith("Shardy's passes, for comparisonthey <end>")
 
 
 def test_why_is_told_of_a_value(tmp_path: Path) -> None:

@@ -189,7 +189,7 @@ def test_a_module_run_by_its_path_says_how_to_run_it(tmp_path: Path) -> None:
 def test_a_bundle_copied_without_the_support_modules(tmp_path: Path) -> None:
     shutil.copytree(written(tmp_path), tmp_path / "copied" / "a")
     assert said("-m", "copied.a.triton_gpu", cwd=tmp_path) == (
-        "ImportError: copied.a needs _support beside it: copy that, or emit with --single-file"
+        "ImportError: copied.a needs _support next to it: copy it, or emit with --single-file"
     )
 
 
@@ -200,7 +200,7 @@ def test_support_modules_of_another_version(tmp_path: Path) -> None:
     package.write_text(package.read_text().replace(version("triton_gpu"), "0" * 16))
     assert said("-c", "import generated.a.triton_gpu", cwd=tmp_path) == (
         f"ImportError: generated.a.triton_gpu was emitted with version {version('triton_gpu')} of "
-        f"the support modules of triton_gpu, beside it is {'0' * 16}: emit it again"
+        f"the support modules of triton_gpu, next to it is {'0' * 16}: emit it again"
     )
 
 

@@ -227,7 +227,7 @@ def test_a_member_emitted_anew(tmp_path: Path) -> None:
     with pytest.raises(ImportError, match=r"q_proj.triton_gpu has plan \w+, expected \w+: emit it"):
         loaded(module)
     (tmp_path / "q_proj" / "triton_gpu.py").unlink()
-    said = "q_proj.triton_gpu is missing: a group needs the bundles of its tensors beside it"
+    said = "q_proj.triton_gpu is missing: a group needs the bundles of its tensors next to it"
     with pytest.raises(ImportError, match=said):
         loaded(module)
 

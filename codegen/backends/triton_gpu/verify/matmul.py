@@ -64,8 +64,8 @@ def run_matmul(module: ModuleType, case: MatmulCase) -> tuple[str, ...]:
 
 @contextmanager
 def _few_polls(host: Any) -> Iterator[None]:
-    """In this context, let kernels poll only a few times, because in one process the awaited value
-    is already there or never comes."""
+    """Let kernels poll only a few times in this context: in one process, the awaited value is
+    already there or never comes."""
     polls, host.polls = host.polls, POLLS
     try:
         yield

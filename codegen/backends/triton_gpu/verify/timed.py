@@ -87,7 +87,7 @@ def _rank(me: int, case: Case | MatmulCase, folder: str, device: str) -> None:
         call, wanted = _reshard(module, case, number, home)
     result = call()
     if (result is None) != (wanted is None):
-        raise MismatchError(f"device {number}: it has a result where it should not, or none")
+        raise MismatchError(f"device {number}: an unexpected or a missing result")
     if wanted is not None and not np.array_equal(to_bits(result.cpu()), wanted):
         raise MismatchError(f"device {number}: wrong result")
     _answer(folder, me).write_text(json.dumps([_turn(call, device) for _ in range(TURNS)]))
