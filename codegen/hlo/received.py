@@ -77,8 +77,8 @@ def _share(op: str, nbytes: int, members: int, number: int) -> int:
         return nbytes if number else 0
     if op == "reduce-scatter":
         return nbytes * (members - 1)
-    once = nbytes * (members - 1) // members
-    return 2 * once if op == "all-reduce" else once
+    times = 2 if op == "all-reduce" else 1
+    return times * nbytes * (members - 1) // members
 
 
 def _pairs(line: str) -> list[list[int]]:

@@ -275,7 +275,7 @@ class Blocks:
             terms = pairs_of(step.reduction.terms)
             made = self._collective(before.mesh, op, terms, [])
             asked = self._ask(before.mesh, "all-reduce", math.prod(after.local_shape), terms)
-            received = self._everywhere(2 * (size * (count - 1) // count))
+            received = self._everywhere(2 * size * (count - 1) // count)
             laid = (Laid("sum", math.prod(after.local_shape)),)
             return Block((made,), received, asked=(asked,), laid=laid)
         if changes is None or not all(change.fits for change in changes):

@@ -30,7 +30,7 @@ def own_moves(split: SplitOp, axes: CutAxes) -> Iterator[FormMove]:
     if op.kind == "ppermute":
         kind, received = "permute", source
     elif op.kind in ALIKE:
-        kind, received = "all_reduce", 2 * (source * (parts - 1) // parts)
+        kind, received = "all_reduce", 2 * source * (parts - 1) // parts
     elif op.kind in GATHERS:
         kind, received = "all_gather", source * (parts - 1)
     elif op.kind == "reduce_scatter":

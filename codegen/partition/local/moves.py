@@ -170,7 +170,7 @@ def _sums(layout: LocalLayout, target: LocalLayout, tensor: Tensor) -> Iterator[
             operator = layout.operator if left else "sum"
             after = replace(layout, partial=left, operator=operator)
             n = tensor.parts(names)
-            received = 2 * (tensor.bytes(after) * (n - 1) // n)
+            received = 2 * tensor.bytes(after) * (n - 1) // n
             yield LayoutChange("all_reduce", names, (), after, received)
             if layout.operator == "sum":
                 yield from _scatters(after, names, tensor)
