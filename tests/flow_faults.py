@@ -29,7 +29,7 @@ FAULTS: dict[str, tuple[str, Plant]] = {
     ),
     "zeros that are not": (
         "micro-batches",
-        once(r"jnp\.full\(\(16, 16\), 0\.0", "jnp.full((16, 16), 0.5"),
+        once(r"jnp\.zeros\(\(16, 16\)", "0.5 + jnp.zeros((16, 16)"),
     ),
     "a branch that devices do not agree on": (
         "branch",

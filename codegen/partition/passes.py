@@ -16,6 +16,7 @@ from shardwright.codegen.partition.local.local_text import format_local
 from shardwright.codegen.partition.local.prices import Ratings
 from shardwright.codegen.partition.local.products import with_transposed_products
 from shardwright.codegen.partition.local.steps import LocalProgram
+from shardwright.codegen.partition.local.tidied import tidied
 from shardwright.codegen.partition.owners import owners
 from shardwright.codegen.partition.planned import planned
 from shardwright.ir.dump import dump
@@ -50,10 +51,6 @@ def _plan(asked: Partitioned, program: Program) -> LocalProgram:
     return planned(program, asked.mesh, asked.mode, ratings, asked.memory_limit)
 
 
-def _transpose(asked: Partitioned, local: LocalProgram) -> LocalProgram:
-    return with_transposed_products(local) if asked.kernels else local
-
-
 def _fold(asked: Partitioned, local: LocalProgram) -> LocalProgram:
     arguments = owners(asked.inputs, len(local.body.arguments), "arguments")
     results = owners(asked.outputs, len(local.body.results), "results")
@@ -71,7 +68,8 @@ LOWERING = (
     Pass("shift", lambda _, program: with_shifts(program)),
     Pass("permute", _permute),
     Pass("plan", _plan),
-    Pass("transpose", _transpose),
+    Pass("transpose", lambda _, local: with_transposed_products(local)),
+    Pass("tidy", lambda _, local: tidied(local)),
     Pass("fold", _fold),
 )
 """The passes from a sharding of every value to the steps of one device."""

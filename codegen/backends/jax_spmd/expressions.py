@@ -129,7 +129,13 @@ def _tile(text: OpText) -> Expression:
 
 
 def _reshape(text: OpText) -> Expression:
-    return f"{text.given[0]}.reshape({integers(text.shape)})"
+    """Return a reshape, as an index if it only adds dimensions of size 1."""
+    left = list(text.shapes[0])
+    kept = [bool(left) and left[0] == extent and left.pop(0) == extent for extent in text.shape]
+    is_added = all(keep or n == 1 for keep, n in zip(kept, text.shape, strict=True))
+    if left or not any(kept) or not is_added:
+        return f"{text.given[0]}.reshape({integers(text.shape)})"
+    return f"{text.given[0]}[{', '.join(':' if keep else 'None' for keep in kept)}]"
 
 
 def _transpose(text: OpText) -> Expression:

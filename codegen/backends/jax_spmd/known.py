@@ -19,6 +19,8 @@ COMPUTED: dict[str, Callable[..., Any]] = {
     "add_any": np.add,
     "sub": np.subtract,
     "mul": np.multiply,
+    "div": np.divide,
+    "square": np.square,
     "lt": np.less,
     "le": np.less_equal,
     "gt": np.greater,
@@ -42,11 +44,21 @@ KEPT = frozenset(
 EXACT = ("bool", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "f32", "f64")
 
 
+NEUTRAL = {
+    **{"add": 0, "add_any": 0, "sub": 0, "mul": 1, "div": 1},
+    **{"max": -math.inf, "min": math.inf},
+}
+"""Operands that change nothing. A sum with 0.0 would turn -0.0 into 0.0, but XLA drops it too, so
+that the jitted program has the same bits with and without it."""
+
+
 def known_number(text: OpText, values: Sequence[object]) -> Number | None:
     """Return the number that fills a result, None if it is unknown. `values`: the numbers that fill
     the operands, or None."""
     kind, dtypes = text.op.kind, text.dtypes
     if (kind not in KEPT and kind not in COMPUTED) or not {*dtypes} <= {*EXACT}:
+        return None
+    if kind == "div" and dtypes[0][0] != "f":  # integers are rounded towards zero
         return None
     given = [
         np.array(value, dtype_name(dtype).removesuffix("_"))
@@ -77,7 +89,7 @@ def same_operand(text: OpText, values: Sequence[object]) -> int | None:
         place = 1 + int(values[0])
     elif kind == "select_n" and values[1] is False and values[2] is True:
         place = 0
-    elif kind in ("max", "min", "mul", "div") or (kind in ("add", "sub") and text.dtype[0] in "iu"):
+    elif kind in NEUTRAL:
         place = _neutral(text, values)
     elif kind in SAME and SAME[kind](text):
         place = 0
@@ -94,9 +106,8 @@ def _neutral(text: OpText, values: Sequence[object]) -> int | None:
     """Return the index of the operand that an op leaves unchanged because the other one is neutral,
     such as 1 in a product or -inf in a maximum."""
     kind = text.op.kind
-    neutral = {"max": -math.inf, "min": math.inf, "add": 0, "sub": 0}.get(kind, 1)
     places = (1,) if kind in ("div", "sub") else (1, 0)
-    numbers = [type(value) in (int, float) and value == neutral for value in values]
+    numbers = [type(value) in (int, float) and value == NEUTRAL[kind] for value in values]
     return next((1 - place for place in places if numbers[place]), None)
 
 

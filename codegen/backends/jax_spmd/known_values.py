@@ -9,6 +9,7 @@ from shardwright.codegen.backends.jax_spmd.expressions import (
     WEAK,
     OpText,
     expanded,
+    expanded_shape,
 )
 from shardwright.codegen.backends.jax_spmd.functions import Functions
 from shardwright.codegen.backends.jax_spmd.known import (
@@ -65,6 +66,8 @@ class KnownValues:
     turned: dict[int, tuple[int, tuple[int, ...]]] = field(default_factory=dict, kw_only=True)
     """For the result of transpositions, the value that the first one took, and the resulting order
     of dimensions."""
+    flags: dict[int, int] = field(default_factory=dict, kw_only=True)
+    """For a boolean value as numbers, the boolean value."""
     rings: ProgramRings = field(default_factory=ProgramRings, kw_only=True)
 
     def read(self, local: int) -> str:
@@ -77,6 +80,8 @@ class KnownValues:
         dtype = self.program.of(local).dtype
         if not shape:
             return scalar(value, dtype)
+        if number(value, dtype) in ("0", "0.0"):
+            return f"jnp.zeros({integers(shape)}, {dtype_text(dtype)})"
         return f"jnp.full({integers(shape)}, {number(value, dtype)}, {dtype_text(dtype)})"
 
     def alias(self, local: int, like: int) -> None:
@@ -154,9 +159,17 @@ class KnownValues:
         if kind != "broadcast_in_dim":
             return False
         if all(self._broadcasts(use, result) for use in uses[result]) and uses[result]:
-            self.inline[result] = expanded(self.op_text(step))
+            self.inline[result] = self._expanded(step)
             return True
         return False
+
+    def _expanded(self, step: Compute) -> str:
+        """Return the operand of a broadcast, extended to the rank of the result: the value that its
+        reshapes first took, if that has the extended shape."""
+        text, (operand,) = self.op_text(step), step.operands
+        first = self.roots.get(operand, operand)
+        is_first = first in self.text and self.program.shape(first) == expanded_shape(text)
+        return self.read(first) if is_first else expanded(text)
 
     def _is_known(self, step: Compute) -> bool:
         """Return whether a result is filled with one number or equals another value; if so, record
@@ -170,6 +183,7 @@ class KnownValues:
         place = same_operand(text, values)
         like = self._reshaped(text, step) if place is None else step.operands[place]
         like = self._turned_back(text, step) if like is None else like
+        like = self._flag(text, step, values) if like is None else like
         like = self._repeated(text, result) if like is None else like
         if like is None or like in self.inline:
             return False
@@ -199,6 +213,17 @@ class KnownValues:
         self.turned[result] = first, order
         return first if order == plain and self._is_alike(first, result) else None
 
+    def _flag(self, text: OpText, step: Compute, values: Sequence[object]) -> int | None:
+        """Return the boolean value that a comparison of its numbers with zero restores; None
+        otherwise."""
+        if text.op.kind not in ("convert_element_type", "ne"):
+            return None
+        (operand, *_), (result,) = step.operands, step.results
+        if text.op.kind == "convert_element_type" and text.dtypes[0] == "bool":
+            self.flags[result] = operand
+        first = self.flags.get(operand) if text.op.kind == "ne" and values[1] == 0 else None
+        return first if first is not None and self._is_alike(first, result) else None
+
     def _repeated(self, text: OpText, result: int) -> int | None:
         """Return the earlier result of the same op with the same operands in this body, None if
         there is none."""
@@ -221,7 +246,8 @@ class KnownValues:
         it."""
         (result,) = step.results
         users = uses[result]
-        if step.op.kind not in VIEWS or len(users) != 1 or not isinstance(users[0], Compute):
+        is_view = step.op.kind in VIEWS or is_reshape(self.op_text(step))
+        if not is_view or len(users) != 1 or not isinstance(users[0], Compute):
             return False
         if users[0].bodies or users[0].formed or step.operands[0] in self.joined:
             return False

@@ -99,9 +99,8 @@ class SpmdModule:
     imports: tuple[str, ...]
     library: tuple[str, ...]  # imports that precede jax
     constants: tuple[str, ...]
-    restored: tuple[str, ...]  # the statement that gives results the classes of arguments
-    helpers: tuple[str, ...]  # the function that this statement calls
-    loses_classes: bool  # whether results have classes that no argument has
+    restored: tuple[str, ...]  # the call on the mesh, whose results get the classes of arguments
+    helpers: tuple[str, ...]  # the function that restores these classes
     options: str  # parameters of `program` after the mesh
     said_of_options: tuple[str, ...]
     rings: tuple[str, ...] = ()  # the constants of kernels
@@ -203,14 +202,26 @@ def _context(partitioned: Partitioned, rings: ProgramRings) -> SpmdModule:
         tuple(writer.imports),
         IMPORTS if stored else (),
         (*constant_lines(stored), *itertools.chain.from_iterable(loaded.values())),
-        tuple(tree_lines(given, "return ", "", 2)),
+        tuple(_returned(given, has_classes)),
         LIKE if not has_classes or "like(" in flat(given) else (),
-        not has_classes,
         "".join(f", {name}={default}" for name, default, _ in options),
         tuple(line for *_, said in options for line in said),
         tuple(line for ring in rings.rings for line in ring.text.lines),
         listed(rings.names) if rings.rings else "",
     )
+
+
+def _returned(given: Any, has_classes: bool) -> Iterator[str]:
+    """Yield the lines that run the program and return its results. `given`: the expression of
+    `results` in the classes of arguments; `has_classes`: whether it restores all classes."""
+    if given == "results" and has_classes:
+        yield "return on_mesh(*placed)"
+        return
+    yield "results = on_mesh(*placed)"
+    if not has_classes:
+        yield "if template is not None:"
+        yield f"{INDENT}return like(template, results)"
+    yield from tree_lines(given, "return ", "", 2)
 
 
 def _moves(tables: Mapping[str, Any]) -> Iterator[str]:

@@ -1,7 +1,8 @@
 """Rewriting of matmuls whose result is transposed: swap the operands instead.
 
-Gradients of weights have this form: `(g.T @ x).T`. A compiler fuses the transposition, but a kernel
-that also scatters the product needs the matmul directly before the scatter.
+Gradients of weights have this form: `(g.T @ x).T`. A compiler fuses the transposition, but readers
+see one step less, and a kernel that also scatters the product needs the matmul directly before the
+scatter.
 """
 
 from __future__ import annotations
