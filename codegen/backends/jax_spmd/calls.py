@@ -34,13 +34,14 @@ class CallNames:
 
     `function`: its own name; `made`: the name of the list with the results of its calls; `ends`:
     the path of each result in an item of that list; `layer`: the repeated part of the program, in
-    words.
+    words; `instance`: the name of the scope of the first call, if any.
     """
 
     function: str
     made: str
     ends: tuple[Path, ...]
     layer: str
+    instance: str
 
     def path(self, call: int, result: int) -> Path:
         """Return the path of result number `result` of call number `call`."""
@@ -63,7 +64,8 @@ def call_names(
             _key(weights.get(program.values[local].value, ()), inside.own(local))
             for local in program.functions[number].results
         ]
-        layer = layer_of(program, number)
+        scope = scope_of_calls(program, number)
+        layer = layer_of(scope)
         item = layer.rpartition(" ")[2] or _item(calls, paths)
         word = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", item).lower()
         words = (word, f"{word}s")
@@ -74,7 +76,8 @@ def call_names(
             layer = f"{part} of a {item}" if part else f"a {item}"
             words = (f"{word}_{part}", f"{word}s_{part}") if part else words
         function, made = map(names.fresh, words)
-        out.append(CallNames(function, made, _ends(own, calls, places), layer))
+        ends = ends_of(own, calls, places)
+        out.append(CallNames(function, made, ends, layer, scope[-1] if scope else ""))
     return tuple(out)
 
 
@@ -101,9 +104,9 @@ def _item(calls: Sequence[CallFunction], paths: Mapping[int, Path]) -> str:
     return next((word for word, _ in found.most_common(1)), "block")
 
 
-def layer_of(program: LocalProgram, number: int) -> str:
+def scope_of_calls(program: LocalProgram, number: int) -> tuple[str, ...]:
     """Return the innermost scope with at least four fifths of a function's steps and no steps
-    outside its calls, such as `Block` or `backward of Block`; "" if there is none."""
+    outside its calls; empty if there is none."""
     counts = _scopes(program, program.functions[number].steps)
     total = sum(isinstance(step, Compute) for step in program.functions[number].steps)
     outside = _scopes(program, program.body.steps)
@@ -112,11 +115,15 @@ def layer_of(program: LocalProgram, number: int) -> str:
         for scope, count in counts.items()
         if 5 * count >= 4 * total and not outside[scope] and scope[-1] != BACKWARD
     ]
-    if not most:
+    return max(most, key=len, default=())
+
+
+def layer_of(scope: tuple[str, ...]) -> str:
+    """Return a scope in words, such as `Block` or `backward of Block`; "" for no scope."""
+    if not scope:
         return ""
-    best = max(most, key=len)
-    word = re.sub(r"_?\d+$", "", best[-1]) or best[-1]
-    return f"{BACKWARD} of {word}" if best[0] == BACKWARD else word
+    word = re.sub(r"_?\d+$", "", scope[-1]) or scope[-1]
+    return f"{BACKWARD} of {word}" if scope[0] == BACKWARD else word
 
 
 def _scopes(program: LocalProgram, steps: Sequence[Step]) -> Counter[tuple[str, ...]]:
@@ -137,23 +144,38 @@ def calls_of(program: LocalProgram) -> list[list[CallFunction]]:
     return calls
 
 
-def _ends(
+def ends_of(
     own: Sequence[str], calls: Sequence[CallFunction], places: Mapping[int, Path]
 ) -> tuple[Path, ...]:
     """Return the path of each of a function's results in the value it returns: a key of a dict if
-    the program returns these results in one dict, otherwise the result's name."""
+    the program returns these results in one dict, otherwise the result's name. `own`: the names of
+    results; equal ones are of one value."""
     if len(own) == 1:
         return ((),)
     ends: dict[int, Path] = {}
     taken: list[str] = []
     for starts, slots in _dicts(calls, places).items():
-        key = _free(_tree_name(starts[0], {}) or "given", taken)
+        key = _free(_dict_name(starts), taken)
         for slot in slots:
             ends[slot] = (f'["{key}"]', places[calls[0].results[slot]][-1])
+    keys: dict[str, str] = {}
     for slot, name in enumerate(own):
         if slot not in ends:
-            ends[slot] = (f'["{_free(name, taken)}"]',)
+            keys[name] = keys.get(name) or _free(name, taken)
+            ends[slot] = (f'["{keys[name]}"]',)
     return tuple(ends[slot] for slot in range(len(own)))
+
+
+def _dict_name(starts: Sequence[Path]) -> str:
+    """Return a name for the dicts at these paths, one for each call: the words behind the last part
+    that differs among calls, or else those before it."""
+    parts = list(zip(*starts, strict=False))
+    last = max((at for at, part in enumerate(parts) if len(set(part)) > 1), default=-1)
+    for inner in (starts[0][last + 1 :], starts[0][:last]):
+        words = re.findall(r"[A-Za-z]\w*", "".join(inner))
+        if words:
+            return "_".join(words)
+    return "given"
 
 
 def _dicts(
@@ -235,7 +257,8 @@ def _tree_name(prefix: Path, lists: Mapping[str, str]) -> str:
     function."""
     first, *rest = prefix
     start = f"from_{lists[first]}" if first in lists else first
-    return re.sub(r"_\d+$", "", "_".join(re.findall(r"[A-Za-z]\w*", "".join((start, *rest)))))
+    words = re.findall(r"[A-Za-z]\w*", "".join((start, *rest)))
+    return re.sub(r"_\d+$", "", "_".join(word for word, _ in itertools.groupby(words)))
 
 
 def regular(rows: Sequence[Sequence[Path]]) -> int:

@@ -15,6 +15,7 @@ from shardwright.codegen.backends.jax_spmd.calls import (
     at_each,
     call_names,
     calls_of,
+    ends_of,
     parameters,
     regular,
 )
@@ -26,6 +27,9 @@ from shardwright.codegen.text.python_text import INDENT, WIDTH, called, indented
 
 Texts = tuple[str, ...] | tuple[tuple[str, str], ...]
 """A list of texts, or the items of a dict of texts."""
+ROUNDS = 4
+"""Times that a function is written at most: keys of results are names of values, and these follow
+the keys of results that a call takes from the one before."""
 
 
 class FunctionWriter(BodyWriter, Protocol):
@@ -55,15 +59,20 @@ class Functions:
         self.program, self.names = program, names
         self.calls = calls_of(program)
         self.given = [*call_names(program, names, results, arguments)]
-        self.paths = dict(arguments)
-        for own, calls in zip(self.given, self.calls, strict=True):
-            for at, call in enumerate(calls):
-                self.paths.update((v, own.path(at, slot)) for slot, v in enumerate(call.results))
+        self.paths, self.places = dict(arguments), results
+        for number in range(len(self.given)):
+            self._place(number)
         self._lists = {own.made: own.function for own in self.given}
         self.lines: list[str] = []
         self._written: dict[tuple[str, ...], str] = {}  # function names, by parameters and lines
         self._index = ""  # the variable of loops over calls, which are never nested
         self.more = more or {}
+
+    def _place(self, number: int) -> None:
+        """Record the paths of the results of a function's calls."""
+        own = self.given[number]
+        for at, call in enumerate(self.calls[number]):
+            self.paths.update((v, own.path(at, slot)) for slot, v in enumerate(call.results))
 
     def call(self, writer: FunctionWriter, step: CallFunction, indent: int) -> list[str]:
         """Return the lines of all calls of a function; empty for calls after the first."""
@@ -125,19 +134,21 @@ class Functions:
         slots = [
             slot for slot in range(len(body.arguments)) if not self._same(writer, number, slot)
         ]
-        outer = writer.names
-        writer.names = names = self.names.inside(each.function for each in self.given)
-        named = {slot: names.own(body.arguments[slot]) for slot in slots}
-        own = parameters(calls, slots, self.paths, named, names, self._lists)
-        for each in own:
-            for slot, end in zip(each.slots, each.suffixes, strict=True):
-                writer.text[body.arguments[slot]] = "".join((each.name, *end))
-                if words := re.findall(r"[A-Za-z_]\w*", "".join(end)):
-                    names.called[self.program.of(body.arguments[slot]).name] = words[-1]
-        lines = writer.body(body, 1)
+        outer, before = writer.names, dict(writer.text)
+        for _ in range(ROUNDS):
+            writer.text = dict(before)
+            own, lines = self._lines(writer, number, slots)
+            results = list(map(writer.read, body.results))
+            keys = [
+                result if result.isidentifier() else writer.names.own(local)
+                for result, local in zip(results, body.results, strict=True)
+            ]
+            ends = ends_of(keys, calls, self.places)
+            if ends == self.given[number].ends:
+                break
+            self.given[number] = replace(self.given[number], ends=ends)
+            self._place(number)
         writer.names = outer
-        ends = self.given[number].ends
-        results = list(map(writer.read, body.results))
         given = results[0] if ends == ((),) else tree_of(ends, results)
         listed = [*(each.name for each in own), *self.more.get(number, ())]
         header = called(f"def {self.given[number].function}", listed, ":")
@@ -150,6 +161,23 @@ class Functions:
         self.given[number] = replace(self.given[number], function=same)
         self._lists[self.given[number].made] = same
         return own
+
+    def _lines(
+        self, writer: FunctionWriter, number: int, slots: Sequence[int]
+    ) -> tuple[list[Parameter], list[str]]:
+        """Return the parameters of a function for the operands at `slots`, and the lines of its
+        steps."""
+        calls, body = self.calls[number], self.program.functions[number]
+        functions = (each.function for each in self.given)
+        writer.names = names = self.names.inside(functions, self.given[number].instance)
+        named = {slot: names.own(body.arguments[slot]) for slot in slots}
+        own = parameters(calls, slots, self.paths, named, names, self._lists)
+        for each in own:
+            for slot, end in zip(each.slots, each.suffixes, strict=True):
+                writer.text[body.arguments[slot]] = "".join((each.name, *end))
+                if words := re.findall(r"[A-Za-z_]\w*", "".join(end)):
+                    names.called[self.program.of(body.arguments[slot]).name] = words[-1]
+        return own, writer.body(body, 1)
 
     def _same(self, writer: FunctionWriter, number: int, slot: int) -> bool:
         """Return whether an operand is the same number in all calls. If so, record it, so that the

@@ -45,8 +45,13 @@ EXACT = ("bool", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "f32", "f
 
 
 NEUTRAL = {
-    **{"add": 0, "add_any": 0, "sub": 0, "mul": 1, "div": 1},
-    **{"max": -math.inf, "min": math.inf},
+    "add": 0,
+    "add_any": 0,
+    "sub": 0,
+    "mul": 1,
+    "div": 1,
+    "max": -math.inf,
+    "min": math.inf,
 }
 """Operands that change nothing. A sum with 0.0 would turn -0.0 into 0.0, but XLA drops it too, so
 that the jitted program has the same bits with and without it."""

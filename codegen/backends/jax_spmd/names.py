@@ -38,21 +38,26 @@ def function_name(name: str) -> str:
 
 class LocalNames:
     """Distinct names for the local values of one function. `module`: names that the module already
-    uses; `parameters`: names of the function's parameters."""
+    uses; `parameters`: names of the function's parameters; `instance`: the first one's name if the
+    function is that of several scopes, such as "Block_0"."""
 
     def __init__(
-        self, program: LocalProgram, module: Iterable[str], parameters: Iterable[str] = ()
+        self,
+        program: LocalProgram,
+        module: Iterable[str],
+        parameters: Iterable[str] = (),
+        instance: str = "",
     ) -> None:
-        self.program = program
+        self.program, self.instance = program, instance
         self.module = {*RESERVED, *module}
         self.taken = {*self.module, *parameters}
         self.known = {value.name for value in program.program.values}
         self.called: dict[str, str] = {}  # names in place of the program's own, by these
 
-    def inside(self, functions: Iterable[str]) -> LocalNames:
+    def inside(self, functions: Iterable[str], instance: str = "") -> LocalNames:
         """Return an empty set of names for another function of the module, which calls
         `functions`."""
-        return LocalNames(self.program, {*self.module, *functions})
+        return LocalNames(self.program, {*self.module, *functions}, (), instance)
 
     def fresh(self, name: str) -> str:
         """Return an unused identifier similar to `name`."""
@@ -69,12 +74,17 @@ class LocalNames:
 
     def own(self, local: int) -> str:
         """Return the name of a local value in the user's program, without the number that makes it
-        unique: `x` for the third `x`."""
+        unique: `x` for the third `x`. In a function of several scopes, a scope loses its number."""
         name = self.program.of(local).name
         if name in self.called:
             return self.called[name]
+        name, _, _ = name.partition(".")  # the number of a copy
         first = re.sub(r"_\d+$", "", name)
-        return first if first in self.known else name
+        name = first if first in self.known else name
+        if not self.instance:
+            return name
+        plain = re.sub(r"_\d+$", "", self.instance)
+        return re.sub(rf"^(d_)?{self.instance}(?=_|$)", rf"\g<1>{plain}", name)
 
     def of(self, local: int) -> str:
         """Return a name for a local value produced by an op."""

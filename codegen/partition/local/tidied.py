@@ -1,7 +1,7 @@
 """Tidying: fewer or smaller steps for the same bits, before layers become functions.
 
-Two slices of one dimension become one. A mask moves from the result of a broadcast to its operand,
-because later ops broadcast the smaller operand by themselves.
+Two slices of one dimension become one. A mask moves from the result of a broadcast or reshape to
+its operand, because later ops broadcast the smaller operand by themselves.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from shardwright.codegen.partition.local.steps import (
     MoveValue,
     Step,
 )
+
+VIEWS = ("broadcast_in_dim", "reshape", "squeeze")
 
 
 def tidied(program: LocalProgram) -> LocalProgram:
@@ -62,9 +64,9 @@ def _joined(before: Step | None, step: MoveValue) -> tuple[Step, ...]:
 
 
 def _masked(before: Step | None, step: MoveValue, values: list[LocalValue]) -> tuple[Step, ...]:
-    """Return the masked result of a broadcast as the broadcast of a masked operand; empty for other
-    steps."""
-    if not isinstance(before, Compute) or before.op.kind != "broadcast_in_dim" or before.formed:
+    """Return the masked result of a broadcast or reshape as that of a masked operand; empty for
+    other steps."""
+    if not isinstance(before, Compute) or before.op.kind not in VIEWS or before.formed:
         return ()
     (operand,) = before.operands
     own = values[operand]
