@@ -34,12 +34,13 @@ class LocalLayout:
 
     def with_dim(self, dim: int, names: Iterable[str]) -> LocalLayout:
         """Return this layout with one dimension split by other pieces."""
-        return replace(self, dims=(*self.dims[:dim], tuple(names), *self.dims[dim + 1 :]))
+        dims = (*self.dims[:dim], tuple(names), *self.dims[dim + 1 :])
+        return LocalLayout(dims, self.partial, self.operator)
 
     def local(self, shape: tuple[int, ...], sizes: Mapping[str, int]) -> tuple[int, ...]:
         """Return the shape of a shard of a tensor of this shape."""
         return tuple(
-            extent // math.prod(sizes[name] for name in dim)
+            extent // math.prod([sizes[name] for name in dim])
             for extent, dim in zip(shape, self.dims, strict=True)
         )
 

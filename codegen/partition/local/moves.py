@@ -2,8 +2,8 @@
 
 An A* search over layouts, in which each layout change is an edge. An edge costs the bytes that a
 device receives in a ring algorithm; on a topology, the bytes that the device could receive over the
-fastest axis in the time of the collective. The lower bound is the number of bytes of the target
-that a device still lacks.
+fastest axis in the time of the collective. The lower bound is the number of bytes that a device
+must still receive.
 """
 
 from __future__ import annotations
@@ -42,13 +42,17 @@ class Tensor:
     sizes: tuple[tuple[str, int], ...]
     pace: Pace | None = None
 
+    @functools.cached_property
+    def size_of(self) -> dict[str, int]:
+        return dict(self.sizes)
+
     def parts(self, names: Iterable[str]) -> int:
-        sizes = dict(self.sizes)
-        return math.prod(sizes[name] for name in names)
+        sizes = self.size_of
+        return math.prod([sizes[name] for name in names])
 
     def bytes(self, layout: LocalLayout) -> int:
         """Return the bytes of one shard."""
-        return math.prod(layout.local(self.shape, dict(self.sizes))) * self.item
+        return math.prod(layout.local(self.shape, self.size_of)) * self.item
 
     def price(self, change: LayoutChange) -> float:
         """Return the price of a change, in bytes over the fastest axis."""
@@ -76,10 +80,8 @@ def way(
 
     A path always exists: reduce, gather everything, and slice.
     """
-    least = tensor.pace.least if tensor.pace else 1.0
     heap = [
-        (least * _missing(source, target, tensor), 0.0, place, source)
-        for place, source in enumerate(sources)
+        (_least(source, target, tensor), 0.0, place, source) for place, source in enumerate(sources)
     ]
     came: Came = {}
     best = dict.fromkeys(sources, 0.0)
@@ -98,20 +100,34 @@ def way(
             if total < best.get(change.layout, math.inf):
                 best[change.layout] = total
                 came[change.layout] = (layout, change)
-                bound = total + least * _missing(change.layout, target, tensor)
+                bound = total + _least(change.layout, target, tensor)
                 heapq.heappush(heap, (bound, total, next(count), change.layout))
     raise InternalError(f"no way to {target}")
 
 
+def _least(layout: LocalLayout, target: LocalLayout, tensor: Tensor) -> float:
+    """Return a lower bound of the price of any path between two layouts."""
+    each = tensor.pace.least if tensor.pace else 1.0
+    if layout.partial and not target.partial:
+        return each * _summed(layout, target, tensor)
+    missing = _missing(layout, target, tensor)
+    return each * missing + A_COLLECTIVE if missing else 0.0
+
+
+def _summed(layout: LocalLayout, target: LocalLayout, tensor: Tensor) -> int:
+    """Return the least number of bytes that a device receives on the average to hold its target
+    shard of a sum: of n terms, n - 1 must be received for each element, and then every copy but the
+    first."""
+    taken = {*layout.used, *layout.partial}
+    terms = tensor.parts(layout.partial)
+    copies = tensor.parts(name for name in target.used if name not in taken)
+    return tensor.bytes(target) + tensor.bytes(layout) // (terms * copies) * max(terms - 2, 0)
+
+
 def _missing(layout: LocalLayout, target: LocalLayout, tensor: Tensor) -> int:
     """Return the greatest number of bytes that any device lacks: the part of its target shard that
-    it does not hold, or all of the shard if it holds a partial result."""
-    if target.partial:
-        return 0
-    wanted = tensor.bytes(target)
-    if layout.partial:
-        return wanted
-    held = tensor.item
+    it does not hold."""
+    wanted, held = tensor.bytes(target), tensor.item
     for extent, here, there in zip(tensor.shape, layout.dims, target.dims, strict=True):
         longer = max(here, there, key=len)
         if longer[: len(here)] != here or longer[: len(there)] != there:
@@ -253,7 +269,7 @@ def _direct(layout: LocalLayout, target: LocalLayout, tensor: Tensor) -> Iterato
     lack."""
     if layout.partial != target.partial or layout.operator != target.operator:
         return
-    received = _missing(layout.whole, target.whole, tensor)
+    received = _missing(layout, target, tensor)
     if not received:
         return
     blocks = MoveBlocks.of(layout, target, tensor.shape, tensor.sizes)
