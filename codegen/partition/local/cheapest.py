@@ -17,7 +17,7 @@ without ideas.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
@@ -120,6 +120,11 @@ class _PriceSearch:
         self.clock = 0
         self.changed = [0] * len(costs.ops)  # the time at which an op or a neighbour last changed
         self.visited: dict[tuple[int, str], int] = {}
+        self.near = [
+            tuple(dict.fromkeys((number, *(beside for beside, _ in self._beside(number)))))
+            for number in range(len(costs.ops))
+        ]  # each op and its neighbours
+        self.known: dict[Hashable, FactorAxes | None] = {}
 
     def plan(self, start: Callable[[], None], improve: Callable[[], None]) -> _Plan:
         """Improve a start, and return the plan that results."""
@@ -177,7 +182,7 @@ class _PriceSearch:
         """Record that an op has changed."""
         self.clock += 1
         self.changed[number] = self.clock
-        for beside, _ in self._beside(number):
+        for beside in self.near[number]:
             self.changed[beside] = self.clock
 
     def _settle(self, number: int) -> None:
@@ -188,7 +193,15 @@ class _PriceSearch:
             self._note(number)
 
     def _best(self, number: int) -> FactorAxes | None:
-        """Return an op's cheapest split while all other ops keep theirs."""
+        """Return an op's cheapest split while all other ops keep theirs. It depends on the splits
+        of the neighbours, and waves meet the same ones again and again."""
+        around = (self.costs.split[near] for near in self.near[number])
+        state = number, number in self.whole, *around
+        if state not in self.known:
+            self.known[state] = self._cheapest(number)
+        return self.known[state]
+
+    def _cheapest(self, number: int) -> FactorAxes | None:
         costs, old = self.costs, self.costs.split[number]
         prices = {} if old is None else {old: costs.around((number,)) - LEAST}
         for split in self._candidates(number):
