@@ -257,6 +257,16 @@ class Splits:
             yield from sized
 
 
+def splits_of(op: Op, values: Sequence[Value], axes: CutAxes) -> Splits:
+    """Return the possible splits of an op; equal ops share one object."""
+    tensors = (values[v] for v in (*op.operands, *op.results))
+    key = (op.kind, op.params, op.rule, tuple((v.shape, v.dtype) for v in tensors))
+    found: Splits | None = axes.known.get(key)
+    if found is None:
+        found = axes.known[key] = Splits(op, values, axes)
+    return found
+
+
 def candidates(splits: Splits, layouts: Sequence[LocalLayout]) -> tuple[FactorAxes, ...]:
     """Return the splits that the layouts of an op's tensors suggest, with each tensor in turn
     taking precedence."""

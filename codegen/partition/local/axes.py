@@ -6,8 +6,9 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from shardwright.codegen.partition.local.layout import LocalLayout, fitting
 from shardwright.codegen.partition.local.rates import DEFAULT, Rates, rates_of
@@ -30,6 +31,11 @@ class CutAxes:
     @functools.cached_property
     def sizes(self) -> dict[str, int]:
         return dict(self.pieces)
+
+    @functools.cached_property
+    def known(self) -> dict[Hashable, Any]:
+        """The ways to split ops that were met (`assign.splits_of`)."""
+        return {}
 
     @property
     def whole(self) -> bool:
@@ -84,7 +90,7 @@ class CutAxes:
     def parts_of(self, names: Iterable[str]) -> int:
         """Return the number of shards that pieces make together."""
         sizes = self.sizes
-        return math.prod(sizes[name] for name in names)
+        return math.prod([sizes[name] for name in names])
 
     def ordered(self, names: Iterable[str]) -> tuple[str, ...]:
         """Return pieces in mesh order."""

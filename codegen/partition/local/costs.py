@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from shardwright.codegen.partition.local.assign import FactorAxes, OpLayouts, Splits
+from shardwright.codegen.partition.local.assign import FactorAxes, OpLayouts, Splits, splits_of
 from shardwright.codegen.partition.local.axes import CutAxes
 from shardwright.codegen.partition.local.control import is_control
 from shardwright.codegen.partition.local.layout import LocalLayout, Names
@@ -72,7 +72,6 @@ class Costs:
         self.ops: list[Op] = []  # of several corresponding ops, the second
         self.members: list[tuple[Op, ...]] = []
         self.splits: list[Splits] = []
-        self.alike: dict[tuple[object, ...], Splits] = {}
         self.times: list[int] = []  # runs of all corresponding ops together
         self.barred: list[Names] = []  # axes of the manual computations around each op
         graph = _Graph(self)
@@ -125,18 +124,10 @@ class Costs:
         op = members[min(1, len(members) - 1)]
         self.ops.append(op)
         self.members.append(members)
-        self.splits.append(self._splits(op))
+        self.splits.append(splits_of(op, self.values, self.axes))
         self.times.append(times * len(members))
         self.barred.append(barred)
         return len(self.ops) - 1
-
-    def _splits(self, op: Op) -> Splits:
-        """Return the possible splits of an op; equal ops share one object."""
-        tensors = (self.values[v] for v in (*op.operands, *op.results))
-        key = (op.kind, op.params, op.rule, tuple((v.shape, v.dtype) for v in tensors))
-        if key not in self.alike:
-            self.alike[key] = Splits(op, self.values, self.axes)
-        return self.alike[key]
 
     def _of_no_argument(self) -> frozenset[int]:
         """Return the pointwise ops that depend on no argument, such as those of a causal mask.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 
-from shardwright.codegen.partition.local.assign import FactorAxes, Splits
+from shardwright.codegen.partition.local.assign import FactorAxes, splits_of
 from shardwright.codegen.partition.local.axes import CutAxes
 from shardwright.codegen.partition.local.control import control_ends, is_control
 from shardwright.codegen.partition.local.forms.form import FormMove
@@ -104,7 +104,7 @@ class _Lowering:
 
     def of_port(self, port: Port) -> tuple[LocalLayout, ...]:
         """Return the layouts of a port's tensors, operands first."""
-        splits = Splits(port.op, self.program.values, self.axes)
+        splits = splits_of(port.op, self.program.values, self.axes)
         split = self.choice[port.op.results[0]] if port.op.results else splits.whole
         layouts = splits.layouts(split)
         return (*layouts.operands, *layouts.results)
@@ -169,7 +169,7 @@ class _Steps:
             self._plain(op)
 
     def _plain(self, op: Op) -> None:
-        splits = Splits(op, self.lowering.program.values, self.lowering.axes)
+        splits = splits_of(op, self.lowering.program.values, self.lowering.axes)
         split = self.lowering.choice.get(op.results[0], splits.whole)
         layouts = splits.layouts(split)
         names = tuple(map(self._of, (*op.operands, *op.results)))

@@ -6,9 +6,9 @@ operands and results.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from shardwright.codegen.partition.local.assign import FactorAxes, Splits, candidates
+from shardwright.codegen.partition.local.assign import FactorAxes, Splits, candidates, splits_of
 from shardwright.codegen.partition.local.axes import CutAxes, cut_axes
 from shardwright.codegen.partition.local.control import check_manual, is_control
 from shardwright.codegen.partition.local.layout import LocalLayout
@@ -34,17 +34,21 @@ def propagated_choices(
 ) -> Iterator[tuple[int, FactorAxes]]:
     """Yield the split of every op, and of every port of ops with bodies, each with the op's first
     result."""
+    chosen: dict[tuple[Splits, tuple[LocalLayout, ...]], FactorAxes] = {}
     for op in ops_of(program.body):
         if is_control(op):
             check_manual(op, axes.mesh)
             yield from _of_ports(op, program, axes, layouts)
             continue
-        splits = Splits(op, program.values, axes)
-        own = [layouts[v] for v in (*op.operands, *op.results)]
-        found = candidates(splits, own)
-        if op.kind == "constrain":
-            found = (splits.along([(1, own[1])]),)
-        yield op.results[0], min(found, key=lambda split: price(splits, split, program, own))
+        splits = splits_of(op, program.values, axes)
+        own = tuple(layouts[v] for v in (*op.operands, *op.results))
+        if (splits, own) not in chosen:
+            found = candidates(splits, own)
+            if op.kind == "constrain":
+                found = (splits.along([(1, own[1])]),)
+            prices = [price(splits, split, program, own) for split in found]
+            chosen[splits, own] = found[prices.index(min(prices))]
+        yield op.results[0], chosen[splits, own]
 
 
 def _of_ports(
@@ -53,11 +57,11 @@ def _of_ports(
     for port in ports_of(op, program.values):
         if port.op.results:
             value = (*port.op.operands, *port.op.results)[port.home]
-            splits = Splits(port.op, program.values, axes)
+            splits = splits_of(port.op, program.values, axes)
             yield port.op.results[0], splits.along([(port.home, layouts[value])])
 
 
-def price(splits: Splits, split: FactorAxes, program: Program, own: list[LocalLayout]) -> float:
+def price(splits: Splits, split: FactorAxes, program: Program, own: Sequence[LocalLayout]) -> float:
     """Return the cost of an op with this split in bytes, including moves from and to the given
     layouts `own` of its operands and results."""
     op, layouts = splits.op, splits.layouts(split)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from shardwright.codegen.partition.local.assign import Splits
+from shardwright.codegen.partition.local.assign import splits_of
 from shardwright.codegen.partition.local.steps import CallFunction, Compute, LocalProgram, Step
 
 
@@ -18,7 +18,7 @@ def computed(program: LocalProgram) -> float:
 def _work(program: LocalProgram, step: Compute) -> float:
     """Return the cost of a device's share of an op."""
     layouts = (program.values[v].layout for v in (*step.operands, *step.results))
-    splits = Splits(step.op, program.program.values, program.axes)
+    splits = splits_of(step.op, program.program.values, program.axes)
     return splits.whole_work / program.axes.parts_of({n for each in layouts for n in each.used})
 
 
