@@ -202,7 +202,7 @@ class ModelPlan(Drawn):
                 f"received by all devices        {self.total:,} bytes",
                 f"in flight on a device at most  {self.peak:,} bytes of {self.memory_limit:,}, in "
                 f"{counted(buckets, 'bucket')}",
-                "the first tensor of each kind, and how many it has:",
+                "the first tensor of each kind, and the number of tensors:",
                 *rows,
             ]
         )

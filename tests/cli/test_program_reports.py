@@ -20,7 +20,7 @@ C1 = (
 )
 REMEDY = (
     '    to remove it, return result as [{"d", "t"}, {}]: a reduce-scatter takes half (saves 64 '
-    "B of it alone)\n"
+    "B on its own)\n"
 )
 
 
@@ -47,7 +47,7 @@ def test_the_plan_of_a_program(home: Path) -> None:
 def test_the_distance_to_a_lower_bound(home: Path) -> None:
     """Of `cheapest`: in the terminal, on the page and in plan.json."""
     written(home, table=TABLE + 'mode = "cheapest"\n')
-    said = "oth together are within 1.02 of a lower bound of 354 B"
+    said = "oth together are within 1.02 times a lower bound of 354 B"
     assert run("plan").out.split("\n")[2] == f"b{said}"
     figures = json.loads(run("plan", "--json").out)
     assert (figures["cost"], figures["lower_bound"]) == (359, 354)

@@ -157,7 +157,7 @@ def test_stages() -> None:
         sent by the busiest device     4,096 bytes
         received by all devices        16,384 bytes
         in flight on a device at most  4,112 bytes of 1,073,741,824, in 1 bucket
-        the first tensor of each kind, and how many it has:
+        the first tensor of each kind, and the number of tensors:
           layer0                                                  2 x          8,192 bytes
         proved: every element of every target buffer is written once, from its own source element
                 (2 tensors of 1 kind, 8,192 elements by 4 relays); none is redundant

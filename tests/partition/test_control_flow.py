@@ -119,9 +119,10 @@ def test_a_sum_is_made_in_the_loop_where_memory_is_scarce() -> None:
 def test_loops_of_unknown_length_and_branches_say_how_often() -> None:
     found = said(partitioned("while"))
     assert found[:2] == [
-        "[C1] all-reduce over d, 4 B, each test: gt takes all of goes_on_max, which is a maximum "
-        'over "d"',
-        '[C2] all-reduce over t, 256 B, each turn: sin takes all of layer, which is a sum over "t"',
+        "[C1] all-reduce over d, 4 B, each loop test: gt needs the reduced value of goes_on_max, "
+        'which is a partial maximum over "d"',
+        "[C2] all-reduce over t, 256 B, each iteration: sin needs the reduced value of layer, "
+        'which is a partial sum over "t"',
     ]
     program = partitioned("branch by an element", "as_shardy")
     assert '"where": "if branch 1 is taken"' in program.to_json()

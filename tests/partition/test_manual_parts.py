@@ -45,7 +45,7 @@ def test_specs_are_constraints_of_what_is_around() -> None:
     program = program_of(inner, x, in_shardings='[{}, {"d"}]', out_shardings='[{}, {"d"}]')
     (moved,) = program.communications
     assert moved.op == "all_to_all"
-    assert moved.reason == "manual takes it like this"
+    assert moved.reason == "manual takes it with this sharding"
 
 
 def test_axes_beside_manual_ones_are_partitioned() -> None:

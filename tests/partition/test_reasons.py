@@ -27,12 +27,12 @@ def test_both_operands_are_split_and_gathering_is_cheaper() -> None:
     """The result has 64 x 64 elements, each operand an eighth of that."""
     found = reasons("P(None, 't')", "P('t', None)")
     said = 'dot_general needs dimension {} of {} whole: {} is split over "t" along it too, '
-    cost = 'a sum over "t" instead would cost more in all'
+    cost = 'a sum over "t" instead would cost more in total'
     assert found == [said.format(1, "x", "w") + cost, said.format(0, "w", "x") + cost]
 
 
 def test_one_operand_alone_is_split() -> None:
-    nothing = 'nothing else there is split over "t" along it'
+    nothing = 'no other tensor of it is split over "t" along this dimension'
     assert reasons("P(None, 't')", "P()") == [
         f"dot_general needs dimension 1 of x whole: {nothing}"
     ]

@@ -252,4 +252,4 @@ class _Steps:
         for value in op.results:
             layout = lowering.layouts[value]
             if layout is not None:
-                self.use(value, layout, plainly(f"what {op.kind} gives is {layout}"), op.line)
+                self.use(value, layout, plainly(f"the result of {op.kind} is {layout}"), op.line)

@@ -43,9 +43,9 @@ class OpReasons:
 
         def reason(change: LayoutChange) -> str:
             if change.kind in ("all_reduce", "reduce_scatter"):
-                what = WHOLES[self._operator(place)]
+                what = WHOLES[self._operator(place)].replace("a ", "a partial ", 1)
                 terms = f"which is {what} over {quoted(change.axes)}"
-                return f"{self.kind} takes all of {self.names[place]}, {terms}"
+                return f"{self.kind} needs the reduced value of {self.names[place]}, {terms}"
             if change.dims:
                 return self._gathered(place, change)
             need = self.splits.layouts(self.split).operands[place]
@@ -101,11 +101,12 @@ class OpReasons:
             return start
         alike = next(self._alike(place, factors, change.axes), None)
         if alike is None:
-            return f"{start}: nothing else there is split over {quoted(change.axes)} along it"
+            axes = quoted(change.axes)
+            return f"{start}: no other tensor of it is split over {axes} along this dimension"
         if any(factor in self.splits.reducing for factor in factors):
-            instead = f"a sum over {quoted(change.axes)} instead would cost more in all"
+            instead = f"a sum over {quoted(change.axes)} instead would cost more in total"
         else:
-            instead = "keeping them split would cost more in all"
+            instead = "keeping them split would cost more in total"
         return f"{start}: {alike} is split over {quoted(change.axes)} along it too, {instead}"
 
     def _alike(self, place: int, factors: tuple[int, ...], axes: Names) -> Iterator[str]:
@@ -138,10 +139,10 @@ def port_reason(port: Port) -> str:
     if role == "tests":
         return f"the condition of {of} must be the same on every device"
     if role == "carries":
-        return f"{of} carries it from turn to turn like this"
+        return f"{of} carries it with this sharding"
     if of == "remat":
-        return f"what is computed again {role} it like this"
-    return f"{of} {role} it like this"
+        return f"the recomputation {role} it with this sharding"
+    return f"{of} {role} it with this sharding"
 
 
 def after_loop(change: LayoutChange, turns: int | None) -> str:

@@ -192,7 +192,7 @@ def where_taken(program: LocalProgram) -> dict[int, str]:
 def _inside(op: Op, body: int) -> str:
     match op.kind:
         case "while":
-            return "each turn" if body else "each test"
+            return "each iteration" if body else "each loop test"
         case "cond":
             return f"if branch {body} is taken"
     return ""
