@@ -181,7 +181,7 @@ def _kernels(found: list[Row]) -> Iterator[str]:
         yield (
             f"{topology}: the module that is recommended takes at most XLA's seconds in "
             f"{recommended} of {len(there)}, the kernel alone in {len(there) - len(slower)} (in "
-            f"{used} where the program goes on with the result), and {NEARLY} times them in "
+            f"{used} if the program continues with the result), and {NEARLY} times them in "
             f"{nearly}. "
             f"Why the others take longer: {_counted(slower)}."
         )

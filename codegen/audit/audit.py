@@ -18,7 +18,9 @@ from shardwright.ir.errors import InputError
 from shardwright.ir.mesh import Mesh
 
 PERMUTE = "collective-permute"
-HLO = "what compiled.as_text() gives, or XLA_FLAGS=--xla_dump_to=DIR writes after optimizations"
+HLO = (
+    "the text of compiled.as_text(), or what XLA_FLAGS=--xla_dump_to=DIR writes after optimizations"
+)
 
 
 def audit(text: str, mesh: Mesh | None = None) -> AuditReport:
@@ -225,11 +227,12 @@ def _notes(found: tuple[HloCollective, ...], text: str) -> tuple[str, ...]:
     notes = []
     if not all(each.often.exact for each in found):
         notes.append(
-            "how often a loop turns is not in the text: it counts once, bytes are at least these"
+            "the text does not state the trip count of a loop: it counts once, and bytes are "
+            "lower bounds"
         )
     kernels = text.count('custom_call_target="tpu_custom_call"')
     if kernels:
-        notes.append(f"{kernels} Pallas kernels: what they send themselves is not in the text")
+        notes.append(f"{kernels} Pallas kernels: their own sends are not in the text")
     if any(each.op == RAGGED for each in found):
         notes.append("a ragged all-to-all brings at most these bytes")
     return tuple(notes)

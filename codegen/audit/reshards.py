@@ -126,7 +126,7 @@ def faults_of(groups: list[list[int]], devices: int) -> str:
     """Return the first fault in groups of devices, or ""."""
     members = [member for group in groups for member in group]
     if beyond := sorted({member for member in members if not 0 <= member < devices}):
-        return f"device {beyond[0]} is none of the program's {devices}"
+        return f"device {beyond[0]} is not one of the program's {devices}"
     if twice := sorted({member for member in members if members.count(member) > 1}):
         return f"device {twice[0]} is in two groups"
     if lacking := sorted(set(range(devices)) - set(members)):
@@ -152,7 +152,7 @@ def permute_faults_of(pairs: list[list[int]], devices: int) -> str:
     """Return the first fault in the pairs of a permute, or ""."""
     members = [device for pair in pairs for device in pair]
     if beyond := sorted({device for device in members if not 0 <= device < devices}):
-        return f"device {beyond[0]} is none of the program's {devices}"
+        return f"device {beyond[0]} is not one of the program's {devices}"
     for side, does in ((0, "sends"), (1, "receives")):
         ends = [pair[side] for pair in pairs]
         if twice := sorted({device for device in ends if ends.count(device) > 1}):

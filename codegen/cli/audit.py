@@ -17,7 +17,7 @@ _KINDS = {
     "rematerialization": "every device gathers all of it and keeps one part of {parts} (XLA's "
     "involuntary full rematerialization)",
     "computed whole": "every device gathers all of it, computes with all of it, and keeps one part "
-    "of {parts} of what comes out",
+    "of {parts} of the result",
     "sum of which a part is kept": "every device receives the whole sum and keeps one part of "
     "{parts}: a reduce-scatter brings half",
 }
@@ -129,7 +129,7 @@ def _print(report: "AuditReport") -> None:
         f"{report.received:,} bytes{found}"
     )
     if report.padded != report.received:
-        print(f"with the padding of arrays in memory {report.padded:,} bytes")
+        print(f"{report.padded:,} bytes with the padding of arrays in memory")
     _print_rows(report.rows)
     for note in report.notes:
         print(f"note: {note}")
@@ -139,7 +139,8 @@ def _print(report: "AuditReport") -> None:
         print(f"\n{number}. {_said(finding)}")
     worst = next((each for each in report.findings if each.reshard is not None), None)
     if worst is not None:
-        print(f"\nwhat {_short(worst.line) or worst.name} wants, for `shardwright emit FILE`:\n")
+        place = _short(worst.line) or worst.name
+        print(f"\nthe reshard that {place} needs, for `shardwright emit FILE`:\n")
         print(worst.toml(), end="")
 
 

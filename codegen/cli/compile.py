@@ -61,7 +61,7 @@ class CompileCommand(FolderFlags):
         """The text printed after an interrupt: the results that remain."""
         if self.save is None:
             return "nothing was changed"
-        return f"what was compiled until then is in {self.save}"
+        return f"the programs compiled so far are in {self.save}"
 
     def run(self) -> None:
         """Print the resources that each module takes on each target."""
@@ -136,8 +136,8 @@ def _tpu(reports: list[CompileReport]) -> "Table":
     narrow terminal drops the least important columns."""
     table = _table(_roomy(("s", "code", "temp", "VMEM", "wire"), _TPU_LEFT_OUT))
     table.caption = (
-        "Bytes of a device, K is 1024; wire: what the busiest receives, padding and what it "
-        "forwards too, over the least possible."
+        "Bytes per device, K is 1024; wire: the bytes into the busiest device, with padding and "
+        "forwarded data, over the least possible."
     )
     if compared := any(report.xla is not None for report in reports):
         for column in _roomy(("XLA\ns", "XLA\ncode", "XLA\nwire"), _XLA_LEFT_OUT):
@@ -206,8 +206,8 @@ def _gpu(reports: list[CompileReport]) -> "Table":
     columns = (*columns, "16 B loads", "stores", "divisions")
     table = _table(_roomy(columns, _GPU_LEFT_OUT))
     table.caption = (
-        "One binary serves all devices: positions are arguments. The stack takes spilled "
-        "registers. Divisions: of integers, in loops and in all."
+        "One binary serves all devices: positions are arguments. The stack holds spilled "
+        "registers. Divisions: integer divisions, in loops and in total."
     )
     cells: tuple[str, ...]
     for report in reports:

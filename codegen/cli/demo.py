@@ -109,7 +109,7 @@ def _print(bundles: dict[str, Bundle], reports: tuple[Report, ...], output: Path
     if not faults:
         lines.append(
             f"{len(reports)} modules of {len(bundles)} reshards ran on this CPU, large "
-            "ones in a smaller size. Each gave what the oracle computes, bit for bit."
+            "ones in a smaller size. Each result equals the oracle's, bit for bit."
         )
     lines.append("Bytes received: by all devices together; least possible: by any plan.")
     first = next(iter(bundles), "")

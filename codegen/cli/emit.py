@@ -63,8 +63,8 @@ class EmitCommand(Flags):
     def kept(self) -> str:
         """The text printed after an interrupt: the results that remain."""
         return (
-            "bundles are put in place when all are made, so that none is half there; `shardwright "
-            "emit` again does the rest"
+            "bundles are moved into place once all are complete, so none is half written; run "
+            "`shardwright emit` again for the rest"
         )
 
     def run(self) -> None:
@@ -105,7 +105,7 @@ class EmitCommand(Flags):
 
         asked = self.one_operation()
         if asked.kind != "program":
-            rule = "a program is wanted, which is written as StableHLO"
+            rule = "only a program can be written as StableHLO"
             raise InputError(
                 rule, argument="--stablehlo", got=asked.name, expected="the name of a [[program]]"
             )

@@ -39,7 +39,7 @@ def _of_passes(given: GivenProgram, program: Partitioned) -> int | str:
     """Return the bytes of Shardy's passes, or why they are unknown."""
     sides = named_sides(program, devices_of("cpu", program.mesh.size))
     total = shardy_received(given.function, given.avals, program.mesh.sizes, **sides)
-    return "the passes do not say how often a loop turns" if total is None else total
+    return "the passes do not state the trip count of a loop" if total is None else total
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ def changes(before: str, after: str) -> tuple[str, ...]:
     if total[0] == total[1]:
         return said
     was, now = map(size_text, total)
-    return (f"the busiest device receives {now}, it received {was}", *said)
+    return (f"the busiest device receives {now}, before {was}", *said)
 
 
 def _read(text: str) -> dict[str, Any] | None:

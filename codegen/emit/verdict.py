@@ -91,7 +91,7 @@ def xla_peer(reshard: Reshard, found: XlaCollectives, network: Network) -> Peer:
     """Return XLA's own plan as a peer."""
     seconds = seconds_of_xla(found, network, ids_of(reshard.source.mesh))
     seconds += network.topology.launch
-    return Peer("XLA's own plan", seconds, found.steps, "`jax.device_put` will do")
+    return Peer("XLA's own plan", seconds, found.steps, "`jax.device_put` is enough")
 
 
 def collectives_peer(plan: Plan, network: Network) -> Peer | None:
@@ -124,9 +124,9 @@ def verdict(ours: Priced, plan: Plan, peer: Peer | None, where: str) -> str:
     moved, took = moved_text(ours.cost.wire_bytes, plan), ours.cost.seconds
     line = f"{ours.backend}: {took:.3g} seconds on {where}"
     if f"{ours.cost.used:.3g}" != f"{took:.3g}":
-        line += f" ({ours.cost.used:.3g} where the program goes on with the result)"
+        line += f" ({ours.cost.used:.3g} if the program continues with the result)"
     if peer is None:
-        return f"{line}, what no collectives do; {moved}"
+        return f"{line}, which no collectives can do; {moved}"
     took_there = peer.seconds
     if not took and not took_there:
         return f"{ours.backend}: nothing moves; {peer.does_it}"
@@ -134,7 +134,7 @@ def verdict(ours: Priced, plan: Plan, peer: Peer | None, where: str) -> str:
     if not took:
         return f"{line}, where {theirs} takes {took_there:.3g}; {moved}"
     if not took_there:
-        return f"{line}; better, in no time, is {theirs}; {peer.does_it}; {moved}"
+        return f"{line}; better is {theirs}, which takes no time; {peer.does_it}; {moved}"
     if took_there > (1 + AS_FAST) * took:
         times = f"{took_there / took:.1f} times as fast as {theirs}"
         return f"{line}, {times}; {moved}"
@@ -148,7 +148,7 @@ def moved_text(wire_bytes: int, plan: Plan) -> str:
     """Return in words the bytes on the wire, the minimum, and the bytes beyond the plan's own."""
     least, exact = plan.traffic.bound_received_max, plan.traffic.received_max
     more = wire_bytes - exact
-    beyond = f", {more:,} of them padding or passed on" if more > 0 else ""
+    beyond = f", {more:,} of them padding or forwarded" if more > 0 else ""
     if wire_bytes < TOLD_AS_BYTES or not least:
         return f"moves {wire_bytes:,} bytes, {least:,} at least{beyond}"
     return f"moves {wire_bytes / least:.2f} of the least{beyond}"

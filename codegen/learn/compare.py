@@ -312,7 +312,7 @@ class _Buffer:
         if not moved:  # the same elements in a different order
             places = np.flatnonzero(_differ(found, expected).any(axis=0)).tolist()
             if not places:
-                return called(expected, None, self.shapes), "other padding beside them"
+                return called(expected, None, self.shapes), "different padding next to them"
             if _turned(found) != _turned(expected):
                 turned = "the same with dimensions in another order"
                 return called(expected, None, self.shapes), turned

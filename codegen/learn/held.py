@@ -18,7 +18,7 @@ from shardwright.ir.parts import Shapes
 from shardwright.ir.stored import Stored
 
 PADDING = "padding"
-UNKNOWN = "values that are no element"
+UNKNOWN = "computed values"
 SCATTERED = "elements in no order of rows and columns"
 
 

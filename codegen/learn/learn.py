@@ -315,7 +315,7 @@ def _odd(name: str, held: AnyHeld, shapes: Shapes) -> Iterator[tuple[str, str]]:
         odd = [(f"{name} {along} {b.start} to {b.stop}", why) for b, why in blocks if why]
         if odd:
             found.append(odd)
-    order = "elements in an order of no layout" if held.has_elements else "values of no tensor"
+    order = "elements in no known order" if held.has_elements else "values of no tensor"
     if pads and held.has_elements:
         order = (
             "padding, and elements in an order that no layout has beside padding; load them "

@@ -56,8 +56,8 @@ it, the figure is not fitted."""
 NOTHING = "no module depends on it"
 ALIKE = "the modules depend on it only in proportion to the figures above"
 FEW = f"{MODULES} modules are needed for each figure"
-NO_PART = "the other figures take all of the time"
-QUICK = f"takes too little time to tell: at most {LEAST:g} of what it took"
+NO_PART = "the other figures explain all of the time"
+QUICK = f"takes too little time to measure: at most {LEAST:g} of the total"
 
 
 @dataclass(frozen=True)

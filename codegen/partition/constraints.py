@@ -28,9 +28,9 @@ def constrain(x: Any, sharding: Any, mesh: Mesh | None = None) -> Any:
     The derivative is constrained too, as by `jax.lax.with_sharding_constraint`.
     """
     given = str(sharding) if is_a(sharding, PARTITION_SPEC) else sharding
-    check_type(given, str | Sharding, "a text as '[{\"d\"}, {}]' or a Sharding", "sharding")
+    check_type(given, str | Sharding, "a string such as '[{\"d\"}, {}]' or a Sharding", "sharding")
     if mesh is not None:
-        check_type(mesh, Mesh, "the mesh that a text is read on", "mesh")
+        check_type(mesh, Mesh, "the mesh of a sharding given as a string", "mesh")
     if mesh is not None and isinstance(given, str):
         given = mesh.sharding(given, len(x.shape))
     return _primitive("shardwright_constrain").bind(x, sharding=given)

@@ -100,9 +100,11 @@ class _Finder:
     ) -> BesideMatmul:
         name = self.local.of(step.results[0]).name
         moved = step.results[0] if side == "out" else move.result
-        none = BesideMatmul(step, move, side, name, None, f"apart takes no longer {self.on}")
+        none = BesideMatmul(
+            step, move, side, name, None, f"a separate matmul takes no longer {self.on}"
+        )
         if uses[moved] > 1:
-            return replace(none, reason="what is gathered is used again")
+            return replace(none, reason="the gathered operand is used again")
         try:
             found = _MatricesBeside.of(self.local, step, move, side)
             plan = self._plan(found)
@@ -114,7 +116,7 @@ class _Finder:
         seconds = cost.seconds + turning
         if seconds >= cost.apart:
             names = " and ".join(found.turned)
-            return replace(none, reason=f"turning its {names} takes what it saves")
+            return replace(none, reason=f"transposing its {names} costs what it saves")
         matrices, turn = found.matrices, found.turn
         saving, times = cost.apart - seconds, self.times.get(move.result, 1)
         often = f", {times} times" if times > 1 else ""

@@ -204,7 +204,7 @@ class Partitioned(Drawn):
         return self.propagated.trail.origins(self._named(value))
 
     def _named(self, value: str | Value) -> str:
-        check_type(value, str | Value, "a name as 'tanh', or a Value of the program", "value")
+        check_type(value, str | Value, "a name such as 'tanh', or a Value of the program", "value")
         name = value.name if isinstance(value, Value) else value.removeprefix("%")
         names = [known.name for known in self.program.values]
         if name not in names:

@@ -128,7 +128,7 @@ def why_not_xla(reshard: Reshard) -> str | None:
     if list(reshard.source.mesh.device_ids) != list(reshard.target.mesh.device_ids):
         return "jax requires one order of devices before and after"
     if reshard.source.mesh.size > MOST_XLA_DEVICES:
-        return f"not asked beyond {MOST_XLA_DEVICES} devices"
+        return f"not compiled for more than {MOST_XLA_DEVICES} devices"
     if reshard.source.unreduced or reshard.target.unreduced:
         return "an identity neither reduces nor creates terms"
     if any(extent % side.parts(dim) for side in sides for dim, extent in enumerate(reshard.shape)):

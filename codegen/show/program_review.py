@@ -75,7 +75,7 @@ def remedies_text(program: Partitioned) -> str:
     if not found:
         return "no device receives anything\n"
     lines = (f"    {', '.join(numbers)}: {said}" for said, numbers in found.items())
-    return "\n".join(("with a remedy, in all is received:", *lines)) + "\n"
+    return "\n".join(("total bytes with the best remedy:", *lines)) + "\n"
 
 
 def _remedied(program: Partitioned, each: Communication) -> str:
@@ -84,7 +84,7 @@ def _remedied(program: Partitioned, each: Communication) -> str:
     if not found and each.remedy.startswith(NOTHING):
         return each.remedy
     if not found:
-        return "not known: it is of no argument, in a function of layers or of ours"
+        return "not known: in a function of layers only arguments are tried"
     said, made = found[0]
     more = made.bytes_received - program.bytes_received
     if more >= 0:

@@ -161,7 +161,7 @@ def drawn(graph: ProgramGraph) -> ProgramGraph:
 def _said(program: Partitioned, graph: ProgramGraph) -> Span:
     count = len(program.communications)
     text = f"The busiest device receives {size_text(program.bytes_received)} in {count} "
-    text += f"communication{'' if count == 1 else 's'}, thick. A colour is a way to be split."
+    text += f"communication{'' if count == 1 else 's'}, thick. Each colour is one way of splitting."
     if any(each.hidden for each in graph.edges):
         text += " Values around communications; dashed: through others."
     return Span(MARGIN, 46, text, 12, FAINT, "start")

@@ -55,7 +55,7 @@ def review_page(
         *_cost(plan),
         *(_steps(plan) if isinstance(plan, SteppedPlan) else _exchanged(plan)),
         "![The source shards, the target shards, and the tiles they share](reshard.svg)",
-        *((f"![What devices pass on round rings, step by step]({RINGS})",) if rings else ()),
+        *((f"![The parts that travel round rings, step by step]({RINGS})",) if rings else ()),
         *(text for title, rows in tables for text in (f"## {title}", _markdown(*rows))),
         "## Emit and check",
         *_backward(backward),
@@ -77,7 +77,7 @@ def _backward(files: Sequence[str]) -> tuple[str, ...]:
     if not files:
         return ()
     named = ", ".join(f"`{file}`" for file in files)
-    said = f"The reverse reshard, with which derivatives move cotangents back, is in {named}."
+    said = f"The reverse reshard, which moves cotangents back for derivatives, is in {named}."
     return (_paragraph(said),)
 
 

@@ -39,9 +39,9 @@ def rings_text(rings: Rings) -> str:
 def _heading(rings: Rings) -> Iterator[str]:
     """Yield the lines above the table."""
     yield f"Terms are reduced on rings along {', then '.join(rings.along)}."
-    yield "In a step every device combines its own terms of parts with what it got of them, and"
-    yield "passes that on: a half of each part upwards, a half downwards. A part is named by the"
-    yield f"device that keeps it; a half of it takes {rings.nbytes:,} bytes, padding included."
+    yield "In each step every device combines its own terms of a part with the terms received so"
+    yield "far, and sends the result on: half of each part upwards, half downwards. A part is named"
+    yield f"after the device that keeps it; half a part takes {rings.nbytes:,} bytes with padding."
 
 
 def _cell(step: RingStep, device: int) -> str:

@@ -24,8 +24,8 @@ MOST_SHOWN, MOST_WORDS, MOST_MEETINGS = 8, 120, 24
 """The most entries of a list in a form, characters of a form, and rows of intersections."""
 
 LETTERS = """\
-p is the place of a device in its mesh, s a shard, i an element of the stored dimension, of K
-elements in all, counted from the part's first one."""
+p is the position of a device in its mesh, s a shard, i an element of the stored dimension of K
+elements, counted from the part's first element."""
 MEETINGS = """\
 Target shard b with elements [lo, hi) meets the source shards from the owner of lo to that of
 hi - 1. Two cuts with shards of S and T repeat every S * T / g elements, where g = gcd(S, T): the
@@ -37,9 +37,9 @@ REASONS: dict[type[Cut], str] = {
     Balanced: "A balanced cut of K = q * N + r has r shards of q + 1, then N - r of q. Below "
     "element r * (q + 1), i floordiv (q + 1) counts shards, and from there (i - r) floordiv q, as "
     "each of the first r has one element more; the other one is never larger.",
-    Nested: "A nested cut is a flat cut, of whose shards each is cut again.",
-    Listed: "Of boundaries that ascend, i is in the shard after as many inner ones as are at most "
-    "i.",
+    Nested: "A nested cut is a flat cut whose shards are cut again.",
+    Listed: "With listed boundaries, the shard of i is the number of inner boundaries that are "
+    "at most i.",
     Cover: "A shard has the blocks of B that a cut's shard [lo, hi) touches: lo floordiv B to "
     "below hi ceildiv B. A block may be in several.",
     WindowCut: "A part of a dimension that is cut as a whole has the cut's shards, less its "

@@ -150,7 +150,7 @@ def new_terms(reshard: Reshard) -> str:
     new = ", ".join(map(str, reshard.fate.new))
     others = {"sum": "zero", "max": "the lowest value", "min": "the highest value"}
     other = others[reshard.target.operator]
-    return f"Along {new} the term of coordinate 0 has the value, every other one {other}."
+    return f"Along {new} the term of coordinate 0 has the value, every other term {other}."
 
 
 def read_terms(reshard: Reshard) -> str:
@@ -170,7 +170,7 @@ def part_lines(plan: SteppedPlan, ends: Exchange) -> list[str]:
     parts = plan.steps[0].ends.after
     shape = " x ".join(map(str, parts.local_shape(plan.reshard.shape)))
     count = ends.target.replicas
-    why = "It is less to move values than terms:"
+    why = "Moving values takes fewer bytes than moving terms:"
     if count > 1:
         why = f"A target shard has {count} replicas, too large for each to reduce all of it:"
     return [f"{why} each device reduces a part, {parts}, of {shape}; then parts are copied."]
@@ -203,11 +203,11 @@ def traffic_lines(plan: Plan) -> list[str]:
     if (received, sent) == (traffic.bound_received_max, traffic.bound_sent_max):
         return [
             f"Bytes of the busiest device: {received} in, {sent} out, the least possible; "
-            f"{traffic.received_total} in all."
+            f"{traffic.received_total} in total."
         ]
     return [
         f"Bytes received: {received} by the busiest device (the least possible is "
-        f"{traffic.bound_received_max}), {traffic.received_total} in all.",
+        f"{traffic.bound_received_max}), {traffic.received_total} in total.",
         f"Bytes sent: {sent} by the busiest device (the least possible is "
         f"{traffic.bound_sent_max}).",
     ]

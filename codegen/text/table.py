@@ -46,7 +46,7 @@ def transfer_table(plan: DirectPlan) -> list[str]:
             return ["", *along, *rows]
     rows = table.beside(brief)
     if dims and _fit(rows):
-        said = "What comes from a device is what its range before shares with the receiver's after."
+        said = "A device sends the intersection of its range before and the receiver's after."
         return ["", *along[:1], said, "", *rows]
     return ["", *_Table({}, {}, exchange).beside(brief)]
 

@@ -85,7 +85,7 @@ def _not_as_it_is(
     kinds = {folders[each.name]: each for each in descriptions}
     text = _text(group, kinds, backend, folders)
     if not case.module.is_file() or case.module.read_text(encoding="utf-8") != text:
-        return failure(case, "not what would be emitted now: `shardwright check` says how")
+        return failure(case, "differs from a new emission: see `shardwright check`")
     full = runner.run(dataclasses.replace(case, execute=False))
     if full.verdict != "ok":
         return full

@@ -62,7 +62,7 @@ def _with_twin(
         return full
     for file, text in bundle.modules(description.command()).items():
         if case.module.with_name(file).read_text(encoding="utf-8") != text:
-            return failure(case, "not what would be emitted now: `shardwright check` says how")
+            return failure(case, "differs from a new emission: see `shardwright check`")
     checked = f"at full size: {', '.join((*full.checks, 'text'))}"
     if len(case.devices()) > MAX_DEVICES:
         detail = f"not run: more than {MAX_DEVICES} devices; {checked}"

@@ -69,7 +69,7 @@ def fault(fn: Callable[..., Any], avals: Any, program: Callable[..., Any]) -> st
     except Exception as error:  # the module may raise anything
         return f"{type(error).__name__}: {error}"[:500]
     if jax.tree.structure(one) != jax.tree.structure(ours):
-        return "another tree of results"
+        return "a different tree of results"
     largest = max(map(_largest, jax.tree.leaves(exact)), default=0.0)
     leaves = zip(*map(jax.tree.leaves, (one, exact, ours)), strict=True)
     for number, (own, wide, made) in enumerate(leaves):
@@ -171,7 +171,7 @@ def difference(one: Any, exact: Any, ours: Any, allowed: float | None = None) ->
     if not is_inexact(one.dtype):
         return "" if np.array_equal(one, ours) else "other integers"
     if not np.array_equal(np.isfinite(one), np.isfinite(ours)):
-        return "other elements are finite"
+        return "different elements are finite"
     known = np.isfinite(exact) & np.isfinite(one)
     most = allowance(one, exact) if allowed is None else allowed
     off = np.max(np.abs(np.asarray(ours, exact.dtype)[known] - exact[known]), initial=0)

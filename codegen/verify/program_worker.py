@@ -27,7 +27,7 @@ def _other_bytes(rows: Sequence[dict[str, Any]], read: int) -> str:
     narrow = sum(row["bytes"] for row in rows if row["shape"].startswith(("bf16[", "f16[")))
     if said <= read <= said + narrow:
         return ""
-    return f"says {said} bytes, and its HLO receives {read}"
+    return f"states {said} bytes, but its HLO receives {read}"
 
 
 def main() -> None:

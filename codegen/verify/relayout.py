@@ -45,7 +45,7 @@ def report_relayout(
         why = f"{_elements(relayout):,} elements, at most {MOST_ELEMENTS:,} are moved here"
         return Report(*given, "skipped", f"not run: {why}, and there is no twin")
     if _text(relayout, backend, name) != module.read_text(encoding="utf-8"):
-        return Report(*given, "failed", "too large to run, and not what would be emitted now")
+        return Report(*given, "failed", "too large to run, and differs from a new emission")
     with tempfile.TemporaryDirectory() as folder:
         if moved is not None:
             return _of_reshard(moved.reshard, name, backend, runner, Path(folder))

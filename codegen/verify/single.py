@@ -258,7 +258,7 @@ def _full_size(part: Part, case: Case, runner: Runner) -> Report:
     if result.verdict != "ok":
         return result
     if case.module.read_text(encoding="utf-8") != part.text:
-        return failure(case, "not what would be emitted now: `shardwright check` says how")
+        return failure(case, "differs from a new emission: see `shardwright check`")
     return dataclasses.replace(result, checks=(*result.checks, "text"))
 
 

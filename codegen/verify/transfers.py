@@ -58,7 +58,7 @@ def disagreement(
         mine, wanted = order[first:end], made_of[made[device]]
         for term in sorted({*wanted, *sent[mine].tolist()}):
             if term not in wanted:
-                return f"device {device}: it receives term {term}, which is none of its values'"
+                return f"device {device}: it receives term {term}, which none of its values needs"
             fault = partition_fault(transfers.tensor[mine[sent[mine] == term]], box)
             if fault:
                 of_term = f" of term {term}" if len(wanted) > 1 else ""

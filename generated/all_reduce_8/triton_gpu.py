@@ -9,7 +9,7 @@ A target shard has 8 replicas, too large for each to reduce all of it: each devi
     [{"tp"}, {}], of 256 x 4096; then parts are copied.
 A value has 8 terms, along "tp". A receiver adds them up in the order of their coordinates, as
     float32 that is rounded once.
-Bytes of the busiest device: 29360128 in, 29360128 out, the least possible; 234881024 in all.
+Bytes of the busiest device: 29360128 in, 29360128 out, the least possible; 234881024 in total.
 
 Ranges along dimension 0:
 

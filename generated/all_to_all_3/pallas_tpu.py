@@ -8,7 +8,7 @@ Target: [{}, {"x"}] on <["x"=3]>, shards of 6 x 2.
 Along dimension 0, source shards of 2 meet target shards of 6: 3 source shards for each target
     shard.
 Along dimension 1, source shards of 6 meet target shards of 2: 1 source shard for each target shard.
-Bytes of the busiest device: 8 in, 8 out, the least possible; 24 in all.
+Bytes of the busiest device: 8 in, 8 out, the least possible; 24 in total.
 
     device  before           after            receives
     0       [0, 2) x [0, 6)  [0, 6) x [0, 2)  [2, 4) x [0, 2) from 1, [4, 6) x [0, 2) from 2

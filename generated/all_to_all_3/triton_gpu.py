@@ -8,7 +8,7 @@ Target: [{}, {"x"}] on <["x"=3]>, shards of 6 x 2.
 Along dimension 0, shards of 2 meet shards of 6: 3 of the source for one of the target.
 Along dimension 1, shards of 6 meet shards of 2: one of the source for one of the target.
 Each tile has one holder, which sends it.
-Bytes of the busiest device: 8 in, 8 out, the least possible; 24 in all.
+Bytes of the busiest device: 8 in, 8 out, the least possible; 24 in total.
 
     device  before           after            receives
     0       [0, 2) x [0, 6)  [0, 6) x [0, 2)  [2, 4) x [0, 2) from 1, [4, 6) x [0, 2) from 2

@@ -9,9 +9,9 @@ Along dimension 0, source shards of 25 meet target shards of 200: 8 source shard
     shard.
 Along dimension 1, source shards of 200 meet target shards of 25: 1 source shard for each target
     shard.
-Bytes of the busiest device: 17500 in, 17500 out, the least possible; 140000 in all.
+Bytes of the busiest device: 17500 in, 17500 out, the least possible; 140000 in total.
 
-What comes from a device is what its range before shares with the receiver's after.
+A device sends the intersection of its range before and the receiver's after.
 
     device  before                 after                  receives
     0       [0, 25) x [0, 200)     [0, 200) x [0, 25)     from 1, 2, 3, 4, 5, 6, 7

@@ -8,9 +8,9 @@ Target: [{}, {"x", "y"}] on <["x"=2, "y"=4]>, shards of 200 x 25.
 Along dimension 0, shards of 25 meet shards of 200: 8 of the source for one of the target.
 Along dimension 1, shards of 200 meet shards of 25: one of the source for one of the target.
 Each tile has one holder, which sends it.
-Bytes of the busiest device: 17500 in, 17500 out, the least possible; 140000 in all.
+Bytes of the busiest device: 17500 in, 17500 out, the least possible; 140000 in total.
 
-What comes from a device is what its range before shares with the receiver's after.
+A device sends the intersection of its range before and the receiver's after.
 
     device  before                 after                  receives
     0       [0, 25) x [0, 200)     [0, 200) x [0, 25)     from 1, 2, 3, 4, 5, 6, 7

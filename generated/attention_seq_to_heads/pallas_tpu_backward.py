@@ -9,10 +9,10 @@ Along dimension 0, source shards of 4096 meet target shards of 512: 1 source sha
     shard.
 Along dimension 1, source shards of 8 meet target shards of 64: 8 source shards for each target
     shard.
-Bytes of the busiest device: 7340032 in, 7340032 out, the least possible; 58720256 in all.
+Bytes of the busiest device: 7340032 in, 7340032 out, the least possible; 58720256 in total.
 
 Ranges along dimensions 0, 1:
-What comes from a device is what its range before shares with the receiver's after.
+A device sends the intersection of its range before and the receiver's after.
 
     device  before                after                   receives
     0       [0, 4096) x [0, 8)    [0, 512) x [0, 64)      from 1, 2, 3, 4, 5, 6, 7

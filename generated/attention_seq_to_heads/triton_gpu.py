@@ -8,10 +8,10 @@ Target: [{}, {"sp"}, {}] on <["sp"=8]>, shards of 4096 x 8 x 128.
 Along dimension 0, shards of 512 meet shards of 4096: 8 of the source for one of the target.
 Along dimension 1, shards of 64 meet shards of 8: one of the source for one of the target.
 Each tile has one holder, which sends it.
-Bytes of the busiest device: 7340032 in, 7340032 out, the least possible; 58720256 in all.
+Bytes of the busiest device: 7340032 in, 7340032 out, the least possible; 58720256 in total.
 
 Ranges along dimensions 0, 1:
-What comes from a device is what its range before shares with the receiver's after.
+A device sends the intersection of its range before and the receiver's after.
 
     device  before                  after                 receives
     0       [0, 512) x [0, 64)      [0, 4096) x [0, 8)    from 1, 2, 3, 4, 5, 6, 7

@@ -5,7 +5,7 @@ Source: [{"x", "y"}, {}] on <["x"=2, "y"=4]>, shards of 128 x 512.
 Target: [{"y", "x"}, {}] on <["x"=2, "y"=4]>, shards of 128 x 512.
     d2(x, y)[k0, k1] -> t[y * 256 + x * 128 + k0, k1]
 
-Bytes of the busiest device: 262144 in, 262144 out, the least possible; 1572864 in all.
+Bytes of the busiest device: 262144 in, 262144 out, the least possible; 1572864 in total.
 
 A permutation: every shard goes whole to one device.
 

@@ -7,7 +7,7 @@ Target: [{"y", "x"}, {}] on <["x"=2, "y"=4]>, shards of 128 x 512.
 
 Along dimension 0, shards of 128 meet shards of 128: one of the source for one of the target.
 Each tile has one holder, which sends it.
-Bytes of the busiest device: 262144 in, 262144 out, the least possible; 1572864 in all.
+Bytes of the busiest device: 262144 in, 262144 out, the least possible; 1572864 in total.
 
 A permutation: every shard goes whole to one device.
 

@@ -9,7 +9,7 @@ Along dimension 0, source shards of 6 meet target shards of 4: up to 2 source sh
     shard.
 Along dimension 1, source shards of 4 meet target shards of 6: up to 2 source shards for each target
     shard.
-Bytes of the busiest device: 96 in, 96 out, the least possible; 416 in all.
+Bytes of the busiest device: 96 in, 96 out, the least possible; 416 in total.
 
     device  before             after              receives
     0       [0, 6) x [0, 4)    [0, 4) x [0, 6)    [0, 4) x [4, 6) from 1

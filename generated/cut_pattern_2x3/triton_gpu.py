@@ -8,7 +8,7 @@ Target: [{"y"}, {"x"}] on <["x"=2, "y"=3]>, shards of 4 x 6.
 Along dimension 0, shards of 6 meet shards of 4: up to 2 of the source for one of the target.
 Along dimension 1, shards of 4 meet shards of 6: 2 of the source for one of the target.
 Each tile has one holder, which sends it.
-Bytes of the busiest device: 96 in, 96 out, the least possible; 416 in all.
+Bytes of the busiest device: 96 in, 96 out, the least possible; 416 in total.
 
     device  before             after              receives
     0       [0, 6) x [0, 4)    [0, 4) x [0, 6)    [0, 4) x [4, 6) from 1

@@ -9,7 +9,7 @@ Along dimension 0, source shards of 3 meet target shards of 6: 2 source shards f
     shard.
 Of the 3 holders of a tile, the one with the receiver's own coordinates along
 the axes that do not split the source sends it.
-Bytes of the busiest device: 12 in, 12 out, the least possible; 72 in all.
+Bytes of the busiest device: 12 in, 12 out, the least possible; 72 in total.
 
     device  before  after   receives
     0       [0, 3)  [0, 6)  [3, 6) from 3

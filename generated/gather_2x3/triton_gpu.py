@@ -8,7 +8,7 @@ Target: [{}] on <["x"=2, "y"=3]>, shards of 6.
 Along dimension 0, shards of 3 meet shards of 6: 2 of the source for one of the target.
 Of the 3 holders of a tile, the one with the receiver's own coordinates along
 the axes that do not split the source sends it.
-Bytes of the busiest device: 12 in, 12 out, the least possible; 72 in all.
+Bytes of the busiest device: 12 in, 12 out, the least possible; 72 in total.
 
     device  before  after   receives
     0       [0, 3)  [0, 6)  [3, 6) from 3

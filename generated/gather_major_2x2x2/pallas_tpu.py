@@ -8,7 +8,7 @@ Target: [{"x"}, {"z"}] on <["x"=2, "y"=2, "z"=2]>, shards of 2 x 4.
 Along dimension 0, source shards of 2 meet target shards of 2: 1 source shard for each target shard.
 Along dimension 1, source shards of 2 meet target shards of 4: 2 source shards for each target
     shard.
-Bytes of the busiest device: 32 in, 32 out, the least possible; 192 in all.
+Bytes of the busiest device: 32 in, 32 out, the least possible; 192 in total.
 
     device  before           after            receives
     0       [0, 2) x [0, 2)  [0, 2) x [0, 4)  [0, 2) x [2, 4) from 1

@@ -8,7 +8,7 @@ Target: [{"x"}, {"z"}] on <["x"=2, "y"=2, "z"=2]>, shards of 2 x 4.
 Along dimension 0, shards of 2 meet shards of 2: one of the source for one of the target.
 Along dimension 1, shards of 2 meet shards of 4: 2 of the source for one of the target.
 Each tile has one holder, which sends it.
-Bytes of the busiest device: 32 in, 32 out, the least possible; 192 in all.
+Bytes of the busiest device: 32 in, 32 out, the least possible; 192 in total.
 
     device  before           after            receives
     0       [0, 2) x [0, 2)  [0, 2) x [0, 4)  [0, 2) x [2, 4) from 1

@@ -7,7 +7,7 @@ Target: [{"y"}] on <["x"=2, "y"=3]>, shards of 2.
 
 Along dimension 0, source shards of 1 meet target shards of 2: 2 source shards for each target
     shard.
-Bytes of the busiest device: 8 in, 8 out, the least possible; 40 in all.
+Bytes of the busiest device: 8 in, 8 out, the least possible; 40 in total.
 
     device  before  after   receives
     0       [0, 1)  [0, 2)  [1, 2) from 1

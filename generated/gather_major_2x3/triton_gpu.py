@@ -7,7 +7,7 @@ Target: [{"y"}] on <["x"=2, "y"=3]>, shards of 2.
 
 Along dimension 0, shards of 1 meet shards of 2: 2 of the source for one of the target.
 Each tile has one holder, which sends it.
-Bytes of the busiest device: 8 in, 8 out, the least possible; 40 in all.
+Bytes of the busiest device: 8 in, 8 out, the least possible; 40 in total.
 
     device  before  after   receives
     0       [0, 1)  [0, 2)  [1, 2) from 1

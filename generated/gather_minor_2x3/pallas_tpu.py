@@ -7,7 +7,7 @@ Target: [{}, {"x"}] on <["x"=2, "y"=3]>, shards of 4 x 3.
 
 Along dimension 1, source shards of 1 meet target shards of 3: 3 source shards for each target
     shard.
-Bytes of the busiest device: 32 in, 32 out, the least possible; 192 in all.
+Bytes of the busiest device: 32 in, 32 out, the least possible; 192 in total.
 
 Ranges along dimension 1:
 

@@ -7,7 +7,7 @@ Target: [{}, {"x"}] on <["x"=2, "y"=3]>, shards of 4 x 3.
 
 Along dimension 1, shards of 1 meet shards of 3: 3 of the source for one of the target.
 Each tile has one holder, which sends it.
-Bytes of the busiest device: 32 in, 32 out, the least possible; 192 in all.
+Bytes of the busiest device: 32 in, 32 out, the least possible; 192 in total.
 
 Ranges along dimension 1:
 

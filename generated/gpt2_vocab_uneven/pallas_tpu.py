@@ -11,7 +11,7 @@ Along dimension 0, source shards of 6283 meet target shards of 12565: up to 3 so
     target shard.
 Along dimension 1, source shards of 768 meet target shards of 384: 1 source shard for each target
     shard.
-Bytes of the busiest device: 19299840 in, 19301376 out, the least possible; 135097344 in all.
+Bytes of the busiest device: 19299840 in, 19301376 out, the least possible; 135097344 in total.
 
     device  before                     after
     0       [0, 6283) x [0, 768)       [0, 12565) x [0, 384)

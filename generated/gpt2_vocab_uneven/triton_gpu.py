@@ -10,7 +10,7 @@ Target: [{"y"}, {"x"}] on <["x"=2, "y"=4]>, shards of 12565 x 384.
 Along dimension 0, shards of 6283 meet shards of 12565: up to 3 of the source for one of the target.
 Along dimension 1, shards of 768 meet shards of 384: one of the source for one of the target.
 Each tile has one holder, which sends it.
-Bytes of the busiest device: 19299840 in, 19301376 out, the least possible; 135097344 in all.
+Bytes of the busiest device: 19299840 in, 19301376 out, the least possible; 135097344 in total.
 
     device  before                     after
     0       [0, 6283) x [0, 768)       [0, 12565) x [0, 384)

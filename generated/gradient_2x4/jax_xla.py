@@ -14,7 +14,7 @@ Steps, with the bytes that each brings to the busiest device:
     1. reduce_scatter over "data": [{}, {"model"}], unreduced={"data"} -> [{"data"}, {"model"}];
         4608 bytes
 
-Bytes of the busiest device: 4608 in, 4608 out, the least possible; 36864 in all.
+Bytes of the busiest device: 4608 in, 4608 out, the least possible; 36864 in total.
 Memory: 7680 bytes of the tensor on a device at most, the shards
 before and after one step together; what XLA takes within a step is beside that.
 

@@ -10,7 +10,7 @@ Along dimension 0, source shards of 32 meet target shards of 16: 1 source shard 
     shard.
 Along dimension 2, source shards of 2 meet target shards of 4: 2 source shards for each target
     shard.
-Bytes of the busiest device: 16777216 in, 16777216 out, the least possible; 67108864 in all.
+Bytes of the busiest device: 16777216 in, 16777216 out, the least possible; 67108864 in total.
 
 Ranges along dimensions 0, 2:
 

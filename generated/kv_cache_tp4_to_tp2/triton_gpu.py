@@ -9,7 +9,7 @@ Target: [{"b"}, {}, {"a"}, {}] on <["a"=2, "b"=2]>, shards of 16 x 2048 x 4 x 12
 Along dimension 0, shards of 32 meet shards of 16: one of the source for one of the target.
 Along dimension 2, shards of 2 meet shards of 4: 2 of the source for one of the target.
 Each tile has one holder, which sends it.
-Bytes of the busiest device: 16777216 in, 16777216 out, the least possible; 67108864 in all.
+Bytes of the busiest device: 16777216 in, 16777216 out, the least possible; 67108864 in total.
 
 Ranges along dimensions 0, 2:
 

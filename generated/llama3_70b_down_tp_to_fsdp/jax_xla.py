@@ -9,7 +9,7 @@ Along dimension 0, source shards of 7168 meet target shards of 3584: 1 source sh
     shard.
 Along dimension 1, source shards of 4096 meet target shards of 8192: 2 source shards for each target
     shard.
-Bytes of the busiest device: 58720256 in, 58720256 out, the least possible; 411041792 in all.
+Bytes of the busiest device: 58720256 in, 58720256 out, the least possible; 411041792 in total.
 
     device  before                         after
     0       [0, 7168) x [0, 4096)          [0, 3584) x [0, 8192)

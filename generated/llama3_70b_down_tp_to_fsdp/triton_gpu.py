@@ -8,7 +8,7 @@ Target: [{"data", "model"}, {}] on <["data"=2, "model"=4]>, shards of 3584 x 819
 Along dimension 0, shards of 7168 meet shards of 3584: one of the source for one of the target.
 Along dimension 1, shards of 4096 meet shards of 8192: 2 of the source for one of the target.
 Each tile has one holder, which sends it.
-Bytes of the busiest device: 58720256 in, 58720256 out, the least possible; 411041792 in all.
+Bytes of the busiest device: 58720256 in, 58720256 out, the least possible; 411041792 in total.
 
     device  before                         after
     0       [0, 7168) x [0, 4096)          [0, 3584) x [0, 8192)

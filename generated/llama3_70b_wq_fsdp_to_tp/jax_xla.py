@@ -9,9 +9,9 @@ Along dimension 0, source shards of 1024 meet target shards of 8192: 8 source sh
     shard.
 Along dimension 1, source shards of 8192 meet target shards of 2048: 1 source shard for each target
     shard.
-Bytes of the busiest device: 29360128 in, 29360128 out, the least possible; 234881024 in all.
+Bytes of the busiest device: 29360128 in, 29360128 out, the least possible; 234881024 in total.
 
-What comes from a device is what its range before shares with the receiver's after.
+A device sends the intersection of its range before and the receiver's after.
 
     device  before                    after                     receives
     0       [0, 1024) x [0, 8192)     [0, 8192) x [0, 2048)     from 1, 2, 3, 4, 5, 6, 7

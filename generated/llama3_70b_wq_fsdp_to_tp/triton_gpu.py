@@ -8,9 +8,9 @@ Target: [{}, {"model"}] on <["data"=2, "model"=4]>, shards of 8192 x 2048.
 Along dimension 0, shards of 1024 meet shards of 8192: 8 of the source for one of the target.
 Along dimension 1, shards of 8192 meet shards of 2048: one of the source for one of the target.
 Each tile has one holder, which sends it.
-Bytes of the busiest device: 29360128 in, 29360128 out, the least possible; 234881024 in all.
+Bytes of the busiest device: 29360128 in, 29360128 out, the least possible; 234881024 in total.
 
-What comes from a device is what its range before shares with the receiver's after.
+A device sends the intersection of its range before and the receiver's after.
 
     device  before                    after                     receives
     0       [0, 1024) x [0, 8192)     [0, 8192) x [0, 2048)     from 1, 2, 3, 4, 5, 6, 7

@@ -9,9 +9,9 @@ Along dimension 0, source shards of 16032 meet target shards of 128256: 8 source
     target shard.
 Along dimension 1, source shards of 8192 meet target shards of 1024: 1 source shard for each target
     shard.
-Bytes of the busiest device: 229834752 in, 229834752 out, the least possible; 1838678016 in all.
+Bytes of the busiest device: 229834752 in, 229834752 out, the least possible; 1838678016 in total.
 
-What comes from a device is what its range before shares with the receiver's after.
+A device sends the intersection of its range before and the receiver's after.
 
     device  before                        after                       receives
     0       [0, 16032) x [0, 8192)        [0, 128256) x [0, 1024)     from 1, 2, 3, 4, 5, 6, 7

@@ -8,9 +8,9 @@ Target: [{}, {"x"}] on <["x"=8]>, shards of 128256 x 1024.
 Along dimension 0, shards of 16032 meet shards of 128256: 8 of the source for one of the target.
 Along dimension 1, shards of 8192 meet shards of 1024: one of the source for one of the target.
 Each tile has one holder, which sends it.
-Bytes of the busiest device: 229834752 in, 229834752 out, the least possible; 1838678016 in all.
+Bytes of the busiest device: 229834752 in, 229834752 out, the least possible; 1838678016 in total.
 
-What comes from a device is what its range before shares with the receiver's after.
+A device sends the intersection of its range before and the receiver's after.
 
     device  before                        after                       receives
     0       [0, 16032) x [0, 8192)        [0, 128256) x [0, 1024)     from 1, 2, 3, 4, 5, 6, 7

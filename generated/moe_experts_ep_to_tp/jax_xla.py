@@ -10,7 +10,7 @@ Along dimension 0, source shards of 32 meet target shards of 64: 2 source shards
     shard.
 Along dimension 2, source shards of 1792 meet target shards of 896: 1 source shard for each target
     shard.
-Bytes of the busiest device: 117440512 in, 117440512 out, the least possible; 939524096 in all.
+Bytes of the busiest device: 117440512 in, 117440512 out, the least possible; 939524096 in total.
 
 Ranges along dimensions 0, 2:
 

@@ -9,7 +9,7 @@ Target: [{"ep"}, {}, {"tp"}] on <["ep"=4, "tp"=2]>, shards of 64 x 2048 x 896.
 Along dimension 0, shards of 32 meet shards of 64: 2 of the source for one of the target.
 Along dimension 2, shards of 1792 meet shards of 896: one of the source for one of the target.
 Each tile has one holder, which sends it.
-Bytes of the busiest device: 117440512 in, 117440512 out, the least possible; 939524096 in all.
+Bytes of the busiest device: 117440512 in, 117440512 out, the least possible; 939524096 in total.
 
 Ranges along dimensions 0, 2:
 

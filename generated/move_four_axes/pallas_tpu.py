@@ -10,9 +10,9 @@ Along dimension 0, source shards of 1 meet target shards of 2: 2 source shards f
 Along dimension 1, source shards of 4 meet target shards of 1: 1 source shard for each target shard.
 Along dimension 2, source shards of 1 meet target shards of 4: 4 source shards for each target
     shard.
-Bytes of the busiest device: 32 in, 32 out, the least possible; 480 in all.
+Bytes of the busiest device: 32 in, 32 out, the least possible; 480 in total.
 
-What comes from a device is what its range before shares with the receiver's after.
+A device sends the intersection of its range before and the receiver's after.
 
     device  before                    after                     receives
     0       [0, 1) x [0, 4) x [0, 1)  [0, 2) x [0, 1) x [0, 4)  from 2, 4, 6, 8, 10, 12, 14

@@ -9,9 +9,9 @@ Along dimension 0, shards of 1 meet shards of 2: 2 of the source for one of the 
 Along dimension 1, shards of 4 meet shards of 1: one of the source for one of the target.
 Along dimension 2, shards of 1 meet shards of 4: 4 of the source for one of the target.
 Each tile has one holder, which sends it.
-Bytes of the busiest device: 32 in, 32 out, the least possible; 480 in all.
+Bytes of the busiest device: 32 in, 32 out, the least possible; 480 in total.
 
-What comes from a device is what its range before shares with the receiver's after.
+A device sends the intersection of its range before and the receiver's after.
 
     device  before                    after                     receives
     0       [0, 1) x [0, 4) x [0, 1)  [0, 2) x [0, 1) x [0, 4)  from 2, 4, 6, 8, 10, 12, 14

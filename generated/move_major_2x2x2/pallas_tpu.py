@@ -8,7 +8,7 @@ Target: [{"x", "y"}, {"z"}] on <["x"=2, "y"=2, "z"=2]>, shards of 1 x 2.
 Along dimension 0, source shards of 2 meet target shards of 1: 1 source shard for each target shard.
 Along dimension 1, source shards of 1 meet target shards of 2: 2 source shards for each target
     shard.
-Bytes of the busiest device: 2 in, 2 out, the least possible; 12 in all.
+Bytes of the busiest device: 2 in, 2 out, the least possible; 12 in total.
 
     device  before           after            receives
     0       [0, 2) x [0, 1)  [0, 1) x [0, 2)  [0, 1) x [1, 2) from 1

@@ -8,7 +8,7 @@ Target: [{"x", "y"}, {"z"}] on <["x"=2, "y"=2, "z"=2]>, shards of 1 x 2.
 Along dimension 0, shards of 2 meet shards of 1: one of the source for one of the target.
 Along dimension 1, shards of 1 meet shards of 2: 2 of the source for one of the target.
 Each tile has one holder, which sends it.
-Bytes of the busiest device: 2 in, 2 out, the least possible; 12 in all.
+Bytes of the busiest device: 2 in, 2 out, the least possible; 12 in total.
 
     device  before           after            receives
     0       [0, 2) x [0, 1)  [0, 1) x [0, 2)  [0, 1) x [1, 2) from 1

@@ -12,7 +12,7 @@ Along dimension 1, source shards of 24 meet target shards of 24: 1 source shard 
     shard.
 A value has 4 terms, along "data". A receiver adds them up in the order of their coordinates, as
     float32 that is rounded once.
-Bytes of the busiest device: 2304 in, 2304 out, the least possible; 18432 in all.
+Bytes of the busiest device: 2304 in, 2304 out, the least possible; 18432 in total.
 
     device  before              after                receives
     0       [0, 64) x [0, 24)   [0, 16) x [0, 24)    [0, 16) x [0, 24) from 2, 4, 6

@@ -11,7 +11,7 @@ Along dimension 1, shards of 24 meet shards of 24: one of the source for one of 
 A value has 4 terms, along "data". A receiver adds them up in the order of their coordinates, as
     float32 that is rounded once.
 Each tile has one holder, which sends it.
-Bytes of the busiest device: 2304 in, 2304 out, the least possible; 18432 in all.
+Bytes of the busiest device: 2304 in, 2304 out, the least possible; 18432 in total.
 
     device  before              after                receives
     0       [0, 64) x [0, 24)   [0, 16) x [0, 24)    [0, 16) x [0, 24) from 2, 4, 6

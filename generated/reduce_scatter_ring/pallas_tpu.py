@@ -5,7 +5,7 @@ Source: [{}, {}], unreduced={"x"} on <["x"=4]>, shards of 8192 x 1024.
 Target: [{"x"}, {}] on <["x"=4]>, shards of 2048 x 1024.
     d2(x)[k0, k1] -> t[x * 2048 + k0, k1]
 
-Bytes of the busiest device: 25165824 in, 25165824 out, the least possible; 100663296 in all.
+Bytes of the busiest device: 25165824 in, 25165824 out, the least possible; 100663296 in total.
 
     device  source                 target
     0       [0, 8192) x [0, 1024)  [0, 2048) x [0, 1024)

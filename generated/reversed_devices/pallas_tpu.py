@@ -5,7 +5,7 @@ Source: [{"x"}, {"y"}] on <["x"=2, "y"=2]>, shards of 4 x 3.
 Target: [{"x"}, {"y"}] on <["x"=2, "y"=2]> (device ids below), shards of 4 x 3.
     d2(x, y)[k0, k1] -> t[x * 4 + k0, y * 3 + k1]
 
-Bytes of the busiest device: 24 in, 24 out, the least possible; 96 in all.
+Bytes of the busiest device: 24 in, 24 out, the least possible; 96 in total.
 
 A permutation: every shard goes whole to one device.
 

@@ -8,7 +8,7 @@ Target: [{"x"}, {"y"}] on <["x"=2, "y"=2]> (device ids below), shards of 4 x 3.
 Along dimension 0, shards of 4 meet shards of 4: one of the source for one of the target.
 Along dimension 1, shards of 3 meet shards of 3: one of the source for one of the target.
 Each tile has one holder, which sends it.
-Bytes of the busiest device: 24 in, 24 out, the least possible; 96 in all.
+Bytes of the busiest device: 24 in, 24 out, the least possible; 96 in total.
 
 A permutation: every shard goes whole to one device.
 

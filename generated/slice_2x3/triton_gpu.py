@@ -8,7 +8,7 @@ Target: [{"y"}] on <["x"=2, "y"=3]>, shards of 2.
 Along dimension 0, shards of 6 meet shards of 2: one of the source for one of the target.
 Of the 6 holders of a tile, the one with the receiver's own coordinates along
 the axes that do not split the source sends it.
-Bytes of the busiest device: 0 in, 0 out, the least possible; 0 in all.
+Bytes of the busiest device: 0 in, 0 out, the least possible; 0 in total.
 
     device  before  after   receives
     0       [0, 6)  [0, 2)  nothing

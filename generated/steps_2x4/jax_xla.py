@@ -10,7 +10,7 @@ Steps, with the bytes that each brings to the busiest device:
     2. all_gather over "y":(1)2: [{"x", "y":(2)2}, {"y":(1)2}] -> [{"x", "y":(2)2}, {}]; 192 bytes
     3. permute over "x", "y": [{"x", "y":(2)2}, {}] -> [{"y"}, {}]; 384 bytes
 
-Bytes received: 672 by the busiest device (the least possible is 384), 3840 in all.
+Bytes received: 672 by the busiest device (the least possible is 384), 3840 in total.
 Bytes sent: 480 by the busiest device (the least possible is 384).
 Memory: 768 bytes of the tensor on a device at most, the shards
 before and after one step together; what XLA takes within a step is beside that.

@@ -9,7 +9,7 @@ Along dimension 0, shards of 16 meet shards of 32: 2 of the source for one of th
 Along dimension 1, shards of 96 meet shards of 24: one of the source for one of the target.
 Of the 2 holders of a tile, the one with the receiver's own coordinates along
 the axes that do not split the source sends it.
-Bytes of the busiest device: 384 in, 384 out, the least possible; 3072 in all.
+Bytes of the busiest device: 384 in, 384 out, the least possible; 3072 in total.
 
     device  before              after                receives
     0       [0, 16) x [0, 96)   [0, 32) x [0, 24)    [16, 32) x [0, 24) from 2

@@ -5,7 +5,7 @@ Source: [{"x", "y"}] on <["x"=2, "y"=3]>, shards of 1.
 Target: [{"y", "x"}] on <["x"=2, "y"=3]>, shards of 1.
     d2(x, y)[k0] -> t[y * 2 + k0 + x]
 
-Bytes of the busiest device: 4 in, 4 out, the least possible; 16 in all.
+Bytes of the busiest device: 4 in, 4 out, the least possible; 16 in total.
 
 A permutation: every shard goes whole to one device.
 

@@ -7,7 +7,7 @@ Target: [{"y", "x"}] on <["x"=2, "y"=3]>, shards of 1.
 
 Along dimension 0, shards of 1 meet shards of 1: one of the source for one of the target.
 Each tile has one holder, which sends it.
-Bytes of the busiest device: 4 in, 4 out, the least possible; 16 in all.
+Bytes of the busiest device: 4 in, 4 out, the least possible; 16 in total.
 
 A permutation: every shard goes whole to one device.
 

@@ -9,7 +9,7 @@ Target: [{"x", "y"}, {}] on <["x"=2, "y"=2]>, shards of 2 x 3.
 
 Along dimension 0, shards of 2 meet shards of 2: up to 2 of the source for one of the target.
 Each tile has one holder, which sends it.
-Bytes of the busiest device: 12 in, 12 out, the least possible; 24 in all.
+Bytes of the busiest device: 12 in, 12 out, the least possible; 24 in total.
 
 Ranges along dimension 0:
 

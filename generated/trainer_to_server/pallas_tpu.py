@@ -9,7 +9,7 @@ Target: [{}, {"tp"}] on <["tp"=3]> (device ids below), shards of 10 x 3.
 Along dimension 0, source shards of 3 meet target shards of 10: up to 4 source shards for each
     target shard.
 Along dimension 1, source shards of 9 meet target shards of 3: 1 source shard for each target shard.
-Bytes of the busiest device: 60 in, 54 out, the least possible; 180 in all.
+Bytes of the busiest device: 60 in, 54 out, the least possible; 180 in total.
 
     device  before            after             receives
     0       [0, 3) x [0, 9)   -                 nothing

@@ -9,7 +9,7 @@ Target: [{}, {"tp"}] on <["tp"=3]> (device ids below), shards of 10 x 3.
 Along dimension 0, shards of 3 meet shards of 10: 4 of the source for one of the target.
 Along dimension 1, shards of 9 meet shards of 3: one of the source for one of the target.
 Each tile has one holder, which sends it.
-Bytes of the busiest device: 60 in, 54 out, the least possible; 180 in all.
+Bytes of the busiest device: 60 in, 54 out, the least possible; 180 in total.
 
     device  before            after             receives
     0       [0, 3) x [0, 9)   -                 nothing

@@ -9,7 +9,7 @@ Along dimension 0, source shards of 3 meet target shards of 2: up to 2 source sh
     shard.
 Along dimension 1, source shards of 2 meet target shards of 3: up to 2 source shards for each target
     shard.
-Bytes of the busiest device: 24 in, 24 out, the least possible; 104 in all.
+Bytes of the busiest device: 24 in, 24 out, the least possible; 104 in total.
 
     device  before           after            receives
     0       [0, 3) x [0, 2)  [0, 2) x [0, 3)  [0, 2) x [2, 3) from 1

@@ -8,7 +8,7 @@ Target: [{"y"}, {"x"}] on <["x"=2, "y"=3]>, shards of 2 x 3.
 Along dimension 0, shards of 3 meet shards of 2: up to 2 of the source for one of the target.
 Along dimension 1, shards of 2 meet shards of 3: 2 of the source for one of the target.
 Each tile has one holder, which sends it.
-Bytes of the busiest device: 24 in, 24 out, the least possible; 104 in all.
+Bytes of the busiest device: 24 in, 24 out, the least possible; 104 in total.
 
     device  before           after            receives
     0       [0, 3) x [0, 2)  [0, 2) x [0, 3)  [0, 2) x [2, 3) from 1

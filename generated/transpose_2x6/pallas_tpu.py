@@ -8,7 +8,7 @@ Target: [{"y"}, {"x"}] on <["x"=2, "y"=6]>, shards of 1 x 3.
 Along dimension 0, source shards of 3 meet target shards of 1: 1 source shard for each target shard.
 Along dimension 1, source shards of 1 meet target shards of 3: 3 source shards for each target
     shard.
-Bytes of the busiest device: 12 in, 12 out, the least possible; 120 in all.
+Bytes of the busiest device: 12 in, 12 out, the least possible; 120 in total.
 
     device  before           after            receives
     0       [0, 3) x [0, 1)  [0, 1) x [0, 3)  [0, 1) x [1, 2) from 1, [0, 1) x [2, 3) from 2

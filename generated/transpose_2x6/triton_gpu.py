@@ -8,7 +8,7 @@ Target: [{"y"}, {"x"}] on <["x"=2, "y"=6]>, shards of 1 x 3.
 Along dimension 0, shards of 3 meet shards of 1: one of the source for one of the target.
 Along dimension 1, shards of 1 meet shards of 3: 3 of the source for one of the target.
 Each tile has one holder, which sends it.
-Bytes of the busiest device: 12 in, 12 out, the least possible; 120 in all.
+Bytes of the busiest device: 12 in, 12 out, the least possible; 120 in total.
 
     device  before           after            receives
     0       [0, 3) x [0, 1)  [0, 1) x [0, 3)  [0, 1) x [1, 2) from 1, [0, 1) x [2, 3) from 2

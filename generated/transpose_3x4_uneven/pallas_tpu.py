@@ -11,7 +11,7 @@ Along dimension 0, source shards of 6 meet target shards of 4: up to 2 source sh
     shard.
 Along dimension 1, source shards of 6 meet target shards of 8: up to 2 source shards for each target
     shard.
-Bytes of the busiest device: 128 in, 144 out, the least possible; 1184 in all.
+Bytes of the busiest device: 128 in, 144 out, the least possible; 1184 in total.
 
     device  before               after                receives
     0       [0, 6) x [0, 6)      [0, 4) x [0, 8)      [0, 4) x [6, 8) from 1

@@ -10,7 +10,7 @@ Target: [{"y"}, {"x"}] on <["x"=3, "y"=4]>, shards of 4 x 8.
 Along dimension 0, shards of 6 meet shards of 4: up to 2 of the source for one of the target.
 Along dimension 1, shards of 6 meet shards of 8: 2 of the source for one of the target.
 Each tile has one holder, which sends it.
-Bytes of the busiest device: 128 in, 144 out, the least possible; 1184 in all.
+Bytes of the busiest device: 128 in, 144 out, the least possible; 1184 in total.
 
     device  before               after                receives
     0       [0, 6) x [0, 6)      [0, 4) x [0, 8)      [0, 4) x [6, 8) from 1

@@ -11,7 +11,7 @@ Along dimension 0, source shards of 6 meet target shards of 14: up to 3 source s
     target shard.
 Along dimension 1, source shards of 7 meet target shards of 3: up to 2 source shards for each target
     shard.
-Bytes of the busiest device: 168 in, 168 out, the least possible; 1232 in all.
+Bytes of the busiest device: 168 in, 168 out, the least possible; 1232 in total.
 
     device  before              after
     0       [0, 6) x [0, 7)     [0, 14) x [0, 3)

@@ -10,7 +10,7 @@ Target: [{"y"}, {"x"}] on <["x"=5, "y"=2]>, shards of 14 x 3.
 Along dimension 0, shards of 6 meet shards of 14: 3 of the source for one of the target.
 Along dimension 1, shards of 7 meet shards of 3: up to 2 of the source for one of the target.
 Each tile has one holder, which sends it.
-Bytes of the busiest device: 168 in, 168 out, the least possible; 1232 in all.
+Bytes of the busiest device: 168 in, 168 out, the least possible; 1232 in total.
 
     device  before              after
     0       [0, 6) x [0, 7)     [0, 14) x [0, 3)

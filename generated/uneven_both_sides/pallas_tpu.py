@@ -13,7 +13,7 @@ Along dimension 1, source shards of 4 meet target shards of 7: up to 3 source sh
     shard.
 Along dimension 2, source shards of 29 meet target shards of 8: 1 source shard for each target
     shard.
-Bytes of the busiest device: 1568 in, 1856 out, the least possible; 9248 in all.
+Bytes of the busiest device: 1568 in, 1856 out, the least possible; 9248 in total.
 
     device  before                       after
     0       [0, 4) x [0, 4) x [0, 29)    [0, 7) x [0, 7) x [0, 8)

@@ -11,7 +11,7 @@ Along dimension 0, shards of 4 meet shards of 7: 2 of the source for one of the 
 Along dimension 1, shards of 4 meet shards of 7: up to 3 of the source for one of the target.
 Along dimension 2, shards of 29 meet shards of 8: one of the source for one of the target.
 Each tile has one holder, which sends it.
-Bytes of the busiest device: 1568 in, 1856 out, the least possible; 9248 in all.
+Bytes of the busiest device: 1568 in, 1856 out, the least possible; 9248 in total.
 
     device  before                       after
     0       [0, 4) x [0, 4) x [0, 29)    [0, 7) x [0, 7) x [0, 8)

@@ -10,7 +10,7 @@ Along dimension 0, source shards of 4 meet target shards of 16: 4 source shards 
 Along dimension 1, source shards of 8 meet target shards of 4: 1 source shard for each target shard.
 Along dimension 2, source shards of 16 meet target shards of 8: 1 source shard for each target
     shard.
-Bytes of the busiest device: 2048 in, 2048 out, the least possible; 14336 in all.
+Bytes of the busiest device: 2048 in, 2048 out, the least possible; 14336 in total.
 
     device  before                        after
     0       [0, 4) x [0, 8) x [0, 16)     [0, 16) x [0, 4) x [0, 8)

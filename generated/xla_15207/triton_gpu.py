@@ -9,7 +9,7 @@ Along dimension 0, shards of 4 meet shards of 16: 4 of the source for one of the
 Along dimension 1, shards of 8 meet shards of 4: one of the source for one of the target.
 Along dimension 2, shards of 16 meet shards of 8: one of the source for one of the target.
 Each tile has one holder, which sends it.
-Bytes of the busiest device: 2048 in, 2048 out, the least possible; 14336 in all.
+Bytes of the busiest device: 2048 in, 2048 out, the least possible; 14336 in total.
 
     device  before                        after
     0       [0, 4) x [0, 8) x [0, 16)     [0, 16) x [0, 4) x [0, 8)

@@ -55,7 +55,7 @@ def test_groups_as_axes(groups: str, over: str) -> None:
     [
         ("replica_groups={{0,1,2,3},{4,5,6}}", "device 7 is in no group"),
         ("replica_groups={{0,1,2,3},{3,4,5,6,7}}", "device 3 is in two groups"),
-        ("replica_groups={{0,1,2,3},{4,5,6,8}}", "device 8 is none of the program's 8"),
+        ("replica_groups={{0,1,2,3},{4,5,6,8}}", "device 8 is not one of the program's 8"),
         ("replica_groups={{0,1,2},{3,4,5,6,7}}", "groups of 3 and of 5 devices"),
     ],
 )
@@ -72,7 +72,7 @@ def test_planted_wrong_pairs_are_found() -> None:
     assert permute_faults_of([[0, 1], [1, 2]], 4) == ""
     assert permute_faults_of([[0, 1], [2, 1]], 4) == "device 1 receives twice"
     assert permute_faults_of([[0, 1], [0, 2]], 4) == "device 0 sends twice"
-    assert permute_faults_of([[0, 4]], 4) == "device 4 is none of the program's 4"
+    assert permute_faults_of([[0, 4]], 4) == "device 4 is not one of the program's 4"
     assert faults_of([[0, 1], [2, 3]], 4) == ""
 
 
@@ -104,7 +104,7 @@ ENTRY %main (x: f32[8]) -> f32[8] {
     (tmp_path / "loop.hlo").write_text(text)
     said = ok("audit", tmp_path / "loop.hlo")
     assert "1+" in said
-    assert "note: how often a loop turns is not in the text" in said
+    assert "note: the text does not state the trip count of a loop" in said
 
 
 SLICED = """\

@@ -357,7 +357,9 @@ def test_a_bundle_whose_reverse_is_refused_has_no_backward(
 
 def test_the_page_names_the_backward() -> None:
     files = emit(UNEVEN, gradient=True).files("a")
-    said = "cotangents back, is in `pallas_tpu_backward.py`, `triton_gpu_backward.py`."
+    said = (
+        "cotangents back for derivatives, is in `pallas_tpu_backward.py`, `triton_gpu_backward.py`."
+    )
     assert said in " ".join(files["README.md"].split())
     command = re.search(r"Emitted by\n    (.*)", files["pallas_tpu.py"])
     back = re.search(r"Emitted by\n    (.*)", files["pallas_tpu_backward.py"])

@@ -109,7 +109,9 @@ def test_traffic_is_the_least() -> None:
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_modules_say_which_term_has_the_value(backend: str) -> None:
     text = parts(direct(*NAMED["largest"]), backend, "c")[0].text
-    said = 'Along "x":(2)2 the term of coordinate 0 has the value, every other one the lowest value'
+    said = (
+        'Along "x":(2)2 the term of coordinate 0 has the value, every other term the lowest value'
+    )
     assert said in " ".join(text.split())
     assert "new=1" in text
     assert 'empty=float("-inf")' in text

@@ -82,7 +82,7 @@ def test_a_reshard_is_none(home: Path) -> None:
     done = run("emit", "gather", "--stablehlo", "gather.mlir")
     assert done.code == 2
     assert done.err == (
-        "error: --stablehlo: a program is wanted, which is written as StableHLO\n"
+        "error: --stablehlo: only a program can be written as StableHLO\n"
         "got: gather\nexpected: the name of a [[program]]\n"
     )
     assert not (home / "gather.mlir").exists()

@@ -243,8 +243,8 @@ def test_the_demo(tables: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     cells = row.replace("│", "").split()
     assert cells == ["first", "6", "104", "104", "ok"]
     assert result.out.splitlines()[-3:] == [
-        "4 modules of 2 reshards ran on this CPU, large ones in a smaller size. Each gave "
-        "what the oracle computes, bit for bit.",
+        "4 modules of 2 reshards ran on this CPU, large ones in a smaller size. Each "
+        "result equals the oracle's, bit for bit.",
         "Bytes received: by all devices together; least possible: by any plan.",
         f"Next: read {tmp_path}/demo/first/README.md and a module next to it, then emit your own "
         "(README.md).",

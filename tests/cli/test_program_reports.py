@@ -58,11 +58,11 @@ def test_the_distance_to_a_lower_bound(home: Path) -> None:
 def test_what_remedies_do_in_all(home: Path) -> None:
     """Of a sum that is a result; then of an argument that is gathered, too."""
     said = '    C1: 64 B, 64 B less with result as [{"d", "t"}, {}]\n'
-    assert run("plan", "--explain").out.endswith(f"with a remedy, in all is received:\n{said}")
+    assert run("plan", "--explain").out.endswith(f"total bytes with the best remedy:\n{said}")
     split = ('"w1": \'[{}, {"t"}]\'', '"w1": \'[{"d"}, {"t"}]\'')
     written(home, replaced(MODULE, split, ("shape(8, 16)", "shape(512, 16)")))
     found = run("plan", "--explain").out.splitlines()
-    assert found[-3].endswith("with a remedy, in all is received:")
+    assert found[-3].endswith("total bytes with the best remedy:")
     assert found[-2] == '    C1: 8 KiB, 768 B less with p_w1 as [{}, {"t"}]'
 
 
@@ -98,7 +98,7 @@ def test_check_says_in_words_what_is_more(home: Path) -> None:
     assert found.code == 1
     assert found.out.startswith(
         "mlp: its communication differs from plan.json\n"
-        "the busiest device receives 224 B, it received 128 B\n"
+        "the busiest device receives 224 B, before 128 B\n"
         "one all-reduce over d of 96 B more, a_step.py:5\n"
         "mlp/README.md: would be emitted differently now\n"
     )
@@ -123,7 +123,7 @@ def test_check_fails_over_the_budget(home: Path) -> None:
     assert found.code == 1
     assert found.out == (
         "mlp: its communication differs from plan.json\n"
-        "the busiest device receives 224 B, it received 128 B\n"
+        "the busiest device receives 224 B, before 128 B\n"
         "one all-reduce over d of 96 B more, a_step.py:5\n"
         "mlp: would not be emitted now: budget: the program receives more than its budget\n"
         "got: 224 bytes, most of them in " + C1 + "expected: at most 200 bytes\n"
@@ -206,11 +206,11 @@ def test_words() -> None:
     gather, reduce = ("all_gather", 3670016, "a.py:41"), ("all_reduce", 64, "a.py:7")
     many = (reduce, gather, reduce, reduce)
     assert changes(lockfile(*many), lockfile(*many[:2], gather, *many[2:])) == (
-        "the busiest device receives 7 MiB, it received 3.5 MiB",
+        "the busiest device receives 7 MiB, before 3.5 MiB",
         "one all-gather over t of 3.5 MiB more, a.py:41",
     )
     assert changes(lockfile(), lockfile(gather, gather, times=4)) == (
-        "the busiest device receives 28 MiB, it received 0 B",
+        "the busiest device receives 28 MiB, before 0 B",
         "2 all-gathers over t of 3.5 MiB each, 4 times more, a.py:41",
     )
     other = ("reduce_scatter", 64, "a.py:7")

@@ -138,7 +138,10 @@ def test_completion_knows_the_names_of_the_config(
     ("words", "kept"),
     [
         (("plan",), "nothing was changed"),
-        (("emit", "-o", "out"), "bundles are put in place when all are made, so that none is half"),
+        (
+            ("emit", "-o", "out"),
+            "bundles are moved into place once all are complete, so none",
+        ),
     ],
 )
 def test_an_interrupt_says_what_was_kept(

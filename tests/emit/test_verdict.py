@@ -36,7 +36,7 @@ def took(seconds: float, wire_bytes: int) -> Priced:
 
 
 def peer(seconds: float) -> Peer:
-    return Peer("XLA's own plan", seconds, "2 all-gather", "`jax.device_put` will do")
+    return Peer("XLA's own plan", seconds, "2 all-gather", "`jax.device_put` is enough")
 
 
 @pytest.mark.parametrize(
@@ -52,14 +52,14 @@ def peer(seconds: float) -> Peer:
             1e-3,
             1.02e-3,
             "jax_xla: 0.001 seconds on v5e:2x4, as fast as XLA's own plan; "
-            "`jax.device_put` will do; ",
+            "`jax.device_put` is enough; ",
         ),
         (
             3e-3,
             1e-3,
             "jax_xla: 0.003 seconds on v5e:2x4; better, 3.0 times as fast, is XLA's own plan "
             "(2 all-gather); "
-            "`jax.device_put` will do; ",
+            "`jax.device_put` is enough; ",
         ),
     ],
 )
@@ -76,7 +76,7 @@ def test_both_prices_are_said_where_they_differ() -> None:
     ours = Priced("pallas_tpu", TimelineCost(stages, 0))
     assert (ours.cost.seconds, ours.cost.used) == (1.5e-3, 1e-3)
     assert verdict(ours, planned(), peer(3e-3), "v5e:2x4").startswith(
-        "pallas_tpu: 0.0015 seconds on v5e:2x4 (0.001 where the program goes on with the result), "
+        "pallas_tpu: 0.0015 seconds on v5e:2x4 (0.001 if the program continues with the result), "
         "2.0 times as fast as XLA's own plan (2 all-gather); "
     )
 
@@ -85,7 +85,7 @@ def test_nothing_to_move() -> None:
     side = GRID.sharding('[{"x"}]')
     made = sw.plan(sw.Reshard((8,), "int8", side, side), "direct")
     assert verdict(took(0.0, 0), made, peer(0.0), "h100") == (
-        "jax_xla: nothing moves; `jax.device_put` will do"
+        "jax_xla: nothing moves; `jax.device_put` is enough"
     )
 
 
@@ -93,11 +93,11 @@ def test_padding_is_named_apart_and_small_tensors_have_no_ratio() -> None:
     large, small = planned(), planned(extent=8)
     least = large.traffic.bound_received_max
     assert moved_text(least + 1000, large) == (
-        "moves 1.00 of the least, 1,000 of them padding or passed on"
+        "moves 1.00 of the least, 1,000 of them padding or forwarded"
     )
     least = small.traffic.bound_received_max
     assert moved_text(50_000, small) == (
-        f"moves 50,000 bytes, {least} at least, {50_000 - least:,} of them padding or passed on"
+        f"moves 50,000 bytes, {least} at least, {50_000 - least:,} of them padding or forwarded"
     )
 
 

@@ -214,7 +214,7 @@ def test_what_is_computed() -> None:
     learned = sw.learn(load, logical={"w": (8, 3), "norm": (8,)}, ranks=range(2))
     assert learned.findings == (
         "norm elements 0 to 8 of all ranks hold norm elements 0 to 8 times 2 plus 1",
-        "mean elements 0 to 3 of all ranks hold values that are no element",
+        "mean elements 0 to 3 of all ranks hold computed values",
         "scattered rows 1 to 2 of all ranks hold w columns 2, 1, 0",
     )
     assert learned.stored == sw.Stored("rank=2", {"w": (8, 3)}, 'w[{"rank"}]', "float32")
@@ -281,9 +281,7 @@ def test_two_loaders() -> None:
     ).same
     assert str(
         sw.compare(dequantised(3), dequantised(1), logical={"w": (4, 2), "s": (4, 1)}, ranks=1)
-    ) == (
-        "values that are no element of rank 0 hold other values that are no element (w rows 0 to 4)"
-    )
+    ) == ("computed values of rank 0 hold other computed values (w rows 0 to 4)")
 
 
 def check_learned(case: tuple[sw.Mesh, tuple[dict[str, Any], Any]]) -> None:

@@ -172,7 +172,7 @@ def test_functions_that_cannot_be_traced_name_the_line() -> None:
     )
     assert located(refused(fn=lambda p, x: sw.constrain(x, 3))) == (
         "sharding here: the value must be of type str or Sharding\n"
-        "got: 3\nexpected: a text as '[{\"d\"}, {}]' or a Sharding"
+        "got: 3\nexpected: a string such as '[{\"d\"}, {}]' or a Sharding"
     )
     said = located(refused(fn=lambda p, x: sw.shard_alike(x, p["w2"])))
     assert said == (

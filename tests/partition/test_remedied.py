@@ -42,12 +42,12 @@ def test_a_gather_that_is_removed() -> None:
 def test_the_text_of_all_remedies() -> None:
     made = program()
     assert remedies_text(made) == (
-        "with a remedy, in all is received:\n"
+        "total bytes with the best remedy:\n"
         "    C1: 3 KiB, 3 KiB less with p_w as [{}, {}]\n"
         "    C2: nothing: each device receives its own part of the sum alone\n"
     )
     assert remedies_text(made.with_remedy(1)) == (
-        "with a remedy, in all is received:\n"
+        "total bytes with the best remedy:\n"
         "    C1: nothing: each device receives its own part of the sum alone\n"
     )
 

@@ -91,7 +91,7 @@ def difference(one: Any, ours: Any, off: float) -> str:
     """How results differ, the empty string if not. A gradient that is zero but for rounding may
     differ by that."""
     if jax.tree.structure(one) != jax.tree.structure(ours):
-        return "another tree of results"
+        return "a different tree of results"
     for number, (a, b) in enumerate(zip(*map(jax.tree.leaves, (one, ours)), strict=True)):
         if jnp.issubdtype(a.dtype, jax.dtypes.prng_key):
             a, b = map(jax.random.key_data, (a, b))

@@ -136,9 +136,9 @@ def test_text() -> None:
     assert rings_text(rings_by(made, BACKENDS)["pallas_tpu"]) == exactly(
         """
         Terms are reduced on rings along "x".
-        In a step every device combines its own terms of parts with what it got of them, and
-        passes that on: a half of each part upwards, a half downwards. A part is named by the
-        device that keeps it; a half of it takes 4,096 bytes, padding included.
+        In each step every device combines its own terms of a part with the terms received so
+        far, and sends the result on: half of each part upwards, half downwards. A part is named
+        after the device that keeps it; half a part takes 4,096 bytes with padding.
 
         device                 0            1            2            3
         step 1 of 3 along "x"  up 3 down 1  up 0 down 2  up 1 down 3  up 2 down 0

@@ -46,7 +46,7 @@ def test_derivation() -> None:
         S / g + T / g - 1 = 4 tiles a period; starts are multiples of 1, every width too
         row-major strides of the source shards are multiples of 2, 1
         Each tile has one holder, which sends it.
-        Bytes of the busiest device: 24 in, 24 out, the least possible; 104 in all.
+        Bytes of the busiest device: 24 in, 24 out, the least possible; 104 in total.
         """).split("\n"):
         assert line in [given.strip() for given in text.split("\n")], line
 

@@ -17,7 +17,7 @@ from shardwright.ir.exchange import Exchange
 from shardwright.ir.plan import DirectPlan
 
 Said = tuple[int, int, tuple[tuple[int, int], ...]]
-SHARED = "What comes from a device is what its range before shares with the receiver's after."
+SHARED = "A device sends the intersection of its range before and the receiver's after."
 BOX = r"((?:\[\d+, \d+\)(?: x )?)+|all) from (\d+)"
 
 

@@ -255,7 +255,7 @@ def test_large_tensors_are_verified_on_a_twin(tmp_path: Path) -> None:
             f"def {name}(*_): {instead[name]}\n\n\ndef right(",
         )
     reports = {(r.name, r.backend): (r.verdict, r.detail) for r in verify(tmp_path)}
-    by_hand = "not what would be emitted now: `shardwright check` says how"
+    by_hand = "differs from a new emission: see `shardwright check`"
     # A tile from another device than its holder, which is left over at both ends.
     wrong = {"pallas_tpu": r"1, 0, .*\) exactly once", "triton_gpu": r".*\) exactly once"}
     for backend in BACKENDS:

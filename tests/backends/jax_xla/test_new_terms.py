@@ -122,7 +122,7 @@ def test_lines_of_new_terms() -> None:
     (own,) = parts(made, "jax_xla", "c", gradient=True, single_file=True)
     assert 'y = jnp.where(lax.axis_index("y") == 0, x, -jnp.inf)' in own.text
     assert 'Along "y" the' in own.text
-    assert "every other one the lowest value." in own.text.replace("\n", " ")
+    assert "every other term the lowest value." in own.text.replace("\n", " ")
     made = plan(make('[{"x"}, {}]', '[{}, {}], unreduced={"x"}'), "basis")
     own, back = parts(made, "jax_xla", "c", gradient=True, single_file=True)
     assert made.ops == "all_gather, replicated_to_unreduced"

@@ -110,7 +110,7 @@ def test_tensors_too_large_to_run(tmp_path: Path) -> None:
             "twins of its tensors; at full size: text; every element of every target shard "
             "(2 tensors, 2 devices) is written exactly once, from the source element of its index",
         ),
-        ("failed", "not what would be emitted now: `shardwright check` says how"),
+        ("failed", "differs from a new emission: see `shardwright check`"),
     ]
 
 

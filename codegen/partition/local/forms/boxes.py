@@ -255,7 +255,7 @@ def _moves(split: SplitOp) -> Iterator[FormMove]:
                     receivers.append([target for _, target in each.pairs])
         axes = split.axes(0, dim)
         for received in at_busiest(sizes, receivers):
-            what = "rows go to the shards in which their new places are"
+            what = "rows move to the shards of their new places"
             yield FormMove("permute", axes, 0, dim, received, what)
         shape[dim] = split.shape(first)[dim]
 

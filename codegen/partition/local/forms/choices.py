@@ -16,8 +16,11 @@ from shardwright.codegen.partition.local.forms.form import (
     SplitOp,
 )
 
-BEST, PLACES = "each shard sends the best it has", "each shard sends where its best are"
-FOUND = "what a device found for its part goes to all"
+BEST, PLACES = (
+    "each shard sends its best elements",
+    "each shard sends the indices of its best elements",
+)
+FOUND = "each device sends the results of its part to all"
 
 
 def shared_dim(shape: Sequence[int], along: int, parts: int) -> int | None:

@@ -27,4 +27,4 @@ def _reduced(split: SplitOp) -> Iterator[FormMove]:
     size = split.bytes(split.tensors.result)
     for axis in split.op.integers("axes"):
         if split.axes(0, axis):
-            yield split.gathered(0, axis, size, "each shard sends what it comes to")
+            yield split.gathered(0, axis, size, "each shard sends its own result")

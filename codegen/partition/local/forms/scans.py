@@ -24,4 +24,4 @@ def _totals(split: SplitOp) -> Iterator[FormMove]:
     (axis,) = split.op.integers("axis")
     if split.axes(0, axis):
         total = split.bytes(0, {axis: 1})
-        yield split.gathered(0, axis, total, "every block adds what those before it come to")
+        yield split.gathered(0, axis, total, "each block adds the total of the blocks before it")
