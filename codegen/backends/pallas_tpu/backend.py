@@ -122,6 +122,7 @@ class PallasTpu(Backend):
         "jax_matmul_gradient",
         "pallas_matmul",
         "pallas_products",
+        "pallas_spaced",
         "sides",
         "xla_boxes",
         "xla_rounds",
