@@ -5,7 +5,8 @@ import re
 from collections import Counter
 
 from .boxes import volume
-from .exchanges import Exchange, common
+from .exchanges import Exchange
+from .spread import common
 
 
 def hosts_of(package, backend, plans):

@@ -26,7 +26,8 @@ SWAP = between((1024, 512), '[{"x", "y"}, {}]', '[{"y", "x"}, {}]')
 COLUMNS = between((64, 512), '[{"x"}, {}]', '[{}, {"x"}]', LINE)
 UNEVEN = between((23, 50), '[{"x"}, {"y"}]', '[{"y"}, {"x"}]')
 GAP = r"device \d: pieces have \d+ elements, the target shard \d+"
-SENT = rf"\(.*\) from device \d to device \d is not what is (sent|expected) there|{GAP}"
+ONE_END = r"device \d: a tile that it (waits for|sends) is not what is (sent|expected) there"
+SENT = rf"\(.*\) from device \d to device \d is not what is (sent|expected) there|{ONE_END}|{GAP}"
 FAULTS = {
     "a permutation, the sender": (
         "pallas_tpu",
@@ -120,6 +121,23 @@ def test_a_fault_at_few_of_many_devices(tmp_path: Path) -> None:
     exchange._senders, receivers = senders, exchange._receivers
     exchange._receivers = lambda position: [] if position % 4 == 1 else receivers(position)
     assert re.fullmatch(SENT.replace(r"\d", r"\d+"), exchange.fault())
+
+
+@pytest.mark.parametrize("end", ["sender", "receiver"])
+def test_a_permutation_at_few_of_many_devices(end: str, tmp_path: Path) -> None:
+    pytest.importorskip("jax")
+    mesh = Mesh({"x": 32, "y": 32})
+    made = plan(between((320, 320), '[{"x"}, {"y"}]', '[{"y"}, {"x"}]', mesh), "direct")
+    path = tmp_path / "module.py"
+    path.write_text(alone(made, "pallas_tpu"))
+    proof = load(path)._HOST.program.proof
+    assert (type(proof).__name__, proof.fault()) == ("Permuted", "")
+    assert proof.proved() == " at 33 of 1024 devices"
+    right = getattr(proof, end)
+    setattr(proof, end, lambda position, number: right(position ^ 1, number))
+    assert re.fullmatch(SENT.replace(r"\d", r"\d+"), proof.fault())
+    setattr(proof, end, lambda position, number: right(position & -2, number))
+    assert re.fullmatch(SENT.replace(r"\d", r"\d+"), proof.fault())
 
 
 SUMMED = Reshard(
