@@ -18,8 +18,9 @@ from jax.sharding import PartitionSpec as P
 
 from .boxes import not_run
 from .groups import moves_of, order_of
-from .jax_host import FEW, filled, judge, meshes_here, numbered, proved, refuse_derivative
+from .jax_host import FEW, filled, judge, meshes_here, numbered, proved
 from .jax_meshes import apart, bits_of, expect, mapped, not_mapped, typed
+from .jax_refused import refuse_derivative
 from .xla_rounds import Round, boxes_of
 
 

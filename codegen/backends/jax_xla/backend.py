@@ -41,6 +41,7 @@ class JaxXla(Backend):
         "jax_operation",
         "jax_orders",
         "jax_padding",
+        "jax_refused",
         "jax_slotted",
         "jax_terms",
         "jax_unlike",

@@ -83,6 +83,7 @@ class PallasTpu(Backend):
         "jax_operation",
         "jax_orders",
         "jax_padding",
+        "jax_refused",
         "jax_slotted",
         "jax_terms",
         "jax_unlike",
