@@ -7,9 +7,9 @@ from runpy import run_path
 
 # The version of each backend's support files.
 VERSIONS = {
-    "jax_xla": "5fd4cd2253b2854e",
-    "pallas_tpu": "1f8890817b460f96",
-    "triton_gpu": "9293a29144e937d1",
+    "jax_xla": "8251d41b7dfd4fd3",
+    "pallas_tpu": "8eba444ca8541f1c",
+    "triton_gpu": "32621db00c4ff16d",
 }
 
 

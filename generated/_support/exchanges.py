@@ -5,12 +5,11 @@ is the row-major number of a device in a mesh; source and target may be on diffe
 """
 
 import functools
-import itertools
 from collections import Counter
 from typing import Any, NamedTuple
 
-from .boxes import ranges, volume
-from .spread import spread
+from .boxes import volume
+from .spread import at_some, common, gap, some, spread
 
 
 class Piece(NamedTuple):
@@ -77,43 +76,22 @@ class Exchange:
         received = functools.cache(lambda receiver: Counter(self.incoming(receiver)))
         sent = functools.cache(lambda sender: Counter(self.outgoing(sender)))
         for receiver in spread(len(self.target.ids)):
-            for piece in _some([*received(receiver)]):
+            for piece in some([*received(receiver)]):
                 if sent(piece.sender)[piece] != 1 or received(receiver)[piece] != 1:
                     return f"{self._said(piece)} is not what is sent there"
             whole = (0, 0) if self.is_empty(receiver) else self.target.box(receiver)
-            if fault := _gap(whole, [piece.box for piece in received(receiver).elements()]):
+            if fault := gap(whole, [piece.box for piece in received(receiver).elements()]):
                 return f"device {self.target.ids[receiver]}: {fault}"
         for sender in spread(len(self.source.ids)):
-            for piece in _some([*sent(sender)]):
+            for piece in some([*sent(sender)]):
                 if received(piece.receiver)[piece] != 1:
                     return f"{self._said(piece)} is not what is expected there"
         return ""
 
     def proved(self):
         """Return " at N of M devices" if `fault` checks only some devices, else ""."""
-        count = max(len(self.source.ids), len(self.target.ids))
-        some = len(spread(count))
-        return "" if some == count else f" at {some} of {count} devices"
+        return at_some(max(len(self.source.ids), len(self.target.ids)))
 
     def _said(self, piece):
         sender, receiver = self.source.ids[piece.sender], self.target.ids[piece.receiver]
         return f"{piece.box} from device {sender} to device {receiver}"
-
-
-def common(one, other):
-    """Return the intersection of two boxes; its volume is zero if they are disjoint."""
-    pairs = zip(ranges(one), ranges(other), strict=True)
-    return tuple(end for a, b in pairs for end in (max(a[0], b[0]), min(a[1], b[1])))
-
-
-def _gap(box, parts):
-    """Return the reason that boxes do not cover a box exactly once, or "" if they do."""
-    have, wanted = sum(map(volume, parts)), volume(box)
-    if have != wanted:
-        return f"pieces have {have} elements, the target shard {wanted}"
-    pairs = itertools.combinations(_some(parts), 2)
-    return "pieces overlap" if any(volume(common(*pair)) for pair in pairs) else ""
-
-
-def _some(pieces):
-    return [pieces[number] for number in spread(len(pieces))]

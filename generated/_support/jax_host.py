@@ -29,10 +29,15 @@ class OneOrder:
         source.name, target.name = "source", "target"
         sides = (source, target)
         self.paddings = padding and [padding(side, side.whole(shape)) for side in sides]
-        self.operation, self.exchange = operation, program.moves
+        self.operation = operation
         self.ranks = sorted({*source.ids, *target.ids})
         for part in filter(None, (program, operation)):
             part.attach(self)
+
+    @property
+    def exchange(self):
+        """Return the `Exchange` of all transfers, None if partial results or collectives move."""
+        return self.program.moves
 
     def pad(self, x):
         """Return the padded global array of a logical tensor, or of its terms [terms, ...]: every
@@ -80,6 +85,8 @@ class OneOrder:
         if self.operation:
             return self.operation.bind(x, source, target, interpret, collective_id)
         if isinstance(x, jax.core.Tracer):
+            from .jax_refused import only_moved  # no derivative, no jax.vmap
+
             return self.lowered(only_moved(x), source, target, interpret, collective_id)
         return self.eager(x, source, target, interpret, collective_id)
 
@@ -142,24 +149,6 @@ class OneOrder:
         return typed(result, over_devices(moved, [given], result)(typed(given, x)))
 
 
-def refuse_derivative(*_):
-    """Raise NotImplementedError for a derivative."""
-    raise NotImplementedError(
-        "this module has no derivative: emit with --gradient, or pass stop_gradient(x) to reshard"
-    )
-
-
-def refuse_batch(*_):
-    """Raise NotImplementedError for `jax.vmap`."""
-    raise NotImplementedError("reshard under jax.vmap: emit the module with --feature vmap")
-
-
-_underived = jax.custom_jvp(lambda x: x)
-_underived.defjvp(refuse_derivative)
-only_moved = jax.custom_batching.custom_vmap(_underived)
-only_moved.def_vmap(refuse_batch)
-
-
 @functools.cache
 def _compiled(host, batch, source, target, *how):
     result = host.target.on(target, batch)  # otherwise XLA chooses the sharding
@@ -184,10 +173,10 @@ def meshes_here(host):
 
 def proved(host):
     """Return the facts proved without data, here and by `meshes_here`; exit on a fault."""
-    moves = host.exchange
-    if fault := (moves and moves.fault()) or host.program.fault():
+    proof = host.program.proof
+    if fault := (proof and proof.fault()) or host.program.fault():
         raise SystemExit(fault)
-    sent = f", what is sent is what is expected{moves.proved()}" if moves else ""
+    sent = f", what is sent is what is expected{proof.proved()}" if proof else ""
     return f"shards tile the tensor{sent}; "
 
 

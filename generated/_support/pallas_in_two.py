@@ -34,7 +34,7 @@ class InTwo(KernelProgram):
 
     def fault(self):
         """Return the first fault in either program's transfers or waits, or ""."""
-        moved = (one.moves.fault() for one in self.carriers if one.moves)
+        moved = (one.proof.fault() for one in self.carriers if one.proof)
         faults = (*moved, *(one.fault() for one in self.carriers))
         return next(filter(None, faults), "")
 

@@ -11,7 +11,6 @@ from jax.experimental.pallas import tpu as pltpu
 from .jax_matmul import ArrayMatmul
 from .pallas_call import HBM, Call, is_v5e
 from .pallas_products import LANES
-from .ranks import at
 
 
 class PallasMatmul(ArrayMatmul):
@@ -56,12 +55,9 @@ class BlockedArray(NamedTuple):
         """Return an array in the kernel's form. On a TPU the memory beyond its shape, up to whole
         memory tiles, is undefined; for the interpreter it gets NaNs or the largest integers."""
         if self.pieces:
-            axis, pitch, *pieces = self.pieces
-            found = []
-            for start, size in pieces:
-                ends = [(0, (pitch - size) * (other == axis)) for other in range(x.ndim)]
-                found.append(jnp.pad(lax.slice_in_dim(x, start, start + size, axis=axis), ends))
-            x = jnp.concatenate(found, axis=axis)
+            from .pallas_spaced import spaced  # if pieces do not begin at memory tiles
+
+            x = spaced(x, *self.pieces)
         x = jnp.pad(x, [(0, size - of) for size, of in zip(self.shape, x.shape, strict=True)])
         behind = zip(self.shape, in_memory(self.shape, self.dtype, interpret), strict=True)
         is_float = jnp.issubdtype(x.dtype, jnp.floating)
@@ -72,10 +68,9 @@ class BlockedArray(NamedTuple):
         """Invert `packed`."""
         x = lax.slice(x, (0, 0, 0), self.shape)
         if self.pieces:
-            axis, pitch, *pieces = self.pieces
-            ends = ((n * pitch, n * pitch + size) for n, (_, size) in enumerate(pieces))
-            found = [lax.slice_in_dim(x, *each, axis=axis) for each in ends]
-            x = jnp.concatenate(found, axis=axis)
+            from .pallas_spaced import closed
+
+            x = closed(x, *self.pieces)
         return lax.slice(x, (0, 0, 0), self.extents)
 
 
@@ -122,13 +117,13 @@ class RingMatmul:
 
     def product(self, a, b, interpret):
         """Return the product of a device's operands, whose padding along j must be zero."""
-        rest = tuple(size for axis, size in enumerate(a.shape[:-2]) if axis != self.lead)
-        row = jnp.asarray(at(self.table(), lax.axis_index(self.axes)))[None]
+        a, b = (jnp.moveaxis(x, self.lead, 0) for x in (a, b))
+        row = lax.dynamic_slice_in_dim(jnp.asarray(self.table()), lax.axis_index(self.axes), 1)
         made = (self.c.shape, self.c.dtype), self.come
         c, _ = Call(row, interpret, self.collective_id).run(
             self.kernel,
-            self.a.packed(self._flat(a), interpret),
-            self.b.packed(self._flat(b), interpret),
+            self.a.packed(a.reshape(-1, *a.shape[-2:]), interpret),
+            self.b.packed(b.reshape(-1, *b.shape[-2:]), interpret),
             out_shape=[
                 pltpu.HBM(in_memory(shape, dtype, interpret), jnp.dtype(dtype))
                 for shape, dtype in made
@@ -142,14 +137,7 @@ class RingMatmul:
             ),
         )
         c = self.c.unpacked(c).astype(self.out)
-        if a.ndim == 2:
-            return c[0]
-        return jnp.moveaxis(c.reshape(-1, *rest, *c.shape[1:]), 0, self.lead)
-
-    def _flat(self, x):
-        """Return an operand with its batch dimensions merged into one."""
-        x = jnp.moveaxis(x, self.lead, 0) if x.ndim > 2 else x
-        return x.reshape(-1, *x.shape[-2:])
+        return jnp.moveaxis(c.reshape(*a.shape[:-2], *c.shape[1:]), 0, self.lead)
 
     def check_routes(self, devices):
         """Raise ValueError if devices are not TPUs, or a v5e cannot send directly to its ring
@@ -158,23 +146,10 @@ class RingMatmul:
             got = f"mesh: got devices of platform {devices[0].platform}, expected TPUs"
             raise ValueError(f"{got}, or interpret=True to run slowly without them")
         if is_v5e(devices):
-            from .pallas_reach import are_near, refuse_far  # only for v5e
+            from .pallas_reach import are_near, in_order_of_ids, refuse_far  # only for v5e
 
             def near(order):
                 return are_near(order, np.arange(len(order)), self.table()[:, 1])
 
             advice = in_order_of_ids(devices, near) or "emit with the topology of these devices"
             refuse_far(near(devices), advice)
-
-
-def in_order_of_ids(devices, near):
-    """Return advice to make a mesh whose devices ascend by id, as the module assumes; "" if they
-    already do, or if `near` is false for some devices in that order."""
-    ids = [device.id for device in devices]
-    if ids == sorted(ids) or not near(sorted(devices, key=lambda device: device.id)).all():
-        return ""
-    return (
-        f"the mesh has the ids {ids}, and the module needs {sorted(ids)}: give it "
-        "jax.sharding.Mesh(np.reshape(sorted(jax.devices(), key=lambda d: d.id), "
-        "mesh.devices.shape), mesh.axis_names)"
-    )

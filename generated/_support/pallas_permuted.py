@@ -1,6 +1,9 @@
 """Transfers in which all devices send and receive the same number of tiles, all of one shape."""
 
-from .exchanges import Exchange
+import functools
+from collections import Counter
+
+from .spread import at_some, common, gap, spread
 
 
 class Permuted:
@@ -11,13 +14,42 @@ class Permuted:
     order = None
 
     def __init__(self, source, target, sender, receiver, count):
+        self.source, self.target, self.count = source, target, count
+        self.sender, self.receiver, self.proof = sender, receiver, self
         self.axes = tuple(name for name, _ in source.axes)
-        self.sender, self.receiver, self.count = sender, receiver, count
-        numbers = range(count)
-        self.exchange = Exchange(
-            source,
-            target,
-            lambda position: [sender(position, number) for number in numbers],
-            lambda position: [receiver(position, number) for number in numbers],
-            hidden=target.hidden,
-        )
+
+    def senders(self, position):
+        """Return the positions that tiles of a target shard come from."""
+        return [self.sender(position, number) for number in range(self.count)]
+
+    def receivers(self, position):
+        """Return the positions that tiles of a source shard go to."""
+        return [self.receiver(position, number) for number in range(self.count)]
+
+    def fault(self):
+        """Return the first fault: a tile that only one end expects, or a target shard that its
+        tiles do not fill; "" if there is none."""
+        come = functools.cache(lambda position: Counter(self.senders(position)))
+        leave = functools.cache(lambda position: Counter(self.receivers(position)))
+        for position in spread(len(self.target.ids)):
+            device, whole = f"device {self.target.ids[position]}", self.target.box(position)
+            tiles = [common(self.source.box(peer), whole) for peer in self.senders(position)]
+            if fault := gap(whole, tiles):
+                return f"{device}: {fault}"
+            if any(leave(peer)[position] != 1 for peer in come(position)):
+                return f"{device}: a tile that it waits for is not what is sent there"
+            if any(come(peer)[position] != 1 for peer in leave(position)):
+                return f"{device}: a tile that it sends is not what is expected there"
+        return ""
+
+    def proved(self):
+        """Return " at N of M devices" if `fault` checks only some devices, else ""."""
+        return at_some(len(self.target.ids))
+
+    @functools.cached_property
+    def exchange(self):
+        """Return the same transfers as an `Exchange`."""
+        from .exchanges import Exchange  # for groups, and devices that send over some offsets only
+
+        ends = self.source, self.target, self.senders, self.receivers
+        return Exchange(*ends, hidden=self.target.hidden)

@@ -61,7 +61,7 @@ class Peers:
         self.count = pieces.pieces if pieces else 1
         ends = source, target, self._senders, self._receivers
         listed = pieces.exchange if pieces else Exchange
-        self.exchange = listed(*ends, hidden=target.hidden, new=target.new)
+        self.proof = self.exchange = listed(*ends, hidden=target.hidden, new=target.new)
         names = tuple(name for name, _ in source.axes)
         self.axes: str | tuple[str, ...] = names if len(names) > 1 else names[0]
 

@@ -17,9 +17,10 @@ from .pallas_call import Call, is_v5e
 
 
 class KernelProgram:
-    """A program with kernels. `moves`: the `Exchange` of all transfers, None if partial results
-    move; `order`: a table of ranks, or None; `terms`: the `Terms` that dimension 0 numbers, or
-    None; `short`: the dimensions along which the program leaves nonzero padding.
+    """A program with kernels. `peers`: the ends of all transfers, None if partial results move;
+    `proof`: the object whose `fault` proves them, or None; `order`: a table of ranks, or None;
+    `terms`: the `Terms` that dimension 0 numbers, or None; `short`: the dimensions along which the
+    program leaves nonzero padding.
 
     `carried(shard, order, interpret, collective_id)` returns the target shard, with zero padding,
     for a source shard; `bits`: when it takes elements as integers of their width: "always",
@@ -30,12 +31,18 @@ class KernelProgram:
     interpreted = pltpu.InterpretParams(detect_races=True)
     collective_id: int | None = None
     short: tuple[int, ...] = ()
-    moves: Any = None
+    peers: Any = None
+    proof: Any = None
     order: Any = None
     terms: Any = None
     bits = ""
     carried: Callable
     check_routes: Callable
+
+    @property
+    def moves(self):
+        """Return the `Exchange` of all transfers, None if partial results move."""
+        return self.peers and self.peers.exchange
 
     def attach(self, host):
         """Bind to the host of a reshard."""
@@ -79,8 +86,7 @@ class KernelProgram:
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):
             found = jax.block_until_ready(move())
-        noticed = re.search(r".*(RACE DETECTED|non-zero count).*", printed.getvalue())
-        if noticed:
+        if noticed := re.search(r".*(RACE DETECTED|non-zero count).*", printed.getvalue()):
             raise SystemExit(noticed[0])
         return found
 
@@ -103,9 +109,9 @@ class PallasProgram(KernelProgram):
 
     def __init__(self, peers, view, collective_id=None, powers_of_two=False, bits=""):
         self.peers, self.view, self.collective_id, self.bits = peers, view, collective_id, bits
-        self.powers_of_two, self.moves, self.order = powers_of_two, peers.exchange, peers.order
+        self.powers_of_two, self.proof, self.order = powers_of_two, peers.proof, peers.order
         self.inverse = tuple(view.index(axis) for axis in range(len(view)))
-        local = peers.exchange.target.local or (1,)
+        local = peers.target.local or (1,)
         self.target_shape = tuple(local[axis] for axis in view)  # in kernel order
 
     def carried(self, shard, order, interpret, collective_id):

@@ -6,7 +6,7 @@ Both directions are used at once, each for half of every part.
 """
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -16,7 +16,6 @@ from jax.experimental.pallas import tpu as pltpu
 from .pallas_call import Call
 from .pallas_peers import div, is_traced, rem
 from .pallas_program import KernelProgram, PallasProgram
-from .spread import spread
 
 LANES = 128
 COMBINED = {"sum": jnp.add, "max": jnp.maximum, "min": jnp.minimum}
@@ -65,7 +64,6 @@ class Ring(PallasProgram):
     `rows`, `chunks`: half a part consists of `chunks` chunks of `rows` memory rows."""
 
     form = "ring"
-    moves: Any = None  # None: a ring moves partial results, not tiles of the tensor
 
     def __init__(self, kernel, rounds, terms, rows, chunks, collective_id, powers_of_two=False):
         self.kernel, self.rounds, self.terms = kernel, rounds, terms
@@ -105,13 +103,8 @@ class Ring(PallasProgram):
 
     def pairs(self):
         """Return the ranks of senders and receivers as arrays."""
-        senders = range(len(self.host.source.ids))
-        ends = [
-            (sender, int(receiver))
-            for sender in senders
-            for turn in self.rounds
-            for receiver in turn.neighbours(sender)
-        ]
+        ranks = range(len(self.host.source.ids))
+        ends = [(a, int(b)) for a in ranks for turn in self.rounds for b in turn.neighbours(a)]
         return np.array(ends, int).T
 
     def fault(self):
@@ -120,7 +113,7 @@ class Ring(PallasProgram):
         starts, sides = self.starts(), (self.host.source, self.host.target)
         if len({*map(tuple, starts)}) * math.prod(self.part) != math.prod(self.given):
             return f"parts at {starts} do not make up a shard"
-        for position in spread(len(sides[0].ids)):
+        for position in range(len(sides[0].ids)):
             number = 0
             for turn in self.rounds:
                 number = number * turn.size + turn.place(position)

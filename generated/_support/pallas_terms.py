@@ -62,7 +62,7 @@ class ReducedTerms(KernelProgram):
     def __init__(self, carrier, source, target, terms, reduces=False, empty=0):
         self.carrier, self._source, self._target = carrier, source, target
         self.terms, self._reduces, self._empty_value = terms, reduces, empty
-        self.moves, self.order = carrier.moves, carrier.order
+        self.peers, self.proof, self.order = carrier.peers, carrier.proof, carrier.order
         self.interpreted, self.collective_id = carrier.interpreted, carrier.collective_id
         self.bits = carrier.bits
 

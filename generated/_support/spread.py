@@ -1,7 +1,9 @@
-"""The sample of devices that a self-check covers on a large mesh."""
+"""Proofs of a self-check: boxes fill a box, at all devices or, on a large mesh, at a sample."""
 
 import itertools
 import math
+
+from .boxes import ranges, volume
 
 # The most devices of which all are checked, and the size of the sample for larger meshes.
 PROVED, SAMPLED = 512, 32
@@ -15,3 +17,29 @@ def spread(count):
     start = count * 377 // 610  # the golden ratio: its multiples spread along every axis
     step = next(step for step in itertools.count(start) if math.gcd(step, count) == 1)
     return sorted({0, count - 1, *(n * step % count for n in range(SAMPLED))})
+
+
+def at_some(count):
+    """Return " at N of M devices" if only some of `count` devices are checked, else ""."""
+    checked = len(spread(count))
+    return "" if checked == count else f" at {checked} of {count} devices"
+
+
+def common(one, other):
+    """Return the intersection of two boxes; its volume is zero if they are disjoint."""
+    pairs = zip(ranges(one), ranges(other), strict=True)
+    return tuple(end for a, b in pairs for end in (max(a[0], b[0]), min(a[1], b[1])))
+
+
+def gap(box, parts):
+    """Return the reason that boxes do not cover a box exactly once, or "" if they do."""
+    have, wanted = sum(map(volume, parts)), volume(box)
+    if have != wanted:
+        return f"pieces have {have} elements, the target shard {wanted}"
+    pairs = itertools.combinations(some(parts), 2)
+    return "pieces overlap" if any(volume(common(*pair)) for pair in pairs) else ""
+
+
+def some(pieces):
+    """Return the pieces to check: all, or a sample of many."""
+    return [pieces[number] for number in spread(len(pieces))]

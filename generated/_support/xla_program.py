@@ -13,7 +13,7 @@ class XlaProgram:
 
     def __init__(self, exchange_of, axes, terms=None, moves=None, bits=None):
         self._exchange_of, self._axes, self._bits = exchange_of, axes, bits
-        self.terms, self.moves = terms, moves
+        self.terms, self.moves, self.proof = terms, moves, moves
 
     def attach(self, host):
         """Bind to the host of a reshard."""

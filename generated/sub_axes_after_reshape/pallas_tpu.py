@@ -70,7 +70,7 @@ from .._support.pallas_windows import (
     within,
 )
 
-require("pallas_tpu", "1f8890817b460f96", __name__)
+require("pallas_tpu", "8eba444ca8541f1c", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
