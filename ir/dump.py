@@ -14,7 +14,7 @@ VARIABLE = "SHARDWRIGHT_DUMP"
 RESHARD = ("plan", "context")
 """The stages of a reshard: its plan as JSON, and what each template is given."""
 
-PROGRAM = ("propagate", "edges", "pad", "shift", "permute", "plan", "transpose", "fold")
+PROGRAM = ("propagate", "edges", "pad", "shift", "permute", "plan", "transpose", "tidy", "fold")
 """The stages of a program, which are the passes of `codegen/partition/passes.py`."""
 
 

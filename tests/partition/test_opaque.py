@@ -138,7 +138,7 @@ def test_a_rule_of_other_ranks_is_refused() -> None:
     head, got, expected = said.splitlines()
     assert head == "fn: sharding_rule must fit the function under custom_partitioning"
     assert got.startswith("got: SdyShardingRule(")
-    assert expected == "expected: 2 dimensions for [8, 16], the rule has 1"
+    assert expected == "expected: 2 dimensions for [8, 16]; the rule has 1"
 
 
 @pytest.mark.parametrize(
