@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from jax.sharding import PartitionSpec as P
 
 import shardwright as sw
@@ -77,3 +79,32 @@ def test_the_page_counts_every_run_of_a_communication() -> None:
     assert 1 < count < runs
     page = sw.emit(program).files("step")["README.md"]
     assert f" in {runs} communications ({count} rows).\n" in page
+
+
+PRODUCTS = (
+    ("two rows, a column", (2, 3, 4), (4, 5), (((2,), (0,)), ((), ()))),
+    ("a row, two columns", (3, 4), (4, 2, 5), (((1,), (0,)), ((), ()))),
+    ("a batch", (2, 3, 4), (2, 4, 5), (((2,), (1,)), ((0,), (0,)))),
+)
+
+
+@pytest.mark.parametrize("case", PRODUCTS, ids=lambda case: case[0])
+def test_products_in_every_order_of_dimensions(case: Any) -> None:
+    """Whether or not operands are swapped instead of a transposition."""
+    _, *shapes, numbers = case
+
+    def step(x: Any, y: Any) -> Any:
+        return [
+            jax.lax.transpose(jax.lax.dot_general(x + float(number), y, numbers), order)
+            for number, order in enumerate(itertools.permutations(range(3)))
+        ]
+
+    random = np.random.default_rng(0)
+    given = [random.integers(-4, 5, shape).astype(np.float32) for shape in shapes]
+    mesh = sw.Mesh({"d": 1})
+    made = text(step, *[jax.ShapeDtypeStruct(x.shape, x.dtype) for x in given], mesh=mesh)
+    scope: dict[str, Any] = {}
+    exec(made.replace("from __future__ import annotations\n", ""), scope)
+    found = scope["program"](jax.make_mesh((1,), ("d",)))(*given)
+    for one, other in zip(found, jax.jit(step)(*given), strict=True):
+        np.testing.assert_array_equal(one, other)

@@ -17,22 +17,22 @@ from shardwright.ir.program import Op, Param
 
 def with_transposed_products(program: LocalProgram) -> LocalProgram:
     """Return a program whose matmuls compute transposed results directly."""
-    functions = tuple(map(_rewritten, program.functions))
-    return replace(program, body=_rewritten(program.body), functions=functions)
+    functions = tuple(_rewritten(each, program) for each in program.functions)
+    return replace(program, body=_rewritten(program.body, program), functions=functions)
 
 
-def _rewritten(body: LocalBody) -> LocalBody:
+def _rewritten(body: LocalBody, program: LocalProgram) -> LocalBody:
     uses = Counter(v for step in body.steps for v in taken(step))
     uses.update(body.results)
     steps: list[Step] = []
     place: dict[int, int] = {}  # the index of each matmul, by its result
     for step in body.steps:
         if isinstance(step, Compute):
-            step = replace(step, bodies=tuple(map(_rewritten, step.bodies)))
+            step = replace(step, bodies=tuple(_rewritten(each, program) for each in step.bodies))
             at = place.get(step.operands[0]) if step.op.kind == "transpose" else None
             product = None if at is None else steps[at]
             if at is not None and isinstance(product, Compute) and uses[step.operands[0]] == 1:
-                made = _transposed(product, step)
+                made = _transposed(product, step, len(program.shape(product.operands[0])))
                 if made is not None:
                     steps[at] = made
                     place[made.results[0]] = at
@@ -43,15 +43,14 @@ def _rewritten(body: LocalBody) -> LocalBody:
     return replace(body, steps=tuple(steps))
 
 
-def _transposed(product: Compute, after: Compute) -> Compute | None:
+def _transposed(product: Compute, after: Compute, rank: int) -> Compute | None:
     """Return a matmul and its transposition as one matmul with swapped operands; None unless the
-    transposition only swaps rows and columns."""
+    transposition only swaps the dimensions of the two operands. `rank`: that of the first one."""
     op = product.op
     order = after.op.integers("permutation")
     batch = len(op.integers("batch_lhs"))
-    cut = next((n for n, dim in enumerate(order) if n >= batch and dim == batch), batch)
-    rows, columns = order[cut:], order[batch:cut]
-    if (*order[:batch], *rows, *columns) != tuple(range(len(order))) or not columns:
+    cut = rank - len(op.integers("contract_lhs"))  # the first dimension of the second operand
+    if order != (*range(batch), *range(cut, len(order)), *range(batch, cut)):
         return None
     made = replace(_swapped(op), results=after.op.results)
     return replace(product, op=made, operands=product.operands[::-1], results=after.results)
