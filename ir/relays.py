@@ -220,6 +220,34 @@ def _relays(tensor: str, kind: Cells, sent: dict[int, int]) -> Iterator[Relay]:
                 yield from strided(tensor, piece, holders[sender], kind.takers[device])
 
 
+def gathered_of(source: Stored, target: Stored) -> tuple[tuple[Relay, ...], tuple[Relay, ...]]:
+    """Return moves whose reverse adds the copies of each element in one place of the source, its
+    home: those from homes to all places in the target, and those from homes to the element's other
+    places in the source.
+
+    The home is on a device that has the element in the target too, if there is one; several such
+    devices share a box evenly.
+    """
+    held_by, wanted_by = (list(_parts(each, False)) for each in (source, target))
+    homes = dict.fromkeys(source.mesh.device_ids, 0)  # elements that have their home on a device
+    forth: list[Relay] = []
+    beside: list[Relay] = []
+    for tensor, shape in source.tensors.items():
+        held, wanted = ([part for name, part in side if name == tensor]
+                        for side in (held_by, wanted_by))  # fmt: skip
+        for kind in cells_of(shape, held, wanted):
+            known = [part for part in kind.holders if part.device in kind.takers] or kind.holders
+            possible = {part.device: part for part in reversed(known)}
+            for piece in (each for box in kind.boxes for each in cut_box(box, len(possible))):
+                home = possible[min(possible, key=lambda device: (homes[device], device))]
+                homes[home.device] += math.prod(map(count_of, piece))
+                for parts in kind.takers.values():
+                    forth += strided(tensor, piece, home, parts)
+                for part in kind.holders:
+                    beside += strided(tensor, piece, home, [part]) if part != home else ()
+    return tuple(forth), tuple(beside)
+
+
 def count_of(ranges: Ranges) -> int:
     return sum(high - low for low, high in ranges)
 

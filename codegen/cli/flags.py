@@ -381,10 +381,11 @@ class Flags(ABC):
 
     def _overridden_relayout(self, description: RelayoutDescription) -> RelayoutDescription:
         """Return a relayout changed by flags, by the same rules as matmuls."""
-        self._check_named(description.name, "relayout", "backends")
-        if "backends" not in self.fields:
-            return description
-        return replace(description, backends=in_order(split_backends(self.fields["backends"])))
+        self._check_named(description.name, "relayout", "backends", "gradient")
+        changes = {key: value for key, value in self.fields.items() if key == "gradient"}
+        if "backends" in self.fields:
+            changes["backends"] = in_order(split_backends(self.fields["backends"]))
+        return replace(description, **changes)
 
     def _overridden_model(self, description: ModelDescription) -> ModelDescription:
         """Return a model changed by flags, by the same rules as matmuls."""

@@ -219,7 +219,10 @@ def emit(
 def emit(what: Partitioned, *, topology: str | None = None) -> ProgramBundle: ...
 @overload
 def emit(
-    what: Relayout | RelayoutPlan, backends: tuple[str, ...] | None = None
+    what: Relayout | RelayoutPlan,
+    backends: tuple[str, ...] | None = None,
+    *,
+    gradient: bool = False,
 ) -> RelayoutBundle: ...
 @overload
 def emit(what: ModelPlan, backends: tuple[str, ...] | None = None) -> ModelBundle: ...
@@ -240,9 +243,9 @@ def emit(
     or a partitioned function.
 
     `backends`: by default `DEFAULT_BACKENDS`; `jax_xla` for a matmul; all for a relayout; all that
-    can emit models for a model. The other options are for reshards and matmuls only. `gradient`:
-    emit the reverse reshard next to each module for which it is optional; without it, such a module
-    raises for a tensor that requires a gradient. `single_file`: include support modules in each
+    can emit models for a model. The other options are for reshards and matmuls only, but `gradient`
+    also for relayouts: emit derivatives; without it, modules raise for a tensor that requires a
+    gradient. `single_file`: include support modules in each
     module, so that it can be copied alone. `loop`: see `plan`. `collective_id`: a multiple of four;
     no other kernel of a TPU program may use it or the three ids after it. `features`: optional
     parts of modules, including "gradient" (docs/config.md).
@@ -268,10 +271,12 @@ def emit(
         return emit_program(what, topology)
     if isinstance(what, Relayout | RelayoutPlan | ModelPlan):
         name = "plan of a model" if isinstance(what, ModelPlan) else "relayout"
-        takes_none(name, topology=topology, **others)
         if isinstance(what, ModelPlan):
+            takes_none(name, topology=topology, **others)
             return emit_model(what, backends)
-        return emit_relayout(what, registry.NAMES if backends is None else backends)
+        takes_none(name, topology=topology, **others | {"gradient": None})
+        names = registry.NAMES if backends is None else backends
+        return emit_relayout(what, names, gradient=gradient)
     if isinstance(what, Matmul | MatmulPlan):
         takes_none("matmul", strategy=strategy, memory_limit=memory_limit)
         check_matmul_features(asked)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -27,11 +28,13 @@ from shardwright.ir.dtypes import is_floating, itemsize
 from shardwright.ir.errors import InputError
 from shardwright.ir.parts import axes_by_dim
 from shardwright.ir.relayout import Relayout, RelayoutPlan, plan_relayout
-from shardwright.ir.relays import Relay, relays_of, shapes_of
+from shardwright.ir.relays import Relay, gathered_of, relays_of, shapes_of
 from shardwright.ir.stored import Stored
 
 MOST_RELAYS = 1 << 14
 """The most relays of a module, which lists them all: more are unreadable and slow to trace."""
+WITHOUT_GRADIENT = ("float8_e8m0fnu",)
+"""Inexact dtypes that cannot hold a cotangent: this one has powers of two alone."""
 MOST_RANGES = 3
 """The most ranges of a dimension that a comment on a relay names."""
 MOST_ELEMENTS = 2**31 - 1
@@ -44,18 +47,21 @@ class RelayoutBundle(Drawn):
 
     plan: RelayoutPlan
     backends: tuple[str, ...] = NAMES
+    gradient: bool = False
 
     def __repr__(self) -> str:
         return f"<RelayoutBundle of {', '.join(self.backends)} modules: {self.plan!r}>"
 
     def description(self, name: str) -> RelayoutDescription:
         """Return the description that emits this bundle again under a name."""
-        return RelayoutDescription.of(self.plan.relayout, name, self.backends)
+        given = self.plan.relayout, name, self.backends
+        return RelayoutDescription.of(*given, gradient=self.gradient)
 
     def files(self, name: str) -> dict[str, str]:
         """Return the text of every file of the bundle, by file name."""
         description = self.description(name)
-        page = RelayoutPage(self.plan, name, description.command(), self.backends)
+        command = description.command()
+        page = RelayoutPage(self.plan, name, command, self.backends, self.gradient)
         modules = (_modules(self.plan, backend, description) for backend in self.backends)
         return {
             **{file: text for each in modules for file, text in each.items()},
@@ -81,29 +87,39 @@ def _modules(plan: RelayoutPlan, backend: str, description: RelayoutDescription)
     moved = plan_as_reshard(plan.relayout, backend)
     if moved is not None:
         return modules_as_reshard(moved, backend, plan.relayout, description)
-    text = RelayoutText(plan, backend, description.command(), relayout_id(description))
+    command, number = description.command(), relayout_id(description)
+    text = RelayoutText(plan, backend, command, number, description.gradient)
     read = partial(support_text, (backend,))
     return {f"{backend}.py": single_file(render(f"{backend}/relayout.py.jinja", text), read)}
 
 
 def emit_relayout(
-    what: Relayout | RelayoutPlan, backends: tuple[str, ...] = NAMES
+    what: Relayout | RelayoutPlan, backends: tuple[str, ...] = NAMES, *, gradient: bool = False
 ) -> RelayoutBundle:
     """Return the bundle of a relayout. Raises InputError for more relays than a module can list."""
     backends = registry.listed(backends)
     plan = plan_relayout(what) if isinstance(what, Relayout) else what
     listing = [each for each in backends if plan_as_reshard(plan.relayout, each) is None]
-    if listing and len(plan.relays) > MOST_RELAYS:
+    count = len(plan.relays)
+    if gradient and plan.relayout.source.has_copies:
+        count += sum(map(len, _gathered(plan.relayout)))
+    if listing and count > MOST_RELAYS:
         raise InputError(
             "too many boxes for a module to list",
             argument="target",
-            got=f"{len(plan.relays):,} strided boxes between {len(plan.sent)} and "
+            got=f"{count:,} strided boxes between {len(plan.sent)} and "
             f"{len(plan.received)} devices",
             expected=f"at most {MOST_RELAYS:,}; plain shardings are a sw.Reshard, which lists none",
         )
     if any(registry.contract(each).pads for each in listing):
         _check_sizes(plan.relayout)
-    return RelayoutBundle(plan, backends)
+    return RelayoutBundle(plan, backends, gradient)
+
+
+def emit_described_relayout(description: RelayoutDescription) -> RelayoutBundle:
+    """Return the bundle of a described relayout."""
+    given = description.relayout(), description.backends
+    return emit_relayout(*given, gradient=description.gradient)
 
 
 def _check_sizes(relayout: Relayout) -> None:
@@ -129,6 +145,7 @@ class RelayoutPage:
     name: str
     command: str
     backends: tuple[str, ...]
+    gradient: bool
 
     @property
     def reshards(self) -> str:
@@ -227,6 +244,7 @@ class RelayoutText:
     backend: str
     command: str
     collective_id: int
+    gradient: bool
 
     @property
     def title(self) -> str:
@@ -262,21 +280,24 @@ class RelayoutText:
 
     @property
     def differentiable(self) -> bool:
-        """Return whether torch modules have gradients."""
-        return self._inexact and not self.no_gradient
+        """Return whether the module has gradients."""
+        return self.gradient and self._inexact and self.dtype not in WITHOUT_GRADIENT
 
     @property
     def no_gradient(self) -> str:
-        """The reason why torch modules of real or complex numbers have no gradients, or ""."""
-        if self.dtype == "float8_e8m0fnu":
-            return "float8_e8m0fnu has no gradient"
-        if self._inexact and self.plan.relayout.source.has_copies:
-            return "no gradient, as the source has elements in several places"
-        return ""
+        """The reason why a module of real or complex numbers has no gradients, or ""."""
+        if self.dtype in WITHOUT_GRADIENT:
+            return f"{self.dtype} has no gradient: use another dtype"
+        return "this module has no gradient: emit with --gradient" if self._inexact else ""
 
     @property
     def _inexact(self) -> bool:
         return is_floating(self.dtype) or self.dtype == "complex64"
+
+    @property
+    def copies(self) -> bool:
+        """Return whether the module moves cotangents to several places of an element."""
+        return self.differentiable and not self.padded and self.plan.relayout.source.has_copies
 
     @property
     def sum_dtype(self) -> str:
@@ -309,13 +330,18 @@ class RelayoutText:
         return relays_of(*sides, padded=self.padded)
 
     @cached_property
+    def _back(self) -> tuple[tuple[Relay, ...], tuple[Relay, ...]]:
+        return _gathered(self.plan.relayout) if self.copies else ((), ())
+
+    @cached_property
     def _forms(self) -> dict[tuple[object, ...], int]:
-        return {form: n for n, form in enumerate(dict.fromkeys(map(_form, self._relays)))}
+        relays = itertools.chain(self._relays, *self._back)
+        return {form: n for n, form in enumerate(dict.fromkeys(map(_form, relays)))}
 
     @property
     def unformatted(self) -> str:
         """A comment that keeps formatters away from tables with long lines."""
-        lines = (*self.form_lines, *self.relay_lines)
+        lines = (*self.form_lines, *itertools.chain(*self.back_lines), *self.relay_lines)
         return "  # fmt: skip" if any(len(line) + 4 > WIDTH for line in lines) else ""
 
     @property
@@ -326,12 +352,24 @@ class RelayoutText:
     @property
     def relay_lines(self) -> list[str]:
         """A line for each relay: sender, receiver, number of its form, and first elements."""
+        return self._lines(self._relays)
+
+    @property
+    def back_lines(self) -> tuple[list[str], list[str]]:
+        """The lines of relays from homes to the target, and to other places in the source."""
+        return self._lines(self._back[0]), self._lines(self._back[1])
+
+    def _lines(self, relays: tuple[Relay, ...]) -> list[str]:
         shapes = self.plan.relayout.source.in_bytes.tensors
         return [
             f"{(relay.sender, relay.receiver, self._forms[_form(relay)], *_starts(relay))},"
             f"  # {relay.elements:,} of {_said(relay, shapes[relay.tensor])}"
-            for relay in sorted(self._relays, key=lambda relay: (relay.sender, relay.receiver))
+            for relay in sorted(relays, key=lambda relay: (relay.sender, relay.receiver))
         ]
+
+
+def _gathered(relayout: Relayout) -> tuple[tuple[Relay, ...], tuple[Relay, ...]]:
+    return gathered_of(relayout.source.in_bytes, relayout.target.in_bytes)
 
 
 def _form(relay: Relay) -> tuple[object, ...]:

@@ -35,13 +35,14 @@ def plan_as_reshard(relayout: Relayout, backend: str) -> Plan | None:
 def modules_as_reshard(
     plan: Plan, backend: str, relayout: Relayout, description: RelayoutDescription
 ) -> dict[str, str]:
-    """Return the text of a reshard's module for a relayout, and of its backward, by file name."""
+    """Return the text of a reshard's module for a relayout and, if it is to have gradients, of its
+    backward, by file name."""
     (before,), (after,) = relayout.source.buffers, relayout.target.buffers
     found = parts(
         plan,
         backend,
         description.command(),
-        gradient=True,
+        gradient=description.gradient,
         single_file=True,
         collective_id=relayout_id(description),
         buffers=(quoted(before), quoted(after)),

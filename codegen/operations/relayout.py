@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shardwright.codegen.emit.relayout import emit_relayout
+from shardwright.codegen.emit.relayout import emit_described_relayout
 from shardwright.codegen.operations.answers import (
     Answers,
     ModuleJob,
@@ -30,7 +30,7 @@ class RelayoutAnswers(Answers[RelayoutDescription]):
 
     def files(self, said: RelayoutDescription, within: Within) -> dict[str, str]:
         """Return the text of every file."""
-        return emit_relayout(said.relayout(), said.backends).files(said.name)
+        return emit_described_relayout(said).files(said.name)
 
     def plan(self, said: RelayoutDescription, asked: PlanAsked) -> Iterator[Printed]:
         """Yield the bytes that it moves."""
@@ -39,7 +39,7 @@ class RelayoutAnswers(Answers[RelayoutDescription]):
 
     def text(self, said: RelayoutDescription) -> str:
         """Return the review page."""
-        return emit_relayout(said.relayout(), said.backends).files(said.name)["README.md"]
+        return emit_described_relayout(said).files(said.name)["README.md"]
 
     def picture(self, said: RelayoutDescription) -> str:
         """Return the picture of both sides."""

@@ -53,7 +53,8 @@ def program_id(name: str, mesh: str) -> int:
 
 def relayout_id(description: RelayoutDescription) -> int:
     moved = description.mesh, description.target_mesh, description.dtype, description.tensors
-    return _hashed(BUNDLE_IDS, ("relayout", *moved, description.source, description.target))
+    sides = description.source, description.target, *["gradient"] * description.gradient
+    return _hashed(BUNDLE_IDS, ("relayout", *moved, *sides))
 
 
 def group_id(group: Group, reshards: Mapping[str, Reshard]) -> int:

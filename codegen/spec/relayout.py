@@ -14,6 +14,7 @@ from shardwright.codegen.spec.description import (
     listed_command,
     read_backends,
     read_mesh,
+    read_switch,
     read_text,
     toml_value,
 )
@@ -23,9 +24,9 @@ from shardwright.ir.relayout import Relayout
 from shardwright.ir.stored import Stored
 
 REQUIRED = ("name", "mesh", "dtype", "tensors", "source", "target")
-FIELDS = (*REQUIRED, "target_mesh", "backends")
+FIELDS = (*REQUIRED, "target_mesh", "backends", "gradient")
 """The keys of a [[relayout]] table."""
-SHARED = ("mesh", "target_mesh", "dtype", "backends")
+SHARED = ("mesh", "target_mesh", "dtype", "backends", "gradient")
 """Keys of a relayout that can be set for several tables."""
 
 Texts: TypeAlias = tuple[tuple[str, str], ...]
@@ -34,7 +35,8 @@ Texts: TypeAlias = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True)
 class RelayoutDescription:
-    """A named relayout: logical tensors of one dtype, and the buffer layouts on both sides."""
+    """A named relayout: logical tensors of one dtype, and the buffer layouts on both sides.
+    `gradient`: whether modules have derivatives."""
 
     kind: ClassVar[Literal["relayout"]] = "relayout"
 
@@ -46,9 +48,16 @@ class RelayoutDescription:
     target: Texts
     target_mesh: str | None = None
     backends: tuple[str, ...] = NAMES
+    gradient: bool = False
 
     @staticmethod
-    def of(relayout: Relayout, name: str, backends: tuple[str, ...] = NAMES) -> RelayoutDescription:
+    def of(
+        relayout: Relayout,
+        name: str,
+        backends: tuple[str, ...] = NAMES,
+        *,
+        gradient: bool = False,
+    ) -> RelayoutDescription:
         """Return the description of a relayout; `describe_relayout` gives an equal one."""
         source, target = relayout.source, relayout.target
         return RelayoutDescription(
@@ -60,6 +69,7 @@ class RelayoutDescription:
             _texts(target),
             None if target.mesh == source.mesh else str(target.mesh),
             backends,
+            gradient,
         )
 
     def relayout(self) -> Relayout:
@@ -78,7 +88,7 @@ class RelayoutDescription:
         return ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields of a [[relayout]] table, omitting None."""
+        """Return the fields of a [[relayout]] table, omitting None and False."""
         found: dict[str, Any] = {"name": self.name, "mesh": self.mesh}
         found |= {} if self.target_mesh is None else {"target_mesh": self.target_mesh}
         return found | {
@@ -87,6 +97,7 @@ class RelayoutDescription:
             "source": dict(self.source),
             "target": dict(self.target),
             "backends": list(self.backends),
+            **({"gradient": True} if self.gradient else {}),
         }
 
     def lines(self) -> tuple[str, ...]:
@@ -119,8 +130,12 @@ def describe_relayout(given: Mapping[str, object]) -> RelayoutDescription:
     for key in REQUIRED:
         if key not in given:
             raise InputError("missing", argument=key, expected=f"a value for {key}")
-    backends = read_backends(given.get("backends", NAMES))
-    return RelayoutDescription.of(_relayout(given), read_text("name", given["name"]), backends)
+    return RelayoutDescription.of(
+        _relayout(given),
+        read_text("name", given["name"]),
+        read_backends(given.get("backends", NAMES)),
+        gradient=read_switch("gradient", given.get("gradient", False)),
+    )
 
 
 def _relayout(given: Mapping[str, Any]) -> Relayout:

@@ -11,7 +11,7 @@ from shardwright.codegen.checks.case import MAX_DEVICES
 from shardwright.codegen.checks.relayout_case import RelayoutCase
 from shardwright.codegen.checks.report import Report
 from shardwright.codegen.emit.emit import emit_described
-from shardwright.codegen.emit.relayout import emit_relayout
+from shardwright.codegen.emit.relayout import emit_described_relayout, emit_relayout
 from shardwright.codegen.emit.relayout_reshard import plan_as_reshard
 from shardwright.codegen.spec.description import Description
 from shardwright.codegen.spec.relayout import RelayoutDescription
@@ -44,13 +44,13 @@ def report_relayout(
     if too_large and moved is None:
         why = f"{_elements(relayout):,} elements, at most {MOST_ELEMENTS:,} are moved here"
         return Report(*given, "skipped", f"not run: {why}, and there is no twin")
-    if _text(relayout, backend, name) != module.read_text(encoding="utf-8"):
+    if _text(description, backend) != module.read_text(encoding="utf-8"):
         return Report(*given, "failed", "too large to run, and differs from a new emission")
     with tempfile.TemporaryDirectory() as folder:
         if moved is not None:
-            return _of_reshard(moved.reshard, name, backend, runner, Path(folder))
+            return _of_reshard(moved.reshard, description, backend, runner, Path(folder))
         bundle = Path(folder) / "twins" / name
-        emit_relayout(smaller, (backend,)).write(bundle)
+        emit_relayout(smaller, (backend,), gradient=description.gradient).write(bundle)
         path = bundle / f"{backend}.py"
         report = runner.run(RelayoutCase.of(smaller, name, backend, path, few))
     shapes = ", ".join(
@@ -60,13 +60,15 @@ def report_relayout(
     return replace(report, detail=report.detail or f"{said}: {shapes}")
 
 
-def _of_reshard(reshard: Reshard, name: str, backend: str, runner: Runner, folder: Path) -> Report:
+def _of_reshard(
+    reshard: Reshard, relayout: RelayoutDescription, backend: str, runner: Runner, folder: Path
+) -> Report:
     """Emit the reshard that is equal to a relayout; return the verdict on its module."""
-    given = reshard, name, (backend,), "direct"
-    description = Description.of(*given, gradient=True, single_file=True)
-    emit_described(description).write(folder / "reshards" / name)
-    module = folder / "reshards" / name / f"{backend}.py"
-    return single.report(description, module, runner, folder / "twins")
+    given = reshard, relayout.name, (backend,), "direct"
+    description = Description.of(*given, gradient=relayout.gradient, single_file=True)
+    bundle = folder / "reshards" / relayout.name
+    emit_described(description).write(bundle)
+    return single.report(description, bundle / f"{backend}.py", runner, folder / "twins")
 
 
 def _stored(relayout: Relayout) -> int:
@@ -83,5 +85,6 @@ def _elements(relayout: Relayout) -> int:
     return sum(math.prod(shape) for shape in relayout.source.tensors.values())
 
 
-def _text(relayout: Relayout, backend: str, name: str) -> str:
-    return emit_relayout(relayout, (backend,)).files(name)[f"{backend}.py"]
+def _text(description: RelayoutDescription, backend: str) -> str:
+    bundle = emit_described_relayout(replace(description, backends=(backend,)))
+    return bundle.files(description.name)[f"{backend}.py"]

@@ -19,49 +19,6 @@ import torch.distributed as dist
 import triton
 import triton.language as tl
 
-# _support/torch_moved.py
-"""A torch autograd function that moves tensors."""
-
-
-class Moved(torch.autograd.Function):
-    """Shards moved by `forth`, with gradients moved by `back`; both map lists to lists."""
-
-    @staticmethod
-    def forward(ctx, forth, back, *shards):
-        ctx.back = back
-        return tuple(forth(list(shards)))
-
-    @staticmethod
-    def backward(ctx, *gradients):
-        return None, None, *ctx.back([each if each is None else _plain(each) for each in gradients])
-
-
-def _plain(x):
-    """Return a tensor as kernels require: contiguous, and without a pending conjugation or
-    negation."""
-    return x.resolve_conj().resolve_neg().contiguous()
-
-
-# _support/torch_linear.py
-"""Differentiable moves of tensors, with gradients of every order, and sums of strided boxes."""
-
-
-def moved(forth, back, given):
-    """Return the tensors that `forth` returns for `given`; `back` moves their cotangents. Both map
-    lists to lists, and each is the transpose of the other."""
-    return list(Moved.apply(forth, lambda given: moved(back, forth, given), *given))
-
-
-def add(boxes, sources, targets, dtype):
-    """Add boxes of source tensors, viewed as `dtype`, to boxes of target tensors, one after
-    another; all are contiguous."""
-    for source, target, read, write, loops in boxes:
-        times, *steps = zip(*loops, strict=True) if loops else ((), (), ())
-        held, whole = sources[source].view(dtype), targets[target]
-        part = held.as_strided(times, steps[0], held.storage_offset() + read)
-        whole.as_strided(times, steps[1], write).add_(part.to(whole.dtype))
-
-
 # _support/triton_boxes.py
 """Copies of strided boxes of elements between memories of one device, in one launch.
 
@@ -297,21 +254,6 @@ RELAYS = [
 RECEIVED = 512  # bytes received by the busiest device, the minimum
 RANKS = sorted({*SOURCE_IDS, *TARGET_IDS})  # the device of each rank of a group
 MOVES = [(sender, receiver, FORMS[form], *starts) for sender, receiver, form, *starts in RELAYS]
-# Moves of cotangents: from each copy of elements in the target to their only place in the source.
-# Calls without `out` are differentiable. Among processes both meshes must have the same devices;
-# shards then require gradients on all ranks or on none, and each rank calls `backward`.
-BACK = [
-    (
-        receiver,
-        sender,
-        (to, (buffer,), [(times, at[nth], step) for times, step, *at in loops]),
-        starts[nth],
-        start,
-    )
-    for sender, receiver, (buffer, targets, loops), start, *starts in MOVES
-    for nth, to in enumerate(targets)
-]
-SUM_DTYPE = torch.float32  # in which cotangents are added
 
 
 def reshard_local(shards, *, out=None):
@@ -325,10 +267,7 @@ def reshard_local(shards, *, out=None):
     given, made = _of_all(shards, SOURCE, "shards"), None
     if out is not None:
         made = _of_all(out, TARGET, "out")
-    if _want_gradients(given, made):
-        results = moved(_local, _local_back, given)
-    else:
-        results = _local(given, made)
+    results = _local(given, made)
     return {name: results[number :: len(TARGET)] for number, name in enumerate(TARGET)}
 
 
@@ -345,14 +284,7 @@ def reshard(shards, group=None, *, out=None):
         given = _checked(shards, SOURCE, device, None, "shards")
     if device in TARGET_IDS and out is not None:
         made = _checked(out, TARGET, device, None, "out")
-    if _want_gradients(given, made, among_ranks=True):
-        results = moved(
-            lambda given: _exchanged(device, group, given),
-            lambda given: _exchanged_back(device, group, given),
-            given,
-        )
-    else:
-        results = _exchanged(device, group, given, made)
+    results = _exchanged(device, group, given, made)
     return dict(zip(TARGET, results, strict=True)) if device in TARGET_IDS else None
 
 
@@ -429,37 +361,6 @@ def packed(device, given, home, moves=MOVES):
     return line, sizes
 
 
-def _want_gradients(given, made, among_ranks=False):
-    """Return whether results need gradients. Raises ValueError if they cannot have them."""
-    if not torch.is_grad_enabled() or not any(x.requires_grad for x in given):
-        return False
-    if made is not None:
-        raise ValueError("shards: require a gradient, and out takes none, expected x.detach()")
-    if among_ranks and {*SOURCE_IDS} != {*TARGET_IDS}:
-        why = "autograd calls nothing on ranks without a result"
-        raise ValueError(f"shards: require a gradient, but {why}: expected x.detach()")
-    return True
-
-
-def _local_back(cotangents):
-    """Return the cotangents of all source buffers, given those of all target buffers."""
-    sources, home = sorted(SOURCE_IDS), cotangents[0].device
-    sums = [x for each in sources for x in _blank(SOURCE, each, SUM_DTYPE, home)]
-    _between(cotangents, sums, BACK, sorted(TARGET_IDS), sources, _add)
-    return [x.to(_dtype()) for x in sums]
-
-
-def _exchanged_back(device, group, cotangents):
-    """Return the cotangents of a device's source buffers, given those of its target buffers."""
-    sums = _blank(SOURCE, device, SUM_DTYPE, cotangents[0].device)
-    return [x.to(_dtype()) for x in _through(group, device, cotangents, sums, BACK, _add)]
-
-
-def _add(boxes, sources, targets):
-    """Add boxes of cotangents to sums."""
-    add(boxes, sources, targets, _dtype())
-
-
 def _box(move, nth, first=0):
     """Return the box that a move copies to the nth target buffer of its form; `first`: the memory
     number of the sender's first buffer."""
@@ -529,8 +430,9 @@ def _checked(tensors, side, device, number, what):
         if turned or (what == "out" and _overlaps(x)):
             kind = "changes what it reads" if turned else "has elements in one place"
             raise ValueError(f"{said}: got a view that {kind}, expected x.contiguous()")
-        if what == "out" and x.requires_grad:
-            raise ValueError(f"{said}: out takes no gradient, expected x.detach()")
+        if x.requires_grad and torch.is_grad_enabled():
+            why = "this module has no gradient: emit with --gradient"
+            raise ValueError(f"{said}: {why}, expected x.detach()")
         found.append(x)
     return found
 

@@ -271,10 +271,10 @@ def reshard(buffers, mesh, *, target_mesh=None, interpret=False, collective_id=N
     A buffer is one array, sharded as in `source_sharding(mesh)`, that holds each device's part
     padded to the largest. Padding is never read, and zero in results. `mesh.devices.flat[i]` is the
     device of SOURCE_IDS[i]; `target_mesh` defaults to the same devices in the same order. Usable
-    under `jax.grad`, and under `jax.jit` if both meshes list the same devices in one order; the
-    cotangent of an element is the sum of its copies' cotangents. In Pallas modules `interpret` is a
-    bool or `pltpu.InterpretParams`, and `collective_id` replaces the module's own; plain JAX
-    ignores both.
+    under `jax.jit` if both meshes list the same devices in one order, and under `jax.grad`: the
+    cotangent of an element is the sum of its copies' cotangents. In Pallas modules
+    `interpret` is a bool or `pltpu.InterpretParams`, and `collective_id` replaces the module's own;
+    plain JAX ignores both.
 
     Raises ValueError for wrong names, shapes, dtypes or axes.
     """
@@ -293,8 +293,8 @@ def reshard(buffers, mesh, *, target_mesh=None, interpret=False, collective_id=N
     if ONE_ORDER:
         specs = SOURCE_SPECS.values()
         given = [_untyped(x, meshes[0], spec) for x, spec in zip(given, specs, strict=True)]
-    move = _within if ONE_ORDER else _between
-    return dict(zip(TARGET, move(given, *meshes, (interpret, collective_id)), strict=True))
+    moved = _moved(given, *meshes, (interpret, collective_id))
+    return dict(zip(TARGET, moved, strict=True))
 
 
 def source_sharding(mesh):
@@ -401,47 +401,31 @@ def _parted(stacks, mesh):
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(1, 2, 3))
+def _moved(arrays, mesh, target_mesh, how):
+    """Return the target buffers."""
+    move = _within if ONE_ORDER else _between
+    return move(arrays, mesh, target_mesh, how)
+
+
+def _moved_back(mesh, target_mesh, how, _, cotangents):
+    """Return the cotangents of the source buffers."""
+    del how
+    move = _within_back if ONE_ORDER else _between_back
+    return (move(cotangents, mesh, target_mesh),)
+
+
+_moved.defvjp(lambda *given: (_moved(*given), None), _moved_back)
+
+
 def _within(arrays, mesh, target_mesh, how):
     """Return the target buffers in one program."""
     return _jitted(_in_one, target_mesh, (*TARGET_SPECS.values(),), mesh, how)(arrays)
-
-
-def _backward(mesh, target_mesh, how, _, cotangents):
-    """Return the cotangents of the source buffers: JAX transposes the linear exchange."""
-    del how
-    if not jnp.issubdtype(DTYPE, jnp.inexact):
-        return (None,)
-    return (_jitted(_in_one_back, mesh, (*SOURCE_SPECS.values(),), target_mesh)(cotangents),)
-
-
-_within.defvjp(lambda *given: (_within(*given), None), _backward)
 
 
 def _in_one(arrays, target_mesh, mesh, how):
     row = _row(mesh.devices.flat)
     stacks = _stacked(arrays, mesh, as_bits=how is not None)
     return _parted(_exchange(stacks, row, how), target_mesh)
-
-
-def _in_one_back(cotangents, mesh, target_mesh):
-    return _turned(lambda given: _in_one(given, target_mesh, mesh, None), _zeros(), cotangents)
-
-
-def _turned(stage, given, cotangents):
-    """Return the cotangents of a linear stage's inputs, which have the shapes of `given`."""
-    return jax.vjp(stage, given)[1](cotangents)[0]
-
-
-def _zeros():
-    """Return source buffers of zeros."""
-    sides = zip(SOURCE.values(), SOURCE_SPECS.values(), strict=True)
-    return [jnp.zeros(_global_shape(buffer, spec, SOURCE_AXES), DTYPE) for buffer, spec in sides]
-
-
-def _flat_zeros(side, mesh):
-    """Return flat shards of zeros, [devices, elements], for each buffer of a side."""
-    sizes = (max(math.prod(shapes[0]), 1) for _, shapes in side.values())
-    return [jnp.zeros((mesh.size, size), DTYPE) for size in sizes]
 
 
 @functools.cache
@@ -451,7 +435,6 @@ def _jitted(stage, mesh, specs, *static):
     return jax.jit(lambda arrays: stage(arrays, mesh, *static), out_shardings=shardings)
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(1, 2, 3))
 def _between(arrays, mesh, target_mesh, how):
     """Return the target buffers of concrete arrays, on meshes of different devices or orders."""
     union, target_row = _union(arrays, mesh, target_mesh), _row(target_mesh.devices.flat)
@@ -460,36 +443,6 @@ def _between(arrays, mesh, target_mesh, how):
     stacks = _jitted(_exchange, union, _flat(TARGET, union), how)(stacks)
     stacks = [_relabelled(stack, target_row) for stack in stacks]
     return _jitted(_parted, target_mesh, (*TARGET_SPECS.values(),))(stacks)
-
-
-def _backward_between(mesh, target_mesh, how, _, cotangents):
-    """Return the cotangents of the source buffers: the transposed stages, last first."""
-    del how
-    if not jnp.issubdtype(DTYPE, jnp.inexact):
-        return (None,)
-    union, row = _union(cotangents, mesh, target_mesh), _row(mesh.devices.flat)
-    stacks = _jitted(_parted_back, target_mesh, _flat(TARGET, target_mesh))(cotangents)
-    stacks = [_relabelled(stack, union) for stack in stacks]
-    stacks = _jitted(_exchange_back, union, _flat(SOURCE, union))(stacks)
-    stacks = [_relabelled(stack, row) for stack in stacks]
-    return (_jitted(_stacked_back, mesh, (*SOURCE_SPECS.values(),))(stacks),)
-
-
-_between.defvjp(lambda *given: (_between(*given), None), _backward_between)
-
-
-def _parted_back(cotangents, mesh):
-    given = _flat_zeros(TARGET, mesh)
-    return _turned(lambda stacks: _parted(stacks, mesh), given, cotangents)
-
-
-def _exchange_back(cotangents, row):
-    given = _flat_zeros(SOURCE, row)
-    return _turned(lambda stacks: _exchange(stacks, row, None), given, cotangents)
-
-
-def _stacked_back(cotangents, mesh):
-    return _turned(lambda arrays: _stacked(arrays, mesh, as_bits=False), _zeros(), cotangents)
 
 
 def _flat(side, mesh):
@@ -517,3 +470,53 @@ def _relabelled(stack, row):
     shape, sharding = (row.size, *stack.shape[1:]), NamedSharding(row, P("device"))
     make = jax.make_array_from_single_device_arrays
     return make(shape, sharding, given, dtype=stack.dtype)
+
+
+def _within_back(cotangents, mesh, target_mesh):
+    """Return the cotangents of the source buffers: JAX transposes the linear exchange."""
+    return _jitted(_in_one_back, mesh, (*SOURCE_SPECS.values(),), target_mesh)(cotangents)
+
+
+def _in_one_back(cotangents, mesh, target_mesh):
+    return _turned(lambda given: _in_one(given, target_mesh, mesh, None), _zeros(), cotangents)
+
+
+def _between_back(cotangents, mesh, target_mesh):
+    """Return the cotangents of the source buffers: the transposed stages, last first."""
+    union, row = _union(cotangents, mesh, target_mesh), _row(mesh.devices.flat)
+    stacks = _jitted(_parted_back, target_mesh, _flat(TARGET, target_mesh))(cotangents)
+    stacks = [_relabelled(stack, union) for stack in stacks]
+    stacks = _jitted(_exchange_back, union, _flat(SOURCE, union))(stacks)
+    stacks = [_relabelled(stack, row) for stack in stacks]
+    return _jitted(_stacked_back, mesh, (*SOURCE_SPECS.values(),))(stacks)
+
+
+def _parted_back(cotangents, mesh):
+    given = _flat_zeros(TARGET, mesh)
+    return _turned(lambda stacks: _parted(stacks, mesh), given, cotangents)
+
+
+def _exchange_back(cotangents, row):
+    given = _flat_zeros(SOURCE, row)
+    return _turned(lambda stacks: _exchange(stacks, row, None), given, cotangents)
+
+
+def _stacked_back(cotangents, mesh):
+    return _turned(lambda arrays: _stacked(arrays, mesh, as_bits=False), _zeros(), cotangents)
+
+
+def _turned(stage, given, cotangents):
+    """Return the cotangents of a linear stage's inputs, which have the shapes of `given`."""
+    return jax.vjp(stage, given)[1](cotangents)[0]
+
+
+def _zeros():
+    """Return source buffers of zeros."""
+    sides = zip(SOURCE.values(), SOURCE_SPECS.values(), strict=True)
+    return [jnp.zeros(_global_shape(buffer, spec, SOURCE_AXES), DTYPE) for buffer, spec in sides]
+
+
+def _flat_zeros(side, mesh):
+    """Return flat shards of zeros, [devices, elements], for each buffer of a side."""
+    sizes = (max(math.prod(shapes[0]), 1) for _, shapes in side.values())
+    return [jnp.zeros((mesh.size, size), DTYPE) for size in sizes]

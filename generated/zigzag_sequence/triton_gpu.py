@@ -46,10 +46,11 @@ def _plain(x):
 """Differentiable moves of tensors, with gradients of every order, and sums of strided boxes."""
 
 
-def moved(forth, back, given):
-    """Return the tensors that `forth` returns for `given`; `back` moves their cotangents. Both map
-    lists to lists, and each is the transpose of the other."""
-    return list(Moved.apply(forth, lambda given: moved(back, forth, given), *given))
+def moved(forth, back, given, again=None):
+    """Return the tensors that `forth` returns for `given`; `back` moves their cotangents, and
+    `again` the cotangents of these, by default `forth`. All map lists to lists."""
+    again = again or forth
+    return list(Moved.apply(forth, lambda given: moved(back, again, given), *given))
 
 
 def add(boxes, sources, targets, dtype):
@@ -297,7 +298,8 @@ BACK = [
         starts[nth],
         start,
     )
-    for sender, receiver, (buffer, targets, loops), start, *starts in MOVES
+    for sender, receiver, form, start, *starts in RELAYS
+    for buffer, targets, loops in [FORMS[form]]
     for nth, to in enumerate(targets)
 ]
 SUM_DTYPE = torch.float32  # in which cotangents are added
@@ -314,10 +316,7 @@ def reshard_local(shards, *, out=None):
     given, made = _of_all(shards, SOURCE, "shards"), None
     if out is not None:
         made = _of_all(out, TARGET, "out")
-    if _want_gradients(given, made):
-        results = moved(_local, _local_back, given)
-    else:
-        results = _local(given, made)
+    results = _derived(given, made, _local, _local_back)
     return {name: results[number :: len(TARGET)] for number, name in enumerate(TARGET)}
 
 
@@ -334,14 +333,8 @@ def reshard(shards, group=None, *, out=None):
         given = _checked(shards, SOURCE, device, None, "shards")
     if device in TARGET_IDS and out is not None:
         made = _checked(out, TARGET, device, None, "out")
-    if _want_gradients(given, made, among_ranks=True):
-        results = moved(
-            lambda given: _exchanged(device, group, given),
-            lambda given: _exchanged_back(device, group, given),
-            given,
-        )
-    else:
-        results = _exchanged(device, group, given, made)
+    moves = (functools.partial(each, device, group) for each in (_exchanged, _exchanged_back))
+    results = _derived(given, made, *moves, among_ranks=True)
     return dict(zip(TARGET, results, strict=True)) if device in TARGET_IDS else None
 
 
@@ -418,16 +411,17 @@ def packed(device, given, home, moves=MOVES):
     return line, sizes
 
 
-def _want_gradients(given, made, among_ranks=False):
-    """Return whether results need gradients. Raises ValueError if they cannot have them."""
+def _derived(given, made, forth, back, among_ranks=False):
+    """Return the target buffers that `forth` makes of source buffers, with gradients if these
+    require them; `back` moves cotangents. Raises ValueError if results cannot have gradients."""
     if not torch.is_grad_enabled() or not any(x.requires_grad for x in given):
-        return False
+        return forth(given, made)
     if made is not None:
         raise ValueError("shards: require a gradient, and out takes none, expected x.detach()")
     if among_ranks and {*SOURCE_IDS} != {*TARGET_IDS}:
         why = "autograd calls nothing on ranks without a result"
         raise ValueError(f"shards: require a gradient, but {why}: expected x.detach()")
-    return True
+    return moved(forth, back, given)
 
 
 def _local_back(cotangents):

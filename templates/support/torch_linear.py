@@ -3,10 +3,11 @@
 from .torch_moved import Moved
 
 
-def moved(forth, back, given):
-    """Return the tensors that `forth` returns for `given`; `back` moves their cotangents. Both map
-    lists to lists, and each is the transpose of the other."""
-    return list(Moved.apply(forth, lambda given: moved(back, forth, given), *given))
+def moved(forth, back, given, again=None):
+    """Return the tensors that `forth` returns for `given`; `back` moves their cotangents, and
+    `again` the cotangents of these, by default `forth`. All map lists to lists."""
+    again = again or forth
+    return list(Moved.apply(forth, lambda given: moved(back, again, given), *given))
 
 
 def add(boxes, sources, targets, dtype):

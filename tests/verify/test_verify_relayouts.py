@@ -21,6 +21,7 @@ import shardwright as sw
 from shardwright.codegen.checks.relayout_case import RelayoutCase
 from shardwright.codegen.checks.report import Report
 from shardwright.codegen.registry import NAMES
+from shardwright.codegen.spec.collective_ids import relayout_id
 from shardwright.codegen.spec.relayout import RelayoutDescription, describe_relayout
 from shardwright.codegen.verify import pool
 from shardwright.codegen.verify.pool import Runner
@@ -41,10 +42,10 @@ def kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool, "Worker", KeptWorker)
 
 
-def verified(relayout: sw.Relayout, backend: str, folder: Path) -> Report:
+def verified(relayout: sw.Relayout, backend: str, folder: Path, gradient: bool = False) -> Report:
     """The verdict on the module of a relayout, which is emitted into a folder."""
     folder.mkdir(exist_ok=True)
-    text = sw.emit(relayout, (backend,)).files("moved")[f"{backend}.py"]
+    text = sw.emit(relayout, (backend,), gradient=gradient).files("moved")[f"{backend}.py"]
     return of_text(relayout, backend, folder, text)
 
 
@@ -74,14 +75,15 @@ def test_random_relayouts_have_all_features() -> None:
     ],
 )
 def test_random(backend: str, number: int, tmp_path: Path) -> None:
-    """A random relayout, of one dtype in turn, is right, at the bytes that the oracle counts."""
+    """A random relayout, of one dtype in turn, is right, at the bytes that the oracle counts;
+    every other one with gradients."""
     (relayout,) = drawn(number)
     dtype = DTYPES[number % len(DTYPES)]
     sides = (
         Stored(side.mesh, side.tensors, side.buffers, dtype)
         for side in (relayout.source, relayout.target)
     )
-    report = verified(sw.Relayout(*sides), backend, tmp_path)
+    report = verified(sw.Relayout(*sides), backend, tmp_path, gradient=number % 4 > 1)
     assert report.verdict == "ok", report.detail
 
 
@@ -122,22 +124,29 @@ FAULTS = {
     "a sum without all copies": (".add_(part.to(whole.dtype))", ".copy_(part)"),
     "another element": ("        starts[nth],\n        start,", "        start,\n        start,"),
 }
+COPIED = {
+    "a copy that gets no sum": ("form, *starts in BESIDE]", "form, *starts in BESIDE[1:]]"),
+    "another element for a copy": ("*starts in BESIDE]", "*starts in [(*BESIDE[0][:-1], 2)]]"),
+}
+FAULTS |= COPIED
+"""Those of `COPIED` are where the source has elements in several places."""
 
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_fault_of_gradients_is_found(name: str, tmp_path: Path) -> None:
     """Where torch moves cotangents; all else is right."""
     tensors = {"q": (8, 2), "k": (4, 2)}
-    source = sw.Stored("tp=2", tensors, {"q": "q[{tp}]", "k": "k[{tp}]"}, "bfloat16")
+    k = "k" if name in COPIED else "k[{tp}]"
+    source = sw.Stored("tp=2", tensors, {"q": "q[{tp}]", "k": k}, "bfloat16")
     target = sw.Stored("tp=2", tensors, "stack(0, q, k[{tp}], q[{tp}])", "bfloat16")
     relayout = sw.Relayout(source, target)
-    text = sw.emit(relayout, ("triton_gpu",)).files("moved")["triton_gpu.py"]
+    text = sw.emit(relayout, ("triton_gpu",), gradient=True).files("moved")["triton_gpu.py"]
     right = of_text(relayout, "triton_gpu", tmp_path, text)
     assert (right.verdict, right.checks[-1]) == ("ok", "gradients"), right.detail
     assert text.count(FAULTS[name][0]) == 1
     report = of_text(relayout, "triton_gpu", tmp_path, text.replace(*FAULTS[name]))
     assert report.verdict == "failed"
-    assert report.detail.startswith("the gradient: device 0, buffer "), report.detail
+    assert report.detail.startswith("the gradient: device "), report.detail
 
 
 def described(**changes: object) -> RelayoutDescription:
@@ -154,8 +163,13 @@ def described(**changes: object) -> RelayoutDescription:
 
 
 def test_description() -> None:
-    found = described()
-    assert describe_relayout(found.to_dict()) == found
+    found, derived = described(), described(gradient=True)
+    for each in (found, derived):
+        assert describe_relayout(each.to_dict()) == each
+        bundle = sw.emit(each.relayout(), each.backends, gradient=each.gradient)
+        assert bundle.description(each.name) == each
+    assert (found.gradient, derived.gradient) == (False, True)
+    assert relayout_id(found) != relayout_id(derived)
     assert found.relayout().target.buffers["qk"] == sw.stack(0, q="tp", k="tp")
 
 
@@ -223,7 +237,7 @@ def test_of_a_reshard(backend: str, tmp_path: Path) -> None:
     """Is that reshard's module, at the least bytes, with other names."""
     source = sw.Stored("tp=4", {"x": (32, 512)}, {"rows": "x[{tp} balanced]"}, "float32")
     target = sw.Stored("tp=4", {"x": (32, 512)}, {"columns": "x[{}, {tp} sized(128)]"}, "float32")
-    files = sw.emit(sw.Relayout(source, target), (backend,)).files("moved")
+    files = sw.emit(sw.Relayout(source, target), (backend,), gradient=True).files("moved")
     reshard = sw.Reshard((32, 512), "float32", '[{"tp"}, {}]', '[{}, {"tp"}]', mesh="tp=4")
     own = sw.emit(reshard, (backend,), "direct", gradient=True, single_file=True).files("moved")
     for file in (f"{backend}.py", f"{backend}_backward.py"):
@@ -315,7 +329,8 @@ def test_gradients_between_devices(backend: str, kind: str, tmp_path: Path) -> N
         sw.Stored(f'<["tp"=2], device_ids={ids}>', {"q": (8, 3)}, layout, "float32")
         for ids, layout in (("[3, 1]", "q[{tp}]"), ("[1, 4]", layouts[kind]))
     )
-    for file, text in sw.emit(sw.Relayout(*sides), (backend,)).files("moved").items():
+    bundle = sw.emit(sw.Relayout(*sides), (backend,), gradient=True)
+    for file, text in bundle.files("moved").items():
         (tmp_path / file).write_text(text)
     words = [sys.executable, "-c", GIVEN, str(tmp_path / f"{backend}.py"), kind]
     found = subprocess.run(words, capture_output=True, text=True, cwd=ROOT / "tests")
@@ -335,8 +350,8 @@ def test_gradients(backend: str, tmp_path: Path) -> None:
     stack = 'stack(0, q[{tp}], k[{"tp":(1)2}], q[{tp}])'
     layouts = {"stack": stack, "padded": "k[{tp} sized(2)]"}
     target = sw.Stored("tp=4", tensors, layouts, "float32")
-    text = sw.emit(sw.Relayout(source, target), (backend,)).files("moved")[f"{backend}.py"]
-    (tmp_path / "moved.py").write_text(text)
+    bundle = sw.emit(sw.Relayout(source, target), (backend,), gradient=True)
+    (tmp_path / "moved.py").write_text(bundle.files("moved")[f"{backend}.py"])
     words = [sys.executable, str(ROOT / "tests/relayout_gradient_process.py")]
     found = subprocess.run([*words, str(tmp_path / "moved.py")], capture_output=True, text=True)
     assert found.stdout == "ok\n", found.stderr
@@ -351,13 +366,13 @@ def test_dtypes(backend: str, dtype: str, tmp_path: Path) -> None:
     source = sw.Stored("tp=2", tensors, {"q": "q[{tp}]", "k": "k[{tp}]"}, dtype)
     factors = "'(g=2 r) c -> g r c' [{}, {}, {tp}]"
     target = sw.Stored("tp=4", tensors, f"stack(1, q {factors}, k {factors})", dtype)
-    report = verified(sw.Relayout(source, target), backend, tmp_path)
+    report = verified(sw.Relayout(source, target), backend, tmp_path, gradient=True)
     assert report.verdict == "ok", report.detail
 
 
 def ran_by_ranks(relayout: sw.Relayout, folder: Path) -> tuple[list[Any], dict[str, Any]]:
     """What the ranks of gloo have afterwards, and the tensors whose elements are 0, 1, 2, ..."""
-    text = sw.emit(relayout, ("triton_gpu",)).files("moved")["triton_gpu.py"]
+    text = sw.emit(relayout, ("triton_gpu",), gradient=True).files("moved")["triton_gpu.py"]
     (folder / "moved.py").write_text(text)
     source, shapes = relayout.source, relayout.source.tensors
     values = {name: np.arange(np.prod(shape)).reshape(shape) for name, shape in shapes.items()}
@@ -388,10 +403,11 @@ def test_among_processes(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_gradients_among_processes(tmp_path: Path) -> None:
-    """Cotangents of all copies, two on one rank, arrive where the only element is."""
+@pytest.mark.parametrize("layout", ["cut(0, {tp}, stack(0, q, k))", "stack(0, q, k[{tp}])"])
+def test_gradients_among_processes(layout: str, tmp_path: Path) -> None:
+    """Cotangents of all copies, two on one rank, arrive where the element is, once or twice."""
     tensors = {"q": (8, 6), "k": (4, 6)}
-    source = sw.Stored("tp=2", tensors, "cut(0, {tp}, stack(0, q, k))", "float32")
+    source = sw.Stored("tp=2", tensors, layout, "float32")
     target = sw.Stored("tp=2", tensors, "stack(0, q[{tp}], k, q[{tp}])", "float32")
     every, whole = ran_by_ranks(sw.Relayout(source, target), tmp_path)
     wanted = source.shards({name: 4 * each for name, each in whole.items()})  # two copies of each

@@ -1,11 +1,16 @@
-"""Boxes of relayouts in JAX: slices of the buffer, seen in a shape in which loops go over a box."""
+"""Relayouts in JAX: boxes are slices of the buffer, seen in a shape in which loops go over a box;
+gradients are refused unless asked for."""
 
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
+
+import shardwright as sw
+from shardwright.codegen.checks.load import load
 
 jax = pytest.importorskip("jax")
 
@@ -45,3 +50,24 @@ def test_boxes(name: str) -> None:
     wanted[places] = -1 - line[places]
     put = jax_boxes.put(line, shape, starts, me, loops, -1 - part, np.array([True]))
     np.testing.assert_array_equal(put, wanted)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int32"])
+def test_gradients_are_refused(dtype: str, tmp_path: Path) -> None:
+    """Where a module was emitted without them; integers need no refusal."""
+    tensors = {"q": (4, 2), "k": (2, 2)}
+    source = sw.Stored("one=1", tensors, {"q": "q", "k": "k"}, dtype)
+    target = sw.Stored("one=1", tensors, "stack(0, k, q)", dtype)
+    text = sw.emit(sw.Relayout(source, target), ("jax_xla",)).files("it")["jax_xla.py"]
+    assert ("custom_jvp" in text, "custom_vjp" in text) == (dtype == "float32", False)
+    (tmp_path / "moved.py").write_text(text)
+    module, mesh = load(tmp_path / "moved.py"), jax.make_mesh((1,), ("one",))
+    given = {name: np.ones(shape, dtype) for name, shape in tensors.items()}
+    given = jax.device_put(given, module.source_sharding(mesh))
+    assert module.reshard(given, mesh)["buffer"].shape == (6, 2)
+    if dtype == "float32":
+        with pytest.raises(NotImplementedError) as caught:
+            jax.grad(lambda x: module.reshard(x, mesh)["buffer"].sum())(given)
+        assert str(caught.value) == (
+            "this module has no gradient: emit with --gradient, or pass stop_gradient(x) to reshard"
+        )

@@ -17,14 +17,16 @@ pytest.importorskip("triton")
 TENSORS = {"q": (8, 3), "k": (4, 3)}
 
 
-def emitted(folder: Path, source: object, target: object, mesh: str = "tp=2", **how: str) -> Any:
-    """The module of a relayout."""
+def emitted(folder: Path, source: object, target: object, mesh: str = "tp=2", **how: Any) -> Any:
+    """The module of a relayout, with gradients if not `how` says otherwise."""
     dtype = how.get("dtype", "float32")
     sides = (
         sw.Stored(each, TENSORS, layout, dtype)
         for each, layout in ((how.get("before", mesh), source), (mesh, target))
     )
-    text = sw.emit(sw.Relayout(*sides), ("triton_gpu",)).files("it")["triton_gpu.py"]
+    gradient = how.get("gradient", True)
+    bundle = sw.emit(sw.Relayout(*sides), ("triton_gpu",), gradient=gradient)
+    text = bundle.files("it")["triton_gpu.py"]
     (folder / "moved.py").write_text(text)
     return load(folder / "moved.py")
 
@@ -77,6 +79,30 @@ def test_one_rounding(tmp_path: Path) -> None:
     assert (k.grad == 2).all()
 
 
+def test_copies_of_the_source(tmp_path: Path) -> None:
+    """Each gets the sum for its element; what no target has gets none, nor has a gradient one."""
+    both = "stack(0, q[{tp}], q[{tp} into(4)], k)"
+    module = emitted(tmp_path, {"q": "q", "both": both}, "stack(0, q[{tp} reversed], k)")
+    q = [torch.zeros(8, 3, requires_grad=True) for _ in range(2)]
+    rows = [torch.zeros(10, 3, requires_grad=True) for _ in range(2)]
+    ((one, other),) = module.reshard_local({"q": q, "both": rows}).values()
+    weights = torch.randint(-4, 5, (2, 8, 3)).float()
+    loss = (one * weights[0]).sum() + (other * weights[1]).sum()
+    found = torch.autograd.grad(loss, [*q, *rows], create_graph=True)
+    whole, k = torch.cat([weights[1][:4], weights[0][:4]]), weights[0][4:] + weights[1][4:]
+    expected = [whole, whole]
+    for device in range(2):
+        halves, eighths = whole[4 * device :][:4], whole[2 * device :][:2]
+        expected.append(torch.cat([halves, eighths, k]))
+    assert all(map(torch.equal, found, expected))
+    again = ((one**2).sum() + (other**2).sum(), [*q, *rows])
+    first = torch.autograd.grad(*again, create_graph=True)
+    assert refused(lambda: torch.autograd.grad(sum(map(torch.sum, first)), q)) == (
+        "shards: gradients that several places of an element get have none themselves, "
+        "expected a source with each element once"
+    )
+
+
 def refused(call: Any) -> str:
     with pytest.raises(ValueError, match="expected") as caught:
         call()
@@ -96,13 +122,13 @@ def test_refused(module: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     )
     with torch.no_grad():
         assert module.reshard_local(given, out=out)["buffer"][0] is out["buffer"][0]
-    copies = emitted(tmp_path, {"q": "q", "k": "k"}, {"q": "q[{tp}]", "k": "k"})
-    twice = {"q": [torch.zeros(8, 3, requires_grad=True)] * 2, "k": [torch.zeros(4, 3)] * 2}
-    assert refused(lambda: copies.reshard_local(twice)) == (
-        "shards, q of device 0: no gradient, as the source has elements in several places, "
+    other = {"q": "q[{tp}]", "k": "k[{tp}]"}
+    without = emitted(tmp_path, other, {"q": "q", "k": "k"}, gradient=False)
+    assert refused(lambda: without.reshard_local(given)) == (
+        "shards, q of device 0: this module has no gradient: emit with --gradient, "
         "expected x.detach()"
     )
-    other = {"q": "q[{tp}]", "k": "k[{tp}]"}
+    assert not {"BACK", "Moved", "_derived"} & {*vars(without)}
     before = '<["tp"=2], device_ids=[5, 6]>'
     apart = emitted(tmp_path, other, {"q": "q", "k": "k"}, before=before)
     monkeypatch.setattr(apart, "dist", SimpleNamespace(get_rank=lambda group: 2))

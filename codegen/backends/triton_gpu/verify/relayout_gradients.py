@@ -30,7 +30,7 @@ def check_gradients(module: ModuleType, case: RelayoutCase) -> tuple[str, ...]:
     with quick_launches():
         _compare(_of_one_process(module, case, given), wanted, case, "the gradient")
         if {*case.source.device_ids} == {*case.target.device_ids}:
-            _compare(_of_ranks(module, case, given), wanted, case, "the gradient of ranks")
+            _compare(_of_ranks(module, case, given, wanted), wanted, case, "the gradient of ranks")
     return ("gradients",)
 
 
@@ -79,20 +79,30 @@ def _of_one_process(module: ModuleType, case: RelayoutCase, given: Each) -> Each
     return leaves
 
 
-def _of_ranks(module: ModuleType, case: RelayoutCase, given: Each) -> Each:
+def _sums(wanted: Each, case: RelayoutCase, module: ModuleType, name: str, device: int) -> Any:
+    """Return a source buffer of expected cotangents."""
+    bits = as_bits(wanted[name][device], case.dtype)
+    return to_torch(bits.reshape(module.source_shape(name, device)), case.dtype)
+
+
+def _of_ranks(module: ModuleType, case: RelayoutCase, given: Each, wanted: Each) -> Each:
     leaves, home = _leaves(module, case), torch.device("cpu")
-    forth, back = {}, {}
+    copies = getattr(module, "COPIES", None)  # moves of sums to other places of an element
+    forth, back, beside = {}, {}, {}
     for device in module.RANKS:
         own = [each[device] for each in leaves.values()]
         with torch.no_grad():
             forth[device] = torch.split(*module.packed(device, own, home))
             cotangents = [given[name][device] for name in module.TARGET]
             back[device] = torch.split(*module.packed(device, cotangents, home, module.BACK))
+            if copies is not None:
+                sums = [_sums(wanted, case, module, name, device) for name in module.SOURCE]
+                beside[device] = torch.split(*module.packed(device, sums, home, copies))
     for rank, device in enumerate(module.RANKS):
         shards = {name: each[device] for name, each in leaves.items()}
         with patch.object(module, "dist", handed(rank, device, forth)):
             results = module.reshard(shards)
-        with patch.object(module, "dist", handed(rank, device, back)):
+        with patch.object(module, "dist", handed(rank, device, back, beside)):
             cotangents = [given[name][device] for name in module.TARGET]
             torch.autograd.backward([*results.values()], cotangents)
     return leaves
@@ -111,16 +121,18 @@ def _compare(leaves: Each, wanted: Each, case: RelayoutCase, what: str) -> None:
 
 
 def handed(
-    rank: int, device: int, messages: dict[int, Any], allow: Callable[[Any], object] = id
+    rank: int, device: int, *exchanges: dict[int, Any], allow: Callable[[Any], object] = id
 ) -> Any:
-    """Return a stand-in for `torch.distributed` on a rank. `messages`: the messages that each
-    device has packed, one per rank; `allow`: a function that is called with the tensor that
-    messages arrive in."""
+    """Return a stand-in for `torch.distributed` on a rank. `exchanges`: for each exchange in turn,
+    the messages that each device has packed, one per rank; `allow`: a function that is called with
+    the tensor that messages arrive in."""
+    following = iter(exchanges)
 
     def exchange(
         arrived: Any, line: Any, expected: list[int], sizes: list[int], group: object
     ) -> None:
         del group
+        messages = next(following)
         sent = torch.split(line, sizes)
         same = all(map(torch.equal, sent, messages[device]))
         compare.expect(f"device {device} packs the same again", same, True)

@@ -179,7 +179,7 @@ def _among_ranks(module: ModuleType, case: RelayoutCase, memory: Memory, tensors
         messages[device] = torch.split(line, sizes)
     found: dict[str, dict[int, Any]] = {name: {} for name in module.TARGET}
     for rank, device in enumerate(module.RANKS):
-        with patch.object(module, "dist", handed(rank, device, messages, memory.allow)):
+        with patch.object(module, "dist", handed(rank, device, messages, allow=memory.allow)):
             results = module.reshard(given.get(device))
         compare.expect(
             f"device {device} has results", results is not None, device in case.target.device_ids
