@@ -7,9 +7,9 @@ from runpy import run_path
 
 # The version of each backend's support files.
 VERSIONS = {
-    "jax_xla": "8251d41b7dfd4fd3",
-    "pallas_tpu": "8eba444ca8541f1c",
-    "triton_gpu": "32621db00c4ff16d",
+    "jax_xla": "e1a5c8def6774040",
+    "pallas_tpu": "121a4e3e574fd9aa",
+    "triton_gpu": "375b58cfbdb11048",
 }
 
 

@@ -40,7 +40,7 @@ def order_of(paths, names, what="tensors"):
     given = [".".join(map(str, path)) for path in paths]
     place = {re.sub(r"\W", "_", name): number for number, name in enumerate(given)}
     faults = [f"{name} is missing" for name in names if name not in place]
-    faults += [f"{n} is none of them" for n in given if re.sub(r"\W", "_", n) not in {*names}]
+    faults += [f"unknown name {n}" for n in given if re.sub(r"\W", "_", n) not in {*names}]
     if not faults and len(place) < len(given):
         faults = [f"got {len(given)}, expected {len(place)}"]
     if faults:

@@ -165,7 +165,7 @@ print(max(totals), sum(totals))
 
 SAID = """\
 ValueError: arrays: got 2, expected 6
-ValueError: arrays: a.wz is none of them
+ValueError: arrays: unknown name a.wz
 ValueError: arrays: a_wo is missing
 ValueError: a_wq: source array, as pad makes it: got (60,) of float32, expected (64, 48) of bfloat16
 TypeError: a_wq: source array, as pad makes it: got int, expected an array of (64, 48) of bfloat16

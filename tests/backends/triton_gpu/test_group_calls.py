@@ -74,7 +74,7 @@ def test_containers(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda given: {**given, "c": []}, "source shards: c is none of them"),
+        (lambda given: {**given, "c": []}, "source shards: unknown name c"),
         (lambda given: {"a_w": given["a_w"]}, "source shards: a_b is missing, ids is missing"),
         (lambda given: {**given, "a.w": given["a_w"]}, "source shards: got 4, expected 3"),
         (lambda given: [*given.values()][:2], "source shards: got 2, expected 3"),
