@@ -8,10 +8,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from shardwright.codegen.partition.edges import gather_sub_axes
-from shardwright.codegen.partition.local.fold import folded
+from shardwright.codegen.partition.local.fold import folded, length
 from shardwright.codegen.partition.local.forms.padded import with_padding
 from shardwright.codegen.partition.local.forms.permuted import with_permuted_rows
 from shardwright.codegen.partition.local.forms.shifts import with_shifts
+from shardwright.codegen.partition.local.grouped import grouped
 from shardwright.codegen.partition.local.local_text import format_local
 from shardwright.codegen.partition.local.prices import Ratings
 from shardwright.codegen.partition.local.products import with_transposed_products
@@ -54,7 +55,8 @@ def _plan(asked: Partitioned, program: Program) -> LocalProgram:
 def _fold(asked: Partitioned, local: LocalProgram) -> LocalProgram:
     arguments = owners(asked.inputs, len(local.body.arguments), "arguments")
     results = owners(asked.outputs, len(local.body.results), "results")
-    return folded(local, arguments, results)
+    made = [folded(each, arguments, results) for each in (local, grouped(local))]
+    return min(made, key=length)
 
 
 SHARDING = (

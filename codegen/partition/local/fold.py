@@ -54,6 +54,13 @@ def folded(
     )
 
 
+def length(program: LocalProgram) -> int:
+    """Return the number of steps, and of values that functions take and return."""
+    functions = program.functions
+    ends = sum(len(each.arguments) + len(each.results) for each in functions)
+    return ends + sum(len(each.steps) for each in (program.body, *functions))
+
+
 def taken(step: Step) -> tuple[int, ...]:
     """Return the local values that a step uses."""
     return (step.operand,) if isinstance(step, MoveValue) else step.operands
