@@ -163,7 +163,7 @@ def _target(target: Any) -> str:
 
 def _word(node: ast.AST | None, code: CodeType) -> str:
     """Return the name that the statement of an expression assigns, or the name of the function that
-    returns the expression."""
+    returns the expression; if it assigns several, the name of the function that it calls."""
     while node is not None and not isinstance(node, ast.stmt | ast.Lambda):
         if isinstance(node, ast.NamedExpr):
             break
@@ -171,7 +171,8 @@ def _word(node: ast.AST | None, code: CodeType) -> str:
     if isinstance(node, ast.Return):
         return _function(code)
     targets = _targets(node)
-    return targets[0] if len(targets) == 1 else ""
+    called: Any = getattr(getattr(node, "value", None), "func", None)
+    return targets[0] if len(targets) == 1 else _target(called)
 
 
 def _function(code: CodeType) -> str:

@@ -72,13 +72,42 @@ def call_names(
         if layer.startswith(BACKWARD):
             words = (f"{word}_backward", f"{word}_gradients")
         elif not layer:
-            part = own[0] if len(set(own)) == 1 else ""
-            layer = f"{part} of a {item}" if part else f"a {item}"
-            words = (f"{word}_{part}", f"{word}s_{part}") if part else words
+            parts = _parts(program, number, own, calls, places)
+            layer = f"{listed_words(parts)} of a {item}" if parts else f"a {item}"
+            words = ("_".join((word, *parts)), "_".join((f"{word}s", *parts)))
         function, made = map(names.fresh, words)
-        ends = ends_of(own, calls, places)
+        ends = ends_of(program, own, calls, places)
         out.append(CallNames(function, made, ends, layer, scope[-1] if scope else ""))
     return tuple(out)
+
+
+def _parts(
+    program: LocalProgram,
+    number: int,
+    own: Sequence[str],
+    calls: Sequence[CallFunction],
+    places: Mapping[int, Path],
+) -> list[str]:
+    """Return what a function without a scope computes: the subtrees of results that it fills, its
+    only result, or the first word of most of its values; empty if they differ."""
+    if found := named_subtrees(program, own, calls, places):
+        return list(found)
+    if len(set(own)) == 1:
+        return [own[0]]
+    made = (s.results for s in program.functions[number].steps if isinstance(s, Compute))
+    values = [program.of(v).name for results in made for v in results]
+    words = Counter(name.removeprefix("d_").partition("_")[0] for name in values)
+    return [word for word, count in words.most_common(1) if 2 * count > len(values)]
+
+
+def listed_words(words: Sequence[str]) -> str:
+    """Return words as in a sentence.
+
+    >>> listed_words(["m"]), listed_words(["new", "m", "v"])
+    ('m', 'new, m and v')
+    """
+    *most, last = words
+    return f"{', '.join(most)} and {last}" if most else last
 
 
 def _key(path: Path, name: str) -> str:
@@ -97,11 +126,17 @@ def _item(calls: Sequence[CallFunction], paths: Mapping[int, Path]) -> str:
         keys = ""
         for part, after in zip(paths.get(one, ()), paths.get(other, ()), strict=False):
             words = re.findall(r"[A-Za-z]\w*", part)
-            keys = words[-1] if words else keys
+            is_one = _stem(part) == _stem(after)
+            keys = words[-1] if words and is_one else keys
             if part != after:
                 found[re.sub(r"(?<=[^s])s$", "", re.sub(r"_?\d+$", "", keys))] += 1
                 break
     return next((word for word, _ in found.most_common(1)), "block")
+
+
+def _stem(part: str) -> str:
+    """Return a part of a path without numbers: `[]` for both `[0]` and `[1]`."""
+    return re.sub(r"\d+", "", part)
 
 
 def scope_of_calls(program: LocalProgram, number: int) -> tuple[str, ...]:
@@ -145,19 +180,21 @@ def calls_of(program: LocalProgram) -> list[list[CallFunction]]:
 
 
 def ends_of(
-    own: Sequence[str], calls: Sequence[CallFunction], places: Mapping[int, Path]
+    program: LocalProgram,
+    own: Sequence[str],
+    calls: Sequence[CallFunction],
+    places: Mapping[int, Path],
 ) -> tuple[Path, ...]:
-    """Return the path of each of a function's results in the value it returns: a key of a dict if
-    the program returns these results in one dict, otherwise the result's name. `own`: the names of
-    results; equal ones are of one value."""
+    """Return the path of each of a function's results in the value it returns: for results that the
+    program returns in one subtree, their path there, otherwise the result's name. `own`: the names
+    of results; equal ones are of one value."""
     if len(own) == 1:
         return ((),)
     ends: dict[int, Path] = {}
     taken: list[str] = []
-    for starts, slots in _dicts(calls, places).items():
-        key = _free(_dict_name(starts), taken)
-        for slot in slots:
-            ends[slot] = (f'["{key}"]', places[calls[0].results[slot]][-1])
+    for name, found in named_subtrees(program, own, calls, places).items():
+        taken.append(name)
+        ends.update((slot, (f'["{name}"]', *end)) for slot, end in found.items())
     keys: dict[str, str] = {}
     for slot, name in enumerate(own):
         if slot not in ends:
@@ -166,28 +203,44 @@ def ends_of(
     return tuple(ends[slot] for slot in range(len(own)))
 
 
-def _dict_name(starts: Sequence[Path]) -> str:
-    """Return a name for the dicts at these paths, one for each call: the words behind the last part
-    that differs among calls, or else those before it."""
-    parts = list(zip(*starts, strict=False))
-    last = max((at for at, part in enumerate(parts) if len(set(part)) > 1), default=-1)
-    for inner in (starts[0][last + 1 :], starts[0][:last]):
-        words = re.findall(r"[A-Za-z]\w*", "".join(inner))
-        if words:
-            return "_".join(words)
-    return "given"
+def named_subtrees(
+    program: LocalProgram,
+    own: Sequence[str],
+    calls: Sequence[CallFunction],
+    places: Mapping[int, Path],
+) -> dict[str, dict[int, Path]]:
+    """Return the subtrees of the program's results that calls fill, such as a layer of parameters,
+    by name: for each result in it, the path in the subtree.
+
+    A subtree is called by the first word of its path, such as `params`; if several have one, by the
+    most frequent name of their values.
+    """
+    found = _subtrees(calls, places)
+    said = dict(zip(program.body.results, program.program.result_names, strict=True))
+    firsts = [said[calls[0].results[next(iter(slots))]] for slots in found.values()]
+    words = [re.findall(r"[A-Za-z]\w*", first)[1:2] for first in firsts]  # behind "result"
+    is_clear = all(words) and len({word for word, *_ in words if word}) == len(words)
+    named: dict[str, dict[int, Path]] = {}
+    taken: list[str] = []
+    for slots, word in zip(found.values(), words, strict=True):
+        values = Counter(re.sub(r"_\d+$", "", own[slot]) for slot in slots)
+        named[_free(word[0] if is_clear else values.most_common(1)[0][0], taken)] = slots
+    return named
 
 
-def _dicts(
+def _subtrees(
     calls: Sequence[CallFunction], places: Mapping[int, Path]
-) -> dict[tuple[Path, ...], list[int]]:
-    """Return sets of call results that are in one dict of the program's results, by the path of
-    that dict in each call."""
-    found: dict[tuple[Path, ...], list[int]] = defaultdict(list)
+) -> dict[tuple[Path, ...], dict[int, Path]]:
+    """Return subtrees of dicts among the program's results with several results of each call, by
+    their paths in each call. They end behind the last part that differs among calls."""
+    found: dict[tuple[Path, ...], dict[int, Path]] = defaultdict(dict)
     for slot in range(len(calls[0].results)):
-        ways = [places.get(call.results[slot], ("",)) for call in calls]
-        if len({way[-1] for way in ways}) == 1 and ways[0][-1].startswith('["'):
-            found[tuple(way[:-1] for way in ways)].append(slot)
+        ways = [places.get(call.results[slot], ()) for call in calls]
+        parts = list(zip(*ways, strict=False))
+        last = max((at for at, part in enumerate(parts) if len(set(part)) > 1), default=-1)
+        end = ways[0][last + 1 :]
+        if end and last >= 0 and all(part.startswith('["') for part in end):
+            found[tuple(way[: last + 1] for way in ways)][slot] = end
     return {starts: slots for starts, slots in found.items() if len(slots) > 1}
 
 
@@ -209,8 +262,8 @@ def parameters(
     names: LocalNames,
     lists: Mapping[str, str],
 ) -> list[Parameter]:
-    """Return the parameters for the operands at `slots`, trees first. `named`: a name for each
-    value; `lists`: the function whose results each list holds, by the list's name."""
+    """Return the parameters for the operands at `slots`, trees first. `named`: a name for each of
+    them; `lists`: the function whose results each list holds, by the list's name."""
     trees: dict[tuple[Path, ...], list[tuple[int, Path]]] = defaultdict(list)
     for slot in slots:
         ways = [paths.get(call.operands[slot], ()) for call in calls]
@@ -228,6 +281,23 @@ def parameters(
         if slot not in in_trees:
             out.append(Parameter(names.fresh(named[slot]), (), (slot,), ((),)))
     return out
+
+
+def common_name(texts: Sequence[str]) -> str:
+    """Return a name for a parameter that calls give these expressions: their last word, without a
+    number, or the words that all begin with; "" if there is none.
+
+    >>> common_name(["x", 'layers[0]["x_3"]']), common_name(['m["norm"]["bias"]', 'm["norm"]["scale"]'])
+    ('x', 'm_norm')
+    """
+    words = [re.findall(r"[A-Za-z_]\w*", text) for text in texts if "(" not in text]
+    known = [each for each in words if each]
+    if not known:
+        return ""
+    if len({re.sub(r"_\d+$", "", each[-1]) for each in known}) == 1:
+        return re.sub(r"_\d+$", "", known[0][-1])
+    pairs = itertools.takewhile(lambda same: len(set(same)) == 1, zip(*known, strict=False))
+    return "_".join(word for word, _ in itertools.groupby(same[0] for same in pairs))
 
 
 def _start(way: Path, end: Path) -> Path:

@@ -15,7 +15,9 @@ from shardwright.codegen.backends.jax_spmd.calls import (
     at_each,
     call_names,
     calls_of,
+    common_name,
     ends_of,
+    named_subtrees,
     parameters,
     regular,
 )
@@ -143,7 +145,7 @@ class Functions:
                 result if result.isidentifier() else writer.names.own(local)
                 for result, local in zip(results, body.results, strict=True)
             ]
-            ends = ends_of(keys, calls, self.places)
+            ends = ends_of(self.program, keys, calls, self.places)
             if ends == self.given[number].ends:
                 break
             self.given[number] = replace(self.given[number], ends=ends)
@@ -153,7 +155,10 @@ class Functions:
         listed = [*(each.name for each in own), *self.more.get(number, ())]
         header = called(f"def {self.given[number].function}", listed, ":")
         which = f"{self.given[number].layer}, one of {len(calls)}"
-        document = f'"""Compute {which}; return the values that later steps need."""'
+        filled = named_subtrees(self.program, keys, calls, self.places)
+        is_filled = len(filled) == len({end[:1] for end in ends})
+        more = "" if is_filled else "; return the values that later steps need"
+        document = f'"""Compute {which}{more}."""'
         lines = [document, *lines, *tree_lines(given, "return ", "", 1)]
         same = self._written.setdefault((*listed, *lines), self.given[number].function)
         if same == self.given[number].function:
@@ -170,7 +175,11 @@ class Functions:
         calls, body = self.calls[number], self.program.functions[number]
         functions = (each.function for each in self.given)
         writer.names = names = self.names.inside(functions, self.given[number].instance)
-        named = {slot: names.own(body.arguments[slot]) for slot in slots}
+        named = {
+            slot: common_name([self._at(writer, call.operands[slot]) for call in calls])
+            or names.own(body.arguments[slot])
+            for slot in slots
+        }
         own = parameters(calls, slots, self.paths, named, names, self._lists)
         for each in own:
             for slot, end in zip(each.slots, each.suffixes, strict=True):
@@ -178,6 +187,11 @@ class Functions:
                 if words := re.findall(r"[A-Za-z_]\w*", "".join(end)):
                     names.called[self.program.of(body.arguments[slot]).name] = words[-1]
         return own, writer.body(body, 1)
+
+    def _at(self, writer: FunctionWriter, local: int) -> str:
+        """Return the expression by which calls refer to a value, "" for a number and for a value
+        that is not written yet."""
+        return writer.text.get(local, "") or "".join(self.paths.get(local, ()))
 
     def _same(self, writer: FunctionWriter, number: int, slot: int) -> bool:
         """Return whether an operand is the same number in all calls. If so, record it, so that the
@@ -197,18 +211,16 @@ class Functions:
         """Yield the dicts that calls made and the lists of these dicts, each with its
         expression."""
         for own, calls in zip(self.given, self.calls, strict=True):
-            inner = defaultdict(list)
-            for slot, end in enumerate(own.ends):
-                inner[end[:-1]].append((slot, end))
+            inner: dict[Path, dict[str, None]] = defaultdict(dict)  # the keys in each dict
+            for end in own.ends:
+                for length in range(1, len(end)):
+                    inner[end[:length]][end[length]] = None
             for start in filter(None, inner):
                 texts = [f"{own.made}[{at}]{''.join(start)}" for at in range(len(calls))]
                 yield tuple(texts), f"[each{''.join(start)} for each in {own.made}]"
                 for at, text in enumerate(texts):
-                    items = (
-                        (ast.literal_eval(end[-1])[0], "".join(own.path(at, slot)))
-                        for slot, end in inner[start]
-                    )
-                    yield tuple(sorted(items)), text
+                    items = {f"{text}{key}": ast.literal_eval(key)[0] for key in inner[start]}
+                    yield tuple(sorted((key, made) for made, key in items.items())), text
 
 
 def _appended(own: CallNames, given: Sequence[Any], at: int, indent: int) -> list[str]:
