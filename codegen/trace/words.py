@@ -172,7 +172,8 @@ def _word(node: ast.AST | None, code: CodeType) -> str:
         return _function(code)
     targets = _targets(node)
     called: Any = getattr(getattr(node, "value", None), "func", None)
-    return targets[0] if len(targets) == 1 else _target(called)
+    several = _target(called) if len(targets) > 1 else ""
+    return targets[0] if len(targets) == 1 else several
 
 
 def _function(code: CodeType) -> str:

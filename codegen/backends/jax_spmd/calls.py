@@ -131,7 +131,7 @@ def _item(calls: Sequence[CallFunction], paths: Mapping[int, Path]) -> str:
             if part != after:
                 found[re.sub(r"(?<=[^s])s$", "", re.sub(r"_?\d+$", "", keys))] += 1
                 break
-    return next((word for word, _ in found.most_common(1)), "block")
+    return next((word for word, _ in found.most_common() if word), "block")
 
 
 def _stem(part: str) -> str:
@@ -143,12 +143,13 @@ def scope_of_calls(program: LocalProgram, number: int) -> tuple[str, ...]:
     """Return the innermost scope with at least four fifths of a function's steps and no steps
     outside its calls; empty if there is none."""
     counts = _scopes(program, program.functions[number].steps)
+    whole = (BACKWARD, program.program.name)  # the scopes of the traced function
     total = sum(isinstance(step, Compute) for step in program.functions[number].steps)
     outside = _scopes(program, program.body.steps)
     most = [
         scope
         for scope, count in counts.items()
-        if 5 * count >= 4 * total and not outside[scope] and scope[-1] != BACKWARD
+        if 5 * count >= 4 * total and not outside[scope] and scope[-1] not in whole
     ]
     return max(most, key=len, default=())
 
@@ -192,7 +193,11 @@ def ends_of(
         return ((),)
     ends: dict[int, Path] = {}
     taken: list[str] = []
-    for name, found in named_subtrees(program, own, calls, places).items():
+    subtrees = named_subtrees(program, own, calls, places)
+    if [{*range(len(own))}] == [{*found} for found in subtrees.values()]:
+        (only,) = subtrees.values()
+        return tuple(only[slot] for slot in range(len(own)))
+    for name, found in subtrees.items():
         taken.append(name)
         ends.update((slot, (f'["{name}"]', *end)) for slot, end in found.items())
     keys: dict[str, str] = {}
@@ -212,14 +217,17 @@ def named_subtrees(
     """Return the subtrees of the program's results that calls fill, such as a layer of parameters,
     by name: for each result in it, the path in the subtree.
 
-    A subtree is called by the first word of its path, such as `params`; if several have one, by the
-    most frequent name of their values.
+    A subtree is called by the first word of its path that all calls share, such as `params`; if
+    several have one, by the most frequent name of their values.
     """
     found = _subtrees(calls, places)
     said = dict(zip(program.body.results, program.program.result_names, strict=True))
-    firsts = [said[calls[0].results[next(iter(slots))]] for slots in found.values()]
-    words = [re.findall(r"[A-Za-z]\w*", first)[1:2] for first in firsts]  # behind "result"
-    is_clear = all(words) and len({word for word, *_ in words if word}) == len(words)
+    words = []
+    for slots in found.values():
+        slot = next(iter(slots))
+        one, other = (re.findall(r"[A-Za-z]\w*", said[c.results[slot]])[1:] for c in calls[:2])
+        words.append(one[:1] if one[:1] == other[:1] else [])
+    is_clear = all(words) and len({word for word, *_ in words}) == len(words)
     named: dict[str, dict[int, Path]] = {}
     taken: list[str] = []
     for slots, word in zip(found.values(), words, strict=True):

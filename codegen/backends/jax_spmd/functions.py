@@ -213,11 +213,12 @@ class Functions:
         for own, calls in zip(self.given, self.calls, strict=True):
             inner: dict[Path, dict[str, None]] = defaultdict(dict)  # the keys in each dict
             for end in own.ends:
-                for length in range(1, len(end)):
+                for length in range(len(end)):
                     inner[end[:length]][end[length]] = None
-            for start in filter(None, inner):
+            for start in inner:
                 texts = [f"{own.made}[{at}]{''.join(start)}" for at in range(len(calls))]
-                yield tuple(texts), f"[each{''.join(start)} for each in {own.made}]"
+                each = f"[each{''.join(start)} for each in {own.made}]"
+                yield tuple(texts), each if start else own.made
                 for at, text in enumerate(texts):
                     items = {f"{text}{key}": ast.literal_eval(key)[0] for key in inner[start]}
                     yield tuple(sorted((key, made) for made, key in items.items())), text
