@@ -264,10 +264,13 @@ class Writer(KnownValues):
         )
 
     def _called(self, word: re.Match[str]) -> str:
-        """Return the name that this function uses for a value of the program. Any other word, and
-        the name of a value that has no name here, is returned unchanged."""
-        texts = (self.text.get(v, "(") for v in reversed(self.locals.get(word[0], [])))
-        return next((text for text in texts if "(" not in text), word[0])
+        """Return the expression that this function uses for a value of the program. Any other word,
+        and the name of a value that has no expression here, is returned unchanged."""
+        found = [self.text.get(v, "") for v in reversed(self.locals.get(word[0], []))]
+        if self.names is self.functions.names:  # results of calls can be seen here
+            paths = (self.functions.paths.get(v, ()) for v in self.locals.get(word[0], []))
+            found += map("".join, paths)
+        return next((text for text in found if text and "(" not in text), word[0])
 
 
 def _first_result(step: Step) -> int:

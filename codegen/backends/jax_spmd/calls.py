@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from shardwright.codegen.backends.jax_spmd.names import LocalNames
+from shardwright.codegen.backends.jax_spmd.subtrees import ends_of, named_subtrees
 from shardwright.codegen.backends.jax_spmd.trees import Path
 from shardwright.codegen.partition.local.steps import CallFunction, Compute, LocalProgram, Step
 from shardwright.codegen.trace.scopes import BACKWARD
@@ -180,88 +181,6 @@ def calls_of(program: LocalProgram) -> list[list[CallFunction]]:
     return calls
 
 
-def ends_of(
-    program: LocalProgram,
-    own: Sequence[str],
-    calls: Sequence[CallFunction],
-    places: Mapping[int, Path],
-) -> tuple[Path, ...]:
-    """Return the path of each of a function's results in the value it returns: for results that the
-    program returns in one subtree, their path there, otherwise the result's name. `own`: the names
-    of results; equal ones are of one value."""
-    if len(own) == 1:
-        return ((),)
-    ends: dict[int, Path] = {}
-    taken: list[str] = []
-    subtrees = named_subtrees(program, own, calls, places)
-    if [{*range(len(own))}] == [{*found} for found in subtrees.values()]:
-        (only,) = subtrees.values()
-        return tuple(only[slot] for slot in range(len(own)))
-    for name, found in subtrees.items():
-        taken.append(name)
-        ends.update((slot, (f'["{name}"]', *end)) for slot, end in found.items())
-    keys: dict[str, str] = {}
-    for slot, name in enumerate(own):
-        if slot not in ends:
-            keys[name] = keys.get(name) or _free(name, taken)
-            ends[slot] = (f'["{keys[name]}"]',)
-    return tuple(ends[slot] for slot in range(len(own)))
-
-
-def named_subtrees(
-    program: LocalProgram,
-    own: Sequence[str],
-    calls: Sequence[CallFunction],
-    places: Mapping[int, Path],
-) -> dict[str, dict[int, Path]]:
-    """Return the subtrees of the program's results that calls fill, such as a layer of parameters,
-    by name: for each result in it, the path in the subtree.
-
-    A subtree is called by the first word of its path that all calls share, such as `params`; if
-    several have one, by the most frequent name of their values.
-    """
-    found = _subtrees(calls, places)
-    said = dict(zip(program.body.results, program.program.result_names, strict=True))
-    words = []
-    for slots in found.values():
-        slot = next(iter(slots))
-        one, other = (re.findall(r"[A-Za-z]\w*", said[c.results[slot]])[1:] for c in calls[:2])
-        words.append(one[:1] if one[:1] == other[:1] else [])
-    is_clear = all(words) and len({word for word, *_ in words}) == len(words)
-    named: dict[str, dict[int, Path]] = {}
-    taken: list[str] = []
-    for slots, word in zip(found.values(), words, strict=True):
-        values = Counter(re.sub(r"_\d+$", "", own[slot]) for slot in slots)
-        named[_free(word[0] if is_clear else values.most_common(1)[0][0], taken)] = slots
-    return named
-
-
-def _subtrees(
-    calls: Sequence[CallFunction], places: Mapping[int, Path]
-) -> dict[tuple[Path, ...], dict[int, Path]]:
-    """Return subtrees of dicts among the program's results with several results of each call, by
-    their paths in each call. They end behind the last part that differs among calls."""
-    found: dict[tuple[Path, ...], dict[int, Path]] = defaultdict(dict)
-    for slot in range(len(calls[0].results)):
-        ways = [places.get(call.results[slot], ()) for call in calls]
-        parts = list(zip(*ways, strict=False))
-        last = max((at for at, part in enumerate(parts) if len(set(part)) > 1), default=-1)
-        end = ways[0][last + 1 :]
-        if end and last >= 0 and all(part.startswith('["') for part in end):
-            found[tuple(way[: last + 1] for way in ways)][slot] = end
-    return {starts: slots for starts, slots in found.items() if len(slots) > 1}
-
-
-def _free(name: str, taken: list[str]) -> str:
-    """Return an unused key similar to a name, and add it to `taken`."""
-    found, number = name, 1
-    while found in taken:
-        number += 1
-        found = f"{name}_{number}"
-    taken.append(found)
-    return found
-
-
 def parameters(
     calls: Sequence[CallFunction],
     slots: Sequence[int],
@@ -295,8 +214,10 @@ def common_name(texts: Sequence[str]) -> str:
     """Return a name for a parameter that calls give these expressions: their last word, without a
     number, or the words that all begin with; "" if there is none.
 
-    >>> common_name(["x", 'layers[0]["x_3"]']), common_name(['m["norm"]["bias"]', 'm["norm"]["scale"]'])
-    ('x', 'm_norm')
+    >>> common_name(["x", 'layers[0]["x_3"]'])
+    'x'
+    >>> common_name(['m["norm"]["bias"]', 'm["norm"]["scale"]'])
+    'm_norm'
     """
     words = [re.findall(r"[A-Za-z_]\w*", text) for text in texts if "(" not in text]
     known = [each for each in words if each]

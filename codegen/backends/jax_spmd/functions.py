@@ -16,13 +16,12 @@ from shardwright.codegen.backends.jax_spmd.calls import (
     call_names,
     calls_of,
     common_name,
-    ends_of,
-    named_subtrees,
     parameters,
     regular,
 )
 from shardwright.codegen.backends.jax_spmd.control import BodyWriter
 from shardwright.codegen.backends.jax_spmd.names import LocalNames
+from shardwright.codegen.backends.jax_spmd.subtrees import ends_of, named_subtrees
 from shardwright.codegen.backends.jax_spmd.trees import Path, flat, tree_lines, tree_of
 from shardwright.codegen.partition.local.steps import CallFunction, LocalProgram
 from shardwright.codegen.text.python_text import INDENT, WIDTH, called, indented
@@ -219,7 +218,7 @@ class Functions:
                 texts = [f"{own.made}[{at}]{''.join(start)}" for at in range(len(calls))]
                 each = f"[each{''.join(start)} for each in {own.made}]"
                 yield tuple(texts), each if start else own.made
-                for at, text in enumerate(texts):
+                for text in texts:
                     items = {f"{text}{key}": ast.literal_eval(key)[0] for key in inner[start]}
                     yield tuple(sorted((key, made) for made, key in items.items())), text
 

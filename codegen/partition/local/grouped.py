@@ -44,7 +44,7 @@ class _Order:
         self.given = given
         self.makers = {value: at for at, step in enumerate(given) for value in made(step)}
         self.users: dict[int, list[int]] = defaultdict(list)
-        for at, step in enumerate(given):
+        for at in range(len(given)):
             for maker in self._needs(at):
                 self.users[maker].append(at)
         ends = {self.makers.get(value) for value in results}
