@@ -52,7 +52,7 @@ def test_equal_functions_are_one() -> None:
         for tree, c in ((m, by[0]), (v, by[1])):
             mean = jax.tree.map(lambda a: 0.9 * a + 0.1, tree)
             made.append(jax.tree.map(lambda a, c=c: jnp.sqrt(a / c), mean))
-            made.append(by * 2.0)
+            made.append(by * 2.0 if tree is m else by + 1.0)
         return made
 
     shapes = {"a": (8, 4), "b": (8, 6), "c": (8, 2, 2), "d": (8,)}
