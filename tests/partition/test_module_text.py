@@ -57,7 +57,7 @@ def test_equal_functions_are_one() -> None:
 
     shapes = {"a": (8, 4), "b": (8, 6), "c": (8, 2, 2), "d": (8,)}
     leaves = {key: jax.ShapeDtypeStruct(shape, jnp.float32) for key, shape in shapes.items()}
-    tree = {f"Block_{number}": leaves for number in range(6)}
+    tree = [leaves] * 6
     by = jax.ShapeDtypeStruct((2,), jnp.float32)
     made = text(step, tree, tree, by, mesh=sw.Mesh({"d": 2}))
     assert made.count("\ndef ") == 4  # with step and program

@@ -253,9 +253,11 @@ class Writer(KnownValues):
         found = self.communications.get(local)
         if found is None:
             return []
-        room = WIDTH - indent * len(INDENT)
+        room, said = WIDTH - indent * len(INDENT), str(found)
+        for name, every in self.names.results.items():
+            said = said.replace(f"{name} must", f"{every} must")
         return textwrap.wrap(
-            re.sub(r"[\w.]+", self._called, str(found)),
+            re.sub(r"[\w.]+", self._called, said),
             room,
             initial_indent="# ",
             subsequent_indent="#   ",

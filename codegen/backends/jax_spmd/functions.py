@@ -21,7 +21,7 @@ from shardwright.codegen.backends.jax_spmd.calls import (
 )
 from shardwright.codegen.backends.jax_spmd.control import BodyWriter
 from shardwright.codegen.backends.jax_spmd.names import LocalNames
-from shardwright.codegen.backends.jax_spmd.subtrees import ends_of, named_subtrees
+from shardwright.codegen.backends.jax_spmd.subtrees import ends_of, every_name, named_subtrees
 from shardwright.codegen.backends.jax_spmd.trees import Path, flat, tree_lines, tree_of
 from shardwright.codegen.partition.local.steps import CallFunction, LocalProgram
 from shardwright.codegen.text.python_text import INDENT, WIDTH, called, indented
@@ -174,6 +174,7 @@ class Functions:
         calls, body = self.calls[number], self.program.functions[number]
         functions = (each.function for each in self.given)
         writer.names = names = self.names.inside(functions, self.given[number].instance)
+        names.results = every_name(self.program, calls)
         named = {
             slot: common_name([self._at(writer, call.operands[slot]) for call in calls])
             or names.own(body.arguments[slot])

@@ -53,6 +53,7 @@ class LocalNames:
         self.taken = {*self.module, *parameters}
         self.known = {value.name for value in program.program.values}
         self.called: dict[str, str] = {}  # names in place of the program's own, by these
+        self.results: dict[str, str] = {}  # names of the program's results in comments, likewise
 
     def inside(self, functions: Iterable[str], instance: str = "") -> LocalNames:
         """Return an empty set of names for another function of the module, which calls

@@ -91,3 +91,17 @@ def _free(name: str, taken: list[str]) -> str:
         found = f"{name}_{number}"
     taken.append(found)
     return found
+
+
+def every_name(program: LocalProgram, calls: Sequence[CallFunction]) -> dict[str, str]:
+    """Return, by the name of each of the program's results that the first call of a function
+    produces, a name that stands for those of all calls: `result[0][i]` for `result[0][0]`."""
+    said = dict(zip(program.body.results, program.program.result_names, strict=True))
+    found = {}
+    for slot, local in enumerate(calls[0].results):
+        names = [said.get(call.results[slot], "") for call in calls]
+        parts = list(zip(*(re.split(r"(\d+)", name) for name in names), strict=False))
+        if all(names):
+            every = "".join(part[0] if len(set(part)) == 1 else "i" for part in parts)
+            found[said[local]] = every
+    return found
