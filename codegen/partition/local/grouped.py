@@ -26,7 +26,7 @@ def grouped(program: LocalProgram) -> LocalProgram:
     ordered by the results that need them."""
     steps = program.body.steps
     start = max((at + 1 for at, step in enumerate(steps) if not _is_movable(step)), default=0)
-    order = _Order(steps[start:], program.body.results)
+    order = _ByResults(steps[start:], program.body.results)
     return replace(program, body=replace(program.body, steps=(*steps[:start], *order.steps())))
 
 
@@ -36,7 +36,7 @@ def _is_movable(step: Step) -> bool:
     return isinstance(step, MoveValue)
 
 
-class _Order:
+class _ByResults:
     """A new order of steps. `makers`: the index of the step that produces each value; `users`: the
     indices of the steps that use the results of each step."""
 
