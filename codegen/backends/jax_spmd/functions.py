@@ -116,7 +116,8 @@ class Functions:
         if not first:  # no call uses the result of another
             line = f"{own.made} = [{made} {head}]"
             fits = len(line) + indent * len(INDENT) <= WIDTH
-            return [line] if fits else [f"{own.made} = [", INDENT + made, INDENT + head, "]"]
+            lines = called(own.function, given, "", indent + 1)
+            return [line] if fits else [f"{own.made} = [", *indented([*lines, head]), "]"]
         return [f"{head}:", *indented(_appended(own, given, first, indent + 1))]
 
     def _given(
