@@ -8,7 +8,7 @@ from runpy import run_path
 # The version of each backend's support files.
 VERSIONS = {
     "jax_xla": "e1a5c8def6774040",
-    "pallas_tpu": "121a4e3e574fd9aa",
+    "pallas_tpu": "1e572092bed065ff",
     "triton_gpu": "375b58cfbdb11048",
 }
 

@@ -146,7 +146,8 @@ class RingMatmul:
             got = f"mesh: got devices of platform {devices[0].platform}, expected TPUs"
             raise ValueError(f"{got}, or interpret=True to run slowly without them")
         if is_v5e(devices):
-            from .pallas_reach import are_near, in_order_of_ids, refuse_far  # only for v5e
+            from .pallas_order import in_order_of_ids  # only for v5e
+            from .pallas_reach import are_near, refuse_far
 
             def near(order):
                 return are_near(order, np.arange(len(order)), self.table()[:, 1])

@@ -35,16 +35,3 @@ def refuse_far(near, advice):
     if not os.environ.get(FAR):
         raise ValueError(f"mesh: {far}; with {FAR}=1 in the environment this is a warning")
     warnings.warn(far, stacklevel=3)
-
-
-def in_order_of_ids(devices, near):
-    """Return advice to make a mesh whose devices ascend by id, as the module assumes; "" if they
-    already do, or if `near` is false for some devices in that order."""
-    ids = [device.id for device in devices]
-    if ids == sorted(ids) or not near(sorted(devices, key=lambda device: device.id)).all():
-        return ""
-    return (
-        f"the mesh has the ids {ids}, and the module needs {sorted(ids)}: give it "
-        "jax.sharding.Mesh(np.reshape(sorted(jax.devices(), key=lambda d: d.id), "
-        "mesh.devices.shape), mesh.axis_names)"
-    )

@@ -122,6 +122,7 @@ class PallasTpu(Backend):
         "jax_matmul",
         "jax_matmul_gradient",
         "pallas_matmul",
+        "pallas_order",
         "pallas_products",
         "pallas_spaced",
         "sides",
