@@ -281,7 +281,7 @@ FAULTS = {
     ),
     "a hop left out": (
         [("SCHEDULE.steps, pltpu", "SCHEDULE.steps[:6], pltpu")],
-        r"slot \d of rank \d holds what",
+        r"slot \d of rank \d holds slot",
     ),
 }
 
