@@ -40,7 +40,7 @@ def _lines(program: Partitioned, name: str, topology: str | None) -> Iterator[st
     yield from (f"{said[0].upper()}{said[1:]}." for said in _bound(program))
     yield "`jax_spmd.py` is the program, `plan.json` has these rows."
     if found:
-        headings = [*HEADINGS, "saves on its own", *(["seconds"] if seconds else [])]
+        headings = [*HEADINGS, "saves at most", *(["seconds"] if seconds else [])]
         yield ""
         yield f"| {' | '.join(headings)} |".replace("|  |", "| |")
         yield f"|{'|'.join('---' for _ in headings)}|"
@@ -135,7 +135,7 @@ def program_text(
         where = f"{each.line}: " if each.line else ""
         lasts = f", in {seconds[number]:.3g} seconds" if seconds else ""
         lines.append(f"    {where}{each.value} becomes {each.shape}{lasts}")
-        saves = f" (saves {size_text(each.saving)} on its own)" if each.saving else ""
+        saves = f" (saves at most {size_text(each.saving)})" if each.saving else ""
         lines.append(f"    to remove it, {each.remedy}{saves}")
     lines += ["matmuls next to a communication:"] if kernels else []
     return "\n".join((*lines, *(f"    {each}" for each in kernels), *program.warnings)) + "\n"

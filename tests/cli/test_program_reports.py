@@ -19,8 +19,8 @@ C1 = (
     'p_w2, split over "t"\n'
 )
 REMEDY = (
-    '    to remove it, return result as [{"d", "t"}, {}]: a reduce-scatter takes half (saves 64 '
-    "B on its own)\n"
+    '    to remove it, return result as [{"d", "t"}, {}]: a reduce-scatter takes half (saves at '
+    "most 64 B)\n"
 )
 
 

@@ -93,12 +93,12 @@ def test_arguments_come_from_anywhere(found: dict[str, bool | str], how: str) ->
     assert found[how] is True
 
 
-MESH = "the mesh must be a mesh of jax with the axes {'d': 2, 't': 2}, it has "
+MESH = "the mesh must be a jax Mesh with the axes {'d': 2, 't': 2}, it is "
 REFUSED = {
     "batch": "x must be float32[16, 8], it is float32[8, 8]",
     "dtype": "p['w'] must be float32[8, 4], it is bfloat16[8, 4]",
     "axes": MESH + "{'t': 2, 'd': 2}",
-    "no mesh": MESH + "d=2,t=2",
+    "no mesh": MESH + "a str",
 }
 
 

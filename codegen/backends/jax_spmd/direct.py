@@ -44,7 +44,9 @@ def direct_statements(
         received.append((every, stacked))
     placed = _selected(every, found.placed, "PLACED", device, table)
     yield blocks, _cut(cut, old, block)
-    yield device, ("lax.axis_index", [axes])
+    selections = ([rows] if found.blocks.is_at_once else rows) + [found.placed]
+    if any(len(set(each)) > 1 for each in selections):
+        yield device, ("lax.axis_index", [axes])
     yield from received
     yield made, _joined(placed, new, block)
 

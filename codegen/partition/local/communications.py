@@ -39,7 +39,7 @@ class Communication:
     line: str
     reason: str
     remedy: str  # a change that would remove the collective or make it cheaper
-    saving: int  # bytes that the remedy saves in total, before the bytes that it adds
+    saving: int  # bytes that the remedy saves at most: it may add bytes elsewhere
     where: str = ""  # how often it runs in a branch or a loop of unknown length: "each iteration"
     rounds: int = 1  # the number of collectives, which run one after another
 
