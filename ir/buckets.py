@@ -126,7 +126,8 @@ class Filling:
             while not self._all_fit(moving, count):
                 if count >= longest:
                     raise InputError(
-                        "the limit must fit two buckets of one element per message of a tensor",
+                        "the limit must hold two buckets, each with one element of every message "
+                        "of a tensor",
                         argument="memory_limit",
                         got=f"{self.limit:,} bytes, for {member.tensor}",
                         expected=f"at least {self.least:,}",

@@ -15,7 +15,7 @@ from shardwright.ir.factors import Factors
 from shardwright.ir.mesh import Mesh
 from shardwright.ir.parts import BoundBuffer, BufferLayout, Shapes, Stack, TensorPart, bind
 
-_RULE = "two elements are a byte, neighbours along the last dimension"
+_RULE = "a byte stores two neighbouring elements of the last dimension"
 
 
 def shapes_in_bytes(shapes: Shapes) -> dict[str, tuple[int, ...]]:

@@ -188,7 +188,8 @@ def _split(given: str | None, implied: str | None, argument: str) -> str:
         raise unknown("unknown split", shown, SPLITS, argument)
     if implied == "nested" and given == "flat":
         raise InputError(
-            "torch cuts placements chunk by chunk, which here differs from equal parts",
+            "split 'flat' contradicts these placements: torch splits by one mesh axis after "
+            "another, which gives other shards here",
             argument=argument,
             got=given,
             expected="nested, or a Sharding in place of placements: sw.from_torch(…)",

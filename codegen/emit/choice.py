@@ -65,7 +65,9 @@ def plan(
         takes_none("matmul", strategy=strategy, memory_limit=memory_limit)
         return plan_matmul(what, topology, loop=loop or "auto")
     if loop is not None:
-        raise InputError("only matmuls have loops", argument="loop", got=loop, expected="a Matmul")
+        raise InputError(
+            "loop applies only to a Matmul", argument="loop", got=loop, expected="a Matmul"
+        )
     return _planned_reshard(
         what, strategy, topology=topology, memory_limit=memory_limit, backends=backends
     )

@@ -290,7 +290,9 @@ def emit(
             collective_id=collective_id,
         )
     if loop is not None:
-        raise InputError("only matmuls have loops", argument="loop", got=loop, expected="a Matmul")
+        raise InputError(
+            "loop applies only to a Matmul", argument="loop", got=loop, expected="a Matmul"
+        )
     if not isinstance(what, Reshard | Plan):
         raise InputError(
             "this value has no modules to emit",

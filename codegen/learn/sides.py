@@ -107,10 +107,12 @@ def walked(side: LayoutSide) -> HeldSide:
     count = sum(map(math.prod, stored.tensors.values()))
     if count > MOST_WALKED:
         raise InputError(
-            "large buffers must have the same rank, and parts along the same dimension",
+            "layouts of different forms can be compared only element by element, and these have "
+            "too many elements",
             argument="found",
-            got=f"{count:,} elements in buffers of different forms",
-            expected=f"the same factors on both sides, or at most {MOST_WALKED:,} elements",
+            got=f"{count:,} elements",
+            expected="the same rank, factors and stacked dimension in both layouts, or at most "
+            f"{MOST_WALKED:,} elements",
         )
     names = [*stored.tensors]
     rank = max(1, *map(len, stored.tensors.values()))

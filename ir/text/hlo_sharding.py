@@ -177,9 +177,11 @@ class _Reader(NamedTuple):
 
     def _manual(self, group: str) -> InputError:
         return self._error(
-            group, "a manual sharding has no layout: devices hold values of their own there",
-            "the sharding outside the shard_map, which its specs state",
-        )  # fmt: skip
+            group,
+            "a manual sharding does not say how the tensor is split: each device holds its own "
+            "value",
+            "the sharding outside the shard_map, as given by its in_specs or out_specs",
+        )
 
     def _misfit(self) -> InputError:
         return self._error(

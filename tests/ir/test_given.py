@@ -453,7 +453,8 @@ MISTAKES = {
     "flat for nested": (
         {"shape": (7, 6), "source": "[Shard(0), Shard(0)]", "source_split": "flat"},
         """
-        source_split: torch cuts placements chunk by chunk, which here differs from equal parts
+        source_split: split 'flat' contradicts these placements: torch splits by one mesh axis \
+after another, which gives other shards here
         got: flat
         expected: nested, or a Sharding in place of placements: sw.from_torch(…)
         """,

@@ -188,7 +188,8 @@ def test_a_limit() -> None:
         lambda: sw.sync(model, sw.Rules("a=4", "_[{a}]"), target, memory_limit=100).plan.peak
     ) == exactly(
         """
-        memory_limit: the limit must fit two buckets of one element per message of a tensor
+        memory_limit: the limit must hold two buckets, each with one element of every message of \
+a tensor
         got: 100 bytes, for big
         expected: at least 192
         """

@@ -262,7 +262,7 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
     (
         lambda: sw.Stored("tp=2", {"w": (4, 6)}, "w[{}, {tp}]", "int4"),
         """
-        w: two elements are a byte, neighbours along the last dimension
+        w: a byte stores two neighbouring elements of the last dimension
           w[{}, {"tp"}]
                 ^^^^^^
         got: elements 0 to 3 of dimension 1 of w on device 0
@@ -272,7 +272,7 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
     (
         lambda: sw.Stored("tp=2", {"w": (4, 12)}, "w[{}, {tp} sized(7)]", "float4_e2m1fn"),
         """
-        w: two elements are a byte, neighbours along the last dimension
+        w: a byte stores two neighbouring elements of the last dimension
           w[{}, {"tp"} sized(7)]
                 ^^^^^^^^^^^^^^^
         got: elements 0 to 7 of dimension 1 of w on device 0
@@ -284,7 +284,7 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
             "tp=2", {"w": (4, 8), "u": (4, 2)}, "cut(1, {tp}, stack(1, w, u))", "int4"
         ),
         """
-        buffer: two elements are a byte, neighbours along the last dimension
+        buffer: a byte stores two neighbouring elements of the last dimension
           cut(1, {"tp"}, stack(1, w, u))
                  ^^^^^^
         got: elements 0 to 5 of dimension 1 of w on device 0
@@ -304,7 +304,7 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
     (
         lambda: sw.Stored("tp=2", {"w": (4, 7)}, "w", "int4"),
         """
-        tensors: two elements are a byte, neighbours along the last dimension
+        tensors: a byte stores two neighbouring elements of the last dimension
         got: w of shape (4, 7)
         expected: an even last extent
         """,

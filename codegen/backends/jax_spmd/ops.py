@@ -42,9 +42,10 @@ def check_ops(body: Body) -> None:
     for op in ops_of(body):
         if op.kind == "pure_callback" and not op.param("callback"):
             raise InputError(
-                "a host function must be importable, because the module imports it",
+                "a function under jax.pure_callback must be importable by name and take arrays, "
+                "not pytrees",
                 argument="fn",
-                got=f"a function that cannot be imported, or that takes trees{_at(op)}",
+                got=f"a function that cannot be imported, or that takes pytrees{_at(op)}",
                 expected="a top-level function of a module that takes arrays by position",
             )
         if op.kind not in known and not any(op.kind in table for table in TABLES):

@@ -144,21 +144,21 @@ MISTAKES = (
     (
         "{devices=[2,4]<=[8] last_tile_dims={manual}}",
         """
-        a manual sharding has no layout: devices hold values of their own there
+        a manual sharding does not say how the tensor is split: each device holds its own value
           {devices=[2,4]<=[8] last_tile_dims={manual}}
                                               ^^^^^^
         got: manual
-        expected: the sharding outside the shard_map, which its specs state
+        expected: the sharding outside the shard_map, as given by its in_specs or out_specs
         """,
     ),
     (
         "{manual}",
         """
-        a manual sharding has no layout: devices hold values of their own there
+        a manual sharding does not say how the tensor is split: each device holds its own value
           {manual}
            ^^^^^^
         got: manual
-        expected: the sharding outside the shard_map, which its specs state
+        expected: the sharding outside the shard_map, as given by its in_specs or out_specs
         """,
     ),
     (

@@ -54,8 +54,9 @@ def _defined(
     me = lax.axis_index(axis_name)
     tables = (input_offsets, send_sizes, output_offsets)
     rows, sent = lax.all_gather(operand, axis_name), lax.all_gather(tables, axis_name)
-    if recv_sizes.shape != (rows.shape[0],):
-        raise ValueError(f"got {recv_sizes.shape} slices, expected one for each of {rows.shape[0]}")
+    if recv_sizes.shape != (count := rows.shape[0],):
+        expected = f"({count},): one size per device"
+        raise ValueError(f"recv_sizes: got shape {recv_sizes.shape}, expected {expected}")
     place = jnp.arange(output.shape[0])
     for sender in range(rows.shape[0]):
         read, size, write = (table[sender, me] for table in sent)
