@@ -105,7 +105,8 @@ def cases(column: str) -> Iterator[tuple[str, Callable[[], Case]]]:
 
 
 def _named(mesh: Any, text: str, to: Any) -> Any:
-    """Return the sharding in `text`, which is on `mesh`, on the JAX mesh `to`."""
+    """Parse `text` as a sharding of `mesh`, and return it as a NamedSharding on the JAX mesh
+    `to`."""
     import jax
 
     from shardwright.codegen.spec.interop import to_named_sharding

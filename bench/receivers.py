@@ -78,7 +78,8 @@ def rates(flows: list[Hops]) -> list[float]:
 
 
 def over_least(offsets: Sequence[int], sizes: Sequence[int], at_a_time: int = SLOTS) -> float:
-    """Return the time of sends in the order of `offsets`, over the time of the busiest link."""
+    """Return the time of all sends, divided by the time that the busiest link needs. Sends start in
+    the order of `offsets`, with at most `at_a_time` in flight."""
     waiting = [hops(offset, sizes) for offset in offsets][::-1]
     least, time, going = max(sum(waiting, Hops()).values()), 0.0, list[tuple[float, Hops]]()
     while waiting or going:

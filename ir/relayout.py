@@ -62,7 +62,8 @@ def check_alike(first: Stored, second: Stored) -> None:
 
 
 def _said(own: object, other: object) -> str:
-    """Return the text of the tensors of one side that the other lacks, or of its dtype."""
+    """Return, for an error, the tensors of one side that the other side lacks or has with another
+    shape; for a dtype, its name."""
     if not isinstance(own, dict) or not isinstance(other, dict):
         return str(own)
     alone = (f"{name} {shape}" for name, shape in own.items() if other.get(name) != shape)

@@ -75,7 +75,8 @@ def _numbers(case: Case, made: Made, rng: Any) -> tuple[Tensor, Tensor]:
     number = torch.randint(0, most, (count, *case.shape), generator=rng, device=HOME)
     side = case.source if case.source.unreduced else case.target
     combined = {"sum": torch.sum, "max": torch.amax, "min": torch.amin}[side.operator]
-    # Only terms that are new in the target have no source, and these use its own operator.
+    # A target term without source terms is new: it holds the neutral element of the target's
+    # operator.
     neutral = sums.identity(case.dtype, case.target.operator)
     wanted = [
         combined(number[list(of)], 0) if of else torch.full(case.shape, neutral, device=HOME)

@@ -19,7 +19,7 @@ Watch = Callable[[int], AbstractContextManager[None]]
 
 
 def unwatched_run(number: int) -> AbstractContextManager[None]:
-    """Run a module without a watchdog."""
+    """Return a context that sets no watchdog."""
     del number
     return nullcontext()
 

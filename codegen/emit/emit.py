@@ -366,8 +366,9 @@ def emit_described(description: Description) -> Bundle:
 
 
 def executing(strategy: str, reshard: Reshard) -> tuple[str, ...]:
-    """Return the backends that execute a strategy for a reshard. If it reduces partial sums, they
-    reduce by this strategy; else they execute it, and not only direct plans."""
+    """Return the backends that support a strategy for a reshard. If the reshard reduces partial
+    sums, the strategy must be in the backend's `reduces`. Otherwise it must be in the backend's
+    `executes`, and backends that execute only direct plans are left out."""
     return tuple(
         each.name
         for each in registry.every()

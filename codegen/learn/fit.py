@@ -200,7 +200,8 @@ class _View(Seen):
         return [none, after, list(widths)]
 
     def _through(self, slots: list[Slot]) -> Iterator[BufferLayout]:
-        """Yield one contiguous cut through all tensors."""
+        """Yield the layouts that stack all tensors, then cut the stack into one contiguous range
+        per position."""
         if len(slots) < 2:
             return
         names = [next(b.tensor for b in slot if b is not None) for slot in slots]

@@ -61,8 +61,8 @@ class HeldBlock:
 
 
 def of_layout(stored: Stored, buffer: str, position: int, along: int = 0) -> list[HeldBlock]:
-    """Return the blocks of a buffer at a mesh position, along the dimension of its stack; for a
-    single part, along any dimension."""
+    """Return the blocks of a buffer at a mesh position, along the dimension in which its parts are
+    stacked. `along`: the dimension for a buffer of a single part."""
     bound = stored.bound[buffer]
     if len(bound.parts) == 1 and bound.parts[0].cuts:
         bound = replace(bound, dim=along)

@@ -25,7 +25,8 @@ from shardwright.codegen.propagate.parts import (
 )
 from shardwright.ir.program import Dims, Rule
 
-NONE, FORWARD, BACKWARD, BOTH = 0, 1, 2, 3  # from operands, from results, from both
+# The sides from which axes may propagate: none, operands, results, both.
+NONE, FORWARD, BACKWARD, BOTH = 0, 1, 2, 3
 
 
 class Dim(NamedTuple):

@@ -44,7 +44,7 @@ class Node:
     rule: Rule
     tensors: tuple[int, ...]
     role: Role
-    once: bool  # whether no operand with factors is used elsewhere
+    once: bool  # whether this node is the only user of each operand that has factors
     op: Op | None = None  # None for an edge, or a slice made by a loop
     kind: str = ""
 

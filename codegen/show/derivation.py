@@ -18,7 +18,7 @@ from shardwright.ir.plan_json import closed_forms
 from shardwright.ir.reshard import Reshard
 from shardwright.ir.sharding import Sharding
 
-# The most device ids of a mesh to list; of more, the number is given.
+# The most device ids of a mesh to list. A larger mesh is shown by its first ids and its size.
 LISTED_IDS = 64
 
 

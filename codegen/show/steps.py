@@ -34,7 +34,8 @@ def received_max(step: Step) -> int:
 
 
 def choice_lines(plan: SteppedPlan) -> tuple[str, ...]:
-    """Return lines about the topology of the predicted seconds, and the memory of the steps."""
+    """Return lines that name the topology used for the prediction, and the memory that the steps
+    need."""
     chosen = plan.prediction
     limit = "" if chosen.memory_bytes is None else f", of {chosen.memory_bytes:,} allowed"
     return (

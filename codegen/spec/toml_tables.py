@@ -179,7 +179,8 @@ def _document(text: str) -> TablePlace:
     bare = _bare(text)
     top: dict[str, tuple[Span, Span]] = {}
     entries, tables = top, defaultdict[str, list[TablePlace]](list)
-    inside: dict[str, dict[str, tuple[TablePlace, ...]]] = {}  # in the last table of each name
+    # The subtables of the latest table of each name.
+    inside: dict[str, dict[str, tuple[TablePlace, ...]]] = {}
     for span in _parts(bare, (0, len(bare)), "\n"):
         header = _HEADER.fullmatch(bare, *span)
         if header is None:

@@ -41,12 +41,12 @@ class FunctionWriter(BodyWriter, Protocol):
 
 
 class Functions:
-    """The functions of a program. `lines` has the functions written so far; the first call of a
-    function writes it.
+    """The functions of a program. Rendering the first call of a function appends its definition to
+    `lines`.
 
     `paths`: the paths of the program's arguments and of the results of calls, by local value;
-    `more`: the parameters of the module's function that are passed on, by the number of the
-    function that takes them.
+    `more`: for each function number, the parameters of the module's main function that its calls
+    pass on.
     """
 
     def __init__(

@@ -212,8 +212,9 @@ def _context(partitioned: Partitioned, rings: ProgramRings) -> SpmdModule:
 
 
 def _returned(given: Any, has_classes: bool) -> Iterator[str]:
-    """Yield the lines that run the program and return its results. `given`: the expression of
-    `results` in the classes of arguments; `has_classes`: whether it restores all classes."""
+    """Yield the lines that run the program and return its results. `given`: the expression that
+    rebuilds `results` with the arguments' pytree classes; `has_classes`: whether it rebuilds every
+    class in the results."""
     if given == "results" and has_classes:
         yield "return on_mesh(*placed)"
         return

@@ -111,7 +111,7 @@ class Blocks:
         return DTYPES[self.dtype]
 
     def of(self, number: int, step: Step) -> Block:
-        """Return the block of a plan's step, which has this number."""
+        """Return the block for `step`, which is step `number` of its plan."""
         if isinstance(step, ReduceStep):
             return self._summed(number, step)
         before, after = step.exchange.source, step.exchange.target

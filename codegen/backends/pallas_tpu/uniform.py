@@ -222,8 +222,8 @@ class Uniform:
         return simplify(mod(small.index(position), large.size // small.size) * small.size)
 
     def _starts(self, owner: str) -> str:
-        """Return a tile's start in the shard of `owner`'s counterpart, as the text of a tuple:
-        along dimensions where that shard is not the larger one, it is 0."""
+        """Return a tile's start in the other device's shard, as the text of a tuple. The start is 0
+        along each dimension where `owner`, "me" or "peer", does not have the smaller shard."""
         starts = [
             PALLAS.text(self._start(axis)) if self._owner(axis) == owner else "0"
             for axis in self.view

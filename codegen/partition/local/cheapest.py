@@ -171,8 +171,8 @@ class _PriceSearch:
                 self._settle(number)
 
     def _is_due(self, number: int, what: str) -> bool:
-        """Return whether an op or a neighbour has changed since the kind of change `what` was last
-        tried on it."""
+        """Return whether an op or a neighbour has changed since the change `what` was last tried on
+        the op, and record that it is tried now."""
         due = self.changed[number] >= self.visited.get((number, what), -1)
         self.clock += 1
         self.visited[number, what] = self.clock

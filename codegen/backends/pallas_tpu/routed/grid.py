@@ -50,8 +50,9 @@ class Grid:
 
     @property
     def digits(self) -> Digits:
-        """The digits of places. Their extents are prime, except for a ring, which is a whole axis
-        that wraps around, and a line. With straight hops there is one digit per axis."""
+        """The digits of a device's place (see `numbering`). A digit has a prime extent, unless it
+        represents a ring (a whole axis that wraps around) or a line (see `on_lines`). With straight
+        hops there is one digit per axis."""
         return self.numbering.digits
 
     @cached_property

@@ -87,7 +87,8 @@ def _sums(wanted: Each, case: RelayoutCase, module: ModuleType, name: str, devic
 
 def _of_ranks(module: ModuleType, case: RelayoutCase, given: Each, wanted: Each) -> Each:
     leaves, home = _leaves(module, case), torch.device("cpu")
-    copies = getattr(module, "COPIES", None)  # moves of sums to other places of an element
+    # The transfers of each summed cotangent to the other copies of its element.
+    copies = getattr(module, "COPIES", None)
     forth, back, beside = {}, {}, {}
     for device in module.RANKS:
         own = [each[device] for each in leaves.values()]
