@@ -56,7 +56,7 @@ class Task(ABC, Generic[D]):
 
     @abstractmethod
     def report(self, outcomes: Outcomes) -> CompileReport:
-        """Return the report after the jobs are done, of which there are none if not possible."""
+        """Return the report, given the outcomes of the jobs. There are none if not `possible`."""
 
 
 @dataclass(frozen=True)

@@ -185,7 +185,8 @@ class PartFit:
     def _with_factors(
         self, order: list[list[Entry]], most: int, empty: int | None
     ) -> tuple[TensorPart, int] | None:
-        """Return the part that runs through the tensor in these loops."""
+        """Return the part whose elements run through the tensor in the order of the loops
+        `order`."""
         sizes = self._factor_sizes(order)
         if sizes is None:
             return None

@@ -46,7 +46,7 @@ class HeldBlock:
 
     @property
     def way(self) -> tuple[str, float, float]:
-        """The tensor, factor and offset of the values."""
+        """The tensor, and the factor and offset of its stored values."""
         return self.tensor, self.times, self.plus
 
     def sliced(self, dim: int, low: int, high: int) -> HeldBlock:

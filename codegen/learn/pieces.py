@@ -66,7 +66,7 @@ def differences(
         for dim, line, values in codes.passes_along():
             held = run_loader(load, tensors, device, values)
             for name, bound in left.items():
-                if name not in held:  # a rank without elements of these tensors
+                if name not in held:  # the rank stores no elements of these tensors
                     continue
                 array = held[name].reshape(bound.shape(position))
                 rows = _odd_rows(array, bound, position, dim, line, codes.starts[dim])

@@ -21,7 +21,7 @@ from shardwright.codegen.spec.matmul import Operation
 from shardwright.ir.errors import InputError
 from shardwright.ir.plan import Plan
 
-if TYPE_CHECKING:  # emission loads none of these
+if TYPE_CHECKING:  # emission loads none of these modules
     from rich.table import Table
 
     from shardwright.codegen.checks.case import Case
@@ -123,23 +123,24 @@ class Answers(ABC, Generic[D]):
         """Return the text of every file of a bundle, by file name."""
 
     def now(self, said: D, within: Within, folder: Path) -> Now:
-        """Return what a bundle on disk is compared with."""
+        """Return the files that a bundle on disk is compared with."""
         return Now(self.files(said, within))
 
     def plan(self, said: D, asked: PlanAsked) -> Iterator[Printed]:
-        """Yield what `plan` prints. May raise InputError between two texts."""
+        """Yield the text that `plan` prints, in parts. May raise InputError between two parts."""
         raise NotImplementedError
 
     def text(self, said: D) -> str:
-        """Return what `show` prints."""
+        """Return the text that `show` prints."""
         raise NotImplementedError
 
     def picture(self, said: D) -> str:
-        """Return what `show --svg` writes."""
+        """Return the picture that `show --svg` writes."""
         raise NotImplementedError
 
     def page(self, said: D, *, compare: bool) -> str:
-        """Return what `show --html` writes; `compare`: with the bytes of other ways."""
+        """Return the page that `show --html` writes; `compare`: whether the page has the bytes of
+        other partitioners."""
         raise NotImplementedError
 
     @abstractmethod
@@ -148,14 +149,14 @@ class Answers(ABC, Generic[D]):
 
     @abstractmethod
     def devices(self, job: ModuleJob[D]) -> int:
-        """Return how many devices a module needs where it runs."""
+        """Return the number of devices that a module needs to run."""
 
     @abstractmethod
     def report(self, job: ModuleJob[D], runs: Runs) -> Report:
         """Return the verdict on a module."""
 
     def tasks(self, said: D, root: Path, target: Target) -> Iterator[Task[Any]]:
-        """Yield what is compiled of a bundle for a target."""
+        """Yield the compilations of a bundle for a target."""
         yield from ()
 
     def timed(self, job: ModuleJob[D]) -> Case | MatmulCase | None:

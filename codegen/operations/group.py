@@ -33,7 +33,7 @@ class GroupAnswers(Answers[Group]):
         return group_files(said, plans, backends_of(said, config.reshards), config.folders)
 
     def backends(self, said: Group, root: Path) -> tuple[str, ...]:
-        """Return those that its members have in common."""
+        """Return the backends that all members have in common."""
         return backends_of(said, read_manifest(root).members(said))
 
     def devices(self, job: ModuleJob[Group]) -> int:

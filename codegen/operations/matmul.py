@@ -67,11 +67,11 @@ class MatmulAnswers(Answers[MatmulDescription]):
         return matmul_explorer(plan_described_matmul(said), said.name, said.topology)
 
     def backends(self, said: MatmulDescription, root: Path) -> tuple[str, ...]:
-        """Return those of the bundle."""
+        """Return the backends of the bundle."""
         return said.backends
 
     def devices(self, job: ModuleJob[MatmulDescription]) -> int:
-        """Return the number of devices of the mesh; a larger one multiplies nothing."""
+        """Return the number of devices of the mesh; a larger mesh multiplies nothing."""
         from shardwright.codegen.checks.case import MAX_DEVICES
 
         size = job.said.matmul().mesh.size

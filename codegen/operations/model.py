@@ -46,7 +46,7 @@ class ModelAnswers(Answers[ModelDescription]):
         return model_explorer(plan_described(said), said.name)
 
     def backends(self, said: ModelDescription, root: Path) -> tuple[str, ...]:
-        """Return those of the bundle."""
+        """Return the backends of the bundle."""
         return said.backends
 
     def devices(self, job: ModuleJob[ModelDescription]) -> int:

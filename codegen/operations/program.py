@@ -103,7 +103,7 @@ class ProgramAnswers(Answers[ProgramDescription]):
             return program_explorer(program, said.name, said.topology, others)
 
     def backends(self, said: ProgramDescription, root: Path) -> tuple[str, ...]:
-        """Return the one of programs."""
+        """Return the backend of programs."""
         return (PROGRAMS,)
 
     def devices(self, job: ModuleJob[ProgramDescription]) -> int:

@@ -46,7 +46,7 @@ class RelayoutAnswers(Answers[RelayoutDescription]):
         return parts_svg(said.relayout())
 
     def backends(self, said: RelayoutDescription, root: Path) -> tuple[str, ...]:
-        """Return those of the bundle."""
+        """Return the backends of the bundle."""
         return said.backends
 
     def devices(self, job: ModuleJob[RelayoutDescription]) -> int:

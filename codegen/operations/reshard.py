@@ -39,7 +39,7 @@ class ReshardAnswers(Answers[Description]):
         return bundle.files(said.name)
 
     def plan(self, said: Description, asked: PlanAsked) -> Iterator[Printed]:
-        """Yield the plan that `emit` writes, and what it is compared with."""
+        """Yield the plan that `emit` writes, and the plans that it is compared with."""
         from shardwright.codegen.operations.reshard_plan import plan_printed
 
         return plan_printed(said, asked)
@@ -63,7 +63,7 @@ class ReshardAnswers(Answers[Description]):
         return explorer(planned(said), said.name, said.topology)
 
     def backends(self, said: Description, root: Path) -> tuple[str, ...]:
-        """Return those of the bundle."""
+        """Return the backends of the bundle."""
         return said.backends
 
     def devices(self, job: ModuleJob[Description]) -> int:

@@ -61,7 +61,8 @@ def plan_printed(said: Description, asked: PlanAsked) -> Iterator[Printed]:
 
 
 def _relabelled(said: Description) -> tuple[Description, str]:
-    """Return the description with its target's devices in the best order, and what that saves."""
+    """Return the description with its target's devices in the best order, and a line with the
+    bytes that the order saves."""
     found = relabel(said.reshard())
     before, after = found.bytes_before, found.bytes_after
     mesh = str(found.reshard.target.mesh)

@@ -85,7 +85,7 @@ class _Tensor:
     def __init__(self, dims: Dims, state: TensorState, sizes: tuple[int, ...]) -> None:
         self.dims, self.state = dims, state
         self.axes: dict[int, Parts] = {}
-        self.overflow: dict[int, Parts] = {}  # axes after these, which do not divide the factor
+        self.overflow: dict[int, Parts] = {}  # axes after `axes`, which do not divide the factor
         self.before: dict[int, tuple[int, ...]] = {}  # earlier factors of its dimension
         self.open: dict[int, bool] = {}
         self.last: set[int] = set()  # minor-most factors, whose size axes need not divide

@@ -105,7 +105,7 @@ class Functions:
     def _loop(
         self, number: int, rows: Sequence[Sequence[Path]], first: int, indent: int
     ) -> list[str]:
-        """Return the loop over regular calls of a function, of which `first` is the first."""
+        """Return the loop over regular calls of a function, from call number `first` on."""
         own = self.given[number]
         variable = self._index = self._index or self.names.fresh("i")
         given = [at_each(paths, first, variable) for paths in zip(*rows, strict=True)]
@@ -209,8 +209,8 @@ class Functions:
         return _replaced(tree, dict(self._trees()))
 
     def _trees(self) -> Iterator[tuple[Texts, str]]:
-        """Yield the dicts that calls made and the lists of these dicts, each with its
-        expression."""
+        """Yield the texts of the dicts that calls returned, and of the lists of these dicts, each
+        with its expression."""
         for own, calls in zip(self.given, self.calls, strict=True):
             inner: dict[Path, dict[str, None]] = defaultdict(dict)  # the keys in each dict
             for end in own.ends:

@@ -36,8 +36,8 @@ class ProgramRing:
     text: RingText
 
     def operands(self) -> tuple[int, ...]:
-        """Return the local values that the kernel takes: the two operands of the product, in place
-        of a gathered one its shards."""
+        """Return the local values that the kernel takes: both operands of the product, but the
+        shard of the operand that the kernel gathers."""
         own = dict(zip(SIDES, self.beside.product.operands, strict=False))
         if self.beside.side != "out":
             own[self.beside.side] = self.beside.move.operand

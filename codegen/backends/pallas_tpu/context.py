@@ -130,8 +130,8 @@ def printed(request: Request, choice: FormChoice) -> str:
 
 def lacks(plan: Plan) -> tuple[str, ...]:
     """Return the features that a plan's module cannot have. A reshard that reduces has no "start",
-    because its terms are reduced after the exchange; nor has one of 64-bit elements, because they
-    move in two successive halves."""
+    because its terms are reduced after the exchange. A reshard of 64-bit elements has none either,
+    because the elements move in two successive halves."""
     is_sum = isinstance(plan, SteppedPlan) or bool(has_terms(plan))
     return ("start",) if is_sum or DTYPES[plan.reshard.dtype] == 8 else ()
 

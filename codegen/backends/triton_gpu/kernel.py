@@ -216,8 +216,9 @@ class Kernel:
         return mod(digit + own + int(self._ends_with_own(axis)), count)
 
     def _ends_with_own(self, axis: int) -> bool:
-        """Return whether every device's own shard is last if it starts with the next one. That is
-        so if the first overlapping shard's number is always a multiple of their count."""
+        """Return whether every device's own shard is last if the device starts with the next shard.
+        This holds if the number of the first overlapping shard is always a multiple of the number
+        of overlapping shards."""
         count = self.counts[axis]
         firsts = Candidates.of(self.exchange.dims[axis]).source[::count]
         return self.exchange.same_order and not (firsts % count).any()

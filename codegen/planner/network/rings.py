@@ -37,7 +37,7 @@ class Passed:
     receiver: int
     parts: tuple[int, ...]  # the device ids after which the parts are named
     terms: int  # the number of devices whose partial sums are combined
-    upwards: bool  # whether these are the upper halves, which move upwards
+    upwards: bool  # whether the halves are the upper ones, which move upwards
 
 
 @dataclass(frozen=True)

@@ -256,7 +256,7 @@ class MatmulKernel:
 
     @property
     def two_before(self) -> int:
-        """The number of products between a result block and the one two before it, which used the
+        """The number of products between a result block and the block two before it, which used the
         same slot."""
         return 2 * self.product.counts[DIM_J]
 

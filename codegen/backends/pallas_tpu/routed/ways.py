@@ -110,8 +110,8 @@ class Numbering:
 
 @dataclass(frozen=True, order=True)
 class Hop:
-    """A send from every device to the one whose digit (stride, extent) is `by` higher, modulo the
-    extent."""
+    """A send from every device to the device whose digit (stride, extent) is `by` higher, modulo
+    the extent."""
 
     stride: int
     extent: int

@@ -31,8 +31,8 @@ FEW = 64
 
 @dataclass(frozen=True)
 class HalvesTraces:
-    """The events of all devices, by rank, in a starting kernel, in the one that ends the transfer,
-    and in a kernel that does both."""
+    """The events of all devices, by rank, in the kernel that starts a transfer, in the kernel
+    that ends it, and in a kernel that does both."""
 
     starts: Traces
     ends: Traces
@@ -67,7 +67,7 @@ def _joined(calls: Sequence[tuple[int, list[tuple[Event, ...]]]], rank: int) -> 
 
 def _numbered(events: Sequence[Event], number: int) -> tuple[Event, ...]:
     """Return events with the transfer's number appended to the names of their semaphores, except
-    those that all calls share."""
+    semaphores that all calls share."""
     return tuple(_own(event, number) for event in events)
 
 

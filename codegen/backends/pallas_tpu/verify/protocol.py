@@ -29,7 +29,7 @@ RESULTS = ("y", "stage")
 
 
 def check_protocol(traces: Traces) -> None:
-    """Raise MismatchError if the events of the devices, by rank, break any of these rules."""
+    """Raise MismatchError if the events of the devices, by rank, break a rule of the protocol."""
     _check_barrier(traces)
     _check_balance(traces)
     _check_overlaps(traces)

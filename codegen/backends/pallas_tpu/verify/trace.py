@@ -239,8 +239,8 @@ class _Span:
 
 
 def _several(count: int, extents: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the shape of a buffer of `count` windows or chunks. Those of a vector follow each
-    other along its only dimension."""
+    """Return the shape of a buffer of `count` windows or chunks. If they are cut from a vector,
+    they follow each other along its only dimension."""
     return (count * extents[0],) if len(extents) == 1 else (count, *extents)
 
 

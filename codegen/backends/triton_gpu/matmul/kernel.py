@@ -73,8 +73,8 @@ class MatmulKernels:
         return _volume(self.whole) > 0
 
     def held(self, side: Side) -> np.ndarray:
-        """Return the ranges of a side's shards, int64[positions, dimensions, 2], without those of
-        terms."""
+        """Return the ranges of a side's shards, int64[positions, dimensions, 2], without the
+        dimensions of terms."""
         return self.layouts[side].boxes()[:, -len(self.product.matmul.factors(side)) :]
 
     def used(self, side: Side) -> np.ndarray:

@@ -120,7 +120,7 @@ class Order:
 
     @contextmanager
     def _on(self, number: int) -> Iterator[None]:
-        """Make launches inside as those of a device, on its first stream."""
+        """Record launches inside as launches of device `number`, on the device's first stream."""
         member = self._members[number]
         self._device = f"of device {member.of.ids[member.position]}"
         with self._current(self._streams[number]):

@@ -29,8 +29,8 @@ def _halves(x, out, size, shift, SIZE: tl.constexpr):  # type: ignore[no-untyped
 
 
 def missed() -> Iterator[str]:
-    """Yield a description of every planted fault that is not found, and of a fault that is found
-    where there is none."""
+    """Yield a description of every planted fault that the checks miss, and of a fault that they
+    report in a correct kernel."""
     fault = _fault()
     if fault:
         yield f"a kernel without a fault is said to have one: {fault}"

@@ -138,7 +138,8 @@ class _Order:
         ]
 
     def seen(self, box: Box) -> Box:
-        """Return the ranges of a box along the tensor's dimensions, without those of terms."""
+        """Return the ranges of a box along the tensor's dimensions, without the dimensions of
+        terms."""
         return box[2 * len(self._exchange.hidden) :]
 
     def turn(self, receiver: int, sender: int) -> int:
