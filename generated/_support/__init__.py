@@ -7,9 +7,9 @@ from runpy import run_path
 
 # The version of each backend's support files.
 VERSIONS = {
-    "jax_xla": "e1a5c8def6774040",
-    "pallas_tpu": "1e572092bed065ff",
-    "triton_gpu": "375b58cfbdb11048",
+    "jax_xla": "6b0a268e39b10aa5",
+    "pallas_tpu": "47ef09bda7da7ed5",
+    "triton_gpu": "309ecedf9a21364f",
 }
 
 

@@ -115,7 +115,7 @@ def _in_one_piece(x, axes):
     spec = P(*[None if axis in axes else P.UNCONSTRAINED for axis in range(x.ndim)])
     try:
         return lax.with_sharding_constraint(x, NamedSharding(sharding.mesh, spec))
-    except TypeError:  # an array on one device under vmap only: no program splits it
+    except TypeError:  # under vmap without jit, the array is on one device: no constraint needed
         return x
 
 

@@ -139,8 +139,8 @@ class PallasProgram(KernelProgram):
         return ""
 
     def check_routes(self, devices):
-        """Raise ValueError if devices are not TPUs, or must send farther than a v5e does
-        directly."""
+        """Raise ValueError if devices are not TPUs, or if a v5e cannot send directly to a
+        receiver."""
         if devices[0].platform != "tpu":
             got = f"mesh: got devices of platform {devices[0].platform}, expected TPUs"
             more = "interpret=True runs it slowly, and modules of backend jax_xla run anywhere"

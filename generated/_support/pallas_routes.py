@@ -20,8 +20,8 @@ def pairs_of(program):
 
 
 def check_pairs(program, devices):
-    """Raise ValueError if some ranks of a program must send farther than a v5e does directly;
-    `devices`: the devices by rank."""
+    """Raise ValueError if a v5e cannot send directly to a receiver of a program. `devices`: the
+    devices by rank."""
     sender, receiver = program.pairs() if program.pairs else pairs_of(program)
     # Whether the module expects a device order that makes all offsets powers of two.
     powers_of_two = program.powers_of_two

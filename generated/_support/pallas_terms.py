@@ -77,7 +77,8 @@ class ReducedTerms(KernelProgram):
         self.carrier.attach(Carried(host.shape, host.dtype, self._source, self._target))
 
     def check_routes(self, devices):
-        """Raise ValueError if devices must send farther than a v5e does directly."""
+        """Raise ValueError if devices are not TPUs, or if a v5e cannot send directly to a
+        receiver."""
         self.carrier.check_routes(devices)
 
     def fault(self):

@@ -1,5 +1,5 @@
-"""Copies of listed rows between any memories in one launch, for packing, for unpacking and for many
-tensors."""
+"""Copies of listed rows between any memory blocks in one launch, for packing, for unpacking and for
+many tensors."""
 
 import ctypes
 import itertools
@@ -57,9 +57,9 @@ TYPES = {1: tl.uint8, 2: tl.int16, 4: tl.int32, 8: tl.int64}
 
 
 class Entry(NamedTuple):
-    """Rows to copy. `source`, `target`: the numbers of two memories; `read`, `write`: the first
-    byte in each; `columns`: the bytes of a row; `rows`: the number of rows; `read_row`,
-    `write_row`: the bytes from a row to the next in each memory."""
+    """Rows to copy. `source`, `target`: the index of a memory block in `sources` and one in
+    `targets`; `read`, `write`: the first byte in each block; `columns`: the bytes of a row; `rows`:
+    the number of rows; `read_row`, `write_row`: the row stride in each block, in bytes."""
 
     source: int
     target: int
@@ -72,10 +72,10 @@ class Entry(NamedTuple):
 
 
 def entries_of(box, within, into, size, source, target, read=0, write=0):
-    """Yield the entries that copy a box of elements of `size` bytes from memory `source` to memory
-    `target`. The arrays there are contiguous, cover the boxes `within` and `into`, and begin at
-    bytes `read` and `write`. A single row is cut into rows of COLUMNS bytes, so that its blocks are
-    full."""
+    """Yield the entries that copy a box of elements of `size` bytes from memory block `source` to
+    block `target`. The arrays there are contiguous, cover the boxes `within` and `into`, and begin
+    at bytes `read` and `write`. A single row is cut into rows of COLUMNS bytes, so that its blocks
+    are full."""
     # (extent, read stride, write stride) in bytes, minor to major; contiguous dimensions merged.
     groups = [(size, 1, 1)]
     read_stride = write_stride = size
@@ -136,8 +136,8 @@ class Listed:
         self.copier(tuple(sources), tuple(targets), programs)()
 
     def copier(self, sources, targets, programs=None):
-        """Return a function that copies all entries between memories at these addresses, in one
-        launch of at most `programs` programs, or None if there are no entries. On a CPU outside
+        """Return a function that copies all entries between memory blocks at these addresses, in
+        one launch of at most `programs` programs, or None if there are no entries. On a CPU outside
         Triton's interpreter torch copies the same rows."""
         if not self.entries:
             return lambda: None

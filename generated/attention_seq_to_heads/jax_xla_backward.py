@@ -49,7 +49,7 @@ from .._support.jax_operation import Operation
 from .._support.xla_bits import as_bits_but_on_tpu
 from .._support.xla_program import XlaProgram
 
-require("jax_xla", "e1a5c8def6774040", __name__)
+require("jax_xla", "6b0a268e39b10aa5", __name__)
 
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
 __all__ += ["source_shape", "target_shape"]

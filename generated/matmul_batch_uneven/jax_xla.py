@@ -50,7 +50,7 @@ from .._support.jax_meshes import Sharded
 from .._support.jax_padding import Padding
 from .._support.jax_zeros import without_padding
 
-require("jax_xla", "e1a5c8def6774040", __name__)
+require("jax_xla", "6b0a268e39b10aa5", __name__)
 
 __all__ = ["lhs_sharding", "matmul", "out_sharding", "pad_lhs", "pad_rhs", "rhs_sharding", "unpad"]
 

@@ -43,7 +43,7 @@ import triton.language as tl
 from .._support import require
 from .._support.torch_matmul import TritonMatmul
 
-require("triton_gpu", "375b58cfbdb11048", __name__)
+require("triton_gpu", "309ecedf9a21364f", __name__)
 
 __all__ = ["matmul", "matmul_local", "synchronize"]
 

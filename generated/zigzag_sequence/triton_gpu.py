@@ -64,7 +64,7 @@ def add(boxes, sources, targets, dtype):
 
 
 # _support/triton_boxes.py
-"""Copies of strided boxes of elements between memories of one device, in one launch.
+"""Copies of strided boxes of elements between memory blocks of one device, in one launch.
 
 Tested with triton 3.7.1 and torch 2.13.0.
 """
@@ -77,11 +77,12 @@ BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 @triton.jit
 def copy_boxes(
     blocks,  # int64 [number, 3]: a block's box, and its first row and column in the box
-    boxes,  # int64 [boxes, 8 + 3 * DEPTH]: the numbers of two memories, the first element in each,
-    # number of rows and columns, the step from a column to the next in each memory, then loops over
-    # rows, inner to outer: the count of each, and its two steps
-    sources,  # int64: the addresses of memory that elements come from
-    targets,  # int64: the addresses of memory that elements go to
+    boxes,  # int64 [boxes, 8 + 3 * DEPTH]: an index into `sources` and one into `targets`, the
+    # first element in each memory block, the number of rows and of columns, the step from a column
+    # to the next in each block; then for each loop over rows, inner to outer, its count and its two
+    # steps
+    sources,  # int64: the addresses of memory blocks that elements come from
+    targets,  # int64: the addresses of memory blocks that elements go to
     number,  # number of blocks
     INTEGER: tl.constexpr,  # type moved as one
     DEPTH: tl.constexpr,
@@ -109,8 +110,9 @@ def copy_boxes(
 
 
 class Box(NamedTuple):
-    """Elements to copy: the numbers of two memories, the first element in each, and loops (count,
-    step, step), outer to inner."""
+    """Elements to copy. `source`, `target`: the index of a memory block in `sources` and one in
+    `targets`; `read`, `write`: the first element in each block; `loops`: outer to inner, each a
+    count, a step in the source and a step in the target."""
 
     source: int
     target: int

@@ -50,8 +50,8 @@ def order_of(paths, names, what="tensors"):
 
 
 def moves_of(host):
-    """Return the exchange that moves a tensor: the one of its bundle or, if the bundle uses
-    collectives, one of whole tiles that the holders of a tile take turns to send."""
+    """Return the exchange that moves a tensor: the exchange of its bundle or, if the bundle uses
+    collectives, an exchange of whole tiles in which the holders of a tile take turns as senders."""
     if host.exchange is not None:
         return host.exchange
     source, target = host.source, host.target

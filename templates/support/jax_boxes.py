@@ -138,7 +138,7 @@ def _box_of(shape, starts, loops):
     sizes = [1] * len(seen)
     for times, step in reversed(loops):
         dim, left = steps.index(step), times
-        while left > seen[dim]:  # all of this dimension, and some of the one before it
+        while left > seen[dim]:  # the whole dimension, and a part of the previous one
             if left % seen[dim] or sizes[dim] > 1 or dim == 0:
                 return None
             sizes[dim], left, dim = seen[dim], left // seen[dim], dim - 1

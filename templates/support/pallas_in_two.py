@@ -28,7 +28,8 @@ class InTwo(KernelProgram):
         self.then.attach(Carried(host.shape, host.dtype, self.parts, host.target))
 
     def check_routes(self, devices):
-        """Raise ValueError if devices must send farther than a v5e does directly."""
+        """Raise ValueError if devices are not TPUs, or if a v5e cannot send directly to a
+        receiver."""
         self.first.check_routes(devices)
         self.then.check_routes(devices)
 

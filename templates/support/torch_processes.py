@@ -66,9 +66,10 @@ class Processes(PeerMemory):
         self._wire = functools.cache(lambda *given: Wire(moves, *given))
 
     def _pulled(self, device_id):
-        """Yield the entries that fill a device's target shards. Source memories are numbered by
-        tensor and source position, target memories by tensor. Each device starts with the shard of
-        the device after it and ends with its own, so that devices read different shards."""
+        """Yield the entries that fill a device's target shards. Source memory blocks are numbered
+        by tensor and source position, target memory blocks by tensor. Each device starts with the
+        shard of the device after it and ends with its own, so that devices read different
+        shards."""
         positions, receiver = (
             len(self.exchange.source.ids),
             self.exchange.target_position(device_id),

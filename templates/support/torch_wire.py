@@ -114,8 +114,8 @@ class Wire:
         return () if end in self.in_place else self._placed[end]
 
     def _packed(self):
-        """Yield the entries that copy to the buffer from the shards' memories and, for call
-        numbers, from the buffer, which is the last source memory."""
+        """Yield the entries that copy to the buffer from the shards and, for call numbers, from the
+        buffer, which is the last source."""
         box, told = (0, SAID), self._told
         for start in self._numbers["source"]:
             yield from entries_of(box, box, box, 1, len(self.moves), 0, told, start)
@@ -124,15 +124,14 @@ class Wire:
             yield from entries_of(box, held, box, size, number, 0, 0, start)
 
     def _kept(self, own):
-        """Yield the entries that copy local pieces from the shards' memories to the results'
-        memories."""
+        """Yield the entries that copy local pieces from the shards to the results."""
         for number, box in own:
             ends = self._source(number), self._target(number)
             yield from entries_of(box, *ends, self.moves[number].itemsize, number, number)
 
     def _unpacked(self):
-        """Yield the entries that copy from the buffer to the results' memories and, for call
-        numbers, to the buffer, which is the last target memory."""
+        """Yield the entries that copy from the buffer to the results and, for call numbers, to the
+        buffer, which is the last target."""
         box, heard = (0, SAID), self._heard
         for number, start in enumerate(self._numbers["target"]):
             to = heard + SAID * number
