@@ -227,7 +227,7 @@ def test_without_the_reverse_reshard(reshard: Reshard, tmp_path: Path) -> None:
     backward = tmp_path / "jax_xla_backward.py"
     backward.write_text(path.read_text())
     module, said = rf"\w+\.{tmp_path.name}\.jax_xla_backward", "ImportError: {}\n"
-    wrong = said.format(f"not the reverse of this reshard: {module}")
+    wrong = said.format(f"{module} is not the reverse of this reshard")
     assert re.fullmatch(wrong, ran(reshard, FAILING, path))
     backward.unlink()
     wrong = said.format(f"the derivative of reshard needs the reverse reshard: {module} is missing")

@@ -64,7 +64,7 @@ FAULTS = {
     "a communication that is not reported": (('"bytes": 96,', '"bytes": 95,'), "223 bytes"),
     "what moves and is not used": (
         ("return out", 'return out + 0 * jnp.sum(lax.all_gather(x, "d"))'),
-        "says 224 bytes",
+        "states 224 bytes",
     ),
 }
 
