@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
 
 from shardwright.ir.errors import unknown
 
@@ -18,8 +17,9 @@ PROGRAM = ("propagate", "edges", "pad", "shift", "permute", "plan", "transpose",
 """The stages of a program, which are the passes of `codegen/partition/passes.py`."""
 
 
-def dump(stage: str, text: Callable[[], str]) -> None:
-    """Print the text of a stage if `VARIABLE` names the stage.
+def dump(stage: str, text: str) -> None:
+    """Print the text of a stage if `VARIABLE` names the stage. Call this only if `VARIABLE` is set,
+    so that others do not wait for texts that nobody reads.
 
     Raise InputError if `VARIABLE` names a stage that does not exist.
     """
@@ -29,4 +29,4 @@ def dump(stage: str, text: Callable[[], str]) -> None:
         if name not in known:
             raise unknown("no such stage", name, known, VARIABLE)
     if stage in asked:
-        print(f"after {stage}:\n{text()}", file=sys.stderr)
+        print(f"after {stage}:\n{text}", file=sys.stderr)

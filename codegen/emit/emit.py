@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,7 +44,7 @@ from shardwright.codegen.text.docstring import title
 from shardwright.codegen.text.support import support_files
 from shardwright.codegen.text.templates import render
 from shardwright.ir.drawn import Drawn
-from shardwright.ir.dump import dump
+from shardwright.ir.dump import VARIABLE, dump
 from shardwright.ir.errors import InputError, check_type, one_of
 from shardwright.ir.matmul import Matmul
 from shardwright.ir.matmul_plan import MatmulPlan
@@ -341,7 +342,8 @@ def _emitted_reshard(
         plan = plan_of(
             reshard, strategy, topology=topology, memory_limit=memory_limit, backends=backends
         )
-    dump("plan", lambda: plan_json(plan, backends))
+    if VARIABLE in os.environ:
+        dump("plan", plan_json(plan, backends))
     for backend in backends:
         registry.backend(backend).refuse(plan)
     read_id(collective_id, BUNDLE_IDS)

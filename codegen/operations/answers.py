@@ -18,7 +18,7 @@ from shardwright.codegen.spec.config import Config
 from shardwright.codegen.spec.description import Description
 from shardwright.codegen.spec.group import Group
 from shardwright.codegen.spec.matmul import Operation
-from shardwright.ir.errors import InputError
+from shardwright.ir.errors import InputError, InternalError
 from shardwright.ir.plan import Plan
 
 if TYPE_CHECKING:  # emission loads none of these modules
@@ -128,20 +128,20 @@ class Answers(ABC, Generic[D]):
 
     def plan(self, said: D, asked: PlanAsked) -> Iterator[Printed]:
         """Yield the text that `plan` prints, in parts. May raise InputError between two parts."""
-        raise NotImplementedError
+        raise self._lacks("plan")
 
     def text(self, said: D) -> str:
         """Return the text that `show` prints."""
-        raise NotImplementedError
+        raise self._lacks("text")
 
     def picture(self, said: D) -> str:
         """Return the picture that `show --svg` writes."""
-        raise NotImplementedError
+        raise self._lacks("picture")
 
     def page(self, said: D, *, compare: bool) -> str:
         """Return the page that `show --html` writes; `compare`: whether the page has the bytes of
         other partitioners."""
-        raise NotImplementedError
+        raise self._lacks("page")
 
     @abstractmethod
     def backends(self, said: D, root: Path) -> tuple[str, ...]:
@@ -165,4 +165,9 @@ class Answers(ABC, Generic[D]):
 
     def price(self, said: D, backend: str) -> Price:
         """Return the predicted seconds of a module that can be timed."""
-        raise NotImplementedError
+        raise self._lacks("price")
+
+    def _lacks(self, what: str) -> InternalError:
+        """Return the error for an answer that commands must not ask of this kind: groups are
+        planned and shown by their members, and `options` lists who has pictures and pages."""
+        return InternalError(f"{type(self).__name__} has no {what}")

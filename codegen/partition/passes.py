@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from shardwright.codegen.partition.edges import gather_sub_axes
@@ -20,7 +20,7 @@ from shardwright.codegen.partition.local.steps import LocalProgram
 from shardwright.codegen.partition.local.tidied import tidied
 from shardwright.codegen.partition.owners import owners
 from shardwright.codegen.partition.planned import planned
-from shardwright.ir.dump import dump
+from shardwright.ir.dump import VARIABLE, dump
 from shardwright.ir.program import Program
 from shardwright.ir.program_text import format_program
 
@@ -84,7 +84,8 @@ def run(passes: Sequence[Pass], asked: Partitioned, program: Program) -> Any:
     made: Program | LocalProgram = program
     for each in passes:
         made = each.run(asked, made)
-        dump(each.name, partial(_text, made))
+        if VARIABLE in os.environ:
+            dump(each.name, _text(made))
     return made
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import cache
 from pathlib import Path
 from pprint import pformat
@@ -9,7 +10,7 @@ from pprint import pformat
 import jinja2
 
 from shardwright.codegen.text.python_text import WIDTH
-from shardwright.ir.dump import dump
+from shardwright.ir.dump import VARIABLE, dump
 from shardwright.ir.errors import InternalError
 
 
@@ -31,7 +32,8 @@ def render(template: str, context: object) -> str:
     Raises InternalError if the context lacks a name that the template uses; the message shows the
     template's line and its neighbours.
     """
-    dump("context", lambda: f"{template}\n{pformat(context, width=WIDTH)}\n")
+    if VARIABLE in os.environ:
+        dump("context", f"{template}\n{pformat(context, width=WIDTH)}\n")
     try:
         return _environment().get_template(template).render(m=context)
     except jinja2.TemplateError as error:
