@@ -90,7 +90,7 @@ def _modules(plan: RelayoutPlan, backend: str, description: RelayoutDescription)
     command, number = description.command(), relayout_id(description)
     text = RelayoutText(plan, backend, command, number, description.gradient)
     read = partial(support_text, (backend,))
-    return {f"{backend}.py": single_file(render(f"{backend}/relayout.py.jinja", text), read)}
+    return {f"{backend}.py": single_file(render(text.template, text), read)}
 
 
 def emit_relayout(
@@ -282,6 +282,13 @@ class RelayoutText:
     def differentiable(self) -> bool:
         """Return whether the module has gradients."""
         return self.gradient and self._inexact and self.dtype not in WITHOUT_GRADIENT
+
+    @property
+    def template(self) -> str:
+        """The template of the module. In JAX one has both kinds: XLA derives the moves back."""
+        if self.padded or not self.differentiable:
+            return f"{self.backend}/relayout.py.jinja"
+        return f"{self.backend}/relayout_{'copies' if self.copies else 'gradient'}.py.jinja"
 
     @property
     def no_gradient(self) -> str:

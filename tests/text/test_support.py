@@ -25,7 +25,7 @@ from shardwright.codegen.text.support import names, support_files, support_text,
 
 SOURCES = sorted((ROOT / "templates" / "support").glob("*.py"))
 OURS = ("shardwright", "ir", "codegen", "templates")
-RELAYOUTS = "".join(p.read_text() for p in (ROOT / "templates").glob("*/relayout.py.jinja"))
+RELAYOUTS = "".join(p.read_text() for p in (ROOT / "templates").glob("*/relayout*.py.jinja"))
 
 
 def reshard(rows: int = 6) -> sw.Reshard:
