@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -375,3 +376,10 @@ def test_no_two_test_files_have_one_name() -> None:
     """pytest imports them by name, and cannot collect both in one run."""
     names = [path.name for path in (ROOT / "tests").rglob("test_*.py")]
     assert sorted(names) == sorted({*names})
+
+
+def test_what_git_ignores_is_not_tracked() -> None:
+    """The copies that emission keeps of edited files are the user's, and a release has none."""
+    command = ("git", "ls-files", "--cached", "--ignored", "--exclude-standard")
+    listed = subprocess.run(command, cwd=ROOT, text=True, capture_output=True, check=True)
+    assert listed.stdout == ""
