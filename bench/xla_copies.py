@@ -25,7 +25,8 @@ from bench.peers import by_xla, versions
 from bench.verdicts import asked
 from shardwright.codegen import registry
 from shardwright.codegen.backends.pallas_tpu.stages import STAGED
-from shardwright.codegen.compile import TpuCode, compile_bundles
+from shardwright.codegen.bundles.compile import compile_bundles
+from shardwright.codegen.compile import TpuCode
 from shardwright.codegen.planner.compare import why_not_xla
 from shardwright.codegen.planner.network.timeline import Copies
 from shardwright.ir.plan import Plan

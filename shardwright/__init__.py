@@ -24,9 +24,10 @@ from typing import TYPE_CHECKING
 __version__ = "0.2.0"
 
 if TYPE_CHECKING:
+    from shardwright.codegen.bundles.check import Problem, check
+    from shardwright.codegen.bundles.verify import verify
     from shardwright.codegen.call.entry import reshard
     from shardwright.codegen.call.sync import Sync, sync
-    from shardwright.codegen.emit.check import Problem, check
     from shardwright.codegen.emit.choice import plan
     from shardwright.codegen.emit.emit import Bundle, emit
     from shardwright.codegen.emit.html import html
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
     from shardwright.codegen.spec.config import load_toml
     from shardwright.codegen.spec.description import Description
     from shardwright.codegen.spec.interop import to_named_sharding
-    from shardwright.codegen.verify import Report, verify
     from shardwright.ir.collectives import (
         all_gather,
         all_reduce,
@@ -84,7 +84,7 @@ _HOMES = {
     "shardwright.codegen.emit.model_bundle": ("ModelBundle",),
     "shardwright.codegen.emit.program": ("ProgramBundle",),
     "shardwright.codegen.emit.relayout": ("RelayoutBundle",),
-    "shardwright.codegen.emit.check": ("Problem", "check"),
+    "shardwright.codegen.bundles.check": ("Problem", "check"),
     "shardwright.codegen.spec.interop": ("to_named_sharding",),
     "shardwright.codegen.spec.description": ("Description",),
     "shardwright.codegen.learn.compare": ("Comparison", "compare"),
@@ -96,7 +96,8 @@ _HOMES = {
     "shardwright.codegen.partition.partitioned": ("Partitioned",),
     "shardwright.codegen.show": ("derivation", "pictures", "svg", "tile_table"),
     "shardwright.codegen.spec.config": ("load_toml",),
-    "shardwright.codegen.verify": ("Report", "verify"),
+    "shardwright.codegen.bundles.verify": ("verify",),
+    "shardwright.codegen.checks.report": ("Report",),
     "shardwright.ir.collectives": (
         *("all_gather", "all_reduce", "all_to_all", "permute", "reduce_scatter", "slice"),
     ),

@@ -10,7 +10,7 @@ from shardwright.codegen.cli.folders import FolderFlags
 from shardwright.codegen.cli.progress import bar
 from shardwright.codegen.cli.supported import note_versions
 from shardwright.codegen.cli.tables import console, is_wide, shown
-from shardwright.codegen.compile import CompileReport, GpuCode, TpuCode, compile_bundles
+from shardwright.codegen.compile import CompileReport, GpuCode, TpuCode
 from shardwright.ir.errors import InputError
 
 if TYPE_CHECKING:
@@ -87,6 +87,8 @@ def _compiled(
     folders: tuple[Path, ...], targets: tuple[str, ...], save: Path | None, xla: bool
 ) -> tuple[CompileReport, ...]:
     """Compile the bundles with a progress bar and return the reports."""
+    from shardwright.codegen.bundles.compile import compile_bundles
+
     with bar("compiling") as show:
 
         def progress(done: int, total: int, report: CompileReport | None) -> None:

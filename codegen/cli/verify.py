@@ -50,7 +50,7 @@ class VerifyCommand(FolderFlags):
 
 def verified(folders: tuple[Path, ...], backends: tuple[str, ...] | None) -> "tuple[Report, ...]":
     """Verify the bundles with a progress bar and return the reports."""
-    from shardwright.codegen import verify as verifier
+    from shardwright.codegen.bundles.verify import verify
 
     with bar("verifying") as show:
 
@@ -58,7 +58,7 @@ def verified(folders: tuple[Path, ...], backends: tuple[str, ...] | None) -> "tu
             last = "" if report is None else f"{report.name} {report.backend}: {report.verdict}"
             show(done, total, last)
 
-        return verifier.verify(folders, backends=backends, progress=progress)
+        return verify(folders, backends=backends, progress=progress)
 
 
 def _print(reports: "tuple[Report, ...]") -> None:

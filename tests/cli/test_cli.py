@@ -192,7 +192,7 @@ def reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *reports: Report) 
     def verify(paths: object, *, backends: object, progress: object) -> tuple[Report, ...]:
         return reports
 
-    monkeypatch.setattr("shardwright.codegen.verify.verify", verify)
+    monkeypatch.setattr("shardwright.codegen.bundles.verify.verify", verify)
     return run("verify", tmp_path)
 
 

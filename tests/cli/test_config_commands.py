@@ -87,7 +87,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
         found.files = [sorted(f.name for f in path.glob("*.py")) for path in paths]
         return (Report("a", "jax_xla", 6, "ok"),)
 
-    monkeypatch.setattr("shardwright.codegen.verify.verify", verify)
+    monkeypatch.setattr("shardwright.codegen.bundles.verify.verify", verify)
     return found
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 import shardwright as sw
-from shardwright.codegen.compile import CompileReport, TpuCode, compile_bundles
+from shardwright.codegen.bundles.compile import compile_bundles
+from shardwright.codegen.compile import CompileReport, TpuCode
 from shardwright.codegen.hlo.collectives import HloCollective, collectives_of, received_in_all
 from shardwright.codegen.hlo.text import HloModule
 from shardwright.ir.dtypes import DTYPES

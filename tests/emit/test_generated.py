@@ -15,9 +15,9 @@ from places import ROOT
 from sweeps import sampled
 
 from shardwright.codegen import registry
-from shardwright.codegen.emit.check import check
+from shardwright.codegen.bundles.check import check
+from shardwright.codegen.bundles.verify import verify
 from shardwright.codegen.spec.config import read_config
-from shardwright.codegen.verify import verify
 
 GENERATED = ROOT / "generated"
 DESCRIBED = read_config(ROOT / "shardwright.toml").operations

@@ -13,7 +13,7 @@ from commands import flags, mistake, ok, run
 from strategies import message
 
 import shardwright as sw
-from shardwright.codegen.emit.check import check
+from shardwright.codegen.bundles.check import check
 from shardwright.codegen.emit.package import package_text
 
 HEAD = """\

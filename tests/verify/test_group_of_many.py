@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from commands import ok
 
-from shardwright.codegen.verify import Report, verify
+from shardwright.codegen.bundles.verify import verify
+from shardwright.codegen.verify import Report
 
 pytest.importorskip("jax")
 

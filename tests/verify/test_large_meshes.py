@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from commands import ok
 
+from shardwright.codegen.bundles.verify import verify
 from shardwright.codegen.emit.emit import emit
 from shardwright.codegen.spec.description import Description
-from shardwright.codegen.verify import verify
 from shardwright.codegen.verify.single import emitted_now, twins_of
 from shardwright.codegen.verify.smaller_mesh import smaller_meshes
 from shardwright.codegen.verify.twin import form

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import shardwright as sw
-from shardwright.codegen.verify import verify
+from shardwright.codegen.bundles.verify import verify
 from shardwright.codegen.workers import worker
 from shardwright.codegen.workers.worker import (
     EndedError,

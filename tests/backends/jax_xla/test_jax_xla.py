@@ -36,9 +36,9 @@ from shardwright.codegen.backends.jax_xla.boxes import (
 from shardwright.codegen.backends.jax_xla.fetches import Fetches
 from shardwright.codegen.backends.jax_xla.groups import Groups
 from shardwright.codegen.backends.jax_xla.rounds import Rounds, rounds_of
+from shardwright.codegen.bundles.compile import compile_bundles
 from shardwright.codegen.checks.compiled.report import TpuCode
 from shardwright.codegen.checks.load import load
-from shardwright.codegen.compile import compile_bundles
 from shardwright.codegen.planner import plan
 from shardwright.codegen.text.context import as_vectors
 from shardwright.codegen.verify import Case

@@ -20,9 +20,9 @@ import shardwright as sw
 from shardwright.codegen.backends.jax_xla import context as jax_xla
 from shardwright.codegen.backends.jax_xla.ragged import Ragged
 from shardwright.codegen.backends.jax_xla.rounds import Rounds
+from shardwright.codegen.bundles.compile import compile_bundles
 from shardwright.codegen.checks.compiled.report import TpuCode
 from shardwright.codegen.checks.report import BY_DEFINITION
-from shardwright.codegen.compile import compile_bundles
 from shardwright.codegen.compile.targets import compilers
 from shardwright.codegen.emit.emit import emit
 from shardwright.codegen.emit.modules import parts

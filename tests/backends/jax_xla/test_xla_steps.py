@@ -21,8 +21,8 @@ from test_jax_xla import programs
 import shardwright as sw
 from shardwright.codegen.backends.jax_steps.plan import steps_of
 from shardwright.codegen.backends.jax_xla import context as jax_xla
+from shardwright.codegen.bundles.compile import compile_bundles
 from shardwright.codegen.checks.compiled.report import TpuCode
-from shardwright.codegen.compile import compile_bundles
 from shardwright.codegen.emit.modules import parts
 from shardwright.codegen.planner import plan
 from shardwright.codegen.verify import Case

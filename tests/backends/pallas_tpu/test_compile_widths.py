@@ -16,8 +16,9 @@ import shardwright as sw
 from shardwright.codegen.backends.pallas_tpu.context import UNSUPPORTED
 from shardwright.codegen.backends.pallas_tpu.strategy import candidates, grid_of
 from shardwright.codegen.backends.pallas_tpu.terms import moved
+from shardwright.codegen.bundles.compile import compile_bundles
 from shardwright.codegen.checks.compiled.job import Job, What
-from shardwright.codegen.compile import compile_bundles, targets
+from shardwright.codegen.compile import targets
 from shardwright.codegen.compile.pool import outcomes
 from shardwright.codegen.planner import plan
 from shardwright.ir import InputError, Mesh, Reshard

@@ -9,8 +9,9 @@ from matmul_kernels import blocked
 from matmuls import write_module
 
 import shardwright as sw
+from shardwright.codegen.bundles.compile import compile_bundles
 from shardwright.codegen.checks.compiled.job import Job, What
-from shardwright.codegen.compile import compile_bundles, targets
+from shardwright.codegen.compile import targets
 from shardwright.codegen.compile.pool import outcomes
 from shardwright.codegen.planner.matmul.plan import plan_matmul
 

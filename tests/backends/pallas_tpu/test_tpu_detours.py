@@ -28,9 +28,10 @@ from shardwright.codegen.backends.pallas_tpu.verify.contract import programs_of
 from shardwright.codegen.backends.pallas_tpu.verify.deliveries import check_deliveries
 from shardwright.codegen.backends.pallas_tpu.verify.protocol import check_protocol
 from shardwright.codegen.backends.pallas_tpu.verify.trace import trace
+from shardwright.codegen.bundles.compile import compile_bundles
 from shardwright.codegen.checks.compare import MismatchError
 from shardwright.codegen.checks.load import load
-from shardwright.codegen.compile import TpuCode, compile_bundles, targets
+from shardwright.codegen.compile import TpuCode, targets
 from shardwright.codegen.hardware.presets import topology_of
 from shardwright.codegen.hardware.torus import Torus
 from shardwright.codegen.planner.network.timeline import cost_of

@@ -38,9 +38,10 @@ from shardwright.codegen.backends.pallas_tpu.verify.halves import check_halves
 from shardwright.codegen.backends.pallas_tpu.verify.order import Traces
 from shardwright.codegen.backends.pallas_tpu.verify.protocol import check_protocol
 from shardwright.codegen.backends.pallas_tpu.verify.trace import Copy, Wait, trace
+from shardwright.codegen.bundles.compile import compile_bundles
 from shardwright.codegen.checks.compare import MismatchError
 from shardwright.codegen.checks.load import load
-from shardwright.codegen.compile import TpuCode, compile_bundles, targets
+from shardwright.codegen.compile import TpuCode, targets
 from shardwright.codegen.planner import plan
 from shardwright.codegen.text.context import as_vectors
 from shardwright.codegen.verify import Case

@@ -20,10 +20,10 @@ from sweeps import sampled
 
 import shardwright as sw
 from shardwright.codegen.backends.jax_host import axes_of, spec_of
+from shardwright.codegen.bundles.verify import verify
 from shardwright.codegen.checks.case import Case
 from shardwright.codegen.emit.modules import parts
 from shardwright.codegen.planner import plan
-from shardwright.codegen.verify import verify
 from shardwright.ir import Mesh, Reshard
 from shardwright.ir.plan import Plan
 

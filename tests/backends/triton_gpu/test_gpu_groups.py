@@ -14,9 +14,9 @@ from gpu_cases import layer
 from test_gpu_processes import sides
 from typer.testing import CliRunner
 
+from shardwright.codegen.bundles.check import check
 from shardwright.codegen.checks.load import load
 from shardwright.codegen.cli import app
-from shardwright.codegen.emit.check import check
 from shardwright.codegen.emit.emit import emit
 from shardwright.codegen.emit.group import group_files
 from shardwright.codegen.emit.write import write_bundles

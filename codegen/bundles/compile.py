@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from shardwright.codegen.checks.compiled.report import CompileReport, Progress
+from shardwright.codegen.compile import TIME_LIMIT
 from shardwright.codegen.compile.pool import outcomes
 from shardwright.codegen.compile.targets import Target, compilers, parse_targets, require
 from shardwright.codegen.compile.tasks import Task
@@ -15,20 +16,31 @@ from shardwright.codegen.spec.paths import described, grouped
 from shardwright.ir.errors import InputError
 
 
-def compiled(
-    paths: Iterable[str | Path],
+def compile_bundles(
+    paths: str | Path | Sequence[str | Path],
     targets: Iterable[str],
-    save: Path | None,
-    xla: bool,
-    progress: Progress | None,
-    time_limit: float,
+    *,
+    save: str | Path | None = None,
+    xla: bool = True,
+    progress: Progress | None = None,
+    time_limit: float = TIME_LIMIT,
 ) -> tuple[CompileReport, ...]:
-    """Implement `compile_bundles`, which has the documentation."""
+    """Compile the modules of bundles for TPU topologies and GPU architectures.
+
+    `paths`: roots, which are folders with a manifest, or bundles in a root. There is one report for
+    each bundle and target, in this order. For a TPU topology the Pallas module is compiled, with
+    its meshes on the first devices, and unless `xla` is false XLA's own reshard as well; for a GPU
+    architecture, the Triton module. A tensor too large for a device fails before compiling. `save`:
+    a folder for the results, `save/bundle/target.*`. Raises InputError for a path without bundles,
+    an unknown target or a missing compiler (argument "targets"), and a folder that cannot be
+    written or would get two bundles of one name (argument "save").
+    """
     chosen = parse_targets(targets)
-    tasks = _tasks(paths, chosen)
+    tasks = _tasks([paths] if isinstance(paths, str | Path) else paths, chosen)
     require(chosen, save is not None)
-    if save is not None:
-        _check_folder(save, tasks)
+    folder = None if save is None else Path(save)
+    if folder is not None:
+        _check_folder(folder, tasks)
     reports: dict[Task[Any], CompileReport] = {
         task: task.report({}) for task in tasks if not task.possible
     }
@@ -36,7 +48,7 @@ def compiled(
         progress(len(reports), len(tasks), None)
     for backend in compilers():
         mine = [t for t in tasks if t not in reports and t.target.backend == backend]
-        for task, report in _run(mine, save, xla, time_limit):
+        for task, report in _run(mine, folder, xla, time_limit):
             reports[task] = report
             if progress is not None:
                 progress(len(reports), len(tasks), report)

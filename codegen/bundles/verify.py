@@ -16,18 +16,25 @@ from shardwright.codegen.checks.report import Progress, Report
 from shardwright.codegen.operations import answers_of
 from shardwright.codegen.operations.answers import ModuleJob, Runs
 from shardwright.codegen.spec.paths import described, grouped
-from shardwright.codegen.verify.pool import Runner
+from shardwright.codegen.verify.pool import TIME_LIMIT, Runner
 
 Job = ModuleJob[Any]
 
 
-def verify_bundles(
+def verify(
     paths: str | Path | Sequence[str | Path],
-    backends: Sequence[str] | None,
-    progress: Progress | None,
-    time_limit: float,
+    *,
+    backends: Sequence[str] | None = None,
+    progress: Progress | None = None,
+    time_limit: float = TIME_LIMIT,
 ) -> tuple[Report, ...]:
-    """Implement `verify`, which has the documentation."""
+    """Run the modules of bundles against the oracle; return one report for each bundle and backend.
+
+    `paths`: roots, which are folders with a manifest, or bundles in a root; `backends`: the
+    backends of the modules to run, by default all. Each backend has its own process, which is
+    replaced when a case takes longer than `time_limit` seconds. Raises InputError for a path
+    without bundles and for an unknown backend.
+    """
     every = [paths] if isinstance(paths, str | Path) else list(paths)
     jobs = jobs_of(every, backends)
     if progress is not None:
