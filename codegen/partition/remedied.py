@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
+from shardwright.codegen.partition.local.flow import ValueFlow
 from shardwright.codegen.partition.local.layout import LocalLayout
 from shardwright.codegen.partition.local.remedies import (
     argument_layout,
@@ -68,7 +69,7 @@ class _Remedies:
         """Yield all remedies."""
         if self.step.change.own or self.step.change.kind == "reduce_scatter":
             return
-        arguments = arguments_of(self.local, self.step)
+        arguments = arguments_of(ValueFlow(self.local), self.step)
         if arguments:
             yield from self._of_arguments(arguments)
         elif any(step is self.step for step, _ in outside_functions(self.local)):

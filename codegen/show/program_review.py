@@ -39,6 +39,8 @@ def _lines(program: Partitioned, name: str, topology: str | None) -> Iterator[st
     yield f"Its computation costs as much as receiving {_computed(program)}."
     yield from (f"{said[0].upper()}{said[1:]}." for said in _bound(program))
     yield "`jax_spmd.py` is the program, `plan.json` has these rows."
+    if any(each.saving for each in found):
+        yield "A saving is for its row alone: the remedy may add bytes to other rows."
     if found:
         headings = [*HEADINGS, "saves at most", *(["seconds"] if seconds else [])]
         yield ""

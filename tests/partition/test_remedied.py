@@ -187,16 +187,72 @@ def test_remedies_are_changes_that_a_user_can_make() -> None:
 
     x, w = (jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((32, 16), (16, 64)))
     given = ('[{"d"}, {}]', '[{"d"}, {}]')
-    made = sw.partition(jax.grad(loss), w, x, mesh=MESH, mode="as_shardy", in_shardings=given)
+    graded = jax.value_and_grad(loss)
+    made = sw.partition(graded, w, x, mesh=MESH, mode="as_shardy", in_shardings=given)
     remedies = [each.remedy for each in made.communications]
-    assert remedies[0] == "shard the argument w as [{}, {}]"
+    held = "; each device then holds 4 KiB instead of 1 KiB of it"
+    assert remedies[0] == f"shard the argument w as [{{}}, {{}}]{held}"
     assert re.fullmatch(
         r"constrain h to \[{}, {}\] at .*:\d+, in the scope block/rows", remedies[1]
     )
-    ends = ("which also constrains its gradient", "the backward pass at ")
-    assert sum(ends[0] in each for each in remedies) >= 2
-    assert sum(ends[1] in each for each in remedies) == 1
-    assert remedies[-1] == 'return result split over "d": a reduce-scatter takes half'
+    (gradient,) = (each for each in made.communications if each.value == "d_add_any")
+    assert re.fullmatch(
+        r"constrain y to \[{}, {}\] at .*:\d+, in the scope block, which also constrains its "
+        "gradient",
+        gradient.remedy,
+    )
+    assert remedies[-1] == 'return result[1] split over "d": a reduce-scatter takes half'
     for each, said in zip(made.communications, remedies, strict=True):
         assert bool(each.saving) is not said.startswith("nothing")
         assert f" {each.value} to" not in said or not each.value.startswith("d_")
+
+
+def test_a_gather_that_would_only_move_has_no_remedy() -> None:
+    """The operands of a value may be as large as the value; those of a product may be smaller."""
+
+    def steps(x: Any, w: Any, b: Any) -> Any:
+        h = jnp.exp(x) * 2
+        return jnp.sort(h, 0), jnp.sort(x[:, :4] @ w, 0), jnp.sort(b[:, None], 0)
+
+    x, w, b = (jax.ShapeDtypeStruct(s, jnp.float32) for s in ((64, 32), (4, 32), (64,)))
+    given = ('[{"d"}, {}]', "[{}, {}]", '[{"d"}]')
+    made = sw.partition(steps, x, w, b, mesh=MESH, mode="as_shardy", in_shardings=given)
+    only_moved, smaller, argument = (e for e in made.communications if e.op == "all_gather")
+    reason = 'nothing: h is computed from values split over "d", which are no smaller'
+    assert (only_moved.remedy, only_moved.saving) == (reason, 0)
+    assert min(after.bytes_received for _, after in made.remedies(1)) >= made.bytes_received
+    assert smaller.remedy.startswith("constrain dot_general to [{}, {}] at ")
+    assert smaller.saving == smaller.bytes - 3 * 16 * 4 * 4
+    assert argument.remedy.startswith("shard the argument b as [{}]; each device then holds 256 B")
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_the_value_of_a_gradient_is_named_if_it_is_the_only_one(count: int) -> None:
+    """Of its shape, at its line."""
+
+    def loss(x: Any) -> Any:
+        if count == 2:
+            h, k = jnp.sort(jnp.cos(x), 0), jnp.sort(jnp.sin(x), 0)
+        else:
+            h = jnp.sort(jnp.cos(x), 0)
+            k = jnp.sort(jnp.sin(x), 0)
+        return jnp.sum(jnp.sin(h) * jnp.cos(k))
+
+    x = jax.ShapeDtypeStruct((32, 16), jnp.float32)
+    graded = jax.value_and_grad(loss)
+    made = sw.partition(graded, x, mesh=MESH, mode="as_shardy", in_shardings=('[{"d"}, {}]',))
+    found = [each.remedy for each in made.communications if each.value.startswith("d_")]
+    assert any("which also constrains its gradient" in each for each in found) is (count == 1)
+
+
+def test_results_of_layers_are_returned_as_they_come() -> None:
+    def layers(ps: Any) -> Any:
+        h = [jnp.tanh(p) * 0.5 + jnp.cos(p) * 0.25 - jnp.sin(p) * jnp.exp(-p * p) for p in ps]
+        return [each * jnp.exp(-each) + jnp.sin(each) for each in h]
+
+    p = jax.ShapeDtypeStruct((32, 32), jnp.float32)
+    sides: Any = {"in_shardings": (['[{"d"}, {}]'] * 4,), "out_shardings": "[{}, {}]"}
+    made = sw.partition(layers, [p] * 4, mesh=MESH, mode="cheapest", **sides)
+    (gather,) = made.communications
+    assert (made.local.functions != (), gather.times) == (True, 4)
+    assert gather.remedy == 'return result[0] and 3 like it as [{"d"}, {}]'

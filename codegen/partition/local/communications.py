@@ -8,8 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from shardwright.codegen.partition.local.flow import ValueFlow
 from shardwright.codegen.partition.local.layout import LocalLayout, Names
-from shardwright.codegen.partition.local.remedies import forward_values, remedy
+from shardwright.codegen.partition.local.remedies import remedy
 from shardwright.codegen.partition.local.sizes import size_text
 from shardwright.codegen.partition.local.steps import (
     LocalProgram,
@@ -77,14 +78,14 @@ def communications(program: LocalProgram) -> dict[int, Communication]:
 
 
 def _numbered(program: LocalProgram) -> Iterator[tuple[int, Communication]]:
-    number, where, forward = 0, where_taken(program), forward_values(program.program)
+    number, where, flow = 0, where_taken(program), ValueFlow(program)
     for step, times in moves_of(program):
         change = step.change
         if not step.is_sent:
             continue
         number += 1
         value = program.of(step.operand)
-        mended = remedy(program, step, forward)
+        mended = remedy(flow, step)
         yield (
             step.result,
             Communication(

@@ -3,24 +3,26 @@ sharding of an argument or a result, or a constraint at a line of the function."
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from shardwright.codegen.partition.local.flow import ValueFlow, stem
 from shardwright.codegen.partition.local.known import SAME
 from shardwright.codegen.partition.local.layout import LocalLayout
 from shardwright.codegen.partition.local.reasons import WHOLES, quoted
+from shardwright.codegen.partition.local.sizes import size_text
 from shardwright.codegen.partition.local.steps import (
-    CallFunction,
     Compute,
     LayoutChange,
     LocalBody,
     LocalProgram,
     MoveValue,
+    calls_of,
+    item_bytes,
     moves_of,
 )
-from shardwright.ir.program import Line, Program, Value
-
-Forward = Mapping[tuple[Line | None, tuple[int, ...], str], Value]
+from shardwright.ir.program import Value
 
 
 @dataclass(frozen=True)
@@ -32,22 +34,16 @@ class Remedy:
     saved: int
 
 
-def forward_values(program: Program) -> Forward:
-    """Return, for each line, shape and dtype, the last value that the forward pass produces
-    there."""
-    return {(v.line, v.shape, v.dtype): v for v in program.values if v.line and not v.backward}
-
-
-def remedy(local: LocalProgram, step: MoveValue, forward: Forward) -> Remedy:
-    """Return the remedy of a communication. `forward`: the values of the forward pass."""
-    change, value = step.change, local.of(step.operand)
+def remedy(flow: ValueFlow, step: MoveValue) -> Remedy:
+    """Return the remedy of a communication of the program of `flow`."""
+    local, change = flow.local, step.change
     before = local.values[step.operand].layout
     if change.own:
         return Remedy("nothing of ours: it stays as you wrote it", 0)
     if not change.layout.dims:
         return Remedy("nothing: it is one number", 0)
     if change.inside:
-        return _asked(local, step, left_whole(before, change), forward)
+        return _asked(flow, step, left_whole(before, change))
     match change.kind:
         case "reduce_scatter":
             return Remedy("nothing: each device receives its own part of the sum alone", 0)
@@ -56,47 +52,85 @@ def remedy(local: LocalProgram, step: MoveValue, forward: Forward) -> Remedy:
         case "all_reduce":
             split = next(scattered(local, step), None)
             if split is None:
-                over = quoted(change.axes)
-                text = f"nothing: no dimension of {value.name} can be split over {over} as well"
+                name, over = local.of(step.operand).name, quoted(change.axes)
+                text = f"nothing: no dimension of {name} can be split over {over} as well"
                 return Remedy(text, 0)
-            found = _asked(local, step, split, forward)
+            found = _asked(flow, step, split)
             if not found.saved:
                 return found
             return Remedy(f"{found.text}: a reduce-scatter takes half", change.received // 2)
-    return _asked(local, step, change.layout, forward)
+    return _asked(flow, step, change.layout)
 
 
-def _asked(local: LocalProgram, step: MoveValue, wanted: LocalLayout, forward: Forward) -> Remedy:
+def _asked(flow: ValueFlow, step: MoveValue, wanted: LocalLayout) -> Remedy:
     """Return the remedy that requests a layout for the value of a move, at a place where the user
     can state it."""
-    value, received = local.of(step.operand), step.change.received
-    arguments = arguments_of(local, step)
-    if arguments:
-        layout = local.axes.sharding(argument_layout(local, step.change, arguments[0]))
-        others = f" and {len(arguments) - 1} like it" if len(arguments) > 1 else ""
-        name = local.program.values[arguments[0]].name
-        return Remedy(f"shard the argument {name}{others} as {layout}", received)
+    local, received = flow.local, step.change.received
+    value = local.of(step.operand)
+    if arguments := arguments_of(flow, step):
+        return Remedy(_of_arguments(local, step.change, arguments), received)
     is_reduced = step.change.kind == "all_reduce"
     kept = wanted if is_reduced else local.values[step.operand].layout
-    for place in results_of(local, step):
-        if not kept.partial:
-            name = local.program.result_names[place]
-            return Remedy(f"return {name} as {local.axes.sharding(kept)}", received)
+    places = [*results_of(local, step)]
+    if places and not kept.partial:
+        return Remedy(f"return {_results(local, places)} as {local.axes.sharding(kept)}", received)
     if wanted.partial:
         return Remedy(f"nothing: {value.name} is {WHOLES[wanted.operator]} of terms there", 0)
-    where = f" at {value.line}" if value.line else ""
+    saved = received if is_reduced else flow.saved(step)
+    if saved <= 0:
+        over = quoted(step.change.axes)
+        text = f"nothing: {value.name} is computed from values split over {over}"
+        return Remedy(f"{text}, which are no smaller", 0)
+    asked = local.axes.sharding(wanted)
     if not value.backward:
-        scope = f", in the scope {'/'.join(value.scope)}" if value.scope else ""
-        text = f"constrain {value.name} to {local.axes.sharding(wanted)}{where}{scope}"
-        return Remedy(text, received)
-    primal = forward.get((value.line, value.shape, value.dtype))
+        passed = [local.program.values[v] for v in passed_to(flow, step.operand)]
+        where = _where(passed or [value], 1 if passed else flow.calls(step))
+        return Remedy(f"constrain {stem(local, value)} to {asked}{where}", saved)
+    primal = flow.primal(step)
     if primal is None:
-        for place in results_of(local, step, through=True):
-            name = local.program.result_names[place]
-            return Remedy(f"return {name} split over {quoted(step.change.axes)}", received)
-        return Remedy(f"nothing to constrain: {value.name} is of the backward pass{where}", 0)
-    text = f"constrain {primal.name} to {local.axes.sharding(wanted)}{where}"
-    return Remedy(f"{text}, which also constrains its gradient", received)
+        places = [*results_of(local, step, through=True)]
+        if places:
+            over = quoted(step.change.axes)
+            return Remedy(f"return {_results(local, places)} split over {over}", saved)
+        at = f" at {value.line}" if value.line else ""
+        return Remedy(f"nothing to constrain: {value.name} is of the backward pass{at}", 0)
+    text = f"constrain {stem(local, primal)} to {asked}{_where([primal], flow.calls(step))}"
+    return Remedy(f"{text}, which also constrains its gradient", saved)
+
+
+def _of_arguments(local: LocalProgram, change: LayoutChange, arguments: Sequence[int]) -> str:
+    """Return the remedy that shards arguments as an operation needs them, with what each device
+    then holds."""
+    value, layout = local.program.values[arguments[0]], argument_layout(local, change, arguments[0])
+    homes = {local.values[v].value: local.values[v].layout for v in local.body.arguments}
+    before, after = (
+        math.prod(own.local(value.shape, local.axes.sizes)) * item_bytes(value.dtype)
+        for own in (homes[arguments[0]], layout)
+    )
+    text = f"shard the argument {value.name}{_others(arguments)} as {local.axes.sharding(layout)}"
+    if after <= before:
+        return text
+    return f"{text}; each device then holds {size_text(after)} instead of {size_text(before)} of it"
+
+
+def _results(local: LocalProgram, places: Sequence[int]) -> str:
+    return f"{local.program.result_names[places[0]]}{_others(places)}"
+
+
+def _others(items: Sequence[object]) -> str:
+    return f" and {len(items) - 1} like it" if len(items) > 1 else ""
+
+
+def _where(values: Sequence[Value], alike: int) -> str:
+    """Return the lines of values, or the line and scope of one value, which is in `alike` equal
+    layers."""
+    lines = list(dict.fromkeys(str(value.line) for value in values if value.line))
+    where = f" at {' and '.join(lines)}" if lines else ""
+    scope = "/".join(values[0].scope)
+    if not scope or len(lines) > 1:
+        return where
+    is_numbered = any(map(str.isdigit, scope))
+    return f"{where}, in the scope {scope}{_others(range(alike)) if is_numbered else ''}"
 
 
 def scattered(local: LocalProgram, step: MoveValue) -> Iterator[LocalLayout]:
@@ -111,9 +145,9 @@ def scattered(local: LocalProgram, step: MoveValue) -> Iterator[LocalLayout]:
 
 
 def left_whole(layout: LocalLayout, change: LayoutChange) -> LocalLayout:
-    """Return a layout without the axes of a change along the change's dimension."""
-    (dim,) = change.dims
-    return layout.with_dim(dim, (name for name in layout.dims[dim] if name not in change.axes))
+    """Return a layout without the axes of a change."""
+    dims = (tuple(name for name in dim if name not in change.axes) for dim in layout.dims)
+    return replace(layout, dims=tuple(dims))
 
 
 def argument_layout(local: LocalProgram, change: LayoutChange, argument: int) -> LocalLayout:
@@ -127,34 +161,43 @@ def argument_layout(local: LocalProgram, change: LayoutChange, argument: int) ->
     return left_whole(home, change)
 
 
-def arguments_of(local: LocalProgram, step: MoveValue) -> tuple[int, ...]:
+def arguments_of(flow: ValueFlow, step: MoveValue) -> tuple[int, ...]:
     """Return the arguments of the program that a move applies to. For a move in a function, return
     the arguments that its calls pass."""
-    arguments = {local.values[v].value for v in local.body.arguments}
-    value = local.values[step.operand].value
-    for number, body in enumerate(local.functions):
-        if any(each is step for each, _ in moves_of(replace(local, body=body))):
-            slots = [n for n, v in enumerate(body.arguments) if local.values[v].value == value]
-            calls = (s for s in local.body.steps if isinstance(s, CallFunction))
-            own = (
-                local.values[call.operands[slot]].value
-                for call in calls
-                if call.function == number
-                for slot in slots
-            )
-            return tuple(dict.fromkeys(each for each in own if each in arguments))
-    return (value,) if value in arguments else ()
+    arguments = {flow.local.values[v].value for v in flow.local.body.arguments}
+    is_gather = step.change.kind == "all_gather" and not step.change.inside
+    passed = passed_to(flow, flow.view_of(step.operand) if is_gather else step.operand)
+    return tuple(dict.fromkeys(each for each in passed if each in arguments))
+
+
+def passed_to(flow: ValueFlow, operand: int) -> list[int]:
+    """Return the program's value that a local value represents; for an argument of a function, the
+    values that calls pass; for another value in a function, none."""
+    local = flow.local
+    value = local.values[operand].value
+    number = flow.functions.get(operand)
+    if number is None:
+        return [value]
+    arguments = local.functions[number].arguments
+    slots = [n for n, v in enumerate(arguments) if local.values[v].value == value]
+    calls = calls_of(local, number)
+    return [local.values[each.operands[slot]].value for each in calls for slot in slots]
 
 
 def results_of(local: LocalProgram, step: MoveValue, through: bool = False) -> Iterator[int]:
     """Yield the indices of the program's results that equal the result of a move, perhaps after
-    later moves. `through`: whether ops that only reshape or cast count as moves too."""
+    later moves; for a move in a function, those of all calls. `through`: whether ops that only
+    reshape or cast count as moves too."""
     made_by: dict[int, int] = {}
-    for each in local.body.steps:
-        if isinstance(each, MoveValue) and each is not step:
-            made_by[each.result] = each.operand
-        elif through and isinstance(each, Compute) and each.op.kind in SAME:
-            made_by[each.results[0]] = each.operands[0]
+    for body in (local.body, *local.functions):
+        for each in body.steps:
+            if isinstance(each, MoveValue) and each is not step:
+                made_by[each.result] = each.operand
+            elif through and isinstance(each, Compute) and each.op.kind in SAME:
+                made_by[each.results[0]] = each.operands[0]
+    for number, body in enumerate(local.functions):
+        for call in calls_of(local, number):
+            made_by.update(zip(call.results, body.results, strict=True))
     for place, result in enumerate(local.body.results):
         at: int | None = result
         while at in made_by:

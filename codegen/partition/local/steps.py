@@ -146,6 +146,12 @@ class LocalProgram:
         return self.values[number].layout.local(self.of(number).shape, self.axes.sizes)
 
 
+def calls_of(program: LocalProgram, function: int) -> list[CallFunction]:
+    """Return the calls of a function in order of execution."""
+    calls = (step for step in program.body.steps if isinstance(step, CallFunction))
+    return [call for call in calls if call.function == function]
+
+
 def moves_of(program: LocalProgram) -> Iterator[tuple[MoveValue, int]]:
     """Yield every layout change in order, with its count: the number of iterations of scans times
     the number of calls of a function. A loop of unknown length counts once."""

@@ -1,0 +1,179 @@
+"""The steps that produce and use each local value, for advice on a communication: the bytes that
+another layout would require, and the value whose gradient is communicated."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from shardwright.codegen.partition.local.layout import Names
+from shardwright.codegen.partition.local.steps import (
+    CallFunction,
+    Compute,
+    LocalBody,
+    LocalProgram,
+    MoveValue,
+    calls_of,
+    item_bytes,
+)
+from shardwright.codegen.trace.scopes import BACKWARD
+from shardwright.ir.program import Line, Value, ops_of
+
+Place = tuple[Line | None, tuple[str, ...]]
+"""A line of the user's code and the named scopes there, without that of the backward pass."""
+
+
+@dataclass(frozen=True)
+class ValueFlow:
+    """The steps of a program by the local values that they produce and use."""
+
+    local: LocalProgram
+    _costs: dict[Names, dict[int, int]] = field(default_factory=dict)
+
+    @cached_property
+    def makers(self) -> dict[int, Compute | MoveValue]:
+        """The step that produces each local value, in order of execution within a body. Calls
+        and ops with bodies are left out."""
+        return {
+            result: step
+            for step in _steps([self.local.body, *self.local.functions])
+            if not isinstance(step, CallFunction)
+            for result in ((step.result,) if isinstance(step, MoveValue) else step.results)
+        }
+
+    @cached_property
+    def takers(self) -> dict[int, Compute]:
+        """The first op that uses each local value."""
+        found: dict[int, Compute] = {}
+        for step in _steps([self.local.body, *self.local.functions]):
+            if isinstance(step, Compute):
+                for operand in step.operands:
+                    found.setdefault(operand, step)
+        return found
+
+    @cached_property
+    def functions(self) -> dict[int, int]:
+        """The number of the function of equal layers that each local value is in; without values
+        of the program's own body."""
+        found: dict[int, int] = {}
+        for number, body in enumerate(self.local.functions):
+            found.update(dict.fromkeys(body.arguments, number))
+            for step in _steps([body]):
+                made = (step.result,) if isinstance(step, MoveValue) else step.results
+                found.update(dict.fromkeys(made, number))
+        return found
+
+    def calls(self, step: MoveValue) -> int:
+        """Return the number of equal layers that a move is in; 1 outside of them."""
+        number = self.functions.get(step.result)
+        return 1 if number is None else len(calls_of(self.local, number))
+
+    def saved(self, step: MoveValue) -> int:
+        """Return the bytes that each device would no longer receive in a move if the value were
+        produced in the layout after it: fewer than none if its sources need more bytes."""
+        axes, received = step.change.axes, step.change.received
+        needed = self.cost(step.operand, axes)
+        if step.change.inside:
+            return received - needed
+        return received - round(received * needed / max(self._gathered(step.operand, axes), 1))
+
+    def cost(self, local: int, axes: Names) -> int:
+        """Return the bytes that each device would receive to compute a value that is not split
+        over `axes`: those of the value, or fewer of the values that it is computed from."""
+        if axes not in self._costs:
+            costs: dict[int, int] = {}
+            for each, step in self.makers.items():
+                costs[each] = self._cost(each, step, axes, costs)
+            self._costs[axes] = costs
+        return self._costs[axes].get(local, self._gathered(local, axes))
+
+    def _cost(
+        self, local: int, step: Compute | MoveValue, axes: Names, costs: dict[int, int]
+    ) -> int:
+        gathered = self._gathered(local, axes)
+        if isinstance(step, MoveValue) and step.is_sent:
+            return gathered
+        given = {step.operand} if isinstance(step, MoveValue) else {*step.operands}
+        return min(gathered, sum(costs.get(v, self._gathered(v, axes)) for v in given))
+
+    def _gathered(self, local: int, axes: Names) -> int:
+        """Return the bytes that each device receives if a value is gathered over `axes`."""
+        split = [name for name in self.local.values[local].layout.used if name in axes]
+        parts = math.prod(self.local.axes.sizes[name] for name in split)
+        own = math.prod(self.local.shape(local)) * item_bytes(self.local.of(local).dtype)
+        return own * (parts - 1)
+
+    def view_of(self, local: int) -> int:
+        """Return the value that a value is a broadcast, reshape or cast of, with as many elements;
+        the value itself if it is none."""
+        while isinstance(step := self.makers.get(local), Compute) and step.op.kind in (
+            *("broadcast_in_dim", "convert_element_type", "copy", "reshape", "squeeze"),
+        ):
+            (operand,) = step.operands
+            if self.local.of(operand).size != self.local.of(local).size:
+                break
+            local = operand
+        return local
+
+    def primal(self, step: MoveValue) -> Value | None:
+        """Return the value of the forward pass whose gradient a communication moves, None if it is
+        not known for certain.
+
+        A gradient is produced where the forward pass uses its value, and used where the forward
+        pass produces it.
+        """
+        gradient, taker = self.local.of(step.operand), self.takers.get(step.result)
+        if taker is None or not self.local.of(taker.results[0]).backward:
+            return None
+        made, used = self._place(taker.results[0]), self._place(step.operand)
+        found = {
+            value: None
+            for value in self._passing.get((made, used), ())
+            if (value.shape, value.dtype) == (gradient.shape, gradient.dtype)
+        }
+        return next(iter(found)) if len({stem(self.local, value) for value in found}) == 1 else None
+
+    def _place(self, local: int) -> Place:
+        return place_of(self.local.of(local))
+
+    @cached_property
+    def _passing(self) -> dict[tuple[Place, Place], dict[Value, None]]:
+        """The values of the forward pass, by the places that produce and that use them."""
+        values = self.local.program.values
+        found: dict[tuple[Place, Place], dict[Value, None]] = {}
+        made = {v for op in ops_of(self.local.program.body) for v in op.results}
+        for op in ops_of(self.local.program.body):
+            if not op.results or values[op.results[0]].backward:
+                continue
+            used = place_of(values[op.results[0]])
+            for each in op.operands:
+                if each in made and not values[each].backward:
+                    found.setdefault((place_of(values[each]), used), {})[values[each]] = None
+        return found
+
+
+def place_of(value: Value) -> Place:
+    """Return the place of an op from its result."""
+    is_backward = value.scope[:1] == (BACKWARD,)
+    return value.line, value.scope[1:] if is_backward else value.scope
+
+
+def stem(local: LocalProgram, value: Value) -> str:
+    """Return the name of a value without the number that makes it unique: `x` for the third
+    `x`."""
+    name, _, end = value.name.rpartition("_")
+    is_numbered = end.isdigit() and any(each.name == name for each in local.program.values)
+    return name if is_numbered else value.name
+
+
+def _steps(given: Sequence[LocalBody]) -> Iterator[Compute | MoveValue | CallFunction]:
+    """Yield the steps of bodies and, in place of an op with bodies, the steps of these."""
+    bodies = [*given]
+    for body in bodies:
+        for step in body.steps:
+            if isinstance(step, Compute) and step.bodies:
+                bodies += step.bodies
+            else:
+                yield step
