@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from shardwright.codegen.bundles.verify import verify
     from shardwright.codegen.call.entry import reshard
     from shardwright.codegen.call.sync import Sync, sync
+    from shardwright.codegen.checks.report import Report
     from shardwright.codegen.emit.choice import plan
     from shardwright.codegen.emit.emit import Bundle, emit
     from shardwright.codegen.emit.html import html
