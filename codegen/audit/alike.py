@@ -1,7 +1,7 @@
 """Find the devices that have the same value, for each value of a module, in program order.
 
-A value has a class for each device; devices of one class have equal values. A value of unknown
-origin is assumed to differ on every device.
+Devices in the same class of a value hold equal values. A value of unknown origin is assumed to
+differ on every device.
 """
 
 from __future__ import annotations

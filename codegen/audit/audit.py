@@ -131,7 +131,7 @@ def _left(vain: tuple[HloFinding, ...], found: tuple[HloCollective, ...], device
 def _savings(
     vain: tuple[HloFinding, ...], found: tuple[HloCollective, ...], devices: int
 ) -> dict[Key, int]:
-    """Return the redundant bytes of each collective in one run, where known."""
+    """Return the redundant bytes of one run by collective, for collectives with known savings."""
     brought = {_key(each): int(each.received(devices, padded=False).max()) for each in found}
     often = {_key(each): each.often.times for each in found}
     saved = dict.fromkeys(brought, 0)

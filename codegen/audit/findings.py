@@ -30,7 +30,7 @@ _GATHERS = ("all-gather", "all-gather-start")
 Key = tuple[str, str]
 """A computation and the name of an instruction in it."""
 _MOST_SEEN = 2000
-"""The most instructions that are searched for the origin of a value."""
+"""The most instructions to search for the origin of a value."""
 
 
 @dataclass(frozen=True)
@@ -79,8 +79,8 @@ def findings(
 
 
 def _of_one_value(kept: tuple[HloFinding, ...]) -> HloFinding:
-    """Combine the findings on one value: if devices keep several parts of it, they need all of
-    these."""
+    """Combine the findings on one value: devices that keep several parts of it need all these
+    parts."""
     if len(kept) == 1:
         return kept[0]
     needed = [each.suffices for each in kept if each.suffices is not None]
@@ -97,8 +97,8 @@ class _Seeker(NamedTuple):
     def finding(
         self, kept: HloInstruction, whole: HloInstruction, after: HloTiling
     ) -> tuple[Key, HloFinding | None]:
-        """Return the key of the original value, and the finding that only a part of it is kept, if
-        so."""
+        """Return the key of the original value and, if devices keep only a part of it, the
+        finding."""
         values, way = self.values, trace(self.values, whole, _first(self.values, whole))
         gathers = [each for each in way.passed if each.op in _GATHERS]
         if gathers:
@@ -127,8 +127,8 @@ class _Seeker(NamedTuple):
     def _summed(
         self, begun: HloInstruction, reduced: HloInstruction, kept: HloInstruction, after: HloTiling
     ) -> HloFinding | None:
-        """Return the finding on a summed value, if every device of a group keeps a part: a
-        reduce-scatter would suffice."""
+        """Return the finding that a reduce-scatter would suffice for a summed value; None unless
+        every device of a group keeps a part."""
         collective = self.known.get(_key(reduced))
         if (
             collective is None

@@ -29,8 +29,8 @@ class Elements(NamedTuple):
 
 
 class Trace(NamedTuple):
-    """The origin of some elements. `source`: the instruction that produces them; `elements`: their
-    places in its value; `passed`: the instructions in between."""
+    """The origin of some elements. `source`: the instruction that produces them; `elements`: the
+    same elements in that instruction's value; `passed`: the instructions in between."""
 
     source: HloInstruction
     elements: Elements
@@ -53,8 +53,8 @@ def trace(values: HloValues, each: HloInstruction, elements: Elements) -> Trace:
 def _back(
     values: HloValues, each: HloInstruction, before: HloInstruction, elements: Elements
 ) -> Elements | None:
-    """Return the corresponding elements of the operand; None for an operation that does more than
-    move them."""
+    """Return the corresponding elements of the operand; None if the operation does more than move
+    elements."""
     devices, at = elements
     if len(each.arrays) != 1 and each.op not in ("copy-start", *_GATHERS, *_PERMUTES):
         return None
@@ -80,7 +80,7 @@ def _reshaped(each: HloInstruction, before: HloInstruction, elements: Elements) 
     ours, theirs = each.arrays[0], before.arrays[0]
     if ours.bits != theirs.bits:
         return None
-    physical = each.op == "bitcast"  # a bitcast keeps places in memory, whatever the layouts
+    physical = each.op == "bitcast"  # a bitcast moves no element in memory
     flat = np.zeros(len(elements.at), dtype=np.int64)
     for axis, extent in _major_to_minor(ours, physical):
         flat = flat * extent + elements.at[:, axis]
@@ -113,7 +113,7 @@ def _gathered(
 
 
 def _members(values: HloValues, each: HloInstruction) -> Integers | None:
-    """Return the members of each device's group; None unless every device is in one."""
+    """Return the members of each device's group; None unless every device is in a group."""
     groups = ends(each.op.removesuffix("-start"), each.rest, values.devices)
     found = {device: group for group in groups for device in group}
     if sorted(found) != list(range(values.devices)) or len({*map(len, groups)}) != 1:

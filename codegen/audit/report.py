@@ -76,9 +76,10 @@ class AuditFinding:
 class AuditReport:
     """The result of an audit of a program.
 
-    `devices`: their number; `received` and `padded`: the bytes that the busiest device receives in
-    all collectives; `redundant`: the bytes that all findings save on it. More may be redundant: no
-    lower bound on the program's needs is known.
+    `devices`: the number of devices; `received` and `padded`: the bytes that the busiest device
+    receives in all collectives; `redundant`: the bytes that this device would not receive without
+    the redundant communication of all findings. More may be redundant: no lower bound on the
+    program's needs is known.
     """
 
     module: str

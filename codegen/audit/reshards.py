@@ -22,7 +22,8 @@ _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 def reshard_between(
     before: HloTiling, after: HloTiling, array: HloArray, mesh: Mesh | None
 ) -> Reshard | None:
-    """Return the reshard from one tiling of an array to another; None if axes cannot express them.
+    """Return the reshard from one tiling of an array to another; None if mesh axes cannot express
+    both tilings.
 
     If several groups of devices reshard independently, return the reshard of the first group.
     """
@@ -47,7 +48,7 @@ def reshard_between(
 
 
 def _by_id(tiling: HloTiling, ids: list[int]) -> tuple[int, ...]:
-    """Return a tiling's tiles by device id. `ids`: the device id of each place."""
+    """Return a tiling's tiles by device id. `ids`: the device id at each position."""
     tiles = [0] * (1 + max(ids))
     for place, device in enumerate(ids):
         tiles[device] = tiling.tiles[place]
@@ -109,7 +110,7 @@ def axes_of(groups: list[list[int]], mesh: Mesh) -> str | None:
     """Return the axes along which the members of every group differ, as `x, y`; None if groups are
     not a product of axes.
 
-    Groups number devices in program order, which is also the mesh's.
+    The numbers in groups are positions in the program's device order, which is also the mesh's.
     """
     if any(len(group) == 1 for group in groups):
         return "" if all(len(group) == 1 for group in groups) else None
@@ -123,7 +124,7 @@ def axes_of(groups: list[list[int]], mesh: Mesh) -> str | None:
 
 
 def faults_of(groups: list[list[int]], devices: int) -> str:
-    """Return the first fault in groups of devices, or ""."""
+    """Return the first fault in groups of devices, or "" if there is none."""
     members = [member for group in groups for member in group]
     if beyond := sorted({member for member in members if not 0 <= member < devices}):
         return f"device {beyond[0]} is not one of the program's {devices}"
@@ -137,7 +138,8 @@ def faults_of(groups: list[list[int]], devices: int) -> str:
 
 
 def moved_along(pairs: Iterable[list[int]], mesh: Mesh) -> str:
-    """Return the axes along which the senders and receivers of a permute differ, or ""."""
+    """Return the axes along which the senders and receivers of a permute differ, or "" if no axes
+    describe the pairs."""
     sizes = [size for _, size in mesh.axes]
     named: set[str] = set()
     for pair in pairs:
@@ -149,7 +151,7 @@ def moved_along(pairs: Iterable[list[int]], mesh: Mesh) -> str:
 
 
 def permute_faults_of(pairs: list[list[int]], devices: int) -> str:
-    """Return the first fault in the pairs of a permute, or ""."""
+    """Return the first fault in the pairs of a permute, or "" if there is none."""
     members = [device for pair in pairs for device in pair]
     if beyond := sorted({device for device in members if not 0 <= device < devices}):
         return f"device {beyond[0]} is not one of the program's {devices}"

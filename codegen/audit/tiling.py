@@ -46,8 +46,8 @@ class HloTiling:
 
 
 def source_tiling(values: HloValues, gathered: HloInstruction) -> HloTiling | None:
-    """Return the tiling of a gathered value before the gather; None unless its tiles are equal and
-    whole.
+    """Return the tiling of a gathered value before the gather; None unless its tiles have equal
+    sizes and each device holds exactly one tile.
 
     `gathered` is the value that is whole on each device.
     """

@@ -85,7 +85,7 @@ class HloValues:
 
     def index(self, each: HloInstruction | None) -> Integers | None:
         """Return the integer value of an instruction on each device, [devices], or its table of
-        integers, [devices, entries]; None unless it is computed only from the device's number and
+        integers, [devices, entries]; None unless it is computed only from the device number and
         constants."""
         if each is None:
             return None

@@ -57,14 +57,15 @@ def reshard_array(x: Any, target: Any, source: Any) -> jax.Array:
 
 
 def _needs_module(x: Any, target: Sharding) -> bool:
-    """Return whether an array has a sharding and the target is a NamedSharding."""
+    """Return whether `x` is a JAX array and the target is a NamedSharding."""
     return isinstance(x, jax.Array) and isinstance(target, NamedSharding)
 
 
 def on_mesh(x: Any, spec: PartitionSpec, source: Any) -> Any:
-    """Return the NamedSharding of a PartitionSpec: on the mesh of `source` if that has one; outside
-    a jit on the mesh that is set, else the array's. In a jit, return `spec` unchanged if the type
-    of the array has a mesh of Explicit axes. Raises InputError if there is no mesh."""
+    """Return the NamedSharding of a PartitionSpec, on the mesh of `source` if `source` is a
+    NamedSharding; otherwise, outside jit, on the mesh that is set, else the array's. Under jit,
+    return `spec` unchanged if all axes of the array's mesh are Explicit. Raises InputError if there
+    is no mesh."""
     if isinstance(source, NamedSharding):
         return NamedSharding(source.mesh, spec)
     if isinstance(x, jax.core.Tracer):
@@ -107,7 +108,8 @@ def _bare(sharding: Any) -> Any:
 def _mover(
     shape: Any, dtype: Any, weak: bool, source: Any, target: NamedSharding, traced: bool
 ) -> Move:
-    """Return a cached function that reshards such arrays to `target`: XLA's or a module's."""
+    """Return a cached function that reshards arrays of this description to `target`: XLA's or a
+    module's."""
     if traced:
         _check_order(source, target)
     if has_terms(source) or has_terms(target):
@@ -140,8 +142,8 @@ def _check_order(source: NamedSharding, target: NamedSharding) -> None:
 
 
 def _made(reshard: Reshard, source: Any, target: Any, traced: bool) -> tuple[Way, Move]:
-    """Return the chosen executor and its function. XLA's own plan is not considered for partial
-    sums, uneven shards, or meshes with different devices or device orders."""
+    """Return the chosen executor and its function. Do not consider XLA's own plan for partial sums,
+    uneven shards, or meshes with different devices or device orders."""
     devices, there = list(source.mesh.devices.flat), list(target.mesh.devices.flat)
     asked = functools.partial(_asked, reshard.shape, jnp.dtype(reshard.dtype), source, target)
     even = divides(source, reshard.shape) and divides(target, reshard.shape)
@@ -158,7 +160,7 @@ def _made(reshard: Reshard, source: Any, target: Any, traced: bool) -> tuple[Way
 
 
 def _asked(shape: Any, dtype: Any, source: Any, target: Any) -> XlaCollectives:
-    """Return XLA's own plan for the same array on this machine."""
+    """Return XLA's own plan for the reshard of such an array on this machine."""
     return xla_collectives(jax.ShapeDtypeStruct(shape, dtype, sharding=source), target)
 
 
@@ -245,7 +247,7 @@ def _check_devices(target: NamedSharding) -> None:
 
 
 def _named(source: Any, target: NamedSharding, rank: int) -> NamedSharding:
-    """Return a source's sharding; a PartitionSpec is on the target's mesh."""
+    """Return a source as a NamedSharding; a PartitionSpec is placed on the target's mesh."""
     found = NamedSharding(target.mesh, source) if isinstance(source, PartitionSpec) else source
     if isinstance(found, NamedSharding) and isinstance(found.mesh, jax.sharding.AbstractMesh):
         found = NamedSharding(_mesh_like(found.mesh, target), found.spec)
@@ -272,7 +274,7 @@ def _check_like(found: Any, said: NamedSharding, rank: int) -> None:
 
 
 def divides(sharding: NamedSharding, shape: tuple[int, ...]) -> bool:
-    """Return whether all shards have one shape."""
+    """Return whether all shards have the same shape."""
     try:
         sharding.shard_shape(shape)
     except ValueError:

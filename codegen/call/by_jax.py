@@ -1,4 +1,4 @@
-"""Reshards left to JAX, because it is as fast as a module or no module supports them."""
+"""Reshards left to JAX, because JAX is as fast as a module or no module supports them."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def by_xla(source: NamedSharding, target: NamedSharding, traced: bool) -> Move:
 def is_placed_by_jax(source: Any, target: NamedSharding, rank: int) -> bool:
     """Return whether `jax.device_put` is as good as a module.
 
-    It is if no data moves between devices, if the memory kind changes, or if one side has only one
-    device. It also is among CPU devices of one process, which share memory, unless the reshard
-    joins blocks of whole rows.
+    This is true if no data moves between devices, if the memory kind changes, or if one side has
+    only one device. It is also true among CPU devices of one process, which share memory, unless
+    the reshard joins blocks of whole rows.
     """
     sides = source, target
     default = {device.default_memory().kind for device in target.device_set}
@@ -62,7 +62,7 @@ def _by_dimension(sharding: NamedSharding, rank: int) -> list[tuple[str, ...]]:
 
 
 def has_terms(sharding: Any) -> bool:
-    """Return whether a sharding has unreduced or reduced axes, which modules do not take in JAX
+    """Return whether a sharding has unreduced or reduced axes, which modules do not accept in JAX
     arrays."""
     named = isinstance(sharding, NamedSharding)
     return named and bool(sharding.spec.unreduced or sharding.spec.reduced)

@@ -112,7 +112,7 @@ def _unwritable(path: Path, why: str | None) -> InputError:
 
 
 def _is_whole(root: Path) -> bool:
-    """Return whether a folder has all its files as emitted."""
+    """Return whether a folder contains all its files, unchanged since emission."""
     try:
         manifest = read_manifest(root)
         return bool(manifest.entries) and all(

@@ -40,11 +40,11 @@ class Way:
 
 
 def way_of(reshard: Reshard, devices: list[Any], ask: Callable[[], XlaCollectives] | None) -> Way:
-    """Return the executor of a reshard on JAX devices: the one with the fewest predicted seconds.
+    """Return the executor of a reshard on JAX devices: the one with the shortest predicted time.
     XLA wins a tie.
 
     `ask` returns XLA's own plan; None excludes XLA. XLA's plan is also excluded if XLA does not
-    find the best collectives: then it warns of a rematerialization and moves more bytes.
+    find the best collectives: in that case XLA warns of a rematerialization and moves more bytes.
     """
     found = None if ask is None or not _is_xlas(reshard) else ask()
     where = topology_on(devices)
@@ -59,7 +59,8 @@ def way_of(reshard: Reshard, devices: list[Any], ask: Callable[[], XlaCollective
 
 
 def _is_xlas(reshard: Reshard) -> bool:
-    """Return whether a reshard needs no step, only all-gathers, only slices, or one all-to-all."""
+    """Return whether a reshard needs only all-gathers, only slices, one all-to-all, or no step at
+    all."""
     name = next(each.name for each in registry.every() if "basis" in each.executes)
     plan = plan_of(reshard, "basis", backends=(name,))
     ops = [step.op for step in plan.steps] if isinstance(plan, SteppedPlan) else []
@@ -83,7 +84,7 @@ def _candidates() -> list[str]:
 
 def topology_on(devices: list[Any]) -> Topology:
     """Return the topology of JAX devices: a CPU, a preset for GPUs of one process, a TPU slice with
-    its shape, or else a switch.
+    its shape, otherwise a switch.
 
     `devices`: all devices of the slice, each with `device_kind`, and `coords` on a TPU.
     """
@@ -97,7 +98,7 @@ def topology_on(devices: list[Any]) -> Topology:
 
 
 def _of_any_size(name: str) -> Switch:
-    """Return a switch preset for any device ids."""
+    """Return a switch preset without its limit on the number of devices."""
     found = topology_of(name)
     assert isinstance(found, Switch)
     return replace(found, size=None)

@@ -126,7 +126,7 @@ def _made(
     after: DeviceMesh,
     target: Placements,
 ) -> tuple[str, Move]:
-    """Return the chosen executor of DTensors of this description in words, and its function."""
+    """Return the executor chosen for DTensors of this description, in words, and its function."""
     redistributes = before == after and not any(
         new.is_partial() and new != old for old, new in zip(source, target, strict=True)
     )
@@ -145,8 +145,8 @@ def _made(
 
 
 def _without_new_means(source: Placements, target: Placements) -> Placements:
-    """Return a target with Replicate for each `Partial("avg")` absent from the source: replicas of
-    a value are also the terms of its mean."""
+    """Return a target with Replicate for each `Partial("avg")` absent from the source, because
+    replicas of a value are also the terms of its mean."""
     old = dict(enumerate(source))
     return tuple(
         Replicate() if str(new) == str(Partial("avg")) and old.get(axis) != new else new

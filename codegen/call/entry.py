@@ -20,8 +20,8 @@ def reshard(x: Any, target: Any, *, source: Any = None) -> Any:
     or a PartitionSpec on the current mesh or the array's own; or a DTensor, with placements, or a
     pair of a DeviceMesh and placements. `source`: the sharding of a traced array, as a
     NamedSharding or a PartitionSpec on the target's mesh. It is needed unless all axes of the
-    array's mesh are Explicit, because only then its type includes the sharding. A traced array is
-    first constrained to this sharding.
+    array's mesh are Explicit, because only then does its type include the sharding. A traced array
+    is first constrained to this sharding.
 
     The first call for a shape, dtype and pair of shardings makes a plan, emits the module with its
     gradient into the folder `SHARDWRIGHT_CACHE` (by default `shardwright` in the user's cache
@@ -35,7 +35,7 @@ def reshard(x: Any, target: Any, *, source: Any = None) -> Any:
     branch. Leaves that move between devices share one exchange, as in `sw.sync`; arrays traced by a
     jit, and DTensors that need a gradient, are resharded one at a time.
 
-    Raises InputError for other arrays and shardings, for shardings on other devices than a traced
+    Raises InputError for other arrays and shardings, for shardings on devices other than a traced
     program's, and for a folder that cannot be written.
     """
     if is_a(x, JAX_ARRAY) or (isinstance(x, np.ndarray) and is_a(target, *_OF_JAX)):

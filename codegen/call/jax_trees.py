@@ -52,7 +52,7 @@ def _exchanged(leaves: list[Leaf]) -> list[jax.Array]:
 
 
 def _on_mesh(leaf: Leaf) -> Leaf:
-    """Return a leaf with its target on a mesh. Raises InputError if its value is no array."""
+    """Return a leaf with its target on a mesh. Raises InputError if its value is not an array."""
     if not isinstance(leaf.value, jax.Array | np.ndarray | np.generic | int | float | complex):
         raise InputError(
             "every leaf of the tree must be an array with a sharding",

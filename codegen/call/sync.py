@@ -46,8 +46,8 @@ class Sync(Drawn):
         must be sharded as in `source_shardings`. The result is nested as `state` is if its buffers
         have the same names; else it is a dict by name, nested where `state` is. `options`: with
         torch `group`, `out`, `progress`, `timeout` and `digest`, with JAX `devices`, `progress` and
-        `digest` (docs/models.md). Raises InputError for other states, and ValueError for other
-        names, shapes and dtypes.
+        `digest` (docs/models.md). Raises InputError for an unsuitable state, and ValueError for
+        wrong names, shapes or dtypes.
         """
         flat = {} if state is None else flattened(state)
         first = next((each for each in flat.values() if each is not None), None)
@@ -138,8 +138,8 @@ def sync(model: Model, source: object, target: object, *, memory_limit: int = ME
 
     `source`, `target`: `sw.Rules`, or a `sw.Stored` of all the model's tensors, as learned. Both
     may be on any devices. `memory_limit`: bytes of messages in flight on any device, 1 GiB by
-    default. Raises InputError for rules and layouts that do not fit the model, and a limit that is
-    too small.
+    default. Raises InputError for rules and layouts that do not fit the model, and for a limit that
+    is too small.
     """
     check_type(model, Model, 'sw.Model({"wq": (64, 64)}, "bfloat16")', "model")
     return Sync(plan_model(model, source, target, memory_limit=memory_limit))

@@ -103,7 +103,7 @@ def _moves(leaf: Leaf) -> bool:
 @functools.lru_cache(maxsize=64)
 def _mover(described: tuple[tuple[str, DescribedDTensor], ...]) -> Callable[[list[Any]], list[Any]]:
     """Return a cached function that moves DTensors of these descriptions in one exchange. Every
-    rank must call it; ranks in none of the meshes take no part."""
+    rank must call it; ranks outside all meshes take no part."""
     began = time.perf_counter()
     names, tensors = zip(*described, strict=True)
     weights, called = exchange(

@@ -117,7 +117,7 @@ def _for_each(tree: Tree, given: Any, argument: str) -> list[Any]:
 
 
 def _is_place(given: Any) -> bool:
-    """Return whether this is the target of a single leaf, not a tree of targets."""
+    """Return whether `given` is the target of a single leaf, not a tree of targets."""
     if is_a(given, JAX_SHARDING, PARTITION_SPEC, PLACEMENT):
         return True
     if not isinstance(given, list | tuple) or not given:

@@ -98,7 +98,7 @@ class Watched:
         self._reads: dict[int, Any] = {}
 
     def places(self, addresses: Any) -> Any:
-        """Return the offsets of `addresses` from the start of the range, without addresses outside
+        """Return the offsets of `addresses` from the start of the range, omitting addresses outside
         it."""
         inside = (addresses >= self.start) & (addresses < self.stop)
         return (addresses[inside] - np.uint64(self.start)).astype(np.int64)

@@ -46,8 +46,8 @@ def expect(name: str, got: object, expected: object) -> None:
 
 
 def constants(module: ModuleType, case: Case) -> None:
-    """Compare the constants and shape functions of every module with the description and the
-    oracle."""
+    """Compare the constants and shape functions that every module must have with the description
+    and the oracle."""
     for name in named(module, "__all__"):
         named(module, name)
     expect("SHAPE", tuple(named(module, "SHAPE")), case.shape)
@@ -130,8 +130,8 @@ class Run:
 
 def runs_of_each(cases: Sequence[Case]) -> list[list[Run]]:
     """Return the runs of each tensor of a group. Among tensors of the same shape and dtype, the
-    planes of each are shifted by one element more, so that no tensor can be mistaken for
-    another."""
+    planes of each are shifted by one element more than the previous tensor's, so no tensor can be
+    mistaken for another."""
     found: list[list[Run]] = []
     alike: Counter[tuple[tuple[int, ...], str]] = Counter()
     for case in cases:
@@ -182,8 +182,8 @@ def states(
 
 
 def same_bits(name: str, got: Bits, expected: Bits, tensor: Bits) -> None:
-    """Raise MismatchError for the first different element; the message names the element of
-    `tensor` with that value."""
+    """Raise MismatchError for the first wrong element; the message names the element of `tensor`
+    with that value."""
     expect(f"{name}: shape of the result", got.shape, expected.shape)
     wrong = np.argwhere(got != expected)
     if len(wrong):

@@ -24,7 +24,7 @@ Watch = Callable[[Run], AbstractContextManager[None]]
 
 
 def unwatched(run: Run) -> AbstractContextManager[None]:
-    """Run a module without a watchdog."""
+    """Return a context that sets no watchdog."""
     del run
     return nullcontext()
 
@@ -70,7 +70,8 @@ class _Member(Execution):
     """One tensor of a group: its argument, and the comparison of its result."""
 
     def _function(self) -> Any:
-        """Return None: the group moves the tensor."""
+        """Return None: the group's module moves the tensor, not a function for this tensor
+        alone."""
 
     def given(self, run: Run) -> Any:
         """Return the padded source array as a numpy array."""
@@ -85,7 +86,7 @@ class _Member(Execution):
 def _pad_and_unpad(
     module: ModuleType, of: Mapping[str, _Member], runs: Mapping[str, Run], results: dict[str, Any]
 ) -> None:
-    """Check that pad puts the elements of all tensors into their slots, and unpad takes them
+    """Check that pad puts the elements of all tensors into their slots, and that unpad takes them
     out."""
     given = {name: to_jax(run.given, of[name].case.dtype) for name, run in runs.items()}
     padded, logical = module.pad(given), module.unpad(results)

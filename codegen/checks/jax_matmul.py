@@ -31,8 +31,8 @@ CHECKS = ("constants", "index functions", "values", "padding", "pad", "unpad")
 
 
 def run(module: ModuleType, case: MatmulCase) -> tuple[str, ...]:
-    """Check a matmul module, and multiply with it if the case says so; return the names of the
-    checks passed. Raises MismatchError."""
+    """Check a matmul module, and multiply with it if `case.execute`; return the names of the checks
+    passed. Raises MismatchError."""
     constants(module, case)
     return multiplied(MatmulExecution, module, case) if case.execute else CHECKS[:2]
 
@@ -96,7 +96,7 @@ class MatmulExecution:
         self._compare(product, jax.block_until_ready(self.function(*self._both(product, fill))))
 
     def eager(self, product: Product, fill: float) -> None:
-        """Multiply two operands outside jit, and compare the result; then check `pad_lhs` and
+        """Multiply two operands outside a jit, and compare the result; then check `pad_lhs` and
         `pad_rhs`."""
         a, b = self._both(product, fill)
         self._compare(product, self._eager(a, b))

@@ -16,7 +16,7 @@ from shardwright.codegen.checks.oracle.definition import Bits
 
 
 def executed(module: ModuleType, case: ModelCase) -> tuple[str, ...]:
-    """Move the model on the first devices; return the names of the checks passed."""
+    """Move the model on JAX's first devices; return the names of the checks passed."""
     ids, dtypes = case.devices(), {each.name: each.dtype for each in case.before}
     devices = jax.devices()[: len(ids)]
     with wide_types("uint64"):

@@ -17,8 +17,8 @@ _numbers = count()
 class _Uncached(SourceFileLoader):
     """A loader that always compiles the current text.
 
-    Python considers cached bytecode current if the file's size and its time in whole seconds agree,
-    which they may for a module that was emitted again within a second.
+    Python considers cached bytecode current if the file's size and its modification time in whole
+    seconds are unchanged. Both can be unchanged for a module that is emitted again within a second.
     """
 
     def get_code(self, fullname: str) -> CodeType:
@@ -26,9 +26,9 @@ class _Uncached(SourceFileLoader):
 
 
 def load(path: Path) -> ModuleType:
-    """Import a module by path, in fresh packages for its folder and the one above.
+    """Import a module by path, in fresh packages for its folder and the folder above.
 
-    Raises MismatchError if it is missing.
+    Raises MismatchError if the module is missing.
     """
     if not path.is_file():
         raise MismatchError(f"the module is missing: {path}")

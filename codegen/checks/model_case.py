@@ -22,8 +22,8 @@ if TYPE_CHECKING:  # for annotations only: a worker handles plain data
     from shardwright.ir.rules import PlacedBuffer
 
 ONE_IN = 1 << 20
-"""There are enough runs that two elements of a tensor have equal bits in all of them with a
-probability below 1 / ONE_IN."""
+"""There are so many runs that the probability that two elements of a tensor have equal bits in all
+runs is below 1 / ONE_IN."""
 
 
 @dataclass(frozen=True)
@@ -91,8 +91,8 @@ class ModelCase:
         return ModelCase(data["name"], data["backend"], Path(data["module"]), *ends)
 
     def runs(self) -> Iterator[tuple[dict[int, dict[str, Bits]], dict[int, dict[str, Bits]]]]:
-        """Yield pairs of buffers, those before and those expected after, as bits by device and
-        name. All bits are random; padding is random before and zero after."""
+        """Yield pairs of states, before the move and expected after it, as bits by device and
+        buffer name. All bits are random; padding is random before and zero after."""
         shapes = {name: (each.dtype, shape) for each in self.after for name, shape in each.tensors}
         most = max(math.prod(shape) for _, shape in shapes.values())
         narrowest = min(math.log2(radix_of(dtype)) for dtype, _ in shapes.values())

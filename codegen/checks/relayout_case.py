@@ -100,9 +100,9 @@ class RelayoutCase:
         return RelayoutCase(*given, tensors, *sides, data["execute"])
 
     def runs(self) -> Iterator[tuple[Held, Held]]:
-        """Yield pairs of buffers, those before and those expected after, as bits.
+        """Yield pairs of states, before the relayout and expected after it, as bits.
 
-        In each pair but the last, an element has one digit of its number, so that all pairs
+        In each pair but the last, the value of an element is one digit of its number, so all pairs
         together distinguish the elements; in the last pair all bits are random. Padding is random
         before and zero after.
         """

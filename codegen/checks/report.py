@@ -14,9 +14,8 @@ class Report:
     """The verdict on one emitted module.
 
     `skipped` means that a package named in `detail` is not installed, or that the module is too
-    large to run. `detail`: the fault of a `failed` module; for `ok`, the checks made in place of a
-    plain run, if the module was not simply run. `checks`: the names of the checks that passed, in
-    order.
+    large to run. `detail`: the fault of a `failed` module; for `ok`, the checks that replaced a
+    plain run, if any. `checks`: the names of the checks that passed, in order.
     """
 
     name: str

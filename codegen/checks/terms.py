@@ -37,8 +37,8 @@ def reduces(case: Case) -> bool:
 
 
 def made_of(case: Case) -> tuple[tuple[int, ...], ...]:
-    """Return, for every target term, the numbers of the source terms that form it; none for a term
-    without a value."""
+    """Return, for every target term, the numbers of the source terms that form it; an empty tuple
+    for a term without a value."""
     return oracle_terms.made_of(case.source, case.target, transposed=case.transposed)
 
 
@@ -140,7 +140,7 @@ def sums_within_bound(
         here = np.ix_(*indices) if indices else ()
         exact, most = sums[held[device]][here], bounds[held[device]][here]
         if not made_of(case)[held[device]]:
-            continue  # it has no value; the exact runs have compared it
+            continue  # this term has no value; the exact runs have compared it
         wrong = np.argwhere(~(np.abs(got[device] - exact) <= most))
         if len(wrong):
             at = tuple(wrong[0])

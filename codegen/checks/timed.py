@@ -24,7 +24,7 @@ LEAST, MOST, LIMIT = 7, 50, 1.0
 @dataclass(frozen=True)
 class Hardware:
     """The devices on this machine that a backend's modules can use. `kind`: the runtime's name for
-    them, or `cpu`."""
+    their type, or `cpu`."""
 
     kind: str
     count: int

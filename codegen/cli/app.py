@@ -45,7 +45,8 @@ class Commands(TyperGroup):
 
 
 def _carry_out(command: Flags | AuditCommand | None, **_: object) -> None:
-    """Run a command given as a dataclass of flags; plain functions have already run."""
+    """Run a command given as a dataclass of flags; Typer has already run a command that is a plain
+    function."""
     if command is None:
         return
     be_quiet(command.quiet)
@@ -107,6 +108,6 @@ def main() -> None:
     except OSError as error:
         if error.filename is not None or error.errno not in FULL:
             raise
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # do not flush the rest again at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python flushes again at exit
         print(f"error: cannot write what is printed: {error.strerror}", file=sys.stderr)
         sys.exit(1)

@@ -22,7 +22,7 @@ _KINDS = {
     "{parts}: a reduce-scatter brings half",
 }
 _SHOWN = 40
-"""The most rows of the table; `--json` has all."""
+"""The most rows of the table; `--json` prints all."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -66,7 +66,7 @@ class CheckCommand(FolderFlags):
             print(f"{', '.join(where)}: as it would be emitted now")
 
     def _learned(self, path: Path) -> bool:
-        """Run a file's loader again and print elements that it now stores elsewhere; return whether
+        """Run a file's loader again and print elements that it now stores elsewhere; return True if
         there are none."""
         from shardwright.codegen.learn.again import learn_again
 

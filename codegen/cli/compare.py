@@ -208,8 +208,8 @@ def _asked(
     stored: "Stored | None",
     others: Mapping[str, object] = MappingProxyType({}),
 ) -> dict[str, Any]:
-    """Return the tensors, ranks and dtype to run loaders with; `others`: shapes of tensors that the
-    layout lacks."""
+    """Return the tensors, ranks and dtype with which to run loaders; `others`: shapes of tensors
+    that the layout lacks."""
     from shardwright.codegen.learn.logical import LogicalTensor
     from shardwright.ir.given import shape_of
 

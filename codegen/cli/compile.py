@@ -134,8 +134,8 @@ def _row(report: CompileReport) -> tuple[str, str, str]:
 
 
 def _tpu(reports: list[CompileReport]) -> "Table":
-    """Return a table of each module's resources per device, next to those of XLA's own reshard; a
-    narrow terminal drops the least important columns."""
+    """Return a table of each module's resources per device, next to those of XLA's own reshard. A
+    narrow terminal omits the least important columns."""
     table = _table(_roomy(("s", "code", "temp", "VMEM", "wire"), _TPU_LEFT_OUT))
     table.caption = (
         "Bytes per device, K is 1024; wire: the bytes into the busiest device, with padding and "
@@ -173,7 +173,7 @@ def _xla(report: CompileReport) -> tuple[str, ...]:
 
 
 def _seconds(code: TpuCode) -> str:
-    """Return seconds of lowering plus compiling."""
+    """Return the seconds of lowering plus compiling, as text."""
     return f"{code.lower_seconds + code.compile_seconds:.2f}"
 
 
@@ -192,7 +192,8 @@ def _wire(code: TpuCode, report: CompileReport) -> str:
 
 
 def _size(size: int | None) -> str:
-    """Return bytes in the largest unit with a count of at least ten: `64K`, `5120K`, `12M`."""
+    """Return a number of bytes in the largest unit with a count of at least ten: `64K`, `5120K`,
+    `12M`."""
     if size is None:
         return "-"
     for power, unit in ((30, "G"), (20, "M"), (10, "K")):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from shardwright.codegen.operations.answers import Within
 
 NAMED = 4
-"""The most removed files that are named; of more, the number is printed."""
+"""The most removed files to list by name; if there are more, print only their number."""
 
 Bundles = Sequence[tuple[Operation, dict[str, str]]]
 Groups = Sequence[tuple[Group, dict[str, str]]]
@@ -76,7 +76,7 @@ class EmitCommand(Flags):
 
         chosen = self.chosen
         root = self.output or chosen.out
-        # Equal reshards share the first one's bundle, but a user may select each alone.
+        # Equal reshards share the bundle of the first, but a user may select any of them alone.
         shared = {chosen.folder(each.name): each for each in chosen.operations}
         described = [replace(each, name=folder) for folder, each in shared.items()]
         features = self.features or ()
@@ -140,12 +140,12 @@ class EmitCommand(Flags):
 
     def _owner(self) -> Config | None:
         """Return the config that describes the whole folder: None if flags change or describe the
-        reshard, or for a manifest."""
+        reshard, or if the file is a manifest."""
         changed = any(key != "name" for key in self.fields)
         return None if changed or self.config.root is None else self.config
 
     def _said_of(self, error: InputError) -> InputError:
-        """Return a write error that names the flag or the file."""
+        """Return a write error with the flag or the file named in it."""
         match error.argument:
             case "output":
                 if self.output is not None or self._owner() is None:

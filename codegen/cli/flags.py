@@ -54,15 +54,15 @@ _OVERRIDES = (
 """Flags that may be combined with a FILE or names."""
 
 FLAGS = Path("flags")
-"""The path in place of a config's path if flags describe the reshard."""
+"""The path that replaces a config's path if flags describe the reshard."""
 
 
 def completed_names(incomplete: str) -> list[str]:
-    """Return the names in the config that complete a word."""
+    """Return the names in the config that start with `incomplete`."""
     try:
         path = find_config()
         names = () if path is None else read_config(path).names()
-    except InputError:  # the command itself reports it
+    except InputError:  # the command itself reports the error
         return []
     return [name for name in names if name.startswith(incomplete)]
 
@@ -193,7 +193,7 @@ class Flags(ABC):
 
     @property
     def beside(self) -> tuple[str, ...]:
-        """Fields allowed next to a file or names, to change or select operations."""
+        """The fields allowed next to a file or names, to change or select operations."""
         return ("name", *_OVERRIDES)
 
     @cached_property
@@ -406,7 +406,7 @@ class Flags(ABC):
         return replace(description, **changes)
 
     def _check_named(self, name: str, what: str, *taken: str) -> None:
-        """Raise InputError for flags meant for an operation that does not take them."""
+        """Raise InputError for flags that an operation does not take, if they are meant for it."""
         if self._meant(name):
             self.check_keys(name, what, *taken)
 
@@ -422,15 +422,15 @@ class Flags(ABC):
                 )
 
     def _meant(self, name: str) -> bool:
-        """Return whether flags are meant for an operation: it is named, or the config's only
-        one."""
+        """Return whether flags are meant for an operation: the operation is named, or is the
+        config's only one."""
         return name in self.names or len(self.config.operations) == 1
 
     def _read(self, key: str, read: Callable[[object], Any]) -> Any:
         return self._located_flag(key, lambda: read(self.fields[key]))
 
     def _located_flag(self, key: str, do: Callable[[], Any]) -> Any:
-        """Call a function; if it raises InputError, name the flag of `key` in the error."""
+        """Call a function; if it raises InputError, add the flag of `key` to the error."""
         try:
             return do()
         except InputError as error:

@@ -55,7 +55,7 @@ class FolderFlags(Flags):
 
     @property
     def by_config(self) -> bool:
-        """Return whether a config describes any selected operation."""
+        """Return whether a config describes at least one selected operation."""
         return not self.described and bool(self.names or self.file or not self.paths)
 
     @contextlib.contextmanager

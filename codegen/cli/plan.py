@@ -87,7 +87,8 @@ class PlanCommand(Flags):
     def _refuse_options(
         self, rule: str, got: str, expected: str = "", takes: tuple[str, ...] = ()
     ) -> None:
-        """Raise InputError for an option that an operation does not take."""
+        """Raise InputError for an option that an operation does not take. `takes`: the options that
+        it takes."""
         options = {
             "--compare": self.compare,
             "--explain": self.explain,

@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from shardwright.ir.plan import Plan
 
 Kinds = Mapping[str, "tuple[Plan, int]"]
-"""The plan of each folder of bundles, and the number of tensors with it."""
+"""The plan for each folder of bundles, and the number of tensors that it moves."""
 
 
 def group_json(
     group: Group, kinds: Kinds, folders: Mapping[str, str], *, transfers: bool = False
 ) -> str:
-    """Return the plans and bytes of all tensors as JSON, one tensor per line. `folders` has the
-    folder of each tensor; `transfers` lists transfers too."""
+    """Return the plans and bytes of all tensors as JSON, one tensor per line. `folders`: the folder
+    of each tensor; `transfers`: whether to list transfers too."""
     said = {folder: plan.to_dict(transfers=transfers) for folder, (plan, _) in kinds.items()}
     lines = (json.dumps({"name": name, **said[folders[name]]}) for name in group.members)
     tensors = ",\n  ".join(lines)
@@ -47,7 +47,7 @@ def print_group(group: Group, kinds: Kinds) -> None:
 
 
 def _bytes(kinds: Kinds) -> dict[str, int]:
-    """Return the total bytes, and those of the busiest device over all tensors."""
+    """Return the bytes of all tensors: the total, and the bytes of the busiest device."""
     from shardwright.codegen.emit.group import bytes_by_rank
 
     received: Any = 0

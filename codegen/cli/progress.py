@@ -17,7 +17,7 @@ Show = Callable[[int, int, str], None]
 PATIENCE = 2.0
 """Seconds before progress is shown, even for a single item."""
 EVERY = 10.0
-"""Seconds between two lines if there is neither a terminal nor progress."""
+"""Seconds between two lines, without a terminal, while there is no progress."""
 
 _quiet = False
 
@@ -95,7 +95,7 @@ class _Bar:
 
 
 class _Lines:
-    """Lines of text: at most one in PATIENCE seconds, and one every EVERY seconds without
+    """Lines of text: at most one per PATIENCE seconds, and one per EVERY seconds without
     progress."""
 
     def __init__(self, title: str) -> None:
@@ -111,13 +111,14 @@ class _Lines:
             self._say()
 
     def wait(self) -> None:
-        """Print new progress, or now and then the time elapsed."""
+        """Print new progress if there is any; otherwise print the elapsed time every EVERY
+        seconds."""
         since = time.monotonic() - self._at
         if since >= EVERY or (since >= PATIENCE and self._counted() != self._said):
             self._say()
 
     def end(self, *, failed: bool) -> None:
-        """Print the total if the work took long."""
+        """Print the total if the work took a long time."""
         if not failed and time.monotonic() - self._begun >= PATIENCE:
             self._say()
 

@@ -1,7 +1,7 @@
 """The versions of JAX, torch and Triton on which `verify` and `compile` were tested.
 
-Both use internals of interpreters and compilers. With another version, a reported fault may come
-from those packages or from our use of them, not from a module; a worker that no longer finds the
+Both use internals of interpreters and compilers. With another version, a reported fault may lie in
+those packages or in Shardwright's use of them, not in a module. A worker that no longer finds the
 faults planted in its own kernels reports that it cannot verify.
 """
 
@@ -44,7 +44,7 @@ def notes(packages: Iterable[str]) -> Iterator[str]:
 
 
 def said(package: str) -> str:
-    """Return the tested range of a package's versions in words."""
+    """Return the tested range of a package's versions, in words."""
     return " to ".join(dict.fromkeys(CHECKED[package]))
 
 

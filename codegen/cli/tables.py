@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 # The width if the terminal's is unknown, as in a log.
 LOG_WIDTH = 120
 WIDE = 120
-"""Terminal width from which tables have more columns."""
+"""The least terminal width at which tables have their optional columns."""
 
 _COLOURS = {"ok": "green", "failed": "bold red", "skipped": "yellow"}
 

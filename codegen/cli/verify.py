@@ -80,7 +80,7 @@ def _print(reports: "tuple[Report, ...]") -> None:
 
 def details(reports: "tuple[Report, ...]") -> list[str]:
     """Return lines about the details of the reports. Modules of a bundle with the same detail share
-    a line; a last line explains twins, if there are any."""
+    a line; if any module is a twin, a last line explains twins."""
     said: dict[tuple[str, str], list[str]] = {}
     for report in reports:
         if report.detail:

@@ -1,4 +1,4 @@
-"""The bytes that the busiest device receives if XLA partitions a function: `jax.jit` with the
+"""The bytes that the busiest device receives if XLA partitions a function, by `jax.jit` with the
 user's shardings."""
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def devices_of(target: str, count: int) -> tuple[Any, ...]:
 def jit_received(
     fn: Callable[..., Any], avals: tuple[Any, ...], program: Partitioned, devices: Sequence[Any]
 ) -> int:
-    """Return the bytes that the busiest device receives with XLA's own partitioner, which ignores
-    `sw.constrain`."""
+    """Return the bytes that the busiest device receives if XLA's own partitioner, which ignores
+    `sw.constrain`, partitions the function."""
     sides = named_sides(program, devices)
     return received_by_hlo(jax.jit(fn, **sides).lower(*avals), len(devices))
 
@@ -53,8 +53,8 @@ def received_by_hlo(lowered: Any, devices: int) -> int:
     """Return the bytes that the busiest device receives according to the HLO of a lowered program,
     with collectives in loops counted once per iteration.
 
-    On TPUs, XLA gathers float32 as bfloat16 before a multiplication. If the program itself has no
-    bfloat16, bfloat16 elements therefore count as float32.
+    On TPUs, XLA gathers float32 as bfloat16 before a multiplication. Therefore bfloat16 elements
+    count as float32 if the program itself has no bfloat16.
     """
     narrowed = NARROW not in lowered.as_text()
     module = HloModule(lowered.compile().as_text())

@@ -19,8 +19,8 @@ _CODES = {code.__name__: code for code in (TpuCode, GpuCode)}
 def outcomes(jobs: Sequence[Job], time_limit: float) -> Iterator[Outcome]:
     """Yield the outcomes of one backend's jobs, in order, as they end.
 
-    All run in one process. A job that kills it, or takes longer than `time_limit` seconds, has
-    failed, and a new process takes the rest.
+    All jobs run in one process. A job that kills the process, or takes longer than `time_limit`
+    seconds, fails, and a new process runs the remaining jobs.
     """
     if not jobs:
         return

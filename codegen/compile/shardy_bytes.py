@@ -1,8 +1,8 @@
 """The bytes of the collectives that Shardy's own partitioner inserts, by its passes in jaxlib.
 
-They are the bytes that the busiest device receives, with ring algorithms. A pass may abort the
-process, so this module runs in a separate process. The passes do not partition every op. The
-communication that a compiler would add for the others, such as shifts, is not included.
+They count as what the busiest device receives with ring algorithms. A pass may abort the process,
+so this module runs in a separate process. The passes do not partition every op. The communication
+that a compiler would add for the other ops, such as shifts, is not included.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def _received(op: Any, sizes: Mapping[str, int]) -> int:
 
 
 def _parts(text: str, sizes: Mapping[str, int]) -> int:
-    """Return the number of parts made by the axes in a string."""
+    """Return the number of parts that the axes in a sharding's text make."""
     return math.prod(int(size or sizes[name]) for name, _, size in AXIS.findall(text))
 
 

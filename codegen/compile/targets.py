@@ -43,7 +43,7 @@ def compilers() -> dict[str, Compiler]:
 
 def parse_targets(names: Iterable[str]) -> tuple[Target, ...]:
     """Return the targets with these names, without duplicates. Raises InputError, argument
-    "targets", if there are no names, and for an unknown name."""
+    "targets", if there are no names or if a name is unknown."""
     targets = tuple(dict.fromkeys(map(_target, names)))
     if not targets:
         kinds = (f"a {each.kind} such as {each.example}" for each in compilers().values())

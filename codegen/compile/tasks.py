@@ -1,4 +1,4 @@
-"""What is compiled of bundles: the jobs of one bundle for one target, and its report."""
+"""The compiler jobs of one bundle for one target, and the report on their outcomes."""
 
 from __future__ import annotations
 
@@ -52,11 +52,12 @@ class Task(ABC, Generic[D]):
 
     @abstractmethod
     def jobs(self, save: Path | None, xla: bool) -> tuple[Job, ...]:
-        """Return the worker's jobs: the module, and if requested XLA's own equivalent."""
+        """Return the worker's jobs: the module and, if requested, XLA's own equivalent."""
 
     @abstractmethod
     def report(self, outcomes: Outcomes) -> CompileReport:
-        """Return the report, given the outcomes of the jobs. There are none if not `possible`."""
+        """Return the report, given the outcomes of the jobs. There are no outcomes if not
+        `possible`."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ class BundleTask(Task[Description]):
         return self.backend is not None
 
     def jobs(self, save: Path | None, xla: bool) -> tuple[Job, ...]:
-        """Return the worker's jobs: the module, with and without 64-bit types in JAX, and XLA's
+        """Return the worker's jobs: the module, with and without 64-bit types in JAX, and XLA's own
         reshard if requested."""
         name, backend = self.name, self.target.backend
         module = self.root / name / f"{self.backend}.py"
@@ -84,7 +85,7 @@ class BundleTask(Task[Description]):
         asked = Job("module", backend, module.stem, str(module), self.target.name)
         jobs: tuple[Job, ...] = (replace(asked, files=files),)
         is_xla = self.target.compiler.is_xla
-        # A tensor of 64-bit elements exists with 64-bit types only.
+        # JAX has 64-bit elements only with 64-bit types enabled.
         if is_xla and DTYPES[self.said.dtype] < 8:
             jobs += (replace(asked, what="x64"),)
         # XLA's own reshard is an identity, which cannot add terms.
@@ -156,8 +157,8 @@ class MatmulTask(Task[MatmulDescription]):
     """The bundle of a matmul for one TPU topology."""
 
     def jobs(self, save: Path | None, xla: bool) -> tuple[Job, ...]:
-        """Return the worker's jobs: the module, if it has a kernel also with 64-bit types in JAX,
-        and jit's own matmul if there is one."""
+        """Return the worker's jobs: the module; the same module with 64-bit types in JAX, if it has
+        a kernel; and, if requested, jit's own matmul unless a side is a partial sum."""
         name, given = self.name, self.said.backends
         (emitted,) = (backend for backend in self.target.takes if backend in given)
         module = str(self.root / name / f"{emitted}.py")
@@ -165,7 +166,8 @@ class MatmulTask(Task[MatmulDescription]):
         asked = Job("matmul", self.target.backend, emitted, module, self.target.name, files)
         jobs: tuple[Job, ...] = (asked,)
         is_xla = self.target.compiler.is_xla
-        # Kernels do not multiply 64-bit elements: these types are off unless requested.
+        # A kernel's elements never have 64 bits, so it must compile both without 64-bit types,
+        # JAX's default, and with them.
         if is_xla and emitted == self.target.backend:
             jobs += (replace(asked, what="x64_matmul", files=None),)
         matmul = self.said.matmul()
@@ -198,6 +200,6 @@ class MatmulTask(Task[MatmulDescription]):
 
 
 def _warned(outcome: Outcome) -> str:
-    """Return a module's warning, or ""."""
+    """Return a module's warning, or "" if there is none."""
     warning = outcome.code.warning if isinstance(outcome.code, TpuCode) else ""
     return warning and f"warns: {warning}"

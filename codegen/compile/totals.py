@@ -16,7 +16,7 @@ from shardwright.ir.errors import InputError
 
 WORKER = f"{__package__}.totals_worker"
 SHARDY = "shardy"
-"""The target that stands for Shardy's passes in place of a compiler."""
+"""The target name for Shardy's passes, which need no compiler."""
 TOPOLOGIES = {4: "v5e:2x2", 8: "v5e:2x4", 16: "v5e:4x4", 32: "v5e:4x8", 64: "v5e:8x8"}
 """The TPU topology for which XLA compiles, by the number of devices."""
 ENVIRONMENT = {
@@ -70,8 +70,8 @@ def _of_mode(program: Partitioned, mode: str, name: str) -> TotalRow:
 def _others(
     description: ProgramDescription, devices: int, targets: Mapping[str, str]
 ) -> Iterator[TotalRow]:
-    """Yield a row for each target, all computed in one process. `targets`: the name of the row for
-    each target."""
+    """Yield a row for each target; one process computes all rows. `targets`: the name of each
+    target's row."""
     question = {
         "description": description.to_dict(),
         "home": os.path.abspath(description.home),

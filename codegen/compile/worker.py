@@ -73,7 +73,8 @@ def _compiling(backend: str) -> Answer:
 
 def _code(compiled: Compiled, module: ModuleType, job: Job) -> Code:
     """Return the compiler's result for a job. If XLA refuses a module's collectives on the first
-    devices of a topology, another device replaces the last one.
+    devices of a topology, compile again with the topology's last device in place of the mesh's
+    last.
 
     Raises InputError if XLA refuses its own program.
     """
@@ -96,7 +97,7 @@ def _code(compiled: Compiled, module: ModuleType, job: Job) -> Code:
 
 
 def _check_names(module: ModuleType, job: Job) -> None:
-    """Raise InputError for a module without the names in its contract."""
+    """Raise InputError for a module that lacks names of its contract."""
     contract = registry.contract(job.emitted)
     names = (*NAMES, *contract.compiled)
     if job.what in ("group", "matmul", "x64_matmul", "xla_matmul"):

@@ -74,7 +74,8 @@ def plan(
 
 
 def takes_none(what: str, **given: object) -> None:
-    """Raise InputError if another operation is given an argument that only reshards take."""
+    """Raise InputError if an operation other than a reshard is given an argument that only reshards
+    take."""
     for argument, got in given.items():
         if got not in ("auto", None):
             raise InputError(
@@ -130,15 +131,16 @@ def planned(description: Description) -> Plan:
 
 
 def executed_by(backends: Iterable[str], reshard: Reshard) -> tuple[str, ...]:
-    """Return the strategies that all the backends execute for a reshard; if it reduces partial
-    sums, the strategies by which all of them reduce."""
+    """Return the strategies that all the backends execute for a reshard; if the reshard reduces
+    partial sums, return the strategies by which all the backends reduce."""
     found = (registry.backend(name) for name in backends)
     each = [one.reduces if reshard.adds else one.executes for one in found]
     return tuple(s for s in STRATEGIES[1:] if all(s in known for known in each))
 
 
 def checked(given: object) -> tuple[str, ...]:
-    """Return the backends in registry order. Raises InputError for none or duplicate backends."""
+    """Return the backends in registry order. Raises InputError if none is given, or if one is given
+    twice or is unknown."""
     known = registry.NAMES
     backends = registry.listed(given)
     if not backends or len(set(backends)) < len(backends):

@@ -1,4 +1,4 @@
-"""Emission: from a reshard, a plan or a description to its bundle, the files emitted for it."""
+"""Emission: from a reshard, a plan or a description to its bundle of files."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ class Bundle(Drawn):
         }
 
     def _feature_lines(self) -> tuple[str, ...]:
-        """Return the page's lines on features, by backend."""
+        """Return the review page's lines on features, backend by backend."""
         asked = (*self.features, *(["gradient"] if self.gradient else []))
         return tuple(
             line
@@ -179,8 +179,8 @@ class Bundle(Drawn):
 
     def write(self, path: str | Path) -> tuple[Path, ...]:
         """Write the bundle into the folder `path`, and record it in the manifest next to that
-        folder. The last part of `path` is the bundle's name. Return the files that changed or were
-        removed; on an error nothing is written."""
+        folder. Return the files that changed or were removed. The last part of `path` is the
+        bundle's name. On an error, write nothing."""
         folder = bundle_folder(path, "generated/transpose_2x3")
         return write_bundles(
             folder.parent, ((self.description(folder.name), self.files(folder.name)),)
@@ -188,7 +188,7 @@ class Bundle(Drawn):
 
 
 def _collective_id(description: Description, backend: str) -> int:
-    """Return the collective id of a backend's module, 0 if its kernels use none."""
+    """Return the collective id of a backend's module; 0 if its kernels use none."""
     return bundle_id(description) if registry.contract(backend).collective else 0
 
 

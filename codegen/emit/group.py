@@ -1,5 +1,5 @@
-"""Emission of groups: one module per backend moves several tensors together, each as the module of
-its own bundle does."""
+"""Emission of groups: one module per backend moves several tensors together, each in the same way
+as the module of its own bundle."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ class GroupText:
 
 @dataclass(frozen=True)
 class GroupModule(GroupText):
-    """Further text for a module's template. `positions`: the number of positions in the source
-    mesh."""
+    """Additional text for the template of one backend's module. `positions`: the number of
+    positions in the source mesh."""
 
     backend: str
     support: str
@@ -141,7 +141,7 @@ def group_files(
     folders: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
     """Return the text of every file in a group's folder, given its members' plans. `folders`: the
-    folder of each member whose folder has another name.
+    folder of each member, where it differs from the member's name.
 
     Raises InputError, argument "members", unless all members are on the same devices and move
     values.
@@ -207,7 +207,8 @@ def _line(plan: Plan) -> str:
 
 
 def bytes_by_rank(name: str, plan: Plan) -> tuple[Any, Any]:
-    """Return for each device, by rank, the bytes of a member that it receives and that it sends."""
+    """Return two arrays with an entry for each device, by rank: the bytes of a member that the
+    device receives, and the bytes that it sends."""
     direct = _directly(name, plan)
     moved, ranks = direct.transfers(), direct.exchange.ranks
     sizes = np.where(moved.is_local, 0, moved.elements) * DTYPES[plan.reshard.dtype]

@@ -1,7 +1,7 @@
 """Changes between two `plan.json` of a program, in words: added and removed communications.
 
-Two communications match if collective, axes, type and bytes agree. Value names and lines do not
-count, because any edit above changes them.
+Two communications match if collective, axes, type and bytes agree. Value names and line numbers are
+ignored, because any edit above a communication changes them.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ KEYS = ("op", "axes", "shape", "received", "times")
 
 
 def changes(before: str, after: str) -> tuple[str, ...]:
-    """Return the changes of communication from the first file to the second, one per line; none if
-    there are no changes, or if the first is not a program's `plan.json`."""
+    """Return the changes of communication from the text `before` to the text `after`, one string
+    per change; empty if there are no changes, or if `before` is not a program's `plan.json`."""
     old, new = _read(before), _read(after)
     if old is None or new is None:
         return ()
@@ -33,7 +33,7 @@ def changes(before: str, after: str) -> tuple[str, ...]:
 
 
 def _read(text: str) -> dict[str, Any] | None:
-    """Return the object in a `plan.json`; None if it lacks the compared fields."""
+    """Return the object in a `plan.json`; None if the object lacks the compared fields."""
     try:
         found = json.loads(text)
         rows = found["communications"]
@@ -44,7 +44,8 @@ def _read(text: str) -> dict[str, Any] | None:
 
 
 def _apart(old: list[Row], new: list[Row]) -> tuple[list[Row], list[Row]]:
-    """Return the removed rows and the added rows. A row that only changes its place is neither."""
+    """Return the removed rows and the added rows. A row that only moves to a different position is
+    in neither list."""
     before, after = ([_key(row) for row in rows] for rows in (old, new))
     gone, more = list[Row](), list[Row]()
     matcher = difflib.SequenceMatcher(None, before, after, autojunk=False)

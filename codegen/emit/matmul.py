@@ -94,7 +94,7 @@ class MatmulBundle(Drawn):
     def write(self, path: str | Path) -> tuple[Path, ...]:
         """Write the bundle into the folder `path`, and record it in the manifest next to that
         folder. The last part of `path` is the bundle's name. Return the files that changed or were
-        removed; on an error nothing is written."""
+        removed. On an error, write nothing."""
         folder = bundle_folder(path, "generated/mlp_up")
         return write_bundles(
             folder.parent, ((self.description(folder.name), self.files(folder.name)),)
@@ -102,8 +102,8 @@ class MatmulBundle(Drawn):
 
 
 def backward_matmuls(matmul: Matmul) -> tuple[Matmul, Matmul]:
-    """Return the matmuls that compute the cotangents of lhs and rhs from the result's: for C = A B
-    these are C' B^T and A^T C', in the dtype of C.
+    """Return the matmuls that compute the cotangents of lhs and rhs from C', the cotangent of the
+    result C = A B: C' B^T and A^T C', in the dtype of C.
 
     Every term of an unreduced value has the cotangent of the sum, so devices that hold terms have
     replicas of the cotangent.
@@ -128,8 +128,8 @@ def _transposed(shape: tuple[int, ...], sharding: Sharding) -> tuple[tuple[int, 
 
 
 def backward_plans(plan: MatmulPlan) -> tuple[MatmulPlan, MatmulPlan]:
-    """Return the plans of the cotangents of lhs and rhs for the same topology, with loops if
-    faster."""
+    """Return the plans of the cotangents of lhs and rhs for the same topology, with loops if they
+    are faster."""
     asked = plan.asked if plan.asked in ("never", "pulled") else "auto"
     lhs, rhs = (
         plan_matmul(each, plan.topology, loop=asked, listed=0)
@@ -139,8 +139,8 @@ def backward_plans(plan: MatmulPlan) -> tuple[MatmulPlan, MatmulPlan]:
 
 
 def check_gradient(matmul: Matmul) -> None:
-    """Raise InputError unless the matmul has a gradient: floating, no partial maximum or
-    minimum."""
+    """Raise InputError unless the matmul has a gradient: its dtype is floating, and no side is a
+    partial maximum or minimum."""
     if not is_floating(matmul.dtype):
         raise InputError(
             "only floating dtypes have gradients",
@@ -171,8 +171,8 @@ def emit_matmul(
 ) -> MatmulBundle:
     """Return the bundle of a matmul, or of its plan.
 
-    Raises InputError for an unknown backend and if a backend refuses the matmul. A plan states the
-    options that decided it.
+    Raises InputError for an unknown backend and if a backend refuses the matmul. A MatmulPlan
+    already has the options that decided it.
     """
     names = checked(backends)
     matmul = what.matmul if isinstance(what, MatmulPlan) else what

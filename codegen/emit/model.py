@@ -1,4 +1,4 @@
-"""Modules that move a model, from its plan; a data file beside them has names and devices."""
+"""Modules that move a model, from its plan; a data file next to them has the names and devices."""
 
 from __future__ import annotations
 

@@ -32,8 +32,8 @@ class ModelBundle(Drawn):
         return ModelDescription.of(self.plan, name, self.backends)
 
     def files(self, name: str) -> dict[str, str]:
-        """Return the text of every file of the bundle, by file name. Raises ProofError, which is a
-        bug in shardwright, for a plan that does not move its model correctly."""
+        """Return the text of every file of the bundle, by file name. Raises ProofError, which means
+        a bug in Shardwright, if the plan does not move its model correctly."""
         lines = (*str(self.plan).splitlines(), *str(prove(self.plan)).splitlines())
         command = self.description(name).command()
         page = ModelPage(self.plan, name, command, lines)
@@ -47,7 +47,7 @@ class ModelBundle(Drawn):
     def write(self, path: str | Path) -> tuple[Path, ...]:
         """Write the bundle into the folder `path`, and record it in the manifest next to that
         folder. The last part of `path` is the bundle's name. Return the files that changed or were
-        removed; on an error nothing is written."""
+        removed. On an error, write nothing."""
         folder = bundle_folder(path, "generated/weights")
         given = ((self.description(folder.name), self.files(folder.name)),)
         return write_bundles(folder.parent, given)

@@ -1,10 +1,11 @@
 """The modules of a bundle: one for each backend and, if it has derivatives, its backward.
 
 A reshard is linear, so its derivative is the reshard itself. Cotangents are moved by the reverse
-reshard, from the target to the source. It reads no padding of a cotangent, and returns zero in
-padding, as required for the cotangent of elements that are never read. The cotangent of a sum is
-also the cotangent of each term; if a value becomes one term of a sum, its cotangent is that of the
-term. A maximum or minimum of equal terms has no derivative, so its module has none and says so.
+reshard, from the target to the source. The reverse reshard reads no padding of a cotangent, and
+returns zero in padding, as required for the cotangent of elements that are never read. The
+cotangent of a sum is also the cotangent of each term; if a value becomes one term of a sum, the
+cotangent of the value is that of the term. A maximum or minimum of equal terms has no derivative,
+so modules that reduce by maximum or minimum have no backward and say so.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def parts(
 
     `like`: modules of another plan, whose forms are used if the backend has several. `gradient`,
     `single_file`, `features`: as in a description. `collective_id`: the id of the module; the id of
-    its backward differs in the last bit. `buffers`: the buffer names, if it is a relayout's.
+    its backward differs in the last bit. `buffers`: the buffer names, for the module of a relayout.
     """
     found = _rendered(plan, backend, command, like, gradient, features, collective_id, buffers)
     if not single_file:

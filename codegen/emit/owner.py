@@ -22,7 +22,7 @@ def owner_of(root: Path, config: Config) -> str:
 
 
 def owner_path(root: Path, listed: Manifest) -> Path | None:
-    """Return the path of the config named in a manifest."""
+    """Return the path of the config named in a manifest, or None if no config is named."""
     if listed.config is None:
         return None
     return Path(os.path.normpath(root / listed.config))
@@ -31,11 +31,11 @@ def owner_path(root: Path, listed: Manifest) -> Path | None:
 def check_owner(
     root: Path, before: Manifest, given: Sequence[Operation | Group], config: Config | None
 ) -> None:
-    """Raise InputError for bundles that may not be written into a folder.
+    """Raise InputError if bundles must not be written into a folder.
 
     If a config owns the folder, no other config may write into it; without a config, only bundles
-    that the manifest lists with the same description may be written. A config does not take over a
-    folder with bundles that it does not describe.
+    that the manifest lists, with unchanged descriptions, may be written again. A config does not
+    take over a folder with bundles that it does not describe.
     """
     owner = owner_path(root, before)
     if config is not None and owner is not None:

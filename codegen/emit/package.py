@@ -29,21 +29,24 @@ class BundlePackage:
 
     @property
     def others(self) -> str:
-        """The backends that the bundle lacks, as a Python list; "" if it has all or no backends."""
+        """The backends that the bundle lacks, as a Python list; "" if the bundle has all or no
+        backends."""
         return other_backends(self.backends) if self.backends else ""
 
 
 def other_backends(backends: Iterable[str]) -> str:
-    """Return the registered backends that are not given, as a Python list; "" for none."""
+    """Return the registered backends that are not given, as a Python list; "" if all are given."""
     names = [f'"{name}"' for name in registry.NAMES if name not in {*backends}]
     return f"[{', '.join(names)}]" if names else ""
 
 
 def package_text(modules: Mapping[str, str]) -> str:
-    """Return the `__init__.py` of a folder of bundles, given the folder of each name."""
+    """Return the text of the `__init__.py` of a folder of bundles, given the folder of each
+    name."""
     return render("common/root.py.jinja", RootPackage(tuple(sorted(modules.items()))))
 
 
 def is_package(text: str) -> bool:
-    """Return whether a text is the `__init__.py` of a folder of bundles, whatever their names."""
+    """Return whether a text is the `__init__.py` of a folder of bundles, whichever bundles it
+    names."""
     return text.partition("\n")[0] == package_text({}).partition("\n")[0]

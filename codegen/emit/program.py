@@ -78,7 +78,7 @@ class ProgramBundle(Drawn):
         return tuple(changed)
 
     def _check_ours(self, folder: Path) -> None:
-        """Raise InputError for a folder with contents other than a program's bundle."""
+        """Raise InputError if a folder's contents are not a program's bundle."""
         if folder.is_dir() and any(folder.iterdir()) and not (folder / PROGRAM_FILE).is_file():
             raise InputError(
                 "refusing to overwrite a folder that is not the bundle of a program",
@@ -95,7 +95,8 @@ def _differs(path: Path, text: str) -> bool:
 def partition_described(description: ProgramDescription) -> Partitioned:
     """Import and trace the user's function, and return it partitioned.
 
-    Raises InputError if it cannot be imported or traced, or is over budget.
+    Raises InputError if the function cannot be imported or traced, or receives more than its
+    budget.
     """
     program = traced_described(description)
     check_budget(description, program)
@@ -172,7 +173,7 @@ def given_of(description: ProgramDescription) -> GivenProgram:
 
 
 def _called(arguments: Callable[[], Any], reference: str) -> Any:
-    """Return the result of a user's function without arguments. Raises InputError if it fails."""
+    """Return the result of a user's zero-argument function. Raises InputError if the call fails."""
     try:
         return arguments()
     except Exception as error:  # a user's function may raise anything

@@ -32,11 +32,12 @@ from shardwright.ir.relays import Relay, gathered_of, relays_of, shapes_of
 from shardwright.ir.stored import Stored
 
 MOST_RELAYS = 1 << 14
-"""The most relays of a module, which lists them all: more are unreadable and slow to trace."""
+"""The most relays in a module, which lists every relay: a longer list is unreadable and slow to
+trace."""
 WITHOUT_GRADIENT = ("float8_e8m0fnu",)
-"""Inexact dtypes that cannot hold a cotangent: this one has powers of two alone."""
+"""Inexact dtypes that cannot hold a cotangent: float8_e8m0fnu represents only powers of two."""
 MOST_RANGES = 3
-"""The most ranges of a dimension that a comment on a relay names."""
+"""The most ranges of a dimension that the comment on a relay lists."""
 MOST_ELEMENTS = 2**31 - 1
 """The most elements of a buffer: JAX modules index buffers with 32-bit numbers."""
 
@@ -159,7 +160,7 @@ class RelayoutPage:
         return ("source", self.plan.relayout.source), ("target", self.plan.relayout.target)
 
     def held(self, stored: Stored) -> list[str]:
-        """Return the lines of a table of the contents of each buffer, by device."""
+        """Return the lines of a table of the contents of each buffer on each device."""
         heads = ["device", *stored.buffers]
         rows = [f"| {' | '.join(heads)} |", f"|---:|{'---|' * len(stored.buffers)}"]
         rows += [f"| {device} | {' | '.join(cells)} |" for device, cells in held_rows(stored)]
@@ -260,7 +261,7 @@ class RelayoutText:
 
     @property
     def facts(self) -> tuple[str, ...]:
-        """Further lines of the module's docstring."""
+        """Additional lines of the module's docstring."""
         plan, packed = self.plan, self.plan.relayout.source.dtype != self.dtype
         return (
             *["Two elements are a byte: shapes and layouts below are of bytes."] * packed,
@@ -270,7 +271,8 @@ class RelayoutText:
 
     @property
     def dtype(self) -> str:
-        """The element type of arrays and tensors: bytes if one holds two elements."""
+        """The element type of arrays and tensors: bytes if one array element holds two tensor
+        elements."""
         return self.plan.relayout.source.in_bytes.dtype
 
     @property
@@ -285,7 +287,8 @@ class RelayoutText:
 
     @property
     def template(self) -> str:
-        """The template of the module. In JAX one has both kinds: XLA derives the moves back."""
+        """The template of the module. In JAX, one template serves modules with and without
+        gradients: XLA derives the moves back."""
         if self.padded or not self.differentiable:
             return f"{self.backend}/relayout.py.jinja"
         return f"{self.backend}/relayout_{'copies' if self.copies else 'gradient'}.py.jinja"
@@ -303,7 +306,7 @@ class RelayoutText:
 
     @property
     def copies(self) -> bool:
-        """Return whether the module moves cotangents to several places of an element."""
+        """Return whether the module moves cotangents to several copies of an element."""
         return self.differentiable and not self.padded and self.plan.relayout.source.has_copies
 
     @property
@@ -363,7 +366,8 @@ class RelayoutText:
 
     @property
     def back_lines(self) -> tuple[list[str], list[str]]:
-        """The lines of relays from homes to the target, and to other places in the source."""
+        """Two lists of lines: relays from homes to the target, and relays to the other copies in
+        the source."""
         return self._lines(self._back[0]), self._lines(self._back[1])
 
     def _lines(self, relays: tuple[Relay, ...]) -> list[str]:
@@ -401,7 +405,7 @@ def _starts(relay: Relay) -> tuple[int, ...]:
 
 
 def _repeated(items: Sequence[str]) -> str:
-    """Return a Python list, as a product if its items are equal."""
+    """Return the text of a Python list, written as a product if its items are equal."""
     if len({*items}) == 1 and len(items) > 1:
         return f"[{items[0]}] * {len(items)}"
     return f"[{', '.join(items)}]"

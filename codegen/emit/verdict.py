@@ -76,7 +76,7 @@ def priced(plan: Plan, names: Iterable[str], network: Network) -> tuple[Priced, 
 
 
 def price_of(names: tuple[str, ...], network: Network) -> Callable[[Plan], float]:
-    """Return a function that predicts a plan's seconds: those of its slowest module."""
+    """Return a function that predicts a plan's seconds: the seconds of its slowest module."""
 
     def price(plan: Plan) -> float:
         found = priced(plan, names, network)
@@ -110,7 +110,7 @@ def collectives_peer(plan: Plan, network: Network) -> Peer | None:
 
 def _best_sequence(plan: Plan, network: Network) -> SteppedPlan:
     """Return the plan itself if a search on that network without a memory limit made it, which
-    saves a second search; else the basis plan. Raises InputError if there is none."""
+    saves a second search; else the basis plan. Raises InputError if no sequence exists."""
     if isinstance(plan, SteppedPlan):
         said = plan.prediction
         if said.topology == str(network.topology) and said.memory_bytes is None:
@@ -119,7 +119,7 @@ def _best_sequence(plan: Plan, network: Network) -> SteppedPlan:
 
 
 def verdict(ours: Priced, plan: Plan, peer: Peer | None, where: str) -> str:
-    """Return in one line the fastest choice and its margin. `peer` is None if no sequence of
+    """Return in one line the fastest choice and its margin. `peer`: None if no sequence of
     collectives performs this reshard."""
     moved, took = moved_text(ours.cost.wire_bytes, plan), ours.cost.seconds
     line = f"{ours.backend}: {took:.3g} seconds on {where}"
@@ -145,7 +145,8 @@ def verdict(ours: Priced, plan: Plan, peer: Peer | None, where: str) -> str:
 
 
 def moved_text(wire_bytes: int, plan: Plan) -> str:
-    """Return in words the bytes on the wire, the minimum, and the bytes beyond the plan's own."""
+    """Return in words the bytes on the wire, the minimum, and the bytes that the module adds to the
+    plan's."""
     least, exact = plan.traffic.bound_received_max, plan.traffic.received_max
     more = wire_bytes - exact
     beyond = f", {more:,} of them padding or forwarded" if more > 0 else ""
@@ -188,7 +189,7 @@ def page_lines(plan: Plan, names: Iterable[str]) -> tuple[str, ...]:
 
 
 def _stages(cost: TimelineCost) -> str:
-    """Return the stages with their seconds; equal neighbours appear once."""
+    """Return the stages with their seconds in words; equal neighbouring stages appear once."""
     said = ((stage.what, f"{stage.seconds:.3g}") for stage in cost.stages)
     groups = ((each, len(list(same))) for each, same in itertools.groupby(said))
     return "; ".join(

@@ -12,7 +12,8 @@ from shardwright.ir.plan_json import format_plan
 
 
 def rings_by(plan: Plan, names: Iterable[str]) -> dict[str, Rings]:
-    """Return the rings on which modules reduce terms, by backend; backends without are omitted."""
+    """Return the rings on which modules reduce terms, by backend; backends without rings are
+    omitted."""
     found = {}
     for name in _taking(plan, names):
         rings = registry.backend(name).rings(plan)
@@ -23,7 +24,7 @@ def rings_by(plan: Plan, names: Iterable[str]) -> dict[str, Rings]:
 
 def reduced_by(plan: Plan, names: Iterable[str]) -> dict[str, str]:
     """Return in words the way in which each backend's module reduces partial sums; empty for a plan
-    without any."""
+    without partial sums."""
     taking = _taking(plan, names) if plan.reshard.adds else ()
     rings = rings_by(plan, taking)
     return {name: _words(plan, rings.get(name)) for name in taking}

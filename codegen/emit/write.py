@@ -61,19 +61,20 @@ def write_bundles(
     config: Config | None = None,
     folders: Mapping[str, str] | None = None,
 ) -> tuple[Path, ...]:
-    """Write bundles, given as descriptions and the texts of their files, and groups below `root`.
+    """Write bundles and groups below `root`. A bundle is given as its description and the texts of
+    its files.
 
     `folders`: the folder of each reshard that shares a bundle; None keeps the current ones.
 
     Returns the files that changed, including those removed because their bundle no longer has them.
     Files are written under temporary names first and renamed once all are on disk, the manifest
-    last; other bundles of `root` stay unchanged. `config`: the file that owns `root`; if all of it
-    is given, bundles that it does not describe are removed. Support modules go next to the bundles.
-    Raises InputError, with nothing changed, for a folder that cannot be written, has foreign
-    contents or is not named like a package; for bundles that the folder's own config does not
-    describe; for names that differ only in case; and for support modules of a different version
+    last; other bundles of `root` stay unchanged. `config`: the file that owns `root`; if all its
+    operations are given, bundles that it does not describe are removed. Support modules go next to
+    the bundles. Raises InputError, with nothing changed, for a folder that cannot be written, has
+    foreign contents or is not named like a package; for bundles that the folder's own config does
+    not describe; for names that differ only in case; and for support modules of a different version
     that other bundles use. A file that was edited by hand since its emission is overwritten: a copy
-    stays next to it, and a warning names both.
+    of the edited file stays next to it, and a warning names both files.
     """
     _check_package(Path(os.path.abspath(root)))
     try:
@@ -185,7 +186,7 @@ def _is_ours(path: Path) -> bool:
 
 
 def _check_package(root: Path) -> None:
-    """Raise InputError for a folder whose name cannot be a package's."""
+    """Raise InputError if the name of a folder cannot be the name of a package."""
     if not root.name.isidentifier() or keyword.iskeyword(root.name):
         raise InputError(
             "the folder of bundles is a Python package, so its name must be an identifier",

@@ -11,7 +11,8 @@ from shardwright.ir.errors import InputError
 
 
 def check(module: ModuleType, topology: str, staging: int) -> None:
-    """Raise InputError if both shards and `staging` bytes exceed a device's HBM.
+    """Raise InputError if the source shard, the target shard and `staging` bytes together exceed a
+    device's HBM.
 
     Padding is not included, so a reshard that passes may still be too large for the compiler.
     """

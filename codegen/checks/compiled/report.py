@@ -17,11 +17,11 @@ class TpuCode:
     """The TPU compiler's figures for a program; bytes are per device.
 
     `lower_seconds`: the time of tracing and lowering in JAX; `compile_seconds`: the time of the
-    compiler. `vmem_bytes`: the most that a Pallas kernel uses, None without kernels. `wire_bytes`:
-    the bytes that the busiest device receives, padding included; None if the module does not state
-    them. `warning`: the module's warning about the devices during tracing. `moves`: the collectives
-    of XLA's own program. `copied_bytes`: the bytes that XLA reads and writes outside collectives
-    and kernels.
+    compiler. `vmem_bytes`: the most VMEM that a Pallas kernel uses, None without kernels.
+    `wire_bytes`: the bytes that the busiest device receives, padding included; None if the module
+    does not state them. `warning`: the module's warning about the devices during tracing. `moves`:
+    the collectives of XLA's own program. `copied_bytes`: the bytes that XLA reads and writes
+    outside collectives and kernels.
     """
 
     lower_seconds: float
@@ -31,7 +31,7 @@ class TpuCode:
     vmem_bytes: int | None = None
     wire_bytes: int | None = None
     warning: str = ""
-    moves: tuple[Collective, ...] = field(default=(), hash=False)  # a Collective has lists
+    moves: tuple[Collective, ...] = field(default=(), hash=False)  # lists inside
     copied_bytes: int | None = None
 
 

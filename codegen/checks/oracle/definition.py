@@ -49,7 +49,7 @@ class Placement:
         return tuple(math.prod(self.ref_size(ref) for ref in refs) for refs in self.dims)
 
     def ref_size(self, ref: Ref) -> int:
-        """Return the number of parts that an axis reference makes."""
+        """Return the number of parts into which an axis reference splits a dimension."""
         name, _, size = ref
         return dict(self.axes)[name] if size is None else size
 
@@ -190,8 +190,8 @@ def _padded_shape(placement: Placement, shape: Sequence[int]) -> tuple[int, ...]
 
 
 def _slots(placement: Placement, shape: Sequence[int]) -> tuple[list[list[int]], list[list[int]]]:
-    """Return, for each dimension, the places of elements in the padded array, and their tensor
-    indices."""
+    """Return, for each dimension, the positions of elements in the padded array, and the tensor
+    indices of these elements."""
     slots, inside = [], []
     for along, extent in zip(
         dimension_shards(placement, shape), largest(placement, shape), strict=True

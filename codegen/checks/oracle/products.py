@@ -86,7 +86,7 @@ def value_of(array: Numbers, placement: Placement) -> Numbers:
 
 
 def _whole(lhs: Numbers, rhs: Numbers, placements: Sequence[Placement], out_dtype: str) -> Product:
-    """Return integers and their product, which wraps on overflow, as do sums of terms."""
+    """Return a product of integers; it wraps on overflow, as do sums of terms."""
     wide = "uint64" if out_dtype.startswith("u") else "int64"
     given = zip((lhs, rhs), placements, strict=True)
     values = [value_of(each, place).astype(wide) for each, place in given]
@@ -100,7 +100,8 @@ def _small(
     placements: Sequence[Placement],
     most: int,
 ) -> Product:
-    """Return small integers, such that no sum of products, in any order, exceeds `most`."""
+    """Return a product of small integers in which no sum of products, in any order, exceeds
+    `most`."""
     largest, part = 16, 1.0
     while True:
         given = [
@@ -116,7 +117,7 @@ def _small(
 
 @dataclass(frozen=True)
 class Cotangents:
-    """The cotangents of a result, of lhs and of rhs, and the tolerances of the last two."""
+    """The cotangents of a result, of lhs and of rhs, and tolerances for those of lhs and rhs."""
 
     result: Numbers
     operands: tuple[Numbers, Numbers]
@@ -184,7 +185,7 @@ def _near(
     out_dtype: str,
 ) -> Product:
     """Return operands, their product in float64, and a rounding bound for a device's sums and for
-    as many partial sums as there are devices."""
+    adding one partial sum per device."""
     given = list(zip((lhs, rhs), placements, strict=True))
     values = [value_of(each, place) for each, place in given]
     sizes = [_size(each, place) for each, place in given]

@@ -231,8 +231,8 @@ def sums(
     """Yield pairs (terms, sums) of shapes [terms, *shape] and [sums, *shape]; term i is added to
     sum `parts[i]`.
 
-    There are enough pairs that no two elements agree in all of them, and no term is zero in all of
-    them. In each pair, an element has two nonzero terms, one of them negative.
+    There are enough pairs that no two elements agree in all of them, and no term is zero in every
+    pair. In each pair, an element has two nonzero terms, one of them negative.
     """
     count = max(parts) + 1
     groups = _groups(parts)
@@ -253,8 +253,8 @@ def sums(
 def _add(
     terms: Integers, group: Sequence[int], turn: Integers, total: Integers, extra: Integers
 ) -> None:
-    """Distribute a sum over a group's terms: the sum plus an excess in one, minus the excess in the
-    next."""
+    """Distribute a sum over a group's terms: one term is the sum plus an excess, the next is minus
+    the excess."""
     if len(group) == 1:
         terms[group[0]] = total
         return

@@ -130,7 +130,7 @@ def _runs(
     slots: tuple[Vacancy, ...], missing: tuple[Digits, ...]
 ) -> Iterator[tuple[tuple[Digits, ...], ...]]:
     """Yield the ways to distribute the missing digits of each dimension over the slots of other
-    dimensions, those with most digits first."""
+    dimensions, those that distribute the most digits first."""
 
     def fill(dim: int, lacking: tuple[Digits, ...]) -> Iterator[tuple[tuple[Digits, ...], ...]]:
         if dim == len(slots):
@@ -169,8 +169,8 @@ def _of_slot(
 def _filled(
     slots: tuple[Vacancy, ...], runs: tuple[tuple[Digits, ...], ...], left: Digits, low_first: bool
 ) -> tuple[Digits, ...] | None:
-    """Return the digits of all dimensions after slots are filled with unused digits, or None if
-    these do not fit.
+    """Return the digits of all dimensions after slots are filled with unused digits, or None if the
+    unused digits do not fit.
 
     `left`: the digits that may be used. `low_first`: whether digits with low strides are used
     first.
@@ -200,7 +200,7 @@ def _swapped(
     with the head of its slot and ends with the digits of its run.
 
     `rows`: the digits of each dimension before the permute, then the unused digits. Returns None if
-    two digits of different size would be exchanged, or a dimension has too few.
+    two digits of different size would be exchanged, or if a dimension has too few digits.
     """
     before = [list(primes_of(row)) for row in rows]
     for number, (slot, own) in enumerate(zip(slots, runs, strict=True)):
@@ -226,7 +226,8 @@ def _swapped(
 
 @functools.cache
 def primes_of(digits: Digits) -> Digits:
-    """Return the prime factors of digits, major to minor. The factors of one digit descend."""
+    """Return the prime factors of digits, major to minor. The factors of each digit are in
+    descending order."""
     found: list[tuple[int, int]] = []
     for stride, size in reversed(digits):
         for factor in primes(size):

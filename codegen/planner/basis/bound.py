@@ -171,15 +171,16 @@ class Estimates:
 
     def soon_with_permute(self, state: State) -> float:
         """Return an estimate like `with_permute`, but for a permute that uses all links of a device
-        at once. It is lower, so that the guided search tries more permutes, and sooner."""
+        at once. This estimate is lower, so the guided search tries more permutes, and tries them
+        sooner."""
         if self.basis.layers > 1:
             return self.lacking(state)
         parts = product_of(state)
         return self.at_least(self.bytes_of(parts)) + self._after_permute(parts, False)
 
     def _after_permute(self, parts: Parts, is_told: bool) -> float:
-        """Return a lower bound on the seconds to the target from any state. `parts`: the number of
-        parts of each dimension. `is_told`: whether to use the bound of `relaxation.py` too."""
+        """Return a lower bound on the seconds to the target from any state with `parts` parts of
+        the dimensions. `is_told`: whether to use the bound of `relaxation.py` too."""
         key = parts, is_told
         if key not in self._after:
             pairs = zip(parts, self._goal_parts, strict=True)

@@ -29,7 +29,7 @@ def merged(digits: Digits) -> Digits:
 
 @functools.cache
 def ordered(digits: Digits) -> Digits:
-    """Return digits sorted by descending stride, with contiguous ones merged."""
+    """Return digits sorted by descending stride, with contiguous digits merged."""
     return merged(tuple(sorted(digits, reverse=True)))
 
 

@@ -2,14 +2,14 @@
 moves, which are collectives.
 
 A state gives a sharding by digits of the mesh position, (stride, size), which can express sub-axes
-of either mesh. Contiguous neighbours are one digit: `"x":(1)2, "x":(2)3` is `"x"`. It can be cut
-again at any border of either mesh.
+of either mesh. Contiguous neighbours are one digit: `"x":(1)2, "x":(2)3` is `"x"`. A
+digit can be cut again at any border of either mesh.
 
     slice           free digits split a dimension further; nothing moves
     all_gather      the minor-most digits of one or several dimensions become free
     all_to_all      the minor-most digits of a dimension move to the minor end of another; digits of
                     several dimensions can move at once, to dimensions that lose none
-    permute         to any sharding with as many parts of every dimension
+    permute         to any sharding with the same number of parts in every dimension
     reduce_scatter  unreduced digits split a dimension further, as its minor-most digits
     all_reduce      unreduced digits become free
 
