@@ -1,9 +1,9 @@
 """The bytes that the busiest device receives divided by their lower bound, for several planners.
 
-Measured are all ordered pairs of shardings of a matrix, and the corpus. `auto` is the choice for a
-switch of H100s. XLA compiles the identity between the two shardings, for dimensions that divide
-evenly; its bytes come from the HLO. DTensor can only express shardings with axes in the order of
-the mesh, so it only plans pairs of these. Pairs that need no move are left out.
+The cases are all ordered pairs of shardings of a matrix, and the corpus. `auto` is the planner's
+choice for a switch of H100s. XLA compiles the identity between the two shardings, for dimensions
+that divide evenly; its bytes come from the HLO. DTensor can only express shardings with axes in
+mesh order, so it only plans pairs of these. Pairs that need no move are left out.
 
 Takes about three minutes of CPU time. The picture is `pictures/bytes.svg`.
 """

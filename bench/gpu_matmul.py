@@ -1,9 +1,9 @@
 """The speed of the GEMM of emitted matmuls on a GPU, as a fraction of `torch.matmul`'s.
 
-`python -m bench gpu_matmul`. Modules are for a mesh of one device, so they exchange nothing. Timed
-are the multiplying kernel, and two launches at the beginning of a call. Both sides are replayed as
-CUDA graphs, from a cold cache, in one run. The goal is 0.8 of torch's rate. `gpu_check.md` has the
-ratios on an H200.
+`python -m bench gpu_matmul`. Modules are for a mesh of one device, so they exchange nothing. The
+times are those of the multiplying kernel, and of two launches at the beginning of a call. Both
+sides are replayed as CUDA graphs, from a cold cache, in one run. The goal is 0.8 of torch's rate.
+`gpu_check.md` has the ratios on an H200.
 """
 
 from __future__ import annotations

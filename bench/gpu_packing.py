@@ -1,10 +1,9 @@
 """The bytes that ranks pack and unpack around an exchange: contiguous tiles stay in place.
 
 `python -m bench gpu_packing`. For each reshard of the corpus, and for random reshards together, the
-table has three numbers of bytes, on the device that packs most and on all devices: the bytes sent
-and received; those that earlier modules packed, which was none if every tile is contiguous at both
-ends and no terms are added, and else all; and the bytes of the buffers that modules have now.
-Nothing runs.
+table has three byte counts, each for the device that packs most and for all devices: the bytes sent
+and received; those that earlier modules packed (none if every tile is contiguous at both ends and
+no terms are added, otherwise all); and those of the buffers that modules have now. Nothing runs.
 """
 
 from __future__ import annotations
@@ -57,8 +56,8 @@ def measured(reshard: Reshard) -> Row:
 
 
 def _bytes(phase: Any, device: int) -> tuple[int, int, int]:
-    """Return three numbers of bytes of a device: sent or received, packed by earlier modules,
-    packed now."""
+    """Return three byte counts of a device: sent or received, packed by earlier modules, and packed
+    now."""
     wire = phase.processes._wire(device, "cpu")
     travel = sum(wire.sent) + sum(wire.received)
     was_in_place = len(phase.tiles.together) == 2 and not phase.exchange.hidden

@@ -1,9 +1,9 @@
 """Time reshards among the GPUs of a host, by modules, DTensor and NCCL: same tensors, same run.
 
-`torchrun --nproc-per-node 8 -m bench.gpu_peers`, with as many processes as the reshards to measure
-have devices. Each transport of `reshard` is compared with `redistribute` of a DTensor, if
-placements can express both sides, and with `all_to_all_single` alone, of exactly the bytes that the
-plan moves, packed in advance. Without GPUs it runs on gloo, as a trial.
+`torchrun --nproc-per-node 8 -m bench.gpu_peers`, with one process for each device of the reshards
+to measure. Each transport of `reshard` is compared with `redistribute` of a DTensor, if placements
+can express both sides, and with `all_to_all_single` alone, of exactly the bytes that the plan
+moves, packed in advance. Without GPUs it runs on gloo, as a trial.
 """
 
 from __future__ import annotations

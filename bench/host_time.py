@@ -2,8 +2,8 @@
 
 `python -m bench host_time`. The module is one of the corpus. Its kernel is compiled for sm_90 and
 launched by Triton as on a GPU; calls to the driver, the group or the memory of peers are faked and
-do nothing. Measured are a call with the tensors of an earlier call, as in a training step or a
-server, and a call with new tensors, which are checked.
+do nothing. Two calls are timed: one with the tensors of an earlier call, as in a training step or a
+server, and one with new tensors, which are checked.
 """
 
 from __future__ import annotations

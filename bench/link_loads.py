@@ -1,4 +1,5 @@
-"""The load of the busiest link of TPU modules, in all their rounds, over that of a direct exchange.
+"""The load of the busiest link of TPU modules over all rounds, relative to that of a direct
+exchange.
 
 Modules forward on v5e, where devices send directly only over a power of two of hops, and on other
 chips if the model predicts less time. The standard is the link load of a direct exchange. XLA's

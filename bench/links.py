@@ -25,7 +25,7 @@ from shardwright.codegen.planner.plan import network_of
 MESHES = ((2, 4), (8, 8), (16, 32), (64, 64), (256, 256))
 TORI = {8: "v5p:2x2x2", 64: "v5p:4x4x4", 512: "v5p:8x8x8", 4096: "v5p:16x16x16"}
 XLA_DEVICES = 512
-# The reshards: one in which rows and columns exchange their axes, and an all-to-all.
+# The reshards: one that swaps the axes of rows and columns, and an all-to-all.
 RESHARDS = (
     ("transpose", '[{"x"}, {"y"}]', '[{"y"}, {"x"}]'),
     ("all to all", '[{"x", "y"}, {}]', '[{}, {"x", "y"}]'),

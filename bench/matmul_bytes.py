@@ -264,7 +264,8 @@ def _moved(function: Any, shapes: tuple[Any, Any], sides: list[Any], platform: s
 
 
 def rows(axes: dict[str, int], found: list[Moved]) -> Iterator[str]:
-    """Yield the rows of a mesh: ours against each peer, and against the lower of both."""
+    """Yield the table rows of a mesh: our elements compared with each peer's, and with the fewer of
+    the two."""
     for name in ("cpu", "v5e", "least"):
         peers = [getattr(each, name) for each in found]
         pairs = [(each.planned, peer) for each, peer in zip(found, peers, strict=True)]

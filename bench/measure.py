@@ -1,9 +1,9 @@
 """Predicted and measured seconds of plain JAX on 8 host devices, before and after a fit.
 
-Random reshards, sums and matmuls are emitted for `cpu:8`, and measured as by `shardwright measure`,
-in PASSES passes with separate processes. The least of the medians counts, because other work on the
-machine only adds to it. Of the modules that take at least QUICK seconds, every other one is used
-for the fit, and the rest to judge it; each half has COUNT modules. The table is written to
+Random reshards, sums and matmuls are emitted for `cpu:8`, and measured as `shardwright measure`
+does, in PASSES passes with separate processes. The least of the medians counts, because other work
+on the machine only adds to it. Of the modules that take at least QUICK seconds, every other one is
+used for the fit, and the rest to judge it; each half has COUNT modules. The table is written to
 `measure.md`.
 """
 

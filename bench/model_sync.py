@@ -1,11 +1,11 @@
 """Move whole models in one exchange, and by DTensor's `redistribute` tensor by tensor, on gloo
 processes.
 
-Toys after Llama-3, Qwen3-MoE and DeepSeek-V3 change from FSDP2 x TP to DP x TP, or to TP over all,
-on the same ranks, so that DTensor can express both ends. Its tensors are then stacked as a server
-stores them; ours arrive stacked. Seconds are the median of TURNS calls of the slowest rank. Bytes
-are those of the busiest rank. For DTensor they are counted in its collectives twice: as they run on
-a CPU, where an all-to-all is an all-gather, and as they would run on a GPU.
+Toy models like Llama-3, Qwen3-MoE and DeepSeek-V3 move from FSDP2 x TP to DP x TP, or to TP over
+all ranks. Both sides use the same ranks, so that DTensor can express them. Its tensors are then
+stacked as a server stores them; ours arrive stacked. Seconds are the median of TURNS calls of the
+slowest rank. Bytes are those of the busiest rank. For DTensor they are counted in its collectives
+twice: as they run on a CPU, where an all-to-all is an all-gather, and as they would run on a GPU.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Time `sw.reshard` after its first call, next to JAX's and torch's own reshards: eager, in a jit,
+"""Time `sw.reshard` after its first call, next to JAX's and torch's own reshards: eager, under jit,
 and of DTensors.
 
 Seconds are the CPU time of the calling process, all threads, so that other work on the machine
@@ -96,7 +96,7 @@ def measured(ways: dict[str, Callable[[], Any]]) -> dict[str, float]:
 
 
 def in_jax() -> list[list[Any]]:
-    """Return the rows for JAX arrays, eager and in a jit."""
+    """Return the rows for JAX arrays, eager and under jit."""
     import jax
     from jax.sharding import AxisType, NamedSharding
     from jax.sharding import PartitionSpec as P

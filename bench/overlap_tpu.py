@@ -12,9 +12,9 @@ second fraction includes the work per block: it counts all other bundles of the 
 per block, even in branches that are seldom taken, so it is a lower bound.
 
 For extents that are not multiples of blocks, a second table has the cycles that the MXUs take for
-whole blocks and for the operands, and the compiler's estimate of XLA's work around the kernel. In a
-program with nothing but a matmul, XLA is free to choose the layouts of arrays; the kernel needs
-them by rows.
+whole blocks, the cycles that the operands alone would take, and the compiler's estimate of XLA's
+work around the kernel. In a program with nothing but a matmul, XLA is free to choose the layouts of
+arrays; the kernel needs them by rows.
 """
 
 from __future__ import annotations

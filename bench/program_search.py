@@ -2,7 +2,7 @@
 layers.
 
 The first table has the cost of small programs, over a lower bound, and over the least cost of any
-equivalent program: with a batch constraint behind every layer, or with a remedy of one of the
+equivalent program: with a batch constraint after every layer, or with a remedy of one of the
 largest communications that constrains a value. Remedies that change the sharding of an argument or
 a result are left out, because they change the request. No equivalent program should cost less by
 more than 5 %.
@@ -195,7 +195,7 @@ def _mesh(**axes: int) -> Any:
 
 
 def programs() -> Iterator[tuple[str, Callable[[Mark], Asked], str]]:
-    """Yield the name of each program, a function that makes it with a mark behind every layer, and
+    """Yield the name of each program, a function that makes it with a mark after every layer, and
     the axis that splits its batch."""
     import models
 

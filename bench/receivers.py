@@ -1,7 +1,7 @@
-"""The time of an all-to-all over a torus whose devices send to a few receivers at a time, over the
-time of its busiest link: 1 is the least. The times come from a model, without a TPU: all links and
-directions have equal bandwidth, shared fairly by the flows in flight, which take one axis after
-another.
+"""The time of an all-to-all on a torus whose devices send to a few receivers at a time, relative to
+the time of its busiest link: 1 is the least possible. The times come from a model, without a TPU:
+all links and directions have equal bandwidth, shared fairly by the flows in flight, which take one
+axis after another.
 
 The order of receivers comes from the events of emitted kernels; in earlier kernels it began at the
 next device. Six messages are in flight at a time, like chunks of unaligned tiles. The table is

@@ -2,9 +2,9 @@
 
 The times are CPU times of a whole plan of one reshard: first with empty caches, then again with the
 costs of collectives on the network cached, as in a process that plans several reshards. Python's
-garbage collector is off meanwhile, as in `timeit`. In the first rows, each axis has powers of one
-prime as its size. In the other rows axes mix primes, whose order is free too, so there are more
-shardings.
+garbage collector is off during the measurement, as in `timeit`. In the first rows, the size of each
+axis is a power of one prime. In the other rows, sizes have several primes, whose order is also
+free, so there are more shardings.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ def order(module: ModuleType) -> list[int]:
 
 
 def operands(module: ModuleType, seed: int = 0) -> tuple[list[Tensor], list[list[Tensor]]]:
-    """Return both random operands, and the shards of each by device id."""
+    """Return two random operands, and the shards of each in the order of device ids."""
     rng, dtype = torch.Generator(device=HOME).manual_seed(seed), getattr(torch, module.DTYPE)
     whole = [
         torch.randn(shape, generator=rng, device=HOME).mul_(0.5).to(dtype)

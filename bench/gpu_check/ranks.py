@@ -113,7 +113,7 @@ def _symmetric_memory() -> Any:
 
 
 def jobs(me: int) -> Iterator[Job]:
-    """Yield all cases; every rank has the same."""
+    """Yield all cases, the same on every rank."""
     for name in RESHARDS:
         yield f"{name}, exchange", partial(moved, me, name, "exchange", "")
     yield "all_to_all, exchange, async", partial(moved, me, "all_to_all", "exchange", "async")

@@ -11,8 +11,8 @@ from bench.gpu_check.reference import case_of
 from bench.gpu_check.values import check_values
 
 ENV = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
-"""Disables torch's cache of memory: with it, memory between tensors is allocated too, and an access
-to it is no error."""
+"""Disables torch's memory cache. With the cache, memory between tensors is allocated too, and an
+access to it is not an error."""
 
 FOUND = 9
 """The exit status of a program with errors."""

@@ -18,7 +18,7 @@ from bench.parts.table import Page, count, markdown
 @dataclass(frozen=True)
 class Report:
     """The files of results, `NAME.json` and `NAME.md` in `folder`. `page`: the format of the table;
-    `about`: facts on the run."""
+    `about`: facts about the run."""
 
     folder: Path
     name: str

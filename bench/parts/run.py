@@ -1,4 +1,4 @@
-"""Run the processes of a part at once, and kill them at the part's time limit."""
+"""Start the processes of a part together, and kill them at the part's time limit."""
 
 from __future__ import annotations
 

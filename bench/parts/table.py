@@ -1,4 +1,5 @@
-"""Print rows as Markdown: facts on the run, a summary, the failures, and a table for each part."""
+"""Print rows as Markdown: facts about the run, a summary, the failures, and a table for each
+part."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ class Page:
 
 
 def markdown(page: Page, about: Mapping[str, str], rows: Sequence[Row]) -> str:
-    """Return the whole text of a page for rows. `about`: facts on the run, by name."""
+    """Return the whole text of a page for rows. `about`: facts about the run, by name."""
     parts = [(section, merged(_of(section.part, rows))) for section in page.sections]
     parts = [(section, mine) for section, mine in parts if mine]
     said = "; ".join(f"{name} {value}" if name else value for name, value in about.items())
