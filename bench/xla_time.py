@@ -195,7 +195,7 @@ def _padded(module: Any, x: Any) -> Any:
 
 
 def _times(calls: list[Callable[[], Any]]) -> list[list[float]]:
-    """Return the milliseconds of each call, turn by turn, with another order in each turn."""
+    """Return the milliseconds of each call, turn by turn, in a different order in each turn."""
     found = timed(calls, least=LEAST_TURNS, most=MOST_TURNS, limit=SECONDS)
     return [[1e3 * seconds for seconds in taken] for taken in found]
 

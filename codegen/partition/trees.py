@@ -61,7 +61,7 @@ def _difference(said: str) -> str:
     return where
 
 
-_FREE = object()  # stands for a None leaf, because None is no leaf in trees of arguments
+_FREE = object()  # stands for a None leaf, because JAX does not treat None as a leaf
 
 
 def _is_leaf(x: Any) -> bool:

@@ -81,7 +81,7 @@ def check_manual(op: Op, mesh: Mesh) -> None:
             )
         if sharding.unreduced:
             raise InputError(
-                "a shard_map in an emitted program must take and return whole values",
+                "a shard_map in an emitted program must not take or return partial sums",
                 argument=_named(op),
                 got=str(sharding),
                 expected="specs without unreduced axes: reduce inside it, with lax.psum",

@@ -25,7 +25,7 @@ def check_even(given: Program, program: Program) -> None:
 def _check(sharding: Sharding, value: Value, name: str) -> None:
     if sharding.unreduced:
         raise InputError(
-            "arguments and results of an emitted program must be whole values",
+            "arguments and results of an emitted program must not be partial sums",
             argument=name,
             got=str(sharding),
             expected="a sharding without unreduced axes",

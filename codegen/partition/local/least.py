@@ -178,7 +178,7 @@ class _Relaxed:
                     self.prices[user] = self.prices[user] + cost[0][need.of]
                 case (maker, _), LocalLayout():
                     self.prices[maker] = self.prices[maker] + cost[:, 0][home.of]
-                case (maker, _), (user, _) if maker == user:  # for the next equal layer
+                case (maker, _), (user, _) if maker == user:  # used by this op in the next layer
                     self.prices[user] = self.prices[user] + cost[home.of, need.of]
                 case (maker, _), (int(user), _):
                     paid = [np.zeros(count) for count in cost.shape]
