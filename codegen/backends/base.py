@@ -25,12 +25,12 @@ Table = tuple[str, tuple[Row, tuple[Row, ...]]]
 class Request:
     """The input from which a module is rendered.
 
-    `like`: the plan of another module; if the backend could write this one in several forms, it
-    takes the form of that module. `backward`: whether the module moves the cotangents of its
-    sibling. `derivative`: whether a sibling moves its cotangents. `collective_id`: the number of
-    the barrier that its kernel uses, if any. `features`: optional parts of the module that the
-    backend supports. `buffers`: the names of the source and target buffers as Python literals, if
-    the module belongs to a relayout: its functions then take arrays by name.
+    `like`: the plan of a different module, whose form this module takes if the backend has several.
+    `backward`: whether the module moves the cotangents of its sibling. `derivative`: whether a
+    sibling moves its cotangents. `collective_id`: the number of the barrier that its kernel uses,
+    if any. `features`: optional parts of the module that the backend supports. `buffers`: the names
+    of the source and target buffers as Python literals, if the module belongs to a relayout, whose
+    functions take arrays by name.
     """
 
     plan: Plan
@@ -45,9 +45,9 @@ class Request:
 
 @dataclass(frozen=True)
 class RingText:
-    """A kernel for a program's module. `lines`: the source of the kernel and of the constant that
-    runs it; `imported`: the JAX imports that they need; `calls`: the names that they use, by
-    support module."""
+    """A kernel for a program's module. `lines`: the source of the kernel and of the callable
+    constant that runs it; `imported`: the JAX imports that these lines need; `calls`: the names
+    that they use, by support module."""
 
     lines: tuple[str, ...]
     imported: tuple[str, ...]
@@ -59,10 +59,10 @@ class Grouping:
     """A backend's part of the module of a group of tensors.
 
     `host`: the support module with the class `Group`; `exports`: the names of the module's public
-    functions; `environment`: variables of a self-check, with {devices} for the number of devices
-    and {more} for one more; `how`: the transport in words; `support`: further support modules;
-    `template`: the template of the module; `kernel`: an argument of the class `Group`, if it takes
-    a kernel.
+    functions; `environment`: the environment variables of a self-check, in which {devices} is
+    replaced by the number of devices and {more} by that number plus 1; `how`: the transport in
+    words; `support`: additional support modules; `template`: the template of the module; `kernel`:
+    an argument of the class `Group`, if it takes a kernel.
     """
 
     host: str
@@ -78,15 +78,15 @@ class Backend(Protocol):
     """Renders plans as modules of one kind.
 
     `executes`: the strategies of the plans that it accepts. `reduces`: the strategies of the plans
-    with partial sums that it accepts; `in_two`: whether it also reduces them in two exchanges,
-    possibly only between meshes with one device order. `unsupported`: the dtypes that it does not
-    move, each with the reason. `differentiable`: whether its modules have derivatives, by a
-    backward sibling. `portable`: whether they are plain JAX, which XLA compiles for any platform.
-    `compiler`: the compiler of its modules, None if it has none. `support`, `matmul_support`,
-    `model_support`: the support modules that its modules need, and the additional ones of matmuls
-    and of models; `model_host`: the class that modules of models call, "" if the backend cannot
-    emit them. `gradient_on_request`: whether derivatives are optional in a bundle. `grouping`: its
-    part of a group's module.
+    with partial sums that it accepts; `in_two`: whether it also reduces them in two exchanges:
+    never, only if both meshes have the same device order, or always. `unsupported`: the dtypes that
+    it does not move, each with the reason. `differentiable`: whether its modules have derivatives,
+    by a backward sibling. `portable`: whether they are plain JAX, which XLA compiles for any
+    platform. `compiler`: the compiler of its modules, None if it has none. `support`,
+    `matmul_support`, `model_support`: the support modules that its modules need, and the additional
+    ones of matmuls and of models; `model_host`: the class that modules of models call, "" if the
+    backend cannot emit them. `gradient_on_request`: whether derivatives are optional in a bundle.
+    `grouping`: its part of a group's module.
     """
 
     name: str
@@ -156,9 +156,9 @@ class Backend(Protocol):
         raise InternalError(f"{self.name} cannot emit matmuls")
 
     def ring_of(self, plan: MatmulPlan, name: str, axes: str, collective_id: int) -> RingText:
-        """Return the kernel, called `name`, of a program that multiplies parts while others travel.
-        `axes`: the Python expression for the axes that rank devices. Raise InputError for an
-        unsupported product."""
+        """Return the kernel `name` of a program, which multiplies some parts while other parts are
+        in flight. `axes`: the Python expression for the axes that rank devices. Raise InputError
+        for an unsupported product."""
         raise InputError(
             f"{self.name} has no kernels for programs",
             argument="kernels",
@@ -177,4 +177,5 @@ class ProgramBackend(Protocol):
         """Return the data files of a program's module, by name."""
 
     def kernel_lines(self, program: Partitioned) -> tuple[str, ...]:
-        """Return lines that list the matmuls with a kernel, and why the others have none."""
+        """Return lines that list the matmuls that have a kernel, and that say why the others have
+        none."""

@@ -38,7 +38,7 @@ class HostText:
     `axes`, `specs`, `padded`, `terms`: for source and target, the mesh axes with their sizes, the
     PartitionSpec, the padded global shape, and whether the array has a dimension of terms.
     `some_local`: whether any device already holds a part of its target shard. `starts`: whether a
-    program may compute between the start and the end of the reshard. `buffers`: as in a request.
+    program may compute between the start and the end of the reshard. `buffers`: as in `Request`.
     """
 
     module: ModuleText
@@ -190,8 +190,8 @@ def facts_of(plan: DirectPlan, *, combines: bool = True) -> tuple[str, ...]:
 
 
 def _met(axis: int, tiles: DimTiles) -> str:
-    """Return a sentence on the intersections of shards along a dimension, "" if neither side splits
-    it."""
+    """Return a sentence about the intersections of shards along a dimension; "" if neither side
+    splits it."""
     if max(tiles.source.parts, tiles.target.parts) == 1:
         return ""
     sizes = f"source shards of {tiles.source.size} meet target shards of {tiles.target.size}"
@@ -218,8 +218,8 @@ def axis_name(ref: AxisRef) -> str:
 
 
 def axes_of(sharding: Sharding) -> list[tuple[str, int]]:
-    """Return names and sizes of the axes of a sharding's refined mesh. A mesh without axes gets one
-    of size 1."""
+    """Return names and sizes of the axes of a sharding's refined mesh. For a mesh without axes,
+    return one axis of size 1."""
     mesh = sharding.mesh
     axes = [(name, mesh.digit(ref).size) for ref, name in axis_names(sharding).items()]
     return axes or [("device", 1)]

@@ -58,8 +58,8 @@ def pruned(assignments: list[Assignment], texts: list[str]) -> list[Assignment]:
 
 
 def _inlined(assignment: Assignment, place: int, others: list[Assignment]) -> list[Assignment]:
-    """Inline an assignment into its only user, `others[place]`, unless the result would be too long
-    or the printer could not express it."""
+    """Return `others` with an assignment inlined into its only user, `others[place]`; if the result
+    would be too long or the printer could not express it, return both unchanged."""
     user = others[place]
     symbol = next(s for s in user.value.free_symbols if s.name == assignment.name)
     whole = Assignment(user.name, user.value.subs(symbol, assignment.value))

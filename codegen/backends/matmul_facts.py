@@ -29,7 +29,7 @@ def dims_said(matmul: Matmul, side: Side) -> str:
 
 
 def case_lines(plan: MatmulPlan) -> list[str]:
-    """Return a sentence for each axis on how the matmul uses it."""
+    """Return one sentence for each axis, about how the matmul uses it."""
     lines = [] if plan.cases else ["Case 1: every device has all of both operands."]
     for case in plan.cases:
         number = f"case {case.number}" if case.number else "a sum still to be made"

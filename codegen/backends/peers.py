@@ -1,5 +1,5 @@
-"""The text of a module's functions `senders` and `receivers`: the peers of a device, by its
-position.
+"""The text of a module's functions `senders` and `receivers`, which compute the peers of a device
+from its position.
 
 Each end computes its peers independently; the self-check of a module proves that both agree.
 """
@@ -75,7 +75,8 @@ class Peers:
 
     @property
     def numbered(self) -> str:
-        """Words for the docstrings of both functions, if their results include pieces."""
+        """Words for the docstrings of both functions if their results include pieces, otherwise
+        ""."""
         return ", and pieces (None: all of a tile)" if self._cut else ""
 
     def senders(self) -> list[str]:
@@ -168,8 +169,9 @@ def _text(value: Value) -> str:
 def _met(
     own: Layout, other: Layout, position: Index, letter: str, body: FunctionBody
 ) -> tuple[list[str], tuple[Value, ...]]:
-    """Return a loop over the other side's shards along each dimension in which a shard intersects
-    several of them, and the expression for the other shard's index along every dimension."""
+    """Return two results. The first: a loop over the other side's shards, for each dimension along
+    which a shard intersects several of them. The second: the expression for the other shard's index
+    along every dimension."""
     loops, numbers = [], []
     for place, (dim, peer) in enumerate(zip(own.dims, other.dims, strict=True)):
         axis = place - own.hidden

@@ -17,7 +17,7 @@ def matmul_facts(
     plan: MatmulPlan, steps: MatmulSteps, layouts: dict[Side, Layout], more: tuple[str, ...] = ()
 ) -> tuple[str, ...]:
     """Return docstring lines about shardings, the case of each axis, steps, traffic, and the index
-    ranges of devices. `more`: further lines on the product."""
+    ranges of devices. `more`: additional lines about the product."""
     matmul = plan.matmul
     lines = [f"C[{dims_said(matmul, 'out')}] = sum over j of A[{dims_said(matmul, 'lhs')}] * "
              f"B[{dims_said(matmul, 'rhs')}], on {mesh_text(matmul.mesh)}."]  # fmt: skip

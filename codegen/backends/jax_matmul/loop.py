@@ -1,10 +1,10 @@
 """Overlapped loops in plain JAX: `lax.ppermute` while multiplying.
 
-The statements follow JAX's tutorial on `shard_map` ("Matrix multiplies"), with every number filled
-in. Up to 16 devices the loop is unrolled during tracing; above that it is a `lax.fori_loop`.
+The statements follow JAX's tutorial on `shard_map` ("Matrix multiplies"), with every number as a
+literal. Up to 16 devices the loop is unrolled during tracing; above that it is a `lax.fori_loop`.
 
 `lax.ppermute` numbers devices in mesh order, whatever order its axes are given in; `lax.axis_index`
-and the other collectives number them in the order of the axes. So a ring along axes in another
+and the other collectives number them in the order of the axes. So a ring along axes in a different
 order has to list its devices.
 """
 
@@ -27,7 +27,7 @@ class Ring:
 
     `place`: a device's place in its ring; `axes`: the axes of a permute; `devices`: the devices of
     every ring, None if they are in mesh order; `order`: the part at each place of a ring, None if
-    place and part have the same number.
+    every place has the part of the same number.
     """
 
     place: str
@@ -78,7 +78,8 @@ class _Rotation:
         return [*order, f"me = {self.ring.place}", *rings, *sends]
 
     def start(self, device: str, half: int) -> str:
-        """Return the expression for the offset of a device's part, or of its second half."""
+        """Return the expression for the offset of a device's part or, if `half` is 1, of the part's
+        second half."""
         offset = f" + {self.step}" if half else ""
         if self.ring.order is None:
             return f"{device} % {self.loop.count} * {self.size}{offset}"
@@ -138,7 +139,7 @@ class _Gathered(_Rotation):
         return [*lines, "    return c"]
 
     def _one(self, name: str, device: str, half: int) -> Lines:
-        """Return lines that add the product with one part."""
+        """Return lines that multiply by one part and add the product."""
         other: Side = "rhs" if self.loop.side == "lhs" else "lhs"
         axis, out = self.axis(other), self.axis("out")
         lines = [f"start = {self.start(device, half)}"]

@@ -24,9 +24,9 @@ class ProductText:
     """Statements that compute `c` from `a` and `b`, and their dependencies.
 
     `calls`: the functions of `jax_zeros` that they call; `uses`: the other names that they use;
-    `facts`: docstring lines on them; `made`: the constants that they read; `imports`: their imports
-    as (support module, name); `settings`: additional arguments of the host object; `carried`: the
-    bytes that a loop brings to a device, if it pads parts.
+    `facts`: docstring lines about them; `made`: the lines of the constants that they read;
+    `imports`: additional imports as (support module, name); `settings`: additional arguments of the
+    host object; `carried`: the bytes that a loop brings to a device, if it pads parts.
     """
 
     lines: tuple[str, ...]
@@ -59,7 +59,7 @@ def product_lines(plan: MatmulPlan, steps: MatmulSteps) -> ProductText:
 
 
 def used_by(lines: list[str]) -> frozenset[OwnName]:
-    """Return the names, out of those a module may import, that statements use."""
+    """Return the imported names that statements use."""
     text = "\n".join(lines)
     return frozenset(name for name, said in _USED.items() if said in text)
 
@@ -85,7 +85,7 @@ def product_said(plan: MatmulPlan, steps: MatmulSteps) -> str:
 
 
 def ring_of(loop: Loop, steps: MatmulSteps, matmul: Matmul) -> Ring:
-    """Return the rings of a loop; with `loop.order`, places follow that order of devices."""
+    """Return the rings of a loop. If `loop.order` is set, places follow that order of devices."""
     ring = _in_order(loop, steps, matmul)
     if not loop.order:
         return ring
@@ -117,8 +117,8 @@ def _shape(product: Multiplication, side: str) -> str:
 
 
 def padding_lines(product: Multiplication, steps: MatmulSteps) -> list[str]:
-    """Return the statement that sets the padding along j to zero, because products would otherwise
-    add it; empty if shards have no padding along j."""
+    """Return the statement that sets the padding along j to zero, because the product sums along j;
+    an empty list if shards have no padding along j."""
     matmul = product.matmul
     j = matmul.batch + 1
     extent, size = matmul.extents[j], product.local_extents[j]

@@ -55,8 +55,8 @@ class MatmulStep:
 class MatmulSteps:
     """The movements before and after the product, which is step `product`.
 
-    `axes`: the axes of the program. `named`: whether these can name the axes of all shardings, so
-    that operands and result share one mesh. `rotated`: the movement that a loop performs while
+    `axes`: the axes of the program. `named`: whether they can express all shardings, in which case
+    operands and result share one mesh. `rotated`: the movement that a loop performs while
     multiplying; `carried`: the bytes that the loop brings to a device, if they differ from that
     movement's.
     """

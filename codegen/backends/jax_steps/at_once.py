@@ -14,7 +14,7 @@ from shardwright.codegen.backends.jax_steps.statements import Statement
 from shardwright.codegen.planner.basis.digits import Digits
 
 Ask = Callable[[str, Digits, list[str]], Statement]
-"""Makes the statement of a collective from its name, digits and arguments."""
+"""A function that returns the statement of a collective, given its name, digits and arguments."""
 
 
 @dataclass(frozen=True)
@@ -33,9 +33,9 @@ class StepChange:
 
 
 def gathered(ask: Ask, changes: tuple[StepChange, ...], shape: list[int]) -> list[Statement]:
-    """Return one all-gather of shards along several dimensions. Shards arrive along a new first
-    dimension, in digit order, and are transposed to their places. `shape` is updated to the
-    result's."""
+    """Return the statements of one all-gather of shards along several dimensions. Shards arrive
+    along a new first dimension, in digit order, and are transposed to their places. `shape` is
+    updated to the result's."""
     counts, rank = [change.count for change in changes], len(shape)
     split, order = [*counts, *shape], list[int]()
     places = {change.axis: number for number, change in enumerate(changes)}
@@ -54,9 +54,9 @@ def gathered(ask: Ask, changes: tuple[StepChange, ...], shape: list[int]) -> lis
 def exchanged(
     ask: Ask, pairs: tuple[tuple[int, StepChange], ...], shape: list[int]
 ) -> list[Statement]:
-    """Return one all-to-all that moves digits between several (gaining, losing) pairs of
-    dimensions. Sent and received parts are stacked along the first dimension, one per device.
-    `shape` is updated to the result's."""
+    """Return the statements of one all-to-all that moves digits between several (gaining, losing)
+    pairs of dimensions. Sent and received parts are stacked along the first dimension, one per
+    device. `shape` is updated to the result's."""
     counts, rank = [old.count for _, old in pairs], len(shape)
     losing = {old.axis: number for number, (_, old) in enumerate(pairs)}
     split, front = list[int](), [0] * len(pairs)

@@ -30,7 +30,7 @@ class ProgramAxes:
     @staticmethod
     def of(source: Sharding, cuts: Iterable[Digits]) -> ProgramAxes:
         """Return the coarsest axes that can name the source's axes and the digits of all cuts; the
-        source's axes if there are none."""
+        source's axes if no axes can."""
         mesh = source.mesh
         own = mesh.refine((*source.used(), *source.unreduced))
         digits = tuple((mesh.digit(ref).stride, mesh.digit(ref).size) for ref in own)

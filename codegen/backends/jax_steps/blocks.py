@@ -90,10 +90,10 @@ class Block:
 class Blocks:
     """Writes the steps of one plan.
 
-    `axes`: None if the meshes list their devices in different orders, so that the program has no
-    mesh axes. `outermost`: whether collectives work on a first dimension, created if necessary. XLA
-    on CPU runs those fastest: along any other dimension it transposes element by element before and
-    after. On CPU an all-reduce followed by a slice is also faster than a reduce-scatter along
+    `axes`: None if the meshes list their devices in different orders, because the program then has
+    no mesh axes. `outermost`: whether collectives work on a first dimension, created if necessary.
+    XLA on CPU runs those fastest: along any other dimension it transposes element by element before
+    and after. On CPU an all-reduce followed by a slice is also faster than a reduce-scatter along
     another dimension, although it moves twice as much.
     """
 
@@ -254,8 +254,8 @@ class Blocks:
         return Statement("lax.dynamic_slice_in_dim", how, ("lax", *uses))
 
     def _collective(self, mesh: Mesh, op: str, digits: Digits, how: list[str]) -> Statement:
-        """Return `lax.op` over the axes for digits of mesh positions; if the program has no such
-        axes, among groups of devices."""
+        """Return the statement that calls `lax.op` over the axes for digits of mesh positions or,
+        if the program has no such axes, among groups of devices."""
         names = None if self.axes is None else self.axes.over(digits)
         if names is not None:
             return Statement(f"lax.{op}", ("x", quoted(names), *how), ("lax",))
@@ -297,9 +297,9 @@ class Blocks:
         return self._block(scattered, [asked], [*padded, summed])
 
     def _scattered(self, reduction: Reduction, change: StepChange) -> list[Statement]:
-        """Return a reduce-scatter. A sum is one collective. For other operators an all-to-all
-        brings every device all terms of its shard, along a new dimension, which the device then
-        reduces."""
+        """Return the statements of a reduce-scatter. A sum is one collective. For other operators
+        an all-to-all brings every device all terms of its shard, along a new dimension, which the
+        device then reduces."""
         axis, mesh = change.axis, reduction.before.mesh
         shape = list(reduction.after.local_shape)
         extents = tuple(map(str, [*shape[:axis], change.count, *shape[axis:]]))
@@ -404,7 +404,8 @@ def _exchanged(shape: list[int], pairs: tuple[tuple[int, StepChange], ...]) -> I
 
 
 def _turned(changes: tuple[StepChange, ...], rank: int) -> int:
-    """Return the number of passes that reorder data gathered along several dimensions at once."""
+    """Return the number of passes over memory that reorder data gathered along several dimensions
+    at once."""
     return 0 if len(changes) == 1 else 1 + any(change.axis == rank - 1 for change in changes)
 
 

@@ -2,8 +2,9 @@
 
 A dimension that gains minor-most digits keeps a slice of every shard, and a dimension that loses
 them gathers its shards. Digits that move between dimensions are an all-to-all; one dimension may
-gain the digits of several. Collectives run in sequence, so none may change the digits of another:
-digits of different collectives may not overlap, and their borders must divide one another.
+gain the digits of several. Collectives run in sequence, so a collective must not change the digits
+of a later one: digits of different collectives must not overlap, and their borders must divide one
+another.
 """
 
 from __future__ import annotations

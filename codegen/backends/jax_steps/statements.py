@@ -48,9 +48,8 @@ ZERO = PythonValue("0")
 class Statement:
     """`x = function(arguments)`; without a function, `x = x`.
 
-    `uses`: the names that it needs: those in its arguments, and its function if that comes from
-    support or a library. `name`: the variable it assigns, if not `x` but an argument of the next
-    statement.
+    `uses`: the names in its arguments, and the name of its function if that is imported. `name`:
+    the variable that it assigns: `x`, or an argument of the next statement.
     """
 
     function: str

@@ -31,8 +31,8 @@ class Boxes:
     number of the receiver's shard among those that intersect the sender's; `source`: the number of
     the sender's shard among those that intersect the receiver's.
 
-    A rank is a mesh position if both meshes have one device order, else an index into the sorted
-    ids.
+    A rank is a mesh position if both meshes have the same device order, otherwise an index into the
+    sorted device ids.
     """
 
     sender: Integers

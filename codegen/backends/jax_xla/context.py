@@ -165,8 +165,8 @@ def how_of(plan: DirectPlan) -> How:
 
 
 def boxes_of(plan: DirectPlan) -> tuple[Boxes, Boxes]:
-    """Return the boxes of a plan as its holders and pieces move them, and the boxes of whole
-    tiles."""
+    """Return two sets of boxes of a plan. The first: the boxes that its holders send, cut into
+    pieces. The second: the boxes of whole tiles."""
     exchange, pads = as_vectors(plan.exchange), plan.reshard.dtype not in WIDENED
     boxes = whole = Boxes.of(exchange, pads)
     if exchange.rule.pieces > 1:
@@ -175,8 +175,8 @@ def boxes_of(plan: DirectPlan) -> tuple[Boxes, Boxes]:
 
 
 def _ragged(plan: DirectPlan, boxes: Boxes) -> Ragged | None:
-    """Return the ragged all-to-all that performs a plan, None if its topology has none or it pads
-    too much."""
+    """Return the ragged all-to-all that performs a plan; None if none does, if the topology lacks
+    that collective, or if it would pad too much."""
     if plan.prediction is None or not plan.reshard.shape:
         return None
     row_bytes = topology_of(plan.prediction.topology).ragged
@@ -185,8 +185,8 @@ def _ragged(plan: DirectPlan, boxes: Boxes) -> Ragged | None:
 
 
 def _collectives(plan: DirectPlan) -> Collectives | None:
-    """Return the collectives over axes that perform a plan, None if there are none or they pad too
-    much."""
+    """Return the collectives over axes that perform a plan; None if none do, or if they would pad
+    too much."""
     names = axis_names(plan.reshard.source)
 
     def named(refs: Refs) -> str:
@@ -294,7 +294,8 @@ def _text(
 
 
 def _zeroed(transport: Transport, short: tuple[int, ...]) -> Transport:
-    """Extend a transport by a statement that sets the padding along dimensions to zero."""
+    """Return a transport, extended by a statement that sets the padding along dimensions to
+    zero."""
     extent = "extent = extent_of(_SOURCE, _TARGET, lax.axis_index(AXES))"
     given = ["y", "_TARGET", repr(short), "extent"]
     given += [] if transport.moves else ["everywhere=True"]
@@ -333,14 +334,14 @@ def _short_dims(exchange: Exchange) -> tuple[int, ...]:
 
 
 def _is_exact(how: How) -> bool:
-    """Return whether windows contain only boxes, so that nothing is written to the result's
-    padding."""
+    """Return whether windows contain only boxes, in which case the result's padding is not
+    written."""
     return isinstance(how, Ragged) or (isinstance(how, Rounds) and how.exact)
 
 
 def how_facts(how: How, plan: Plan) -> tuple[str, ...]:
     """Return docstring lines about the transport and the bytes on the wire; empty for a plan of
-    steps."""
+    several steps."""
     match how:
         case Collectives():
             first = "Transport: collectives over axes." if how.wire[0] else "Nothing is sent."

@@ -4,8 +4,8 @@ them too.
 Devices that need the same target shard form groups with as many devices as the shard has boxes.
 Each device fetches one box from a holder, by one permutation of all devices, and the group then
 gathers the rest, one dimension after another. A device that holds one of the boxes keeps it, so no
-device receives more than in the exchange. Only the senders differ: every device sends a single box,
-to the device that fetches it.
+device receives more than in the exchange. Only the senders differ from those of the exchange: every
+device sends a single box, to the device that fetches it.
 """
 
 from __future__ import annotations
@@ -109,8 +109,8 @@ def fetches_of(exchange: Exchange, boxes: Boxes) -> Fetches | None:
 
 
 def _by_cell(boxes: Boxes, grid: tuple[int, ...]) -> Integers:
-    """Return an array [devices, boxes] of holders: for every box of every device's target shard the
-    device that sends it, the receiver itself if it holds the box."""
+    """Return an array [devices, boxes] of holders: for every box of every device's target shard,
+    the device that sends it, or the receiver itself if it holds the box."""
     cells = np.ravel_multi_index(tuple((boxes.write // boxes.window).T), grid)
     table = np.empty((boxes.receiver.size // math.prod(grid), math.prod(grid)), dtype=np.int64)
     table[boxes.receiver, cells] = boxes.sender

@@ -1,7 +1,7 @@
 """Exchanges that equal one all-to-all among groups.
 
-Devices form groups in which every device sends each other member one box and keeps one itself; all
-boxes have one shape.
+Devices form groups in which every device sends one box to every other member and keeps one; all
+boxes have the same shape.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 (`topology.ragged`).
 
 This collective moves any number of rows of an array between any two devices, from any offset to any
-offset, as given by tables. So it can perform an exchange whose boxes are slabs: runs along one
-dimension that cover source and target shards in every other. Nothing is packed, and the only
-padding is that of rows in the platform's memory.
+offset, as given by tables. So it can perform an exchange whose boxes are slabs: ranges along one
+dimension that span source and target shards along every other dimension. Nothing is packed, and the
+only padding is that of rows in the platform's memory.
 """
 
 from __future__ import annotations
@@ -83,7 +83,8 @@ def ragged_of(exchange: Exchange, boxes: Boxes, itemsize: int, row_bytes: int) -
     """Return the ragged all-to-all that performs an exchange, or None.
 
     `row_bytes`: the granularity of rows on the wire in bytes, 0 if the topology has no such
-    collective. If rows of one index are no multiple of it, rows are as wide as the offsets allow.
+    collective. If the size of a row of one index is not a multiple of it, rows are as wide as the
+    offsets allow.
     """
     axis = _slabs(exchange, boxes)
     if not row_bytes or axis is None or itemsize > WIDEST or exchange.ranks.size**2 > MOST_PAIRS:

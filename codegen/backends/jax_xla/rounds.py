@@ -191,8 +191,9 @@ def _closed_form(boxes: Boxes, devices: int) -> _Turns | None:
 
 
 def _spread(exchange: Exchange, boxes: Boxes) -> Boxes:
-    """Return the boxes of whole tiles with senders chosen anew. The holders of a shard send equally
-    many boxes of each shape, give or take one; a device keeps its part of its own target shard."""
+    """Return the boxes of whole tiles with newly chosen senders. The holders of a shard send
+    equally many boxes of each shape, give or take one; a device keeps its part of its own target
+    shard."""
     holders = ranks_by_shard(exchange, exchange.source)
     shard = np.empty(exchange.ranks.size, dtype=np.int64)
     for number, ranks in enumerate(holders):

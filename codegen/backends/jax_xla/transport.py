@@ -32,7 +32,7 @@ Function = tuple[str, ...]
 """A function as lines of text."""
 
 MOVES = "MOVES"
-"""The name of the constant with all data of the transfers."""
+"""The name of the constant that describes the transfers."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ def _by_rule(
     calls: dict[str, tuple[str, ...]],
     *more: Function,
 ) -> Transport:
-    """Return a text in which each end computes its peers; `more`: further functions."""
+    """Return a transport in which each end computes its peers; `more`: additional functions."""
     peers, rule = Peers(exchange, some_local), exchange.rule
     ends = ["_SOURCE", "_TARGET", "senders", "receivers"]
     listed = "Exchange"

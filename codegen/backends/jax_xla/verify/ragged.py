@@ -48,8 +48,8 @@ def _defined(
 ) -> Any:
     """Return `output` with the rows that every device sends to this one, one slice from each.
 
-    JAX leaves it undefined if a slice does not have the size that its receiver expects, or is
-    outside either array. Here such a slice changes nothing.
+    JAX leaves the result undefined if a slice does not have the size that its receiver expects, or
+    is outside one of the arrays. Here such a slice changes nothing.
     """
     me = lax.axis_index(axis_name)
     tables = (input_offsets, send_sizes, output_offsets)

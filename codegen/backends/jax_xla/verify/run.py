@@ -22,7 +22,7 @@ CHECKS = ("values", "padding", "pad", "unpad")
 
 
 def missed() -> Iterator[str]:
-    """Yield the planted faults that the comparison misses. The fault is one wrong element."""
+    """Yield the planted fault, one wrong element, if the comparison misses it."""
     right = np.arange(4, dtype=np.uint32)
     wrong = to_bits(jax.jit(lambda x: x.at[3].add(1))(right))
     try:
@@ -34,7 +34,7 @@ def missed() -> Iterator[str]:
 
 def run(module: ModuleType, case: Case) -> tuple[str, ...]:
     """Execute the module on every bit plane and return the names of the checks passed. Execute a
-    module with a ragged all-to-all a second time, without the stand-in."""
+    module that has a ragged all-to-all a second time, without the stand-in."""
     with wide_types(case.dtype):
         with ragged.by_definition() as stand_in:
             execution = Execution(module, case)
@@ -47,7 +47,7 @@ def run(module: ModuleType, case: Case) -> tuple[str, ...]:
 
 
 def inspect(module: ModuleType, case: Case) -> tuple[str, ...]:
-    """Return the names of further checks that need no data: this backend has none."""
+    """Return the names of the checks that need no data; this backend has none."""
     del module, case
     return ()
 
