@@ -1,9 +1,9 @@
-"""Derive a kernel's expressions for its tiles along one dimension, simplified as far as they are
-right for all tiles.
+"""Derive a kernel's expressions for its tiles along one dimension, simplified as far as all tiles
+allow.
 
-A target shard overlaps a bounded number of source shards; `turn` numbers them. All tiles are
-enumerated here, to find out whether each starts where its source shard does, whether all have the
-same extent, and which tests none of them fails. The kernel then omits those computations.
+A target shard overlaps a bounded number of source shards; `turn` is the number of one of them. All
+tiles are enumerated here, to find out whether each starts where its source shard does, whether all
+have the same extent, and which tests all of them pass. The kernel then omits those computations.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ from shardwright.ir.tiles import DimTiles
 class Words:
     """The names of a kernel's variables, without the dimension's number. `own`: the start of the
     device's own shard; `met`: the start of the other device's shard; `number`: the number of the
-    other shard; `held`: the extent of the other shard; `wanted`: the extent of the own shard;
-    `own_side`, `met_side`: prefixes for further values of either shard."""
+    other shard; `held`: the extent of the other shard; `wanted`: the extent of the device's own
+    shard; `own_side`, `met_side`: prefixes for the names of other values of the device's own and of
+    the other shard."""
 
     own: str = "to"
     met: str = "from"
@@ -48,8 +49,8 @@ class Candidates:
     """All pairs of a non-empty target shard and a source shard that it may overlap, as arrays of
     one element per pair: the number of the source shard, and the ends of both shards.
 
-    Every target shard has the same number of pairs. If it overlaps fewer source shards, the further
-    pairs are those of the next source shards, and their tiles are empty.
+    Every target shard has the same number of pairs. If it overlaps fewer source shards, it is also
+    paired with the source shards that follow, and the tiles of these pairs are empty.
     """
 
     source: Integers
@@ -105,8 +106,8 @@ class Candidates:
 class Along:
     """A tile along one dimension, as values of a kernel. `source`: the number of the source shard;
     `read`, `write`: the tile's start in the source and in the target shard; `width`: the tile's
-    extent; `held`, `wanted`: the extents of the source and of the target shard; `inside`: tests
-    that all pass unless the tile is empty."""
+    extent; `held`, `wanted`: the extents of the source and of the target shard; `inside`: tests, at
+    least one of which fails if the tile is empty."""
 
     source: Value
     read: Value
@@ -125,9 +126,9 @@ def along(
     body: FunctionBody,
     words: Words = PULLED,
 ) -> Along:
-    """Return the tile, along a dimension, of a receiver and the source shard number `turn` of those
-    that it overlaps. Named values are appended to `body`. For a sender's tile, pass the dimension
-    with its sides exchanged."""
+    """Return the tile, along a dimension, that a receiver needs from source shard number `turn` of
+    those that its target shard overlaps. Named values are appended to `body`. For a sender's tile,
+    pass the dimension with its sides exchanged."""
     met = Candidates.of(dim)
     target_low, target_high = _target_ends(dim, axis, receiver, met, body, words)
     if all(map(np.array_equal, dim.source.intervals, dim.target.intervals)):

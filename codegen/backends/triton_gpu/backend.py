@@ -14,7 +14,7 @@ from shardwright.codegen.backends.triton_gpu.timeline import timeline
 from shardwright.codegen.registry.toolchain import Compiler
 
 ARCHITECTURES = ("sm_80", "sm_90", "sm_100", "gfx942", "gfx950")
-"""The architectures that modules can be compiled for, by NVIDIA's and AMD's names."""
+"""The architectures that modules can be compiled for, by the names that NVIDIA and AMD use."""
 
 
 CHIPS = {
@@ -29,8 +29,9 @@ CHIPS = {
 
 
 def _environment(caches: Path) -> Mapping[str, str | None]:
-    """Return the environment variables of the compiler's process. Triton neither interprets kernels
-    nor uses its cache, so that measured seconds are compile time."""
+    """Return the environment variables of the compiler's process. With these variables, Triton
+    neither interprets kernels nor finds them in its cache, so the measured seconds are compile
+    time."""
     return {
         "TRITON_INTERPRET": None,
         "TRITON_ALWAYS_COMPILE": "1",

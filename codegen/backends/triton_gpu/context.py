@@ -38,7 +38,8 @@ from shardwright.ir.steps import MoveStep
 from shardwright.ir.torch_placements import ascends, split_factors
 
 NAME = "triton_gpu"
-# Most elements of a tensor that the self-check moves: FEW in templates/support/torch_check.py.
+# The largest number of elements of a tensor that the self-check moves: FEW in
+# templates/support/torch_check.py.
 MOST_MOVED = 2**18
 
 
@@ -115,7 +116,8 @@ class TritonText:
 
     @property
     def _shared(self) -> list[tuple[str, str]]:
-        """The import for memory that callers share with peers: (support file, names), or none."""
+        """The import for memory that callers share with peers, as a list of one pair (support file,
+        names); empty if they share none."""
         names = ["SharedMemory"] if self.shares else []
         names += ["Push"] if self.phases[-1].push else []
         return [("torch_memory", ", ".join(sorted(names)))] if names else []
@@ -127,7 +129,7 @@ class TritonText:
 
     @property
     def imports(self) -> tuple[tuple[str, str], ...]:
-        """(support file, names that the module imports from it), sorted."""
+        """The module's imports, sorted: (support file, names that are imported from it)."""
         phases = self.phases
         rows = {"shard_at"}.union(*(phase.imported for phase in phases))
         lines = sorted(rows & {"copy_some_lines"})
@@ -274,7 +276,7 @@ def _host(request: Request, phases: tuple[PullPhase, ...]) -> tuple[str, ...]:
 
 
 def _dtensor(reshard: Reshard, ends: Exchange) -> DTensorText | None:
-    """Return both sides as placements, or None if DTensor cannot express either."""
+    """Return both sides as placements; None unless DTensor can express both."""
     before = placements(reshard.source, ends.source)
     after = placements(reshard.target, ends.target)
     if before is None or after is None:
@@ -295,8 +297,8 @@ def placements(sharding: Sharding, layout: Layout) -> tuple[_Placed, ...] | None
     A placement is the dimension that the axis splits, or (dimension, split factor) for a
     `_StridedShard`, if a later axis is more major; the operator that reduces the axis's terms; or
     None if the axis replicates. DTensor splits a dimension axis by axis, in chunks: over several
-    axes that is the split `nested`, or any split if the extent divides. Ranks must ascend along an
-    axis that splits.
+    axes that is the split `nested`, or any split if the extent divides evenly. Ranks must ascend
+    along an axis that splits.
     """
     names = list(sharding.mesh.names)
     placed: list[_Placed] = [None] * len(names)

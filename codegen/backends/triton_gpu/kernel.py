@@ -2,8 +2,8 @@
 the device it is read from.
 
 A launch fills one target shard. Successive programs copy blocks of different tiles, so that all
-links stay busy. Each device begins with another source shard, so that they do not all read from the
-same one; if possible, its own tile is last. The statements are in
+links stay busy. Devices begin with different source shards, so they do not all read from the same
+one; if possible, a device reads its own tile last. The statements are in
 `templates/triton_gpu/pull.py.jinja` or, if terms are reduced, in `reduce.py.jinja`.
 """
 
@@ -38,7 +38,7 @@ from shardwright.ir.algebra.printers import TRITON
 from shardwright.ir.exchange import Exchange
 
 LOOPED = FITS - 4
-"""Most characters of a line in a kernel's loop."""
+"""The greatest length of a line in a kernel's loop, in characters."""
 
 Terms = list[tuple[Value, Value]]
 """The summands of an offset in elements: (start, stride) along each dimension."""
@@ -106,7 +106,7 @@ class Kernel:
 
     @property
     def tiles(self) -> int:
-        """The most tiles of a target shard, or pieces of tiles if they are cut."""
+        """The largest number of tiles of a target shard, or of pieces of tiles if tiles are cut."""
         return math.prod(self.counts) * self.shares
 
     @property
@@ -153,8 +153,8 @@ class Kernel:
     def tiles_along(
         self, digits: tuple[Value, ...], body: FunctionBody, words: Words = PULLED
     ) -> tuple[list[Along], dict[str, int]]:
-        """Return the tile along each dimension, given the digits of its number, and the dimension
-        of each name that this adds to `body`."""
+        """Return two results. The first: the tile along each dimension, given the digits of its
+        number. The second: the dimension of each name that this call adds to `body`."""
         owners = dict[str, int]()
         tiles = [self._hidden(axis) for axis in range(self.hidden)]
         for axis in range(self.hidden, len(self.exchange.dims)):
@@ -198,7 +198,7 @@ class Kernel:
             left = "block"
 
     def digits(self) -> tuple[Value, ...]:
-        """Return the digits of a tile's number: one along each dimension, and the last for its
+        """Return the digits of a tile's number: one for each dimension, and a last one for the
         piece."""
         number, found, weight = Index("number", self.tiles), [], 1
         for count in reversed((*self.counts, self.shares)):
@@ -207,8 +207,8 @@ class Kernel:
         return tuple(reversed(found))
 
     def _turn(self, axis: int, digit: Value) -> Value:
-        """Return the number of the source shard to read, of those that the device's shard overlaps
-        along a dimension, given the tile's digit."""
+        """Return the number of the source shard to read, counted among those that the device's
+        shard overlaps along a dimension, given the tile's digit."""
         count = self.counts[axis]
         if count == 1:
             return 0
@@ -261,7 +261,7 @@ class Kernel:
 
     def rows(self, tiles: list[Along], more: list[str]) -> tuple[str, RowsText]:
         """Return the condition that a tile or piece is not empty, "" if it is always met, and the
-        tile as rows; `more`: further tests to include in the condition."""
+        tile as rows; `more`: additional tests to include in the condition."""
         groups, conditions = self.moves.groups, [c for tile in tiles for c in tile.inside]
         reads: Terms = []
         writes: Terms = []

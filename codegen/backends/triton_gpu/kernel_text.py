@@ -80,11 +80,11 @@ class PullText:
     `positions`: the list of names of the parameters that are positions; `wide`: whether offsets
     exceed 32 bits; `digits`: the digits of the loop's index; `dims`: the assignments that compute
     the tile, by dimension; `sender`: the source position that the tile is read from; `held`: the
-    test whether this device, at position `me` of the source mesh, has the tile itself, "" if it is
-    not needed; `piece`: the piece to copy, if tiles are cut; `inside`: the condition that the tile
-    is not empty, "" if it is always met; `deeper`: the indentation that the condition adds; `rows`:
-    the tile as rows; `copy`: the function that copies a block of rows; `reduced`: the reduction of
-    terms, if any.
+    test of whether this device, at position `me` of the source mesh, has the tile itself, "" if it
+    is not needed; `piece`: the piece to copy, if tiles are cut; `inside`: the condition that the
+    tile is not empty, "" if it is always met; `deeper`: the indentation that the condition adds;
+    `rows`: the tile as rows; `copy`: the function that copies a block of rows; `reduced`: the
+    reduction of terms, if any.
     """
 
     positions: str
@@ -108,7 +108,8 @@ class PushText:
     """The context of a pushing kernel's template. Fields are as in `PullText`, except for these:
     `receiver`: the target position that the tile is written to; `sends`: the condition that this
     device sends it; `homes`: the number of entries in the table of receivers' source positions, 0
-    if the kernel has no such table. The `number` of a piece is the one that this device sends."""
+    if the kernel has no such table. `piece.number` is the number of the piece that this device
+    sends."""
 
     parameters: tuple[PositionText, ...]
     wide: bool

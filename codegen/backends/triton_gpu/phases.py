@@ -25,7 +25,7 @@ from shardwright.ir.steps import MoveStep
 BOTH = "BOTH"
 """The constant, in modules, for ("source", "target")."""
 
-# The least bytes of a shard for which kernels compute offsets in 64 bits.
+# If a shard has at least this many bytes, kernels compute offsets in 64 bits.
 WIDE_BYTES = 2**31
 
 
@@ -140,7 +140,7 @@ class PullPhase:
         ]
 
     def host(self, more: list[str]) -> tuple[str, list[str]]:
-        """Return the class of the object that moves shards, and its arguments; `more`: further
+        """Return the class of the object that moves shards, and its arguments; `more`: additional
         keyword arguments."""
         operator = self.exchange.operator or "sum"
         names = self.names
@@ -181,9 +181,9 @@ def in_place(exchange: Exchange) -> tuple[str, ...]:
     """Return the sides, "source" and "target", on which tiles need no packing for an exchange,
     because each is contiguous in its shard.
 
-    If any device neither sends nor receives, return none: tiles then go by `all_to_all_single`, in
-    which that device takes part. Otherwise it would not learn of another's failure, and NCCL may
-    wait for it.
+    If any device neither sends nor receives, return none: tiles are then exchanged by
+    `all_to_all_single`, in which that device takes part. Otherwise it would not learn of another
+    device's failure, and NCCL might wait for it.
     """
     loads = Loads(exchange.source, exchange.target, exchange)
     busy = [

@@ -58,7 +58,7 @@ class PushKernel(Kernel):
 
     @property
     def peers(self) -> Peers:
-        """The expressions that tell a tile's sender."""
+        """The expressions for a tile's sender."""
         return Peers(self.forth, self.some_local)
 
     @property
@@ -153,8 +153,8 @@ class PushKernel(Kernel):
         return position
 
     def _tests(self) -> list[str]:
-        """Return the tests whether the rule selects this device, of all that have its shard, to
-        send to the receiver."""
+        """Return the tests of whether the rule selects this device, among all that have its shard,
+        to send to the receiver."""
         source, rule = self.forth.source, self.forth.rule
         if source.replicas == 1:
             return []

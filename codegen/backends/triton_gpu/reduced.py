@@ -13,7 +13,7 @@ from shardwright.ir.dtypes import is_floating
 from shardwright.ir.exchange import Exchange
 
 UNROLLED = 8
-"""Most terms that a program loads at once: each needs registers."""
+"""The largest number of terms that a program loads at once: each needs registers."""
 
 _TYPES = {
     "bool": "uint8",

@@ -36,20 +36,22 @@ WIDEST_UNIT = 8
 """The bytes of the widest unit, an integer."""
 
 BLOCK_BYTES = 8192
-"""Most bytes that a program moves. Each of 128 threads then has four loads of 16 bytes in
-flight."""
+"""The largest number of bytes that a program moves. Each of 128 threads then has four loads of 16
+bytes in flight."""
 
 BLOCK_UNITS = 2048
-"""Most units that a program moves: 16 per thread."""
+"""The largest number of units that a program moves: 16 for each of 128 threads."""
 
 ROW_BYTES = 512
-"""Least bytes of a row of a block, if the tile has as many: 16 for each thread of a warp."""
+"""The smallest number of bytes in a row of a block, unless the tile's rows are shorter: 16 for each
+of a warp's 32 threads."""
 
 THREADS = 256
-"""The number of threads of a program: four warps of 64 threads on AMD; NVIDIA's have 32."""
+"""The largest number of threads of a program: four warps of 64 threads on AMD. On NVIDIA GPUs, a
+warp has 32 threads."""
 
 IDLE = 8
-"""Of a row's units, one in this many may be idle in blocks."""
+"""Of the units of a row of blocks, at most one in this many may be idle."""
 
 Form = Literal["lines", "mixed", "units"]
 
@@ -143,8 +145,8 @@ class Moves:
 
     @cached_property
     def _step(self) -> int:
-        """The bytes of one index of that dimension, or their greatest common divisor over all
-        tiles."""
+        """The bytes of one index along the dimension `_row`, or their greatest common divisor over
+        all tiles."""
         whole = [self.exchange.dims[axis].pairs.width for axis in self.groups[-1][1:]]
         return math.prod(int(np.gcd.reduce(width)) for width in whole) * self.itemsize
 

@@ -52,8 +52,8 @@ def constants(module: ModuleType) -> dict[str, Any]:
 
 
 def launch_json(module: ModuleType, target: str, metadata: Any, resources: dict[str, Any]) -> str:
-    """Return a description of the kernel and of every device's launch, as JSON. The arguments are
-    those of `launch.launch_json`."""
+    """Return a description of the kernel and of every device's launch, as JSON. `metadata`,
+    `resources`: as in `launch.launch_json`."""
     about = {
         **kernel_facts(target, metadata, resources),
         "constants": {name: str(value) for name, value in constants(module).items()},

@@ -11,7 +11,7 @@ from shardwright.ir.dtypes import DTYPES
 
 ALIGNMENT = 16
 """The alignment, in bytes, that compiled kernels assume of `peers`, of `out` and of every source
-shard, and the bytes that they move at once. For other alignments the module launches another
+shard, and the bytes that they move at once. For other alignments the module launches a different
 specialization, which is not compiled here."""
 
 _MEANING = {
@@ -59,8 +59,8 @@ def launch_json(
 ) -> str:
     """Return a description of the kernel and of every device's launch, as JSON.
 
-    `metadata`: Triton's metadata of the compiled kernel; `resources`: further facts about it, such
-    as its registers.
+    `metadata`: Triton's metadata of the compiled kernel; `resources`: additional facts about it,
+    such as its registers.
     """
     about = {
         **kernel_facts(target, metadata, resources),

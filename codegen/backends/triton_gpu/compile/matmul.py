@@ -29,18 +29,18 @@ _NUMBERS = {
     torch.int32: "i32",
 }
 _WORDS = {"flags", "told", "come", "state"}
-"""The names of pointer arguments to flags, counters or the number of the call."""
+"""The names of the arguments that point to flags, to counters or to the number of the call."""
 
 _TABLES = {"names", "places", "peers", "jobs", "tiles", "stretches", "owners"}
-"""The names of pointer arguments to tables of integers."""
+"""The names of the arguments that point to tables of integers."""
 
 TMA_SINCE = 90
 """The first compute capability with TMA (9.0), times 10."""
 
 
 def compile_matmul(module: ModuleType, job: Job) -> GpuCode:
-    """Return the combined figures of all kernels that a device launches in a call: the largest
-    registers, stack and shared memory of any, and the sums of the others. If `job.files` is set,
+    """Return the combined figures of all kernels that a device launches in a call: the maxima of
+    registers, stack and shared memory, and the sums of all other figures. If `job.files` is set,
     also save binaries and assemblies there."""
     found: GpuCode | None = None
     for name, kernel, seconds in compiled_kernels(module, job.target):
@@ -71,7 +71,7 @@ def compiled_kernels(module: ModuleType, target: str) -> Iterator[tuple[str, Any
 
 
 def described(host: Any) -> Any:
-    """Return the module's object for the first device of a matmul, without allocating its
+    """Return the support object `Member` of the matmul's first device, without allocating its
     memory."""
     support = sys.modules[type(host).__module__]
     held = torch.empty(host.layout[-1], dtype=torch.uint8, device="meta")
@@ -91,8 +91,8 @@ def _sources(module: ModuleType) -> dict[str, tuple[ASTSource, dict[str, Any]]]:
 
 
 def _source(host: Any, kernel: Any, member: Any) -> ASTSource:
-    """Return a kernel's source, specialized as at launch: addresses are multiples of 16 bytes and,
-    of the integers, only sizes of shards may be multiples of 16."""
+    """Return a kernel's source, specialized as at launch: Triton may assume that addresses are
+    multiples of 16, and also those sizes of shards that are; no other integers are specialized."""
     names = kernel.arg_names
     constants = {name: member.described for name in names if name == "TMA"}
     signature = {name: _type(host, name, constants) for name in names}
@@ -129,8 +129,8 @@ def _type(host: Any, name: str, constants: dict[str, Any]) -> str:
 
 
 def _together(one: GpuCode, other: GpuCode) -> GpuCode:
-    """Return the combined figures of two kernels: maxima of registers, stack and shared memory, and
-    sums of the others; None if unknown for either."""
+    """Return the combined figures of two kernels: the maxima of registers, stack and shared memory,
+    and the sums of all other figures. A figure is None if it is unknown for one of the kernels."""
     found: dict[str, Any] = {}
     for name, value in vars(one).items():
         given = value, getattr(other, name)
@@ -155,6 +155,6 @@ _UNITS = {
 
 
 def units_of(assembly: str) -> dict[str, int]:
-    """Return, by the names in `_UNITS`, the number of matching instructions, if not zero."""
+    """Return the nonzero counts of matching instructions, by the names in `_UNITS`."""
     found = {name: len(re.findall(pattern, assembly)) for name, pattern in _UNITS.items()}
     return {name: number for name, number in found.items() if number}

@@ -24,14 +24,14 @@ _AMD_BYTES = {"dword": 4, "dwordx2": 8, "dwordx3": 12, "dwordx4": 16, "short": 2
 _AMD_BYTES |= {"ushort": 2, "sshort": 2, "ubyte": 1, "sbyte": 1}
 _AMD_BYTES |= {"b32": 4, "b64": 8, "b96": 12, "b128": 16, "u16": 2, "i16": 2, "b16": 2}
 _AMD_BYTES |= {"u8": 1, "i8": 1, "b8": 1}
-# An integer division. GPUs have no instruction for it: PTX names one that expands to many, and on
-# AMD it begins with this reciprocal.
+# Matches an integer division. GPUs have no instruction for it: the PTX instruction expands to many
+# machine instructions, and AMD's sequence of instructions begins with this reciprocal.
 _DIVISION = re.compile(r"\b(?:div|rem)\.[us]\d+\b|\bv_rcp_iflag_f32")
 _LABEL = re.compile(r"^(\$?[.\w]+):")
 _BRANCH = re.compile(r"\b(?:bra(?:\.uni)?|s_c?branch\w*)\s+(\$?[.\w]+)")
 
 WIDE = 16
-"""The bytes of the widest load or store that all architectures have."""
+"""The bytes of the widest load or store that all architectures support."""
 
 Used = tuple[int | None, int | None]
 """(registers, stack bytes) per thread; None if unknown."""
@@ -57,7 +57,7 @@ def wide(bytes_each: tuple[int, ...]) -> tuple[int, int]:
 
 
 def divisions(assembly: str) -> tuple[int, int]:
-    """Return the number of integer divisions in loops, and of all.
+    """Return the number of integer divisions in loops, and in all of the assembly.
 
     A loop is the code between a label and a branch back to it.
     """

@@ -64,8 +64,8 @@ def _compiled(module: ModuleType, job: Job, phase: int, grouped: bool) -> GpuCod
 
 
 def _both(one: GpuCode, other: GpuCode) -> GpuCode:
-    """Return the combined figures of two kernels: maxima of registers, stack and shared memory, and
-    sums of the others; None if unknown for either."""
+    """Return the combined figures of two kernels: the maxima of registers, stack and shared memory,
+    and the sums of all other figures. A figure is None if it is unknown for one of the kernels."""
     figures: dict[str, Any] = {}
     for field in dataclasses.fields(GpuCode):
         given = getattr(one, field.name), getattr(other, field.name)
@@ -78,8 +78,9 @@ def compiled(
     module: ModuleType, target: str, phase: int = 0, *, grouped: bool = False, times: int = 1
 ) -> Any:
     """Return the compiled kernel of exchange number `phase`, for an architecture, as the module
-    launches it; `grouped`: whether the module is a group's, which has another kernel; `times`: the
-    factor by which programs have more threads and larger blocks if there are few of them."""
+    launches it; `grouped`: whether the module is a group's, which has a different kernel; `times`:
+    the factor by which programs have more threads and larger blocks if a launch has few
+    programs."""
     source, options = _source(module, phase, grouped, times), {"num_warps": WARPS * times}
     return triton.compile(source, target=gpu(target), options=options)
 

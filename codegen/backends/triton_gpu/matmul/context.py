@@ -40,11 +40,11 @@ DTYPES = "bfloat16", "float16", "float32", "int8"
 
 IMPORTS = (("torch_matmul", "TritonMatmul"),)
 COTANGENTS = (("torch_cotangents", "Cotangents"),)
-"""The further imports of a module with cotangents: (support module, names)."""
+"""The additional imports of a module with cotangents: (support module, names)."""
 
 MOST = 2**23
-"""Most rows and columns of a matrix: a tile has at most 2**7 rows, so its elements have offsets of
-at most 30 bits."""
+"""The largest number of rows or columns of a matrix: a tile has at most 2**7 rows, so its elements
+have offsets of at most 30 bits."""
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,8 @@ def _is_summed(product: Multiplication, side: Side) -> bool:
 
 
 def _options(plan: MatmulPlan, kernels: MatmulKernels, backward: tuple[str, ...]) -> Iterator[str]:
-    """Yield the keyword arguments of the host object, omitting most that have their defaults."""
+    """Yield the keyword arguments of the host object, omitting most of those that equal their
+    defaults."""
     tiles, text = kernels.tiles, kernels.text
     start = max((side.start for side in text.moved), default=0)
     yield f"slots=({text.slot}, {start}, {text.sums})"
@@ -158,8 +159,8 @@ def _options(plan: MatmulPlan, kernels: MatmulKernels, backward: tuple[str, ...]
 
 
 def _overlaps(plan: MatmulPlan) -> bool:
-    """Return whether parts arrive while devices multiply: not if the caller disables it, or if it
-    is predicted not to be faster."""
+    """Return whether parts arrive while devices multiply: False if the caller disables overlap, or
+    if it is not predicted to be faster."""
     return plan.chosen.pulled or plan.asked not in ("never", "pulled")
 
 

@@ -34,12 +34,12 @@ ALIGNED = 128
 BLOCK = 2048
 """The number of units of a block that is copied, or of elements of a block that is added."""
 COLUMNS = 128
-"""Most units in a row of a copied block."""
+"""The largest number of units in a row of a copied block."""
 UNITS = {1: "tl.uint8", 2: "tl.int16", 4: "tl.int32", 8: "tl.int64"}
 """The Triton type of a unit to copy, by its bytes."""
 DESCRIBED = 2
-"""The bytes of elements that TMA copies. It does not copy int8, because wgmma reads int8 blocks of
-b by columns, nor float32."""
+"""The size in bytes of the elements for which TMA is used: not int8, because wgmma reads int8
+blocks of b by columns, and not float32."""
 FIELDS = {"lhs": 2, "rhs": 3}
 """The index of the part number of each operand, in an entry of the table of stretches of j."""
 COMES = (
@@ -88,7 +88,7 @@ class MatmulKernels:
 
     @cached_property
     def moved(self) -> list[Side]:
-        """The operands that move: some device multiplies other data than its own shard."""
+        """The operands that move: some device multiplies data that is not its own shard."""
         return [
             side
             for side in SIDES[:2]
@@ -111,7 +111,7 @@ class MatmulKernels:
 
     @cached_property
     def pushes(self) -> bool:
-        """Return whether any device's result is not just its own product, so that terms are
+        """Return whether any device's result differs from its own product, in which case terms are
         sent."""
         wanted = _volume(self.held("out"))
         own, low, high, count = self.terms
@@ -161,7 +161,7 @@ class MatmulKernels:
         )
 
     def slot(self, side: Side) -> int:
-        """Return the number of elements of a slot that any shard of a side fits in."""
+        """Return the number of elements of a slot that can hold any shard of a side."""
         unit = ALIGNED // itemsize(self.dtype(side))
         return -(-int(_volume(self.held(side)).max()) // unit) * unit
 

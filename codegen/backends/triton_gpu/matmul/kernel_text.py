@@ -53,9 +53,9 @@ class MultiplyText:
     starts and ends along the rows of a, b and c. `a_mask`, `b_mask`: the masks of blocks, "" if all
     are whole. `described`: whether TMA can copy blocks; `widens`: whether the interpreter must
     multiply in float32; `pushes`: whether terms of the result are sent. `element`, `result`: the
-    Triton types of operands and result; `pulled`, `total`: those in which terms of operands, and
-    products and results, are added. `neutral`: the value of a result that has no terms, "" if there
-    is none; `parameters`: the further parameters of `multiply`.
+    Triton types of operands and result; `pulled`: the type in which terms of operands are added;
+    `total`: the type in which products and results are added. `neutral`: the value of a result that
+    has no terms, "" if there is none; `parameters`: the additional parameters of `multiply`.
     """
 
     devices: int
@@ -94,8 +94,8 @@ class MultiplyText:
 
     @property
     def of_holders(self) -> int:
-        """The first code for a wait for a device's operands. The codes from 1 up to it are for
-        waits for a device's previous call."""
+        """The first code for a wait for a device's operands. Lower codes, from 1 on, are for waits
+        for a device's previous call."""
         return 1 + self.devices
 
     @property

@@ -10,7 +10,7 @@ from shardwright.ir.matmul import SIDES, Side
 from shardwright.ir.multiplication import Multiplication
 
 LINE = 128
-"""Most bytes of a block along j."""
+"""The largest size of a block along j, in bytes."""
 LARGE = 128, 128
 """The rows and columns of the largest tiles of the result."""
 EXACT = 64, 128
@@ -20,7 +20,8 @@ LEAST = 16
 """The least extent that tensor cores multiply along each dimension; for int8, twice that along
 j."""
 SMALL = 64 * 128
-"""Most elements of a tile that a program of four warps computes; larger tiles take eight."""
+"""The largest number of elements of a tile that a program of four warps computes; larger tiles take
+eight warps."""
 
 
 @dataclass(frozen=True)
@@ -34,8 +35,8 @@ class KernelTiles:
 
 
 def tiles_of(product: Multiplication, layouts: dict[Side, Layout]) -> KernelTiles:
-    """Return the block sizes for a product: not much larger than the smallest shard or product, as
-    data is sent in shards."""
+    """Return the block sizes for a product: not much larger than the smallest shard or product,
+    because data arrives by shards."""
     matmul = product.matmul
     i, j, k = (matmul.batch + n for n in range(3))
     rows, depth, columns = (min(_extents(product, layouts, factor)) for factor in (i, j, k))
@@ -61,6 +62,6 @@ def _extents(product: Multiplication, layouts: dict[Side, Layout], factor: int) 
 
 
 def _power(extent: int, least: int, most: int) -> int:
-    """Return the least power of two that is at least `extent`, but at least `least` and at most
+    """Return the least power of two that is at least `extent`, limited to the range from `least` to
     `most`."""
     return max(least, min(most, 1 << max(0, extent - 1).bit_length()))

@@ -22,7 +22,7 @@ def accessed(ptrs: Any, mask: Any) -> tuple[Addresses, npt.NDArray[np.bool_]]:
 
 def spread(ptrs: Any, addresses: Addresses) -> Addresses:
     """Return the addresses of all bytes of the elements at `addresses`, in order; `ptrs`: the
-    pointers of the access, which tell the element type."""
+    pointers of the access, which determine the element type."""
     width = max(ptrs.get_element_ty().primitive_bitwidth // 8, 1)
     bytes_of: Addresses = addresses[:, None] + np.arange(width, dtype=np.uint64)
     return bytes_of.reshape(-1)

@@ -16,7 +16,7 @@ from shardwright.codegen.backends.triton_gpu.verify.values import Values
 from shardwright.codegen.checks.case import Case
 
 MAX_BYTES = 1 << 16
-"""Most bytes of all shards together for which accesses to every byte are recorded."""
+"""The largest total size of all shards, in bytes, for which accesses to every byte are recorded."""
 
 
 def check_among_ranks(module: Any, case: Case) -> tuple[str, ...]:

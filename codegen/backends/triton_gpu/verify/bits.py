@@ -32,7 +32,8 @@ def as_bits(numbers: Numbers, dtype: str) -> Bits:
 
 def to_bits(tensor: Any) -> Bits:
     """Return the bits of a CPU tensor."""
-    dense = tensor.detach().clone(memory_format=torch.contiguous_format)  # also of a 1-element view
+    # This makes even a view with one element contiguous.
+    dense = tensor.detach().clone(memory_format=torch.contiguous_format)
     flat = dense.reshape(-1).view(torch.uint8).numpy()
     bits: Bits = flat.copy().view(f"u{tensor.element_size()}").reshape(tuple(tensor.shape))
     return bits

@@ -52,13 +52,14 @@ WAYS = {
     "exchanged by the kernel": Manner("exchange", on_gpus=False, programs=1, kernels=2, calls=1),
 }
 UNWATCHED = "pulled", "pushed", "exchanged in one", "exchanged by CPUs"
-"""The ways in which modules with larger shards are called: only values are then checked."""
+"""The ways in which modules are called if accesses are not recorded: only values are then
+checked."""
 
 
 def check_calls(module: Any, values: Values, *, noted: bool, interpreted: bool = True) -> None:
     """Call a module in all ways that it supports. Raises MismatchError for wrong values and, if
-    accesses are recorded (`noted`), for conflicting accesses of two ranks or calls without an
-    order.
+    accesses are recorded (`noted`), for conflicting accesses of two ranks or calls whose order is
+    not determined.
 
     `interpreted`: whether this process interprets kernels; if not, ways that run kernels are
     skipped.
@@ -147,8 +148,8 @@ class _Caller:
             self._outs = [shards.result() for _ in range(count)]
 
     def make(self) -> None:
-        """Make all calls. A call that is awaited later ends after the next has started, or before
-        if source shards are in symmetric memory."""
+        """Make all calls. A call that is awaited later is awaited after the next call has started
+        or, if source shards are in symmetric memory, just before."""
         for number in range(self._way.calls):
             if self._way.in_place:
                 self._end(number - 1)

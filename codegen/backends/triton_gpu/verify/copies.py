@@ -18,10 +18,10 @@ from shardwright.codegen.checks import compare
 from shardwright.codegen.checks.compare import MismatchError
 
 FOLLOWED = 2**15
-"""Most programs to trace, over all devices, for their first blocks; if there are more, only some
-devices are checked."""
+"""The largest number of programs, over all devices, that are traced for first blocks; if there are
+more, only some devices are checked."""
 SOME = 32
-"""Most devices that are then checked, besides the last."""
+"""The largest number of devices that are then checked, besides the last."""
 
 
 def check_copies(phases: Sequence[Any]) -> tuple[str, ...]:
@@ -38,8 +38,8 @@ def check_copies(phases: Sequence[Any]) -> tuple[str, ...]:
 
 
 def _check_phase(host: Any) -> tuple[str, bool]:
-    """Check the copies of one exchange. Return the number of checked devices in words, "" for all,
-    and whether the order was checked too."""
+    """Check the copies of one exchange. Return the number of checked devices in words ("" if all
+    were checked), and whether the order was checked too."""
     compare.names(host, ("exchange", "kernel", "places", "reduces", "tiles"))
     compare.names(host.tiles, ("block", "ends", "largest", "number", "together"))
     ids = host.exchange.target.ids
@@ -103,7 +103,7 @@ def _check_device(host: Any, receiver: int, first: int, turns: Turns) -> None:
 
 
 def _check_terms(host: Any, pieces: Sequence[Any]) -> None:
-    """Raise MismatchError unless a program that reduces terms reads each once, in order."""
+    """Raise MismatchError unless a program that reduces terms reads each term once, in order."""
     if not pieces or not host.reduces:
         return
     order = [piece.box[0] for piece in pieces]
@@ -192,8 +192,8 @@ def _inside(part: Box, box: Box) -> bool:
 
 
 def _sampled(count: int, most: int) -> Sequence[int]:
-    """Return the positions below `count`; if these are more than `most`, the first, the last and a
-    fixed sample of the others."""
+    """Return all positions below `count` or, if there are more than `most`, the first, the last and
+    a fixed sample of the others."""
     if count <= most:
         return range(count)
     others = random.Random(count).sample(range(1, count - 1), min(most, SOME) - 1)

@@ -90,7 +90,7 @@ def _names(refs: Any) -> list[str]:
 
 
 def _mesh(side: Placement, rank: Rank, devices: tuple[int, ...]) -> Any:
-    """Return a rank's DeviceMesh for a side, without any process group."""
+    """Return a rank's DeviceMesh for a side, without a process group."""
     numbers = torch.tensor([devices.index(device) for device in side.device_ids])
     sizes = [size for _, size in side.axes]
     return DeviceMesh("cpu", numbers.view(sizes), _init_backend=False, _rank=rank.number)

@@ -37,7 +37,7 @@ class Follow(NamedTuple):
 
 
 class Meet(NamedTuple):
-    """A barrier, with a name, at which this many lanes wait for each other."""
+    """A named barrier; `lanes`: the number of lanes that wait for each other there."""
 
     name: Hashable
     lanes: int

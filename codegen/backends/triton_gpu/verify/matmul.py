@@ -188,7 +188,7 @@ def volume(ranges: Sequence[tuple[int, int]]) -> int:
 
 
 def _multiply(module: ModuleType, case: MatmulCase, product: Product, poison: int) -> None:
-    """Make one call while memory is watched, and check every device's result, and that operands are
+    """Make one call while memory is watched. Check every device's result, and that operands are
     unchanged. Raises MismatchError."""
     lhs, rhs = (_shards(case, n, each) for n, each in enumerate((product.lhs, product.rhs)))
     kept = [each.clone() for each in (*lhs, *rhs)]

@@ -1,7 +1,7 @@
 """Let all ranks call an emitted matmul. Ranks are threads that read each other's memory.
 
 All ranks make each launch of a call before the next one: the interpreter runs one launch at a time,
-so none may wait for a later launch. Imported only by workers.
+so no launch may wait for a later one. Imported only by workers.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ from shardwright.codegen.backends.triton_gpu.verify.stand_ins import (
 Call = Callable[[Rank, int], None]
 """A function that makes a rank's call, given the rank and the number of the call."""
 WAYS = ((False, (0,)), (True, (1, 2)))
-"""(whether ranks share GPU memory instead of mapped files, the numbers of the calls made so)."""
+"""(whether ranks share GPU memory instead of mapped files, the numbers of the calls made that
+way)."""
 CALLS = sum(len(calls) for _, calls in WAYS)
 
 
 def called_by_ranks(module: Any, call: Call) -> None:
     """Let all ranks call with memory mapped from files, then with symmetric memory, which begins at
-    another offset on every rank. Raises MismatchError."""
+    a different offset on every rank. Raises MismatchError."""
     for on_gpus, calls in WAYS:
         ranks = Ranks(len(module._HOST.ids), noted=False)
         stand_ins = StandIns(ranks, on_gpus=False, kernels=ranks.count)

@@ -35,7 +35,7 @@ class Memory:
 
     `poison`: the byte that fills allocations of torch.empty and torch.empty_like; `inputs`: the
     input shards, by name. Kernels may access these, allocations of the two functions and of
-    torch.zeros, and the tensors they are launched with; another access raises MismatchError.
+    torch.zeros, and the tensors they are launched with; any other access raises MismatchError.
     """
 
     def __init__(self, poison: int, inputs: Mapping[str, Any]) -> None:
@@ -74,8 +74,8 @@ class Memory:
             raise MismatchError(self._fault) from None
 
     def check(self, results: Mapping[str, Any]) -> None:
-        """Raise MismatchError unless kernels stored every byte of every result once, and no byte of
-        an input."""
+        """Raise MismatchError unless kernels stored every byte of every result exactly once, and no
+        byte of an input."""
         stored = np.sort(np.concatenate([np.empty(0, dtype=np.uint64), *self._stored]))
         for name, tensor in self._inputs.items():
             if _counts(stored, tensor).any():
@@ -91,8 +91,8 @@ class Memory:
     def _allocator(
         self, original: Callable[..., Any], byte: int | None = None
     ) -> Callable[..., Any]:
-        """Return `original` as an allocator whose memory kernels may access, filled with `byte`, by
-        default with poison."""
+        """Return a function that allocates with `original`, fills the memory with `byte` (by
+        default, poison), and lets kernels access it."""
         filler = self._poison if byte is None else byte
 
         def allocate(*args: Any, **kwargs: Any) -> Any:
@@ -157,7 +157,7 @@ _GUARD = 4096
 
 
 def guarded(tensor: Any) -> Any:
-    """Return the tensor, moved to memory of its own with guard space before and after it.
+    """Return the tensor, moved without its values to new memory with guard space before and after.
 
     An access outside the tensor is then detected, and harmless.
     """

@@ -120,7 +120,8 @@ class Order:
 
     @contextmanager
     def _on(self, number: int) -> Iterator[None]:
-        """Record launches inside as launches of device `number`, on the device's first stream."""
+        """Record launches that are made in this context as launches of device `number`, on the
+        device's first stream."""
         member = self._members[number]
         self._device = f"of device {member.of.ids[member.position]}"
         with self._current(self._streams[number]):
@@ -134,7 +135,7 @@ class Order:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Watch the launches made inside. Raises MismatchError for the first race."""
+        """Watch the launches made in this context. Raises MismatchError for the first race."""
         builder, grid = interpreter.interpreter_builder, interpreter.GridExecutor
         kind = type(self._members[0])
         replaced: tuple[tuple[Any, str, Any], ...] = (

@@ -23,13 +23,13 @@ POISON = 0xFF
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _halves(x, out, size, shift, SIZE: tl.constexpr):  # type: ignore[no-untyped-def] # noqa: N803
-    """Copy half of the elements in each of two programs, from `shift` elements on."""
+    """Copy the elements of `x` from index `shift` on to `out`; each of two programs copies half."""
     place = tl.program_id(0) % 2 * (SIZE // 2) + tl.arange(0, SIZE // 2)
     tl.store(out + place, tl.load(x + place + shift, mask=place < size), mask=place < size)
 
 
 def missed() -> Iterator[str]:
-    """Yield a description of every planted fault that the checks miss, and of a fault that they
+    """Yield a description of every planted fault that the checks miss, and of any fault that they
     report in a correct kernel."""
     fault = _fault()
     if fault:
@@ -55,7 +55,7 @@ def _fault(
 ) -> str:
     """Return the fault found in one launch of `_halves`, or "". `programs`, `size`, `shift`,
     `into_input`: arguments that plant a fault; `fresh`: whether to return "poison" if the memory
-    that is not stored to is poisoned."""
+    that no program has stored to contains poison."""
     x = guarded(torch.arange(SIZE, dtype=torch.int32))
     memory = Memory(POISON, {"x": x})
     try:

@@ -1,4 +1,5 @@
-"""All ranks of a group in one process, each as a thread, with stand-ins for driver and group.
+"""All ranks of a group in one process, each as a thread, with stand-ins for the GPU driver and the
+process group.
 
 The host code of a module runs unchanged. Launches and messages take effect at once, in program
 order, and are recorded: the bytes that they read and write, and the waits of streams, barriers and
@@ -39,7 +40,7 @@ from shardwright.codegen.checks.oracle.definition import Bits
 
 EMPTY = torch.empty
 SYMMETRIC_LINE = 128
-"""The alignment of symmetric memory, in bytes. On each rank, it begins at another offset of its
+"""The alignment of symmetric memory, in bytes. On each rank, it begins at a different offset of its
 allocation, as pooled memory may."""
 
 

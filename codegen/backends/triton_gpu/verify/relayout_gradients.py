@@ -124,9 +124,9 @@ def _compare(leaves: Each, wanted: Each, case: RelayoutCase, what: str) -> None:
 def handed(
     rank: int, device: int, *exchanges: dict[int, Any], allow: Callable[[Any], object] = id
 ) -> Any:
-    """Return a stand-in for `torch.distributed` on a rank. `exchanges`: for each exchange in turn,
-    the messages that each device has packed, one per rank; `allow`: a function that is called with
-    the tensor that messages arrive in."""
+    """Return a stand-in for `torch.distributed` on a rank. `exchanges`: for each exchange, in
+    order, the messages that each device has packed, one per rank; `allow`: a function that is
+    called with the tensor that receives the messages."""
     following = iter(exchanges)
 
     def exchange(

@@ -16,13 +16,13 @@ from shardwright.codegen.backends.triton_gpu.verify.values import Values
 from shardwright.codegen.checks.compare import MismatchError
 
 MORE = 1 << 12
-"""The further bytes of shared memory that another module needs."""
+"""The additional bytes of shared memory that a module with larger shards needs."""
 
 
 class MixedCall(NamedTuple):
-    """A call by all ranks. `even`, `odd`: the names of the source shard and of the result on ranks
-    of even and of odd number; a result "new" is allocated by the module; `before`: an action of all
-    ranks before the call, or ""."""
+    """A call by all ranks. `even`, `odd`: the names of the source shard and of the result on even
+    and on odd ranks; a result "new" is allocated by the module; `before`: an action of all ranks
+    before the call, or ""."""
 
     even: tuple[str, str]
     odd: tuple[str, str]

@@ -38,8 +38,8 @@ from shardwright.codegen.checks.oracle import definition as oracle
 
 EACH_END = 3
 BETWEEN = 10
-"""The number of programs of a launch that are run: at its start and at its end, and at random in
-between."""
+"""The number of programs of a launch that are run at each of its ends (`EACH_END`), and at random
+(`BETWEEN`)."""
 
 _EMPTY = torch.empty
 

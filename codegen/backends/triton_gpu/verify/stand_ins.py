@@ -35,7 +35,7 @@ class StandIns:
     """The stand-ins for the process group and the GPU driver of all ranks. `on_gpus`: whether
     tensors appear to be on GPUs; `by_pairs`: whether the group has NCCL, so that GPUs can send to
     each other; `kernels`: the number of ranks on which interpreted kernels, which are slow, copy
-    listed rows. On the others, torch does."""
+    listed rows. On the other ranks, torch copies them."""
 
     def __init__(
         self, ranks: Ranks, *, on_gpus: bool, by_pairs: bool = True, kernels: int = 0

@@ -34,7 +34,7 @@ Call = Callable[[], Any]
 
 
 def hardware() -> Hardware:
-    """Return the name and number of the GPUs that torch has."""
+    """Return the name and number of the GPUs that torch finds."""
     count = torch.cuda.device_count()
     return Hardware(torch.cuda.get_device_name(0) if count else "no GPU", count)
 

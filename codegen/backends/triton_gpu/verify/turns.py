@@ -44,9 +44,9 @@ class Turns:
 
 
 def check_turns(host: Any, copied: Turns) -> bool:
-    """Check the order of copies of an exchange, and return whether it could be: not if the planned
-    order is unknown. Raises MismatchError if links are busy for longer than in the planned
-    order."""
+    """Check the order of an exchange's copies. Return False, without a check, if the planned order
+    is unknown, otherwise True. Raises MismatchError if links are busy for longer than in the
+    planned order."""
     if not _is_numbered(host.exchange):
         return False
     _check_longest(copied, planned_turns(host.exchange))

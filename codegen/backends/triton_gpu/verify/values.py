@@ -13,7 +13,7 @@ from shardwright.codegen.checks.oracle.definition import Bits
 from shardwright.codegen.checks.terms import cotangent_back, own_terms, runs
 
 RANDOM = 3
-"""The number of calls, after those of bit planes, that move random bits, new in each."""
+"""The number of calls, after those that move bit planes, each of which moves new random bits."""
 
 
 class Values:
@@ -47,8 +47,8 @@ class Values:
         return self._shards(call % len(self._runs))[1]
 
     def cotangents(self, call: int) -> tuple[Bits, dict[int, Bits]]:
-        """Return the source's cotangent, if the target's is the call's `whole`; and the shards of
-        the source's cotangent, by device."""
+        """Return two results, for a target cotangent that equals the call's `whole`. The first: the
+        source's cotangent. The second: its shards, by device."""
         back = cotangent_back(self.case, self.whole(call))
         return back, own_terms(self.case.source, self.case.source_array, back)
 
