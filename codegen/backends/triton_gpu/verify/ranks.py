@@ -222,7 +222,7 @@ class Ranks:
             if isinstance(fault, MismatchError):
                 raise fault
             if not isinstance(fault, StuckError):
-                raise MismatchError(f"ranks cannot be run: {fault!r}") from fault
+                raise MismatchError(f"a rank raised {fault!r}") from fault
         Lanes(*(self._all(of) for of in ("lanes", "memory"))).check()
         for wrong in self._all("faults"):
             raise wrong
