@@ -1,4 +1,4 @@
-"""Checks that files on disk equal a new emission."""
+"""Check that files on disk equal a new emission."""
 
 from __future__ import annotations
 
@@ -51,7 +51,8 @@ class Problem:
 
 
 def check(path: str | Path, progress: Progress | None = None) -> tuple[Problem, ...]:
-    """Return the problems of a root, or of one bundle in it; none if everything is up to date.
+    """Return the problems of a root, or of one bundle in it; an empty tuple if all files are up to
+    date.
 
     The expected contents come from the config that the manifest names, else from the manifest.
     Raises InputError if the path holds no bundles, and for a faulty config.
@@ -74,8 +75,8 @@ def check_config(
     names: Iterable[str] | None = None,
     progress: Progress | None = None,
 ) -> tuple[Problem, ...]:
-    """Return the differences between a config, the manifest of a folder, and its files. `names`:
-    the bundles and groups to check, by default all."""
+    """Return the problems of a config's folder: differences of its manifest and files from the
+    config. `names`: the bundles and groups to check, by default all."""
     listed = read_manifest(root)
     pairs = _pairs(config, listed, names)
     problems: list[Problem] = []
@@ -102,7 +103,8 @@ def check_config(
 def _pairs(
     config: Config, listed: Manifest, names: Iterable[str] | None
 ) -> list[tuple[str, FolderSaid | None, Entry | GroupEntry | None]]:
-    """Return each selected folder: its name, its description, and its entry in the manifest."""
+    """Return the name of each selected folder, with what the config says to emit there and the
+    folder's entry in the manifest; None for a missing one."""
     said: dict[str, FolderSaid] = {}
     for each in config.operations:
         folder = config.folder(each.name)
@@ -130,7 +132,8 @@ class FolderSaid:
 def _problems(
     root: Path, within: Within, name: str, said: FolderSaid | None, entry: Entry | GroupEntry | None
 ) -> Iterator[Problem]:
-    """Yield the problems of a bundle or group: of its description, then of its files."""
+    """Yield the problems of a bundle or group: first those of its description, then those of its
+    files."""
     config = within.config
     after = () if said is None else said.lines()
     before = () if entry is None else _listed(entry).lines()
@@ -175,7 +178,8 @@ def _folder_problems(
 def _file_problems(
     root: Path, path: str, emitted: str | None, recorded: str | None
 ) -> Iterator[Problem]:
-    """Yield the problems of a file: its text should be `emitted`, its hash was `recorded`."""
+    """Yield the problems of a file. `emitted`: the text that it should have; `recorded`: its hash
+    in the manifest; each None if there is none."""
     if emitted is None:
         yield Problem(path, f"{manifest.FILE} lists a file that would not be emitted now")
         return

@@ -31,7 +31,7 @@ TIME_LIMIT = 300.0
 @dataclass(frozen=True)
 class Measured:
     """The measurement of one module. `seconds`: the median of its calls; `price`: the prediction;
-    `detail`: the reason if it cannot run here (`skipped`), or its fault (`failed`)."""
+    `detail`: why it cannot run here (verdict `skipped`), or its fault (`failed`)."""
 
     name: str
     backend: str
@@ -59,7 +59,7 @@ class Measurement:
 
     @property
     def measured(self) -> tuple[Measured, ...]:
-        """The measured modules."""
+        """The modules that were timed: their verdict is `ok`."""
         return tuple(each for each in self.modules if each.verdict == "ok")
 
 
@@ -76,10 +76,10 @@ def measure(
     """Time the modules of bundles on this machine's devices, and fit a topology to those with
     correct results.
 
-    `topology`: the topology for which prices are computed, and which keeps the figures that no
-    module determines. By default, it is that of CPUs, H100s or H200s, if these are found. Raises
-    InputError for a path without bundles, an unknown backend or topology, devices without a known
-    topology, and if nothing can be measured.
+    `topology`: the topology for which prices are computed, and whose values are kept where no
+    module determines them. The default is the topology of this machine's CPUs, H100s or H200s.
+    Raises InputError for a path without bundles, an unknown backend or topology, devices without a
+    known topology, and if nothing can be measured.
     """
     given = None if topology is None else topology_of(topology)
     modules = _modules(paths, backends, progress or (lambda done, total, module: None))
@@ -122,7 +122,7 @@ def _modules(
 
 
 def _module(job: ModuleJob[Any], case: Case | MatmulCase, worker: Worker) -> Measured:
-    """Return a worker's result for one module."""
+    """Return the measurement of one module by a worker, or why there is none."""
     said = case.name, job.backend, len(case.devices())
     if absent := missing(job.backend):
         return Measured(*said, "skipped", absent)

@@ -49,7 +49,8 @@ def verify(
 
 
 def jobs_of(paths: Iterable[str | Path], backends: Sequence[str] | None) -> list[Job]:
-    """Return a job for each module of these backends at paths; those that run alone are last."""
+    """Return a job for each module of these backends at the paths; jobs that must run alone come
+    last."""
     if backends is not None:
         registry.listed(backends)
     every = tuple(paths)
@@ -68,8 +69,9 @@ def _is_alone(job: Job) -> bool:
 
 
 def _run(jobs: Sequence[Job], folder: Path, time_limit: float) -> Iterator[tuple[Job, Report]]:
-    """Yield every job with its report, as they end; each backend has a thread and a process, each
-    root a folder of twins, with its own support modules. Jobs that run alone are last."""
+    """Yield every job with its report, in the order in which they end; jobs that must run alone
+    come last. Each backend has a thread and a process. Twins, smaller versions of large bundles, go
+    to one folder per root, because they import the support modules of their root."""
     results: queue.Queue[tuple[Job, Report] | Exception] = queue.Queue()
     runners, shared = [], [job for job in jobs if not _is_alone(job)]
     for backend in dict.fromkeys(job.backend for job in shared):
@@ -110,6 +112,6 @@ def report_of(job: Job, runs: Runs) -> Report:
 
 
 def _devices(job: Job) -> int:
-    """Return how many devices a job's worker needs; meshes that are too large run on smaller
-    ones."""
+    """Return the number of devices that a job's worker needs, at most MAX_DEVICES: for a larger
+    mesh, a smaller twin runs."""
     return min(answers_of(job.said).devices(job), MAX_DEVICES)

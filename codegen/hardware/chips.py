@@ -24,7 +24,7 @@ from shardwright.ir.errors import InputError, one_of
 
 GIB = 2**30
 _FLAT = ("2x2", "2x4", "4x4", "4x8", "8x8", "8x16", "16x16")
-# Without slices such as 4x4x8, which Google Cloud links as twisted tori.
+# Slices such as 4x4x8 are left out, because Google Cloud links them as twisted tori.
 _CUBES = ("2x2x1", "2x2x2", "2x2x4", "2x4x4", "4x4x4", "8x8x8")
 
 
@@ -33,8 +33,8 @@ class Chip:
     """One generation of chips. Bytes and bandwidths are per JAX device, which is a core on v4 and
     tpu7x.
 
-    `devices`: the number of JAX devices per chip. `vmem_bytes`: the most bytes of VMEM that one
-    kernel may use. `hbm_bandwidth`: the bytes per second that a device reads and writes.
+    `devices`: the number of JAX devices per chip. `vmem_bytes`: the bytes of VMEM that one kernel
+    can use at most. `hbm_bandwidth`: the bytes per second that a device reads and writes.
     `link_bandwidth`: the bytes per second over one link of the interconnect in one direction; if a
     chip has two devices, the share of one. `core_bandwidth`: the bytes per second from one core of
     a chip to the other, 0 if a chip is one device. `power_of_two_offsets`: whether a device sends
@@ -85,8 +85,8 @@ class SliceTorus:
 
 
 def chip_of(topology: str) -> Chip:
-    """Return the generation of the chips of a slice, such as `v5e:4x4`. Raise InputError for an
-    unknown slice."""
+    """Return the chip generation of a slice such as `v5e:4x4`. Raise InputError for an unknown
+    slice."""
     generation, _ = _split(topology)
     return next(chip for chip in CHIPS if chip.generation == generation)
 

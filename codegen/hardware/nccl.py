@@ -5,7 +5,7 @@ GPUs, in microseconds and GB/s: `baseLatencies` for each collective, `hwLatencie
 protocols LL and LL128 send flags along with the data: LL reaches the bandwidth `llMaxBws`, and
 LL128 reaches 0.92 of the bandwidth of Simple.
 
-The bandwidth of Simple is measured: 362 GB/s on eight H100 (github.com/NVIDIA/nccl/issues/1047, a
+The bandwidth of Simple was measured: 362 GB/s on eight H100s (github.com/NVIDIA/nccl/issues/1047, a
 ring of 8 GiB), and "around 370" GB/s, where data sheets state 450 (issues/1374). Between hosts, an
 adapter of 400 Gb/s reaches 48 GB/s (github.com/NVIDIA/nccl-tests/issues/267).
 """
@@ -24,8 +24,8 @@ _LL_BANDWIDTH = 141e9  # llMaxBws: Hopper, one node
 
 @dataclass(frozen=True)
 class Protocol:
-    """A protocol of NCCL: the factors by which it multiplies the topology's time of a collective,
-    of a message and of a byte."""
+    """A protocol of NCCL: the factors by which it multiplies a topology's times per collective, per
+    message and per byte."""
 
     collective: float
     message: float
@@ -37,4 +37,4 @@ PROTOCOLS = (
     Protocol(14.0 / 6.6, 1.9 / 0.6, 1 / 0.92),  # LL128
     Protocol(8.4 / 6.6, 3.4 / 0.6, 1.0),  # Simple
 )
-"""The protocols, of which each collective uses the fastest, as in NCCL."""
+"""The protocols. Each collective uses the fastest one, as in NCCL."""

@@ -6,7 +6,7 @@
     switch:8  torus:4x4  hierarchical:2x4   a kind of topology, with its sizes
 
 `,key=value` after a text changes a number of the topology. A TOML file has the key `topology`, with
-one of these texts, and the numbers to change as further keys.
+one of these texts, and the numbers to change as additional keys.
 
 Sources of the numbers. TPUs: see `chips.py`; about a microsecond per hop
 (jax-ml.github.io/scaling-book/tpus, "ICI latency"). GPUs: see `nccl.py`; HBM of 3.35 and 4.8 TB/s
@@ -72,7 +72,8 @@ _UNITS = {
     "multiplies": "multiplications and additions a second",
 }
 
-# The most devices of a plan. Device ids must be below this too, because prices use tables by id.
+# The most devices of a plan. Device ids must also be smaller than this number, because prices use
+# tables indexed by id.
 MOST_DEVICES = 1 << 20
 
 
@@ -92,8 +93,8 @@ def topology_of(text: str) -> Topology:
 
 
 def name_of(topology: Topology) -> str:
-    """Return a short name of a topology: the name of an equal preset, such as `v5e:4x4`, or else
-    its kind and sizes."""
+    """Return a short name of a topology: that of the preset that equals it, such as `v5e:4x4`, or
+    else its kind and sizes."""
     said = str(topology).partition(",")[0]
     match topology:
         case Torus(dims=dims, core_bandwidth=cores):
@@ -118,7 +119,7 @@ def file_text(topology: Topology) -> str:
 
 
 def device_of(topology: Topology) -> str:
-    """Return the preset that describes the devices of a topology, such as `v5e`, or "" if there is
+    """Return the name of the preset for the devices of a topology, such as `v5e`, or "" if there is
     none."""
     name = topology.device or name_of(topology).partition(":")[0]
     return name if name in _DEVICES else ""
@@ -192,7 +193,7 @@ def _slice(name: str, dims: tuple[int, ...]) -> Torus:
 
 
 def _hosts(name: str, dims: tuple[int, ...]) -> Topology:
-    """Return one host of GPUs, or several."""
+    """Return the topology of one host of GPUs, or of several hosts."""
     dims = dims or (GPUS,)
     if len(dims) > 2 or dims[-1] > GPUS:
         _wrong(f"a host of {name} has up to {GPUS} GPUs", _said(name, dims), f"{name}:4x{GPUS}")
@@ -294,7 +295,7 @@ def _count(key: str, value: object) -> int:
 
 
 def _device(value: object) -> str:
-    """Return the name of a preset's devices. Raise InputError for an unknown name."""
+    """Return the value if it is the name of a preset's devices, else raise InputError."""
     if value not in _DEVICES:
         _wrong("no such device", value, one_of(_DEVICES))
     return str(value)

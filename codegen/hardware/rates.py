@@ -4,8 +4,9 @@ The rates are the vendors' peak rates of dense products. For TPUs they are from
 docs.cloud.google.com/tpu/docs/{v4, v5e, v5p, v6e, tpu7x}, where the rate of a chip is shared by its
 devices; for GPUs from the data sheets at nvidia.com/en-us/data-center/h100 and /h200 (SXM, without
 sparsity). A TPU multiplies float32 in one pass of bfloat16, which is JAX's default precision. The
-rate of a processor was measured with XLA on two x86-64 cores. The rate of topologies that name no
-device is an assumption, OTHER, and so is the rate of a type without a data sheet: half of float32.
+rate of a processor was measured with XLA on two x86-64 cores. Two rates are assumptions: OTHER, for
+topologies that name no device, and half of the rate of float32 for a type that data sheets leave
+out.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ _PEAKS = {
     "h200": (989e12, 1979e12, 67e12),
     "cpu": (1e11, 1e11, 1e11),
 }
-# The VMEM of a TPU (`chips.py`), or the L2 cache of a GPU: 50 MB on an H100, by its white paper,
-# resources.nvidia.com/en-us-tensor-core; an H200 has the same die.
+# The VMEM of a TPU (`chips.py`), or the L2 cache of a GPU: 50 MB on an H100, according to its white
+# paper, resources.nvidia.com/en-us-tensor-core; an H200 has the same die.
 _CACHES = {chip.generation: chip.vmem_bytes for chip in CHIPS} | {
     "h100": 50 * 10**6,
     "h200": 50 * 10**6,
@@ -60,14 +61,14 @@ def _peak(name: str, dtype: str) -> float:
 
 
 def cache_bytes(topology: Topology) -> int:
-    """Return the bytes that a device can keep between products without a read from memory: its VMEM
-    for a TPU, its L2 cache for a GPU, 0 for an unknown device."""
+    """Return the number of bytes that a device can reuse between products without reading memory
+    again: its VMEM for a TPU, its L2 cache for a GPU, 0 for an unknown device."""
     return _CACHES.get(device_of(topology), 0)
 
 
 def check_multiplies(topology: Topology, dtype: str) -> None:
-    """Raise InputError for an element type that the devices of a topology cannot multiply. The only
-    one is int64 on a TPU; `test_compile_matmul.py` checks that its compiler rejects it."""
+    """Raise InputError if the devices of a topology cannot multiply elements of this type. The only
+    such case is int64 on TPUs; `test_compile_matmul.py` checks that their compiler rejects it."""
     if dtype == "int64" and device_of(topology) in _DEVICES:
         raise InputError(
             "TPUs cannot multiply 64-bit integers",

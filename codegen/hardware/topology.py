@@ -11,21 +11,21 @@ every link. It is linear in the weights of transfers, so one call counts bytes a
                   into every host
 
 Devices are numbered 0 to size - 1: consecutively within a host, and along the first axis of a grid
-first, as in JAX on TPUs. A mesh with another device order states its `device_ids`.
+first, as in JAX on TPUs. A mesh with a different device order states its `device_ids`.
 
 On v5e, a device sends directly only over a power of two of hops (JAX's guide to distributed Pallas,
 "Routing"). The rest is assumed: a transfer traverses the axes of a torus in order, and the shorter
 way along each, or half of it each way if both are equally long. All links of a route are busy for
-the whole transfer, without headers, and only links limit transfers. A switch has full bisection
-bandwidth. Steps do not overlap.
+the whole transfer, messages have no headers, and only links limit transfers. A switch has full
+bisection bandwidth. Steps do not overlap.
 
 All topologies have these fields, which are 0 if unknown or not counted. `memory`: the bytes per
 second that a device reads and writes in HBM. `launch`: the fixed seconds of a call. `kernel`: the
 fixed seconds of each kernel. `collective`: the fixed seconds of each collective of the platform's
 library in addition to its messages (`nccl.py`). `multiplies`: the multiplications and additions of
-float32 per second, which scale the peak rates of other types too; 0 for the peaks (`rates.py`).
-`device`: the preset of the devices, if a user changed any of its numbers. `ragged`: the granularity
-in bytes of rows in XLA's ragged all-to-all; 0 if the platform has none.
+float32 per second, which also scale the rates of the other types; 0 for the peak rates
+(`rates.py`). `device`: the preset that the devices come from, if a user changed any of its numbers.
+`ragged`: the granularity in bytes of rows in XLA's ragged all-to-all; 0 if the platform has none.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ __all__ = ["Floats", "Hierarchical", "Switch", "Topology", "Torus"]
 @dataclass(frozen=True)
 class Switch:
     """A switch. `size`: the number of devices, None for any. `bandwidth`: the bytes per second out
-    of a device, and into it. `latency`: the seconds per message."""
+    of a device, and as many into it. `latency`: the seconds per message."""
 
     size: int | None
     bandwidth: float

@@ -26,9 +26,9 @@ class Torus:
     `dims`: the number of devices along each axis. `wrap`: whether the ends of each axis are linked.
     `bandwidth`: the bytes per second between neighbours, each way. `latency`: the seconds per
     message. `powers_of_two`: whether a device sends directly only over 1, 2, 4, ... hops along an
-    axis (v5e); other distances are relayed, in one message per binary one of the distance.
-    `core_bandwidth`: if above 0, the first axis numbers the cores of a chip, and this is the bytes
-    per second between them; `bandwidth` is then the share of a core.
+    axis (v5e); messages over other distances are relayed, in one send per 1 in the binary form of
+    the distance. `core_bandwidth`: if above 0, the first axis numbers the cores of a chip, and this
+    is the bytes per second between them; `bandwidth` is then the share of one core.
     """
 
     dims: tuple[int, ...]
@@ -87,8 +87,8 @@ class Torus:
 
     @property
     def fastest(self) -> float:
-        """The most bytes per second of one transfer along one axis. It uses both directions if it
-        goes half of the way round."""
+        """The most bytes per second of one transfer along one axis. A transfer that goes half of
+        the way round an axis uses both directions."""
         each = (
             self._bandwidth(axis) * (2 if self._halves(axis) else 1)
             for axis, size in enumerate(self.dims)
@@ -98,8 +98,8 @@ class Torus:
 
     @property
     def least_latency(self) -> float:
-        """The smallest latency of a message. A message that goes half of the way round is divided
-        between both directions, which halves its latency on each link."""
+        """The smallest latency of a message, in seconds. A message that goes half of the way round
+        is divided between both directions, which halves its latency on each link."""
         halved = any(map(self._halves, range(len(self.dims))))
         return self.latency / 2 if halved else self.latency
 
@@ -158,7 +158,8 @@ class Torus:
             share = np.where(up > 0, 1.0, 0.0)
             if self.wrap[axis]:
                 share = np.where(up < down, 1.0, np.where(up > down, 0.0, 0.5))
-            # Transfers have traversed the axes before this one, but not the axes after it.
+            # On this axis, transfers have already traversed the earlier axes, but not the later
+            # ones.
             line = sender // (stride * extent) * (stride * extent) + receiver % stride
             at = line + link * stride
             upwards = ((link - start) % extent < up) * share
@@ -247,13 +248,12 @@ class Torus:
 
 
 def figures(**values: float) -> str:
-    """Return the numbers in the text of a topology, as `key=value` joined by commas."""
+    """Return `key=value` for each number of a topology, joined by commas."""
     return ",".join(f"{name}={_number(value)}" for name, value in values.items())
 
 
 def optional(**values: float) -> str:
-    """Return the numbers that the text of a topology has only if they are not 0, each after a
-    comma."""
+    """Return `,key=value` for each number of a topology that is not 0."""
     return "".join(f",{name}={_number(+value)}" for name, value in values.items() if value)
 
 
@@ -275,7 +275,7 @@ class Device(Protocol):
 
 
 def of_device(topology: Device) -> str:
-    """Return the fields of the device in the text of a topology."""
+    """Return the text of the fields that describe the device: `,key=value` for each that is set."""
     names = ("memory", "launch", "kernel", "collective", "multiplies")
     said = optional(**{name: getattr(topology, name) for name in names})
     return said + (f",device={topology.device}" if topology.device else "")

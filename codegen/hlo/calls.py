@@ -1,9 +1,9 @@
 """Count the runs of each computation of an HLO module in one run of the program.
 
-The body of a loop runs once per iteration. The number of iterations is the compiler's annotation,
-or follows from the condition of the loop. If the condition of a branch compares the counter of the
-loop, the branch runs in the iterations that take it; such branches are common, because the last
-iteration often moves nothing. Any other branch counts as taken every time.
+The body of a loop runs once per iteration. The number of iterations comes from the compiler's
+annotation, or else from the condition of the loop. If the condition of a branch compares the
+counter of the loop, the branch runs in the iterations that take it; such branches are common,
+because the last iteration often moves nothing. Any other branch counts as taken every time.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _THROUGH = ("copy", "convert", "bitcast", "copy-done", "copy-start", "reshape")
 
 @dataclass(frozen=True)
 class Often:
-    """A number of runs; a lower bound if it is not `exact`, because the number of iterations of a
+    """A number of runs. If not `exact`, it is a lower bound, because the number of iterations of a
     loop is unknown."""
 
     times: int
@@ -46,7 +46,7 @@ class Counter:
 
 
 def executions(module: HloModule) -> dict[str, Often]:
-    """Return the number of runs of each computation that runs, by its name."""
+    """Return the number of runs of each computation that runs, by the computation's name."""
     found: dict[str, Often] = {}
     seen: set[str] = set()
 
@@ -135,7 +135,7 @@ def _step(
     module: HloModule, added: HloInstruction | None, index: int, *, alone: bool = False
 ) -> int | None:
     """Return the constant that an instruction adds to element `index` of a loop's carry, or None if
-    it does not add a constant to it. With `alone`, return 0 for the element itself."""
+    the instruction is no such addition. With `alone`, the bare element counts as adding 0."""
     if alone and _is_element(added, index):
         return 0
     if added is None or added.op != "add":

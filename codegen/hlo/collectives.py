@@ -1,6 +1,7 @@
 """Read the HLO text of a compiled program: the VMEM of its kernels, and its collectives.
 
-Sizes include padding, which is sent too: a TPU pads an array to the tiles of its layout.
+A TPU pads an array to the tiles of its layout and sends the padding too, so sizes include it unless
+stated otherwise.
 """
 
 from __future__ import annotations
@@ -27,9 +28,10 @@ _SCATTER = "all-reduce-scatter"
 class HloCollective:
     """One collective of a program.
 
-    `op`: its opcode. `instruction`: the collective. `place`: the instruction that returns its
-    result, which may be the fusion around it. `arrays`: its results on one device. `members`: its
-    participants, as `ends` returns them. `often`: its number of runs in one run of the program.
+    `op`: its opcode. `instruction`: the collective itself. `place`: the instruction that returns
+    its result, which may be a fusion that contains it. `arrays`: its results on one device.
+    `members`: its participants, as `ends` returns them. `often`: its number of runs in one run of
+    the program.
     """
 
     op: str
@@ -51,7 +53,8 @@ class HloCollective:
 
 
 def vmem_bytes(text: str) -> int | None:
-    """Return the bytes of VMEM of the Pallas kernel that uses most, or None without kernels."""
+    """Return the bytes of VMEM of the Pallas kernel that uses most, or None if there are no
+    kernels."""
     taken = []
     for kernel in _KERNEL.finditer(text):
         scoped = _SCOPED.search(text, kernel.end())
@@ -61,8 +64,8 @@ def vmem_bytes(text: str) -> int | None:
 
 def received_bytes(text: str, devices: int) -> int | None:
     """Return the bytes that the busiest device receives in all collectives of a program, padding
-    included. Return None if one is a ragged all-to-all, whose bytes are not in the text.
-    Collectives in a loop count once per iteration."""
+    included. Return None if one of them is a ragged all-to-all, because the text does not state its
+    bytes. Collectives in a loop count once per iteration."""
     received = np.zeros(devices, dtype=np.int64)
     for collective in collectives_of(HloModule(text), devices):
         if collective.op == RAGGED:
@@ -119,8 +122,8 @@ def _is_collective(each: HloInstruction) -> bool:
 def _once_a_chain(
     module: HloModule, instructions: Iterable[HloInstruction]
 ) -> Iterator[HloInstruction]:
-    """Yield the collectives among the instructions. Of a chain, yield the instruction that starts
-    it, or else the first one."""
+    """Yield the collectives among the instructions, but one per chain: the instruction that starts
+    the chain, or the first of the chain if no start is marked."""
     found = [each for each in instructions if _is_collective(each)]
     starts = {
         name for name, body in module.computations.items() if any(map(_starts, body.values()))
@@ -148,7 +151,7 @@ def _starts(each: HloInstruction) -> bool:
 
 
 def _given(each: HloInstruction, done: HloInstruction | None) -> tuple[HloArray, ...]:
-    """Return the arrays of a collective's result.
+    """Return the types of the arrays in a collective's result.
 
     An asynchronous collective returns its result in `done`, the instruction that completes it. If
     there is none, the tuple of the start has operands before results, except in an all-reduce.

@@ -61,7 +61,7 @@ def copied_bytes(text: str) -> int:
 
 def _within(each: HloInstruction) -> Iterator[str]:
     """Yield the names of the computations that are part of an instruction, such as the body of a
-    fusion. Their instructions are not passes of their own."""
+    fusion. The instructions of these computations are not separate passes."""
     for kind, name in each.called.items():
         if (each.op, kind) == ("fusion", "calls") or (kind == "to_apply" and each.op != "call"):
             yield name

@@ -7,7 +7,7 @@ For a result of B bytes and groups of n devices, a device receives at least:
     all-reduce           2 B (n - 1)/n
     reduce-scatter       B (n - 1)
     collective-permute   B, if its source is another device
-    collective-broadcast B, except the first device of a group, which receives nothing
+    collective-broadcast B, but the first device of a group receives nothing
 
 Algorithms that use rings receive no more than that. The bytes of a ragged-all-to-all depend on
 operands that are computed at run time, so the text does not state them.
@@ -44,8 +44,9 @@ _PAIRS = re.compile(r"source_target_pairs=\{([\d,{}]*)\}")
 def received_of(op: str, line: str, nbytes: int, devices: int) -> list[int]:
     """Return the bytes that each of `devices` devices receives in one collective.
 
-    `op`: one of COLLECTIVES. `line`: the text with its attributes. `nbytes`: the bytes of its
-    result on a device. Raises ValueError for groups in an unknown notation, and for RAGGED.
+    `op`: its opcode, one of COLLECTIVES. `line`: the text with its attributes. `nbytes`: the bytes
+    of its result on one device. Raises ValueError for groups in an unknown notation, and for
+    RAGGED.
     """
     if op == RAGGED:
         raise ValueError(f"the text of a {RAGGED} does not give its sizes")
@@ -67,8 +68,9 @@ def received_by(op: str, members_of: list[list[int]], nbytes: int, devices: int)
 
 
 def ends(op: str, line: str, devices: int) -> list[list[int]]:
-    """Return the participants of a collective, by position among the program's devices: its groups,
-    or for a permute its pairs [sender, receiver]. Raise ValueError for an unknown notation."""
+    """Return the participants of a collective, as positions in the program's list of devices: its
+    groups, or the pairs [sender, receiver] of a permute. Raise ValueError for an unknown notation.
+    """
     return _pairs(line) if op == "collective-permute" else groups(line, devices)
 
 
@@ -88,10 +90,10 @@ def _pairs(line: str) -> list[list[int]]:
 
 
 def groups(line: str, devices: int) -> list[list[int]]:
-    """Return the groups of a collective, by position among the program's devices.
+    """Return the groups of a collective, as positions in the program's list of devices.
 
-    The text lists them, or states them as a transposed iota or as axes of a mesh. Raises ValueError
-    for any other notation.
+    The text lists the groups, or states them as a transposed iota or as axes of a mesh. Raises
+    ValueError for any other notation.
     """
     if "replica_groups={}" in line or "replica_groups" not in line:
         return [list(range(devices))]

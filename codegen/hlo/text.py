@@ -1,4 +1,4 @@
-"""Parse HLO text into computations and instructions.
+"""Parse the text of an HLO module into computations and instructions.
 
 The text comes from `compiled.as_text()`, or from `--xla_dump_to` after optimizations. It may omit
 operand types and the `%` before names. Instructions outside a computation form one computation.
@@ -39,13 +39,13 @@ class HloArray:
 
     @property
     def nbytes(self) -> int:
-        """The number of bytes of its elements, without padding."""
+        """The number of bytes of the elements, without padding."""
         return math.prod(self.shape) * self.bits // 8
 
     @property
     def padded_bytes(self) -> int:
-        """The number of bytes in memory, padded to the tiles of the layout; collectives send as
-        many."""
+        """The number of bytes in memory, padded to the tiles of the layout. Collectives send the
+        padding too."""
         extents = [self.shape[axis] for axis in reversed(self.order)]
         first = re.match(r"\(([\d,]+)\)", self.tiles)
         tile = [int(size) for size in first[1].split(",")] if first else []
@@ -74,14 +74,16 @@ class HloInstruction:
 
     @cached_property
     def called(self) -> dict[str, str]:
-        """The names of the computations that it calls, by the attribute that names each."""
+        """The names of the computations that the instruction calls, by attribute, such as
+        `to_apply`."""
         found = dict(_CALLED.findall(self.rest))
         branches = _BRANCHES.search(self.rest)
         names = re.findall(r"[\w.\-<>]+", branches[1]) if branches else []
         return found | {f"branch {number}": name for number, name in enumerate(names)}
 
     def numbers(self, attribute: str) -> tuple[int, ...]:
-        """Return the integers of an attribute, `attribute={0,1}`, none if it is missing."""
+        """Return the integers of an attribute, `attribute={0,1}`; an empty tuple if it is missing.
+        """
         found = re.search(rf"\b{attribute}=\{{([\d,]*)\}}", self.rest)
         return tuple(int(number) for number in found[1].split(",") if number) if found else ()
 
@@ -127,7 +129,7 @@ class HloModule:
 
     @cached_property
     def users(self) -> dict[tuple[str, str], list[HloInstruction]]:
-        """The instructions that use each instruction, by its computation and name."""
+        """The users of each instruction, by the computation and the name of the instruction."""
         found: dict[tuple[str, str], list[HloInstruction]] = {}
         for each in self.instructions():
             for name in dict.fromkeys(each.operands):
@@ -141,7 +143,7 @@ class HloModule:
 
     @cached_property
     def callers(self) -> dict[str, list[HloInstruction]]:
-        """The instructions that call each computation, by its name."""
+        """The instructions that call each computation, by the computation's name."""
         found: dict[str, list[HloInstruction]] = {}
         for instruction in self.instructions():
             for name in instruction.called.values():
@@ -185,7 +187,7 @@ def _instructions(text: str) -> Iterator[tuple[HloInstruction, bool]]:
 
 
 def _joined(text: str) -> Iterator[str]:
-    """Yield the lines of a text; an instruction on several lines is one."""
+    """Yield the lines of a text, with each instruction joined into one line."""
     held = ""
     for line in text.splitlines():
         if held and not (
@@ -218,7 +220,7 @@ def _split(rest: str) -> tuple[tuple[str, ...], str]:
 
 
 def _closed(rest: str) -> int:
-    """Return the index of the parenthesis that closes one opened before the text."""
+    """Return the index in `rest` of the parenthesis that closes the one just before `rest`."""
     depth = 1
     for at, character in enumerate(rest):
         depth += (character in "([{") - (character in ")]}")
@@ -228,8 +230,8 @@ def _closed(rest: str) -> int:
 
 
 def _frames(text: str) -> dict[str, str]:
-    """Return `file.py:12` for the number of each stack frame, from the tables at the head of a
-    module."""
+    """Return a dict from the number of each stack frame to its `file.py:12`, from the tables at the
+    head of a module."""
     files = dict(re.findall(r'^(\d+) "(.*)"$', _table(text, "FileNames"), re.MULTILINE))
     places = {
         number: f"{files.get(file, '?')}:{line}"

@@ -16,7 +16,7 @@ from shardwright.ir.stored import Stored
 
 @dataclass(frozen=True)
 class LearnedAgain:
-    """The comparison of a loader's present layouts with the layouts in a file."""
+    """The comparison of a loader's current layouts with the layouts in a file."""
 
     path: Path
     comparison: Comparison
@@ -25,7 +25,7 @@ class LearnedAgain:
 
     @property
     def same(self) -> bool:
-        """Whether the loader still stores its buffers as the file says."""
+        """Whether the loader still stores its buffers as the file states."""
         return self.comparison.same and not self.findings
 
     def __str__(self) -> str:
@@ -48,13 +48,13 @@ def like_of(path: Path) -> str:
 
 
 def learned_table(path: Path) -> dict[str, Any]:
-    """Return the table `learned` of a file, empty if it has none."""
+    """Return the table `learned` of a file; an empty dict if the file has none."""
     table: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8")).get("learned", {})
     return table
 
 
 def learn_again(path: Path, home: str = "") -> LearnedAgain:
-    """Return the differences from a file when its loader runs again.
+    """Run the loader that a file names, and return how its layouts differ from those in the file.
 
     `home`: the folder to search first for the loader's module. Raises InputError if the loader is
     gone.

@@ -1,4 +1,4 @@
-"""Comparison of layouts and loaders; the differences are named ranges of buffers."""
+"""Compare layouts and loaders. The differences are ranges of buffers, by name."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ from shardwright.ir.stored import Stored
 MOST_LINES = 40
 """The most differences that are printed."""
 MOST_RUNS = 8
-"""The most ranges of a part that are reported; more are reported as one range."""
+"""The most ranges reported for one part of a buffer; if there are more, one range covers all of
+them."""
 
 
 @dataclass(frozen=True)
@@ -88,8 +89,8 @@ def compare(
 ) -> Comparison:
     """Return the differences between a layout or a loader and the expected one.
 
-    Either side is a layout, a result of `sw.learn`, or a loader `load(rank, tensors)` that returns
-    the buffers of a device by name; `sw.learn` says how it runs. `logical`, `ranks` and `dtype` are
+    Each side is a layout, a result of `sw.learn`, or a loader `load(rank, tensors)` that returns
+    the buffers of a device by name, and runs as for `sw.learn`. `logical`, `ranks` and `dtype` are
     as for `sw.learn`. By default they come from the side that is not a loader: its tensors and
     devices and, for a result of `sw.learn`, the kind and element type of its tensors. Raises
     InputError if the sides differ in tensors, devices or buffers, and for two loaders without
@@ -127,16 +128,16 @@ def compare(
 
 
 def _of_other_form(found: BoundBuffer, expected: BoundBuffer) -> bool:
-    """Return whether two buffers differ in rank, or in the dimension along which their parts are
-    stacked."""
+    """Return whether parts of two buffers differ in rank, or whether both buffers have several
+    parts, stacked along different dimensions."""
     ranks = {len(part.cuts) for part in found.parts + expected.parts}
     many = min(len(found.parts), len(expected.parts)) > 1
     return len(ranks) > 1 or (many and found.dim != expected.dim)
 
 
 def _of_learned(given: Learned, argument: str) -> Side:
-    """Return the side of a learned layout. Raise InputError if large buffers have no layout, since
-    not all of their elements are known."""
+    """Return the side of a comparison for a result of `sw.learn`. Raise InputError if a large
+    buffer has no layout, because only a sample of its elements is known."""
     if not given.sampled:
         return HeldSide(given.tensors, given.held)
     lacking = [name for each in given.held.values() for name in each if name not in given.layouts]
@@ -159,7 +160,8 @@ def _run(
     ranks: object,
     dtype: object,
 ) -> Side:
-    """Run a loader and return its side; tensors and ranks default to those of the other side."""
+    """Run a loader and return its side of the comparison. Tensors and ranks default to those of the
+    other side."""
     if other is None and (logical is None or ranks is None):
         raise InputError(
             "two loaders need the logical tensors and the ranks",
@@ -247,7 +249,7 @@ def _of_buffer(found: Side, expected: Side, device: int, name: str) -> Iterator[
 
 @dataclass(frozen=True)
 class _Buffer:
-    """A buffer of a device, in blocks along a dimension."""
+    """A buffer of a device, compared in blocks along a dimension."""
 
     device: int
     name: str
@@ -267,7 +269,8 @@ class _Buffer:
         expected: list[HeldBlock],
         shapes: tuple[tuple[int, ...], tuple[int, ...]],
     ) -> Iterator[Difference]:
-        """Yield the differences between the blocks of two sides."""
+        """Yield the differences between the blocks of the two sides. `shapes`: those of the found
+        and of the expected buffer."""
         if shapes[0] != shapes[1]:
             yield self.of_shapes(*shapes)
         if len(shapes[0]) != len(shapes[1]):
@@ -279,7 +282,7 @@ class _Buffer:
                 yield from self._of_blocks(pair[0], pair[1])
 
     def _at(self, blocks: list[HeldBlock], low: int, high: int) -> HeldBlock | None:
-        """Return the contents of a side in a range; None beyond its end."""
+        """Return the contents of one side's blocks in a range; None beyond their end."""
         block = next((each for each in blocks if each.start <= low < each.stop), None)
         return None if block is None else block.sliced(self.dim, low, high)
 
@@ -291,7 +294,8 @@ class _Buffer:
             yield Difference(self.device, self.name, along, ends, *said)
 
     def _runs(self, found: HeldBlock, expected: HeldBlock) -> list[tuple[int, int]]:
-        """Return the ranges in which two blocks differ, counted from the start of both."""
+        """Return the ranges in which two blocks with the same start differ, as positions from that
+        start."""
         if found.way != expected.way or found.tensor not in (UNKNOWN, SCATTERED):
             return _runs(found, expected, self.dim)
         if self.same is None:
@@ -302,7 +306,7 @@ class _Buffer:
         return [(int(a), int(b)) for a, b in zip(ends[::2], ends[1::2], strict=True)]
 
     def _said(self, found: HeldBlock, expected: HeldBlock) -> tuple[str, str]:
-        """Return descriptions of the expected and the actual contents."""
+        """Return two descriptions: of the expected contents, then of those found."""
         if found.way != expected.way or not found.adds:
             other = "other " * (found.way == expected.way)
             said = f"{other}{called(found, None, self.shapes)}"
@@ -323,7 +327,7 @@ class _Buffer:
 
 
 def _turned(block: HeldBlock) -> list[list[int]]:
-    """Return the logical dimensions that each dimension of the buffer traverses."""
+    """Return, for each dimension of the buffer, the logical dimensions that it traverses."""
     return [np.flatnonzero(add.any(axis=0)).tolist() for add in block.adds]
 
 
@@ -338,8 +342,8 @@ def _differ(found: HeldBlock, expected: HeldBlock) -> Integers:
 
 
 def _runs(found: HeldBlock, expected: HeldBlock, dim: int) -> list[tuple[int, int]]:
-    """Return the ranges along a dimension in which two blocks differ, counted from the start of
-    both."""
+    """Return the ranges along a dimension in which two blocks differ, as positions from their
+    start."""
     whole = [(0, found.width)]
     if found.way != expected.way:
         return whole

@@ -1,6 +1,6 @@
-"""The simplest layout of a buffer that has every element of every rank at the right position.
+"""Find the simplest layout that puts every element of a buffer at the right position on every rank.
 
-Layouts are tried in this order; the first one that is right for every element of every rank wins:
+Layouts are tried in this order, and the first correct one wins:
 
 1. each tensor once: equal chunks, balanced, nested, padded cuts
 2. one contiguous cut through the stack of the tensors
@@ -36,8 +36,8 @@ _ODD = (PADDING, UNKNOWN, SCATTERED)
 def fit_buffer(
     held: Sequence[AnyHeld], shapes: Mapping[str, tuple[int, ...]], mesh: Mesh
 ) -> BufferLayout | None:
-    """Return the layout of a buffer, given its contents at each mesh position; None if no layout
-    fits."""
+    """Return the simplest layout of a buffer, given its contents at each mesh position; None if no
+    layout fits."""
     ranks = {len(each.shape) for each in held if each.size} or {len(held[0].shape)}
     if len(ranks) > 1 or not all(each.is_moved for each in held):
         return None
@@ -60,7 +60,7 @@ def holds(
     shapes: Mapping[str, tuple[int, ...]],
     mesh: Mesh,
 ) -> bool:
-    """Return whether a layout has every element at every position in the right place."""
+    """Return whether a layout puts every element in the right place at every mesh position."""
     try:
         bound = bind(layout, shapes, mesh)
     except InputError:
@@ -139,8 +139,8 @@ class _View(Seen):
             yield from self._stacks(slots, ANY, factored=True)
 
     def _once(self) -> list[Slot] | None:
-        """Return a slot for each tensor, in an order common to all positions; None if there is
-        none."""
+        """Return a slot for each tensor, in an order that all positions share; None if there is no
+        such order, or if a tensor has several blocks at a position."""
         order: list[str] = []
         after: dict[str, set[str]] = {}
         for blocks in self.blocks:
@@ -181,8 +181,8 @@ class _View(Seen):
                 yield Stack(parts[0][1], tuple(part for part, _ in parts))
 
     def _paddings(self, slots: list[Slot]) -> list[list[int | None]]:
-        """Return the choices of padded widths: no padding, or for each slot a width for all
-        positions."""
+        """Return the padded widths to try, one list per choice: for each slot its width at all
+        positions, or None for no padding."""
         none: list[int | None] = [None] * len(slots)
         if not any(block.tensor == PADDING for blocks in self._all for block in blocks):
             return [none]
@@ -244,7 +244,8 @@ class _View(Seen):
         return _View(found, self.shapes, self.mesh, self.dim + 1)
 
     def _pieces(self) -> list[Slot] | None:
-        """Return slots of consecutive elements, if all positions have the same order of tensors."""
+        """Return a slot for each piece of consecutive elements; None if the order of tensors
+        differs between positions."""
         split = [
             [p for block in blocks for p in _unbroken(block, self.dim)] for blocks in self.blocks
         ]
@@ -257,7 +258,8 @@ class _View(Seen):
         ]
 
     def _cut_alike(self) -> list[Slot] | None:
-        """Return slots that are split wherever the elements of any position are not consecutive."""
+        """Return slots of blocks that are split wherever elements at any position are not
+        consecutive; None if shapes differ or there are too many slots."""
         if len({each.shape for each in self.held if each.size}) > 1:
             return None
         split = [
@@ -276,7 +278,7 @@ class _View(Seen):
         return [found[key] for key in sorted(found)]
 
     def _each(self) -> list[Slot] | None:
-        """Return a slot for each range of each position."""
+        """Return a separate slot for each range at each position; None if these are too many."""
         found: list[Slot] = []
         for position, blocks in enumerate(self.blocks):
             for piece in (p for block in blocks for p in _unbroken(block, self.dim)):
@@ -290,7 +292,7 @@ def _repeats(runs: list[tuple[str, int]], turn: list[tuple[str, int]]) -> bool:
 
 
 def _unbroken(block: HeldBlock, dim: int) -> Iterator[HeldBlock]:
-    """Yield a block in pieces whose elements are consecutive along the dimension."""
+    """Split a block into pieces of consecutive elements along the dimension, and yield them."""
     if not block.adds:
         yield block
         return

@@ -1,4 +1,4 @@
-"""The simplest cut of one dimension that gives each mesh position its range.
+"""Find the simplest cut of one dimension that gives each mesh position its range.
 
 Cuts are tried in this order, along fewer axes first, then along smaller ones; the first cut that
 fits wins:
@@ -33,10 +33,11 @@ Range = tuple[int, int] | None
 """The half-open range of a dimension at a mesh position; None if any range is allowed."""
 
 Window = tuple[int, int] | None
-"""The half-open range of a dimension outside of which no position has elements; None for all."""
+"""The half-open range of a dimension outside of which no position has elements; None for the whole
+dimension."""
 
 PLAIN, SHIFTED, ANY = range(3)
-"""The steps of the order above to try: 1; 1 and 2; all."""
+"""Which steps of the order above to try: step 1, steps 1 and 2, or all steps."""
 
 MOST_REFS = 3
 
@@ -78,8 +79,8 @@ class DimFit:
         return [None] if inner in (None, (0, self.extent)) else [None, inner]
 
     def _axes(self, window: Window) -> Iterator[tuple[tuple[AxisRef, ...], list[Range]]]:
-        """Yield sets of axes that determine the ranges, with the range of each coordinate along
-        them."""
+        """Yield sets of axes that determine the ranges, each with the range at every coordinate
+        along the axes."""
         for refs, by_position, count in _choices(self.mesh):
             places: list[Range] = [None] * count
             for place, each in zip(by_position, self.ranges, strict=True):
@@ -109,7 +110,8 @@ class DimFit:
 
     @cached_property
     def _wanted(self) -> tuple[npt.NDArray[np.bool_], Integers, Integers]:
-        """For each position, whether its range matters, its start and its end."""
+        """For each mesh position, in three arrays: whether the range matters, its start and its
+        end."""
         ends = np.array([each or (0, 0) for each in self.ranges], dtype=np.int64)
         matters = np.array([each is not None for each in self.ranges], dtype=np.bool_)
         return matters, ends[:, 0], ends[:, 1]

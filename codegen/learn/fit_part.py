@@ -1,4 +1,4 @@
-"""The simplest part of a stored layout that matches the contents of one tensor."""
+"""Find the simplest part of a stored layout that matches the contents of one tensor."""
 
 from __future__ import annotations
 
@@ -22,11 +22,12 @@ from shardwright.ir.parts import TensorPart
 EMPTY = (0, 0)
 
 Slot = list[HeldBlock | None]
-"""The block of one part at each mesh position; None where a position has none of the part."""
+"""The block of one part at each mesh position; None at positions where the part is empty."""
 
 
 def _box(block: HeldBlock, dim: int) -> list[tuple[int, int]] | None:
-    """Return a block's range along each dimension; None if its elements are in another order."""
+    """Return a block's range along each logical dimension; None if its elements are in a different
+    order."""
     if len(block.adds) != len(block.base):
         return None
     found = []
@@ -98,8 +99,8 @@ class PartFit:
         return self.view.shapes[self._tensor]
 
     def part(self, most: int, factored: bool) -> tuple[TensorPart, int] | None:
-        """Return the simplest part that matches and is empty at all positions outside the slot,
-        and the dimension of its stack; None if there is none."""
+        """Return the simplest part that matches the slot and is empty at all positions where the
+        slot is, and the dimension along which it is stacked; None if there is no such part."""
         dims = len(self._blocks[0].adds) + 2 * factored
         for empty in (None, *range(dims)) if None in self.slot else (None,):
             found = self.built(most, factored, empty)
@@ -119,8 +120,8 @@ class PartFit:
     ) -> tuple[TensorPart, int] | None:
         """Return the simplest part that matches the contents of all positions.
 
-        `empty`: the stored dimension in which other positions have no elements. `whole`: leave the
-        dimension of the stack uncut.
+        `empty`: the stored dimension whose range is empty at positions outside the slot. `whole`:
+        do not cut the stacked dimension.
         """
         if not self._shape:
             return TensorPart(self._tensor), 0
@@ -161,8 +162,8 @@ class PartFit:
         return next(fit.cuts(most), None)
 
     def _order(self) -> list[list[Entry]] | None:
-        """Return the loops in which each dimension of the buffer runs through the tensor, from the
-        position with the most loops; None if no loops describe a position."""
+        """Return, for each dimension of the buffer, the loops in which it runs through the tensor
+        at the position with the most loops; None if no loops describe some block."""
         found: list[list[Entry]] = [[] for _ in self._blocks[0].adds]
         for block in self._blocks:
             for dim, add in enumerate(block.adds):
@@ -234,7 +235,7 @@ class PartFit:
         most: int,
         absent: Range,
     ) -> DimCut | None:
-        """Return the cut of a stored dimension made of some factors."""
+        """Return the cut of a stored dimension that consists of the factors `keys`."""
         if len(keys) != 1:
             return DimCut()
         ((logical, weight),) = keys
@@ -256,7 +257,8 @@ class PartFit:
 
 
 def _written(sizes: list[dict[int, int]], groups: list[list[tuple[int, int]]]) -> Factors | None:
-    """Return factors by weight as a reshape and an order; None if they change nothing."""
+    """Return factors, given by weight, as a reshape and an order of its dimensions; None if they
+    change nothing."""
     names = {}
     before = []
     for logical, factors in enumerate(sizes):

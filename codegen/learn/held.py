@@ -1,4 +1,5 @@
-"""The contents of a device's buffer as blocks, from a layout or from the output of a loader.
+"""Describe the contents of a device's buffer as blocks, from a layout or from the output of a
+loader.
 
 A block is a range of the buffer along one dimension whose elements belong to one tensor. The
 logical index of an element is a base plus one term for each dimension of the buffer, which depends
@@ -24,8 +25,8 @@ SCATTERED = "elements in no order of rows and columns"
 
 @dataclass(frozen=True)
 class HeldBlock:
-    """A block of elements of one tensor; no elements if `tensor` is `PADDING`, `UNKNOWN` or
-    `SCATTERED`.
+    """A block of elements of one tensor, or a range without known elements if `tensor` is
+    `PADDING`, `UNKNOWN` or `SCATTERED`.
 
     `adds`: for each dimension of the buffer int64 [extent, rank], zeros in the first row. A stored
     value is `element * times + plus`.
@@ -50,7 +51,7 @@ class HeldBlock:
         return self.tensor, self.times, self.plus
 
     def sliced(self, dim: int, low: int, high: int) -> HeldBlock:
-        """Return the part of a block in a range of the buffer."""
+        """Return the part of a block between positions `low` and `high` of the buffer."""
         if not self.adds:
             return replace(self, start=low, width=high - low)
         adds = list(self.adds)
@@ -88,7 +89,7 @@ def of_layout(stored: Stored, buffer: str, position: int, along: int = 0) -> lis
 
 
 def _padded(blocks: list[HeldBlock], extent: int) -> Iterator[HeldBlock]:
-    """Yield blocks with padding between them."""
+    """Yield the blocks, with padding between them and up to the extent."""
     end = 0
     for block in blocks:
         if block.start > end:
@@ -118,7 +119,7 @@ def _row(row: HeldBuffer, shapes: Shapes, start: int) -> HeldBlock:
     filled = row.tensors != PADDED
     if not filled.any():
         return HeldBlock(start, PADDING, width=1)
-    # Padding at the ends does not count as elements.
+    # Leave out the padding at the ends.
     ends = tuple(slice(0, int(places.max()) + 1) for places in np.nonzero(filled))
     tensors, index = row.tensors[ends], row.index[ends]
     ways = [np.unique(each[ends]) for each in (row.tensors, row.times, row.plus)]
@@ -134,8 +135,8 @@ def _row(row: HeldBuffer, shapes: Shapes, start: int) -> HeldBlock:
 
 
 def _separated(name: str, index: Integers, start: int, times: float, plus: float) -> HeldBlock:
-    """Return a row as a block if its index is a base plus one term per dimension, else as a
-    scattered block."""
+    """Return a row as a block if the logical index of each element is a base plus one term per
+    dimension, else as a scattered block."""
     dims = index.ndim - 1
     origin = index[(0,) * dims]
     adds = []
@@ -169,8 +170,8 @@ def _joined(last: HeldBlock, row: HeldBlock, dim: int) -> HeldBlock:
 
 
 def best_dim(held: Sequence[HeldBuffer], shapes: Shapes) -> int:
-    """Return the dimension along which the buffers have the fewest blocks, each of one tensor and
-    without padding beside it."""
+    """Return the dimension along which the buffers have the fewest odd blocks, which have elements
+    of several tensors or padding next to elements; at a tie, the one with the fewest blocks."""
     rank = max(len(each.shape) for each in held)
     if rank < 2:
         return 0
@@ -203,13 +204,14 @@ def called(block: HeldBlock, dims: list[int] | None, shapes: Shapes) -> str:
 
 
 def _cut_dims(sets: list[Integers], shape: tuple[int, ...]) -> list[int]:
-    """Return the dimensions that are not whole, or the first if all are."""
+    """Return the dimensions along which the block does not have all indices, or the first dimension
+    if there are none."""
     cut = [d for d, extent in enumerate(shape) if sets[d].size != extent]
     return cut or [0]
 
 
 def indices_of(block: HeldBlock) -> list[Integers]:
-    """Return the logical indices of a block along each dimension, sorted."""
+    """Return, for each logical dimension, the sorted indices of a block's elements."""
     return [np.unique(order_of(block, dim)) for dim in range(len(block.base))]
 
 
@@ -223,14 +225,14 @@ def order_of(block: HeldBlock, dim: int) -> Integers:
 
 
 def named(dim: int, rank: int) -> str:
-    """Return the word for positions along a dimension, for example "rows"."""
+    """Return the word for indices along a dimension, for example "rows"."""
     if rank == 1:
         return "elements"
     return ("rows", "columns")[dim] if dim < 2 else f"indices of dimension {dim}"
 
 
 def listed(indices: Integers) -> str:
-    """Return indices as `4 to 8`, `0 to 30 by 2`, or the first of them."""
+    """Return indices in words: `4 to 8`, `0 to 30 by 2`, or a list of the first ones."""
     steps = {*np.diff(indices).tolist()}
     first, last = int(indices[0]), int(indices[-1])
     if not steps or steps == {1}:

@@ -1,5 +1,5 @@
-"""Layouts learned from the code that loads them: the loader runs on numbers, layouts are fitted to
-its output, and every element is checked."""
+"""Learn layouts from the code that loads tensors: run the loader on numbers, fit layouts to its
+output, and check every element."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from shardwright.ir.parts import BufferLayout, Shapes, Stack
 from shardwright.ir.stored import Stored, lacking_of
 
 AXIS = "rank"
-"""The name of the mesh's axis if ranks are given by number."""
+"""The name of the mesh axis if ranks are given as a count or as numbers."""
 NAME = r"[A-Za-z0-9_-]+"
 """A key of TOML that needs no quotes."""
 _VERSIONED = ("torch", "transformers", "vllm", "megatron", "jax", "numpy")
@@ -55,9 +55,8 @@ _VERSIONED = ("torch", "transformers", "vllm", "megatron", "jax", "numpy")
 class Learned(Drawn):
     """The buffers of a loader on each rank, and the layouts that describe them.
 
-    `findings` lists in words everything that no layout describes: computed values, elements in an
-    order that no cut makes, elements that no rank has. `str` gives TOML that `sw.Stored.parse`
-    reads.
+    `findings` describes everything that no layout covers: computed values, elements in an order
+    that no cut produces, elements that no rank has. `str` gives TOML that `sw.Stored.parse` reads.
     """
 
     mesh: Mesh
@@ -74,7 +73,8 @@ class Learned(Drawn):
 
     @cached_property
     def stored(self) -> Stored:
-        """The stored layout: the buffers that have one, and the tensors stored completely in them.
+        """The stored layout of the buffers that have one, and of the tensors that these buffers
+        store completely.
 
         Raises InputError with the findings if there is none.
         """
@@ -94,7 +94,8 @@ class Learned(Drawn):
         )
 
     def missing(self, tensor: str, buffers: Sequence[str]) -> str | None:
-        """Return in words the elements of a tensor that no rank has in these buffers, or None.
+        """Describe the elements of a tensor that no rank has in these buffers; None if there are
+        none.
 
         For a sample, only buffers with a layout count.
         """
@@ -165,8 +166,8 @@ def learn(
     element type. `ranks`: the ranks, their count, or a mesh such as `"dp=2,tp=4"`, whose device ids
     are the ranks. `dtype`: the stored element type, in which codes are exact; by default the type
     of the tensors, or float32. `processes`: run every rank in its own process, in a torch process
-    group over gloo. Raises InputError for a loader that returns no arrays by name, or different
-    arrays from run to run.
+    group over gloo. Raises InputError for a loader that does not return a dict of arrays, or whose
+    buffers change from run to run.
     """
     if not callable(load):
         raise InputError(
@@ -224,8 +225,8 @@ def _held(
 def _unlike_the_sample(
     learned: Learned, load: Load, tensors: Mapping[str, LogicalTensor]
 ) -> Iterator[str]:
-    """Yield the buffers that a loader stores differently from the layout fitted to the sample, and
-    drop their layouts."""
+    """Yield a finding for each buffer that a loader stores differently from the layout fitted to
+    the sample, and drop this layout."""
     if not learned.layouts:
         return
     stored = Stored(learned.mesh, learned.tensors, learned.layouts, learned.dtype, partial=True)
@@ -251,7 +252,7 @@ def read_ranks(ranks: object) -> Mesh:
 
 
 def _of(buffers: Mapping[str, AnyHeld], name: str, shapes: Shapes) -> AnyHeld:
-    """Return a buffer of a rank, empty if the rank does not have it."""
+    """Return a buffer of a rank, or an empty one if the rank does not have it."""
     if name in buffers:
         return buffers[name]
     rank = max(1, *map(len, shapes.values()))
@@ -266,7 +267,7 @@ def _tensors(layout: BufferLayout) -> set[str]:
 
 
 def _findings(learned: Learned) -> Iterator[str]:
-    """Yield the ranges without a layout, and the elements that no rank stores."""
+    """Yield the findings: ranges without a layout, then elements that no rank stores."""
     ranks: dict[tuple[str, str], list[int]] = {}
     mixed = dict(_of_other_ranks(learned))
     yield from mixed.values()
@@ -305,8 +306,8 @@ def _of_ranks(devices: list[int], learned: Learned) -> str:
 
 
 def _odd(name: str, held: AnyHeld, shapes: Shapes) -> Iterator[tuple[str, str]]:
-    """Yield the ranges of a buffer without a layout and their contents, along the dimension with
-    the fewest such ranges."""
+    """Yield the ranges of a buffer that no layout can describe, with their contents, along the
+    dimension with the fewest such ranges."""
     found, pads = [], False
     for dim in range(max(1, len(held.shape))):
         blocks = [(block, _why(block, shapes)) for block in blocks_of(held, shapes, dim)]
@@ -325,7 +326,8 @@ def _odd(name: str, held: AnyHeld, shapes: Shapes) -> Iterator[tuple[str, str]]:
 
 
 def _why(block: HeldBlock, shapes: Shapes) -> str:
-    """Return in words the contents of a block that no part can have; "" if a part can."""
+    """Describe the contents of a block if no part of a layout can have them; return "" if one can.
+    """
     if block.tensor in (UNKNOWN, SCATTERED) or (block.times, block.plus) != (1, 0):
         return f"hold {called(block, None, shapes)}"
     if all(loops(add) is not None for add in block.adds):
@@ -337,8 +339,8 @@ def _why(block: HeldBlock, shapes: Shapes) -> str:
 
 
 def _ranges(tensor: str, lacking: npt.NDArray[np.bool_]) -> str:
-    """Return in words the missing elements of a tensor: ranges along the first dimension that
-    describes all of them, else their number and the first one."""
+    """Describe the missing elements of a tensor: as ranges along the first dimension that can
+    express them, else by their number and the first one."""
     for dim in range(lacking.ndim):
         others = tuple(axis for axis in range(lacking.ndim) if axis != dim)
         line: npt.NDArray[np.bool_] = np.asarray(lacking.all(axis=others))
@@ -353,12 +355,13 @@ def _ranges(tensor: str, lacking: npt.NDArray[np.bool_]) -> str:
 
 @cache
 def _distributions() -> Mapping[str, list[str]]:
-    """Return the distributions that provide each module."""
+    """Return, for each top-level module, the distributions that provide it."""
     return metadata.packages_distributions()
 
 
 def _source(load: Load) -> tuple[str, dict[str, str]]:
-    """Return the location of a loader, and the versions of the packages that it may use."""
+    """Return the location of a loader, MODULE:FUNCTION, and the versions of the packages that it
+    may use."""
     module = getattr(load, "__module__", None) or "__main__"
     name = getattr(load, "__qualname__", type(load).__name__)
     root = module.split(".")[0]

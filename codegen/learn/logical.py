@@ -19,7 +19,7 @@ from shardwright.ir.given import shape_of
 Floats: TypeAlias = npt.NDArray[np.float64]
 
 KINDS = ("numpy", "torch", "jax")
-"""Libraries whose tensors a loader may receive."""
+"""The libraries whose tensors a loader can receive."""
 
 
 @dataclass(frozen=True)
@@ -68,11 +68,11 @@ class LogicalTensor:
 
     @property
     def itemsize(self) -> int:
-        """Bytes per element that the loader receives."""
+        """The bytes per element of the tensor that the loader receives."""
         return 8 if self.dtype is None else itemsize(self.dtype)
 
     def filled(self, values: Floats) -> Any:
-        """Return these values as the kind of tensor that the loader receives."""
+        """Return the values as a tensor of the kind that the loader receives."""
         few = np.array(values, dtype=np.float64)
         if self.kind == "torch":
             import torch
@@ -87,8 +87,8 @@ class LogicalTensor:
 
 
 def read_logical(logical: object) -> dict[str, LogicalTensor]:
-    """Return the logical tensors that a user's value describes. Raise InputError if it describes
-    none."""
+    """Return the logical tensors by name, from the user's value. Raise InputError if it is not a
+    dict of shapes, arrays or tensors."""
     if not isinstance(logical, Mapping) or not logical:
         raise InputError(
             "the logical tensors must be given by name",
@@ -123,8 +123,9 @@ def check_memory(tensors: Mapping[str, LogicalTensor]) -> None:
 
 
 def element_type(tensors: Mapping[str, LogicalTensor], asked: object = None) -> str:
-    """Return the type in which numbers must be exact: the requested type, else that of the tensors,
-    or float32 if only shapes are given. Raise InputError if tensors differ."""
+    """Return the element type in which codes must be exact: the requested type, else that of the
+    tensors, or float32 if only shapes are given. Raise InputError if the tensors have different
+    types and none is requested."""
     if asked is not None:
         return dtype_of(asked)
     found = sorted({each.dtype for each in tensors.values() if each.dtype is not None})

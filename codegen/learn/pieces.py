@@ -1,7 +1,8 @@
 """Check a layout on every element that a loader stores, in bounded memory.
 
 Each pass gives every element one digit of its code. The digits that a layout expects in a buffer
-are computed from its indices and compared a few rows at a time, so no pass is kept in memory.
+are computed from the logical indices and compared a few rows at a time, so no pass is kept in
+memory.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ Place = tuple[slice, ...]
 def first_difference(
     load: Load, tensors: Mapping[str, LogicalTensor], stored: Stored, dtype: str
 ) -> str | None:
-    """Return the first device and buffer that a loader stores differently from a layout; None if
-    there is none."""
+    """Describe the first buffer and device for which a loader's output differs from a layout;
+    return None if there is none."""
     codes = Codes.of(tensors, dtype)
     for position, device in enumerate(stored.mesh.device_ids):
         padding: dict[str, int] = {}
@@ -56,8 +57,8 @@ def first_difference(
 def differences(
     load: Load, tensors: Mapping[str, LogicalTensor], stored: Stored, dtype: str
 ) -> Iterator[tuple[str, str]]:
-    """Yield the buffers that a loader stores differently from a layout, each with the first such
-    device and its rows. The loader may have other buffers too."""
+    """Yield the name of each buffer that a loader stores differently from a layout, with the rows
+    that differ on the first such device. Ignore buffers without a layout."""
     codes = Codes.of(tensors, dtype)
     left = dict(stored.bound)
     for position, device in enumerate(stored.mesh.device_ids):
@@ -82,8 +83,8 @@ def differences(
 
 
 def _boxes(bound: BoundBuffer, position: int) -> Iterator[tuple[int, Place]]:
-    """Yield the number of each part that has elements at a position, and the part's place in the
-    buffer."""
+    """Yield the index of each part that has elements at a mesh position, with the part's slices of
+    the buffer."""
     starts = bound.starts(position)
     for number, (part, start) in enumerate(zip(bound.parts, starts, strict=False)):
         box = part.box(position)
@@ -102,8 +103,8 @@ def _odd_rows(
     line: Floats,
     starts: Mapping[str, int],
 ) -> Rows:
-    """Return for each row of a buffer whether any value is not the digit that its element has along
-    a dimension."""
+    """Return, for each row of a buffer, whether any value differs from the digit of its element
+    along a logical dimension."""
     found: Rows = np.zeros(array.shape[:1] or (1,), dtype=np.bool_)
     for number, place in _boxes(bound, position):
         part = bound.parts[number]
@@ -119,7 +120,7 @@ def _odd_rows(
 
 
 def _pieces(shape: Sequence[int]) -> Iterator[Place]:
-    """Yield the rows of an array in batches."""
+    """Yield slices of the rows of an array, of about PIECE elements each."""
     if not shape:
         yield ()
         return

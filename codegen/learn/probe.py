@@ -1,4 +1,4 @@
-"""Run loaders on numbers to find the element at each place of each buffer.
+"""Run loaders on numbers to find the element at each position of each buffer.
 
 Each element has a random code along each dimension, and each pass gives the loader one digit of one
 code. Two rounds of passes use different codes. A moved value decodes to the same element in both
@@ -23,12 +23,12 @@ from shardwright.ir.errors import InputError, in_a_line
 from shardwright.ir.foreign import DTENSOR, TORCH_TENSOR, is_a
 
 Load: TypeAlias = Callable[[int, dict[str, Any]], Mapping[str, Any]]
-"""A loader: returns the arrays that a device stores, by buffer name, given the device's id and the
-logical tensors by name."""
+"""A loader. Given a device's id and the logical tensors by name, it returns the arrays that the
+device stores, by buffer name."""
 
 PADDED, COMPUTED = -1, -2
-"""Used in place of a tensor's number: for a value that depends on no tensor, and for a value that
-is not an element."""
+"""Stand-ins for a tensor's number. PADDED: the value depends on no tensor. COMPUTED: the value
+depends on tensors but is not one of their elements."""
 
 _EXACT = {
     "float64": 53,
@@ -38,7 +38,7 @@ _EXACT = {
     "float8_e4m3fn": 4,
     "float8_e5m2": 3,
 }
-"""The number of bits of the integers that each floating-point type represents exactly."""
+"""The largest number of bits for which each floating-point type represents all integers exactly."""
 _MOST_BITS = 24
 _LEAST_CODES = 2**16
 
@@ -70,7 +70,7 @@ class HeldBuffer:
         return bool((self.tensors >= 0).any())
 
     def reshaped(self, shape: Sequence[int]) -> HeldBuffer:
-        """Return the same elements, in C order, as a buffer of another shape."""
+        """Return the same elements, in C order, as a buffer of a different shape."""
         index = self.index.reshape(*shape, self.index.shape[-1])
         times, plus, computed = (
             each.reshape(shape) for each in (self.times, self.plus, self.computed)
@@ -83,13 +83,14 @@ class HeldBuffer:
         return self.reshaped((*self.shape[:dim], *parts, *self.shape[dim + 1 :]))
 
     def row(self, place: int, dim: int) -> HeldBuffer:
-        """Return the slice at a position along a dimension, which keeps extent 1."""
+        """Return the slice at a position along a dimension, as a buffer with extent 1 in that
+        dimension."""
         each = (slice(None),) * dim + (slice(place, place + 1),)
         others = (getattr(self, name)[each] for name in ("times", "plus", "computed"))
         return HeldBuffer(self.tensors[each], self.index[each], *others)
 
     def same(self, other: HeldBuffer) -> npt.NDArray[np.bool_]:
-        """Return, for each position, whether two buffers of one shape agree."""
+        """Return, for each position, whether two buffers of the same shape agree."""
         pairs = ((getattr(side, name) for side in (self, other))
                  for name in ("tensors", "times", "plus", "computed"))  # fmt: skip
         equal: npt.NDArray[np.bool_] = (self.index == other.index).all(axis=-1)
@@ -114,8 +115,8 @@ def probe(
 ) -> dict[int, Buffers]:
     """Return the buffers that a loader returns on each device, by device id and buffer name.
 
-    Raises InputError for a loader that returns no arrays by name, or different arrays from pass to
-    pass.
+    Raises InputError for a loader that does not return a dict of arrays, or whose shapes change
+    from pass to pass.
     """
     codes = Codes.of(tensors, dtype)
     return {device: probed(load, tensors, device, codes) for device in devices}
@@ -131,8 +132,8 @@ def probed(
 ) -> Buffers:
     """Return the buffers that a loader returns on a device.
 
-    `together`: make the last two passes even if this device does not need them, since its peers
-    may. `take` selects the values of a pass to keep.
+    `together`: make the last two passes even if this device does not need them, because its peers
+    may need them. `take` selects the values of a pass to keep.
     """
 
     def run(values: Mapping[str, Any]) -> dict[str, Floats]:
@@ -164,8 +165,8 @@ def probed(
 def _affine(
     held: HeldBuffer, codes: Codes, passes: list[Floats], zero: Floats, one: Floats
 ) -> HeldBuffer:
-    """Return the buffer with computed elements as `times * element + plus`, if they have that
-    form."""
+    """Return the buffer, with computed values replaced by an element, a factor and an offset where
+    they equal `times * element + plus`."""
     times = np.where(np.isfinite(one - zero) & (one != zero), one - zero, 1.0)
     plus = np.where(np.isfinite(zero), zero, 0.0)
     undone = codes.decoded([np.rint((values - plus) / times) for values in passes])
@@ -245,7 +246,7 @@ def _name_of_type(given: Any) -> str:
 
 @dataclass(frozen=True)
 class Codes:
-    """Random codes of elements along each dimension, for two rounds. `base`: the base of their
+    """Random codes of elements along each dimension, for two rounds. `base`: the base of the codes'
     digits."""
 
     starts: tuple[dict[str, int], ...]  # for each dimension, the first number of each tensor
@@ -256,7 +257,7 @@ class Codes:
 
     @staticmethod
     def of(tensors: Mapping[str, LogicalTensor], dtype: str) -> Codes:
-        """Return codes that the type represents exactly."""
+        """Return codes whose digits the type represents exactly."""
         shapes = {name: each.shape for name, each in tensors.items()}
         rank = max(1, *map(len, shapes.values()))
         starts, counts = [], []
@@ -280,8 +281,8 @@ class Codes:
             yield values
 
     def passes_along(self) -> Iterator[tuple[int, Floats, dict[str, Floats]]]:
-        """Yield, for each pass, the dimension, the value of each number along it, and the values of
-        the tensors."""
+        """Yield, for each pass, its dimension, the value of each number along this dimension, and
+        the values of the tensors."""
         for codes in self.codes:
             for dim, line in enumerate(codes):
                 for place in range(self.digits):
@@ -332,7 +333,7 @@ class Codes:
         return HeldBuffer(tensors, index, np.ones(shape), np.zeros(shape), computed)
 
     def _numbers(self, digits: list[Floats], line: Integers) -> Integers:
-        """Return the number with this code, given as digits; -1 if there is none."""
+        """Return, at each position, the number whose code has these digits; -1 if there is none."""
         code = np.zeros(digits[0].shape, dtype=np.int64)
         valid = np.ones(code.shape, dtype=np.bool_)
         for place, values in enumerate(digits):
@@ -363,7 +364,7 @@ def _base(dtype: str) -> int:
 
 
 def _distinct(rng: np.random.Generator, count: int, below: int) -> Integers:
-    """Return random distinct integers."""
+    """Return `count` distinct random integers below `below`."""
     found = np.zeros(0, dtype=np.int64)
     while found.size < count:
         found = np.unique(np.concatenate([found, rng.integers(0, below, 2 * count)]))

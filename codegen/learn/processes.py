@@ -1,4 +1,4 @@
-"""Loaders that need a real process group: every rank runs in its own process, over gloo.
+"""Run loaders that need a real process group: each rank in its own process, over gloo.
 
 All ranks run the same passes at the same time, so that their collectives match. The first rank that
 fails ends the others.
@@ -25,7 +25,7 @@ from shardwright.codegen.learn.probe import Buffers, Codes, Load, probed
 from shardwright.ir.errors import InputError, in_a_line
 
 TIME_LIMIT = timedelta(minutes=5)
-"""The time after which a collective that waits for other ranks fails."""
+"""The time after which a collective fails if other ranks do not join it."""
 
 
 def probe_in_processes(
@@ -34,8 +34,8 @@ def probe_in_processes(
     """Return the buffers that a loader returns on each device, like `probe`.
 
     The loader runs in one process per device, in a torch process group over gloo, whose ranks are
-    the positions of the devices. Raises InputError for a loader that another process cannot import,
-    and with the first failure of a loader that fails.
+    the positions of the devices. Raises InputError if another process cannot import the loader, or
+    if the loader fails (with its first failure).
     """
     asked = _pickled(load, tensors, Codes.of(tensors, dtype))
     home = _home(load)
@@ -85,8 +85,8 @@ def _home(load: Load) -> str:
 
 
 def _collected(ranks: Mapping[Connection, tuple[int, BaseProcess]]) -> dict[int, Buffers]:
-    """Return the buffers that each device's process sends. Raise InputError with the first
-    failure."""
+    """Return the buffers that the processes send, by device id. Raise InputError with the first
+    failure of a process."""
     found: dict[int, Buffers] = {}
     left = dict(ranks)
     while left:

@@ -2,9 +2,9 @@
 others.
 
 A buffer's rows along a dimension come in runs: rows of one tensor whose elements are consecutive in
-the same way. A first round of passes finds where runs begin, a second one reads whole lines there.
-So a sample has all that a fit needs, and little more than one line per run. `pieces.py` then checks
-the fitted layout on every element.
+the same way. A first round of passes finds where runs begin; a second round reads whole lines at
+these positions. So a sample has everything that a fit needs, and little more than one line per run.
+`pieces.py` then checks the fitted layout on every element.
 """
 
 from __future__ import annotations
@@ -39,11 +39,13 @@ from shardwright.ir.errors import InputError
 from shardwright.ir.parts import BoundBuffer, Shapes
 
 LARGE = 2**22
-"""The most elements of all logical tensors together for which every buffer is read whole."""
+"""The largest total number of elements of all logical tensors for which every buffer is read whole.
+"""
 SMALL = 2**14
-"""The most elements of a buffer that is read whole even if the tensors have more than `LARGE`."""
+"""The largest number of elements of a buffer that is read whole even if the tensors have more than
+`LARGE`."""
 MOST_READ = 2**24
-"""The most positions of a buffer that are read for the lines along one dimension."""
+"""The largest number of positions of a buffer that are read for the lines along one dimension."""
 _FEW = 8
 
 Places: TypeAlias = tuple[Integers, ...]
@@ -52,8 +54,8 @@ Places: TypeAlias = tuple[Integers, ...]
 
 @dataclass(frozen=True)
 class SampledBuffer:
-    """A sample of a large buffer. `lines`: for each dimension the sampled positions, with all
-    elements along this dimension."""
+    """A sample of a large buffer. `lines`: for each dimension, the positions of the sampled lines
+    along it, and their elements."""
 
     shape: tuple[int, ...]
     lines: tuple[tuple[Places, HeldBuffer], ...]
@@ -76,7 +78,7 @@ class SampledBuffer:
     def split(self, dim: int, length: int) -> SampledBuffer:
         """Return the buffer with a dimension split in two; the second has extent `length`.
 
-        Lines along other dimensions are kept only at positions below `length`, in the first turn.
+        Lines along other dimensions are kept only at positions below `length`.
         """
         shape = (*self.shape[:dim], self.shape[dim] // length, length, *self.shape[dim + 1 :])
         found = []
@@ -106,7 +108,7 @@ class SampledBuffer:
         return found
 
     def _block(self, shapes: Shapes, dim: int, low: int, high: int) -> HeldBlock:
-        """Return a run of rows as a block."""
+        """Return rows `low` to `high`, which are one run, as a block."""
         odd = HeldBlock(low, SCATTERED, width=high - low)
         lines = [self._line(along, dim, low, high) for along in range(len(self.shape))]
         if any(line is None for line in lines):
@@ -153,7 +155,7 @@ class SampledBuffer:
         return part.reshaped((part.size,))
 
     def holds(self, bound: BoundBuffer, position: int, numbers: Mapping[str, int]) -> bool:
-        """Return whether a layout matches the sampled elements."""
+        """Return whether a layout has every sampled element at its position."""
         shape = bound.shape(position)
         if math.prod(shape) != self.size:
             return False
@@ -188,7 +190,8 @@ def blocks_of(held: AnyHeld, shapes: Shapes, dim: int) -> list[HeldBlock]:
 def _expected(
     bound: BoundBuffer, position: int, at: Sequence[Integers], numbers: Mapping[str, int]
 ) -> tuple[Integers, Integers]:
-    """Return the tensor and the logical index that a layout has at some positions of a buffer."""
+    """Return two arrays: the tensor's number and the logical index that a layout has at the given
+    positions of a buffer."""
     tensors = np.full(len(at[0]), PADDED, dtype=np.int64)
     rank = 1 + max(axis.dim for part in bound.parts for group in part.axes for axis in group)
     index = np.zeros((len(at[0]), rank), dtype=np.int64)
@@ -213,8 +216,8 @@ def _taken(held: HeldBuffer, dim: int, places: Integers) -> HeldBuffer:
 
 
 def _run_starts(held: HeldBuffer, dim: int) -> list[int]:
-    """Return the rows along a dimension that do not continue the row before: they belong to another
-    tensor, or their elements are consecutive in another way."""
+    """Return the first row of each run along a dimension: its tensors differ from those of the row
+    before, or its elements are consecutive in a different way."""
     rows = {name: np.moveaxis(getattr(held, name), dim, 0) for name in _FIELDS[:4]}
     count = rows["tensors"].shape[0]
     kinds = [rows[name].reshape(count, -1) for name in ("tensors", "times", "plus")]
@@ -229,7 +232,8 @@ def _run_starts(held: HeldBuffer, dim: int) -> list[int]:
 
 
 def _few(extent: int) -> Integers:
-    """Return some positions along a dimension: the first and the last ones, and random ones."""
+    """Return some positions along a dimension: the first two, the last and random ones; all if
+    there are few."""
     if extent <= 2 * _FEW:
         return np.arange(extent, dtype=np.int64)
     random = np.random.default_rng(extent).integers(0, extent, _FEW)
@@ -261,7 +265,8 @@ class _Sample:
         return found
 
     def taken(self, held: dict[str, Floats]) -> dict[str, Floats]:
-        """Return the sampled elements of the buffers of a pass, by buffer and dimension."""
+        """Return the sampled elements of one pass, by buffer and dimension; small buffers are taken
+        whole."""
         found = {}
         for name, each in held.items():
             if each.size <= SMALL or not each.ndim:

@@ -23,7 +23,7 @@ Extents: TypeAlias = tuple[int, ...]
 
 @dataclass(frozen=True)
 class LayoutSide:
-    """The contents of a layout by device. `fitted`: whether the layout was fitted to a loader,
+    """A side of a comparison that is a stored layout. `fitted`: whether it was fitted to a loader,
     whose empty buffers may have any shape."""
 
     stored: Stored
@@ -38,7 +38,7 @@ class LayoutSide:
         return tuple(self.stored.mesh.device_ids)
 
     def names(self, device: int) -> list[str]:
-        """Return the buffers of a device."""
+        """Return the names of a device's buffers."""
         return [*self.stored.bound]
 
     def dim(self, name: str) -> int | None:
@@ -56,7 +56,7 @@ class LayoutSide:
 
 @dataclass(frozen=True)
 class HeldSide:
-    """The contents of a loader's buffers by device."""
+    """A side of a comparison that has the contents of a loader's buffers, by device."""
 
     tensors: Mapping[str, tuple[int, ...]]
     held: Mapping[int, Mapping[str, AnyHeld]]
@@ -67,16 +67,16 @@ class HeldSide:
         return tuple(self.held)
 
     def names(self, device: int) -> list[str]:
-        """Return the buffers of a device."""
+        """Return the names of a device's buffers."""
         return [*self.held[device]]
 
     def dim(self, name: str) -> int | None:
-        """Return None: a loader states no dimension."""
+        """Return None, because a loader states no stacking dimension."""
         return None
 
     def shape(self, device: int, name: str, like: Extents | None) -> Extents:
-        """Return the shape of a buffer. Use that of the other side if the two differ only in
-        dimensions of extent 1, or in one dimension split into several."""
+        """Return the shape of a buffer, or that of the other side if it differs only by dimensions
+        of extent 1 or by a dimension split into several."""
         shape = _shape_beside(self.held[device][name].shape, like, self.fitted)
         return like if like is not None and _reshapes(shape, like) else shape
 
@@ -85,7 +85,7 @@ class HeldSide:
         return of_held(self.whole(device, name).reshaped(shape), self.tensors, dim)
 
     def whole(self, device: int, name: str) -> HeldBuffer:
-        """Return a buffer that is not a sample; sampled buffers are compared by layout."""
+        """Return a buffer, which must not be a sample; sampled buffers are compared by layout."""
         held = self.held[device][name]
         assert isinstance(held, HeldBuffer)
         return held
@@ -95,14 +95,14 @@ Side: TypeAlias = LayoutSide | HeldSide
 
 
 def _shape_beside(shape: Extents, like: Extents | None, fitted: bool) -> Extents:
-    """Return the shape of a buffer; for an empty buffer of a fitted side, that of the other
-    side."""
+    """Return `like`, the other side's shape of the buffer, if this side is fitted and both buffers
+    are empty; else return `shape`."""
     return like if fitted and like is not None and 0 in shape and 0 in like else shape
 
 
 def walked(side: LayoutSide) -> HeldSide:
-    """Return the contents of a layout, element by element. Raise InputError if there are too many
-    elements."""
+    """Return a side with the contents of a layout, element by element. Raise InputError if there
+    are more than MOST_WALKED elements."""
     stored = side.stored
     count = sum(map(math.prod, stored.tensors.values()))
     if count > MOST_WALKED:

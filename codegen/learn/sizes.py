@@ -1,4 +1,5 @@
-"""A layout at any size: learned at a few small sizes, and checked at another one."""
+"""Learn a layout at a few small sizes as a function of the size, and check it at a different size.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ Size: TypeAlias = Mapping[str, int]
 NUMBER = re.compile(r"(?<![\w.])\d+")
 AXIS = re.compile(r'("[^"]+")(:\(\d+\)\d+)?')
 MOST_SAID = 2**20
-"""The most elements of tensors for which an error names the layout that the loader stores."""
+"""The largest total number of elements of the tensors for which an error states the layout that the
+loader stores."""
 _MULTIPLES = (8, 16, 32, 64, 128)
 
 
@@ -78,7 +80,7 @@ class LearnedSizes(Drawn):
     def at(self, *, extrapolate: bool = False, **size: int) -> Stored:
         """Return the stored layout at a size.
 
-        Raises InputError for a size at which no loader ran, unless `extrapolate` is set.
+        Raises InputError if the loader did not run at this size, unless `extrapolate` is set.
         """
         if not extrapolate and size not in (*self.learned, self.checked):
             raise InputError(
@@ -121,8 +123,8 @@ def learn_sizes(
     `logical(**size)` and `ranks(**size)` are as for `learn`, at a size. `check`: one more size, at
     which the loader runs only to check the result on every element. It may be large, since each
     rank's buffers are compared in pieces and then dropped. Raises InputError if a buffer has no
-    layout at some size, if no form of layout fits all sizes, or if it does not fit the size to
-    check.
+    layout at some size, if no form of layout fits all sizes, or if the form does not hold at the
+    size `check`.
     """
     if len(sizes) < 2 or any({*each} != {*check} for each in sizes) or check in sizes:
         raise InputError(
@@ -203,7 +205,8 @@ def _learned(
 
 
 def _form(name: str, every: Sequence[Learned], sizes: Sequence[Size]) -> LayoutForm:
-    """Return the form of a buffer's layout that fits all sizes."""
+    """Return the form of a buffer's layout that fits all sizes. Raise InputError if there is none.
+    """
     texts = [_expanded(str(each.layouts.get(name)), each.mesh) for each in every]
     kinds: dict[tuple[str, ...], list[int]] = {}
     for place, text in enumerate(texts):
@@ -238,7 +241,7 @@ def _holds(form: LayoutForm, name: str, learned: Learned, size: Size) -> bool:
 
 
 def _expanded(text: str, mesh: Mesh) -> str:
-    """Return the text of a layout, with whole axes written like sub-axes, with their sizes."""
+    """Return the text of a layout, with whole axes written with their sizes, as sub-axes are."""
     sizes = {f'"{name}"': size for name, size in mesh.axes}
     return AXIS.sub(lambda found: found[1] + (found[2] or f":(1){sizes[found[1]]}"), text)
 

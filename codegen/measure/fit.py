@@ -1,10 +1,10 @@
 """Fit a topology's figures to measured seconds.
 
 Each figure, such as a bandwidth, has a cost, such as seconds per byte. A price is linear in these
-costs; its coefficients are a module's numbers of messages, bytes and calls. Where a stage takes the
-longer of two times, or an algorithm is chosen, it is piecewise linear. The coefficients are the
-derivatives of the price. A fit solves the equations of all modules for the costs, and repeats with
-new coefficients until the costs no longer change.
+costs; its coefficients are a module's numbers of messages, bytes and calls. If a stage takes the
+longer of two times, or the price depends on a choice of algorithm, it is piecewise linear. The
+coefficients are the derivatives of the price. A fit solves the equations of all modules for the
+costs, and repeats with new coefficients until the costs no longer change.
 
 A figure is fitted if some price depends on it before the fit. A figure that only determines the
 shorter of two times affects no price, and keeps its value.
@@ -46,12 +46,13 @@ TURNS = 12
 SETTLED = 1e-3
 """The relative change of all costs below which the fit ends."""
 STEP = 1e-4
-"""The relative change of a cost with which derivatives of prices are measured."""
+"""The relative change of a cost by which derivatives of prices are computed."""
 FARTHEST = 10.0
-"""A price that is too low by more than this factor is weighted as if by this factor."""
+"""The factor to which the weight of a price is capped: a price that is lower than the measured
+seconds by more is weighted as if by this factor."""
 APART = 0.1
-"""The least fraction of a figure's effect that no combination of other figures may explain; below
-it, the figure is not fitted."""
+"""The fraction of a figure's effect on prices that no combination of other figures must explain; if
+they leave less unexplained, the figure is not fitted."""
 
 NOTHING = "no module depends on it"
 ALIKE = "the modules depend on it only in proportion to the figures above"
@@ -62,7 +63,7 @@ QUICK = f"takes too little time to measure: at most {LEAST:g} of the total"
 
 @dataclass(frozen=True)
 class Sample:
-    """A module's price and its measured seconds."""
+    """A module's price function and its measured seconds."""
 
     price: Price
     seconds: float
@@ -70,8 +71,8 @@ class Sample:
 
 @dataclass(frozen=True)
 class Figure:
-    """One figure before and after a fit, 0 if the topology does not count it. `note`: the reason if
-    it was kept, or if its fitted value is doubtful; else ""."""
+    """The value of one figure before and after a fit, 0 if the topology does not count it. `note`:
+    why it was kept or why its fitted value is doubtful, else ""."""
 
     name: str
     before: float
@@ -81,7 +82,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Fit:
-    """The topology with fitted figures, and each figure."""
+    """The fitted topology, and each figure before and after the fit."""
 
     topology: Topology
     figures: tuple[Figure, ...]
@@ -140,7 +141,7 @@ class _Model:
 
     @cached_property
     def seconds(self) -> Floats:
-        """The measured seconds."""
+        """The measured seconds of each sample."""
         return np.array([sample.seconds for sample in self.samples])
 
     def fitted(self, costs: Floats, told: Sequence[str]) -> Topology:
@@ -192,7 +193,8 @@ def _told(model: _Model) -> tuple[list[int], dict[str, str]]:
 
 
 def _solved(model: _Model, costs: Floats, told: list[int]) -> Floats:
-    """Return costs, with the costs in `told` optimal for prices linearised at `costs`."""
+    """Return the costs, with those at the indices `told` fitted to the samples under prices
+    linearised at `costs`."""
     prices, grows = model.apart(costs)
     weights = 1.0 / np.sqrt(model.seconds * np.maximum(prices, model.seconds / FARTHEST))
     found = costs.copy()

@@ -31,8 +31,9 @@ def price_of_reshard(plan: Plan, backend: str) -> Price:
 
 
 def price_of_matmul(description: MatmulDescription, backend: str) -> Price:
-    """Return the price function of a matmul: its product, and movements as in plain JAX modules;
-    like the planner if parts move during the product."""
+    """Return the price function of a matmul's module. If parts move during the product, or the
+    backend is not portable, it is the planner's price of the same plan; else the moves are priced
+    as the backend's modules of reshards."""
     matmul = description.matmul()
     chosen = plan_matmul(matmul, description.topology, loop=description.loop, listed=0).chosen
     if chosen.loop or chosen.pulled or not registry.backend(backend).portable:

@@ -1,4 +1,4 @@
-"""What a bundle may be of: one file for each kind of operation, and one for groups."""
+"""The kinds of bundles: one file for each kind of operation, and one for groups."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ANSWERS: dict[type, Answers[Any]] = {
     ModelDescription: ModelAnswers(),
     Group: GroupAnswers(),
 }
-"""The answers for each class of description."""
+"""The `Answers` for each class of description."""
 
 
 def answers_of(said: Operation | Group) -> Answers[Any]:

@@ -1,8 +1,7 @@
-"""What a bundle may be of: the questions that commands ask of every kind of operation, and of
-groups.
+"""The questions that commands ask about every kind of operation, and about groups.
 
-One file a kind has the answers; `ANSWERS` in `codegen/operations/__init__.py` lists them by class
-of description.
+Each kind has a file with its answers; `ANSWERS` in `codegen/operations/__init__.py` lists them by
+class of description.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from shardwright.codegen.spec.matmul import Operation
 from shardwright.ir.errors import InputError, InternalError
 from shardwright.ir.plan import Plan
 
-if TYPE_CHECKING:  # emission loads none of these modules
+if TYPE_CHECKING:  # emission must not load these modules
     from rich.table import Table
 
     from shardwright.codegen.checks.case import Case
@@ -34,20 +33,20 @@ if TYPE_CHECKING:  # emission loads none of these modules
 
 D = TypeVar("D", bound=Operation | Group)
 Printed: TypeAlias = "str | Table"
-"""A text as it is printed, or a table as wide as the terminal."""
+"""A text to print as it is, or a table to print as wide as the terminal."""
 
 
 @dataclass(frozen=True)
 class Within:
-    """The config in which operations are emitted: the plans of its reshards so far, by folder, and
-    the features that flags ask of an operation, by name."""
+    """The config from which operations are emitted. `plans`: the plans made so far, by folder;
+    `features`: the features that flags request for each operation, by name."""
 
     config: Config
     plans: dict[str, Plan] = field(default_factory=dict)
     features: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def plan_of(self, member: Description) -> Plan:
-        """Return the plan of a group's member, made once a folder."""
+        """Return the plan of a group's member. Each folder is planned only once."""
         folder = self.config.folder(member.name)
         if folder not in self.plans:
             self.plans[folder] = planned(member)
@@ -56,8 +55,8 @@ class Within:
 
 @dataclass(frozen=True)
 class Now:
-    """The files of a bundle as emitted now; `found`: rules that the files on disk break, with
-    diffs; `refused`: why the bundle would not be written."""
+    """The files of a bundle as emitted now. `found`: the rules that the files on disk break, each
+    with a diff; `refused`: the error if the bundle would not be written."""
 
     files: Mapping[str, str]
     found: tuple[tuple[str, str], ...] = ()
@@ -74,18 +73,18 @@ class ModuleJob(Generic[D]):
 
     @property
     def folder(self) -> Path:
-        """The folder of the bundle."""
+        """The path of the bundle's folder."""
         return self.root / self.said.name
 
     @property
     def module(self) -> Path:
-        """The file of the module."""
+        """The path of the module's file."""
         return self.folder / f"{self.backend}.py"
 
 
 @dataclass(frozen=True)
 class PlanAsked:
-    """What `plan` prints of an operation: options of the command."""
+    """The options of the command `plan` that select its output."""
 
     json: bool = False
     transfers: bool = False
@@ -96,8 +95,8 @@ class PlanAsked:
 
 @dataclass(frozen=True)
 class Runs:
-    """Where a module is verified: the worker of its backend, unless it runs alone, a folder for its
-    twins, and the seconds that it may take."""
+    """The means to verify a module: its time limit in seconds, a folder for smaller twins of large
+    bundles, and its backend's worker (None if the module runs alone)."""
 
     time_limit: float
     twins: Path = Path()
@@ -105,7 +104,7 @@ class Runs:
 
     @property
     def runner(self) -> Runner:
-        """The worker."""
+        """The worker, which must not be None."""
         assert self.worker is not None
         return self.worker
 
@@ -114,9 +113,9 @@ class Answers(ABC, Generic[D]):
     """The answers for one class of description."""
 
     alone = False
-    """Whether each module is verified in a process of its own, after all others."""
+    """Whether each module is verified in a separate process, after the modules of other kinds."""
     options: tuple[str, ...] = ()
-    """The options of `plan` and `show` that it takes, of `OPTIONS`."""
+    """The options of `plan` and `show` that this kind supports, out of `OPTIONS`."""
 
     @abstractmethod
     def files(self, said: D, within: Within) -> dict[str, str]:
@@ -127,7 +126,8 @@ class Answers(ABC, Generic[D]):
         return Now(self.files(said, within))
 
     def plan(self, said: D, asked: PlanAsked) -> Iterator[Printed]:
-        """Yield the text that `plan` prints, in parts. May raise InputError between two parts."""
+        """Yield the texts and tables that `plan` prints. May raise InputError after some of them.
+        """
         raise self._lacks("plan")
 
     def text(self, said: D) -> str:
@@ -160,14 +160,16 @@ class Answers(ABC, Generic[D]):
         yield from ()
 
     def timed(self, job: ModuleJob[D]) -> Case | MatmulCase | None:
-        """Return the case of a module that can be timed, or None for a kind that cannot."""
+        """Return the case with which a module is timed, or None if modules of this kind cannot be
+        timed."""
         return None
 
     def price(self, said: D, backend: str) -> Price:
-        """Return the predicted seconds of a module that can be timed."""
+        """Return the price function of a module that can be timed."""
         raise self._lacks("price")
 
     def _lacks(self, what: str) -> InternalError:
-        """Return the error for an answer that commands must not ask of this kind: groups are
-        planned and shown by their members, and `options` lists who has pictures and pages."""
+        """Return the error for a question that commands must not ask about this kind. They plan and
+        show the members of a group instead, and ask for pictures and pages only if `options` has
+        them."""
         return InternalError(f"{type(self).__name__} has no {what}")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from shardwright.ir.plan import Plan
     from shardwright.ir.reshard import Reshard
 
-# With more devices XLA takes too long for one line of output.
+# XLA's plan gives one line of output; on larger meshes it takes too long to make.
 ASKED_DEVICES = 64
 
 TERMS = """\
@@ -30,7 +30,8 @@ adds the same, an all-reduce twice that, an all-to-all a quarter: whatever the d
 
 
 def asked_xla(reshard: Reshard) -> XlaCollectives | None:
-    """Return the plan of XLA's own partitioner, if XLA can run here."""
+    """Return the plan of XLA's own partitioner. Return None if XLA cannot run here, or if the
+    source mesh has more than ASKED_DEVICES devices."""
     from shardwright.codegen.planner.compare import xla_plan
 
     if reshard.source.mesh.size > ASKED_DEVICES:
@@ -40,7 +41,8 @@ def asked_xla(reshard: Reshard) -> XlaCollectives | None:
 
 
 def verdict_lines(plan: Plan, description: Description) -> tuple[str, ...]:
-    """Return a line for each backend: its module's predicted seconds, compared with its peer's."""
+    """Return a line per backend: the predicted seconds of its module, compared with those of its
+    peer."""
     from shardwright.codegen.emit.verdict import peer_of, verdict
     from shardwright.codegen.hardware.presets import name_of
     from shardwright.codegen.planner.plan import network_of
@@ -55,7 +57,7 @@ def verdict_lines(plan: Plan, description: Description) -> tuple[str, ...]:
 
 
 def _whose(one: Priced, made: Plan, plan: Plan) -> str:
-    """Return the words before a line about another plan than the printed one, or ""."""
+    """Return the words that introduce a line about a plan other than the printed one, or ""."""
     if made is plan:
         return ""
     return f"with --backends {one.backend}, {made.strategy} ({made.ops or 'no steps'}), "
@@ -79,8 +81,8 @@ def explained(plan: Plan, description: Description) -> Iterator[str | Table]:
 def _modules(
     plan: Plan, description: Description, network: Network
 ) -> Iterator[tuple[Priced, Plan]]:
-    """Yield each backend's cost, with the plan priced. If the strategy is `auto`, the plan of a
-    backend that the description lacks is the best one for that backend."""
+    """Yield the costs of each backend with the priced plan. If the strategy is `auto`, a backend
+    that the description does not name gets its own best plan."""
     from shardwright.codegen.emit.choice import plan as plan_of
     from shardwright.codegen.emit.verdict import backends_on, priced
     from shardwright.codegen.registry import NAMES
