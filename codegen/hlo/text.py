@@ -82,8 +82,8 @@ class HloInstruction:
         return found | {f"branch {number}": name for number, name in enumerate(names)}
 
     def numbers(self, attribute: str) -> tuple[int, ...]:
-        """Return the integers of an attribute, `attribute={0,1}`; an empty tuple if it is missing.
-        """
+        """Return the integers of an attribute, `attribute={0,1}`; an empty tuple if it is
+        missing."""
         found = re.search(rf"\b{attribute}=\{{([\d,]*)\}}", self.rest)
         return tuple(int(number) for number in found[1].split(",") if number) if found else ()
 

@@ -326,8 +326,8 @@ def _odd(name: str, held: AnyHeld, shapes: Shapes) -> Iterator[tuple[str, str]]:
 
 
 def _why(block: HeldBlock, shapes: Shapes) -> str:
-    """Describe the contents of a block if no part of a layout can have them; return "" if one can.
-    """
+    """Describe the contents of a block if no part of a layout can have them; return "" if one
+    can."""
     if block.tensor in (UNKNOWN, SCATTERED) or (block.times, block.plus) != (1, 0):
         return f"hold {called(block, None, shapes)}"
     if all(loops(add) is not None for add in block.adds):

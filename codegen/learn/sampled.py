@@ -39,8 +39,8 @@ from shardwright.ir.errors import InputError
 from shardwright.ir.parts import BoundBuffer, Shapes
 
 LARGE = 2**22
-"""The largest total number of elements of all logical tensors for which every buffer is read whole.
-"""
+"""The largest total number of elements of all logical tensors for which every buffer is read
+whole."""
 SMALL = 2**14
 """The largest number of elements of a buffer that is read whole even if the tensors have more than
 `LARGE`."""

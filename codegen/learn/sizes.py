@@ -1,5 +1,5 @@
-"""Learn a layout at a few small sizes as a function of the size, and check it at a different size.
-"""
+"""Learn a layout at a few small sizes as a function of the size, and check it at a different
+size."""
 
 from __future__ import annotations
 
@@ -205,8 +205,8 @@ def _learned(
 
 
 def _form(name: str, every: Sequence[Learned], sizes: Sequence[Size]) -> LayoutForm:
-    """Return the form of a buffer's layout that fits all sizes. Raise InputError if there is none.
-    """
+    """Return the form of a buffer's layout that fits all sizes. Raise InputError if there is
+    none."""
     texts = [_expanded(str(each.layouts.get(name)), each.mesh) for each in every]
     kinds: dict[tuple[str, ...], list[int]] = {}
     for place, text in enumerate(texts):

@@ -126,8 +126,8 @@ class Answers(ABC, Generic[D]):
         return Now(self.files(said, within))
 
     def plan(self, said: D, asked: PlanAsked) -> Iterator[Printed]:
-        """Yield the texts and tables that `plan` prints. May raise InputError after some of them.
-        """
+        """Yield the texts and tables that `plan` prints. May raise InputError after some of
+        them."""
         raise self._lacks("plan")
 
     def text(self, said: D) -> str:

@@ -23,7 +23,8 @@ class GroupAnswers(Answers[Group]):
     """The answers for groups."""
 
     def files(self, said: Group, within: Within) -> dict[str, str]:
-        """Return the text of every file, given the members' descriptions in the config."""
+        """Return the text of every file of the group. Raise InputError if the config has no reshard
+        of a member."""
         config = within.config
         members = {each.name: each for each in config.reshards}
         for name in said.members:
@@ -37,12 +38,13 @@ class GroupAnswers(Answers[Group]):
         return backends_of(said, read_manifest(root).members(said))
 
     def devices(self, job: ModuleJob[Group]) -> int:
-        """Return the number of devices of the first member's meshes; all members have the same."""
+        """Return the number of devices of the first member's meshes; all members have the same
+        devices."""
         reshard = read_manifest(job.root).members(job.said)[0].reshard()
         return len({*reshard.source.mesh.device_ids, *reshard.target.mesh.device_ids})
 
     def report(self, job: ModuleJob[Group], runs: Runs) -> Report:
-        """Return the verdict on a module, which imports its members'."""
+        """Return the verdict on a group's module, which imports the modules of the members."""
         from shardwright.codegen.verify.group import report_group
 
         members = read_manifest(job.root).members(job.said)
@@ -50,7 +52,7 @@ class GroupAnswers(Answers[Group]):
         return report_group(*given, runs.runner, runs.twins)
 
     def tasks(self, said: Group, root: Path, target: Target) -> Iterator[GroupTask]:
-        """Yield a group that has a module for the target."""
+        """Yield one task if the group has a module for the target."""
         from shardwright.codegen.compile.tasks import GroupTask
 
         if target.backend in self.backends(said, root):

@@ -40,17 +40,17 @@ class MatmulAnswers(Answers[MatmulDescription]):
         return emit_described_matmul(said).files(said.name)
 
     def plan(self, said: MatmulDescription, asked: PlanAsked) -> Iterator[Printed]:
-        """Yield the plan."""
+        """Yield the plan, as JSON or as text."""
         made = plan_described_matmul(said)
         transfers = True if asked.transfers else None
         yield made.to_json(transfers) if asked.json else f"{matmul_text(made)}\n"
 
     def text(self, said: MatmulDescription) -> str:
-        """Return the plan."""
+        """Return the plan as text."""
         return f"{matmul_text(plan_described_matmul(said))}\n"
 
     def picture(self, said: MatmulDescription) -> str:
-        """Return the picture. Raises InputError for too many devices."""
+        """Return the picture of the plan. Raise InputError for more than TABLE_DEVICES devices."""
         made = plan_described_matmul(said)
         drawn = matmul_svg(made)
         if drawn is None:
@@ -71,7 +71,8 @@ class MatmulAnswers(Answers[MatmulDescription]):
         return said.backends
 
     def devices(self, job: ModuleJob[MatmulDescription]) -> int:
-        """Return the number of devices of the mesh; a larger mesh multiplies nothing."""
+        """Return the number of devices of the mesh, or 0 for more than MAX_DEVICES devices, on
+        which `verify` multiplies nothing."""
         from shardwright.codegen.checks.case import MAX_DEVICES
 
         size = job.said.matmul().mesh.size
@@ -84,20 +85,20 @@ class MatmulAnswers(Answers[MatmulDescription]):
         return report_matmul(job.said, job.module, runs.runner, runs.twins)
 
     def tasks(self, said: MatmulDescription, root: Path, target: Target) -> Iterator[MatmulTask]:
-        """Yield a bundle that has a module for the target."""
+        """Yield one task if the bundle has a module for the target."""
         from shardwright.codegen.compile.tasks import MatmulTask
 
         if {*target.takes} & {*said.backends}:
             yield MatmulTask(said, root, target)
 
     def timed(self, job: ModuleJob[MatmulDescription]) -> MatmulCase:
-        """Return the case of a module."""
+        """Return the case with which a module is timed."""
         from shardwright.codegen.checks.matmul_case import MatmulCase
 
         return MatmulCase.of(job.said.matmul(), job.said.name, job.backend, job.module)
 
     def price(self, said: MatmulDescription, backend: str) -> Price:
-        """Return the predicted seconds of a module."""
+        """Return the price function of a module."""
         from shardwright.codegen.measure.price import price_of_matmul
 
         return price_of_matmul(said, backend)

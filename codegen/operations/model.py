@@ -33,7 +33,7 @@ class ModelAnswers(Answers[ModelDescription]):
         return emit_model(plan_described(said), said.backends).files(said.name)
 
     def plan(self, said: ModelDescription, asked: PlanAsked) -> Iterator[Printed]:
-        """Yield the bytes that it moves, and the result of its proof."""
+        """Yield the plan, as JSON, or as text with the result of its proof."""
         made = plan_described(said)
         yield made.to_json() if asked.json else f"{made}\n{prove(made)}\n"
 
@@ -50,7 +50,7 @@ class ModelAnswers(Answers[ModelDescription]):
         return said.backends
 
     def devices(self, job: ModuleJob[ModelDescription]) -> int:
-        """Return the number of devices in the meshes of its rules."""
+        """Return the number of devices in the meshes of the model's rules."""
         return job.said.devices
 
     def report(self, job: ModuleJob[ModelDescription], runs: Runs) -> Report:

@@ -51,12 +51,12 @@ class ProgramAnswers(Answers[ProgramDescription]):
     alone = True
 
     def files(self, said: ProgramDescription, within: Within) -> dict[str, str]:
-        """Return the text of every file. Raises InputError for a program over budget."""
+        """Return the text of every file. Raise InputError if the program exceeds its budget."""
         return emit_program(partition_described(said), said.topology).files(said.name)
 
     def now(self, said: ProgramDescription, within: Within, folder: Path) -> Now:
-        """Return the files, and the changes of communication. A program over budget cannot be
-        emitted, so its files stay as they are."""
+        """Return the files, a diff if the communication differs from the lockfile, and the error if
+        the program exceeds its budget."""
         bundle = emit_program(traced_described(said), said.topology)
         emitted, locked = bundle.files(said.name), folder / LOCKFILE
         before = locked.read_bytes().decode(errors="replace") if locked.is_file() else ""
@@ -70,7 +70,7 @@ class ProgramAnswers(Answers[ProgramDescription]):
         return Now(emitted, found)
 
     def plan(self, said: ProgramDescription, asked: PlanAsked) -> Iterator[Printed]:
-        """Yield the communication. Being over budget is an error, raised at the end."""
+        """Yield the program's communication, then raise InputError if it exceeds the budget."""
         program = traced_described(said)
         if asked.json:
             yield program.to_json(said.topology)
@@ -84,7 +84,8 @@ class ProgramAnswers(Answers[ProgramDescription]):
         check_budget(said, program)
 
     def text(self, said: ProgramDescription) -> str:
-        """Return the program beside its source lines, which are relative to the user's folder."""
+        """Return the program next to its source lines, whose paths are relative to the user's
+        folder."""
         program = traced_described(said)
         with contextlib.chdir(said.home):
             return f"{show_program(program.program)}\n"
@@ -103,7 +104,7 @@ class ProgramAnswers(Answers[ProgramDescription]):
             return program_explorer(program, said.name, said.topology, others)
 
     def backends(self, said: ProgramDescription, root: Path) -> tuple[str, ...]:
-        """Return the backend of programs."""
+        """Return the only backend of programs."""
         return (PROGRAMS,)
 
     def devices(self, job: ModuleJob[ProgramDescription]) -> int:
@@ -120,7 +121,8 @@ class ProgramAnswers(Answers[ProgramDescription]):
 
 
 def _compared(program: Partitioned, said: ProgramDescription) -> Iterator[Printed]:
-    """Yield the bytes beside XLA's and Shardy's, and why some are unknown."""
+    """Yield a table of the bytes that shardwright, XLA and Shardy move, then the reasons why some
+    are unknown."""
     from rich.table import Table
 
     from shardwright.codegen.compile.totals import totals

@@ -33,7 +33,7 @@ class RelayoutAnswers(Answers[RelayoutDescription]):
         return emit_described_relayout(said).files(said.name)
 
     def plan(self, said: RelayoutDescription, asked: PlanAsked) -> Iterator[Printed]:
-        """Yield the bytes that it moves."""
+        """Yield the bytes that the relayout moves, as JSON or as text."""
         made = plan_relayout(said.relayout())
         yield made.to_json() if asked.json else f"{made}\n"
 
@@ -50,7 +50,7 @@ class RelayoutAnswers(Answers[RelayoutDescription]):
         return said.backends
 
     def devices(self, job: ModuleJob[RelayoutDescription]) -> int:
-        """Return the number of devices on both sides."""
+        """Return the number of distinct devices of both sides."""
         return job.said.devices
 
     def report(self, job: ModuleJob[RelayoutDescription], runs: Runs) -> Report:

@@ -32,14 +32,14 @@ class ReshardAnswers(Answers[Description]):
     options = ("plan --compare", "plan --explain", "plan --relabel", "show --svg", "show --html")
 
     def files(self, said: Description, within: Within) -> dict[str, str]:
-        """Return the text of every file; keep the plan for groups."""
+        """Return the text of every file, and store the plan in `within` for groups."""
         bundle = emit_described(said)
         bundle.check_features(within.features.get(said.name, ()))
         within.plans[said.name] = bundle.plan
         return bundle.files(said.name)
 
     def plan(self, said: Description, asked: PlanAsked) -> Iterator[Printed]:
-        """Yield the plan that `emit` writes, and the plans that it is compared with."""
+        """Yield the plan that `emit` writes, or a comparison of plans."""
         from shardwright.codegen.operations.reshard_plan import plan_printed
 
         return plan_printed(said, asked)
@@ -51,7 +51,7 @@ class ReshardAnswers(Answers[Description]):
         return shown(said)
 
     def picture(self, said: Description) -> str:
-        """Return the picture of rings if there are any, else of tiles."""
+        """Return a picture of the rings if modules reduce along rings, else of the tiles."""
         from shardwright.codegen.operations.reshard_plan import picture
 
         return picture(said)
@@ -67,30 +67,30 @@ class ReshardAnswers(Answers[Description]):
         return said.backends
 
     def devices(self, job: ModuleJob[Description]) -> int:
-        """Return the number of devices of both meshes."""
+        """Return the number of distinct devices of both meshes."""
         reshard = job.said.reshard()
         return len({*reshard.source.mesh.device_ids, *reshard.target.mesh.device_ids})
 
     def report(self, job: ModuleJob[Description], runs: Runs) -> Report:
-        """Return the verdict on a module and its backward."""
+        """Return the verdict on a module and its backward pass."""
         from shardwright.codegen.verify import single
 
         return single.report(job.said, job.module, runs.runner, runs.twins)
 
     def tasks(self, said: Description, root: Path, target: Target) -> Iterator[BundleTask]:
-        """Yield the bundle."""
+        """Yield one task for the bundle."""
         from shardwright.codegen.compile.tasks import BundleTask
 
         yield BundleTask(said, root, target)
 
     def timed(self, job: ModuleJob[Description]) -> Case:
-        """Return the case of a module."""
+        """Return the case with which a module is timed."""
         from shardwright.codegen.checks.case import Case
 
         return Case.of(job.said.reshard(), job.said.name, job.backend, job.module)
 
     def price(self, said: Description, backend: str) -> Price:
-        """Return the predicted seconds of a module, by its timeline."""
+        """Return the price function of a module, which prices its timeline."""
         from shardwright.codegen.measure.price import price_of_reshard
 
         return price_of_reshard(planned(said), backend)

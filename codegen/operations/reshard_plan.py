@@ -28,9 +28,9 @@ from shardwright.ir.plan import DirectPlan, Plan, Prediction, SteppedPlan, direc
 if TYPE_CHECKING:
     from rich.table import Table
 
-# With more devices, the output for people lists no tiles.
+# With more devices, the text output lists tiles only on request.
 LISTED_DEVICES = 16
-# With more devices, transfers are not enumerated and ordered into rounds.
+# With more devices, the output omits the rounds, because ordering all transfers takes too long.
 SCHEDULED_DEVICES = 512
 # A plan within this fraction of the lower bound is reported as optimal.
 PROVEN = 1e-4
@@ -61,8 +61,9 @@ def plan_printed(said: Description, asked: PlanAsked) -> Iterator[Printed]:
 
 
 def _relabelled(said: Description) -> tuple[Description, str]:
-    """Return the description with its target's devices in the best order, and a line with the
-    bytes that the order saves."""
+    """Return the description with the target's devices in the order that moves the fewest bytes,
+    and a line on the bytes before and after. If no order is better, the description is unchanged.
+    """
     found = relabel(said.reshard())
     before, after = found.bytes_before, found.bytes_after
     mesh = str(found.reshard.target.mesh)
@@ -130,7 +131,8 @@ def _steps_table(made: SteppedPlan) -> Table:
 
 
 def _prediction(prediction: Prediction) -> str:
-    """Return seconds and bytes, in one line or two."""
+    """Return one or two lines with the predicted seconds and bytes, and why the peak exceeds the
+    larger shard if it does."""
     said = f"{prediction.seconds:.3g} seconds on {prediction.topology}"
     least = prediction.least_seconds
     if least is not None and least < (1 - PROVEN) * prediction.seconds:
@@ -146,7 +148,7 @@ def _rounded_down(seconds: float) -> str:
 
 
 def _rounds(plan: DirectPlan, topology: str) -> str:
-    """Return a line on the rounds of a plan's transfers; "" for none."""
+    """Return a line on the rounds of a plan's transfers, or "" if there are none."""
     made = schedule(plan.transfers(), network_of(plan.reshard, topology))
     if not made.count:
         return ""
@@ -179,21 +181,21 @@ def shown(said: Description) -> str:
 
 
 def picture(said: Description) -> str:
-    """Return the picture of rings if there are any, else of tiles."""
+    """Return an SVG of the rings if modules reduce along rings, else of the tiles."""
     made = _direct(said)
     drawn = (rings_svg(rings, title(made)) for rings in _rings(said))
     return next((each for each in drawn if each), None) or svg(made)
 
 
 def _rings(said: Description) -> tuple[Rings, ...]:
-    """Return the rings along which modules on a topology reduce terms."""
+    """Return the rings along which modules reduce terms; none without a topology or a reduction."""
     if said.topology is None or not said.reshard().adds:
         return ()
     return tuple(rings_by(planned(said), said.backends).values())
 
 
 def _direct(said: Description) -> DirectPlan:
-    """Return the direct plan. Raises InputError if another strategy is selected."""
+    """Return the direct plan. Raise InputError if a different strategy is selected."""
     reshard = said.reshard()
     if reshard.adds and said.strategy != "basis":
         return plan_direct(reshard)

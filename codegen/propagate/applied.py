@@ -1,7 +1,8 @@
 """Apply constraints not only to their results but also to their operands.
 
-Closed shardings do not propagate. So if a value has a single constraint, its sharding is copied to
-the value, and uses after a chain of constraints use the end of the chain.
+A closed sharding does not propagate. So if all constraints on a value agree, their sharding is
+copied to the value, and uses of a value after a chain of constraints on it use the end of the
+chain.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ LOOPS = frozenset({"scan", "while", "cond"})
 
 def apply_constraints(program: Program) -> tuple[Program, tuple[ShardingCopy, ...]]:
     """Return the program with its constraints applied to their operands, and the copies of
-    shardings made.
+    shardings that this made.
 
-    A second application changes nothing.
+    Applying this twice changes nothing more.
     """
     applied = _Applied(program)
     body = applied.body(program.body, program.body.arguments)
@@ -30,7 +31,7 @@ def apply_constraints(program: Program) -> tuple[Program, tuple[ShardingCopy, ..
 
 
 class _Applied:
-    """Rewrites the bodies of a program."""
+    """Rewrites the bodies of a program so that constraints apply to their operands."""
 
     def __init__(self, program: Program) -> None:
         self.values = list(program.values)
@@ -97,8 +98,8 @@ class _Applied:
         made: dict[int, Op],
         renamed: dict[int, tuple[int, int]],
     ) -> None:
-        """Replace later uses of the value at the head of a chain of at least two constraints by the
-        end of the chain. Returning the value does not count as a use."""
+        """If a chain of at least two constraints starts with op `number`, let later ops use the end
+        of the chain in place of its head. A returned value stays the head."""
         op = body.ops[number]
         (head,) = op.operands
         if made.get(head) is not None and made[head].kind == "constrain":

@@ -20,8 +20,8 @@ class Builder:
         self.dims: list[list[list[int]]] = [[[] for _ in shape] for shape in operands + results]
 
     def factor(self, size: int, places: Mapping[int, int | None], kind: str = "pass") -> None:
-        """Add a factor as the minor-most one of its dimensions. `places`: the dimension of each
-        tensor that has the factor, by tensor; None for none."""
+        """Add a factor as the minor-most factor of its dimensions so far. `places`: by tensor, the
+        dimension that has the factor, or None."""
         number = len(self.sizes)
         self.sizes.append(size)
         self.kinds[kind].append(number)
@@ -30,7 +30,7 @@ class Builder:
                 self.dims[tensor][dim].append(number)
 
     def rule(self) -> Rule:
-        """Return the finished rule. A blocked factor is also listed as one that needs
+        """Return the finished rule. It lists a blocked factor also among those that need
         replication."""
         tensors = tuple(tuple(map(tuple, dims)) for dims in self.dims)
         blocked = tuple(self.kinds["blocked"])
@@ -46,8 +46,8 @@ class Builder:
 
 
 def aligned(operands: tuple[Shape, ...], results: tuple[Shape, ...]) -> Rule:
-    """Return the rule of tensors that correspond dimension by dimension. The dimensions of an
-    operand with a shape that no result has are factors of their own.
+    """Return the rule of tensors that correspond dimension by dimension. An operand whose shape no
+    result has gets a separate factor for each of its dimensions.
 
     If several results differ in shape, each is aligned with the operands of its shape (an
     optimization barrier over several tensors).

@@ -1,4 +1,4 @@
-"""Checks that propagation supports an op that was parsed from text."""
+"""Check that propagation supports an op that was parsed from text."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def collective_rule(op: Op, operands: Shapes, results: Shapes) -> Rule:
     changed = _changed(op)
     if len(source) == len(target):
         pairs = [(dim, dim) for dim in range(len(source)) if dim not in changed]
-    else:  # one side has an extra dimension, one entry per device
+    else:  # one side has an extra dimension with one entry per device
         (new,) = changed
         longer = max(len(source), len(target))
         kept = [dim for dim in range(longer) if dim != new]

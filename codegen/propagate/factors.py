@@ -1,11 +1,10 @@
-"""One visit of one op: from the shardings of its tensors, compute the shardings that propagate to
-them.
+"""Visit one op: compute the shardings that propagate between its tensors.
 
 A sharding is projected onto the factors of the op's rule, axes are moved along factors, and the
 result is written back. This is the aggressive strategy of Shardy's propagation: axes propagate
 along a factor as far as no two tensors disagree on it. If two factors compete for one axis in one
 tensor, the factor whose axes come from the larger tensor wins; at a tie, the factor whose axes come
-from the earlier tensor. Without conflicts the result equals that of the basic strategy.
+from the earlier tensor wins. Without conflicts the result equals that of the basic strategy.
 """
 
 from __future__ import annotations
@@ -44,7 +43,8 @@ class TensorState(NamedTuple):
 
 
 class Conflict(NamedTuple):
-    """Axes that a factor could not get in a tensor. `winner`: the factor that has these axes."""
+    """Axes that a factor could not get in a tensor. `winner`: the factor that has these axes
+    there."""
 
     tensor: int
     factor: int
@@ -53,7 +53,8 @@ class Conflict(NamedTuple):
 
 
 class AxisMove(NamedTuple):
-    """Axes that a tensor received along a factor. `source`: the first tensor that had them."""
+    """Axes that a tensor received along a factor. `source`: the first of the op's tensors that had
+    them."""
 
     tensor: int
     factor: int
@@ -70,8 +71,8 @@ class Visit(NamedTuple):
 
 
 class _Along(NamedTuple):
-    """The axes to move along a factor. `source`: the largest tensor that has them; `first`: the
-    first one."""
+    """The axes to move along a factor. `source`: the largest tensor that has these axes; `first`:
+    the first tensor that has them."""
 
     factor: int
     axes: Parts
@@ -88,7 +89,7 @@ class _Tensor:
         self.overflow: dict[int, Parts] = {}  # axes after `axes`, which do not divide the factor
         self.before: dict[int, tuple[int, ...]] = {}  # earlier factors of its dimension
         self.open: dict[int, bool] = {}
-        self.last: set[int] = set()  # minor-most factors, whose size axes need not divide
+        self.last: set[int] = set()  # minor-most factors; axes need not divide their sizes
         self.size = math.prod(sizes[factor] for dim in dims for factor in dim)
         for factors, dim in zip(dims, state.dims, strict=True):
             self._project(factors, dim, sizes)
@@ -108,8 +109,8 @@ class _Tensor:
                 self.last.add(factor)
 
     def extended(self, along: _Along, sizes: tuple[int, ...]) -> tuple[Parts, list[Conflict]]:
-        """Return the axes along a factor that this tensor can add, and conflicts for the axes that
-        it cannot."""
+        """Return the axes that this tensor can add along a factor, and conflicts for the axes that
+        it cannot add."""
         factor = along.factor
         if not self.open[factor] or self.overflow[factor]:
             return (), []
@@ -124,7 +125,7 @@ class _Tensor:
         return got, lost
 
     def within(self, along: _Along) -> _Along:
-        """Return a copy with only the axes that this tensor can have."""
+        """Return a copy of `along` with only the axes that this tensor can have."""
         has = self.axes[along.factor]
         _, _, wanted = common(has, along.axes)
         if not wanted:
@@ -133,7 +134,8 @@ class _Tensor:
         return along._replace(axes=merged((*has, *more)))
 
     def _held(self, factor: int) -> list[AxisPart]:
-        """Return the axes that already split the tensor or must not split it."""
+        """Return the axes that already split the tensor along any factor, and those that must not
+        split it."""
         held = [part for axes in self.axes.values() for part in axes]
         held += [part for axes in self.overflow.values() for part in axes]
         return [*held, *self.state.fixed]
@@ -148,8 +150,8 @@ class _Tensor:
         return [Conflict(-1, along.factor, lost, winner)]
 
     def written(self, sizes: tuple[int, ...]) -> TensorState:
-        """Return the new state. A factor splits a dimension only if all earlier factors of that
-        dimension are fully split."""
+        """Return the tensor's new state. A factor splits a dimension only if all earlier factors of
+        that dimension are fully split."""
         dims = []
         for factors, dim in zip(self.dims, self.state.dims, strict=True):
             axes: list[AxisPart] = []
@@ -163,7 +165,7 @@ class _Tensor:
 
 def _taken(left: list[AxisPart], size: int) -> list[AxisPart]:
     """Remove from the start of `left` the axes that split a factor of this size, and return them.
-    The last one may be cut."""
+    The last of them may be a part of an axis, whose rest stays in `left`."""
     mine: list[AxisPart] = []
     while left and size > 1:
         part = left[0]
@@ -212,8 +214,8 @@ def visit(
 def _in_order(
     rule: Rule, tensors: list[_Tensor], directions: tuple[int, ...], elementwise: bool
 ) -> list[_Along]:
-    """Return the axes to move along each factor, in order: those from larger tensors first, at a
-    tie those from earlier tensors."""
+    """Return the axes to move along each factor: those from larger tensors first (in an elementwise
+    op, those with more shards), at a tie those from earlier tensors."""
     found = [
         along
         for factor, direction in enumerate(directions)
@@ -225,8 +227,8 @@ def _in_order(
 
 
 def _along(factor: int, direction: int, operands: int, tensors: list[_Tensor]) -> _Along | None:
-    """Return the longest list of axes on which no tensor disagrees, and the tensors that have it;
-    None if there is none."""
+    """Return the longest list of axes along a factor that no tensor contradicts, with the tensors
+    that have it; None if no axes can move in this direction."""
     if direction == NONE:
         return None
     having = [

@@ -2,7 +2,7 @@
 slot.
 
 A slot is a tensor with one sharding: a value, a result of the program, or all values on one edge of
-a loop (such as a carry: inside and after the loop).
+a loop (such as a carry, inside and after the loop).
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ class Role(Enum):
 
 @dataclass(frozen=True)
 class Node:
-    """An op or an edge along whose rule shardings propagate. `tensors`: slots, operands first."""
+    """An op or an edge, along whose rule shardings propagate. `tensors`: its slots, operands
+    first."""
 
     index: int  # in the order of the program
     rule: Rule
@@ -57,7 +58,7 @@ class Node:
 class Graph:
     """All nodes in order, and for each slot the nodes to visit again when it changes.
 
-    A slot is on the mesh of its given sharding, or of the first axes that it receives.
+    The mesh of a slot is that of its given sharding, or else of the first axes that it receives.
     """
 
     states: list[TensorState] = field(default_factory=list)
@@ -82,17 +83,17 @@ class Graph:
         return len(self.states) - 1
 
     def copy(self, source: int, target: int) -> None:
-        """Copy the whole sharding of one slot to another."""
+        """Copy the state, the mesh and the given sharding of slot `source` to slot `target`."""
         self.states[target] = self.states[source]
         self.meshes[target] = self.meshes[source]
         self.given[target] = self.given[source]
 
     def meshes_of(self, node: Node) -> set[int]:
-        """Return the meshes of a node's tensors. A tensor without a mesh does not count."""
+        """Return the meshes of a node's tensors, ignoring tensors without a mesh."""
         return {mesh for slot in node.tensors if (mesh := self.meshes[slot]) is not None}
 
     def add(self, node: Node, owned: Iterable[int]) -> None:
-        """Append a node that defines the slots `owned` and reads its other slots."""
+        """Append a node that defines the slots `owned` and reads the slots of its operands."""
         self.nodes.append(node)
         self.owner.update(dict.fromkeys(owned, node.index))
         for slot in dict.fromkeys(node.tensors[: node.operands]):
@@ -100,6 +101,6 @@ class Graph:
 
     def touching(self, slot: int) -> list[int]:
         """Return the nodes affected by a change of a slot: the node that defines it, then its
-        readers, the last one first."""
+        readers in reverse order."""
         defining = [self.owner[slot]] if slot in self.owner else []
         return [*defining, *reversed(self.users.get(slot, []))]

@@ -1,8 +1,9 @@
-"""Groups of values that must have one sharding, prepared for propagation.
+"""Prepare groups of values that must have the same sharding for propagation.
 
 Groups that share a value are merged. If one sharding is given in a group, all its members get it.
-If several are given, no single one can apply: each member is followed by an open constraint, which
-replaces it in the group and for its users, and the first constraint to change decides.
+If different shardings are given, none of them can apply to all members: each member is followed by
+an open constraint, which replaces it in the group and for its users, and the first constraint to
+change decides.
 """
 
 from __future__ import annotations
@@ -19,16 +20,16 @@ Group = tuple[int, ...]
 
 def with_agreed_groups(program: Program) -> tuple[Program, tuple[ShardingCopy, ...]]:
     """Return the program with at most one given sharding in each group, and the copies of shardings
-    made.
+    that this made.
 
-    A second application changes nothing.
+    Applying this twice changes nothing more.
     """
     agreed = _Agreed(program)
     return agreed.run(), tuple(agreed.copies)
 
 
 def joined(groups: Iterable[Group]) -> tuple[Group, ...]:
-    """Return the groups, merging those that share a value."""
+    """Return the groups, with groups that share a value merged."""
     found: list[Group] = []
     for group in groups:
         touching = [other for other in found if not set(other).isdisjoint(group)]
@@ -39,13 +40,14 @@ def joined(groups: Iterable[Group]) -> tuple[Group, ...]:
 
 
 def says_nothing(sharding: Sharding) -> bool:
-    """Return whether a sharding states nothing: every dimension is open and has no axes."""
+    """Return whether a sharding states nothing: every dimension is open without axes, and no axes
+    are unreduced."""
     return not sharding.unreduced and all(dim.open and not dim.axes for dim in sharding.dims)
 
 
 class _Agreed:
-    """Makes groups consistent, then rewrites the bodies. `open`: the constrained value of each
-    member."""
+    """Makes groups consistent, then rewrites the bodies. `open`: for each member, the result of its
+    open constraint."""
 
     def __init__(self, program: Program) -> None:
         self.program, self.values = program, list(program.values)
@@ -71,7 +73,7 @@ class _Agreed:
         return group
 
     def _opened(self, member: int, said: Sharding) -> int:
-        """Add the value that results from the open constraint of a member, and return it."""
+        """Add a value for the result of a member's open constraint, and return its number."""
         old = self.values[member]
         sharding = Sharding(said.mesh, (DimSharding(open=True),) * len(old.shape))
         self.values.append(Value(self._name(), old.shape, old.dtype, sharding, old.line))
@@ -87,7 +89,7 @@ class _Agreed:
 
     def _body(self, body: Body) -> Body:
         """Return the body with a constraint after each member. Constraints of arguments come first,
-        the last argument's before the others."""
+        in reverse order of the arguments."""
         ops = list(self._constraints(reversed(body.arguments)))
         for op in body.ops:
             bodies = tuple(map(self._body, op.bodies))

@@ -28,11 +28,11 @@ MATRICES: dict[str, int] = {
     ),
     **dict.fromkeys(("lu_pivots_to_permutation", "tridiagonal_solve"), 1),
 }
-"""Ops that treat each matrix of a batch separately, with the number of trailing dimensions that
-form a matrix of the first operand; all earlier dimensions are batch dimensions."""
+"""Ops that treat each matrix of a batch separately. The number is that of the trailing dimensions
+of the first operand that form a matrix; all earlier dimensions are batch dimensions."""
 
-# The operands in which an op is linear, so that partial sums may pass through. None: any single
-# operand, if the others are reduced; "all": all operands together.
+# The operands in which an op is linear, which may therefore be partial sums. A tuple: any one of
+# these operands, if the others are reduced; "all": all operands together.
 LINEAR: dict[str, tuple[int, ...] | str] = {
     **dict.fromkeys(("add", "add_any", "sub", "concatenate", "select_and_gather_add"), "all"),
     **dict.fromkeys(

@@ -1,4 +1,4 @@
-"""The nodes of control flow: one slot for each edge of a loop."""
+"""Add the nodes of control flow. Each edge of a loop has one slot."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def open_state(rank: int) -> TensorState:
 
 
 def identity(shape: Shape, operands: int, results: int = 1) -> Rule:
-    """Return the rule of tensors that have one shape and one sharding."""
+    """Return the rule of tensors that have the same shape and the same sharding."""
     build = Builder((shape,) * operands, (shape,) * results)
     for dim, extent in enumerate(shape):
         build.factor(extent, dict.fromkeys(range(operands + results), dim))
@@ -34,7 +34,7 @@ class Loops:
     def node(
         self, rule: Rule, tensors: Iterable[int], role: Role, kind: str, *, once: bool = False
     ) -> None:
-        """Append a node that defines its results."""
+        """Append a node whose results are the slots after its operands."""
         slots = tuple(tensors)
         node = Node(len(self.graph.nodes), rule, slots, role, once, None, kind)
         self.graph.add(node, slots[len(rule.operands) :])
@@ -45,16 +45,16 @@ class Loops:
         self.node(identity(shape, len(given)), (*given, target), Role.EDGE, "edge")
 
     def sliced(self, whole: int, part: int, shape: Shape) -> None:
-        """Add nodes that take one element of the first dimension of `whole` in each iteration: a
-        slice and a reshape."""
+        """Add the nodes by which an iteration reads its element along the first dimension of
+        `whole`: a slice and a reshape."""
         one = (1, *shape[1:])
         cut = self.graph.slot(open_state(len(shape)))
         self.node(_first_cut(shape, one), (whole, cut), Role.PASS, "dynamic_slice")
         self.node(_first_gone(one), (cut, part), Role.PASS, "reshape", once=True)
 
     def stacked(self, part: int, whole: int, shape: Shape) -> int:
-        """Add nodes that write one element of the first dimension of `whole` in each iteration;
-        return the slot of the tensor after the loop."""
+        """Add the nodes by which an iteration writes its element along the first dimension of
+        `whole`; return the slot of the written tensor."""
         one = (1, *shape[1:])
         wide, after = (self.graph.slot(open_state(len(shape))) for _ in range(2))
         self.node(_first_new(one), (part, wide), Role.BROADCAST, "broadcast_in_dim")

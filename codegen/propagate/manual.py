@@ -1,4 +1,4 @@
-"""The nodes of a manual computation: outside and inside a `shard_map`.
+"""Add the nodes of a manual computation, outside and inside a `shard_map`.
 
 Outside, an operand is constrained to the specified sharding. Inside, tensors are local along the
 manual axes, which therefore cannot split them; along the other axes, shardings propagate in and
@@ -73,7 +73,8 @@ class _Crossing:
         self.manual = tuple(AxisPart(str(name), 1, sizes[str(name)]) for name in listed)
 
     def add(self, outside: int, inside: int, *, inward: bool) -> None:
-        """Fix the manual axes on both sides, and let the other axes propagate."""
+        """Add the nodes of the crossing: manual axes stay fixed on both sides, other axes
+        propagate. `inward`: whether the tensor is an argument."""
         state = self.graph.states[inside]
         self.graph.states[inside] = TensorState(state.dims, (*state.fixed, *self.manual))
         self.graph.meshes[inside] = self.mesh
@@ -89,15 +90,15 @@ class _Crossing:
             self.graph.add(node, tensors[1:])
 
     def _asked(self) -> TensorState:
-        """Return the state outside: dimensions are split along manual axes as specified, and open
-        for other axes."""
+        """Return the state of the tensor outside: its dimensions are split along manual axes as
+        specified, and are open for other axes."""
         used = {part for axes in self.axes for part in axes}
         fixed = tuple(part for part in self.manual if part not in used)
         return TensorState(tuple(Dim(axes, True) for axes in self.axes), fixed)
 
     def _rule(self, inward: bool) -> Rule:
-        """Return the rule of the border. Outside, the manual axes of a dimension are a separate
-        factor, major to the factor of the local dimension."""
+        """Return the rule between the two sides. Outside, a dimension's manual axes split a
+        separate factor, which is major to the factor of the local dimension."""
         shapes = (self.outer, self.inner) if inward else (self.inner, self.outer)
         build = Builder((shapes[0],), (shapes[1],))
         outer = 0 if inward else 1

@@ -29,12 +29,13 @@ class Level(enum.IntEnum):
     PASS_ONCE = 0  # pass-through ops whose operands have no other users
     PASS = 1  # pass-through ops
     FACTORS = 2  # also every pass-through factor; broadcasts only backward
-    ANY = 3  # also every other factor; broadcasts only backward
+    ANY = 3  # also all other factors; broadcasts only backward
     ALL = 4
 
 
 def directions(node: Node, level: Level) -> tuple[int, ...]:
-    """Return, for each factor of a node, the side from which axes may propagate at a level."""
+    """Return, for each factor of a node, the sides from which axes may propagate at a level: NONE,
+    FORWARD, BACKWARD or BOTH."""
     return _directions(node.rule, node.role, node.once, level)
 
 

@@ -1,7 +1,7 @@
-"""Axes as parts: the stretch of an axis between two borders.
+"""Represent axes as parts: stretches of an axis between two borders.
 
-The sub-axis `"x":(m)k` is between its pre-size m and m*k, a full axis of size n between 1 and n. So
-a full axis is not a special case, and splitting, merging and comparing axes is simple.
+The sub-axis `"x":(m)k` lies between its pre-size m and m*k, a full axis of size n between 1 and n.
+So a full axis is not a special case when axes are split, merged and compared.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def ref_of(part: AxisPart, sizes: Mapping[str, int]) -> AxisRef:
 
 
 def size_of(parts: Iterable[AxisPart]) -> int:
-    """Return the number of shards that parts make together."""
+    """Return the number of shards into which the parts together split a dimension."""
     return math.prod(part.size for part in parts)
 
 
@@ -73,8 +73,8 @@ def common(a: Sequence[AxisPart], b: Sequence[AxisPart]) -> tuple[Parts, Parts, 
 
 
 def without(parts: Sequence[AxisPart], taken: Sequence[AxisPart]) -> Parts:
-    """Return the longest prefix of `parts` that overlaps nothing in `taken`. The last part may be
-    cut."""
+    """Return the longest prefix of `parts` that does not overlap `taken`. The prefix may end within
+    a part."""
     out: list[AxisPart] = []
     for part in parts:
         hit = [other.low for other in taken if overlap(part, other)]
@@ -89,7 +89,8 @@ def without(parts: Sequence[AxisPart], taken: Sequence[AxisPart]) -> Parts:
 
 
 def dividing(parts: Sequence[AxisPart], size: int) -> Parts:
-    """Return the longest prefix of `parts` whose size divides `size`; the last part may be cut."""
+    """Return the longest prefix of `parts` whose size divides `size`. The prefix may end within a
+    part."""
     out: list[AxisPart] = []
     for part in parts:
         fitting = math.gcd(size, part.size)
@@ -102,7 +103,7 @@ def dividing(parts: Sequence[AxisPart], size: int) -> Parts:
 
 
 def minus(parts: Iterable[AxisPart], taken: Iterable[AxisPart]) -> Parts:
-    """Return `parts` without `taken`; parts that overlap are cut."""
+    """Return `parts` without the stretches in `taken`."""
     left = list(parts)
     for other in taken:
         left = [piece for part in left for piece in _outside(part, other)]

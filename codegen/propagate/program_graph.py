@@ -30,7 +30,8 @@ def state_of(sharding: Sharding | None, rank: int) -> TensorState:
 
 
 def graph_of(program: Program) -> Graph:
-    """Return the nodes of a program in order, and the slot of every value and every result."""
+    """Return the graph of a program: its nodes in order, and the slots of all values and
+    results."""
     return _Make(program).run()
 
 
@@ -57,14 +58,14 @@ class _Make:
         return self.graph
 
     def of(self, value: int) -> int:
-        """Return the slot of a value, a new one if it has none."""
+        """Return the slot of a value; create the slot if the value has none."""
         value = self.alias.get(value, value)
         if value not in self.slot:
             self.slot[value] = self._new(self.values[value].sharding, self._shape(value))
         return self.slot[value]
 
     def _new(self, sharding: Sharding | None, shape: tuple[int, ...]) -> int:
-        """Return a new slot for a tensor, which may have a given sharding."""
+        """Return a new slot for a tensor with this given sharding, or without one."""
         mesh = None if sharding is None else self.program.meshes.index(sharding.mesh)
         return self.graph.slot(state_of(sharding, len(shape)), mesh, sharding)
 
@@ -72,8 +73,8 @@ class _Make:
         return self.values[value].shape
 
     def _count(self, body: Body) -> None:
-        """Count the uses of every value. Uses of a branch's arguments count for its operands, uses
-        of a recomputation's results for the results of its body."""
+        """Count the uses of every value. Uses of a branch's arguments count for the operands of its
+        op, and uses of a recomputation's results for the results of its body."""
         for op in body.ops:
             shared = {"cond": op.operands[1:], "remat": op.operands}.get(op.kind, ())
             own = [self.alias.get(v, v) for v in op.operands]
@@ -96,7 +97,7 @@ class _Make:
             self.uses[self.alias[result]] -= 1
 
     def _once(self, op: Op) -> bool:
-        """Return whether an op is the only user of its operands. Scalars do not count."""
+        """Return whether an op is the only user of each of its operands, ignoring scalars."""
         tensors = [self.alias.get(v, v) for v in op.operands if self._shape(v)]
         return all(self.uses[v] == 1 for v in tensors)
 
@@ -136,7 +137,7 @@ class _Make:
         self.graph.alike = by_member(slots)
 
     def _share(self, *values: int) -> None:
-        """Let all values share the slot of the first."""
+        """Let all values share the slot of the first value."""
         slot = self.of(values[0])
         for value in values[1:]:
             self.slot[value] = slot
@@ -149,7 +150,7 @@ class _Make:
         for result, argument in zip(op.results, body.arguments[consts:last], strict=False):
             self._share(argument, result)
         for argument in body.arguments[: consts + xs]:
-            self.uses[argument] += 1  # an iteration passes it to the next
+            self.uses[argument] += 1  # each iteration passes the argument on to the next
         for stack, operand, argument in zip(
             stacks, op.operands[last:], body.arguments[last:], strict=True
         ):

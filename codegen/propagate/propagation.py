@@ -1,8 +1,8 @@
 """Propagation as nested loops over user priorities, op priorities, and visits.
 
 Shardings of priority 0 propagate through the whole program first, then those of priority 1, and so
-on. A dimension of a lower priority is closed and empty until its turn. Until then, no other
-dimension of its tensor may be split along its axes.
+on. A dimension of a lower priority is closed and has no axes until its turn. Until then, its axes
+must not split any other dimension of its tensor.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ class Propagated:
 
 
 def propagate(program: Program, until: int | None = None) -> Propagated:
-    """Give every value of a program its sharding. Use only user priorities up to `until`.
+    """Return the program with a sharding for every value. `until`: the last user priority to use,
+    by default all.
 
     Before propagation, constraints are applied to their operands, and groups are made consistent.
     """
@@ -67,7 +68,7 @@ class _Propagation:
         return Propagated(self._written(), Trail(self.program, self.graph, tuple(self.entries)))
 
     def _noted(self, copy: ShardingCopy) -> None:
-        """Record a copied sharding in the trail, each dimension at its priority."""
+        """Record a copied sharding in the trail, with each dimension at its own user priority."""
         source, target = (self.graph.slots[value] for value in (copy.source, copy.target))
         op = Op(copy.kind, (copy.source,), (copy.target,), line=copy.line)
         dims = self.graph.states[target].dims

@@ -1,4 +1,4 @@
-"""The rule of a reshape: the factors that both shapes share."""
+"""Derive the rule of a reshape: the factors that both shapes share."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shardwright.ir.program import Rule
 def reshape_rule(source: Shape, target: Shape) -> Rule:
     """Return the rule of a reshape. Factors are matched from the major end and from the minor end.
 
-    In between, where extents have no common divisor, each side has its own factors. `(8,)` to `(2,
+    In between, where extents have no common divisor, each side has separate factors. `(8,)` to `(2,
     4)` is `([ij])->([i, j])`; `(4, 5, 8)` to `(5, 4, 8)` is `([i, k, m])->([j, l, m])`.
     """
     shared = _Shared(source, target)
@@ -34,8 +34,8 @@ def reshape_rule(source: Shape, target: Shape) -> Rule:
 
 
 class _Shared:
-    """The shared factors of each dimension on each side, as (size, mark). Equal marks denote the
-    same factor."""
+    """The shared factors of each dimension on each side, as pairs (size, mark). Equal marks denote
+    the same factor."""
 
     def __init__(self, source: Shape, target: Shape) -> None:
         self.shapes = (source, target)

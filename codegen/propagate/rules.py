@@ -1,4 +1,4 @@
-"""The table from kinds of ops to their rules, and their roles in priorities.
+"""The table that maps each kind of op to its rule and to its role, which determines its priority.
 
 Kinds are the primitives of jaxprs. An op without an entry stops propagation: the shardings of its
 tensors stay as they are, and tracing warns.
@@ -32,8 +32,8 @@ def is_known(kind: str) -> bool:
 
 
 def rule_of(op: Op, values: Sequence[Value]) -> Rule | None:
-    """Return the rule of an op: its own, or that of its kind; None if no sharding propagates
-    through it."""
+    """Return the rule of an op: the rule that the op states, or that of its kind; None if no
+    sharding propagates through the op."""
     if op.rule is not None:
         return op.rule
     make = _RULES.get(op.kind)
@@ -52,8 +52,8 @@ def _made(
     operands: Shapes,
     results: Shapes,
 ) -> Rule:
-    """Return the rule that a function makes. Equal ops share one rule object, so that visits can be
-    cached."""
+    """Return the rule that `make` returns for an op. Equal ops share one rule object, so visits can
+    be cached."""
     return make(Op(kind, (), (), params), operands, results)  # type: ignore[arg-type]
 
 
@@ -94,8 +94,8 @@ def _broadcast(op: Op, operands: Shapes, results: Shapes) -> Rule:
 
 
 def _tile(op: Op, operands: Shapes, results: Shapes) -> Rule:
-    """Return the rule of concatenated copies: in each dimension, the index of the copy is the major
-    factor."""
+    """Return the rule of a tile op, which concatenates copies of a tensor: in each dimension, the
+    index of the copy is the major factor."""
     build = Builder(operands, results)
     for dim, count in enumerate(op.integers("reps")):
         build.factor(count, {1: dim})
@@ -198,8 +198,8 @@ def _pair(op: Op, name: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 
 def _slice(op: Op, operands: Shapes, results: Shapes) -> Rule:
-    """Return the rule of a slice. A dimension of which a part is taken is a permutation, because
-    its elements move between shards."""
+    """Return the rule of a slice. A dimension that is not taken whole is a permutation, because its
+    elements move between shards."""
     build = Builder(operands, results)
     for dim, extent in enumerate(operands[0]):
         cut = any(extent != result[dim] for result in results)
@@ -324,8 +324,9 @@ def _select_and_scatter_add(op: Op, operands: Shapes, results: Shapes) -> Rule:
 
 
 def _fft(op: Op, operands: Shapes, results: Shapes) -> Rule:
-    """Return the rule of a transform of the last dimensions, which must not be split. A dimension
-    that is longer for real numbers than for their transform is a separate factor on each side."""
+    """Return the rule of a Fourier transform of the last dimensions, which must not be split. If a
+    dimension differs between operand and result, as for real numbers, each side has a separate
+    factor."""
     build = Builder(operands, results)
     source, target = operands[0], results[0]
     moved = len(source) - len(op.integers("fft_lengths"))
@@ -367,7 +368,7 @@ def _triangular_solve(op: Op, operands: Shapes, results: Shapes) -> Rule:
 
 
 def _whole(op: Op, operands: Shapes, results: Shapes) -> Rule:
-    """Return a rule by which no tensor may be split."""
+    """Return a rule under which no tensor may be split."""
     build = Builder(operands, results)
     for place, shape in enumerate((*operands, *results)):
         for dim, extent in enumerate(shape):

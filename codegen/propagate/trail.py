@@ -1,5 +1,5 @@
-"""The reasons for shardings: every change that propagation made, with the conflicts that it won or
-lost."""
+"""The reasons for shardings: every change that propagation made, with the conflicts that the change
+won or lost."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from shardwright.ir.program import Op, Program, Value
 
 @dataclass(frozen=True)
 class TrailEntry:
-    """A visit that changed something. `user`, `level`: the user priority and the op priority at
-    that time."""
+    """A visit that changed a tensor. `user`, `level`: the user priority and the op priority of the
+    visit."""
 
     node: Node
     visit: Visit
@@ -38,14 +38,14 @@ def copy_entry(
 
 @dataclass(frozen=True)
 class Change:
-    """Axes that a dimension of a tensor received, with their source, the op, and the priorities at
-    that time."""
+    """Axes that a dimension of a tensor received, with their source, the op, and the priorities of
+    the visit."""
 
     value: str  # the tensor that received the axes
     dim: int
     axes: str
     kind: str  # the kind of the op
-    line: str  # the user's line of the op
+    line: str  # the line of the op in the user's code
     factor: int
     source: str  # the tensor that the axes came from
     user_priority: int
@@ -71,9 +71,10 @@ class Trail:
     entries: tuple[TrailEntry, ...]
 
     def why(self, name: str) -> tuple[Change, ...]:
-        """Return the steps by which a value received its sharding, the last one first.
+        """Return the changes by which a value received its sharding, latest first.
 
-        They lead from the value back to arguments, constraints or results whose sharding was given.
+        The changes lead from the value back to arguments, constraints or results whose sharding was
+        given.
         """
         slot = self.graph.slots[self.program.values.index(self.program.value(name))]
         found: dict[tuple[int, int], Change] = {}
@@ -123,8 +124,8 @@ class Trail:
         )
 
     def _conflict(self, entry: TrailEntry, move: AxisMove, conflict: Conflict) -> str:
-        """Describe a conflict that a change won or lost in its tensor; "" for conflicts of other
-        changes."""
+        """Describe a conflict of a visit if the given change won or lost it in its tensor; return
+        "" otherwise."""
         if conflict.tensor != move.tensor:
             return ""
         axes = self._listed(entry.node.tensors[move.tensor], conflict.axes)
@@ -153,7 +154,7 @@ class Trail:
 
 
 def _named(name: str) -> str:
-    """Return a name as it appears in a sentence: that of a value with its `%`."""
+    """Return a name as it appears in a sentence: with `%` if it is the name of a value."""
     return f"%{name}" if re.fullmatch(r"[\w.]+", name) else name
 
 

@@ -15,9 +15,8 @@ Spatial = Callable[[Builder, Extents, tuple[int, int, int]], None]
 def _spatial(build: Builder, extents: Extents, dims: tuple[int, int, int]) -> None:
     """Add the factors of one spatial dimension of input, kernel and output.
 
-    If the input has `ratio` positions per output position, because of a stride, one reduction
-    factor of this size is shared by input and kernel. Otherwise the dimension of the kernel is not
-    split.
+    If a stride gives the input `ratio` positions per output position, input and kernel share a
+    reduction factor of size `ratio`. Otherwise the kernel's dimension is not split.
     """
     (source, kernel, target), (left, right, to) = extents, dims
     ratio = min(source // target, kernel)
@@ -42,7 +41,7 @@ def convolution(op: Op, operands: Shapes, results: Shapes, spatial: Spatial = _s
     lhs_spec, rhs_spec, out_spec = (op.integers(f"{name}_spec") for name in ("lhs", "rhs", "out"))
     groups, batches = op.integers("feature_group_count")[0], op.integers("batch_group_count")[0]
     n, c, o = lhs_spec[0], lhs_spec[1], rhs_spec[0]
-    if batches > 1:  # groups are major in the batch and in the output's features
+    if batches > 1:  # the group is the major factor of the batch and of the output's features
         build.factor(batches, {0: n, 1: o, 2: out_spec[1]})
     build.factor(lhs[n] // batches, {0: n, 2: out_spec[0]})
     if groups > 1:
@@ -55,8 +54,8 @@ def convolution(op: Op, operands: Shapes, results: Shapes, spatial: Spatial = _s
 
 
 def gather(op: Op, operands: Shapes, results: Shapes) -> Rule:
-    """Return the rule of a gather. An indexed and collapsed dimension is a reduction, because each
-    row is in one shard only.
+    """Return the rule of a gather. A dimension that is indexed and collapsed is a reduction,
+    because only one shard has each row.
 
     A dimension that is taken whole passes through, and so do the dimensions of the indices;
     batching dimensions occur in all three tensors. The dimension of index vectors must not be

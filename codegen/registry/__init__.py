@@ -1,5 +1,5 @@
-"""The backends, and the only list of their names. A new backend is a folder and a line here, with
-its default uses.
+"""The backends, and the only list of their names. To add a backend, add a folder, and a line here
+with its uses.
 
 Backends are loaded on demand. Descriptions and worker processes need only names and runtimes, and
 load nothing that plans or renders.
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Duties:
-    """The default uses of a backend.
+    """The uses of a backend.
 
     `reshards`, `multiplies`, `models`: whether reshards, matmuls and models get a module of it by
-    default; `overlaps`: whether programs may request its kernels; `features`: the features
-    available in its modules of reshards.
+    default; `overlaps`: whether programs may request its kernels; `features`: the features that its
+    modules of reshards can have.
     """
 
     reshards: bool = False
@@ -71,7 +71,7 @@ def program_backend() -> ProgramBackend:
 
 
 def every() -> tuple[Backend, ...]:
-    """Return all backends, in order."""
+    """Return all backends, in the order of NAMES."""
     return tuple(map(backend, NAMES))
 
 
@@ -82,7 +82,7 @@ def runtime(name: str) -> Runtime:
 
 
 def contract(name: str) -> Contract:
-    """Return the contract of a backend's modules."""
+    """Return the contract of a backend's modules: the names that they must have."""
     found: Contract = import_module(f"{_HOME}.{name}.contract").CONTRACT
     return found
 

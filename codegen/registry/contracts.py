@@ -66,7 +66,7 @@ JAX_EXPORTS = {
     "target_sharding": "values",
     "unpad": "unpad",
 }
-"""Each function that JAX modules of reshards export, and the check that exercises it."""
+"""Each function that JAX modules of reshards export, with the check that exercises it."""
 
 JAX_GROUP_EXPORTS = {
     "NAMES": "values",
@@ -107,8 +107,8 @@ class Contract:
     and `exported_by_relayouts`: the same for modules of groups, matmuls and relayouts. `grouped`:
     the names used in a group's module; `matmul`: those used in a matmul's module, empty if the
     backend has no matmuls. `stacks_terms`: whether arrays of partial sums have a first dimension of
-    terms; otherwise each device has its own term in the form of a shard. `pads`: whether all
-    devices have shards of one size, padded at their ends. `has_phases`: whether `_HOST` lists its
+    terms; otherwise each device has its term in the shape of a shard. `pads`: whether the shards of
+    all devices have the same size, padded at their ends. `has_phases`: whether `_HOST` lists its
     exchanges. `collective`: whether kernels synchronise by collective ids, which must differ
     between operations.
     """

@@ -1,4 +1,5 @@
-"""The requirements to run and compile the modules of a backend: packages, variables, targets.
+"""What the modules of a backend need to be run and compiled: packages, environment variables,
+targets.
 
 Worker processes import this file, so it imports neither planning nor rendering.
 """
@@ -30,9 +31,9 @@ class Runtime:
 class Compiler:
     """The compiler of a backend's modules, which needs no accelerator.
 
-    `kind`: the kind of its `targets`, in words; `example`: one of these; `looks_so`: returns
-    whether a string is meant as one. `packages`: the packages that it imports; `saving`: further
-    packages for saving results; `extra`: the extra that installs both. `environment`: returns the
+    `kind`: a phrase for its `targets`; `example`: one target; `looks_so`: returns whether a string
+    is meant as a target. `packages`: the packages that it imports; `saving`: additional packages
+    for saving results; `extra`: the extra that installs all of them. `environment`: returns the
     variables to set before compiling, from the path of a cache folder. `chips`: the target for each
     chip name. `is_xla`: whether it is XLA, which also compiles portable modules (with and without
     64-bit types), compiles XLA's own reshard for comparison, and reports a program's communication.
@@ -53,8 +54,8 @@ class Compiler:
 def host_devices(count: int, given: Mapping[str, str]) -> dict[str, str]:
     """Return the environment in which JAX has enough CPU devices for modules of `count` devices.
 
-    There is one more device than any mesh has: without it, JAX's interpreter deadlocks on buffers
-    over about 100 KB. There are at least two, for planted faults.
+    The environment has one device more than `count`: without it, JAX's interpreter deadlocks on
+    buffers over about 100 KB. It has at least two, because planted faults need two.
     """
     option = "--xla_force_host_platform_device_count"
     flags = [flag for flag in given.get("XLA_FLAGS", "").split() if not flag.startswith(option)]
