@@ -1,4 +1,4 @@
-"""Descriptions of collectives by name, from a [[collective]] table."""
+"""Describe collectives by name, from a [[collective]] table."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KINDS: dict[str, tuple[Callable[..., Reshard], tuple[str, ...]]] = {
     "slice": (collectives.slice, ("dim",)),
     "permute": (collectives.permute, ("pairs",)),
 }
-"""The function that makes the reshard of each kind, and the keys that only some kinds take."""
+"""For each kind, the function that makes its reshard, and its keys that not all kinds have."""
 
 OWN = ("kind", "axes", "dim", "tiled", "pairs")
 DERIVED = ("target", "target_mesh", "target_split")

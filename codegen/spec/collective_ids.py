@@ -1,4 +1,4 @@
-"""Collective ids: the numbers by which TPU kernels identify the barrier they wait at.
+"""Collective ids: the numbers by which TPU kernels identify the barrier at which they wait.
 
 Kernels of one program must not share an id. A bundle has four: two for its kernels and two for the
 kernels that move cotangents back. A group has eight: one per element width, and as many for
@@ -27,7 +27,7 @@ from shardwright.ir.reshard import Reshard
 
 
 def bundle_id(description: Description) -> int:
-    """Return the collective id of a bundle."""
+    """Return the first collective id of a bundle; the others follow."""
     said = description.collective_id
     return _bundle_id(description) if said is None else said
 
@@ -73,9 +73,10 @@ def allocated(
 ) -> tuple[dict[str, Description], tuple[Group, ...], tuple[MatmulDescription, ...]]:
     """Return the operations of a config with collisions of collective ids resolved.
 
-    A later operation gets a new id; relayouts keep theirs. `folders` maps the name of an operation
-    that shares another's bundle to the bundle's folder. Raises InputError, argument
-    "collective_id", for two operations that state the same id; `where` names the second.
+    If two operations have the same id, the later one gets a new id; relayouts always keep their
+    ids. `folders` maps the name of an operation that shares another's bundle to the bundle's
+    folder. Raises InputError, argument "collective_id", for two operations that state the same id;
+    `where` names the second.
     """
     bundles = {
         each.name: (each.collective_id, _bundle_id(each))
@@ -119,8 +120,9 @@ def _distinct(
     wanted: Mapping[str, tuple[int | None, int]],
     kept: Mapping[int, str] | None = None,
 ) -> dict[str, int]:
-    """Return the ids that descriptions must state: the ids already stated (first in the pair), and
-    a free id for each name whose hashed id (second) is taken. `kept` has ids that cannot change.
+    """Return, by name, the ids that descriptions must state: those already stated (first in each
+    pair of `wanted`), and a free id for each name whose hashed id (second) is taken. `kept`: the
+    names by ids that cannot change.
     """
     found: dict[str, int] = {}
     taken: dict[int, str] = dict(kept or {})
@@ -159,7 +161,8 @@ def _twice(name: str, other: str, said: int) -> InputError:
 
 
 def _meet(backends: Iterable[str]) -> bool:
-    """Return whether the backends' kernels use collective ids."""
+    """Return whether kernels of any of the backends use collective ids, so that equal ids would
+    collide."""
     return any(name in registry.NAMES and registry.contract(name).collective for name in backends)
 
 
@@ -173,7 +176,8 @@ def _group_id(group: Group, moved: Mapping[str, tuple[object, ...]]) -> int:
 
 
 def _hashed(among: range, what: object) -> int:
-    """Return an id from `among`, chosen by a hash of `what`; skip the interpreter's ids."""
+    """Return an id from `among`, chosen by a hash of `what`, that is not one of the interpreter's
+    ids."""
     digest = hashlib.sha256(repr(what).encode()).digest()
     found = among[int.from_bytes(digest[:8], "big") % len(among)]
     return found + len(INTERPRETERS_IDS) * (found in INTERPRETERS_IDS)

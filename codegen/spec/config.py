@@ -1,8 +1,8 @@
 """The config: a TOML file and the files it includes, for one folder of bundles.
 
 A file's tables come after those of its includes. All files share the named meshes. A key missing
-from a table comes from its group, then from the `[defaults]` of its file, then from the including
-files' defaults.
+from a table comes from its group, else from the `[defaults]` of its file, else from the defaults of
+the including files.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ AnOperation = TypeVar(
 )
 
 KINDS = ("reshards", "matmuls", "programs", "relayouts", "models")
-"""The fields of a config for each kind of operation."""
+"""The field of `Config` for each kind of operation."""
 _GROUP = ("name", "tensors", *SHARED, "collective_id")
 _NAME = re.compile(r"[^\W\d]\w*")
 
@@ -98,9 +98,9 @@ def _values(table: Table) -> dict[str, Any]:
 class Config:
     """The operations and groups of one output folder, and the tables that describe them.
 
-    `path` is the TOML file and `root` its top-level table, None if a manifest was read instead.
-    `folders` maps the name of an operation to its folder if the two may differ: operations that
-    differ only in name share the bundle of the first.
+    `path` is the TOML file or the manifest that was read, and `root` the top-level table of the
+    TOML file, None for a manifest. `folders` maps the name of an operation to its folder if the two
+    may differ: operations that differ only in name share the bundle of the first.
     """
 
     path: Path
@@ -136,7 +136,7 @@ class Config:
     def select(self, names: Iterable[str], argument: str | None = None) -> Config:
         """Return the config restricted to some names, with the members of selected groups.
 
-        Raises InputError about the argument for an unknown name.
+        Raises InputError, which names `argument`, for an unknown name.
         """
         wanted, known = set(names), self.names()
         for name in names:
@@ -229,7 +229,8 @@ def read_config(path: str | Path) -> Config:
 
 
 def shared(operations: Iterable[Operation]) -> dict[str, str]:
-    """Return the folders of operations that equal an earlier one in all but name."""
+    """Return, by name, the folder of each operation that equals an earlier operation in all but
+    name."""
     firsts: dict[Operation, str] = {}
     folders = {
         each.name: firsts.setdefault(replace(each, name=""), each.name) for each in operations
@@ -321,7 +322,7 @@ def _models(
     file: ConfigFile, meshes: Mapping[str, str]
 ) -> Iterator[tuple[ModelDescription, Origin]]:
     """Yield the models of a file; paths in their tables are relative to it, and their rules may
-    name meshes. Of the backends in its defaults, models have those that can emit them."""
+    name meshes. Of the backends in its defaults, models get only those that can emit models."""
     for table in file.root.many("model", "model"):
         origin = Origin((table, *file.defaults), SHARED_BY_MODELS)
         given, home = origin.fields(), table.path.parent
@@ -342,8 +343,8 @@ def _models(
 
 
 def _able(origin: Origin, backends: object) -> tuple[str, ...]:
-    """Return the backends that can emit models, and unknown names, which are refused later; all
-    that can if there is none."""
+    """Return the given backends that can emit models, and unknown names, which are refused later.
+    If none are left, return all backends that can emit models."""
     try:
         given = read_backends(backends)
     except InputError as error:
@@ -352,7 +353,7 @@ def _able(origin: Origin, backends: object) -> tuple[str, ...]:
 
 
 def _in_mesh(rule: str, said: object, meshes: Mapping[str, str]) -> object:
-    """Return a rule with the mesh's text in place of its name."""
+    """Return the value of a rule, with the mesh's text in place of its name."""
     if not isinstance(said, Mapping) or "mesh" not in said:
         return said
     return {**said, "mesh": _mesh(f"{rule}, mesh", said["mesh"], meshes)}
@@ -378,7 +379,8 @@ def _described(
 
 
 def _mesh(key: str, value: object, meshes: Mapping[str, str]) -> object:
-    """Return the text of a named mesh, or the value unchanged."""
+    """Return the text of a named mesh, or the value unchanged if it is not a name. Raise InputError
+    for an unknown name."""
     if not isinstance(value, str) or _NAME.fullmatch(value) is None:
         return value
     if value not in meshes:
@@ -437,7 +439,8 @@ def _origins(said: Iterable[tuple[Operation | Group, Origin]]) -> dict[str, Orig
 
 
 def _in_two_groups(*origins: Origin) -> bool:
-    """Return whether all origins are tensors of groups, and of different groups."""
+    """Return whether all origins are tensors of groups, and the first and the last are in different
+    groups."""
     groups = [each.tables[1] for each in origins if len(each.tables) > 1]
     said = all("tensors" in group.values for group in groups)
     return len(groups) == len(origins) and said and groups[0] != groups[-1]

@@ -27,15 +27,15 @@ from shardwright.ir.text.parse import parse_mesh, parse_shape
 LONGEST_COMMAND = 2000
 
 BUNDLE_IDS = range(0, 7 * 2**12, 4)
-"""Collective ids of bundles; ids of groups follow. JAX's interpreter of TPU kernels stores an id as
-a signed 16-bit integer."""
+"""The first collective ids that bundles can have; larger ids are those of groups. JAX's interpreter
+of TPU kernels stores an id as a signed 16-bit integer."""
 
 INTERPRETERS_IDS = range(2000, 2000 + 4 * 64)
-"""The ids that JAX's interpreter of TPU kernels gives to its own semaphores. A kernel with such a
-collective id would wait on a semaphore that other code signals."""
+"""The ids that JAX's interpreter of TPU kernels gives to its own semaphores. A kernel with one of
+these collective ids would wait on a semaphore that other code signals."""
 
-# Names that modules import directly or indirectly: a bundle folder of that name would shadow them.
-# Python's own tests are never imported.
+# Names of modules that bundles import directly or indirectly: a bundle folder of the same name
+# would shadow the module. Python's own tests are left out, because they are never imported.
 IMPORTED = (sys.stdlib_module_names - {"test"}) | {
     *("jax", "jaxlib", "ml_dtypes", "numpy", "shardwright", "torch", "triton")
 }
@@ -49,11 +49,11 @@ class Description:
     """A named reshard and its emission options. Strings are canonical: equal descriptions have
     equal strings.
 
-    `strategy` is the user's choice ("auto" stays "auto"); `topology` and `memory_limit` (in bytes)
-    decide which strategy "auto" becomes. `gradient`: whether modules have derivatives, for backends
-    where this is optional. `single_file`: whether each module contains its support modules.
-    `features`: optional parts of modules other than gradients. `collective_id`: id of TPU kernels;
-    None derives it from the other fields.
+    `strategy` is the user's choice ("auto" stays "auto"); the planner resolves "auto" for
+    `topology` and `memory_limit` (in bytes). `gradient`: whether modules have derivatives, for
+    backends where this is optional. `single_file`: whether each module contains its support
+    modules. `features`: optional parts of modules other than gradients. `collective_id`: id of TPU
+    kernels; None derives it from the other fields.
     """
 
     kind: ClassVar[Literal["reshard"]] = "reshard"
@@ -147,15 +147,15 @@ class Description:
         """Return the command that emits this bundle again, quoted for a POSIX shell, into folder
         `out`.
 
-        If that would be too long for a shell or a reader, the command reads the description from
-        the folder's manifest.
+        If that command would be too long for a shell or a reader, return one that reads the
+        description from the folder's manifest.
         """
         where = [] if out is None else ["-o", out]
         line = shlex.join(["shardwright", "emit", *self._flags(), *where])
         return line if len(line) <= LONGEST_COMMAND else listed_command(self.name)
 
     def _flags(self) -> list[str]:
-        """Return the flags with non-default values; the name last, before the output folder."""
+        """Return the flags with non-default values; the name comes last."""
         target_mesh = None if self.target_mesh is None else _short(self.target_mesh)
         texts = {"mesh": _short(self.mesh), "target_mesh": target_mesh}
         texts |= {"shape": "x".join(map(str, self.shape)) or "()"}
@@ -181,7 +181,8 @@ _TEXTS = ("source", "target", "dtype", "source_split", "target_split")
 
 
 def describe(given: Mapping[str, object]) -> Description:
-    """Return the description for a user's fields: strings, or lists as in TOML.
+    """Return the description for a user's fields, which are strings, or lists and booleans as in
+    TOML.
 
     An error names the field in `argument`; callers add its location.
     """
@@ -283,7 +284,8 @@ def _reshard(given: Mapping[str, object]) -> Reshard:
 
 
 def _underlined(error: InputError, texts: Mapping[str, str]) -> InputError:
-    """Mark the whole text of an error's argument unless a part is marked already."""
+    """Return an error with the whole text of its argument marked, unless a part is marked
+    already."""
     text = texts.get(error.argument or "")
     if error.text is not None or not text:
         return error
@@ -296,7 +298,7 @@ def read_mesh(key: str, value: object) -> Mesh:
 
 
 def read_shape(value: object) -> tuple[int, ...]:
-    """Return a shape given as a list or text."""
+    """Return a shape that is given as a list or a string."""
     if isinstance(value, str):
         return parse_shape(value, "shape")
     if isinstance(value, list | tuple) and all(type(extent) is int for extent in value):
@@ -334,14 +336,16 @@ def in_order(backends: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def read_topology(value: object) -> str | None:
-    """Return the canonical text of a topology; a file's path is replaced by its numbers."""
+    """Return the canonical text of a topology. If a file is given, the text has the numbers in the
+    file."""
     if value is None:
         return None
     return str(topology_of(read_text("topology", value)))
 
 
 def read_limit(value: object) -> int | None:
-    """Return bytes given as an integer or text; the planner checks whether the limit suffices."""
+    """Return a number of bytes that is given as an integer or a string; the planner checks whether
+    the limit suffices."""
     if isinstance(value, str) and value.isdecimal() and len(value) <= 30:
         value = int(value)
     if value is None or (type(value) is int and value > 0):
@@ -355,7 +359,7 @@ def read_limit(value: object) -> int | None:
 
 
 def read_id(value: object, among: range) -> int | None:
-    """Return a collective id in `among`, given as an integer or text."""
+    """Return a collective id in `among` that is given as an integer or a string."""
     if isinstance(value, str) and value.isdecimal() and len(value) <= 30:
         value = int(value)
     if value in INTERPRETERS_IDS and type(value) is int:

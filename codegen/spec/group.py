@@ -15,7 +15,7 @@ from shardwright.ir.errors import InputError, unknown
 from shardwright.ir.reshard import Reshard
 
 GROUP_IDS = range(BUNDLE_IDS.stop, 2**15, 8)
-"""The first ids that groups may have; a group uses its first id and the next seven."""
+"""The ids that a group can have as its first id; it also uses the next seven."""
 
 _KEYS = ("name", "members", "collective_id")
 
@@ -33,7 +33,8 @@ class Group:
 
     @staticmethod
     def of(given: Mapping[str, object]) -> Group:
-        """Return a group from its table. Raises InputError naming the key."""
+        """Return a group from its table. Raises InputError, which names the key, for an invalid
+        table."""
         for key in given:
             if key not in _KEYS:
                 raise unknown("unknown key", key, _KEYS, key)
@@ -57,7 +58,7 @@ class Group:
         return Group(name, tuple(names), read_id(given.get("collective_id"), GROUP_IDS))
 
     def command(self) -> str:
-        """Return the command line that emits the group and its members again."""
+        """Return the command that emits the group and its members again."""
         return listed_command(self.name)
 
     def lines(self) -> tuple[str, ...]:
@@ -82,7 +83,8 @@ def group_name(given: Mapping[str, object]) -> str:
 
 def check_devices(reshards: Mapping[str, Reshard]) -> None:
     """Raise InputError, argument "members", unless all members are on the same devices in the same
-    order. Its `where` is the name of a member that differs and a side, "source" or "target"."""
+    order. The error's `where` has the name of a member that differs and a side, "source" or
+    "target"."""
     first_name, first = next(iter(reshards.items()))
     for name, reshard in reshards.items():
         for side in ("source", "target"):

@@ -1,4 +1,4 @@
-"""The files of a config: all includes, then the file itself."""
+"""Read the files of a config: all included files, then the file itself."""
 
 from __future__ import annotations
 
@@ -19,15 +19,16 @@ _KEYS = (
 
 @dataclass(frozen=True)
 class ConfigFile:
-    """A parsed file. `defaults`: its own [defaults], then those of the files that include it."""
+    """A parsed file. `defaults`: its [defaults], then those of the files that include it, innermost
+    first."""
 
     root: Table
     defaults: tuple[Table, ...]
 
 
 def config_files(path: Path) -> tuple[ConfigFile, ...]:
-    """Return the parsed includes of a file, then the file. Raises a located InputError for an
-    unreadable file, a repeated or recursive include, and an unknown table."""
+    """Return the parsed files that a file includes, then the file. Raises a located InputError for
+    an unreadable file, a repeated or recursive include, and an unknown table."""
     return tuple(_files(path, (), (), set()))
 
 

@@ -1,4 +1,4 @@
-"""Conversion of shardings to JAX's; jax is imported at the first conversion.
+"""Convert shardings to JAX's; jax is imported at the first conversion.
 
 The device ids of a mesh are the `id`s of jax devices. `ir/jax_specs.py` and
 `ir/torch_placements.py` convert in the other direction.
@@ -74,7 +74,8 @@ def _names(mesh: Mesh, refs: Iterable[AxisRef], pieces: Sequence[AxisRef]) -> tu
 
 
 def _entry(names: tuple[str, ...]) -> str | tuple[str, ...] | None:
-    """Return a PartitionSpec entry in jax's preferred form."""
+    """Return the PartitionSpec entry for these axes in jax's preferred form: None, a name, or a
+    tuple of names."""
     return names if len(names) > 1 else names[0] if names else None
 
 

@@ -1,4 +1,5 @@
-"""The manifest of a folder of bundles: the description of each bundle, and a hash of each file."""
+"""Read and write the manifest of a folder of bundles: the description of each bundle, and a hash of
+each file."""
 
 from __future__ import annotations
 
@@ -39,7 +40,7 @@ class Entry:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All names of the bundle, its folder's name first."""
+        """All names of the bundle; the first is the name of its folder."""
         return (self.description.name, *self.also)
 
     @staticmethod
@@ -51,7 +52,8 @@ class Entry:
 
 @dataclass(frozen=True)
 class GroupEntry:
-    """A group's members, and the sha256 of each of its files by name; it has no other names."""
+    """A group's members, and the sha256 of each of its files by name. `also` is empty: a group has
+    only one name."""
 
     group: Group
     hashes: tuple[tuple[str, str], ...]
@@ -82,7 +84,8 @@ class SupportEntry:
         return SupportEntry(tuple(sorted(versions.items())), hashes)
 
     def fault(self, root: Path) -> str:
-        """Return the first mismatch between the entry and the files below a root, or ""."""
+        """Describe the first mismatch between the entry and the files below a root; return "" if
+        there is none."""
         for name, recorded in self.hashes:
             path = root / SUPPORT / name
             if not path.is_file():
@@ -96,8 +99,8 @@ class SupportEntry:
 class Manifest:
     """The bundles of a folder and their groups, both sorted by name, and the support modules.
 
-    `config`: path of the config relative to the folder; None if flags described the bundles.
-    `package`: hashes of the files in the folder itself.
+    `config`: the path of the config relative to the folder; None if flags described the bundles.
+    `package`: the hashes of the files directly in the folder.
     """
 
     entries: tuple[Entry, ...] = ()
@@ -112,7 +115,8 @@ class Manifest:
         return supported(descriptions, grouped=bool(self.groups))
 
     def support_kinds(self) -> dict[str, bool]:
-        """Return whether the folder needs each kind of support module, as `support_kinds` does."""
+        """Return, for each kind of support module, whether the folder needs it, as the function
+        `support_kinds` does."""
         descriptions = (entry.description for entry in self.entries)
         return support_kinds(descriptions, grouped=bool(self.groups))
 
@@ -128,15 +132,15 @@ class Manifest:
         return {name: tuple(hashes) for name, hashes in self.hashes().items()}
 
     def names(self) -> tuple[str, ...]:
-        """Return the names of the bundles."""
+        """Return the names of the bundles' folders."""
         return tuple(entry.description.name for entry in self.entries)
 
     def entry(self, name: str) -> Entry | None:
-        """Return the entry of a bundle by any of its names, or None."""
+        """Return the entry of the bundle that has this name as one of its names, or None."""
         return next((entry for entry in self.entries if name in entry.names), None)
 
     def modules(self) -> dict[str, str]:
-        """Return the folder of every bundle and group by name."""
+        """Return the folder of every bundle and group, by all of their names."""
         found = {name: entry.names[0] for entry in self.entries for name in entry.names}
         return found | {entry.group.name: entry.group.name for entry in self.groups}
 
@@ -211,7 +215,8 @@ class _Line:
 
 
 def _json(value: object, indent: str = "") -> str:
-    """Return JSON with one line per entry of an object; lists take one line."""
+    """Return the JSON of a value, with one line per entry of an object; each list takes one
+    line."""
     match value:
         case _Line():
             return json.dumps(value.fields)
@@ -229,7 +234,7 @@ def sha256(text: str) -> str:
 
 
 def read_manifest(root: Path) -> Manifest:
-    """Return the manifest of a folder, empty if there is no file."""
+    """Return the manifest of a folder, or an empty manifest if there is no file."""
     path = root / FILE
     return _read(path) if path.exists() else Manifest()
 
@@ -252,8 +257,8 @@ def supported(descriptions: Iterable[Operation], *, grouped: bool) -> tuple[str,
 
 
 def support_kinds(descriptions: Iterable[Operation], *, grouped: bool) -> dict[str, bool]:
-    """Return which kinds of bundles need support modules. Modules of models import none of those
-    of reshards; all other modules do."""
+    """Return, for each kind of support module, whether bundles need it. Modules of models do not
+    import the support modules of reshards; all other modules do."""
     kinds = {each.kind for each in descriptions if grouped or each.supported}
     return {
         "resharded": bool(kinds - {"model"}),

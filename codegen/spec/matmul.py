@@ -1,4 +1,4 @@
-"""Descriptions of matmuls, from a [[matmul]] table."""
+"""Describe matmuls, from a [[matmul]] table."""
 
 from __future__ import annotations
 
@@ -75,8 +75,8 @@ class MatmulDescription:
         single_file: bool = False,
         collective_id: int | None = None,
     ) -> MatmulDescription:
-        """Return the description of a matmul; `describe_matmul` gives an equal one for any text
-        form."""
+        """Return the description of a matmul. `describe_matmul` returns an equal one for any text
+        form of the matmul."""
         return MatmulDescription(
             name=check_name(name),
             mesh=str(matmul.mesh),
@@ -106,7 +106,7 @@ class MatmulDescription:
         return () if self.single_file else self.backends
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields as a [[matmul]] table has them, omitting defaults."""
+        """Return the fields of a [[matmul]] table, without those that have default values."""
         found: dict[str, Any] = {
             "name": self.name,
             "mesh": self.mesh,
@@ -139,13 +139,13 @@ FIELDS = (
 
 OWN = ("name", "lhs", "rhs", "out", "backends", "collective_id")
 SHARED = tuple(key for key in FIELDS if key not in OWN)
-"""Keys of a matmul that can be set for several tables. Backends are not among them, because few can
-multiply."""
+"""Keys of a matmul that can be set for several tables. `backends` is not one of them, because few
+backends can multiply."""
 
 Operation = (
     Description | MatmulDescription | ProgramDescription | RelayoutDescription | ModelDescription
 )
-"""The description of any operation that has a bundle."""
+"""The type of a description of any operation that has a bundle."""
 
 
 def _inline(value: object) -> str:
@@ -200,7 +200,7 @@ def describe_matmul(given: Mapping[str, object]) -> MatmulDescription:
 
 
 def _operand(side: str, value: object) -> tuple[tuple[int, ...], str]:
-    """Return shape and sharding of an operand from its table."""
+    """Return the shape and the sharding of an operand from its table."""
     example = f"""{side} = {{shape = [8, 16], sharding = '[{{"x"}}, {{}}]'}}"""
     if not isinstance(value, Mapping) or sorted(value) != sorted(OPERAND):
         raise InputError(

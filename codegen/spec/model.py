@@ -1,4 +1,4 @@
-"""Descriptions of models, from a [[model]] table."""
+"""Describe models, from a [[model]] table."""
 
 from __future__ import annotations
 
@@ -36,14 +36,16 @@ SHARED = ("mesh", "target_mesh", "dtype", "memory_limit", "backends")
 """Keys of a model that can be set for several tables."""
 
 Said: TypeAlias = tuple[tuple[str, str], ...]
-"""Pairs of a name or glob and its value as JSON."""
+"""Pairs of a name or glob and a value as JSON."""
 
 
 @dataclass(frozen=True)
 class ModelDescription:
-    """A named model: its tensors, the rules of both sides, and the bytes in flight on a device.
+    """A named model: its tensors, the rules of both sides, and a limit on the bytes in flight per
+    device.
 
-    `tensors`, `source` and `target` have JSON values by name or glob; `memory_limit` is in bytes.
+    `tensors`, `source` and `target` are pairs of a name or glob and a value as JSON; `memory_limit`
+    is in bytes.
     """
 
     kind: ClassVar[Literal["model"]] = "model"
@@ -94,11 +96,11 @@ class ModelDescription:
 
     @property
     def supported(self) -> tuple[str, ...]:
-        """The backends whose support modules are imported."""
+        """The backends whose support modules the model's modules import."""
         return self.backends
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields of a [[model]] table, omitting None."""
+        """Return the fields of a [[model]] table, without those that are None."""
         found = {each.name: getattr(self, each.name) for each in fields(self)}
         found |= {key: _values(found[key]) for key in ("tensors", "source", "target")}
         found["backends"] = list(self.backends)
@@ -188,7 +190,8 @@ def describe_model(given: Mapping[str, Any], home: Path = Path()) -> ModelDescri
 
 
 def _tensors(given: object, dtype: object, home: Path) -> Said:
-    """Return the tensors in a table, a TOML or safetensors file, or a folder."""
+    """Return the tensors that are given as a table, or as the path of a TOML file, a safetensors
+    file, or a folder."""
     if isinstance(given, str):
         return _read(home / given, dtype)
     if not isinstance(given, Mapping) or not given:
@@ -217,7 +220,7 @@ def _read(path: Path, dtype: object) -> Said:
 
 
 def _table(given: Mapping[str, Any], dtype: object, argument: str) -> Said:
-    """Return tensors by name as JSON, each with its dtype."""
+    """Return the tensors as pairs of a name and JSON, each with its shape and dtype."""
     found = []
     for text, each in given.items():
         alone = _named(argument, partial(Model, {text: each}, dtype))
@@ -227,7 +230,8 @@ def _table(given: Mapping[str, Any], dtype: object, argument: str) -> Said:
 
 
 def _named(argument: str, make: Callable[[], Model]) -> Model:
-    """Return the result of `make`; an InputError names the argument."""
+    """Return the model that `make` returns. An InputError that it raises is raised again as one
+    about the argument."""
     try:
         return make()
     except InputError as error:
@@ -235,7 +239,8 @@ def _named(argument: str, make: Callable[[], Model]) -> Model:
 
 
 def _side(key: str, given: object, home: Path) -> Mapping[str, Any] | Stored:
-    """Return the rules of a side, or the stored layout in a file written by `learn`."""
+    """Return the rules of a side, given as a table or as one layout for all tensors, or the stored
+    layout in a file written by `learn`."""
     if isinstance(given, str):
         return Stored.read(home / given) if given.endswith(".toml") else {"*": given}
     if isinstance(given, Mapping) and given:

@@ -1,4 +1,4 @@
-"""Paths of bundles on disk: a root, a bundle below it, or a group."""
+"""Resolve paths of bundles on disk: a root, a bundle below it, or a group."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from shardwright.ir.errors import InputError
 
 
 def located(path: str | Path) -> tuple[Path, tuple[str, ...]]:
-    """Return the root folder and the bundle names for a path: a root, one bundle, or the members of
-    a group."""
+    """Return the root folder, and the bundles that a path denotes: all bundles of a root, one
+    bundle, or the members of a group. Raise InputError if there are none."""
     folder = Path(os.path.abspath(path))
     if (folder / FILE).is_file():
         return folder, read_manifest(folder).names()
@@ -64,8 +64,8 @@ def described(paths: Iterable[str | Path]) -> dict[tuple[Path, str], Operation]:
 
 
 def grouped(paths: Iterable[str | Path]) -> dict[tuple[Path, str], Group]:
-    """Return the groups at these paths by root and name, without duplicates. Raises as
-    `located`."""
+    """Return the groups at these paths by root and name, without duplicates. Raises InputError as
+    `located` does."""
     found: dict[tuple[Path, str], Group] = {}
     for path in paths:
         folder, (root, _) = Path(os.path.abspath(path)), located(path)

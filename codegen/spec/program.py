@@ -1,4 +1,4 @@
-"""Descriptions of programs, from a [[program]] table."""
+"""Describe programs, from a [[program]] table."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ CHOICES = {
         "sub-axes of arguments and results can be allowed or gathered",
     ),
 }
-"""The choices of each option for partitioning a function, and the rule that errors state."""
+"""For each option of partitioning that has fixed choices, these choices and the rule that errors
+state."""
 REFERENCE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
 
@@ -47,7 +48,7 @@ class ProgramDescription:
     module: `train:step` is `step` of `train`. `arguments` are avals, or a function that returns
     them. `topology`: the hardware whose communication times are predicted. `budget`: the most bytes
     that a device may receive. `gather`, `memory_limit`, `kernels`: as in `partition`. `home`: the
-    folder to import modules from; not compared.
+    folder to import modules from, which is ignored when descriptions are compared.
     """
 
     kind: ClassVar[Literal["program"]] = "program"
@@ -77,7 +78,7 @@ class ProgramDescription:
         return ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields of a [[program]] table without defaults."""
+        """Return the fields of a [[program]] table, without those that have default values."""
         given = ((each, getattr(self, each.name)) for each in fields(self) if each.compare)
         listed = (
             (each, list(value) if isinstance(value, tuple) else value)
@@ -143,7 +144,7 @@ def check_choice(key: str, given: object) -> None:
 
 def check_kernels(given: object, topology: object) -> tuple[str, ...]:
     """Return the backends whose kernels a program may use. Raises InputError for a backend without
-    such kernels, if there is no topology to compare them on, or if it is one of GPUs."""
+    such kernels, without a topology on which to compare them, and for a topology of GPUs."""
     listed = tuple(given) if isinstance(given, tuple | list) else (given,)
     if any(each not in OVERLAPPING for each in listed):
         raise InputError(
@@ -170,7 +171,7 @@ def check_kernels(given: object, topology: object) -> tuple[str, ...]:
 
 
 def _bytes(key: str, given: object) -> int | None:
-    """Return bytes given as an integer or a string such as 64MiB."""
+    """Return a number of bytes that is given as an integer or as a string such as 64MiB."""
     if given is None or (type(given) is int and given >= 0):
         return given
     match = re.fullmatch(r"(\d+)\s*(B|KiB|MiB|GiB)", given) if isinstance(given, str) else None

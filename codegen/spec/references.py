@@ -1,4 +1,4 @@
-"""References to Python objects of the user: MODULE:NAME."""
+"""Import the user's Python objects, which are named MODULE:NAME."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def named(
     """Import the object that a reference names. Raises InputError if that fails.
 
     `rule`: the rule that the error states. `home`: the folder searched first, by default the
-    current one. `where`: the words for that folder in the error.
+    current one. `where`: the phrase for this folder in the error.
     """
     module, _, name = reference.partition(":")
     sys.path.insert(0, home)
@@ -60,15 +60,15 @@ def loader(reference: str, argument: str, home: str = "") -> Any:
 
 
 def told(load: Callable[..., Any], like: str) -> Callable[..., Any]:
-    """Return a loader that raises its exceptions as InputError. `like`: the library of its tensors,
-    "numpy", "torch" or "jax"."""
+    """Return a loader that runs `load` and raises its exceptions as InputError. `like`: the library
+    of its tensors, "numpy", "torch" or "jax"."""
 
     @functools.wraps(load)
     def run(rank: int, tensors: dict[str, Any]) -> Any:
         try:
             return load(rank, tensors)
         except (Exception, SystemExit) as error:
-            own = traceback.extract_tb(error.__traceback__)[1:]  # none for wrong arguments
+            own = traceback.extract_tb(error.__traceback__)[1:]  # empty for wrong arguments
             at = f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""
             others = {"numpy": "--like torch", "torch": "--like numpy", "jax": "--like numpy"}
             raise InputError(

@@ -1,4 +1,4 @@
-"""Descriptions of relayouts, from a [[relayout]] table."""
+"""Describe relayouts, from a [[relayout]] table."""
 
 from __future__ import annotations
 
@@ -58,7 +58,8 @@ class RelayoutDescription:
         *,
         gradient: bool = False,
     ) -> RelayoutDescription:
-        """Return the description of a relayout; `describe_relayout` gives an equal one."""
+        """Return the description of a relayout; `describe_relayout` returns an equal one for its
+        fields."""
         source, target = relayout.source, relayout.target
         return RelayoutDescription(
             check_name(name),
@@ -78,7 +79,7 @@ class RelayoutDescription:
 
     @property
     def devices(self) -> int:
-        """The number of devices on both sides."""
+        """The number of distinct devices of both sides."""
         meshes = (self.mesh, self.target_mesh or self.mesh)
         return len({each for mesh in meshes for each in Mesh.parse(mesh).device_ids})
 
@@ -88,7 +89,7 @@ class RelayoutDescription:
         return ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields of a [[relayout]] table, omitting None and False."""
+        """Return the fields of a [[relayout]] table, without those that are None or False."""
         found: dict[str, Any] = {"name": self.name, "mesh": self.mesh}
         found |= {} if self.target_mesh is None else {"target_mesh": self.target_mesh}
         return found | {

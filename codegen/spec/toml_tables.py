@@ -1,4 +1,4 @@
-"""TOML files as tables that record their position, so that errors can point into the file.
+"""Read TOML files as tables that know their positions, so that errors can point into the file.
 
 tomllib returns values without positions. Statements are located in text that tomllib has accepted,
 so it suffices to skip strings and comments and to count brackets.
@@ -32,8 +32,9 @@ _PLACE = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
 class TablePlace:
     """The position of a table in the text.
 
-    `span`: its header, or the whole table if inline; None for a document. `entries`: the span of
-    each entry and of its value, by key. `tables`: the tables with headers in it, by name.
+    `span`: the span of its header, or of the whole table if it is inline; None for a document.
+    `entries`: by key, the spans of the entry and of its value. `tables`: by name, the tables within
+    it that have headers.
     """
 
     span: Span | None
@@ -53,9 +54,10 @@ class Table:
     place: TablePlace | None
 
     def many(self, key: str, what: str) -> tuple[Table, ...]:
-        """Return the tables of the array at a key, under headers or inline.
+        """Return the tables of the array at a key, which may have headers or be inline; none if the
+        key is missing.
 
-        Raises InputError if the key has any other value.
+        Raises InputError for any other value.
         """
         listed = self.values.get(key, [])
         if not isinstance(listed, list) or not all(isinstance(each, dict) for each in listed):
@@ -94,7 +96,7 @@ class Table:
         return tuple(_inline(bare, span) for span in listed if bare[span[0]] == "{")
 
     def located(self, error: InputError) -> InputError:
-        """Return an error about a key prefixed with file, line and table, with a caret into the
+        """Return an error about a key, with the file, line and table in front and a caret into the
         file."""
         key, name = error.argument or "", self.values.get("name")
         is_named = isinstance(name, str) and bool(self.what) and key != "name"
@@ -108,13 +110,13 @@ class Table:
         return error.within(self.text, span, where)
 
     def _span(self, error: InputError, key: str, place: TablePlace) -> Span | None:
-        """Return the most precise span known: the key, the offending part of the value, the whole
-        entry, or the table."""
+        """Return the most precise known span of an error: that of the key, of the offending part of
+        the value, of the whole value, of the entry, or of the table."""
         if key not in place.entries:
             if key not in place.tables:
                 return place.span
             found = place.tables[key][0]
-            named = str(error.got), re.split("[:,] ", error.rule)[0]  # a rule or tensor
+            named = str(error.got), re.split("[:,] ", error.rule)[0]  # the name of a rule or tensor
             return next((found.entries[x][0] for x in named if x in found.entries), found.span)
         entry, (start, end) = place.entries[key]
         if error.got == key:
@@ -171,7 +173,7 @@ def _not_toml(path: Path, text: str, message: str) -> InputError:
 
 
 def _bare(text: str) -> str:
-    """Return the text with comments replaced by spaces."""
+    """Return a text with its comments replaced by spaces, so that positions stay the same."""
     return _TOKEN.sub(lambda m: " " * len(m[0]) if m[0][0] == "#" else m[0], text)
 
 
@@ -204,7 +206,8 @@ def _inline(bare: str, span: Span) -> TablePlace:
 
 
 def _entry(bare: str, span: Span) -> dict[str, tuple[Span, Span]]:
-    """Return the spans of a statement `key = value` and of its value, by key."""
+    """Return a dict from the key of a statement `key = value` to the spans of the statement and of
+    the value; empty for any other text."""
     key = _KEY.match(bare, *span)
     return {} if key is None else {key[1].strip("\"'"): (span, (key.end(), span[1]))}
 

@@ -1,1 +1,2 @@
-"""The text of emitted modules: index functions, docstrings, rendering, support, single files."""
+"""Make the text of emitted modules: index functions, docstrings, rendering, support modules, single
+files."""

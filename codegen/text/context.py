@@ -1,4 +1,4 @@
-"""The context of every backend's templates: one frozen object of finished text."""
+"""Make the context of every backend's templates: one frozen object of finished text."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class SideText:
 class ModuleText:
     """The text that the modules of all backends have in common.
 
-    `facts`: the lines of the docstring after the title; `command`: the command that emits the
+    `facts`: the lines of the docstring after its title; `command`: the command that emits the
     module; `plan`: a hash of the plan; `id_lines`: the constants with device ids; `axes`: the
     numbers of the dimensions, (0,) for a scalar; `scalar`: whether the tensor has no dimensions;
     `same_order`: whether both meshes have the same devices in the same order.
@@ -69,7 +69,8 @@ class ModuleText:
 
     @property
     def constant_lines(self) -> list[str]:
-        """The constants that describe the reshard; those equal on both sides appear once."""
+        """The lines of the constants that describe the reshard. Constants that are equal on both
+        sides share a line."""
         sides = self.source, self.target
         return [
             f"SHAPE = {self.shape}",
@@ -91,7 +92,7 @@ class ModuleText:
 
     @property
     def calls(self) -> frozenset[str]:
-        """The helper functions that index functions call, by the printer's names without
+        """The names of the helper functions that index functions call, without leading
         underscores."""
         every = frozenset[str]().union(*(function.calls for function in self.functions))
         return frozenset(name.lstrip("_") for name in every)
@@ -104,7 +105,7 @@ class ModuleText:
 
 @dataclass(frozen=True)
 class Said:
-    """The title of a module's docstring, and its further lines."""
+    """The title of a module's docstring, and the lines that follow it."""
 
     title: str
     facts: tuple[str, ...]
@@ -153,7 +154,8 @@ def function_text(printer: Printer, function: IndexFunction) -> FunctionText:
 
 
 def plan_hash(plan: Plan) -> str:
-    """Return a hash that is equal for two plans only if they make the same moves."""
+    """Return a hash of a plan. Only plans of the same reshard that make the same moves have equal
+    hashes."""
     reshard = plan.reshard
     ids = tuple(tuple(side.mesh.device_ids) for side in (reshard.source, reshard.target))
     how = plan.exchange.rule if isinstance(plan, DirectPlan) else tuple(map(_moved, plan.steps))
@@ -162,7 +164,7 @@ def plan_hash(plan: Plan) -> str:
 
 
 def _moved(step: Step) -> tuple[object, ...]:
-    """Return a key that differs between steps with different moves."""
+    """Return a key of a step, which differs between steps with different moves."""
     match step:
         case ExchangeStep(exchange):
             return (exchange.rule,)
@@ -180,7 +182,7 @@ def as_vectors(exchange: Exchange) -> Exchange:
 
 
 def _as_vector(exchange: Exchange) -> Exchange:
-    """Return a scalar's exchange as the exchange of a vector of one element."""
+    """Return an exchange with each scalar side as a vector of one element."""
     source, target = (
         layout if layout.dims else replace(layout, dims=(DimLayout(1, ()),))
         for layout in (exchange.source, exchange.target)
@@ -201,7 +203,7 @@ def quoted(text: str) -> str:
 
 
 def id_lines(name: str, mesh: Mesh) -> list[str]:
-    """Return the ids of a mesh's devices as a constant."""
+    """Return the lines of a constant with the ids of a mesh's devices."""
     ids = mesh.device_ids
     if isinstance(ids, range):
         start = f"{ids.start}, " if ids.start else ""
@@ -210,8 +212,8 @@ def id_lines(name: str, mesh: Mesh) -> list[str]:
 
 
 def both_lines(pattern: str, values: list[str]) -> list[str]:
-    """Return a constant for each side, or one constant for both if equal; `pattern`: the name, with
-    {} for the side."""
+    """Return a line for the constant of each side, or one line that assigns both if they are equal.
+    `pattern`: the name of the constant, with {} for the side."""
     source, target = (pattern.format(side) for side in SIDES)
     if values[0] == values[1]:
         return [f"{source} = {target} = {values[0]}"]
@@ -219,7 +221,7 @@ def both_lines(pattern: str, values: list[str]) -> list[str]:
 
 
 def constant_lines(name: str, items: list[str]) -> list[str]:
-    """Return `name = (a, b)` in as few lines as possible."""
+    """Return the assignment `name = (a, b)` in as few lines as possible."""
     if len(items) == 1:
         return [f"{name} = ({items[0]},)"]
     if len(f"{name} = ({', '.join(items)})") <= WIDTH:
@@ -228,7 +230,7 @@ def constant_lines(name: str, items: list[str]) -> list[str]:
 
 
 def _filled(items: list[str]) -> list[str]:
-    """Return items in as few indented lines as possible."""
+    """Return items, each with a comma, in as few indented lines as possible."""
     lines, line = [], INDENT
     for item in items:
         if len(line) + len(item) + 2 > WIDTH:
@@ -239,7 +241,8 @@ def _filled(items: list[str]) -> list[str]:
 
 
 def check_ascii(reshard: Reshard) -> None:
-    """Raise InputError for axis names that are not ASCII, because XLA would abort the process."""
+    """Raise InputError for axis names that are not ASCII, because XLA would abort the process on
+    them."""
     for argument, mesh in (("mesh", reshard.source.mesh), ("target_mesh", reshard.target.mesh)):
         check_ascii_names(mesh, argument)
 
@@ -257,8 +260,8 @@ def check_ascii_names(mesh: Mesh, argument: str) -> None:
 
 
 def refuse_common(plan: Plan, backend: str, unsupported: dict[str, str]) -> None:
-    """Raise InputError for a dtype in `unsupported`, which has the reason for each, and for extents
-    that exceed 32 bits."""
+    """Raise InputError for a dtype in `unsupported`, which maps a dtype to the reason, and for
+    extents that exceed 32 bits."""
     reshard = plan.reshard
     if reshard.dtype in unsupported:
         raise InputError(

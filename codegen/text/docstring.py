@@ -1,4 +1,4 @@
-"""Facts derived from a plan, as lines of an emitted module's docstring."""
+"""State facts derived from a plan, as lines of an emitted module's docstring."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def what_moves(plan: Plan) -> str:
 
 
 def tile_lines(exchange: Exchange) -> list[str]:
-    """Return lines about the starts and ends of tiles along each split dimension of the tensor."""
+    """Return lines about where tiles start and end along each split dimension of the tensor."""
     visible = exchange.dims[exchange.source.hidden :]
     lines = [
         f"    {axis}: {_cuts(tiles)}"
@@ -48,13 +48,13 @@ def tile_lines(exchange: Exchange) -> list[str]:
 
 
 def mesh_text(mesh: Mesh) -> str:
-    """Return the mesh without its list of device ids."""
+    """Return the text of a mesh without its list of device ids."""
     text = ", ".join(f'"{name}"={size}' for name, size in mesh.axes)
     return f"<[{text}]>" + ("" if mesh.is_iota else " (device ids below)")
 
 
 def coordinates(mesh: Mesh) -> Value:
-    """Return a mesh position as an expression in one index per axis."""
+    """Return the position in a mesh as an expression in one index per axis."""
     position: Value = 0
     for name, size in mesh.axes:
         stride = mesh.digit(AxisRef(name)).stride
@@ -66,8 +66,9 @@ def coordinates(mesh: Mesh) -> Value:
 def side_lines(
     side: str, device: str, sharding: str, layout: Layout, stored: Stored | None = None
 ) -> list[str]:
-    """Return lines about one side: its sharding, its shards, and the tensor element at each local
-    index. `stored`: the memory layout of short shards, None if it depends on the reader."""
+    """Return lines about one side: its sharding, its shards, and which tensor element each local
+    index refers to. `stored`: the memory layout of short shards, None if it depends on the reader.
+    """
     shape = " x ".join(map(str, layout.local_shape)) or "one element"
     position = coordinates(layout.mesh)
     names = ", ".join(name for name, _ in layout.mesh.axes)
@@ -106,7 +107,7 @@ def _uneven(layout: Layout, stored: Stored | None) -> list[str]:
 
 
 def _shortest(layout: Layout) -> str:
-    """Return the extents of the smallest non-empty shard, and its device; "" if no shard is
+    """Return words on the smallest non-empty shard, its device and extents; "" if no shard is
     larger."""
     boxes = layout.boxes()[:, layout.hidden :]
     extents = boxes[:, :, 1] - boxes[:, :, 0]
@@ -126,8 +127,8 @@ def _cuts(tiles: DimTiles) -> str:
 
 def reduced_lines(exchange: Exchange, reshard: Reshard) -> list[str]:
     """Return lines about a reduction: the number of terms, their order, and the dtype in which they
-    are accumulated; then lines on terms without a value and terms that are not read, if there are
-    any."""
+    are accumulated; then sentences on terms without a value and on terms that are not read, if
+    there are any."""
     said = [text for text in (new_terms(reshard), read_terms(reshard)) if text]
     if exchange.operator is None:
         return said
@@ -143,8 +144,8 @@ def reduced_lines(exchange: Exchange, reshard: Reshard) -> list[str]:
 
 
 def new_terms(reshard: Reshard) -> str:
-    """Return a sentence on the terms with a value along new unreduced axes; "" without such
-    axes."""
+    """Return a sentence on which term along new unreduced axes has the value; "" if there are no
+    such axes."""
     if not reshard.places:
         return ""
     new = ", ".join(map(str, reshard.fate.new))
@@ -154,7 +155,8 @@ def new_terms(reshard: Reshard) -> str:
 
 
 def read_terms(reshard: Reshard) -> str:
-    """Return a sentence on the only term of a cotangent that is read; "" if all terms are read."""
+    """Return a sentence on the single term of a cotangent that is read; "" if all terms are
+    read."""
     if not reshard.reads_one:
         return ""
     axes = ", ".join(map(str, reshard.fate.reduced))
@@ -165,8 +167,8 @@ def read_terms(reshard: Reshard) -> str:
 
 
 def part_lines(plan: SteppedPlan, ends: Exchange) -> list[str]:
-    """Return a line about a plan of two exchanges: the part that each device reduces, and the
-    reason."""
+    """Return a line about a plan of two exchanges: the part that each device reduces, and why it
+    reduces only a part."""
     parts = plan.steps[0].ends.after
     shape = " x ".join(map(str, parts.local_shape(plan.reshard.shape)))
     count = ends.target.replicas
@@ -177,7 +179,7 @@ def part_lines(plan: SteppedPlan, ends: Exchange) -> list[str]:
 
 
 def senders(exchange: Exchange) -> list[str]:
-    """Return lines about the choice of the replica that sends a tile."""
+    """Return lines about which replica sends a tile."""
     if exchange.source.replicas == 1:
         return ["Each tile has one holder, which sends it."]
     count = exchange.source.replicas
@@ -214,14 +216,15 @@ def traffic_lines(plan: Plan) -> list[str]:
 
 
 def box_text(box: list[list[int]]) -> str:
-    """Return a box as the product of half-open ranges."""
+    """Return the text of a box: the product of half-open ranges, "empty", or "all" for a scalar."""
     if any(low >= high for low, high in box):
         return "empty"
     return " x ".join(f"[{low}, {high})" for low, high in box) or "all"
 
 
 def device_ranges(exchange: Exchange) -> list[tuple[str, str, str]]:
-    """Return the id, source range and target range of every device, as strings, by id."""
+    """Return the id, the source box and the target box of every device as strings, in ascending
+    order of ids."""
     sides = []
     for layout in (exchange.source, exchange.target):
         boxes = layout.boxes()[:, layout.hidden :].tolist()
@@ -233,8 +236,8 @@ def device_ranges(exchange: Exchange) -> list[tuple[str, str, str]]:
 
 
 def range_table(exchange: Exchange) -> list[str]:
-    """Return a table of every device's ranges before and after; none for more than TABLE_DEVICES
-    devices."""
+    """Return the lines of a table of every device's ranges before and after; no lines for more than
+    TABLE_DEVICES devices."""
     if exchange.ranks.size > TABLE_DEVICES:
         return []
     rows = [("device", "source", "target"), *device_ranges(exchange)]

@@ -1,4 +1,4 @@
-"""The closed forms of an exchange, as the index functions that every emitted module defines.
+"""Derive the closed forms of an exchange, as the index functions that every emitted module defines.
 
 All kernel backends emit these functions, printed for their target, so that a reader can compare
 them side by side and a checker can evaluate the module's own forms.
@@ -30,7 +30,8 @@ class Assignment:
 
 @dataclass(frozen=True)
 class IndexFunction:
-    """A function of positions or shard indices that returns a tuple, or one value if `single`."""
+    """A function of positions or shard indices. It returns a tuple, or one value if it is
+    `single`."""
 
     name: str
     parameters: tuple[str, ...]
@@ -47,7 +48,7 @@ class IndexFunction:
 
 @dataclass
 class FunctionBody:
-    """Collects a function's assignments while its results are derived."""
+    """Collects the assignments of a function while its results are derived."""
 
     lines: list[Assignment] = field(default_factory=list)
     taken: dict[str, int] = field(default_factory=dict)
@@ -97,7 +98,8 @@ def index_functions(exchange: Exchange) -> tuple[IndexFunction, ...]:
 
 
 def box_functions(exchange: Exchange) -> tuple[IndexFunction, ...]:
-    """Return the functions of both sides' boxes, for modules whose plan is not an exchange."""
+    """Return the two functions that give the boxes of both sides, for modules whose plan is not an
+    exchange."""
     return box_function("source", exchange.source), box_function("target", exchange.target)
 
 
@@ -115,7 +117,7 @@ def _function(
 
 
 def _needed(lines: list[Assignment], results: tuple[sympy.Expr, ...]) -> tuple[Assignment, ...]:
-    """Return the assignments on which the results depend."""
+    """Return the assignments on which the results depend, directly or indirectly, in order."""
     used = {symbol.name for result in results for symbol in result.free_symbols}
     kept: list[Assignment] = []
     for line in reversed(lines):
@@ -134,7 +136,7 @@ def _shards(layout: Layout, letter: str) -> tuple[Index, ...]:
 
 
 def _known(symbols: tuple[Index, ...]) -> tuple[Value, ...]:
-    """Return the symbols, with zero in place of those that have no other value."""
+    """Return the symbols, with zero in place of those whose extent is 1."""
     return tuple(sympy.Integer(0) if s.extent == 1 else s for s in symbols)
 
 
@@ -145,7 +147,7 @@ def _shard(side: str, layout: Layout) -> IndexFunction:
 
 
 def box_function(side: str, layout: Layout) -> IndexFunction:
-    """Return the function that gives the box of a device on one side."""
+    """Return the function that gives the box of a mesh position on one side."""
     position = _position(layout)
 
     def derive(body: FunctionBody) -> tuple[Value, ...]:
@@ -206,7 +208,7 @@ def _peers(name: str, own: Layout, other: Layout, what: str) -> IndexFunction:
     def derive(body: FunctionBody) -> tuple[Value, ...]:
         ends: list[Value] = []
         for axis, (dim, peer) in enumerate(zip(own.dims, other.dims, strict=True)):
-            # A flat split needs no names: its quotients fold, often to constants.
+            # A flat split needs no intermediate names: its quotients simplify, often to constants.
             let = unnamed if dim.is_flat else body.named(axis)
             low, high = dim.interval(dim.index(position), let)
             let = unnamed if peer.is_flat else body.named(axis, "peer_")

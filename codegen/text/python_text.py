@@ -1,4 +1,4 @@
-"""Python statements as lines, broken as a formatter would if too long."""
+"""Break Python statements into lines, as a formatter would."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from shardwright.ir.dtypes import neutral
 WIDTH = 100
 INDENT = "    "
 SHORT = 24
-"""A list is filled into lines if all its elements are shorter than this; else each has its own
-line."""
+"""The number of characters below which elements are short. A list of short elements is filled into
+lines; otherwise each element has a separate line."""
 
 
 def wrapped(line: str, width: int = WIDTH) -> list[str]:
-    """Return a line of prose broken to fit, with deeper indentation after the first."""
+    """Return a line of prose as lines that fit, with deeper indentation after the first line."""
     if len(line) <= width:
         return [line]
     indent = " " * (len(line) - len(line.lstrip())) + INDENT
@@ -39,7 +39,7 @@ def exploded(prefix: str, items: list[str], ends: str = "()", suffix: str = "") 
 
 
 def indented(lines: Iterable[str]) -> list[str]:
-    """Return lines one level deeper; empty lines stay empty."""
+    """Return the lines, indented one level deeper; empty lines stay empty."""
     return [INDENT + line if line else "" for line in lines]
 
 
@@ -70,7 +70,7 @@ def formatted(text: str, first: int, indent: int) -> str:
         parts, head = node.elts, text[0]
     else:
         return text
-    if first + len(head) > WIDTH:  # the called or indexed expression is long itself
+    if first + len(head) > WIDTH:  # the called or indexed expression is itself too long
         own = len(head) - 1
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             own = len(ast.get_source_segment(text, node.func.value) or "")
@@ -138,8 +138,8 @@ def returned(text: str, indents: int) -> list[str]:
 
 
 def _fitted(made: str, head: int, indent: int, after: int) -> str:
-    """Return an expression broken into lines, parenthesised if it has no brackets of its own;
-    `head` and `after`: the characters before and after it."""
+    """Return an expression broken into lines, in parentheses if it has no brackets to break at.
+    `head` and `after`: the number of characters before and after it."""
     node = ast.parse(made, mode="eval").body
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Lambda):
         start = made.index("(", node.func.end_col_offset) + 1
@@ -173,7 +173,7 @@ def broken(printer: Printer, value: sympy.Expr, room: int) -> str:
 
 
 def statement_lines(printer: Printer, name: str, value: sympy.Expr, depth: int = 1) -> list[str]:
-    """Return `name = value`, broken if one line at this indentation is too short."""
+    """Return `name = value` as lines, broken if it does not fit one line at this indentation."""
     start = f"{name} = "
     return (start + broken(printer, value, WIDTH - depth * len(INDENT) - len(start))).splitlines()
 

@@ -1,7 +1,7 @@
 """Join a module and its support modules into one file.
 
-Only relative imports and the check for a package are dropped; other imports move to the top. The
-rest is unchanged, byte for byte, with each support module before its importers.
+Only relative imports and the check for a package are dropped; other imports move to the top. All
+other text is unchanged, byte for byte. Each support module comes before the modules that import it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Reader = Callable[[str], str]
 
 @dataclass(frozen=True)
 class _Piece:
-    """The parts of a module.
+    """The parts of a module to join.
 
     `imports`: its imports at the top; `later`: the support modules that it imports inside
     functions; `early`: other statements among the imports; `body`: all that follows; `defines`: the
@@ -77,7 +77,7 @@ def _collect(name: str, support: Reader, pieces: dict[str, _Piece]) -> None:
 
 
 def _collect_later(support: Reader, pieces: dict[str, _Piece]) -> None:
-    """Add the support modules that pieces import on use."""
+    """Add the support modules that pieces import inside functions."""
     while lacking := sorted({n for p in pieces.values() for n in p.later if n not in pieces}):
         _collect(lacking[0], support, pieces)
 
@@ -100,7 +100,7 @@ def _taken_apart(name: str, text: str) -> _Piece:
         for node in ast.walk(statement)
         if isinstance(node, ast.ImportFrom) and node.level
     ]
-    for node in inner:  # remove the empty line below it too
+    for node in inner:  # also remove the empty line below the import
         spaced = not lines[node.end_lineno or 0].strip()
         lines[node.lineno - 1 : (node.end_lineno or 0) + spaced] = [""] * (
             (node.end_lineno or 0) + spaced - node.lineno + 1
@@ -121,12 +121,13 @@ def _source(lines: list[str], node: ast.stmt) -> str:
 
 
 def _is_guard(node: ast.stmt) -> bool:
-    """Return whether a statement is `if not __package__:`, which a single file must not contain."""
+    """Return whether a statement is the check `if not __package__:`, which would fail in a single
+    file."""
     return isinstance(node, ast.If) and ast.unparse(node.test) == "not __package__"
 
 
 def _target(node: ast.ImportFrom) -> str:
-    """Return the support module of a relative import."""
+    """Return the name of the support module that a relative import imports from."""
     *_, last = (node.module or SUPPORT).split(".")
     if any(alias.asname for alias in node.names):
         raise InternalError(f"names of {last} are imported as they are: {ast.unparse(node)}")
@@ -144,7 +145,7 @@ def _defined(statements: Iterable[ast.stmt]) -> Iterator[str]:
 
 
 def _check_names(pieces: tuple[_Piece, ...]) -> None:
-    """Raise InternalError if two modules define the same name differently."""
+    """Raise InternalError if two modules define the same name, other than `__all__`."""
     counts = Counter(name for piece in pieces for name in piece.defines)
     twice = sorted(name for name, count in counts.items() if count > 1 and name != "__all__")
     if twice:
@@ -152,7 +153,7 @@ def _check_names(pieces: tuple[_Piece, ...]) -> None:
 
 
 def _imports(pieces: Iterable[_Piece]) -> tuple[str, str]:
-    """Return the sorted import lines: those of the standard library, then all others."""
+    """Return two texts of sorted import lines: imports of the standard library, then all others."""
     plain: set[str] = set()
     named: dict[str, set[str]] = {}
     for node in (node for piece in pieces for node in piece.imports):
@@ -173,5 +174,6 @@ def _imports(pieces: Iterable[_Piece]) -> tuple[str, str]:
 
 
 def _by_kind(name: str) -> tuple[int, str]:
-    """Return the sort key: constants, then classes, then functions."""
+    """Return the sort key of an imported name: constants come first, then classes, then
+    functions."""
     return (0 if name.isupper() else 1 if name[0].isupper() else 2), name

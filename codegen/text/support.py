@@ -1,8 +1,8 @@
 """Support modules: the shared code of a folder's emitted modules, written once per folder.
 
-They are the Python files of `templates/support/`, unchanged. A backend names the support modules
-that its modules import, directly or indirectly. A module states the version that it was emitted
-with; the package records the version present.
+Support modules are the Python files in `templates/support/`, unchanged. A backend names the support
+modules that its modules import, directly or indirectly. A module states the version with which it
+was emitted; the package states the version that is present.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from shardwright.codegen import registry
 from shardwright.codegen.text.templates import render
 
 PACKAGE = "__init__"
-"""The file of the package itself."""
+"""The name of the package's own file."""
 
 SHOWN = 16
 """The number of hexadecimal digits in a version."""
@@ -25,7 +25,7 @@ SHOWN = 16
 
 @dataclass(frozen=True)
 class _SupportPackage:
-    """The context of the package's template: backends with their versions."""
+    """The context of the package's template: pairs of a backend and its version."""
 
     versions: tuple[tuple[str, str], ...]
 
@@ -38,8 +38,8 @@ def text(name: str) -> str:
 
 
 def support_text(backends: Iterable[str], name: str) -> str:
-    """Return the text of a file in the support folder of these backends, by its name without
-    suffix."""
+    """Return the text of the file with this name, without suffix, in the support folder of these
+    backends."""
     return package_text(backends) if name == PACKAGE else text(name)
 
 
@@ -74,7 +74,7 @@ def version(backend: str) -> str:
 
 
 def versions(backends: Iterable[str]) -> dict[str, str]:
-    """Return the version of each backend's support modules, by backend, if it uses any."""
+    """Return the version of the support modules of each backend that uses any."""
     return {name: version(name) for name in sorted(set(backends)) if names(name)}
 
 

@@ -1,4 +1,5 @@
-"""The transfers between devices, as a table in a module's docstring, for up to sixteen devices."""
+"""Tabulate the transfers between devices in a module's docstring, for up to TABLE_DEVICES
+devices."""
 
 from __future__ import annotations
 
@@ -18,19 +19,20 @@ from shardwright.ir.steps import MoveStep
 from shardwright.ir.transfers import Transfers
 
 LONGEST = 28
-"""The most lines of a complete table; a longer table lists senders but not elements."""
+"""The largest number of lines of a complete table; a longer table lists senders but not
+elements."""
 
 NARROWEST = 32
-"""The least width of the last column, in characters."""
+"""The smallest width of the last column, in characters."""
 
 KEPT = "\N{NO-BREAK SPACE}"
-"""Replaces a space at which no line may break."""
+"""Stands in for a space at which a line must not break."""
 
 Row = tuple[str, ...]
 
 
 def transfer_table(plan: DirectPlan) -> list[str]:
-    """Return the table's lines; none for more than TABLE_DEVICES devices."""
+    """Return the lines of the table; no lines for more than TABLE_DEVICES devices."""
     exchange = plan.exchange
     if exchange.ranks.size > TABLE_DEVICES:
         return []
@@ -53,7 +55,7 @@ def transfer_table(plan: DirectPlan) -> list[str]:
 
 def part_table(plan: SteppedPlan, ends: Exchange) -> list[str]:
     """Return a line for each device of a plan of two exchanges: its source shard, the part it
-    reduces, its target shard. Return none for more than TABLE_DEVICES devices."""
+    reduces, its target shard. Return no lines for more than TABLE_DEVICES devices."""
     if ends.ranks.size > TABLE_DEVICES:
         return []
     parts = next(step.exchange for step in plan.steps[1:] if isinstance(step, MoveStep))
@@ -77,8 +79,8 @@ def _fit(rows: list[str]) -> bool:
 
 
 def permutation(plan: DirectPlan) -> list[str]:
-    """Return lines with the receiver and the sender of each device, if each device sends its whole
-    shard to one device and receives one shard; else none, as for more than TABLE_DEVICES
+    """Return lines with each device's receiver and sender, if each device sends its whole shard to
+    one device and receives one shard. Return no lines otherwise, or for more than TABLE_DEVICES
     devices."""
     exchange = plan.exchange
     if exchange.ranks.size > TABLE_DEVICES:
@@ -115,7 +117,7 @@ def _pairs(moved: Transfers, exchange: Exchange) -> list[str]:
 
 
 def _volumes(layout: Layout) -> list[int]:
-    """Return the elements of every device's shard, by ascending device id."""
+    """Return the number of elements of every device's shard, in ascending order of device ids."""
     boxes = layout.boxes()
     sizes = np.prod(boxes[:, :, 1] - boxes[:, :, 0], axis=1).tolist()
     return [size for _, size in sorted(zip(layout.mesh.device_ids, sizes, strict=True))]
@@ -133,8 +135,8 @@ def cut_dims(exchange: Exchange) -> list[int]:
 
 
 def _received(moved: Transfers, dims: list[int], brief: bool) -> dict[int, str]:
-    """Describe the boxes that every device receives, with their senders; `brief`: the senders
-    only."""
+    """Describe, by device, the boxes that it receives and their senders. `brief`: list only the
+    senders."""
     if brief:
         senders: dict[int, list[str]] = defaultdict(list)
         for sender, receiver in zip(moved.sender, moved.receiver, strict=True):
@@ -148,7 +150,7 @@ def _received(moved: Transfers, dims: list[int], brief: bool) -> dict[int, str]:
 
 
 def by_box(moved: Transfers, dims: list[int]) -> dict[int, list[tuple[str, str]]]:
-    """Return the boxes that every device receives, each with its sender or, for reduced boxes, the
+    """Return, by device, the boxes that it receives, each with its sender or, if it is reduced, the
     senders of all terms."""
     found: dict[int, dict[str, list[str]]] = defaultdict(dict)
     for sender, receiver, box in zip(moved.sender, moved.receiver, moved.tensor, strict=True):
@@ -162,7 +164,8 @@ def by_box(moved: Transfers, dims: list[int]) -> dict[int, list[tuple[str, str]]
 
 @dataclass(frozen=True)
 class _Table:
-    """The shards of devices before and after, by device id; both empty if the table omits them."""
+    """The shards of devices before and after the reshard, by device id; both are empty if the table
+    omits them."""
 
     before: dict[int, str]
     after: dict[int, str]
@@ -190,7 +193,7 @@ class _Table:
         return lines
 
     def _heads(self) -> list[str]:
-        """Return the first columns, for the heading and for each device."""
+        """Return the text of the first columns, for the heading and then for each device."""
         devices = self.exchange.ranks.tolist()
         table: list[Row] = [("device", "before", "after")]
         table += [(str(d), self.before.get(d, "-"), self.after.get(d, "-")) for d in devices]
@@ -204,7 +207,8 @@ class _Table:
 
 
 def _broken(start: str, further: str, said: str) -> list[str]:
-    """Break a string into lines, the first after `start`, the others after `further`."""
+    """Break a string into lines, of which the first begins with `start` and the others with
+    `further`."""
     lines = textwrap.wrap(
         said,
         max(WIDTH, len(start) + NARROWEST),

@@ -1,4 +1,4 @@
-"""Rendering: the jinja environment, and template errors with their location."""
+"""Render templates in the jinja environment, and locate their errors."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _environment() -> jinja2.Environment:
 
 
 def render(template: str, context: object) -> str:
-    """Return the text of a template, in which `context` is the only name, `m`.
+    """Return the text of a template. The only name in it is `m`, the context.
 
     Raises InternalError if the context lacks a name that the template uses; the message shows the
     template's line and its neighbours.
