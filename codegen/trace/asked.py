@@ -1,5 +1,5 @@
-"""Constraints that a function states inside itself, and checks of device placement and of branches
-by platform."""
+"""Read the constraints inside a function, and check its device placement and its branches by
+platform."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ KERNELS = ("mosaic",)
 
 
 def asked(meshes: ProgramMeshes, equation: Any, rank: int) -> Sharding:
-    """Return the sharding that a constraint states, whether shardwright's or JAX's."""
+    """Return the sharding that a constraint states; the constraint may be shardwright's or
+    JAX's."""
     given = equation.params.get("sharding")
     if isinstance(given, Sharding | str):
         return meshes.read(given, rank).for_rank(rank)
@@ -34,7 +35,8 @@ def _opened(sharding: Sharding, free: Sequence[int]) -> Sharding:
 
 
 def check_manual(sharding: Sharding, mesh: Mesh | None, manual: frozenset[str]) -> None:
-    """Raise InputError if a constraint splits along a manual axis, or is on another mesh."""
+    """Raise InputError if a constraint uses a manual axis, or is on a mesh other than that of the
+    manual computation."""
     if mesh is not None and sharding.mesh != mesh:
         raise InputError(
             "a constraint in a manual computation must be on its mesh",
@@ -65,7 +67,7 @@ def check_places(places: Sequence[Any], line: Line | None) -> None:
 def branch_everywhere(platforms: Sequence[Any], line: Line | None) -> int:
     """Return the index of the branch for all platforms.
 
-    Raise InputError if platforms take different branches, because a module is for all of them.
+    Raise InputError if platforms take different branches, because a module is for all platforms.
     """
     others = [name for names in platforms for name in names or () if name not in KERNELS]
     if others or None not in platforms:

@@ -1,4 +1,4 @@
-"""Dtypes and numbers of jaxprs, in the notation of programs."""
+"""Convert the dtypes and numbers of jaxprs to the notation of programs."""
 
 from __future__ import annotations
 

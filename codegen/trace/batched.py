@@ -1,4 +1,5 @@
-"""A `while_loop` under `vmap`, which has one test per example: each example ends separately."""
+"""Convert a `while_loop` under `vmap`, which has one test per example, because each example ends
+separately."""
 
 from __future__ import annotations
 
@@ -39,7 +40,7 @@ def with_one_test(equation: Any) -> tuple[dict[str, Any], list[Any]]:
 
 
 def traced_at(equation: Any, fn: Callable[..., Any], avals: Any) -> Any:
-    """Return the jaxpr of a function traced with an equation's source line as context."""
+    """Return the jaxpr of a function, whose equations get the source line of `equation`."""
     with source_info_util.user_context(equation.source_info.traceback):
         return jax.make_jaxpr(fn)(*avals)
 

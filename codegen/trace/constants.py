@@ -1,8 +1,8 @@
-"""Removal of dead ops, and a copy of each constant for each of its uses, so that the sharding of
-one use does not affect another.
+"""Remove dead ops, and copy each constant for each of its uses, so that the sharding of one use
+does not affect the other uses.
 
-An op is constant if it is a constant or an iota, or a broadcast, slice or elementwise op with only
-constant operands. The broadcast of any scalar counts as constant too.
+An op counts as constant if it is a constant or an iota, a broadcast, slice or elementwise op with
+only constant operands, or a broadcast of any scalar.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ def split_constants(program: Program) -> Program:
 
 
 def without_dead(body: Body, kept: frozenset[int]) -> Body:
-    """Return the body without ops whose results are unused. Ops that produce a value in `kept`
-    stay."""
+    """Return the body without ops whose results are unused, but with those that produce a value in
+    `kept`."""
     needed = {*body.results, *kept}
     ops: list[Op] = []
     for op in reversed(body.ops):
@@ -39,7 +39,8 @@ def without_dead(body: Body, kept: frozenset[int]) -> Body:
 
 
 class _Split:
-    """Rewrites bodies. `constant`: the op that produces each constant value."""
+    """Rewrites bodies so that each use of a constant has a copy. `constant`: the op that produces
+    each constant value."""
 
     def __init__(self, values: list[Value]) -> None:
         self.values = values
@@ -96,7 +97,7 @@ class _Split:
 
 
 def _compacted(program: Program) -> Program:
-    """Return the program without values that are no longer defined."""
+    """Return the program without values that no op or argument defines any more."""
     alive: set[int] = set()
     _collect(program.body, alive)
     number = {old: new for new, old in enumerate(sorted(alive))}

@@ -1,4 +1,4 @@
-"""Tracing of loops, branches and `shard_map`: ops with bodies."""
+"""Trace loops, branches and `shard_map`, which become ops with bodies."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def while_loop(block: OpBlock, equation: Any) -> Sequence[int]:
 def manual(block: OpBlock, equation: Any) -> Sequence[int]:
     """Add a `shard_map`, and return its results.
 
-    Raise InputError for a `jax.pmap`, or for specs that do not fit.
+    Raise InputError for a `jax.pmap`, and for specs that do not fit the mesh or the ranks.
     """
     params, line = equation.params, block.tracer.lines.of(equation)
     operands = tuple(block.read(atom) for atom in equation.invars)

@@ -1,4 +1,4 @@
-"""Tracing of the primitives of other libraries, and of `jax.experimental.sparse`, by their
+"""Trace the primitives of other libraries and of `jax.experimental.sparse` by their
 implementations."""
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from shardwright.codegen.trace.batched import traced_at
 
 
 def implemented(equation: Any) -> Any:
-    """Return the jaxpr of a primitive's eager implementation, if the primitive is sparse or from
-    another library; None if the implementation cannot be traced."""
+    """Return the jaxpr of a primitive's eager implementation. Return None if the primitive is one
+    of JAX's that is not sparse, or if the implementation cannot be traced."""
     primitive = equation.primitive
     impl = _sparse(primitive.name)
     if impl is None:
@@ -34,7 +34,7 @@ def implemented(equation: Any) -> Any:
 
 
 def _sparse(name: str) -> Any:
-    """Return the implementation of a `jax.experimental.sparse` primitive on dense arrays, None for
-    other primitives. Lowerings run these functions too, but JAX does not export them."""
+    """Return the implementation of a `jax.experimental.sparse` primitive on dense arrays, or None
+    for other primitives. JAX's lowerings run these functions too, but JAX does not export them."""
     module = {"bcoo": bcoo, "bcsr": bcsr}.get(name.partition("_")[0])
     return getattr(module, f"_{name}_impl", None)

@@ -1,7 +1,6 @@
-"""Conversion of a jaxpr to a program: calls are inlined, control flow is kept, broadcasts become
-explicit.
+"""Convert a jaxpr to a program: inline calls, keep control flow, and make broadcasts explicit.
 
-Literals become ops too, one for each use, so that uses of a constant are sharded independently.
+Each use of a literal becomes an op, so that uses of a constant are sharded independently.
 """
 
 from __future__ import annotations
@@ -61,10 +60,10 @@ class Tracer:
 
     def __init__(self, strict: bool, meshes: ProgramMeshes) -> None:
         self.values: list[Value] = []
-        self.warnings: dict[str, set[int]] = {}  # with the values that they concern
+        self.warnings: dict[str, set[int]] = {}  # by text, the values that each warning concerns
         self.groups: dict[Any, list[int]] = {}
         self.constants: list[Any] = []
-        self.opaque: dict[tuple[object, ...], OpaqueCall] = {}  # by what equal calls share
+        self.opaque: dict[tuple[object, ...], OpaqueCall] = {}  # by the key that equal calls share
         self.manual: frozenset[str] = frozenset()  # axes of the enclosing manual computations
         self.manual_mesh: Mesh | None = None  # the mesh of these computations
         self.strict, self.meshes = strict, meshes
@@ -108,8 +107,8 @@ class Tracer:
         sharding: Sharding | None = None,
         numbered: bool = True,
     ) -> int:
-        """Return a new value. A number is appended to its name if `numbered`, or if the name is
-        taken."""
+        """Return a new value. A number is appended to the name if `numbered` is set, or if the name
+        is taken."""
         count = self.counts.get(name, 0)
         self.counts[name] = count + 1
         full = f"{name}_{count}" if numbered or count else name
@@ -127,15 +126,15 @@ class Tracer:
         return [self.named.get(operand, "") for operand in operands]
 
     def warn(self, said: str, line: Line | None, results: Sequence[int] = ()) -> None:
-        """Record a warning about a line. It is issued if the program's results depend on one of
-        `results`; if there are none, always."""
+        """Record a warning about a line. It is issued if one of `results` is still in the program
+        without dead ops, or always if `results` is empty."""
         where = f"{line}: " if line else ""
         self.warnings.setdefault(f"{where}{said}", set()).update(results)
 
     def warnings_of(self, body: Body) -> tuple[str, ...]:
-        """Return the warnings that concern a body without dead ops.
+        """Return the warnings that concern a body, from which dead ops have been removed.
 
-        Raise InputError for a primitive without a rule if `strict`.
+        If `strict` is set, raise InputError for a primitive without a rule.
         """
         live = {result for op in ops_of(body) for result in op.results} | {*body.arguments}
         found = [text for text, about in self.warnings.items() if not about or about & live]
@@ -165,8 +164,8 @@ class _Block:
         return value
 
     def array(self, const: Any) -> int:
-        """Return the value of a closed-over array. The op refers to it by its index in the tracer's
-        list."""
+        """Add an op for a closed-over array, and return its value. The op refers to the array by
+        its index in the tracer's list."""
         self.tracer.constants.append(const)
         number = len(self.tracer.constants) - 1
         return self.add("constant", (), jax.typeof(const), None, (("array", number),))
@@ -248,8 +247,8 @@ class _Block:
     def _broadcasts(
         self, kind: str, operands: list[int], aval: Any, line: Line | None
     ) -> list[int]:
-        """Return the operands, broadcast to the result's shape. The predicate of a select may stay
-        a scalar."""
+        """Return the operands, broadcast to the result's shape. A scalar predicate of a select is
+        not broadcast."""
         shape = tuple(aval.shape)
         out = []
         for place, operand in enumerate(operands):
@@ -278,8 +277,8 @@ class _Block:
         return (result,)
 
     def _remat(self, equation: Any) -> Sequence[int]:
-        """Return the results of `jax.checkpoint`, as an op with a body. If the forward pass may be
-        reused in the derivative, the body is inlined instead."""
+        """Add an op with a body for `jax.checkpoint`, and return its results. If the derivative may
+        reuse the forward pass, inline the body instead."""
         params = equation.params
         prevented = params["prevent_cse"]
         if params["differentiated"] and not np.any(prevented):
@@ -305,8 +304,8 @@ class _Block:
         return results
 
     def _solved(self, equation: Any) -> Sequence[int]:
-        """Return the results of `lax.custom_linear_solve`, by its `solve` function; its other
-        functions serve only its derivative."""
+        """Inline the `solve` function of `lax.custom_linear_solve`, and return its results; the
+        other functions serve only its derivative."""
         lengths, jaxprs = equation.params["const_lengths"], equation.params["jaxprs"]
         first = lengths.matvec + lengths.vecmat
         consts = equation.invars[first : first + lengths.solve]
@@ -315,13 +314,13 @@ class _Block:
         return self._inlined(equation, solve.jaxpr, solve.consts, [*consts, *given])
 
     def _reduced(self, equation: Any) -> Sequence[int]:
-        """Return the results of `lax.reduce` with a function of the user's."""
+        """Inline a `lax.reduce` with the user's own function, and return its results."""
         closed = traced_at(equation, halved(equation), [v.aval for v in equation.invars])
         return self._inlined(equation, closed.jaxpr, closed.consts, equation.invars)
 
     def _empty(self, equation: Any) -> Sequence[int]:
-        """Return a zero in place of a value that is never read, such as the gradient of a branch
-        that has none."""
+        """Add a zero in place of a value that is never read, such as the missing gradient of a
+        branch, and return it."""
         aval = equation.outvars[0].aval
         return [self.add("constant", (), aval, None, (("value", plain(np.zeros((), aval.dtype))),))]
 
@@ -331,16 +330,16 @@ class _Block:
         return (operand,)
 
     def _alike(self, equation: Any) -> Sequence[int]:
-        """Return both operands of `jax.experimental.shard_alike`, after recording them as a
-        group."""
+        """Record both operands of `jax.experimental.shard_alike` as a group, and return them as its
+        results."""
         operands = self._same(equation)
         self.tracer.groups[equation] = list(operands)
         return operands
 
     def _own_partitioning(self, equation: Any) -> Sequence[int]:
-        """Return the results of a function under `custom_partitioning`. If it calls a kernel, it is
-        split as its `sharding_rule` states; otherwise its own ops are partitioned. Within
-        `shard_map` it is local."""
+        """Return the results of a function under `custom_partitioning`. If the function calls a
+        kernel, has a `sharding_rule` and is not within `shard_map`, it is one op, split by this
+        rule; otherwise its own ops are inlined."""
         call, line = equation.params["call"], self.tracer.lines.of(equation)
         has_rule = equation.params["sharding_rule"] is not None
         if has_rule and not self.tracer.manual and has_kernel(call.jaxpr):
@@ -352,12 +351,13 @@ class _Block:
         return results
 
     def _same(self, equation: Any) -> Sequence[int]:
-        """Return the operands themselves: the op only changes a type that matters inside
+        """Return the operands as the results: the primitive only changes a type that matters inside
         `shard_map`."""
         return [self.read(atom) for atom in equation.invars]
 
     def _placed(self, equation: Any) -> Sequence[int]:
-        """Return the operands of a `device_put`, which must not name a device."""
+        """Return the operands of a `device_put` as its results. Raise InputError if it names a
+        device."""
         check_places(equation.params["devices"], self.tracer.lines.of(equation))
         return self._same(equation)
 
@@ -371,8 +371,8 @@ class _Block:
 
 
 def _parameters(jaxpr: Any) -> dict[Any, str]:
-    """Return the parameter names of a jaxpr's function, if they are known: `carry_0` for
-    `carry[0]`."""
+    """Return the parameter name of each variable, such as `carry_0` for `carry[0]`; omit variables
+    whose name is unknown."""
     names = getattr(jaxpr.debug_info, "arg_names", None) or ()
     if len(names) != len(jaxpr.invars):
         return {}

@@ -1,5 +1,5 @@
-"""The line of the user's code, rather than a library's, that an equation comes from, and the user's
-names for its values."""
+"""Find the line of the user's code, rather than a library's, that an equation comes from, and the
+user's names for its values."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ _PYTHON = sysconfig.get_path("stdlib") + os.sep
 
 class Lines:
     """Finds the line of an equation: that of the innermost frame outside JAX, this front end and
-    installed packages. If there is none, a frame in an installed package is used. Results are
-    cached."""
+    installed packages, or else of the innermost frame in an installed package. Results are cached.
+    """
 
     def __init__(self) -> None:
         self.known: dict[int, tuple[Any, Line | None, Frames]] = {}
@@ -43,7 +43,7 @@ class Lines:
     def of(self, equation: Any) -> Line | None:
         """Return the line of an equation, or of the call that contains it; None if it is unknown.
 
-        If JAX cached a trace for another caller, the frames of this caller are missing.
+        If JAX cached the trace for a different caller, the frames of this caller are missing.
         """
         return self._found(equation)[0] or self.around
 
@@ -59,8 +59,8 @@ class Lines:
 
     @contextlib.contextmanager
     def inside(self, equation: Any) -> Iterator[None]:
-        """Surround the frames of all equations read in this context by the frames of an
-        equation."""
+        """Append the frames of an equation to those of all equations that are read in this
+        context."""
         outside, self.outside = self.outside, self.frames(equation)
         yield
         self.outside = outside
@@ -115,7 +115,8 @@ def is_installed(file: str) -> bool:
 
 
 def user_line(file: str, number: int) -> Line | None:
-    """Return a line as a source line, None if it is in JAX, in shardwright or in Python itself."""
+    """Return the source line at a line number of a file; None if the file belongs to JAX,
+    shardwright or Python itself."""
     if file.startswith((_JAX, *_OURS, "<")):
         return None
     if file.startswith(_PYTHON) and INSTALLED not in file:
@@ -124,6 +125,7 @@ def user_line(file: str, number: int) -> Line | None:
 
 
 def _shown(file: str) -> str:
-    """Return the path relative to the current folder, or the file name if the file is outside."""
+    """Return the path of a file relative to the current folder, or only its name if it is outside
+    this folder."""
     relative = os.path.relpath(file)
     return Path(file).name if relative.startswith("..") else relative

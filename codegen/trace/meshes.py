@@ -1,4 +1,4 @@
-"""The meshes of a program: the mesh passed to `partition`, and others over the same devices."""
+"""The meshes of a program: the mesh passed to `partition`, and other meshes of the same devices."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from shardwright.ir.sharding import Sharding
 
 
 class ProgramMeshes:
-    """Reads shardings and records their meshes. Strings refer to the first mesh."""
+    """Reads shardings and records their meshes. A sharding given as a string is on the first
+    mesh."""
 
     def __init__(self, first: Mesh) -> None:
         self.first = first
@@ -21,7 +22,7 @@ class ProgramMeshes:
         """Return a sharding that is given as an object or a string. `rank`: the rank of the value;
         missing trailing dimensions are replicated.
 
-        Raise InputError for a mesh over other devices than the program's.
+        Raise InputError for a mesh whose devices are not the program's.
         """
         sharding = self.first.sharding(given, rank) if isinstance(given, str) else given
         if set(sharding.mesh.device_ids) != set(self.first.device_ids):
@@ -34,8 +35,8 @@ class ProgramMeshes:
         return sharding
 
     def of_jax(self, named: NamedSharding, rank: int) -> Sharding:
-        """Return a JAX sharding. An abstract mesh is replaced by the first known mesh with the same
-        axes.
+        """Return a JAX sharding. An abstract mesh is replaced by the first known mesh that has the
+        same axes.
 
         Raise InputError as `read` does, or if the specification is longer than the rank.
         """

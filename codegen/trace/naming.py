@@ -1,4 +1,4 @@
-"""The names of a program's values, from the user's code where possible.
+"""Name a program's values, after the user's code where possible.
 
 The value of a whole expression is named after the variable to which it is assigned, or the function
 that returns it; the value of a named scope is named after the scope. The names of other values
@@ -41,8 +41,8 @@ class Noted:
 
 
 def named(program: Program, noted: Mapping[str, Noted]) -> Program:
-    """Return a program whose values have distinct names, derived from the notes `noted` about their
-    old names.
+    """Return a program whose values have distinct new names. `noted`: the notes about each value,
+    by its old name.
 
     The copies `c.2`, `c.3` of a constant keep their numbers.
     """
@@ -70,7 +70,7 @@ def _free(name: str, taken: set[str]) -> str:
 
 
 def _wanted(program: Program, noted: Mapping[str, Noted]) -> list[str]:
-    """Return a name for each value; several values may get one name."""
+    """Return a name for each value; several values may get the same name."""
     notes = [noted[value.name.partition(".")[0]] for value in program.values]
     found = [note.name if note.given else _by_kind(note) for note in notes]
     users: defaultdict[int, list[Noted]] = defaultdict(list)
@@ -92,16 +92,16 @@ def _wanted(program: Program, noted: Mapping[str, Noted]) -> list[str]:
 
 
 def _by_code(note: Noted, op: Op, after: Sequence[Noted], is_end: bool) -> tuple[str, ...]:
-    """Return the user's names for a value if it is the value of a whole expression: if other
-    expressions (`after`) use it, if it is the result of a body (`is_end`), or if its op is the
-    expression's operator."""
+    """Return the user's names for a value if it is the value of a whole expression, else an empty
+    tuple. It is one if an op of a different expression uses it (`after`: its users), if it is the
+    result of a body (`is_end`), or if its op is the expression's operator."""
     is_whole = is_end or any(user.said.place != note.said.place for user in after)
     return note.said.names if is_whole or op.kind == note.said.operator else ()
 
 
 def _by_scope(note: Noted, after: Sequence[Noted]) -> tuple[str, ...]:
-    """Return the outermost of a value's named scopes that some later use is outside of, as a tuple;
-    empty if there is none."""
+    """Return a tuple with the outermost of a value's named scopes that does not contain all later
+    uses; empty if there is none."""
     for depth in range(1, len(note.scope) + 1):
         if any(user.scope[:depth] != note.scope[:depth] for user in after):
             return note.scope[depth - 1 : depth]
@@ -109,7 +109,8 @@ def _by_scope(note: Noted, after: Sequence[Noted]) -> tuple[str, ...]:
 
 
 def _by_kind(note: Noted) -> str:
-    """Return the name of a value that is only part of an expression."""
+    """Return the name of a value that is only part of an expression: its scope or the word of its
+    line, with its kind."""
     word = next(reversed(note.scope), note.said.word)
     kind = SHORT.get(note.name, note.name.removeprefix("reduce_")) if word else note.name
     name = "_".join(filter(None, (word, kind.replace("-", "_"))))

@@ -1,5 +1,5 @@
-"""Calls whose operations cannot be written as Python text: `pallas_call`, and a function under
-`custom_partitioning` that contains one. A module stores them as StableHLO for the shapes of
+"""Trace calls that cannot be written as Python text: `pallas_call`, and functions under
+`custom_partitioning` that contain one. A module stores such a call as StableHLO for the shapes of
 shards."""
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ NO_RULE = " has no rule: its operands are replicated"
 
 @dataclass(frozen=True)
 class Partitioning:
-    """The partition function given to `def_partition`, with its static arguments, and the trees of
-    the call's arguments and results."""
+    """The partition function given to `def_partition`, its static arguments, and the trees of the
+    call's arguments and results."""
 
     partition: Callable[..., Any]
     static: tuple[Any, ...]
@@ -43,7 +43,7 @@ class OpaqueCall:
 
     @property
     def same(self) -> tuple[object, ...]:
-        """The properties that equal calls share, such as the calls of equal layers."""
+        """The key that equal calls share, such as the calls of equal layers."""
         own = self.partitioning
         how = None if own is None else (id(own.partition), repr(own.static))
         return self.name, str(self.jaxpr), tuple(map(id, _constants(self.jaxpr))), how
@@ -60,7 +60,7 @@ def kernel(block: OpBlock, equation: Any) -> Sequence[int]:
 
 
 def opaque(block: OpBlock, equation: Any, call: OpaqueCall, rule: Rule | None) -> Sequence[int]:
-    """Add the op of a call, split by its rule if it has one, and return its results."""
+    """Add the op of a call, which is split by `rule` if there is one, and return its results."""
     tracer, kind = block.tracer, equation.primitive.name
     tracer.opaque.setdefault(call.same, call)
     number = [*tracer.opaque].index(call.same)
@@ -111,8 +111,8 @@ def _inner(equation: Any) -> Iterator[Any]:
 
 
 def _constants(jaxpr: Any) -> Iterator[Any]:
-    """Yield the arrays that a jaxpr and its inner jaxprs close over, because their text omits
-    these."""
+    """Yield the arrays that a jaxpr and its inner jaxprs close over, which the text of jaxprs
+    omits."""
     yield from getattr(jaxpr, "consts", ())
     for equation in jaxpr.eqns:
         for each in _inner(equation):

@@ -1,4 +1,5 @@
-"""The parameters of jaxpr equations as literals, under the names that propagation rules use."""
+"""Convert the parameters of jaxpr equations to literals, under the names that propagation rules
+use."""
 
 from __future__ import annotations
 
@@ -58,8 +59,8 @@ def params_of(kind: str, params: Mapping[str, Any]) -> Params:
 
 
 def _reference(callback: Any) -> str:
-    """Return the module and name of a function that runs on the host, "" if it cannot be imported
-    or takes other arguments than arrays by position."""
+    """Return MODULE:NAME of a function that runs on the host; "" if it cannot be imported or takes
+    arguments other than positional arrays."""
     fn, tree = callback.callback_func, callback.in_tree
     module, name = getattr(fn, "__module__", None) or "", getattr(fn, "__name__", "")
     of_arrays = tree == jax.tree.structure(((0,) * tree.num_leaves, {}))
@@ -85,7 +86,7 @@ _NO = _Nothing.NO
 
 
 def _literal(value: Any) -> Param | _Nothing:
-    """Return a value as a literal, or NO if it cannot be one (a jaxpr, a function)."""
+    """Return a value as a literal, or `_NO` if it cannot be one, such as a jaxpr or a function."""
     if value is None or isinstance(value, bool | str):
         return value
     if isinstance(value, jax.extend.core.Primitive):  # compares elements of a window
@@ -96,7 +97,8 @@ def _literal(value: Any) -> Param | _Nothing:
         return int(value) if isinstance(value, int) else float(value)
     if isinstance(value, tuple | list | range):
         return _literals(value)
-    # a scalar array; a type such as np.float32 has the attributes too, but no number as `ndim`
+    # Convert a scalar array. A type such as np.float32 also has these attributes, but its `ndim` is
+    # not a number.
     is_array = hasattr(value, "dtype") and callable(getattr(value, "item", None))
     if is_array and getattr(value, "ndim", 1) == 0:
         return _literal(value.item())

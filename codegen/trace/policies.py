@@ -1,4 +1,4 @@
-"""Policies of `jax.checkpoint`, which select the values to keep, as text."""
+"""Write policies of `jax.checkpoint`, which select the values to keep, as text."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ WORDS = {
     "SaveAnyNamesButThese": "save_any_names_but_these",
     "SaveAnythingExceptTheseNames": "save_anything_except_these_names",
 }
-"""The classes of policies that jax makes from names, each with the function that makes them."""
+"""For each class of policies that jax makes from names, the function that makes it."""
 
 
 def policy_text(policy: Any) -> str | None:
-    """Return a policy as an expression; "" for None, and None for a policy that cannot be
-    written."""
+    """Return a policy as a Python expression. Return "" if there is no policy, and None if the
+    policy cannot be written."""
     if policy is None:
         return ""
     known = jax.checkpoint_policies

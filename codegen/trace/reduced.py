@@ -1,5 +1,5 @@
-"""Tracing of `lax.reduce` with a function of the user's, as elementwise ops on halves of the
-operand. JAX requires that the function is associative."""
+"""Trace a `lax.reduce` with the user's own function as elementwise ops on halves of the operand.
+JAX requires the function to be associative."""
 
 from __future__ import annotations
 

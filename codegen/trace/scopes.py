@@ -1,4 +1,5 @@
-"""The named scopes of an equation: those of `jax.named_scope`, and modules of flax and haiku."""
+"""Find the named scopes of an equation: those of `jax.named_scope`, and modules of flax and
+haiku."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ def scope_of(equation: Any, around: tuple[str, ...]) -> tuple[str, ...]:
     """Return the scopes of an equation, outermost first. `around`: the scopes of the enclosing
     call.
 
-    Scopes that transformations and calls add are omitted, except that of the backward pass.
+    Scopes that jit and `jax.checkpoint` add are omitted; a backward pass has the outermost scope
+    BACKWARD.
     """
     text = str(getattr(equation.source_info, "name_stack", ""))
     if not text:

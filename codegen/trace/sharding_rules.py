@@ -1,7 +1,7 @@
-"""Conversion of the `sharding_rule` of `custom_partitioning` to a rule.
+"""Convert the `sharding_rule` of `custom_partitioning` to a rule.
 
-Each factor of the notation becomes a factor of the rule. Unlike in JAX, a factor with several sizes
-and a reduced factor are not split, because the user does not state whether the function itself sums
+Each factor of the notation becomes a factor of the rule. Unlike in JAX, factors with several sizes
+and reduced factors are not split, because the user does not state whether the function itself sums
 over devices.
 """
 
@@ -41,8 +41,8 @@ def read_rule(params: Any, mesh: Mesh, line: Line | None) -> Rule:
 
 
 def _stated(params: Any, mesh: Mesh) -> Any:
-    """Return the rule as JAX's object. The user may have given a function that makes it from
-    types."""
+    """Return JAX's object for the rule, which the user may have given as a function of the mesh and
+    the types."""
     stated, call = params["sharding_rule"], params["call"]
     if not callable(stated):
         return stated
@@ -103,8 +103,8 @@ def _rule(stated: Any, operands: Sequence[Shape], results: Sequence[Shape]) -> R
 
 
 def _factors(mapping: Sequence[Any], shape: Shape) -> list[tuple[str, ...]]:
-    """Return the names of the factors of each dimension. An ellipsis stands for leading dimensions,
-    numbered from the left.
+    """Return the names of the factors of each dimension. An ellipsis represents leading dimensions,
+    whose factors are numbered from the left.
 
     Raise ValueError if the number of dimensions does not fit.
     """

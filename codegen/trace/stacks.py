@@ -1,5 +1,5 @@
-"""Tracing of stacked arrays as StableHLO expresses them, by broadcasts and a concatenation, and of
-unstacking by slices and reshapes."""
+"""Trace stacking and unstacking as StableHLO expresses them: by broadcasts and a concatenation, and
+by slices and reshapes."""
 
 from __future__ import annotations
 

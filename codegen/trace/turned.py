@@ -1,4 +1,4 @@
-"""Rewriting of ops as simpler ops, by transpositions or changes of sign."""
+"""Rewrite ops as simpler ops, by transpositions or changes of sign."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from shardwright.ir.program import Op
 
 
 def reshape(block: OpBlock, equation: Any) -> Sequence[int]:
-    """Add the ops of a reshape, which may take its operand's dimensions in another order, and
-    return its result."""
+    """Add the ops of a reshape, which may first permute its operand's dimensions, and return its
+    result."""
     (given,), (out,) = equation.invars, equation.outvars
     line, operand = block.tracer.lines.of(equation), block.read(given)
     order = equation.params["dimensions"]
@@ -27,7 +27,7 @@ def reshape(block: OpBlock, equation: Any) -> Sequence[int]:
 
 def top_k(block: OpBlock, equation: Any) -> Sequence[int]:
     """Add the ops of a top-k, and return its results. In a program, top-k is always along the last
-    dimension, so another one is transposed first."""
+    dimension, so any other dimension is first moved there."""
     (given,), params = equation.invars, equation.params
     line, operand = block.tracer.lines.of(equation), block.read(given)
     rank = len(given.aval.shape)
@@ -48,8 +48,8 @@ def top_k(block: OpBlock, equation: Any) -> Sequence[int]:
 
 
 def subtracted(block: OpBlock, equation: Any) -> Sequence[int]:
-    """Add the ops of a scatter that subtracts, as one that adds the negative updates, and return
-    its result."""
+    """Add the ops of a scatter that subtracts, as a scatter that adds the negated updates, and
+    return its result."""
     line, (out,) = block.tracer.lines.of(equation), equation.outvars
     table, indices, updates = map(block.read, equation.invars)
     less = added(block, "neg", (updates,), equation.invars[2].aval, line, ())
@@ -60,7 +60,7 @@ def subtracted(block: OpBlock, equation: Any) -> Sequence[int]:
 def put(block: OpBlock, equation: Any) -> Sequence[int]:
     """Add a scatter that sets elements, and return its result.
 
-    Raise InputError if it applies a function to existing elements.
+    Raise InputError if the scatter applies a function to existing elements.
     """
     line, (out,) = block.tracer.lines.of(equation), equation.outvars
     if equation.params["update_jaxpr"] is not None:
@@ -78,8 +78,8 @@ def put(block: OpBlock, equation: Any) -> Sequence[int]:
 def summed(block: OpBlock, equation: Any) -> Sequence[int]:
     """Add the ops of a `psum`, `pmax` or `pmin`, and return its results.
 
-    Under `vmap` a mapped axis is a dimension of the operands, which is reduced before the
-    collective.
+    Under `vmap`, a mapped axis is a dimension of the operands, which is reduced before the
+    collective over the other axes.
     """
     kind, line = equation.primitive.name, block.tracer.lines.of(equation)
     axes = equation.params["axes"]
@@ -113,7 +113,7 @@ REDUCED = {
     "pmax": "reduce_max",
     "pmin": "reduce_min",
 }
-"""The reduction that equals a collective over an axis that is a dimension."""
+"""For each collective, the reduction that equals it over an axis that is a dimension."""
 
 REWRITTEN: dict[str, Callable[[OpBlock, Any], Sequence[int]]] = {
     "reshape": reshape,

@@ -1,5 +1,5 @@
-"""The user's names for the values of expressions. For `h = x @ w`, the value of `x @ w` is called
-`h`."""
+"""Find the user's names for the values of expressions. In `h = x @ w`, the value of `x @ w` is
+named `h`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 Frames = tuple[tuple[CodeType, int], ...]  # functions, each with the index of an instruction
 Range = tuple[int | None, int | None, int | None, int | None]  # first and last line, then column
 PASSING = (ast.ListComp, ast.GeneratorExp, ast.IfExp)
-"""Expressions whose value or items are the values of their parts."""
+"""Expressions whose value, or whose items, are values of their parts."""
 OPERATORS = {
     ast.Add: "add",
     ast.Sub: "sub",
@@ -28,10 +28,10 @@ OPERATORS = {
 class Phrase:
     """The user's names for the ops of one expression.
 
-    `names`: the name of its value, or of each part to which the value is unpacked; `word`: the name
-    that its statement assigns, or the name of the function that returns it; `operator`: the kind of
-    op that produces its whole value; `functions`: the names of the functions around it, outermost
-    first.
+    `names`: the name of the expression's value, or of each variable to which it is unpacked;
+    `word`: the name that its statement assigns, or the name of the function that returns it;
+    `operator`: the kind of the op that produces its whole value; `functions`: the names of the
+    functions around it, outermost first.
     """
 
     place: Hashable = None  # equal for the ops of one expression
@@ -72,7 +72,7 @@ class UserWords:
         )
 
     def _node(self, code: CodeType, instruction: int) -> ast.AST | None:
-        """Return the expression to which an instruction belongs, None if it cannot be found."""
+        """Return the expression to which an instruction belongs, or None if it cannot be found."""
         if code not in self.ranges:
             self.ranges[code] = list(code.co_positions())
         found = self.ranges[code][instruction // 2]
@@ -103,9 +103,9 @@ def _nodes(text: str) -> Iterator[tuple[Range, ast.AST]]:
 def _names(pairs: Sequence[tuple[ast.AST | None, tuple[CodeType, int]]]) -> tuple[str, ...]:
     """Return the names of the value of the innermost expression.
 
-    They come from the statement whose whole value it is, in its function or in a function to which
-    it is returned. Without such a statement, the outermost function that returns it gives the name;
-    the traced function gives "out".
+    The names come from the statement whose whole value it is, in its function or in a function to
+    which it is returned. Without such a statement, the name is that of the outermost function that
+    returns it, or "out" for the traced function.
     """
     found: tuple[str, ...] = ()
     item: int | None = None
@@ -125,8 +125,9 @@ def _names(pairs: Sequence[tuple[ast.AST | None, tuple[CodeType, int]]]) -> tupl
 
 
 def _climbed(node: ast.AST | None, item: int | None) -> tuple[ast.AST | None, int | None]:
-    """Return the statement or lambda whose whole value is an expression, None if the expression is
-    only part of the value; and the expression's index if it is in a tuple there."""
+    """Return two things. The first: the statement or lambda whose whole value is the expression, or
+    None if the expression is only a part of the value. The second: the index of the expression in a
+    tuple there, or None."""
     while node is not None and not isinstance(node, ast.AugAssign):
         parent: Any = getattr(node, "parent", None)
         if isinstance(parent, ast.Tuple | ast.List) and item is None and node in parent.elts:
@@ -142,7 +143,8 @@ def _climbed(node: ast.AST | None, item: int | None) -> tuple[ast.AST | None, in
 
 
 def _targets(statement: ast.AST | None) -> tuple[str, ...]:
-    """Return the names that a statement assigns, "" for each target without a name."""
+    """Return the names that a statement assigns, with "" for parts of an unpacked target without a
+    name."""
     target: Any = getattr(statement, "target", None) or next(
         iter(getattr(statement, "targets", ())), None
     )
@@ -162,8 +164,9 @@ def _target(target: Any) -> str:
 
 
 def _word(node: ast.AST | None, code: CodeType) -> str:
-    """Return the name that the statement of an expression assigns, or the name of the function that
-    returns the expression; if it assigns several, the name of the function that it calls."""
+    """Return the name that an expression's statement assigns, or the name of the function if the
+    statement is a return. If the statement assigns several names, return that of the function that
+    it calls; "" if there is none."""
     while node is not None and not isinstance(node, ast.stmt | ast.Lambda):
         if isinstance(node, ast.NamedExpr):
             break
@@ -177,7 +180,7 @@ def _word(node: ast.AST | None, code: CodeType) -> str:
 
 
 def _function(code: CodeType) -> str:
-    """Return the name of a function, "" for a lambda, a module, or a special method such as
+    """Return the name of a function, or "" for a lambda, a module, or a special method such as
     `__call__`."""
     name = code.co_name
     return "" if name.startswith(("<", "__")) or not name.isascii() else name.lstrip("_")

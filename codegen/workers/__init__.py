@@ -1,1 +1,1 @@
-"""Worker processes: their manager (`worker`) and their main loop (`serve`)."""
+"""Run worker processes: manage them (`worker`), and run their main loop (`serve`)."""

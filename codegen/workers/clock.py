@@ -12,9 +12,9 @@ def timed(
 ) -> list[list[float]]:
     """Return the seconds of each call in each turn, after one turn that does not count.
 
-    In every turn each call runs once; each turn has another order. There are at least `least` and
-    at most `most` turns, and after `least` turns none begins later than `limit` seconds. Each call
-    must return only when its work is done.
+    In every turn each call runs once, in an order that differs from turn to turn. There are at
+    least `least` and at most `most` turns; after `least` turns, no turn begins once `limit` seconds
+    have passed. Each call must return only when its work is done.
     """
     found: list[list[float]] = [[] for _ in calls]
     for call in calls:

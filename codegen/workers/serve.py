@@ -1,4 +1,4 @@
-"""The main loop of a worker process: it answers each line of standard input with a line of JSON,
+"""Run the main loop of a worker process: answer each line of standard input with a line of JSON,
 until input ends."""
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import time
 from collections.abc import Callable, Mapping
 
 Answer = Callable[[str], Mapping[str, object]]
-"""Maps a line to its answer, which must be representable in JSON."""
+"""Returns the answer to a line, which must be representable in JSON."""
 
 
 def serve(prepare: Callable[[], Answer]) -> None:
     """Announce that `prepare` has returned; then answer each line of standard input with the
     function that it returned.
 
-    The process ends when standard input does, or the process that started it.
+    The process ends when standard input ends, or when the process that started it ends.
     """
     answers = own_stdout()
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
@@ -31,8 +31,8 @@ def serve(prepare: Callable[[], Answer]) -> None:
 
 
 def own_stdout() -> io.TextIOWrapper:
-    """Reserve standard output for answers; redirect all other output, also that of C code, to
-    standard error."""
+    """Return the standard output, reserved for answers; redirect all other output, also that of C
+    code, to standard error."""
     answers = os.fdopen(os.dup(1), "w", buffering=1, encoding="utf-8")
     os.dup2(2, 1)
     return answers
@@ -42,15 +42,16 @@ def only_sources() -> None:
     """Import modules from their sources from now on, and write no bytecode.
 
     Python considers bytecode current if the source has the same size and the same time in whole
-    seconds. A module that was emitted, run and edited within a second would be checked in its old
-    state.
+    seconds. So a module that was emitted, run and then edited within a second would be checked in
+    its old state.
     """
     sys.dont_write_bytecode = True
     sys.pycache_prefix = os.devnull  # no folder, so no old bytecode is found
 
 
 def _end_with(parent: int) -> None:
-    """End this process when its parent has ended, even while a kernel hangs."""
+    """Watch the parent process, and end this process when the parent has ended, even if a kernel
+    hangs."""
     while os.getppid() == parent:
         time.sleep(1.0)
     os._exit(1)

@@ -23,13 +23,14 @@ from typing import Any
 import shardwright
 
 START_LIMIT = 240.0
-"""The time limit, in seconds, for a worker to import its runtime and find the faults planted in
-it."""
+"""The time limit in seconds for a worker to start: to import its runtime, and to find the faults
+planted in it."""
 
 Environment = Mapping[str, str | None]
-"""Variables to set before a runtime is imported; None for a variable that must be unset."""
+"""Environment variables to set before a runtime is imported; None for a variable that must not be
+set."""
 
-# Submodules come from the package's own folders, so its parent need not be on the path.
+# Submodules are found in the package's own folders, so the parent folder need not be on the path.
 _START = """\
 import runpy, sys
 sys.path.insert(0, {home!r})
@@ -38,7 +39,7 @@ del sys.path[0]
 runpy.run_module({module!r}, run_name="__main__", alter_sys=True)
 """
 
-# Text that a C++ compiler prints when its own check fails, before the stack trace.
+# Text that a compiler written in C++ prints before the stack trace if one of its own checks fails.
 _FATAL = re.compile(r"^F\d{4} [\d:.]+ +\d+ \S+\] (.*?) *$", re.MULTILINE)
 
 
@@ -48,14 +49,14 @@ class EndedError(Exception):
 
 
 class LateError(Exception):
-    """Raised if a worker gives no answer in time; the message states the limit."""
+    """Raised if a worker does not answer in time; the message states the limit."""
 
 
 class Worker:
     """A process that runs a module of this package, started by the first question.
 
-    A worker that ends or is late is replaced at the next question. `stop` may be called from
-    another thread; a pending question then raises EndedError.
+    A worker that ends or is late is replaced by a new process at the next question. `stop` may be
+    called from another thread; a pending question then raises EndedError.
     """
 
     def __init__(self, module: str, *words: str, environment: Environment) -> None:
@@ -63,7 +64,8 @@ class Worker:
         self._process: _Process | None = None
 
     def ask(self, question: str, limit: float) -> dict[str, Any]:
-        """Return the answer to a line. Raises EndedError, and LateError after `limit` seconds."""
+        """Return the answer to a line. Raises EndedError if the process ends without an answer, and
+        LateError after `limit` seconds."""
         try:
             if self._process is None:
                 self._process = _Process(self._command, self._environment)
@@ -83,7 +85,7 @@ class Worker:
 
 
 class _Process:
-    """A process, its answers, and its other output."""
+    """A process, with its queue of answers and its other output."""
 
     def __init__(self, words: list[str], environment: dict[str, str]) -> None:
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - `kill` closes it
@@ -108,7 +110,7 @@ class _Process:
         self._lines.put("")
 
     def write(self, question: str) -> None:
-        """Send a question; a missing answer reveals that the process has ended."""
+        """Send a question. If the process has ended, do nothing: the missing answer reveals it."""
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.write(question + "\n")
@@ -140,14 +142,14 @@ class _Process:
         self._reader.join()
         for file in (self._process.stdin, self._process.stdout, self._log):
             assert file is not None
-            # closing fails if the process did not read a question
+            # Closing fails if the process has not read a question.
             with self._closing, contextlib.suppress(BrokenPipeError):
                 file.close()
 
 
 def epitaph(code: int, log: str) -> str:
-    """Describe how a process ended, from its return code, and why: the failed check in a compiler,
-    or the last line it printed."""
+    """Describe how a process ended, by its return code, and why: by the failed check of a compiler,
+    or by the last line that it printed."""
     how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
     lines = [line.strip() for line in log.splitlines() if line.strip()]
     return ": ".join([f"ended with {how}", *(_FATAL.findall(log) or lines)[-1:]])
@@ -157,7 +159,7 @@ def command(module: str, *words: str) -> list[str]:
     """Return the command that runs a module of this package, with `words` as its arguments.
 
     In a clone, `python -m` would import the local folder `shardwright` as the package. With -P
-    alone, Python would import an installed package in place of the caller's.
+    alone, Python would import the installed package instead of the one that the caller uses.
     """
     home = str(Path(shardwright.__file__).parent.parent)
     return [sys.executable, "-P", "-c", _START.format(home=home, module=module), *words]
