@@ -106,21 +106,24 @@ def test_a_slot_in_a_wrong_place(tmp_path: Path) -> None:
         load(path)._HOST.self_check()
 
 
-def test_a_fault_at_few_of_many_devices(tmp_path: Path) -> None:
+@pytest.mark.parametrize("of", ["Peers", "Exchange"])
+def test_a_fault_at_few_of_many_devices(of: str, tmp_path: Path) -> None:
     """Beyond 512 devices the check takes some of them, of all coordinates along an axis."""
     pytest.importorskip("jax")
     mesh = Mesh({"x": 32, "y": 32})
     made = plan(between((320, 330), '[{"x"}, {"y"}]', '[{"y"}, {"x"}]', mesh), "direct")
     path = tmp_path / "module.py"
     path.write_text(alone(made, "pallas_tpu"))
-    exchange = load(path)._HOST.exchange
-    assert (exchange.fault(), exchange.proved()) == ("", " at 33 of 1024 devices")
-    senders = exchange._senders
-    exchange._senders = lambda position: [] if position % 2 else senders(position)
-    assert re.fullmatch(SENT.replace(r"\d", r"\d+"), exchange.fault())
-    exchange._senders, receivers = senders, exchange._receivers
-    exchange._receivers = lambda position: [] if position % 4 == 1 else receivers(position)
-    assert re.fullmatch(SENT.replace(r"\d", r"\d+"), exchange.fault())
+    host = load(path)._HOST
+    proof = host.exchange if of == "Exchange" else host.program.proof
+    assert (type(proof).__name__, proof.fault()) == (of, "")
+    assert proof.proved() == " at 33 of 1024 devices"
+    senders = proof._senders
+    proof._senders = lambda position: [] if position % 2 else senders(position)
+    assert re.fullmatch(SENT.replace(r"\d", r"\d+"), proof.fault())
+    proof._senders, receivers = senders, proof._receivers
+    proof._receivers = lambda position: [] if position % 4 == 1 else receivers(position)
+    assert re.fullmatch(SENT.replace(r"\d", r"\d+"), proof.fault())
 
 
 @pytest.mark.parametrize("end", ["sender", "receiver"])
