@@ -8,7 +8,7 @@ from runpy import run_path
 # The version of each backend's support files.
 VERSIONS = {
     "jax_xla": "6b0a268e39b10aa5",
-    "pallas_tpu": "47ef09bda7da7ed5",
+    "pallas_tpu": "41c13a45b01414ad",
     "triton_gpu": "309ecedf9a21364f",
 }
 

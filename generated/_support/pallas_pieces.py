@@ -8,15 +8,16 @@ table, `order`. Index functions take integers and traced values.
 import functools
 import math
 import operator
+from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple
 
 from jax import lax
 
-from .boxes import ranges
-from .exchanges import Exchange
+from .boxes import ranges, volume
 from .pallas_integers import digits_of, is_full
 from .pallas_peers import div, rem
+from .spread import at_some, common, gap, some, spread
 
 
 class Forms(NamedTuple):
@@ -59,9 +60,7 @@ class Peers:
         self.source, self.target, self.forms = source, target, forms
         self.replicas, self.pieces, self.kept, self.sends = replicas, pieces, kept, sends
         self.count = pieces.pieces if pieces else 1
-        ends = source, target, self._senders, self._receivers
-        listed = pieces.exchange if pieces else Exchange
-        self.proof = self.exchange = listed(*ends, hidden=target.hidden, new=target.new)
+        self.proof = self.exchange if pieces else self
         names = tuple(name for name, _ in source.axes)
         self.axes: str | tuple[str, ...] = names if len(names) > 1 else names[0]
 
@@ -149,9 +148,47 @@ class Peers:
             sends = sends & (self.holds(position, own) ^ True)
         return PeerPiece(sends, receiver, shard, piece, box)
 
+    def fault(self):
+        """Return the first fault: a tile that only one end expects, or a target shard that its
+        tiles do not fill; "" if there is none."""
+        source, target = self.source, self.target
+        tile = functools.cache(lambda a, b: common(source.box(a), target.box(b)))
+        full = functools.cache(lambda a, b: volume(tile(a, b)) > 0)
+        come = functools.cache(lambda b: Counter(a for a in self._senders(b) if full(a, b)))
+        leave = functools.cache(lambda a: Counter(b for b in self._receivers(a) if full(a, b)))
+        last = 2 * len(target.hidden)
+        for b in spread(len(target.ids)):
+            empty = any(target.box(b)[last - 2 * target.new : last : 2])  # a term without a value
+            tiles = [tile(a, b) for a in come(b).elements()]
+            if fault := gap((0, 0) if empty else target.box(b), tiles):
+                return f"device {target.ids[b]}: {fault}"
+        pairs = [(a, b) for b in spread(len(target.ids)) for a in some([*come(b)])]
+        pairs += [(a, b) for a in spread(len(source.ids)) for b in some([*leave(a)])]
+        for a, b in pairs:
+            if come(b)[a] != 1 or leave(a)[b] != 1:
+                ends = f"from device {source.ids[a]} to device {target.ids[b]}"
+                end = "sent" if come(b)[a] else "expected"
+                return f"{tile(a, b)} {ends} is not what is {end} there"
+        return ""
+
+    def proved(self):
+        """Return " at N of M devices" if `fault` checks only some devices, else ""."""
+        return at_some(max(len(self.source.ids), len(self.target.ids)))
+
+    @functools.cached_property
+    def exchange(self):
+        """Return the same transfers as an `Exchange`."""
+        ends = self.source, self.target, self._senders, self._receivers
+        terms = {"hidden": self.target.hidden, "new": self.target.new}
+        if self.pieces:
+            return self.pieces.exchange(*ends, **terms)
+        from .exchanges import Exchange  # for groups, and devices that send over some offsets only
+
+        return Exchange(*ends, **terms)
+
     def _senders(self, receiver):
         """Yield the positions that hold parts of a target shard, including the receiver's own."""
-        me = self.exchange.source_position(self.target.ids[receiver])
+        me, _ = self.here(self.order, self.target_rank(receiver, self.order))
         for number in range(self.incoming_count(receiver)):
             found = self.incoming(receiver, me, number)
             if found.moves:
@@ -161,8 +198,8 @@ class Peers:
 
     def _receivers(self, sender):
         """Yield the positions that need parts of a source shard, like `_senders`."""
-        receiver = self.exchange.target_position(self.source.ids[sender])
-        if self.kept and receiver >= 0:
+        _, receiver = self.here(self.order, self.source_rank(sender, self.order))
+        if self.kept and self.counted(receiver, self.target, 1):
             yield self._end(receiver)
         for number in range(self.outgoing_count(sender)):
             found = self.outgoing(sender, number, self.order)

@@ -16,28 +16,39 @@ from .jax_meshes import bits_of
 from .pallas_call import Call, is_v5e
 
 
-class KernelProgram:
+class PallasProgram:
     """A program with kernels. `peers`: the ends of all transfers, None if partial results move;
     `proof`: the object whose `fault` proves them, or None; `order`: a table of ranks, or None;
-    `terms`: the `Terms` that dimension 0 numbers, or None; `short`: the dimensions along which the
-    program leaves nonzero padding.
+    `terms`: the `Terms` that dimension 0 numbers, or None; `view`: the tensor's dimensions in
+    kernel order, of which TPU memory tiles the last two; `powers_of_two`: whether the module is for
+    a v5e, whose devices send directly only over a power of two of hops along one axis; `bits`: when
+    elements are taken as integers of their width: "always", "interpreted" or "" (never);
+    `carriers`: the programs with one kernel each, in order.
 
-    `carried(shard, order, interpret, collective_id)` returns the target shard, with zero padding,
-    for a source shard; `bits`: when it takes elements as integers of their width: "always",
-    "interpreted" or "" (never); `carriers`: the programs with one kernel each, in order;
-    `check_routes(devices)` raises ValueError if devices, given by rank, cannot send to their
-    peers."""
+    A form with one kernel defines `moved(x, call)`, which returns the target shard, with undefined
+    values where its kernel writes nothing; other programs define `carried`.
+
+    A device may enter the next kernel while its peers are still in this one. This is safe after the
+    same kernel on the same mesh, and after kernels with different ids. The id is a hash of the
+    description: if a program uses several modules, or one on several meshes, check that ids differ.
+    """
 
     interpreted = pltpu.InterpretParams(detect_races=True)
-    collective_id: int | None = None
-    short: tuple[int, ...] = ()
     peers: Any = None
     proof: Any = None
     order: Any = None
     terms: Any = None
+    pairs: Any = None  # a function that returns ranks of senders and receivers, if not in `moves`
     bits = ""
-    carried: Callable
-    check_routes: Callable
+    leaves_padding = True  # whether unwritten elements must be zeroed
+    moved: Callable
+
+    def __init__(self, peers, view, collective_id=None, powers_of_two=False, bits=""):
+        self.peers, self.view, self.collective_id, self.bits = peers, view, collective_id, bits
+        self.powers_of_two, self.proof, self.order = powers_of_two, peers.proof, peers.order
+        self.inverse = tuple(view.index(axis) for axis in range(len(view)))
+        local, self.carriers = peers.target.local or (1,), (self,)
+        self.target_shape = tuple(local[axis] for axis in view)  # in kernel order
 
     @property
     def moves(self):
@@ -45,7 +56,7 @@ class KernelProgram:
         return self.peers and self.peers.exchange
 
     def attach(self, host):
-        """Bind to the host of a reshard."""
+        """Bind to the host of a reshard. `short`: the dimensions along which shards are padded."""
         self.host = host
         whole, padded = host.target.whole(host.shape), host.target.padded
         self.short = tuple(axis for axis, size in enumerate(whole) if padded[axis] != size)
@@ -73,6 +84,18 @@ class KernelProgram:
         bits = lax.bitcast_convert_type(shard, bits_of(shard.dtype))
         return lax.bitcast_convert_type(move(bits), shard.dtype)
 
+    def carried(self, shard, order, interpret, collective_id):
+        """Return the target shard with zero padding, given a source shard."""
+        moved, call = self.moved, Call(order, interpret, collective_id)
+        if shard.dtype in ("bool", "int64") or not shard.shape:
+            from .pallas_elements import in_vectors  # if kernels cannot take the elements
+
+            moved = functools.partial(in_vectors, moved)
+        y = moved(shard, call)
+        if self.short and self.leaves_padding:
+            y = self.zeroed(y, self.peers.here(order)[1])
+        return y
+
     def zeroed(self, y, receiver):
         """Return the target shard at a position with zero padding."""
         from .jax_zeros import zeroed  # if emitted with padding
@@ -89,47 +112,6 @@ class KernelProgram:
         if noticed := re.search(r".*(RACE DETECTED|non-zero count).*", printed.getvalue()):
             raise SystemExit(noticed[0])
         return found
-
-
-class PallasProgram(KernelProgram):
-    """The common part of the kernel forms. `view`: the tensor's dimensions in kernel order, of
-    which TPU memory tiles the last two; `powers_of_two`: whether the module is for a v5e, whose
-    devices send directly only over a power of two of hops along one axis.
-
-    A device may enter the next kernel while its peers are still in this one. This is safe after the
-    same kernel on the same mesh, and after kernels with different ids. The id is a hash of the
-    description: if a program uses several modules, or one on several meshes, check that ids differ.
-    """
-
-    form = ""
-    # moved(x, call) returns the target shard, with undefined values where kernels write nothing
-    moved: Callable
-    leaves_padding = True  # whether unwritten elements must be zeroed
-    pairs: Any = None  # a function that returns ranks of senders and receivers, if not in `moves`
-
-    def __init__(self, peers, view, collective_id=None, powers_of_two=False, bits=""):
-        self.peers, self.view, self.collective_id, self.bits = peers, view, collective_id, bits
-        self.powers_of_two, self.proof, self.order = powers_of_two, peers.proof, peers.order
-        self.inverse = tuple(view.index(axis) for axis in range(len(view)))
-        local = peers.target.local or (1,)
-        self.target_shape = tuple(local[axis] for axis in view)  # in kernel order
-
-    def carried(self, shard, order, interpret, collective_id):
-        """Return the target shard with zero padding."""
-        moved, call = self.moved, Call(order, interpret, collective_id)
-        if shard.dtype in ("bool", "int64") or not shard.shape:
-            from .pallas_elements import in_vectors  # if kernels cannot take the elements
-
-            moved = functools.partial(in_vectors, moved)
-        y = moved(shard, call)
-        if self.short and self.leaves_padding:
-            y = self.zeroed(y, self.peers.here(order)[1])
-        return y
-
-    @property
-    def carriers(self):
-        """Return the programs that have one kernel each: this one."""
-        return (self,)
 
     def fault(self):
         """Return a message, found without data, about the first device whose wait does not match
@@ -148,4 +130,5 @@ class PallasProgram(KernelProgram):
         if is_v5e(devices):
             from .pallas_routes import check_pairs  # other TPUs send over any distance
 
-            check_pairs(self, devices)
+            for program in self.carriers:
+                check_pairs(program, devices)

@@ -20,25 +20,25 @@ class RankedPeers(Peers):
 
     def __init__(self, *given, **settings):
         super().__init__(*given, **settings)
-        self.axes = "device"
+        self.axes, self.ranks = "device", sorted({*self.source.ids, *self.target.ids})
         self._offsets, self.order = self._ranks()
 
     def _ranks(self):
         """Return offsets and a table, one of which is None. The table has the ranks by source
         position and by target position, then the positions in the source mesh and in the target
         mesh by rank, -1 for none. If ids are consecutive, four offsets replace its parts."""
-        ends = end_ranks(self.exchange)
+        ends = end_ranks(self)
         if all(isinstance(ids, range) for ids in (self.source.ids, self.target.ids)):
             source, target = (ranks[0] for ranks in ends)
             return (source, target, -source, -target), None
         places = [{rank: position for position, rank in enumerate(ranks)} for ranks in ends]
-        ranks = range(len(self.exchange.ranks))
+        ranks = range(len(self.ranks))
         return None, (*ends[0], *ends[1], *(place.get(k, -1) for place in places for k in ranks))
 
     def _looked_up(self, table, number, order):
         if order is None:
             return number + self._offsets[table]
-        sizes = len(self.source.ids), len(self.target.ids), len(self.exchange.ranks)
+        sizes = len(self.source.ids), len(self.target.ids), len(self.ranks)
         return order[sum(sizes[:table]) + number]
 
     def source_rank(self, position, order=None):

@@ -15,7 +15,7 @@ from jax.experimental.pallas import tpu as pltpu
 
 from .pallas_call import Call
 from .pallas_peers import div, is_traced, rem
-from .pallas_program import KernelProgram, PallasProgram
+from .pallas_program import PallasProgram
 
 LANES = 128
 COMBINED = {"sum": jnp.add, "max": jnp.maximum, "min": jnp.minimum}
@@ -68,12 +68,12 @@ class Ring(PallasProgram):
     def __init__(self, kernel, rounds, terms, rows, chunks, collective_id, powers_of_two=False):
         self.kernel, self.rounds, self.terms = kernel, rounds, terms
         self.rows, self.chunks, self.collective_id = rows, chunks, collective_id
-        self.powers_of_two = powers_of_two
+        self.powers_of_two, self.carriers = powers_of_two, (self,)
         self.parts = math.prod(turn.size for turn in rounds)
 
     def attach(self, host):
         """Bind to the host of a reshard."""
-        KernelProgram.attach(self, host)
+        super().attach(host)
         self.rank = len(host.shape)
         self.given, self.part = host.source.local[-self.rank :], host.target.local[-self.rank :]
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from .pallas_program import KernelProgram
+from .pallas_program import PallasProgram
 
 # Up to this many terms are reduced in one expression, more in a loop.
 UNROLLED = 8
@@ -54,7 +54,7 @@ class Carried(NamedTuple):
     target: Stacked
 
 
-class ReducedTerms(KernelProgram):
+class ReducedTerms(PallasProgram):
     """A program on arrays with a dimension of terms. `carrier`: the program with the kernels,
     between `source` and `target`, `Stacked`s; `terms`: the `Terms`; `reduces`: whether to reduce
     the kernels' result over its first dimension; `empty`: the value of missing terms."""
@@ -63,23 +63,13 @@ class ReducedTerms(KernelProgram):
         self.carrier, self._source, self._target = carrier, source, target
         self.terms, self._reduces, self._empty_value = terms, reduces, empty
         self.peers, self.proof, self.order = carrier.peers, carrier.proof, carrier.order
-        self.interpreted, self.collective_id = carrier.interpreted, carrier.collective_id
-        self.bits = carrier.bits
-
-    @property
-    def carriers(self):
-        """Return the programs that have one kernel each, in order."""
-        return self.carrier.carriers
+        self.collective_id, self.bits = carrier.collective_id, carrier.bits
+        self.carriers = carrier.carriers
 
     def attach(self, host):
         """Bind to the host of a reshard."""
         super().attach(host)
         self.carrier.attach(Carried(host.shape, host.dtype, self._source, self._target))
-
-    def check_routes(self, devices):
-        """Raise ValueError if devices are not TPUs, or if a v5e cannot send directly to a
-        receiver."""
-        self.carrier.check_routes(devices)
 
     def fault(self):
         """Return a message about the first device whose wait does not match the transfers on its

@@ -53,7 +53,7 @@ from .._support.pallas_matmul import BlockedArray, PallasMatmul, RingMatmul
 from .._support.pallas_peers import LOGICAL, div, each, multiple, rem
 from .._support.pallas_products import Block, put_product, put_sum
 
-require("pallas_tpu", "47ef09bda7da7ed5", __name__)
+require("pallas_tpu", "41c13a45b01414ad", __name__)
 
 __all__ = ["lhs_sharding", "matmul", "out_sharding", "pad_lhs", "pad_rhs", "rhs_sharding", "unpad"]
 

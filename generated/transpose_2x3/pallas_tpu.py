@@ -68,7 +68,7 @@ from .._support.pallas_windows import (
     within,
 )
 
-require("pallas_tpu", "47ef09bda7da7ed5", __name__)
+require("pallas_tpu", "41c13a45b01414ad", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
