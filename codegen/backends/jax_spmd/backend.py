@@ -24,7 +24,8 @@ class SpmdBackend:
         return {STORED: text} if text else {}
 
     def kernel_lines(self, program: Partitioned) -> tuple[str, ...]:
-        """Return lines that list the matmuls with a kernel, and why the others have none."""
+        """Return lines that list the matmuls that have a kernel, and that say why the others have
+        none."""
         return _rings(program).lines
 
 

@@ -64,7 +64,7 @@ class Writer(KnownValues):
     checked: bool  # whether the program runs under `check_vma`
     arrays: tuple[str, ...] = ()  # expressions for the arrays in the function's closure
     calls: dict[Key, str] = field(default_factory=dict)  # names of calls stored as StableHLO
-    tables: dict[str, Any] = field(default_factory=dict)  # of moves, as trees of texts, by constant
+    tables: dict[str, Any] = field(default_factory=dict)  # tables of moves, by constant
     imports: dict[str, None] = field(default_factory=dict)
     made: dict[str, str] = field(default_factory=dict)  # names of fetched rows in this body, by key
     stopped: set[int] = field(default_factory=set)  # local values through which no gradient flows
@@ -118,7 +118,7 @@ class Writer(KnownValues):
         return [*itertools.chain.from_iterable(comments), *lines]
 
     def _ring(self, ring: ProgramRing, indent: int) -> list[str]:
-        """Return the lines that call a kernel which multiplies while parts travel."""
+        """Return the lines that call a kernel that multiplies while parts are in flight."""
         result = ring.result
         shapes = list(map(self.program.shape, (*ring.operands(), result)))
         name = self.text[result] = self.names.of(result)
@@ -282,8 +282,8 @@ def _first_result(step: Step) -> int:
 
 
 def _line(step: Step) -> Line | None:
-    """Return the line of the user's code that a step comes from. A called function has lines of its
-    own."""
+    """Return the line of the user's code that a step comes from; None for a call of a function,
+    whose steps have their own lines."""
     match step:
         case Compute(op):
             return op.line

@@ -89,8 +89,9 @@ def _parts(
     calls: Sequence[CallFunction],
     places: Mapping[int, Path],
 ) -> list[str]:
-    """Return what a function without a scope computes: the subtrees of results that it fills, its
-    only result, or the first word of most of its values; empty if they differ."""
+    """Return the names of what a function without a scope computes: the subtrees of results that it
+    fills, its only result, or the first word of most of its values; empty if no word is that
+    frequent."""
     if found := named_subtrees(program, own, calls, places):
         return list(found)
     if len(set(own)) == 1:
@@ -102,7 +103,7 @@ def _parts(
 
 
 def listed_words(words: Sequence[str]) -> str:
-    """Return words as in a sentence.
+    """Return words, joined as in a sentence.
 
     >>> listed_words(["m"]), listed_words(["new", "m", "v"])
     ('m', 'new, m and v')
@@ -211,8 +212,8 @@ def parameters(
 
 
 def common_name(texts: Sequence[str]) -> str:
-    """Return a name for a parameter that calls give these expressions: their last word, without a
-    number, or the words that all begin with; "" if there is none.
+    """Return a name for a parameter for which calls pass these expressions: their last word,
+    without a number, or the words with which all of them begin; "" if there is no such name.
 
     >>> common_name(["x", 'layers[0]["x_3"]'])
     'x'
@@ -252,8 +253,8 @@ def _common_end(ways: Sequence[Path]) -> Path:
 
 
 def _tree_name(prefix: Path, lists: Mapping[str, str]) -> str:
-    """Return a name for a tree: the words of its path, or for the results of a function, the
-    function."""
+    """Return a name for a tree: the words of its path or, for the results of a function, the
+    function's name."""
     first, *rest = prefix
     start = f"from_{lists[first]}" if first in lists else first
     words = re.findall(r"[A-Za-z]\w*", "".join((start, *rest)))
@@ -283,7 +284,7 @@ def _is_next(*rows: Sequence[Path]) -> bool:
 
 
 def _number(part: str) -> int | None:
-    """Return the index in one part of a path, None if it is no index."""
+    """Return the index in one part of a path, None if it is not an index."""
     return int(part[1:-1]) if re.fullmatch(r"\[\d+\]", part) else None
 
 

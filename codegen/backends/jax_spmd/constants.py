@@ -78,7 +78,7 @@ IMPORTS = (
     "",
     "import numpy as np",
 )
-"""The imports that these lines need."""
+"""The imports that the lines of `constant_lines` need."""
 
 
 def _is_key(array: Any) -> bool:

@@ -20,8 +20,8 @@ def direct_statements(
 ) -> Iterator[tuple[str, Expression]]:
     """Yield (target, expression) for each statement of a direct exchange.
 
-    `given`: the name of the shard, and of the result; `table`: returns the name of the constant
-    with a tree of texts.
+    `given`: the name of the shard, and of the result; `table`: a function that returns the name of
+    the constant with a tree of texts.
     """
     cut, made = given
     blocks, device = fresh("blocks"), fresh("device")  # short names: they are indexed in one line

@@ -58,13 +58,13 @@ WEAK = frozenset({*INFIX, "div", "max", "min", "select_n"})
 """Ops that accept a Python number as an operand."""
 
 NUMBER = re.compile(r"jnp\.\w+\(\d+\)")
-"""The form of an expression that is a number."""
+"""Matches an expression for an integer as an array of rank 0."""
 
 NARROW = {"i8": 2**7 - 1, "u8": 2**8 - 1, "i16": 2**15 - 1, "u16": 2**16 - 1}
 """The largest values of the integer types in which some extents overflow."""
 
 IMPORTED = {"name": "from jax.ad_checkpoint import checkpoint_name"}
-"""Imports of ops other than `jax`, `jnp` and `lax`."""
+"""The imports that ops need besides `jax`, `jnp` and `lax`."""
 
 
 def _call(name: str, text: OpText, *more: str) -> Expression:

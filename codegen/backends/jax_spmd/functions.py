@@ -29,8 +29,9 @@ from shardwright.codegen.text.python_text import INDENT, WIDTH, called, indented
 Texts = tuple[str, ...] | tuple[tuple[str, str], ...]
 """A list of texts, or the items of a dict of texts."""
 ROUNDS = 4
-"""Times that a function is written at most: keys of results are names of values, and these follow
-the keys of results that a call takes from the one before."""
+"""The greatest number of times that a function is written. It is written again if its results get
+new keys: keys are names of values, which depend on the keys of the results that a call takes from
+the previous call."""
 
 
 class FunctionWriter(BodyWriter, Protocol):

@@ -53,13 +53,13 @@ NEUTRAL = {
     "max": -math.inf,
     "min": math.inf,
 }
-"""Operands that change nothing. A sum with 0.0 would turn -0.0 into 0.0, but XLA drops it too, so
-that the jitted program has the same bits with and without it."""
+"""Operands that change nothing. A sum with 0.0 would turn -0.0 into 0.0, but XLA drops such a sum
+too, so the jitted program has the same bits with and without it."""
 
 
 def known_number(text: OpText, values: Sequence[object]) -> Number | None:
-    """Return the number that fills a result, None if it is unknown. `values`: the numbers that fill
-    the operands, or None."""
+    """Return the number that fills a result, None if it is unknown. `values`: for each operand, the
+    number that fills it, or None."""
     kind, dtypes = text.op.kind, text.dtypes
     if (kind not in KEPT and kind not in COMPUTED) or not {*dtypes} <= {*EXACT}:
         return None
@@ -77,7 +77,7 @@ def known_number(text: OpText, values: Sequence[object]) -> Number | None:
             made = COMPUTED[kind](*given)
         elif dtypes[-1] == dtypes[0]:
             made = given[0]
-        elif dtypes[0][0] == "f" and dtypes[-1][0] in "iu":  # rounding depends on the platform
+        elif dtypes[0][0] == "f" and dtypes[-1][0] in "iu":  # platforms differ out of range
             return None
         else:
             made = given[0].astype(dtype_name(dtypes[-1]).removesuffix("_"))
@@ -86,8 +86,8 @@ def known_number(text: OpText, values: Sequence[object]) -> Number | None:
 
 
 def same_operand(text: OpText, values: Sequence[object]) -> int | None:
-    """Return the index of the operand that an op returns unchanged, None if there is none.
-    `values`: the numbers that fill the operands, or None."""
+    """Return the index of the operand that an op returns unchanged; None if there is no such
+    operand. `values`: for each operand, the number that fills it, or None."""
     kind = text.op.kind
     place: int | None
     if kind == "select_n" and isinstance(values[0], Number):

@@ -51,8 +51,8 @@ class KnownValues:
     uses.
 
     `inline`: the operands of broadcasts that their uses imply; `joined`: values that join several
-    operands; `seen`: results of this body, by op and operands; `roots`: for the result of reshapes,
-    the value that the first one took.
+    operands; `seen`: results of this body, by op and operands; `roots`: for the result of a chain
+    of reshapes, the operand of the first one.
     """
 
     program: LocalProgram
@@ -64,10 +64,10 @@ class KnownValues:
     seen: dict[Hashable, int] = field(default_factory=dict, kw_only=True)
     roots: dict[int, int] = field(default_factory=dict, kw_only=True)
     turned: dict[int, tuple[int, tuple[int, ...]]] = field(default_factory=dict, kw_only=True)
-    """For the result of transpositions, the value that the first one took, and the resulting order
-    of dimensions."""
+    """For the result of a chain of transpositions, the operand of the first one, and the resulting
+    order of its dimensions."""
     flags: dict[int, int] = field(default_factory=dict, kw_only=True)
-    """For a boolean value as numbers, the boolean value."""
+    """For a boolean value converted to numbers, the boolean value."""
     rings: ProgramRings = field(default_factory=ProgramRings, kw_only=True)
 
     def read(self, local: int) -> str:
@@ -164,8 +164,8 @@ class KnownValues:
         return False
 
     def _expanded(self, step: Compute) -> str:
-        """Return the operand of a broadcast, extended to the rank of the result: the value that its
-        reshapes first took, if that has the extended shape."""
+        """Return the operand of a broadcast, extended to the rank of the result: the value before
+        its reshapes, if that has the extended shape."""
         text, (operand,) = self.op_text(step), step.operands
         first = self.roots.get(operand, operand)
         is_first = first in self.text and self.program.shape(first) == expanded_shape(text)
@@ -193,8 +193,8 @@ class KnownValues:
         return True
 
     def _reshaped(self, text: OpText, step: Compute) -> int | None:
-        """Return the value whose shape a chain of reshapes, ending in this one, restores; None
-        otherwise."""
+        """Return the value whose shape a chain of reshapes, ending in this one, restores; None if
+        there is none."""
         if not is_reshape(text):
             return None
         (operand, *_), (result,) = step.operands, step.results
@@ -203,7 +203,7 @@ class KnownValues:
 
     def _turned_back(self, text: OpText, step: Compute) -> int | None:
         """Return the value whose order of dimensions a chain of transpositions, ending in this one,
-        restores; None otherwise."""
+        restores; None if there is none."""
         if text.op.kind != "transpose":
             return None
         (operand, *_), (result,) = step.operands, step.results
@@ -214,8 +214,8 @@ class KnownValues:
         return first if order == plain and self._is_alike(first, result) else None
 
     def _flag(self, text: OpText, step: Compute, values: Sequence[object]) -> int | None:
-        """Return the boolean value that a comparison of its numbers with zero restores; None
-        otherwise."""
+        """Return the boolean value that this comparison with zero restores from numbers; None if
+        there is none."""
         if text.op.kind not in ("convert_element_type", "ne"):
             return None
         (operand, *_), (result,) = step.operands, step.results

@@ -226,7 +226,7 @@ def _returned(given: Any, has_classes: bool) -> Iterator[str]:
 
 
 def _moves(tables: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the lines of the tables of moves, which explain those of direct exchanges."""
+    """Yield the lines of the tables of moves, with a comment on the tables of direct exchanges."""
     if any(name.startswith(("SENT", "PLACED")) for name in tables):
         yield from TABLES
     for name, tree in tables.items():

@@ -38,8 +38,8 @@ def function_name(name: str) -> str:
 
 class LocalNames:
     """Distinct names for the local values of one function. `module`: names that the module already
-    uses; `parameters`: names of the function's parameters; `instance`: the first one's name if the
-    function is that of several scopes, such as "Block_0"."""
+    uses; `parameters`: names of the function's parameters; `instance`: the name of the first scope,
+    such as "Block_0", if the function is that of several scopes."""
 
     def __init__(
         self,
@@ -52,11 +52,11 @@ class LocalNames:
         self.module = {*RESERVED, *module}
         self.taken = {*self.module, *parameters}
         self.known = {value.name for value in program.program.values}
-        self.called: dict[str, str] = {}  # names in place of the program's own, by these
-        self.results: dict[str, str] = {}  # names of the program's results in comments, likewise
+        self.called: dict[str, str] = {}  # replacements for names of the program, by name
+        self.results: dict[str, str] = {}  # replacements in comments on results
 
     def inside(self, functions: Iterable[str], instance: str = "") -> LocalNames:
-        """Return an empty set of names for another function of the module, which calls
+        """Return an empty set of names for a different function of the module, which calls
         `functions`."""
         return LocalNames(self.program, {*self.module, *functions}, (), instance)
 

@@ -138,7 +138,7 @@ def _local(x: Any) -> tuple[int, ...]:
 def _exported(call: OpaqueCall, jaxpr: Any) -> tuple[list[str], bytes]:
     """Return the platforms to which a jaxpr can be lowered, and the bytes of its export for them.
 
-    Raise InputError if it can be lowered to none.
+    Raise InputError if it can be lowered to no platform.
     """
     avals = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in jaxpr.in_avals]
     every = core.jaxpr_as_fun(jaxpr)

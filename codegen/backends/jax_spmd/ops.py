@@ -21,7 +21,8 @@ from shardwright.ir.errors import InputError
 from shardwright.ir.program import CONTROL, Body, Op, ops_of
 
 FORMED = {"shift": plain_shift, "take_rows": plain_rows}
-"""Ops that passes insert and no jaxpr contains, along dimensions that are not split."""
+"""The expressions of ops that passes insert and no jaxpr contains, along dimensions that are not
+split."""
 
 HOST = {"pure_callback": pure_callback}
 

@@ -20,11 +20,11 @@ from shardwright.ir.matmul import SIDES, Side
 from shardwright.ir.matmul_plan import MatmulPlan
 
 Step = Callable[[str], Expression]
-"""Makes an expression from the expression of an array."""
+"""A function that returns an expression, given the expression of an array."""
 
 RingOf = Callable[[MatmulPlan, str, str, int], RingText]
-"""Makes a kernel from its plan, its name, the expression for the axes that rank devices, and its
-collective id."""
+"""A function that returns a kernel, given its plan, its name, the expression for the axes that rank
+devices, and its collective id."""
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,8 @@ class ProgramRing:
     text: RingText
 
     def operands(self) -> tuple[int, ...]:
-        """Return the local values that the kernel takes: both operands of the product, but the
-        shard of the operand that the kernel gathers."""
+        """Return the local values that the kernel takes: both operands of the product or, instead
+        of an operand that the kernel gathers, its shard."""
         own = dict(zip(SIDES, self.beside.product.operands, strict=False))
         if self.beside.side != "out":
             own[self.beside.side] = self.beside.move.operand
@@ -166,8 +166,8 @@ class ProgramRings:
 
 
 def program_rings(program: Partitioned, ring_of: RingOf, first_id: int) -> ProgramRings:
-    """Return the kernels of a program. `ring_of`: makes a kernel; `first_id`: the first collective
-    id."""
+    """Return the kernels of a program. `ring_of`: returns a kernel; `first_id`: the first
+    collective id."""
     rings: list[ProgramRing] = []
     lines: list[str] = []
     axes = axes_text(program.local.axes.mesh.names)

@@ -19,7 +19,7 @@ def ends_of(
 ) -> tuple[Path, ...]:
     """Return the path of each of a function's results in the value it returns: for results that the
     program returns in one subtree, their path there, otherwise the result's name. `own`: the names
-    of results; equal ones are of one value."""
+    of results; results with equal names are the same value."""
     if len(own) == 1:
         return ((),)
     ends: dict[int, Path] = {}
@@ -49,7 +49,7 @@ def named_subtrees(
     by name: for each result in it, the path in the subtree.
 
     A subtree is called by the first word of its path that all calls share, such as `params`; if
-    several have one, by the most frequent name of their values.
+    several subtrees share that word, by the most frequent name of their values.
     """
     found = _subtrees(calls, places)
     said = dict(zip(program.body.results, program.program.result_names, strict=True))

@@ -79,7 +79,7 @@ def _children(tree: Any) -> list[tuple[Any, Any]]:
 
 
 def plain(tree: Any) -> Any:
-    """Return a tree of texts in which other nodes than dicts, lists and tuples are replaced by
+    """Return a tree of texts in which nodes other than dicts, lists and tuples are replaced by
     tuples."""
     if isinstance(tree, str) or tree is None:
         return tree

@@ -88,8 +88,8 @@ class _Follow:
 
 
 def stays(kind: str, value: object) -> bool:
-    """Return whether a value that is filled with one number still is after a layout change of this
-    kind. It is after a slice, and a masked zero is still zero."""
+    """Return whether a value that is filled with one number is still filled with it after a layout
+    change of this kind: after a slice it is, and zero is after a mask."""
     return kind == "slice" or (kind == "mask" and value == 0)
 
 

@@ -1,4 +1,4 @@
-"""Ops that move rows to other places: each shard sends its rows to the shards of their new
+"""Ops that move rows to other places: each shard sends its rows to the shards that contain these
 places."""
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from shardwright.codegen.partition.local.forms.boxes import (
 
 def boxes(form: FormText) -> FormLines:
     """Yield statements that bring each result its rows, one split dimension after another. Unsplit
-    dimensions are cut and reversed before, and padded after."""
+    dimensions are cut and reversed first, and padded last."""
     op, count = form.text.op, len(form.given)
     whole = tuple(map(form.whole, range(len(form.text.shapes))))
     dims = box_dims(op, whole)

@@ -14,7 +14,7 @@ def window_rows(
     form: FormText, given: str, place: int, dim: int, window: RowWindow, fill: str = "0"
 ) -> Generator[FormLine, None, str]:
     """Yield the statements that fetch rows of other shards, and return the name of all needed rows.
-    Rows outside the tensor are `fill`."""
+    Rows outside the tensor are filled with `fill`."""
     if window.is_own:
         return given
     texts = []
@@ -92,7 +92,7 @@ def sent(form: FormText, place: int, dim: int, text: str, pairs: Pairs) -> Expre
 
 
 def pairs_text(pairs: Sequence[tuple[int, int]]) -> str:
-    """Return (sender, receiver) pairs as text; as a comprehension if all have one distance.
+    """Return (sender, receiver) pairs as text; as a comprehension if all have the same distance.
 
     >>> pairs_text([(0, 1), (1, 2), (2, 3)]), pairs_text([(2, 1), (0, 1)])
     ('[(i, i + 1) for i in range(3)]', '[(2, 1), (0, 1)]')

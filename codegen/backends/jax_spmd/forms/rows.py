@@ -13,7 +13,8 @@ from shardwright.ir.program import Param
 
 
 def gather(form: FormText) -> FormLines:
-    """Yield a mask of the indices in this shard, and the gathered rows, zeros for other indices.
+    """Yield statements that compute a mask of the indices in this shard, and gather their rows,
+    with zeros for other indices.
 
     An index before the first row belongs to the first device, and an index beyond the last row to
     the last device; these devices apply the mode's rule for indices out of range.
@@ -41,8 +42,8 @@ def gather(form: FormText) -> FormLines:
 
 
 def scatter(form: FormText) -> FormLines:
-    """Yield row numbers relative to this shard, and the scatter, which drops rows of other
-    shards."""
+    """Yield statements that compute row numbers relative to this shard, and scatter to them, which
+    drops rows of other shards."""
     text = form.text
     rows = form.local("rows")
     given = _as_int32(form, 1)
@@ -73,7 +74,7 @@ def _last_rows(form: FormText, dims: Sequence[int]) -> tuple[int, ...]:
 
 
 def _as_int32(form: FormText, place: int) -> str:
-    """Return indices as signed integers of at least 32 bits, because relative ones can be
+    """Return indices as signed integers of at least 32 bits, because relative indices can be
     negative."""
     dtype, given = form.text.dtypes[place], form.given[place]
     return given if dtype in ("i32", "i64") else f"{given}.astype(jnp.int32)"
@@ -95,8 +96,8 @@ def _with(text: OpText, name: str, param: Param, given: dict[int, str]) -> OpTex
 
 
 def read_slice(form: FormText) -> FormLines:
-    """Yield row numbers of a slice relative to this shard, and the slice, with zeros for rows of
-    other shards."""
+    """Yield statements that compute the row numbers of a slice relative to this shard, and read the
+    slice, with zeros for rows of other shards."""
     text, place = form.text, len(form.given)
     dim = _split_dim(form, text.shapes[place])
     rows, extent = form.local("rows"), form.extent(0, dim)
@@ -115,8 +116,8 @@ def is_read_whole(form: FormText) -> bool:
 
 
 def write_slice(form: FormText) -> FormLines:
-    """Yield row numbers of an update relative to this shard, and the update, which drops rows of
-    other shards."""
+    """Yield statements that compute the row numbers of an update relative to this shard, and write
+    the update, which drops rows of other shards."""
     text = form.text
     source, update, *starts = form.given
     own = text.shapes[1]
@@ -149,7 +150,7 @@ def _behind(rows: str, extent: int) -> str:
 
 def _split_dim(form: FormText, part: Sequence[int]) -> int:
     """Return the dimension that is both sliced and split. `part`: the shape of the result or the
-    update, which is whole along it."""
+    update, which is whole along that dimension."""
     whole = form.text.shapes[0]
     dims = [d for d in range(len(whole)) if form.axes(0, d) and not _alike(form, d, part)]
     (dim,) = dims

@@ -43,4 +43,4 @@ FORM_TEXTS: dict[str, Callable[[FormText], FormLines]] = {
     "select_and_scatter_add": select_and_scatter,
 }
 IMPORTS = {"random_bits": "from jax.extend.random import threefry_2x32"}
-"""Imports of forms other than `jax`, `jnp` and `lax`."""
+"""The imports that forms need besides `jax`, `jnp` and `lax`."""
