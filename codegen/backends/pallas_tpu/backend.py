@@ -21,9 +21,9 @@ from shardwright.codegen.registry.toolchain import Compiler
 
 
 def _environment(_caches: Path) -> Mapping[str, str | None]:
-    """Return the environment variables of the compiler's process, in which it can target any
-    topology on any machine. JAX's compilation cache is off, so that measured seconds are compile
-    time. Modules with routes that a v5e cannot send directly still compile, with a warning."""
+    """Return the environment variables of the compiler's process, with which it can target any
+    topology on any machine. JAX's compilation cache is off, so the measured seconds are compile
+    time. Modules with sends that a v5e cannot make directly still compile, with a warning."""
     return {
         "JAX_PLATFORMS": "cpu",
         "JAX_ENABLE_COMPILATION_CACHE": "0",
@@ -41,7 +41,7 @@ class PallasTpu(Backend):
 
     name = context.NAME
     reduces = ("direct",)
-    in_two = "in one order"  # one program has both kernels, so both meshes need one order
+    in_two = "in one order"  # one program has both kernels, and one device order
     on_torus = True
     unsupported = context.UNSUPPORTED
     runtime = RUNTIME

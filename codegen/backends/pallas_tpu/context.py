@@ -78,7 +78,8 @@ class PallasText:
 
     @property
     def has_doors(self) -> bool:
-        """Return whether the module lacks the functions that the feature "start" adds."""
+        """Return whether the module lacks the functions that the feature "start" adds, and so
+        explains to callers how to add them."""
         return not self.host.starts
 
 

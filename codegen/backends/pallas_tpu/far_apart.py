@@ -7,10 +7,11 @@ import math
 from dataclasses import dataclass
 
 WRITTEN_OUT = 16
-"""Most numbers that a module lists one by one."""
+"""The largest count of numbers that a module lists one by one."""
 
 KNOWN = 1 << 16
-"""Most tiles that are reordered: the product of two larger numbers may exceed 32 bits."""
+"""The largest number of tiles that are reordered: the product of two larger numbers may exceed 32
+bits."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,8 @@ class FarApart:
 
     @property
     def listed(self) -> str:
-        """The numbers in the order of visits, as the text of a tuple; "" if too many to list."""
+        """The numbers in the order of visits, as the text of a tuple; "" if there are too many to
+        list."""
         if self.count > WRITTEN_OUT:
             return ""
         return str(tuple(place * self._step % self.count for place in range(self.count)))

@@ -19,10 +19,10 @@ class Figures:
     `wire_bytes`: bytes sent over links, padding included; `wire_max`: bytes that the busiest device
     receives; `exact_bytes`: bytes sent without padding. `hbm_bytes`: bytes read from and written to
     HBM; `hbm_least`: their minimum, which reads every source tile once for each receiver and writes
-    every target shard once, padding included. `staging_bytes`, `vmem_bytes`: the most staging area
-    and VMEM on a device. `chunks`: the number of chunks and blocks that kernels copy.
-    `relayout_bytes`: bytes of XLA's further copies if by default it stores shards in another
-    dimension order than the kernels use; a surrounding program may avoid them.
+    every target shard once, padding included. `staging_bytes`, `vmem_bytes`: the largest staging
+    area and use of VMEM of any device. `chunks`: the number of chunks and blocks that kernels copy.
+    `relayout_bytes`: bytes of XLA's additional copies if by default it stores shards in a dimension
+    order other than the kernels'; a surrounding program may avoid these copies.
     """
 
     wire_bytes: int
@@ -62,8 +62,8 @@ def least_traffic(sums: Sums, itemsize: int) -> int:
 
 
 def relayout(exchange: Exchange, itemsize: int, view: View) -> int:
-    """Return the bytes, over all devices, of XLA's copies of shards that it stores by default in
-    another dimension order than `view`."""
+    """Return the bytes, over all devices, of XLA's copies of shards that it stores by default in a
+    dimension order other than `view`."""
     return sum(
         _copied(layout, itemsize, view) * layout.mesh.size
         for layout in (exchange.source, exchange.target)

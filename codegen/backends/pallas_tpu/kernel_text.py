@@ -64,7 +64,7 @@ class KernelNames:
 class Moving:
     """The common context of all kernels. `source`, `target`: a device's shard on either side, in
     words; `sends`: whether anything is sent; `keeps`: whether any device already has a part of its
-    own target shard; `pieces`: the number of pieces of a tile, each sent by another device."""
+    own target shard; `pieces`: the number of pieces of a tile, each sent by a different device."""
 
     names: KernelNames
     source: str
@@ -119,8 +119,8 @@ class DirectText:
 class SlotsText:
     """A kernel of the slots form. `numbers`: the numbers of a tile's pieces; `elements`: the number
     of elements of the largest tile; `inner`: the number of these per index of the first dimension;
-    `granule`: the number of elements in 512 bytes; `outgoing`, `incoming`: the most tiles that a
-    device sends and receives."""
+    `granule`: the number of elements in 512 bytes; `outgoing`, `incoming`: the largest numbers of
+    tiles that a device sends and receives."""
 
     moving: Moving
     program: ProgramText

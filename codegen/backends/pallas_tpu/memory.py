@@ -1,11 +1,11 @@
 """TPU memory layouts of arrays, and the dimension order of kernels.
 
 HBM is tiled over the last two dimensions of an array's layout. A tile has 128 lanes and 8 rows;
-arrays of few rows have fewer, and 1-byte elements have 32 rows if that divides the array's. A
-vector is tiled by 1,024 elements. XLA may choose any two dimensions for rows and lanes, and by
-default takes the two that need the least padding. Source: layouts reported by
-the TPU compiler (jax 0.10.2, libtpu 0.0.42), which `tests/backends/pallas_tpu/test_compile_tpu.py`
-checks again.
+tiles of arrays with few rows have fewer rows, and tiles of 1-byte elements have 32 rows if 32
+divides the array's number of rows. A vector is tiled by 1,024 elements. XLA may choose any two
+dimensions for rows and lanes, and by default takes the two that need the least padding. Source:
+layouts reported by the TPU compiler (jax 0.10.2, libtpu 0.0.42), which
+`tests/backends/pallas_tpu/test_compile_tpu.py` checks again.
 """
 
 from __future__ import annotations

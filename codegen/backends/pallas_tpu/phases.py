@@ -42,7 +42,7 @@ from shardwright.ir.exchange import Exchange, HolderRule
 from shardwright.ir.plan import DirectPlan, Plan, SteppedPlan, direct_of
 
 MORE_IDS = 2
-"""The second kernel's collective id less the first's. A bundle has four ids: two for its kernels
+"""The second kernel's collective id minus the first's. A bundle has four ids: two for its kernels
 and two for the kernels that move cotangents back."""
 
 
@@ -213,7 +213,7 @@ class TwoKernels:
 
     @property
     def wire_bytes(self) -> int:
-        """The sum of both kernels' bytes into their busiest device."""
+        """The sum, over both kernels, of the bytes that the kernel's busiest device receives."""
         first, second = (form.figures.wire_max for form in self.forms)
         return (first if self.ring is None else self.ring.wire_bytes) + second
 

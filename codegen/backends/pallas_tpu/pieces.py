@@ -2,8 +2,8 @@
 
 The tiles of a target shard are all combinations of its pieces along each dimension. So if a
 quantity is a product of one factor per dimension, like the volume, its sum over tiles is the
-product of the sums over pieces. At most one tile of a receiver is already on it; its value is then
-subtracted.
+product of the sums over pieces. At most one of a receiver's tiles is already on the receiver; the
+value of that tile is subtracted.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ class Pieces:
 
 
 Factor = Callable[[Pieces, int], Integers]
-"""A function of the pieces along a dimension and of its number: returns the factor of each piece in
-a quantity to sum, as an int64 array."""
+"""A function that returns, given the pieces along a dimension and the dimension's number, each
+piece's factor in a quantity to sum, as an int64 array."""
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,7 @@ class KernelText:
     from support modules, by module; `libraries`: the JAX and numpy modules used, by their short
     names; `made`: the lines of the object that runs the kernels; `moves`: the lines of the
     constants that describe transfers; `kernels`: the lines of the functions printed after them;
-    `positions`: the lines of further functions of positions; `halves`: whether the kernel has
+    `positions`: the lines of additional functions of positions; `halves`: whether the kernel has
     separate halves that start it and wait for it."""
 
     functions: tuple[IndexFunction, ...]
@@ -238,7 +238,7 @@ def _form(
         case Slots():
             return _slots(form, moving, exchange, _program(form, ends, settings))
         case Routed():
-            unlike = [] if powers_of_two else ["powers_of_two=False"]  # their default is True
+            unlike = [] if powers_of_two else ["powers_of_two=False"]  # the default is True
             settings = [*unlike, *(each for each in settings if each != "powers_of_two=True")]
             program = _program(form, ends, settings)
             return _routed(form, exchange, host, ends, program)

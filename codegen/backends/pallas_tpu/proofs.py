@@ -2,7 +2,7 @@
 checks: both accept false hints, and windows that end beyond the padding.
 
 Every tile of every device is a product of pieces along the dimensions (`pieces.py`), and so are its
-DMA windows. So a property of every piece of every dimension is one of all devices:
+DMA windows. So a property that holds for every piece of every dimension holds on all devices:
 
     hints     starts and sizes declared as multiples of a divisor are such multiples
     windows   DMA reads and writes stay inside their buffer in memory

@@ -37,7 +37,7 @@ def review(plan: Plan) -> tuple[str, tuple[Row, tuple[Row, ...]]]:
 
 
 def _ring_rows(ring: RingForm | None) -> Iterator[Row]:
-    """Yield the row of the rings that replace the first kernel, if any. Columns on tiles are
+    """Yield the row of the rings that replace the first kernel, if any. Columns about tiles are
     empty."""
     if ring is not None:
         exact = ring.plan.traffic.bound_received_max

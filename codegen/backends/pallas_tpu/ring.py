@@ -31,7 +31,7 @@ from shardwright.ir.mesh import AxisRef, Digit
 from shardwright.ir.plan import DirectPlan
 
 ROWS = 1024
-"""Most rows of a chunk. The twelve chunks in VMEM then take six MiB."""
+"""The largest number of rows of a chunk. The twelve chunks in VMEM then take six MiB."""
 SUBLANES = 8
 WIDE = 4
 """Bytes of an element in flight."""

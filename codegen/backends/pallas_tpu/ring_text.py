@@ -16,7 +16,7 @@ from shardwright.codegen.text.templates import render
 CALLS = {"pallas_ring": ("Ring", "Round", "put"), "pallas_peers": ("LOGICAL", "div", "each", "rem")}
 """The names that a ring's module imports, by support module."""
 LISTED = 16
-"""Most coordinates of a ring that a module lists."""
+"""The largest number of coordinates of a ring that a module lists."""
 
 
 def ring_text(form: RingForm, program: str, terms: str, axes: str, *, reach: bool) -> KernelText:
@@ -39,8 +39,8 @@ def ring_text(form: RingForm, program: str, terms: str, axes: str, *, reach: boo
 
 
 def _rings(form: RingForm) -> Iterator[RingLoop]:
-    """Yield the rings of a kernel. Each writes its result to y, and all but the first read the
-    previous one's from it."""
+    """Yield the rings of a kernel. Each ring writes its result to y, and each ring but the first
+    reads the previous ring's result from y."""
     source, low, begin, count = "x", 0, 0, form.chunks * form.parts
     for number, (ref, turn) in enumerate(zip(form.refs, form.turns, strict=True)):
         count //= turn.digit.size

@@ -19,8 +19,8 @@ from shardwright.ir.algebra.index import Integers
 from shardwright.ir.exchange import Exchange
 
 MAX_WINDOW = 1 << 15
-"""Most elements of a tile: XLA's relayout of larger tiles takes seconds to compile and megabytes of
-code (measured: 0.4 MB and 0.9 s for 200x200, 1.1 MB and 2.8 s for 500x500)."""
+"""The largest number of elements of a tile: XLA's relayout of larger tiles takes seconds to compile
+and megabytes of code (measured: 0.4 MB and 0.9 s for 200x200, 1.1 MB and 2.8 s for 500x500)."""
 
 
 @dataclass(frozen=True)

@@ -90,7 +90,7 @@ def _result(form: Direct | Routed, exchange: Exchange) -> Copies:
 
 def _routed(form: Routed, figures: Figures, ids: Integers) -> Iterator[Stage]:
     """Yield the stages of a forwarding form: one per round, after XLA's packing and unpacking. If
-    XLA need not pack, devices copy the data that they keep in the first round."""
+    XLA need not pack, devices copy, in the first round, the data that they keep."""
     rest = figures.hbm_bytes - 2 * form.itemsize * form.sent
     if not form.in_place:
         yield Copies("XLA packs slots and unpacks them", rest / ids.size)

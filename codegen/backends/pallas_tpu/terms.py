@@ -123,7 +123,7 @@ class TermsText:
         return KernelEnds("SOURCE_TERMS", "TARGET_TERMS", boxes[0], boxes[1], CARRIER)
 
     def with_boxes(self, functions: tuple[IndexFunction, ...]) -> tuple[IndexFunction, ...]:
-        """Return the index functions of the module's arrays, then the kernel's further ones."""
+        """Return the index functions of the module's arrays, then the kernel's additional ones."""
         own = [function.name for function in self.functions]
         return (*self.functions, *(each for each in functions if each.name not in own))
 

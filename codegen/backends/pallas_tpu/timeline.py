@@ -52,7 +52,7 @@ def ring_of(direct: DirectPlan) -> RingForm | None:
 
 
 def rings_of(plan: Plan, like: Plan | None = None) -> RingForm | None:
-    """Return the rings of a reducing plan's module, or None. With `like`, the plan of another
+    """Return the rings of a reducing plan's module, or None. With `like`, the plan of a different
     module, return rings only if that module has them."""
     first, other = exchanges_of(plan)[0], exchanges_of(plan if like is None else like)[0]
     if first is other:

@@ -68,7 +68,8 @@ class ThinText:
     """The context of the template for thin tiles. `in_source`, `in_target`: the names of the
     functions for a tile's start in either shard; `place`: the number that receivers give the tile
     from this device, as an expression; `slot`: the shape of a slot; `elements`: the number of
-    elements of a tile; `granule`: that of 512 bytes. Other fields are as in `UniformText`."""
+    elements of a tile; `granule`: the number of elements in 512 bytes. Other fields are as in
+    `UniformText`."""
 
     name: str
     kernel: str
@@ -119,7 +120,8 @@ class Uniform:
 
     @property
     def count(self) -> int:
-        """The number of tiles that a device sends and that it receives, with the tile it keeps."""
+        """The number of tiles that a device sends, and also receives, including the tile that it
+        keeps."""
         return math.prod(_met(tiles)[0] for tiles in self.exchange.dims)
 
     @property
@@ -180,8 +182,8 @@ class Uniform:
         )
 
     def _receiver(self, sender: Index, number: Value) -> tuple[FunctionBody, Value]:
-        """Return the receiver of tile `number`. Each sender starts at another receiver, so that
-        they do not all write to the same one at a time."""
+        """Return the receiver of tile `number`. Senders start at different receivers, so they do
+        not all write to the same one at the same time."""
         target = self.exchange.target
         replica: Value = mod(number + sender, target.replicas)
         number = floor_div(number, target.replicas)
@@ -206,7 +208,7 @@ class Uniform:
 
     def _owner(self, axis: int) -> str:
         """Return the device, "me" (sender) or "peer" (receiver), that has the smaller shard along a
-        dimension: its position gives a tile's start in the other's shard. Empty if both shards are
+        dimension: its position gives a tile's start in the other's shard. "" if both shards are
         equal."""
         source, target = (side.size for side in self._sides(axis))
         return "" if source == target else "peer" if source > target else "me"
@@ -311,7 +313,7 @@ class Uniform:
 
 
 LONG = 88
-"""Most characters of a result that is written as one expression."""
+"""The greatest length of a result that is written as one expression, in characters."""
 
 RECEIVER = "The device that the tile of a number of a source shard goes to."
 SENDER = "The device that the tile of a number of a target shard comes from."

@@ -31,17 +31,17 @@ from shardwright.ir.tiles import DimTiles
 
 MAX_LANES = 1024
 MAX_WINDOW = 96 * 1152
-"""Most elements of a window. Two windows, six chunks and the temporaries of shifts then take less
-than 6 MiB of VMEM, of the 16 MiB that a kernel has by default on every generation. Shifts are
-unrolled over a window, so larger windows compile more slowly (three times the elements take 1.3
-times as long), and save only 0.6% of the HBM traffic."""
+"""The largest number of elements of a window. Two windows, six chunks and the temporaries of shifts
+then take less than 6 MiB of VMEM, of the 16 MiB that a kernel has by default on every generation.
+Shifts are unrolled over a window, so larger windows compile more slowly (three times the elements
+take 1.3 times as long), and save only 0.6% of the HBM traffic."""
 SLOTS = 6
-"""Most chunks in flight: one for each link of a chip, of at most six."""
+"""The largest number of chunks in flight: one for each link of a chip, which has at most six."""
 TEMPORARIES = 5
 """The number of temporary windows, of 32-bit words, that the compiler needs to shift a window."""
 FEWEST_ROWS = 5
-"""Fewest rows of a source shard. Shorter arrays would have smaller memory tiles than windows, so
-they are padded to 8 rows."""
+"""The smallest number of rows of a source shard that is not padded. Shorter arrays would have
+smaller memory tiles than windows, so they are padded to 8 rows."""
 
 
 @dataclass(frozen=True)
@@ -219,8 +219,9 @@ class Windows:
 
     @property
     def stage(self) -> tuple[int, ...]:
-        """The extents of the staging area. If its rows would be tiled otherwise than units assume,
-        as bytes are if their rows are a multiple of 32, it has one more unit of rows."""
+        """The extents of the staging area. If its rows would be tiled differently from what units
+        assume, as they are for 1-byte elements if the number of rows is a multiple of 32, it has
+        one more unit of rows."""
         extents = [dim.stage for dim in self.dims]
         if len(extents) > 1 and tile_rows(extents[-2], self.itemsize) != self.unit[-2]:
             extents[-2] += self.unit[-2]

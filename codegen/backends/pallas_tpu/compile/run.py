@@ -147,8 +147,9 @@ def _whole(module: ModuleType, job: Job) -> _Program:
 
 
 def _inner(module: ModuleType, job: Job) -> _Program:
-    """Return the inner program of a `reshard` whose meshes list different devices. One jit cannot
-    take both, so this program runs on the union of the meshes, with shards stacked by rank."""
+    """Return the inner program of a `reshard` whose meshes list different devices. One jitted
+    function cannot take both meshes, so this program runs on their union, with shards stacked by
+    rank."""
     ranks = _ranks(module)
     chosen = placed(len(_ranks(module)), job.target, aside=job.aside)
     union = Mesh(np.array(chosen), ("device",))

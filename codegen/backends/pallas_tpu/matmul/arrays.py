@@ -88,7 +88,7 @@ class BlockedArray:
     @property
     def pieces(self) -> tuple[object, ...]:
         """If halves are apart: the axis they are cut along, their pitch, then the (start, size) of
-        each without padding. Else empty."""
+        each without padding. Otherwise empty."""
         if not self.apart:
             return ()
         sizes = self.halves * self.parts
@@ -120,8 +120,8 @@ class BlockedArray:
         return -(-max(self.ends(factor)) // self.blocks[factor])
 
     def ends(self, factor: int) -> tuple[int, ...]:
-        """Return where halves of a part end along a factor: one end per direction along the factor
-        that cuts them, else one for all."""
+        """Return where the halves of a part end along a factor: one end per direction along the
+        factor that cuts a part into halves, otherwise one end for both halves."""
         return self.halves if factor == self.factor else (self.extents[factor],)
 
     def block_size(self, factor: int) -> str:

@@ -32,13 +32,13 @@ SHARE = 5, 8
 """The share of VMEM for a kernel's blocks, as (numerator, denominator): the compiler needs the
 rest."""
 STRETCH = 1152
-"""Most elements along j that kernels multiply at a time. The actual step divides the block; larger
-blocks whose step would be under half of this are not used."""
+"""The largest number of elements along j that kernels multiply at a time. The actual step divides
+the block; larger blocks whose step would be under half of this are not used."""
 PER_BLOCK = 64
 """The fixed cost of a block, as the number of elements along an extent that take as long. A v5e
 takes as long to read the other operand's block for 128 columns as to multiply 240 columns."""
 MOST_SLOTS = 64
-"""Most blocks that stay in VMEM, each with a semaphore."""
+"""The largest number of blocks that stay in VMEM, each with a semaphore."""
 
 
 @dataclass(frozen=True)

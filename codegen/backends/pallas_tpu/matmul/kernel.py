@@ -32,9 +32,10 @@ from shardwright.ir.matmul_plan import Loop, MatmulPlan
 
 NAMES: dict[Side, str] = {"lhs": "a", "rhs": "b", "out": "c"}
 LEAST_VMEM = 16 * 2**20
-"""Bytes of VMEM that a kernel may use on every chip."""
+"""The bytes of VMEM that a kernel may use on any chip."""
 MOST_SEMAPHORES = 192
-"""Most semaphores for arriving parts. A kernel may have about 256 semaphores in all."""
+"""The largest number of semaphores for arriving parts. A kernel may have about 256 semaphores in
+all."""
 
 
 @dataclass(frozen=True)
@@ -236,8 +237,8 @@ class MatmulRing:
 
     @property
     def parts(self) -> tuple[int, ...]:
-        """The part number at each place in a ring. Partial sums that travel in one direction only
-        go down the loop's order, so that order is reversed for them."""
+        """The part number at each place in a ring. Partial sums that travel in only one direction
+        go down the loop's order, so the order is reversed for them."""
         loop = self.loop
         is_down = loop.directions == 1 and loop.side == "out"
         return loop.places[::-1] if is_down else loop.places
@@ -288,8 +289,8 @@ def _check_reach(matmul: Matmul, loop: Loop, topology: str | None) -> None:
 
 
 def _vmem(topology: str | None) -> int:
-    """Return the VMEM limit, in bytes, of a kernel on a topology's chips; without a topology, that
-    of every chip."""
+    """Return the VMEM limit, in bytes, of a kernel on a topology's chips; without a topology, a
+    limit that holds on any chip."""
     name = "" if topology is None else device_of(topology_of(topology))
     found = (chip.vmem_bytes for chip in CHIPS if chip.generation == name)
     # The compiler needs an undocumented share of VMEM: leave it an eighth.

@@ -1,10 +1,10 @@
-"""Detours: forwarding where all devices could send to their receivers directly.
+"""Detours: forwarding, although all devices could send to their receivers directly.
 
 Routers traverse the axes of a torus in a fixed order, so many routes may share one link while
 others are idle: in a transpose, all data for a row passes through one column. A device that first
-sends a tile along another axis, to a device that forwards it, changes that order. A tile travels
-the full distance along each axis at once, or by hops as on a v5e. If many devices need the same
-tile, forwarding lets each link carry it only once.
+sends a tile along a different axis, to a device that forwards it, changes that order. A tile
+travels the full distance along each axis at once, or by hops as on a v5e. If many devices need the
+same tile, forwarding lets each link carry it only once.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from shardwright.codegen.planner.network.flows import flows
 from shardwright.ir.exchange import Exchange
 
 MOST_DEVICES = 512
-"""Most devices for which schedules are tried: with more, the search takes too long."""
+"""The largest number of devices for which schedules are tried: with more, the search takes too
+long."""
 
 
 def at_least(exchange: Exchange, itemsize: int, torus: Torus) -> float:

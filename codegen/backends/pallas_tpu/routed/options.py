@@ -31,7 +31,7 @@ Name = Literal["routed", "relayed", "gathered", "spread"]
 
 @dataclass(frozen=True)
 class Option:
-    """A schedule, and the slots that its places are; `share`: see `Routed.share`."""
+    """A schedule, and the layout of the slots that its places are; `share`: see `Routed.share`."""
 
     name: Name
     slot: Slot

@@ -49,8 +49,9 @@ def unplaced(exchange: Exchange, view: View, itemsize: int) -> str:
 
 
 def is_apart(schedule: RoutedSchedule) -> bool:
-    """Return whether places of shards are used only as such: of the first n places, one per offset,
-    a device only sends, and into the next n it only receives."""
+    """Return whether the first n places of a schedule, one per offset, can be boxes of source
+    shards, from which devices only send, and the next n boxes of target shards, into which they
+    only receive."""
     count = len(schedule.offsets)
     ends = tuple(range(2 * count))
     moves = schedule.moves

@@ -3,8 +3,8 @@
 A place in the torus is a number with digits. If the torus's extents are powers of two, and devices
 are numbered axis by axis, a step along a digit of extent 2 is a distance of 1, 2, 4, ... along one
 axis; a ring (`ways.py`) is a whole axis that wraps around. A digit of extent 3 also works if its
-stride is such a distance: a step is one up, or two down. All devices make the same hops, so a
-schedule names no device: it is computed once from the offsets between senders and receivers.
+stride is such a distance: a step is one up, or two down. All devices make the same hops, so one
+schedule holds for all: it is computed once, from the offsets between senders and receivers.
 
     routed    each piece travels hop by hop to its destination
     spread    whole source shards travel, copied on the way; receivers extract their tiles

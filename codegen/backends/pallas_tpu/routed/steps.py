@@ -109,8 +109,8 @@ def steps_of(form: Routed, ids: Integers) -> tuple[tuple[Step, ...], ...]:
 
 
 def waits_of(form: Routed) -> tuple[Waits, ...]:
-    """Return the steps of a module. All devices make the same waits, so one device, number 0, is
-    computed for all."""
+    """Return the steps of a module. All devices make the same waits, so only those of device 0 are
+    computed."""
     sends = (sent for each in form.schedule.rounds for sent in each.sends)
     nobody = np.arange(1)
     made = [(0, sent.hop, move, nobody) for sent in sends for move in sent.moves]

@@ -41,11 +41,14 @@ from shardwright.ir.exchange import Exchange
 from shardwright.ir.transfers import enumerate_transfers
 
 CHUNK = 1 << 18
-"""The least bytes of a chunk. A link carries them in six microseconds, against a latency of one."""
+"""The smallest size of a chunk, in bytes. A link carries such a chunk in six microseconds, and its
+latency is one microsecond."""
 WORD = 4
-"""The least bytes of floats that are packed as floats; smaller floats are packed as integers."""
+"""The smallest size, in bytes, of floats that are packed as floats; smaller floats are packed as
+integers."""
 MOST_STEPS = 64
-"""Most chunks over all moves, if moves are cut: each chunk needs its own semaphores."""
+"""The largest number of chunks over all moves, if moves are cut: each chunk needs its own
+semaphores."""
 
 
 IN_PLACE = ("relayed", "gathered")

@@ -24,9 +24,10 @@ Going = dict[Turn, dict[Hop, dict[int, tuple[int, ...]]]]
 Legs = tuple[tuple[Turn, Hop, int], ...]
 """The route of a piece: (turn, hop, half) for each hop of each half."""
 MOST_CHOICES = 2048
-"""Most combinations of routes for which every order of hops is tried."""
+"""The largest number of combinations of routes for which every order of hops is tried."""
 MORE_ROUNDS = 2
-"""Most rounds to try beyond the fewest possible: further rounds cost more than they save."""
+"""The largest number of rounds to try beyond the fewest possible: more rounds cost more than they
+save."""
 PASSES = 6
 """The number of times that each piece's route is chosen, given the routes of the others."""
 
@@ -171,9 +172,10 @@ def _together(times: Sequence[Turn], first: Sequence[Hop], second: Sequence[Hop]
 def _shared(
     pieces: Sequence[Freight], choices: Sequence[Sequence[Legs]], links: _Links
 ) -> tuple[float, Going]:
-    """Choose each piece's route, and return the load of the busiest link summed over rounds, and
-    the hops of all pieces by round. Routes are chosen greedily, for the pieces of largest load
-    first; then, several times, again for each piece given the routes of the others."""
+    """Choose each piece's route, and return two results. The first: the load of the busiest link,
+    summed over rounds. The second: the hops of all pieces, by round. Routes are chosen greedily,
+    for the pieces of largest load first; then, several times, again for each piece given the routes
+    of the others."""
     loads = [
         [links.by_turn(piece, legs) for legs in some]
         for piece, some in zip(pieces, choices, strict=True)
@@ -197,7 +199,7 @@ def _shared(
 def _choices(piece: Freight, ways: Ways, orders: Sequence[tuple[int, ...]]) -> Iterator[Legs]:
     """Yield the routes of a piece: one for each order of axes, and one for each direction of half
     turns round a ring. If the piece can be cut, its halves make half turns in opposite directions,
-    and a further route has one half in the first order of axes and the other in the last."""
+    and an additional route has one half in the first order of axes and the other in the last."""
     for order in orders:
         signs: tuple[tuple[int, int], ...] = ((1, 1),)
         if ways.halved(piece.offset):

@@ -9,8 +9,8 @@ a quarter turn, because these have a direction. If devices send over any distanc
 be the place along any axis, and one straight hop makes any change of it.
 
 Devices along an axis that does not wrap around may be on a line: the lower half of a ring with
-twice as many places. So among four devices, one up and three down are two offsets. Each is used
-only by devices that have a receiver there, and is reached the shorter way.
+twice as many places. So among four devices, one up and three down are two different offsets. Each
+is used only by devices that have a receiver there, and is reached the shorter way.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ class Ways:
 
     def load(self, hop: Hop, devices: Integers) -> Floats:
         """Return the load of each link of the torus when `devices`, given by place, send one
-        element each over a hop. If the torus is unknown, each hop has a link of its own."""
+        element each over a hop. If the torus is unknown, each hop has a separate link."""
         if self.torus is None or self.ids is None:
             return np.array([float(self.links(hop) * (each == hop)) for each in self._hops])
         ends = self.ids[devices], self.ids[hop.to(devices)]

@@ -135,8 +135,8 @@ def _box(program: Any, rank: int, window: Window) -> Box:
 
 
 def _covered(box: Box, others: list[Box]) -> int:
-    """Return the number of elements of a box that other boxes contain. These must be disjoint,
-    which `protocol` checks."""
+    """Return the number of elements of a box that other boxes contain. The other boxes must be
+    disjoint, which `protocol` checks."""
     if not others:
         return 0
     ends: Integers = np.array(others, dtype=np.int64)

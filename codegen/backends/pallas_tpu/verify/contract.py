@@ -31,7 +31,7 @@ KERNEL_FILES = "pallas_"
 
 def programs_of(module: ModuleType) -> tuple[Any, ...]:
     """Return a module's programs that have kernels, in order. A program that reduces terms has them
-    in inner programs. Raises MismatchError if the module lacks any attribute on the way."""
+    in inner programs. Raises MismatchError if an attribute on the way to a program is missing."""
     found: tuple[Any, ...] = named(named(named(module, "_HOST"), "program"), "carriers")
     return found
 

@@ -93,9 +93,10 @@ def _check_offsets(program: Any, places: list[int]) -> None:
 def _held(
     traces: Traces, slots: int, extent: int
 ) -> tuple[dict[_Place, list[_Part]], dict[_Place, tuple[int, tuple[int, ...]]]]:
-    """Return the final contents of every (rank, slot), as ranges along its first dimension with the
-    place they started in; and, for every place that data started in, the end of the range sent
-    along the first dimension and the smallest extents sent along the others."""
+    """Return two dicts. The first: the final contents of every (rank, slot), as ranges along its
+    first dimension with the place they started in. The second: for every place that data started
+    in, the end of the range sent along the first dimension, and the smallest extents sent along the
+    others."""
     places = [(rank, slot) for rank in range(len(traces)) for slot in range(slots)]
     held: dict[_Place, list[_Part]] = {place: [(0, extent, place)] for place in places}
     sizes: dict[_Place, tuple[int, tuple[int, ...]]] = {}

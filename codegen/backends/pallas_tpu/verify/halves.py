@@ -26,7 +26,8 @@ HEARD = "heard"
 """The semaphore of starting kernels that confirms that a device's signal has arrived."""
 
 FEW = 64
-"""Most devices that are held back, one at a time; of more devices, only some are."""
+"""The largest number of devices that are held back, one at a time; if there are more, only some
+are."""
 
 
 @dataclass(frozen=True)

@@ -35,8 +35,8 @@ _TICK = 0.5
 
 @contextmanager
 def observed() -> Iterator[None]:
-    """Watch the interpreted kernels that run inside. Raises MismatchError if the interpreter prints
-    a fault or if a wait never ends."""
+    """Watch the interpreted kernels that run in this context. Raises MismatchError if the
+    interpreter prints a fault or if a wait never ends."""
     interpret.reset_tpu_interpret_mode_state()
     start = _printed_size()
     with _Watchdog() as watchdog, patch.object(callbacks, "io_callback_impl", _called):

@@ -30,7 +30,7 @@ class Mode:
 
 
 MODES = (Mode("nan", "on_wait"), Mode("zero", "eager"))
-"""The modes to run kernels in: each fill value with another time of copies."""
+"""The modes to run kernels in: each fill value with a different time of copies."""
 
 _current = [MODES[0]]
 

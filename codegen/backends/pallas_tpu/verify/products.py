@@ -104,8 +104,8 @@ def _check_parts(module: ModuleType, ring: _Ring) -> None:
     """Raise MismatchError if a ring joins devices whose shards are not the parts of one array, or
     takes a shard for a part that it is not.
 
-    If a module makes further moves, or a side is unreduced, the boxes of shards do not tell the
-    parts, so nothing is checked.
+    If a module makes additional moves, or a side is unreduced, the boxes of shards do not determine
+    the parts, so nothing is checked.
     """
     does = named(module, "_multiply").__code__.co_names
     if does != ("_RING", "product") or any(side.terms for side in module._HOST.sides):
@@ -285,7 +285,8 @@ class _Held:
 
     def _places(self, window: Window) -> list[tuple[str, Place]]:
         """Return the places of the blocks in a window. In HBM, a block's place is its number along
-        each dimension, for arriving parts after the number of the step; in VMEM, it is its slot."""
+        each dimension, preceded by the number of the step for arriving parts; in VMEM, it is its
+        slot."""
         side = self.ring.travels if window.buffer == "come" else window.buffer
         if side not in ("a", "b", "c"):
             return [(window.buffer, (window.ranges[0][0],))]

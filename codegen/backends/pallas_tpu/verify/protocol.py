@@ -24,7 +24,7 @@ from shardwright.codegen.backends.pallas_tpu.verify.trace import BARRIER, Copy, 
 from shardwright.codegen.checks.clocks import carry_out
 from shardwright.codegen.checks.compare import MismatchError
 
-# Buffers in which every copy must have a place of its own. Places of other buffers are reused.
+# Buffers in which every copy must have a separate place. Places of other buffers are reused.
 RESULTS = ("y", "stage")
 
 
@@ -117,8 +117,8 @@ def _overlapping(windows: Sequence[Window]) -> tuple[Window, Window] | None:
 
 
 def _check_progress(traces: Traces) -> None:
-    """Check that all devices terminate. One order suffices: semaphores only ever rise for others,
-    so a wait that can end in one order can end in all."""
+    """Check that all devices terminate. One order suffices: devices only ever raise the semaphores
+    of others, so a wait that can end in one order can end in all."""
     counts = Counts()
     ends = carry_out(traces, lambda rank, event: count(counts, rank, event))
     for rank, (end, events) in enumerate(zip(ends, traces, strict=True)):

@@ -48,10 +48,11 @@ from shardwright.codegen.checks.terms import added_in_order, random_terms, reduc
 __all__ = ["inspect", "missed", "run", "run_group", "run_matmul", "run_relayout"]
 
 FEW_RANKS = 16
-"""Most devices for which the events of two successive calls are checked."""
+"""The largest number of devices for which the events of two successive calls are checked."""
 
 TRACED = 512
-"""Most devices for which a kernel's events are checked: more would take minutes."""
+"""The largest number of devices for which a kernel's events are checked: more would take
+minutes."""
 
 PROTOCOL = ("hints", "windows", "protocol")
 CHECKS = ("values", "poison", "padding", "races", "semaphores", "pad", "unpad")
@@ -61,7 +62,7 @@ def run(module: ModuleType, case: Case) -> tuple[str, ...]:
     """Execute the module on every bit plane, and return the names of the checks passed. Raises
     MismatchError for a wrong result or a fault of the kernel."""
     # The interpreter numbers devices in the order of axes that JAX's caches saw first: a module
-    # with the same axes in another order would run on other devices (jax 0.10.2).
+    # with the same axes in a different order would run on other devices (jax 0.10.2).
     jax.clear_caches()
     with wide_types(case.dtype):
         interpreted = _Interpreted(module, case)
@@ -137,7 +138,7 @@ def run_relayout(module: ModuleType, case: RelayoutCase) -> tuple[str, ...]:
 
 @contextmanager
 def _in_a_mode(number: int) -> Iterator[None]:
-    """Watch a module that runs inside, in mode `number` modulo the number of modes. Raises
+    """Watch a module that runs in this context, in mode `number` modulo the number of modes. Raises
     MismatchError for races and other faults of its kernels."""
     poison.choose(poison.MODES[number % len(poison.MODES)])
     with observed():
@@ -146,8 +147,8 @@ def _in_a_mode(number: int) -> Iterator[None]:
 
 @contextmanager
 def _watched(run: Run) -> Iterator[None]:
-    """Watch a module that runs inside, in the mode `run.poison`. Raises MismatchError for races and
-    other faults of its kernels."""
+    """Watch a module that runs in this context, in the mode `run.poison`. Raises MismatchError for
+    races and other faults of its kernels."""
     poison.choose(poison.MODES[run.poison])
     with observed():
         yield

@@ -165,7 +165,7 @@ def _run(module: ModuleType, program: Any, rank: int, sends: bool) -> tuple[Even
 
 @contextmanager
 def _read(module: ModuleType, recorder: _Recorder) -> Iterator[None]:
-    """Let the recorder record the events of a module's kernels that run inside. Raises
+    """Let the recorder record the events of a module's kernels that run in this context. Raises
     MismatchError if they cannot run with stand-ins, or compute an index beyond 32 bits."""
     try:
         # For a device outside a mesh, computing its position there may divide by zero; the result
@@ -293,7 +293,7 @@ class _Ref:
 
 
 def _window(part: _Ref | Window) -> Window:
-    """Return a part of a buffer as a window; a buffer stands for all of it."""
+    """Return a part of a buffer, or all of it, as a window."""
     return part[()] if isinstance(part, _Ref) else part
 
 
