@@ -246,7 +246,7 @@ PALLAS: Faults = {
     ),
     "a division that is not checked": (
         (("def source_box", "def halved(n):\n    return lax.div(n, 2)\n\n\ndef source_box"),),
-        r"halved divides by lax\.div, of which dividends are not checked: expected in div only",
+        r"halved divides by lax\.div, whose dividends are not checked: expected in div only",
     ),
     "unpad that drops a row": (
         (("    return y\n", "    return y[:4]\n"),),

@@ -311,4 +311,4 @@ def test_rings_of_other_devices_are_found(kind: str, runner: Runner, tmp_path: P
     plant(right, wrong, case)
     report = runner.run(case)
     assert report.verdict == "failed"
-    assert "of its ring has another part of" in report.detail
+    assert "of its ring has a different part of" in report.detail

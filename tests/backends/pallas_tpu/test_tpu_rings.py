@@ -231,7 +231,7 @@ def test_events_at_full_size_tell(name: str, tmp_path: Path) -> None:
     case = Case.of(SHARED["sum"][0], name, "pallas_tpu", path)
     report = runner("pallas_tpu").run(replace(case, execute=False))
     assert report.verdict == "failed"
-    said = "has the terms of ranks|has terms of another part|writes 'slots' of rank"
+    said = "has the terms of ranks|has terms of a different part|writes 'slots' of rank"
     assert re.search(said, report.detail), report.detail
 
 

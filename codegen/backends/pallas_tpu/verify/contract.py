@@ -65,7 +65,7 @@ def check_names(module: ModuleType, case: Case) -> None:
             for operation in sorted({*DIVIDE} & _attributes(function.__code__)):
                 if name != operation:
                     raise MismatchError(
-                        f"{name} divides by lax.{operation}, of which dividends are not checked: "
+                        f"{name} divides by lax.{operation}, whose dividends are not checked: "
                         f"expected in {operation} only"
                     )
 

@@ -118,8 +118,8 @@ def _check_parts(module: ModuleType, ring: _Ring) -> None:
             wanted = _part(module, ring, rank, int(ring.order[int(table[member, 0])]))
             if found != wanted:
                 raise MismatchError(
-                    f"rank {rank}: rank {member} of its ring has another part of {ring.travels}: "
-                    f"{found}, expected {wanted}"
+                    f"rank {rank}: rank {member} of its ring has a different part of "
+                    f"{ring.travels}: {found}, expected {wanted}"
                 )
         along_j = {_ranges(module, "a", member)[DIM_J, 0] for member in members}
         if not ring.gathers and len(along_j) < len(members):

@@ -39,7 +39,7 @@ def check_rings(program: Any, traces: Traces) -> None:
             if len(terms) != program.parts or len(ranks) != len(terms):
                 raise MismatchError(f"rank {rank}: chunk {chunk} has the terms of ranks {terms}")
             if {term[1:] for term in terms} != {wanted}:
-                raise MismatchError(f"rank {rank}: chunk {chunk} has terms of another part")
+                raise MismatchError(f"rank {rank}: chunk {chunk} has terms of a different part")
 
 
 def _contents(traces: Traces) -> dict[Any, Counter[Any]]:
