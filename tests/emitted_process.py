@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import itertools
 import json
+import math
 import os
 import random
 import sys
@@ -29,9 +30,12 @@ import more_models
 import numpy as np
 import program_patterns
 import random_functions
+import random_uneven
 import record_trees
 
 import shardwright as sw
+from shardwright.codegen.partition import planned as planning
+from shardwright.codegen.partition.local.end_values import PaddedBody
 from shardwright.codegen.partition.local.steps import moves_of
 
 if "bytes" not in sys.argv[1:2]:  # code need not be fast, but compiled soon
@@ -167,7 +171,10 @@ def _random_function(seed: int, kind: str, mesh: sw.Mesh) -> tuple[Any, Any, dic
     """A random function, its avals, and its shardings; jitted, so that one device compiles it
     once."""
     formed = 6 if "formed" in kind else 0
-    made = random_functions.case(seed, "rich" in kind, meshes=(mesh,), formed=formed)
+    if "uneven" in kind:
+        made = random_uneven.case(seed, mesh)
+    else:
+        made = random_functions.case(seed, "rich" in kind, meshes=(mesh,), formed=formed)
     fn, outputs = made, made.outputs
     if "gradient" in kind:
         fn, outputs = gradient_of(made), ((None, None), made.inputs)
@@ -208,6 +215,29 @@ def of_formed(first: str, last: str) -> dict[str, str]:
         made = of_random(mode, "formed gradient", str(seed), str(seed + 1), mesh)
         found |= {f"{mode} formed {seed} {mesh}": said for said in made.values()}
     return found
+
+
+def of_uneven(first: str, last: str) -> dict[str, str]:
+    """Random functions of values whose extents do not divide, their results and gradients, each in
+    one mode on one mesh; for one in four the gradient that JAX makes of the module. All ends are
+    padded, also where it would be cheaper to gather them."""
+    planning.in_order = lambda plans: plans
+    found = {}
+    for seed in range(int(first), int(last)):
+        mode, mesh = ("cheapest", "as_shardy")[seed % 2], ("2x2", "2x4", "3x2", "8")[seed // 2 % 4]
+        kind = "uneven outside" if seed // 8 % 4 == 3 else "uneven both"
+        made = of_random(mode, kind, str(seed), str(seed + 1), mesh)
+        found |= {f"{mode} {kind} {seed} {mesh}": said for said in made.values()}
+    return found
+
+
+def of_poisoned(first: str, last: str) -> dict[str, str]:
+    """The same functions with NaN in every padded row of a result. An op that reads one, or a
+    gradient that adds one up, is NaN."""
+    own = PaddedBody.results
+    PaddedBody.unread = math.nan
+    PaddedBody.results = lambda body, op, ends, _: own(body, op, ends, True)
+    return of_uneven(first, last)
 
 
 def gradient_of(fn: Any) -> Any:
@@ -310,6 +340,8 @@ RUNS: dict[str, Any] = {
     "records": of_records,
     "reshards": of_reshards,
     "formed": of_formed,
+    "uneven": of_uneven,
+    "poisoned": of_poisoned,
     "bytes": of_bytes,
     "faults": of_faults,
 }

@@ -22,6 +22,7 @@ import dtype_cases
 import emitted
 import form_cases
 import models
+import uneven_cases
 import window_cases
 
 import shardwright as sw
@@ -90,7 +91,7 @@ FAULTS = {
 
 
 def every_case() -> Iterator[Any]:
-    for module in (form_cases, window_cases, box_cases, dtype_cases):
+    for module in (form_cases, window_cases, box_cases, dtype_cases, uneven_cases):
         yield from module.cases()
 
 
@@ -98,7 +99,8 @@ def of_faults() -> dict[str, str]:
     """What is found where a fault is planted in a form."""
     known = {case.name: case for case in every_case()}
     found = {}
-    for name, (which, pattern, to) in {**FAULTS, **window_cases.FAULTS, **box_cases.FAULTS}.items():
+    every = {**FAULTS, **window_cases.FAULTS, **box_cases.FAULTS, **uneven_cases.FAULTS}
+    for name, (which, pattern, to) in every.items():
         case = known[which]
         program = partitioned(case, "as_shardy")
         mesh = models.jax_mesh(**form_cases.MESHES[case.mesh].sizes)

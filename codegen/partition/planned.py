@@ -1,5 +1,10 @@
 """The plan of a program: the first plan that fits a memory limit. Plans that need less memory are
-tried later."""
+tried later.
+
+Values whose extents do not divide are stored with padded ends, unless the whole program receives
+no more bytes and costs no more if they are gathered. Received bytes are exact, but the cost of
+computation is an estimate, because compilers fuse ops.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +12,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from shardwright.codegen.partition.local.cheapest import cheapest
+from shardwright.codegen.partition.local.ends import with_padded_ends
 from shardwright.codegen.partition.local.memory import Held, most_held, size_of
 from shardwright.codegen.partition.local.prices import THRIFT, Ratings
 from shardwright.codegen.partition.local.shardy import as_shardy
 from shardwright.codegen.partition.local.sizes import size_text
 from shardwright.codegen.partition.local.steps import LocalProgram
+from shardwright.codegen.partition.local.work import cost, received
 from shardwright.ir.errors import InputError
 from shardwright.ir.mesh import Mesh
 from shardwright.ir.program import Program
@@ -25,16 +32,25 @@ def planned(
     Raise InputError if every plan exceeds the limit.
     """
     plan = cheapest if mode == "cheapest" else as_shardy
+    padded = with_padded_ends(program)
+    programs = (program,) if padded is program else (padded, program)
     tried: list[tuple[Held, LocalProgram]] = []
     for ratings in _tries(mode, asked):
-        local = plan(program, mesh, ratings)
-        if memory_limit is None:
-            return local
-        held = most_held(local)
-        if held.bytes <= memory_limit:
-            return local
-        tried.append((held, local))
+        for local in in_order([plan(each, mesh, ratings) for each in programs]):
+            if memory_limit is None:
+                return local
+            held = most_held(local)
+            if held.bytes <= memory_limit:
+                return local
+            tried.append((held, local))
     raise _too_large(*min(tried, key=lambda each: each[0].bytes), memory_limit or 0)
+
+
+def in_order(plans: list[LocalProgram]) -> list[LocalProgram]:
+    """Return the plans, the one to use first."""
+    padded, *gathered = plans
+    is_better = gathered and received(gathered[0]) <= received(padded)
+    return plans[::-1] if is_better and cost(gathered[0]) <= cost(padded) else plans
 
 
 def _tries(mode: str, asked: Ratings) -> Iterator[Ratings]:

@@ -34,7 +34,8 @@ from shardwright.codegen.partition.local.prices import Ratings
 from shardwright.codegen.partition.local.seeds import seeds
 from shardwright.codegen.partition.local.shardy import propagated_choices
 from shardwright.codegen.partition.local.squares import Squares
-from shardwright.codegen.partition.local.steps import LocalProgram, moves_of
+from shardwright.codegen.partition.local.steps import LocalProgram
+from shardwright.codegen.partition.local.work import received
 from shardwright.ir.mesh import Mesh
 from shardwright.ir.program import Program
 
@@ -88,15 +89,14 @@ def _searched(
         if plan.price < best.price and plan.received < best.received + LEAST
     ]
     # Several ops may share one fetched halo, but the search counts it for each op.
-    received = partial(_received, program, axes, ratings)
-    most = received(best.choice) if better else 0
-    return next((choice for choice in better if received(choice) <= most), best.choice)
+    bytes_of = partial(_received, program, axes, ratings)
+    most = bytes_of(best.choice) if better else 0
+    return next((choice for choice in better if bytes_of(choice) <= most), best.choice)
 
 
 def _received(program: Program, axes: CutAxes, ratings: Ratings, choice: Choice) -> int:
     """Return the number of bytes that the busiest device receives."""
-    local = lower(program, axes, choice, [None] * len(program.values), ratings.regather)
-    return sum(step.change.received * times for step, times in moves_of(local) if step.is_sent)
+    return received(lower(program, axes, choice, [None] * len(program.values), ratings.regather))
 
 
 class _Plan(NamedTuple):

@@ -1,4 +1,4 @@
-"""The computation of one device in a program, rated as in the search."""
+"""The cost of a planned program: its computation, rated as in the search, and received bytes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,23 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from shardwright.codegen.partition.local.assign import splits_of
-from shardwright.codegen.partition.local.steps import CallFunction, Compute, LocalProgram, Step
+from shardwright.codegen.partition.local.steps import (
+    CallFunction,
+    Compute,
+    LocalProgram,
+    Step,
+    moves_of,
+)
+
+
+def cost(program: LocalProgram) -> float:
+    """Return the cost that the mode `cheapest` minimizes: received bytes plus computation."""
+    return received(program) + computed(program)
+
+
+def received(program: LocalProgram) -> int:
+    """Return the number of bytes that the busiest device receives."""
+    return sum(step.change.received * times for step, times in moves_of(program) if step.is_sent)
 
 
 def computed(program: LocalProgram) -> float:

@@ -1,0 +1,145 @@
+"""The ops that run on padded ends, the number that each needs there, and their parameters."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from shardwright.codegen.partition.local.forms.shifts import padded_dims
+from shardwright.codegen.partition.local.forms.windows import pairs_of, slidings
+from shardwright.codegen.propagate.elementwise import ELEMENTWISE
+from shardwright.codegen.propagate.kinds import CUMULATIVE
+from shardwright.ir.program import Op, Param
+
+Shape = tuple[int, ...]
+Dims = frozenset[int]  # dimensions of a tensor
+NONE: Dims = frozenset()
+FLOATS = frozenset({"f16", "bf16", "f32", "f64"})
+DTYPES = FLOATS | {"bool", *(f"{sign}{bits}" for sign in "iu" for bits in (8, 16, 32, 64))}
+"""Dtypes that have a neutral number for every reduction."""
+
+ZERO, ONE, LEAST, GREATEST = "zero", "one", "least", "greatest"
+APART = frozenset(
+    {
+        *ELEMENTWISE,
+        *("broadcast_in_dim", "concatenate", "constrain", "gather", "iota", "pad", "reshape"),
+        *("rev", "scatter-add", "shift", "slice", "sort", "split", "squeeze", "transpose"),
+    }
+)
+"""Kinds that run on padded ends along dimensions whose rows they keep apart."""
+MIXING: dict[str, str] = {
+    **dict.fromkeys(("reduce_sum", "reduce_or", "reduce_xor", "dot_general"), ZERO),
+    **dict.fromkeys(("conv_general_dilated", "reduce_window_sum", "cumsum"), ZERO),
+    **dict.fromkeys(("reduce_prod", "cumprod"), ONE),
+    **dict.fromkeys(("reduce_max", "reduce_window_max", "argmax", "cummax"), LEAST),
+    **dict.fromkeys(("reduce_min", "reduce_window_min", "argmin", "cummin"), GREATEST),
+    "reduce_and": GREATEST,
+    "cumlogsumexp": LEAST,
+}
+"""Kinds that read several rows at once, with the number that changes no result if padded rows have
+it."""
+BILINEAR = frozenset({"dot_general", "conv_general_dilated"})
+"""Kinds of which the gradient of an operand multiplies by the padded rows of the other."""
+
+
+def neutral(kind: str, dtype: str) -> Param:
+    """Return the number that changes no result of an op of this kind.
+
+    >>> neutral("reduce_max", "f32"), neutral("argmin", "u8"), neutral("reduce_and", "i32")
+    (-inf, 255, -1)
+    """
+    name = MIXING[kind]
+    if name in (ZERO, ONE):
+        return int(name == ONE)
+    if dtype in FLOATS:
+        return -math.inf if name == LEAST else math.inf
+    if dtype == "bool":
+        return name == GREATEST
+    if kind == "reduce_and" and dtype[0] == "i":
+        return -1
+    found = np.iinfo({"i": "int", "u": "uint"}[dtype[0]] + dtype[1:])
+    return int(found.min if name == LEAST else found.max)
+
+
+def moved_dims(op: Op, shapes: Sequence[Shape], extents: Mapping[int, int]) -> list[Dims]:
+    """Return for each tensor of an op the dimensions along which its rows move: those that a pad
+    extends or crops, those along which windows slide, and that of a shift where a tensor can be as
+    long as the result. `shapes`: the shapes of the tensors, operands first; `extents`: the padded
+    extent of each extent."""
+    found = [NONE] * len(shapes)
+    if op.kind == "shift":
+        (dim,) = op.integers("dimension")
+        padded = [extents.get(shape[dim], shape[dim]) if shape else 0 for shape in shapes]
+        found = [frozenset((dim,)) if own == padded[-1] else NONE for own in padded]
+    elif op.kind == "pad":
+        found[0] = found[-1] = frozenset(dim for dim, _ in padded_dims(op))
+    elif op.kind == "conv_general_dilated" or op.kind.startswith("reduce_window"):
+        each = slidings(op, tuple(shapes))
+        found[0] = frozenset(sliding.dims[0] for sliding in each)
+        found[-1] = frozenset(sliding.dims[2] for sliding in each)
+        kernel = (sliding.dims[1] for sliding in each)
+        found[1] |= frozenset(dim for dim in kernel if dim is not None)
+    return found
+
+
+def read_dims(op: Op, place: int) -> Dims:
+    """Return the dimensions of operand `place` along which a pad takes rows from beyond the end, or
+    a cumulative op adds up rows."""
+    if op.kind in CUMULATIVE:
+        return frozenset(op.integers("axis"))
+    if op.kind == "pad" and place == 0:
+        return frozenset(dim for dim, (_, high, inner) in padded_dims(op) if high > 0 or inner)
+    return NONE
+
+
+def extended(op: Op, before: Sequence[Shape], after: Sequence[Shape]) -> Op | None:
+    """Return an op whose tensors get other shapes, with parameters for these; None if there are
+    none. `before`, `after`: the shapes of its tensors, operands first."""
+    changed: dict[str, Param] = {}
+    match op.kind:
+        case "broadcast_in_dim" | "iota":
+            changed["shape"] = after[-1]
+        case "reshape":
+            changed["new_sizes"] = after[-1]
+        case "slice" | "gather":
+            name = "limit_indices" if op.kind == "slice" else "slice_sizes"
+            triples = zip(op.integers(name), before[0], after[0], strict=True)
+            changed[name] = tuple(new if own == old else own for own, old, new in triples)
+        case "pad":
+            config = [(0, 0, 0)] * len(after[0])
+            for dim, (low, _, inner) in padded_dims(op):
+                rows = low + after[0][dim] + max(after[0][dim] - 1, 0) * inner
+                config[dim] = low, after[-1][dim] - rows, inner
+            changed["padding_config"] = tuple(config)
+        case kind if kind == "conv_general_dilated" or kind.startswith("reduce_window"):
+            padding = _padding(op, before, after)
+            if kind != "conv_general_dilated" and any(high < 0 for _, high in padding):
+                return None
+            changed["padding"] = tuple(padding)
+    return with_params(op, changed)
+
+
+def _padding(op: Op, before: Sequence[Shape], after: Sequence[Shape]) -> list[tuple[int, int]]:
+    """Return the padding of windows: more after the end if the result or the kernel has more rows,
+    less if the operand has."""
+    spec = op.integers("lhs_spec")[2:] if op.kind == "conv_general_dilated" else None
+    padding = pairs_of(op)
+    more = [
+        [new - old for old, new in zip(*pair, strict=True)]
+        for pair in zip(before, after, strict=True)
+    ]
+    for each in slidings(op, tuple(before)):
+        left, right, to = each.dims
+        place = left if spec is None else spec.index(left)
+        rows = more[-1][to] * each.stride - more[0][left] * each.base
+        rows += 0 if right is None else more[1][right] * each.dilation
+        padding[place] = padding[place][0], padding[place][1] + rows
+    return padding
+
+
+def with_params(op: Op, changed: Mapping[str, Param]) -> Op:
+    """Return an op with some parameters replaced."""
+    return replace(op, params=tuple(sorted({**dict(op.params), **changed}.items())))

@@ -1,0 +1,286 @@
+"""Padded ends: the pass that gives equal shards to values whose extents do not divide.
+
+Along such a dimension a value gets rows at its end until its axes divide it. These rows have no
+meaning, and may even be infinite or NaN. Three rules keep them out of every other row, and of every
+gradient, also if JAX differentiates the emitted module:
+
+1. An op that keeps rows apart runs on padded rows as well.
+2. An op that reads several rows at once (a sum, a maximum, a contraction, windows) gets a number in
+   the padded rows that changes no result. A select puts it there, whose gradient is zero.
+3. If rows move, or an operand without such rows is used for all of them, a select sets the padded
+   rows of the result to zero, so that the operand's gradient has no part of theirs.
+
+Every other op gets the value without its padded rows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+from shardwright.codegen.partition.local.end_kinds import (
+    APART,
+    BILINEAR,
+    DTYPES,
+    MIXING,
+    NONE,
+    Dims,
+    extended,
+    moved_dims,
+    neutral,
+    read_dims,
+)
+from shardwright.codegen.partition.local.end_values import EndValues, PaddedBody
+from shardwright.codegen.partition.local.forms.shifts import padded_dims
+from shardwright.codegen.propagate.elementwise import ELEMENTWISE
+from shardwright.codegen.propagate.kinds import CUMULATIVE
+from shardwright.codegen.propagate.rules import rule_of
+from shardwright.ir.program import Body, Op, Param, Program, Rule
+
+MADE = frozenset({"broadcast_in_dim", "iota"})
+"""Kinds whose results have dimensions of their own."""
+
+
+def with_padded_ends(program: Program) -> Program:
+    """Return a program in which axes divide the values that they split. Arguments and results of
+    the program and of its loops and branches keep their shapes."""
+    extents = dict(_extents(program))
+    if not extents:
+        return program
+    values = EndValues(program, extents)
+    body = _padded(program.body, values)
+    return replace(program, values=tuple(values.now), body=body)
+
+
+def _extents(program: Program) -> Iterator[tuple[int, int]]:
+    """Yield extents that do not divide, each with the least one that all axes divide along
+    dimensions of this extent. A dimension stays as it is if that would be twice as long."""
+    parts: dict[int, set[int]] = {}
+    for value in program.values:
+        for dim, extent in enumerate(value.shape):
+            count = 1 if value.sharding is None else value.sharding.parts(dim)
+            if count <= extent:
+                parts.setdefault(extent, set()).add(count)
+    for extent, counts in parts.items():
+        every = math.lcm(*counts)
+        padded = -(-extent // every) * every
+        if extent < padded < 2 * extent:
+            yield extent, padded
+
+
+def _padded(body: Body, values: EndValues) -> Body:
+    padded = PaddedBody(values)
+    for op in body.ops:
+        # the values of a `manual` body are shards already
+        inner = op.bodies if op.kind == "manual" else tuple(_padded(b, values) for b in op.bodies)
+        _add(replace(op, bodies=inner), padded)
+    results = tuple(padded.version(value, NONE) for value in body.results)
+    return Body(body.arguments, tuple(padded.ops), results)
+
+
+def _add(op: Op, padded: PaddedBody) -> None:
+    """Append an op, on padded ends if it runs on them."""
+    if not _is_padded(op, padded):
+        whole = tuple(padded.version(value, NONE) for value in op.operands)
+        padded.add(replace(op, operands=whole))
+
+
+def _is_padded(op: Op, padded: PaddedBody) -> bool:
+    """Append an op that runs on padded ends, and return True; False if it does not run on them."""
+    tensors = (*op.operands, *op.results)
+    known = all(padded.values.given[value].dtype in DTYPES for value in tensors)
+    if not known or op.bodies or op.rule is not None:
+        return False
+    for dim in _uneven(op, padded) if op.kind in REWRITTEN else ():
+        return REWRITTEN[op.kind](op, dim, padded)
+    return (op.kind in APART or op.kind in MIXING) and _is_extended(op, padded)
+
+
+def _is_extended(op: Op, padded: PaddedBody) -> bool:
+    """Append an op with other extents, and return True; False if it cannot have them."""
+    values, count, tensors = padded.values, len(op.operands), (*op.operands, *op.results)
+    rule = rule_of(op, values.given)
+    if rule is None or (op.kind == "reshape" and op.param("dimensions") is not None):
+        return False
+    before = [values.given[value].shape for value in tensors]
+    moved = moved_dims(op, before, values.extents)
+    ends = _moved_ends(op, moved, padded)
+    factors = frozenset(_factors(op, rule, padded, moved))
+    every = [_dims(own, factors) | end for own, end in zip(rule.tensors, ends, strict=True)]
+    after = [values.shape(value, own) for value, own in zip(tensors, every, strict=True)]
+    changed = extended(op, before, after) if factors or any(ends) else None
+    if changed is None:
+        return False
+    lacking = _lacking(op, rule, factors, padded)
+    mixed = factors & {*rule.reduction}
+    operands = []
+    for place, value in enumerate(op.operands):
+        read = _dims(rule.operands[place], mixed) | (every[place] & read_dims(op, place))
+        if op.kind in BILINEAR:
+            read |= _dims(rule.operands[place], lacking)
+        if op.kind in MIXING:
+            read |= ends[place]
+        own = padded.version(value, every[place])
+        if op.kind in ELEMENTWISE and before[place] == () and padded.is_varied(value):
+            own = padded.spread(value, op.results[0], every[-1])
+        operands.append(padded.masked(own, read, *_fill(op, padded)) if read else own)
+    if op.kind == "shift" and before[count - 1] != ():
+        operands.append(padded.number(0, values.given[op.results[0]]))
+    is_filled = op.kind == "shift" and not padded.is_varied(operands[-1])
+    is_zero = bool(lacking) or (any(ends) and not is_filled) or op.kind in CUMULATIVE
+    padded.results(replace(changed, operands=tuple(operands)), every[count:], is_zero)
+    return True
+
+
+def _fill(op: Op, padded: PaddedBody) -> tuple[Param, int | None]:
+    """Return what padded rows have to be before an op reads them: a number, or a scalar value."""
+    if op.kind == "pad":
+        return 0, op.operands[1]
+    return neutral(op.kind, padded.values.given[op.operands[0]].dtype), None
+
+
+def _moved_ends(op: Op, moved: Sequence[Dims], padded: PaddedBody) -> list[Dims]:
+    """Return for each tensor the dimensions with padded ends along which its rows move. A shift
+    needs equal extents in all of its tensors."""
+    values, count = padded.values, len(op.operands)
+    found = []
+    for tensor, (value, dims) in enumerate(zip((*op.operands, *op.results), moved, strict=True)):
+        wanted = frozenset(dim for dim in dims if values.is_wanted(value, dim))
+        found.append(values.ends[value] & dims if tensor < count else wanted)
+    if op.kind == "shift" and any(found):
+        pairs = zip((*op.operands, *op.results), moved, strict=True)
+        shapes = ((values.given[value].shape, dims) for value, dims in pairs)
+        found = [frozenset(d for d in dims if shape[d] in values.extents) for shape, dims in shapes]
+    return found
+
+
+def _uneven(op: Op, padded: PaddedBody) -> Iterator[int]:
+    """Yield the dimensions with padded ends along which an op puts rows at other places."""
+    values = padded.values
+    tensors = [v for v in (*op.operands, *op.results) if values.given[v].shape]
+    for dim in range(len(values.given[op.results[0]].shape)):
+        if len({values.given[value].shape[dim] for value in tensors}) == 1:
+            continue
+        if any(
+            values.is_wanted(v, dim) if v in op.results else dim in values.ends[v] for v in tensors
+        ):
+            yield dim
+
+
+def _cut(op: Op, dim: int, padded: PaddedBody) -> bool:
+    """Append a slice as a pad that crops."""
+    source = padded.values.given[op.operands[0]]
+    strides = op.param("strides")
+    if isinstance(strides, tuple) and any(stride != 1 for stride in strides):
+        return False
+    bounds = op.integers("start_indices"), op.integers("limit_indices"), source.shape
+    config = tuple((-start, end - extent, 0) for start, end, extent in zip(*bounds, strict=True))
+    return _is_padded(_pad(op.operands[0], op.results[0], config, padded), padded)
+
+
+def _split(op: Op, dim: int, padded: PaddedBody) -> bool:
+    """Append a split as slices."""
+    (value,), start = op.operands, 0
+    shape = padded.values.given[value].shape
+    for result, size in zip(op.results, op.integers("sizes"), strict=True):
+        config = [(0, 0, 0)] * len(shape)
+        config[dim] = -start, start + size - shape[dim], 0
+        _add(_pad(value, result, tuple(config), padded), padded)
+        start += size
+    return True
+
+
+def _extended_pad(op: Op, dim: int, padded: PaddedBody) -> bool:
+    """Append a pad, along one dimension as a shift, which fills the padded rows too."""
+    values, pair = padded.values, (op.operands[0], op.results[0])
+    before, after = (values.given[value].shape[dim] for value in pair)
+    low, _, inner = dict(padded_dims(op))[dim]
+    start, to = max(-low, 0), max(low, 0)
+    length = min(before - start, after - to)
+    alike = values.extents.get(before, before) == values.extents.get(after, after)
+    if inner or not alike or length < 1 or len(padded_dims(op)) > 1:
+        return _is_extended(op, padded)
+    params = ("dimension", dim), ("stretches", (0, start, to, length))
+    return _is_extended(Op("shift", op.operands, op.results, params, line=op.line), padded)
+
+
+def _joined(op: Op, dim: int, padded: PaddedBody) -> bool:
+    """Append a concatenation as pads of its operands to the extent of the result, and selects
+    between these."""
+    values, (result,) = padded.values, op.results
+    like, to = values.given[result], 0
+    parts = []
+    for value in op.operands:
+        extent = values.given[value].shape[dim]
+        config = [(0, 0, 0)] * len(like.shape)
+        config[dim] = to, like.shape[dim] - to - extent, 0
+        made = values.new(like, "part")
+        _add(_pad(value, made, tuple(config), padded), padded)
+        parts.append((to, made))
+        to += extent
+    _, so_far = parts[0]
+    for number, (to, made) in enumerate(parts[1:], 2):
+        chosen = result if number == len(parts) else values.new(like, "parts")
+        padded.select(dim, to, (so_far, made), chosen)
+        so_far = chosen
+    return True
+
+
+def _pad(value: int, result: int, config: tuple[Param, ...], padded: PaddedBody) -> Op:
+    """Return a pad with zeros."""
+    like = padded.values.given[result]
+    operands = value, padded.number(0, like)
+    return Op("pad", operands, (result,), (("padding_config", config),), line=like.line)
+
+
+def _factors(op: Op, rule: Rule, padded: PaddedBody, moved: Sequence[Dims]) -> Iterator[int]:
+    """Yield the factors along which an op runs on padded ends. `moved`: the dimensions of each
+    tensor along which rows move."""
+    values, count = padded.values, len(op.operands)
+    mixed = {f for d in read_dims(op, 0) for f in rule.tensors[0][d]} if op.kind in MIXING else ()
+    held = {*rule.need_replication, *rule.permutation, *rule.blocked} - {*mixed}
+    if op.kind not in MIXING:
+        held.update(rule.reduction)
+    for factor, size in enumerate(rule.sizes):
+        places = [
+            (tensor, dim)
+            for tensor, dims in enumerate(rule.tensors)
+            for dim, own in enumerate(dims)
+            if factor in own
+        ]
+        alone = all(rule.tensors[t][dim] == (factor,) and dim not in moved[t] for t, dim in places)
+        if size not in values.extents or factor in held or not alone:
+            continue
+        operands = [(op.operands[t], dim) for t, dim in places if t < count]
+        results = [(op.results[t - count], dim) for t, dim in places if t >= count]
+        if not (results or factor in rule.reduction) or not (operands or op.kind in MADE):
+            continue
+        if any(dim in values.ends[value] for value, dim in operands) or any(
+            values.is_wanted(value, dim) for value, dim in results
+        ):
+            yield factor
+
+
+def _dims(tensor: tuple[tuple[int, ...], ...], factors: frozenset[int]) -> Dims:
+    return frozenset(dim for dim, own in enumerate(tensor) if factors & {*own})
+
+
+def _lacking(op: Op, rule: Rule, factors: frozenset[int], padded: PaddedBody) -> frozenset[int]:
+    """Return the factors of results that an operand does not have, unless it is a constant, or a
+    scalar that gets them."""
+    found: set[int] = set()
+    for place, value in enumerate(op.operands):
+        if padded.is_varied(value) and op.kind not in ELEMENTWISE:
+            own = {factor for dims in rule.operands[place] for factor in dims}
+            found |= factors - {*rule.reduction} - own
+    return frozenset(found)
+
+
+REWRITTEN: dict[str, Callable[[Op, int, PaddedBody], bool]] = {
+    "slice": _cut,
+    "split": _split,
+    "pad": _extended_pad,
+    "concatenate": _joined,
+}
+"""Ops that put rows at other places along a dimension, each with the function that appends it."""

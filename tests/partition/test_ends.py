@@ -1,0 +1,114 @@
+"""Padded ends: values inside a program whose extents do not divide, next to one device."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+from programs import findings
+from sweeps import swept
+
+import shardwright as sw
+from shardwright.codegen.partition import planned
+from shardwright.codegen.partition.local.end_kinds import DTYPES, FLOATS, MIXING, neutral
+
+REDUCTIONS = {
+    **{f"reduce_{kind}": getattr(jnp, kind) for kind in ("sum", "prod", "max", "min")},
+    **{kind: getattr(jnp, kind) for kind in ("argmax", "argmin")},
+    **{f"cum{kind}": getattr(lax, f"cum{kind}") for kind in ("sum", "prod", "max", "min")},
+    "cumlogsumexp": lax.cumlogsumexp,
+    "reduce_and": jnp.bitwise_and.reduce,
+    "reduce_or": jnp.bitwise_or.reduce,
+    "reduce_xor": jnp.bitwise_xor.reduce,
+}
+BITS = ("reduce_and", "reduce_or", "reduce_xor")
+NAMES = {"bf": "bfloat", "f": "float", "i": "int", "u": "uint"}
+ROWS = '[{"d"}, {}]'
+
+
+def wrong(*words: str) -> dict[str, str]:
+    """What is wrong with random functions."""
+    found = findings("emitted_process.py", *words)
+    return {name: said for name, said in found.items() if said}
+
+
+def dtypes_of(kind: str) -> Iterator[tuple[str, str]]:
+    """The dtypes of up to 32 bits that a kind takes, with the names that numpy has for them."""
+    for dtype in sorted(DTYPES):
+        name = re.sub("^(bf|f|i|u)(?=[0-9])", lambda found: NAMES[found[0]], dtype)
+        fits = dtype not in FLOATS if kind in BITS else dtype != "bool"
+        if fits and "64" not in dtype and (kind != "cumlogsumexp" or dtype in FLOATS):
+            yield dtype, name
+
+
+@pytest.mark.parametrize("kind", sorted(REDUCTIONS))
+def test_neutral_numbers_change_nothing(kind: str) -> None:
+    assert kind in MIXING
+    for dtype, name in dtypes_of(kind):
+        x = jnp.asarray(np.random.default_rng(0).integers(0, 9, 7), name)
+        padded = jnp.concatenate([x, jnp.full(3, neutral(kind, dtype), name)])
+        made = REDUCTIONS[kind](padded)
+        np.testing.assert_array_equal(made[:7] if made.ndim else made, REDUCTIONS[kind](x))
+
+
+def test_random_functions_have_one_devices_values() -> None:
+    assert wrong("uneven", "0", "3") == {}
+
+
+@pytest.mark.parametrize("start", swept(range(0, 300, 10), 60))
+def test_the_sweep_of_random_functions(start: int) -> None:
+    assert wrong("uneven", str(start), str(start + 10)) == {}
+
+
+@pytest.mark.parametrize("start", swept(range(0, 300, 10), 100))
+def test_no_result_and_no_gradient_reads_padded_rows(start: int) -> None:
+    assert wrong("poisoned", str(start), str(start + 10)) == {}
+
+
+@pytest.mark.parametrize("mode", ["as_shardy", "cheapest"])
+def test_only_neighbours_exchange_rows(mode: str) -> None:
+    """One row of 16 floats, then the sum; not the seven eighths of a gather, 3,584 bytes."""
+    x = jax.ShapeDtypeStruct((64, 16), "float32")
+    program = sw.partition(
+        lambda x: jnp.exp(x[1:] - x[:-1]).sum(),
+        *(x,),
+        mesh=sw.Mesh({"d": 8}),
+        in_shardings=(ROWS,),
+        mode=mode,
+    )
+    assert [(each.op, each.received) for each in program.communications] == [
+        ("permute", 64),
+        ("all_reduce", 7),
+    ]
+
+
+@pytest.mark.parametrize("mode", ["as_shardy", "cheapest"])
+def test_ends_are_not_padded_where_that_costs_more(
+    mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All devices have the rows and need the result. If they split it, a row is exchanged first."""
+    x = jax.ShapeDtypeStruct((64, 16), "float32")
+
+    def received() -> int:
+        fn = lambda x: sw.constrain(x[1:], ROWS) + 1  # noqa: E731
+        mesh = sw.Mesh({"d": 8})
+        program = sw.partition(
+            *(fn, x), mesh=mesh, in_shardings=("[{}, {}]",), out_shardings="[{}, {}]", mode=mode
+        )
+        return program.bytes_received
+
+    assert received() == 0
+    monkeypatch.setattr(planned, "in_order", lambda plans: plans)
+    assert received() == (1 + 7 * 8) * 16 * 4
+
+
+def test_arguments_and_results_keep_their_shapes() -> None:
+    x = jax.ShapeDtypeStruct((63, 16), "float32")
+    program = sw.partition(lambda x: x + 1, x, mesh=sw.Mesh({"d": 8}), in_shardings=("[{?}, {?}]",))
+    values, body = program.local.program.values, program.local.body
+    assert {values[v].shape for v in (*body.arguments, *body.results)} == {(63, 16)}
