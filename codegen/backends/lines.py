@@ -13,10 +13,11 @@ from shardwright.ir.algebra.printers import TRITON, Printer
 from shardwright.ir.errors import InternalError
 
 LONG = 64
-"""Greatest length, as `length` counts it, of an expression into which others are inlined."""
+"""The greatest length, as `length` counts it, of an expression into which other expressions are
+inlined."""
 
 FITS = 96
-"""Greatest number of characters in a line of a function body."""
+"""The largest number of characters in a line of a function body."""
 
 
 def length(text: str) -> int:

@@ -16,7 +16,7 @@ from shardwright.ir.matmul import Side
 from shardwright.ir.matmul_plan import Loop, MatmulCandidate
 
 UNROLLED = 16
-"""Greatest number of devices in a ring whose loop is unrolled."""
+"""The largest number of devices in a ring whose loop is unrolled."""
 
 Lines = list[str]
 

@@ -51,7 +51,7 @@ JOINING = ("concatenate", "pad", "dynamic_update_slice")
 """Ops that join operands; XLA may slice an operand out of their results again."""
 
 EXCHANGED = ("all_to_all", "exchange", "blocks")
-"""Layout changes that send each block of a value to another device."""
+"""Layout changes that send each block of a value to a different device."""
 
 
 @dataclass
@@ -266,8 +266,9 @@ class Writer(KnownValues):
         )
 
     def _called(self, word: re.Match[str]) -> str:
-        """Return the expression that this function uses for a value of the program. Any other word,
-        and the name of a value that has no expression here, is returned unchanged."""
+        """Return the expression for a value of the program in the function that is being written.
+        Any other word, and the name of a value without an expression there, is returned
+        unchanged."""
         found = [self.text.get(v, "") for v in reversed(self.locals.get(word[0], []))]
         if self.names is self.functions.names:  # results of calls can be seen here
             paths = (self.functions.paths.get(v, ()) for v in self.locals.get(word[0], []))

@@ -18,7 +18,7 @@ from shardwright.codegen.trace.avals import KEY_KINDS
 STORED = "constants.npz.txt"
 """The file of long arrays: an .npz in base64, so that all files of a bundle are text."""
 LONGEST = 64
-"""Greatest number of elements of an array that is written out in a module."""
+"""The largest number of elements of an array that is written out in a module."""
 
 
 def array_text(place: int, array: Any) -> str:

@@ -114,7 +114,7 @@ class Functions:
         made = f"{own.function}({', '.join(given)})"
         start = f"{first}, " if first else ""
         head = f"for {variable} in range({start}{first + len(rows)})"
-        if not first:  # no call uses the result of another
+        if not first:  # no call uses another call's result
             line = f"{own.made} = [{made} {head}]"
             fits = len(line) + indent * len(INDENT) <= WIDTH
             lines = called(own.function, given, "", indent + 1)
@@ -196,8 +196,8 @@ class Functions:
         return writer.text.get(local, "") or "".join(self.paths.get(local, ()))
 
     def _same(self, writer: FunctionWriter, number: int, slot: int) -> bool:
-        """Return whether an operand is the same number in all calls. If so, record it, so that the
-        function contains the number."""
+        """Return whether an operand is the same number in all calls. If so, record the number,
+        which the function then contains."""
         found = [writer.filled.get(call.operands[slot]) for call in self.calls[number]]
         if found[0] is None or any(each != found[0] for each in found):
             return False

@@ -150,4 +150,4 @@ COMMUTATIVE = ("add", "add_any", "mul", "max", "min", "and", "or", "xor", "eq", 
 VIEWS = ("broadcast_in_dim", "reshape", "squeeze", "transpose", "convert_element_type")
 """Ops whose expression is inlined into their only use."""
 LONGEST_VIEW = 70
-"""Greatest length of an inlined expression in characters."""
+"""The greatest length of an inlined expression, in characters."""

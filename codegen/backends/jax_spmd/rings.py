@@ -124,8 +124,8 @@ def _moved(shape: tuple[int, ...], source: int, target: int) -> Step:
 
 @dataclass(frozen=True)
 class ProgramRings:
-    """The kernels of a program. `lines`: which matmuls have a kernel, and why the others have
-    none."""
+    """The kernels of a program. `lines`: text that says which matmuls have a kernel, and why the
+    others have none."""
 
     rings: tuple[ProgramRing, ...] = ()
     by_step: dict[int, ProgramRing] = field(default_factory=dict)  # by result

@@ -1,8 +1,8 @@
 """Trees of arguments and results as Python text.
 
-In the tables of a module every node is a dict, a list or a tuple: a node of another class becomes a
-tuple of its children, in `jax.tree` order. The module flattens arguments in the caller's own
-classes, and returns results in the arguments' classes.
+In the tables of a module every node is a dict, a list or a tuple: a node of a different class
+becomes a tuple of its children, in `jax.tree` order. The module flattens arguments in the caller's
+own classes, and returns results in the arguments' classes.
 """
 
 from __future__ import annotations

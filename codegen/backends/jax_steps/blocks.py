@@ -94,7 +94,7 @@ class Blocks:
     no mesh axes. `outermost`: whether collectives work on a first dimension, created if necessary.
     XLA on CPU runs those fastest: along any other dimension it transposes element by element before
     and after. On CPU an all-reduce followed by a slice is also faster than a reduce-scatter along
-    another dimension, although it moves twice as much.
+    any other dimension, although it moves twice as much.
     """
 
     source: Mesh

@@ -49,7 +49,7 @@ class MatchedChanges(Generic[C]):
     def of(changes: Collection[C]) -> MatchedChanges[C] | None:
         """Return the collectives that perform changes; each kind keeps the given order.
 
-        Return None if the digits of two collectives interfere, so that no order is valid.
+        Return None if the digits of two collectives interfere: no order is then valid.
         """
         lost = [change for change in changes if not change.is_new]
         slices, pairs = list[C](), list[tuple[int, C]]()

@@ -21,7 +21,7 @@ class Groups:
     """An all-to-all among groups of `members` devices, whose ranks are in `groups`.
 
     `cuts`: the number of different boxes that a device cuts out; `pieces`: the number of pieces
-    that it concatenates, where adjacent boxes of a shard count as one piece; `wire`: as in Rounds.
+    that it concatenates, counting adjacent boxes of a shard as one piece; `wire`: as in Rounds.
     """
 
     members: int

@@ -14,7 +14,7 @@ class Join:
 
     `grid`: the number of windows along each dimension; `window`: the shape of a window; `shape`:
     the shape of the shard. `axis`: the dimension of the array that counts the windows. If the grid
-    is one-dimensional, windows are stacked along its dimension, so that a reshape joins them.
+    is one-dimensional, windows are stacked along its dimension, so a reshape joins them.
     """
 
     grid: tuple[int, ...]

@@ -37,7 +37,8 @@ from shardwright.ir.reshard import Reshard
 
 MOVERS = ("slice", "permute", "all-gather", "all-to-all")
 SMALL = 4
-"""Size in bytes from which elements are safe: XLA computes with smaller ones in a wider type."""
+"""The smallest size, in bytes, of elements that are safe: XLA computes with smaller ones in a wider
+type."""
 
 
 def laid_by(how: How, exchange: Exchange) -> Iterator[Laid]:
@@ -73,7 +74,8 @@ def laid_by(how: How, exchange: Exchange) -> Iterator[Laid]:
 
 
 def is_small_float(reshard: Reshard) -> bool:
-    """Return whether XLA may compute with wider elements where a reshard only moves them."""
+    """Return whether XLA may convert elements to a wider type although a reshard only moves
+    them."""
     return is_floating(reshard.dtype) and reshard.itemsize < SMALL and not reshard.adds
 
 

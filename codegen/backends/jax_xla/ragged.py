@@ -18,7 +18,7 @@ from shardwright.codegen.backends.jax_xla.boxes import Boxes
 from shardwright.ir.algebra.index import Integers
 from shardwright.ir.exchange import Exchange
 
-# Greatest number of (sender, receiver) pairs: the tables have an entry for each.
+# The largest number of (sender, receiver) pairs: the tables have an entry for each.
 MOST_PAIRS = 1 << 20
 WIDEST = 4  # bytes; libtpu 0.0.42 has no ragged all-to-all of 64-bit types
 

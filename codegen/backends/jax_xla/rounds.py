@@ -9,7 +9,7 @@ excess of windows over boxes:
     padded   boxes have the shapes they would have without the tensor's end, which cuts the last
              ones short. The excess lies in the padding of shards, which have one size; the module
              pads a whole dimension that is to be cut or assembled
-    exact    boxes of a round have one shape, so that only the plan's bytes travel; chosen where
+    exact    boxes of a round have the same shape, so only the plan's bytes travel; chosen if
              padding would be 5% of the bytes or more
 
 Rounds are numbered in one of these ways; all but the last are closed forms in sender and receiver:
@@ -21,7 +21,7 @@ Rounds are numbered in one of these ways; all but the last are closed forms in s
     rotation  receiver minus sender, modulo the number of devices
     mirror    sender xor receiver
     table     listed: whole tiles, spread over their holders as evenly as possible, in the fewest
-              possible rounds, by an edge colouring (König); chosen where a closed form with the
+              possible rounds, by an edge colouring (König); chosen if a closed form with the
               plan's holders and pieces would take more rounds
 """
 
@@ -54,8 +54,8 @@ KINDS: tuple[Kind, ...] = ("shards", "tiles", "turns", "rotation", "mirror")
 class Rounds:
     """The rounds of an exchange. Ranks index the sorted union of the device ids.
 
-    `exact`: whether boxes are grouped by exact shape, so that a round's number starts with the
-    shape. `modulus`: the modulus of kind "turns". `count`: the number of rounds in which boxes
+    `exact`: whether boxes are grouped by exact shape, in which case a round's number starts with
+    the shape. `modulus`: the modulus of kind "turns". `count`: the number of rounds in which boxes
     travel between devices; `least`: a lower bound on it, the most boxes that one device sends to or
     receives from others. `wire`: the elements received from others, padding included, by the
     busiest device and by all. `join`: the assembly of a shard from the rounds' windows, if each

@@ -50,11 +50,11 @@ from shardwright.ir.steps import Step
 
 PERMUTE = "collective-permute"
 PADDED = 4
-"""Greatest number of pieces that a TPU concatenates as the maximum of padded pieces, in a pass
+"""The largest number of pieces that a TPU concatenates as the maximum of padded pieces, in a pass
 after the one that cuts them; it cuts and concatenates more pieces in one pass (jax 0.10.2, libtpu
 0.0.42)."""
 WORD = 4
-"""Least number of bytes that a processor moves per element."""
+"""The smallest number of bytes that a CPU moves per element."""
 
 
 def timeline(plan: Plan) -> Timeline:

@@ -110,7 +110,7 @@ def _refuse_orders(plan: Plan) -> None:
 
 def render(request: Request) -> str:
     """Return the text of a module. If `request.like` is set, use the kernel forms of that plan's
-    module where possible."""
+    module if possible."""
     like = request.like
     plan = request.plan if like is None else reduced_like(request.plan, like)
     request, forms = replace(request, plan=plan), forms_of(plan, like)

@@ -1,5 +1,5 @@
 """The templates' context for kernels whose devices compute their sends with `Peers`: windows,
-slots, and the direct form where devices differ in their tiles."""
+slots, and the direct form if devices differ in their tiles."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def checked(plan: DirectPlan, like: Form | None = None) -> FormChoice:
 
 def forms_of(plan: Plan, like: Plan | None = None) -> tuple[FormChoice, ...]:
     """Return the forms of the kernels of a plan's module; with `like`, the same as in that plan's
-    module where possible."""
+    module if possible."""
     own = exchanges_of(plan)
     others = () if like is None else exchanges_of(like)
     if len(own) != len(others):

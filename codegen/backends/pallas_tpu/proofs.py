@@ -36,7 +36,7 @@ from shardwright.ir.exchange import Exchange
 from shardwright.ir.tiles import DimTiles
 
 VMEM_BYTES = 16 * 2**20
-"""Bytes of VMEM that a kernel may use by default, on every generation."""
+"""The bytes of VMEM that a kernel may use by default, on every generation."""
 
 
 def check(form: Form, exchange: Exchange) -> None:

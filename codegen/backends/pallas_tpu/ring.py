@@ -34,7 +34,7 @@ ROWS = 1024
 """The largest number of rows of a chunk. The twelve chunks in VMEM then take six MiB."""
 SUBLANES = 8
 WIDE = 4
-"""Bytes of an element in flight."""
+"""The bytes of an element in flight."""
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ def stages_of(
     form: Form, figures: Figures, exchange: Exchange, *, reduces: bool
 ) -> Iterator[Stage]:
     """Yield the stages in which a form moves the tiles of an exchange; `reduces`: whether tiles are
-    terms that XLA then reduces, so that it does not copy the kernel's result."""
+    terms, in which case XLA reduces the kernel's result instead of copying it."""
     sums, devices = exchange.once(Sums), exchange.ranks.size
     if figures.relayout_bytes:
         yield Copies("XLA lays shards out", figures.relayout_bytes / devices)

@@ -225,7 +225,8 @@ class Uniform:
 
     def _starts(self, owner: str) -> str:
         """Return a tile's start in the other device's shard, as the text of a tuple. The start is 0
-        along each dimension where `owner`, "me" or "peer", does not have the smaller shard."""
+        along each dimension along which `owner`, "me" or "peer", does not have the smaller
+        shard."""
         starts = [
             PALLAS.text(self._start(axis)) if self._owner(axis) == owner else "0"
             for axis in self.view

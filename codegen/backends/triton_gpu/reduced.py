@@ -1,7 +1,7 @@
 """The text of the reduction of a block's terms: a sum, maximum or minimum.
 
-Every device reduces terms in the order of their numbers, so that replicas are bitwise equal.
-Floats narrower than 32 bits are reduced as float32 and rounded once.
+Every device reduces terms in the order of their numbers, so replicas are bitwise equal. Floats
+narrower than 32 bits are reduced as float32 and rounded once.
 """
 
 from __future__ import annotations

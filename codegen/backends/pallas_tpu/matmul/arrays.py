@@ -97,8 +97,8 @@ class BlockedArray:
         return DIMS[self.side].index(self.factor), self.pitch, *pieces
 
     def start(self, factor: int, part: str = "part_of(block)", way: str = "block.way") -> str:
-        """Return the start, along a factor, of the half of a part that goes in direction `way`, as
-        an expression."""
+        """Return the start, along a factor, of the half of a part that travels in direction `way`,
+        as an expression."""
         if factor != self.factor:
             return "0"
         step, by = self.halves[0], sum(self.halves)
@@ -154,7 +154,7 @@ class BlockedArray:
         return f"{name}.at[{', '.join([slot, *spans])}]"
 
     def half(self, name: str, *lead: str) -> str:
-        """Return the expression of the half that goes in direction `way`, in the array `name` of
+        """Return the expression of the half that travels in direction `way`, in the array `name` of
         one part; `lead`: the indices of its leading dimensions."""
         tile = self.tile(self.factor)
         sizes = [round_up(half, tile) for half in self.halves]
@@ -164,7 +164,7 @@ class BlockedArray:
         return f"{name}.at[{', '.join([*lead, *dims])}]"
 
     def half_bytes(self, way: int) -> int:
-        """Return the bytes of the half that goes in a direction."""
+        """Return the bytes of the half that travels in a direction."""
         dims = zip(DIMS[self.side], self.shape, strict=True)
         extents = (
             round_up(self.halves[way], self.tile(f)) if f == self.factor else size

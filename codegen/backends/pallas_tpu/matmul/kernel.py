@@ -44,10 +44,10 @@ class BlockedProduct:
 
     `travels`: the side that travels, cut along `factor` into parts; `size`: the number of devices
     in a ring, and of parts; `extents`: the extents of the product, (batch, i, j, k); `halves`: the
-    extent along `factor` of the share of a part that goes in each direction; `blocks`: the extents
-    of a block; `stays`: whether all blocks of the operand that does not travel stay in VMEM;
-    `keeps`: whether all sums stay in VMEM, if every part adds to all of them; `dtype`, `sum_dtype`,
-    `out_dtype`: the dtypes of operands, sums and result."""
+    extents, along `factor`, of the halves of a part that travel in each direction; `blocks`: the
+    extents of a block; `stays`: whether all blocks of the operand that does not travel stay in
+    VMEM; `keeps`: whether all sums stay in VMEM, if every part adds to all of them; `dtype`,
+    `sum_dtype`, `out_dtype`: the dtypes of operands, sums and result."""
 
     travels: str
     factor: int
@@ -165,8 +165,8 @@ class BlockedProduct:
 @dataclass(frozen=True)
 class MatmulRing:
     """The kernel of a plan's loop. `extents`: the extents of a device's product, (batch, i, j, k);
-    `factor`: the factor that parts are cut along; `halves`: the extent along it of the share of a
-    part that goes in each direction; `vmem`: the kernel's VMEM limit in bytes."""
+    `factor`: the factor that parts are cut along; `halves`: the extents, along that factor, of the
+    halves of a part that travel in each direction; `vmem`: the kernel's VMEM limit in bytes."""
 
     matmul: Matmul
     loop: Loop

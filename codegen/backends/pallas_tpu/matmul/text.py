@@ -166,7 +166,7 @@ class MatmulKernel:
 
     @property
     def own_half(self) -> str:
-        """The half of this device's own part that goes in a direction, as an expression."""
+        """The half of this device's own part that travels in a direction, as an expression."""
         return formatted(self.product.arrays[self.travels].half(self.travels), 15, 8)
 
     @property
@@ -402,7 +402,8 @@ class MatmulKernel:
 
     @property
     def lead(self) -> int:
-        """The batch dimension that parts are cut along; 0 if they are cut along another factor."""
+        """The batch dimension that parts are cut along; 0 if they are cut along a different
+        factor."""
         return self.ring.loop.factor if self.product.factor == BATCH else 0
 
 

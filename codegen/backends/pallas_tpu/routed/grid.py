@@ -71,7 +71,7 @@ class Grid:
 
     def _with_lines(self, digits: Digits) -> Numbering:
         """Return the numbering with the longest runs of digits along one axis merged into lines. A
-        line has twice as many places as devices, so that steps up and down it differ in offset."""
+        line has twice as many places as devices, so steps up and down it differ in offset."""
         found, lines, stride, start = list[tuple[int, int]](), list[int](), 1, 0
         while start < len(digits):
             ends = range(len(digits), start + 1, -1)

@@ -35,7 +35,7 @@ class _Part(NamedTuple):
     on: npt.NDArray[np.bool_]
 
     def meets(self, other: _Part) -> bool:
-        """Return whether another part of the same place overlaps this one on any device."""
+        """Return whether a second part of the same place overlaps this one on any device."""
         near = self.low < other.high and other.low < self.high
         return near and bool((self.on & other.on).any())
 

@@ -187,8 +187,8 @@ class Ways:
         return places if self.ids is None else places[self.ids >= 0]
 
     def halved(self, offset: int) -> bool:
-        """Return whether an offset goes half around any ring, so that both directions are equally
-        long. For straight hops return False: routers then use both directions."""
+        """Return whether an offset goes half around any ring, which is equally far in both
+        directions. For straight hops return False: routers then use both directions."""
         return not self.straight and any(
             is_ring(extent) and offset // stride % extent * 2 == extent
             for stride, extent in self.digits

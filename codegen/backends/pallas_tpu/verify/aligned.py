@@ -26,7 +26,7 @@ SOURCE, RESULT, SLOTS = "x", "y", "slots"
 
 
 def check_aligned(program: Any, traces: Traces) -> None:
-    """Raise MismatchError if a copy writes a box of the tensor to the place of another box, or
+    """Raise MismatchError if a copy writes a box of the tensor to the place of a different box, or
     reads a box that has not arrived, or if a result is incomplete at the end."""
     held: list[list[Box]] = [[] for _ in traces]
     slots = _Between(program)

@@ -53,8 +53,8 @@ def modules_of(module: ModuleType) -> list[ModuleType]:
 
 
 def check_names(module: ModuleType, case: Case) -> None:
-    """Raise MismatchError if a name that kernel checks need is missing, or if a function divides
-    where dividends are not checked."""
+    """Raise MismatchError if a name that kernel checks need is missing, or if a function whose
+    dividends are not checked divides."""
     for program in programs_of(module):
         kernels = KERNELS[form_of(program)]
         sending = kernels.sending if any(lacking(case).values()) else ()

@@ -42,8 +42,8 @@ def check_received(kernels: Iterable[Traces], lacking: Mapping[int, int]) -> Non
 
 
 def check_deliveries(program: Any, traces: Traces) -> None:
-    """Raise MismatchError if a slot in which a device expects another's data does not contain it at
-    the end. Only the routed and spread forms have such slots."""
+    """Raise MismatchError if a slot in which a device expects another device's data does not
+    contain that data at the end. Only the routed and spread forms have such slots."""
     form = form_of(program)
     if form not in ("routed", "spread"):
         return
@@ -153,8 +153,8 @@ def _place(device: int, digits: Digits, lines: tuple[int, ...]) -> int:
 
 
 def _farther(place: int, offset: int, digits: Digits, sign: int = 1) -> int:
-    """Return the place at an offset from another, digit by digit modulo the digit's extent. With
-    `sign` -1, subtract the offset."""
+    """Return the place at an offset from a given place, digit by digit modulo the digit's extent.
+    With `sign` -1, subtract the offset."""
     return sum(
         (place // stride + sign * (offset // stride)) % extent * stride for stride, extent in digits
     )

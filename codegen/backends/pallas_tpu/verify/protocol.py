@@ -4,7 +4,7 @@ Neither the interpreter nor the compiler notices a missing barrier or a missing 
 
 1. Before a device writes to a peer, it has waited for all barrier signals that it is ever sent, and
    the peer has sent one.
-2. Each device waits for exactly its arrivals and its sends, so that every semaphore is zero at its
+2. Each device waits for exactly its arrivals and its sends, so every semaphore is zero at its
    exit, and no device exits while others still write to it.
 3. No two copies write the same element of a result.
 4. All devices terminate, in any order of execution.

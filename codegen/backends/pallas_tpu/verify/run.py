@@ -68,7 +68,8 @@ def run(module: ModuleType, case: Case) -> tuple[str, ...]:
         interpreted = _Interpreted(module, case)
         derivative = interpreted.passed()
         sums = interpreted.sums()
-    # Events are checked last, so that a fault that the interpreter finds is reported in its words.
+    # Events are checked last, so that a fault that the interpreter also finds is reported in its
+    # words.
     return (*CHECKS, *sums, *derivative, *inspect(module, case))
 
 

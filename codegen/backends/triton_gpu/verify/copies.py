@@ -2,7 +2,7 @@
 place, that tiles declared contiguous are contiguous, and that tiles are interleaved as planned.
 
 For each tile and outer index, the programs of the first and of the last block are traced (`trace`).
-Both must compute the same rows: a program's block is selected only by the copy.
+Both must compute the same rows, because only the copy itself depends on a program's block.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def _copied(host: Any, receiver: int, copy: RowCopy, pieces: Iterable[Any]) -> t
 def _allowed(tiles: Any, copy: RowCopy) -> bool:
     """Return whether a copy's rows are no larger than the largest that the kernel is launched for,
     and whether their ends are multiples of the width it moves: units if it handles ends of rows
-    separately, else 16 bytes where `Tiles` says so."""
+    separately, otherwise 16 bytes if `Tiles` says so."""
     block = tiles.block()
     ends = copy.by == "copy_some_lines"
     unit = block.width * (1 if ends else block.lanes)
@@ -186,7 +186,7 @@ def _tiled(box: Box, parts: Sequence[Box]) -> bool:
 
 
 def _inside(part: Box, box: Box) -> bool:
-    """Return whether a box is inside another."""
+    """Return whether box `part` is inside `box`."""
     ends = zip(part[::2], box[::2], part[1::2], box[1::2], strict=True)
     return all(low >= first and high <= last for low, first, high, last in ends)
 

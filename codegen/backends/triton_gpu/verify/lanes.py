@@ -60,15 +60,15 @@ Event = Access | Follow | Meet | Tell | Take
 
 @dataclass(eq=False)
 class Lane:
-    """A sequence of events. `said`: for each event, the work it belongs to, in words; `knows`: the
-    lane's clock after each event that has been executed."""
+    """A sequence of events. `said`: for each event, a description of the work it belongs to;
+    `knows`: the lane's clock after each event that has been executed."""
 
     events: list[Event] = field(default_factory=list)
     said: list[str] = field(default_factory=list)
     knows: list[Clock] = field(default_factory=list)
 
     def add(self, event: Event, said: str) -> None:
-        """Append an event; `said`: the work it belongs to, in words."""
+        """Append an event; `said`: a description of the work it belongs to."""
         self.events.append(event)
         self.said.append(said)
 

@@ -79,7 +79,7 @@ class Stream:
 
 
 class Rank:
-    """A rank; also the stand-in for its process group. `said`: its current action, in words;
+    """A rank; also the stand-in for its process group. `said`: a description of its current action;
     `stream`: its current stream; `lanes`: its recorded events; `memory`: its watched memory;
     `faults`: the errors for wrong values that it read."""
 

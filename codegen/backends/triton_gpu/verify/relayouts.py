@@ -165,8 +165,8 @@ def _poison(case: RelayoutCase, bits: Any) -> Any:
 
 
 def _among_ranks(module: ModuleType, case: RelayoutCase, memory: Memory, tensors: Tensors) -> Held:
-    """Return the results of calls by all ranks, made one after another. Messages are packed before,
-    and a stand-in for the group delivers them."""
+    """Return the results of calls by all ranks, made one after another. Messages are packed
+    beforehand, and a stand-in for the group delivers them."""
     sources = sorted(case.source.device_ids)
     given = {
         device: {name: tensors[name][number] for name in module.SOURCE}

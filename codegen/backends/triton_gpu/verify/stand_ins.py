@@ -33,8 +33,8 @@ Replaced = tuple[Any, str, Any]
 
 class StandIns:
     """The stand-ins for the process group and the GPU driver of all ranks. `on_gpus`: whether
-    tensors appear to be on GPUs; `by_pairs`: whether the group has NCCL, so that GPUs can send to
-    each other; `kernels`: the number of ranks on which interpreted kernels, which are slow, copy
+    tensors appear to be on GPUs; `by_pairs`: whether the group has NCCL, with which GPUs can send
+    to each other; `kernels`: the number of ranks on which interpreted kernels, which are slow, copy
     listed rows. On the other ranks, torch copies them."""
 
     def __init__(

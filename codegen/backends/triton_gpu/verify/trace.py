@@ -149,7 +149,7 @@ class _PlainLanguage:
 
 
 class _ReducingLanguage(_PlainLanguage):
-    """A stand-in for `triton.language`, with the further names that reducing kernels use."""
+    """A stand-in for `triton.language`, with the additional names that reducing kernels use."""
 
     static_range = range
     float32 = float64 = float16 = bfloat16 = float8e4nv = float8e5 = float

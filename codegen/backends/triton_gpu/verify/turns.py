@@ -99,8 +99,8 @@ def _check_longest(copied: Turns, expected: Turns) -> None:
 
 
 def _is_numbered(exchange: Any) -> bool:
-    """Return whether no source shard is empty, and every target position is also a source
-    position, so that the planned order is known."""
+    """Return whether no source shard is empty, and every target position is also a source position,
+    in which case the planned order is known."""
     positions = range(len(exchange.source.ids))
     held = (math.prod(extents(exchange.source.box(position))) for position in positions)
     return len(exchange.target.ids) <= len(positions) and all(held)

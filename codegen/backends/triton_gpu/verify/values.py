@@ -19,7 +19,7 @@ RANDOM = 3
 class Values:
     """The values of shards before and after each call of a case, by the number of the call.
 
-    Successive calls move different values, so that leftovers of a call are wrong in the next."""
+    Successive calls move different values, so leftovers of a call are wrong in the next one."""
 
     def __init__(self, case: Case, planes: Sequence[Run]) -> None:
         self.case = case
