@@ -1,4 +1,4 @@
-"""Matmuls, convolutions, gathers and scatters: `@` and `einsum` where possible, else `lax`."""
+"""Matmuls, convolutions, gathers and scatters: `@` and `einsum` if possible, otherwise `lax`."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
 def dot(text: OpText) -> Expression:
-    """Return a matmul: `x @ w` where possible, an einsum otherwise, or `lax.dot_general` for
-    operands of different dtypes."""
+    """Return a matmul: `lax.dot_general` for operands of different dtypes, otherwise `x @ w` if
+    possible, or an einsum."""
     given = list(text.given)
     ends = _precision(text)
     if text.dtypes[0] != text.dtypes[1]:
@@ -26,7 +26,7 @@ def dot(text: OpText) -> Expression:
 
 
 def _ragged_dot(text: OpText) -> Expression:
-    """Return a matmul of groups of rows: `lax.ragged_dot` where possible, otherwise the general
+    """Return a matmul of groups of rows: `lax.ragged_dot` if possible, otherwise the general
     form."""
     ends = [*_precision(text), *_preferred(text)]
     sides = ("contract_lhs", "contract_rhs", "batch_lhs", "batch_rhs", "ragged_lhs", "group_rhs")

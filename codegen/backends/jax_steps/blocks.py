@@ -1,4 +1,4 @@
-"""Steps of a basis plan as statements: where possible, one tiled collective over axes each.
+"""Steps of a basis plan as statements: if possible, one tiled collective over axes for each step.
 
 A step over the minor-most digits of dimensions is a JAX collective if padded shards nest
 (`planner/basis/boxed.py`), and a permute moves padded shards. Any other step moves boxes

@@ -35,8 +35,9 @@ def divisors(exchange: Exchange) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Direct:
-    """The form. `divisors`: common divisors of the starts and widths of tiles, per dimension in
-    view order; `short`: whether some target shards are smaller than others."""
+    """The direct form of an exchange. `divisors`: common divisors of the starts and widths of
+    tiles, per dimension in view order; `short`: whether some target shards are smaller than
+    others."""
 
     view: View
     itemsize: int

@@ -25,8 +25,8 @@ and megabytes of code (measured: 0.4 MB and 0.9 s for 200x200, 1.1 MB and 2.8 s 
 
 @dataclass(frozen=True)
 class Slots:
-    """The form. A slot contains the rows of a tile contiguously, in granules of 512 bytes along an
-    untiled dimension, so it needs no padding to memory tiles.
+    """The slots form of an exchange. A slot contains the rows of a tile contiguously, in granules
+    of 512 bytes along an untiled dimension, so it needs no padding to memory tiles.
 
     `window`: a shape that every tile fits in; `packed`: the number of elements in 4 bytes;
     `granules`: the number of granules of a slot; `outgoing`, `incoming`: the most slots of a device

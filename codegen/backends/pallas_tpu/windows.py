@@ -147,8 +147,8 @@ def _meet(source: DimLayout, target: DimLayout, chunk: int) -> int:
 
 @dataclass(frozen=True)
 class Windows:
-    """The form. `dims`: its dimensions, in view order; `few_rows`: the number of rows
-    that pad source shards with too few rows."""
+    """The windows form of an exchange. `dims`: its dimensions, in view order; `few_rows`: the
+    number of rows that pad source shards with too few rows."""
 
     view: View
     itemsize: int

@@ -129,7 +129,7 @@ def unit_of(factor: int, dtype: str, out: str) -> int:
 
 def halves_of(part: int, ways: int, unit: int, block: int) -> tuple[int, ...]:
     """Return the sizes of a part's halves, one per direction (`ways`). The first half is rounded up
-    to whole units if both halves then have equally many blocks; else the halves are equal.
+    to whole units if both halves then have equally many blocks; otherwise the halves are equal.
 
     >>> halves_of(1030, 2, 16, 528), halves_of(40, 2, 16, 16), halves_of(40, 1, 16, 16)
     ((528, 502), (20, 20), (40,))

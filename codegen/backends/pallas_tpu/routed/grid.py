@@ -32,7 +32,7 @@ from shardwright.ir.transfers import enumerate_transfers
 @dataclass(frozen=True)
 class Grid:
     """The devices of an exchange on a torus. Their numbers are mesh positions if both meshes have
-    the same device order, else ranks by device id.
+    the same device order, otherwise ranks by device id.
 
     `ids`: the device id of each number, which is also its place in the torus; `straight`: whether
     a hop covers the full distance along an axis, for devices that can send over any distance;

@@ -120,8 +120,8 @@ class _Between:
 
 
 def _whole(program: Any, rank: int, buffer: str) -> Box:
-    """Return the box of a device's shard: of the source if `buffer` is SOURCE, else of the
-    target."""
+    """Return the box of a device's shard: of the source shard if `buffer` is SOURCE, otherwise of
+    the target shard."""
     side = program.host.source if buffer == SOURCE else program.host.target
     box = side.box(program.peers.here(program.order, rank)[0 if buffer == SOURCE else 1])
     return tuple((int(box[2 * axis]), int(box[2 * axis + 1])) for axis in program.view)
