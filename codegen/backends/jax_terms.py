@@ -1,4 +1,4 @@
-"""Partial sums as JAX arrays: an extra first dimension, split by the unreduced axes, has the
+"""Partial sums as JAX arrays: an extra first dimension, split by the unreduced axes, numbers the
 terms."""
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ _USED: dict[OwnName, str] = {
 
 
 def product_said(plan: MatmulPlan, steps: MatmulSteps) -> str:
-    """Describe the product, and any movement that overlaps with it."""
+    """Return a description of the product, and of any movement that overlaps with it."""
     product = plan.chosen.multiplication
     shapes = " by ".join(_shape(product, side) for side in ("lhs", "rhs"))
     said = f"The product of {shapes} on each device, {product.flops} flops"

@@ -94,8 +94,8 @@ def _free(name: str, taken: list[str]) -> str:
 
 
 def every_name(program: LocalProgram, calls: Sequence[CallFunction]) -> dict[str, str]:
-    """Return, by the name of each of the program's results that the first call of a function
-    produces, a name for the corresponding results of all calls: `result[0][i]` for
+    """Return a dict. Its keys are the names of the program's results that the first call of a
+    function produces; its values name the corresponding results of all calls: `result[0][i]` for
     `result[0][0]`."""
     said = dict(zip(program.body.results, program.program.result_names, strict=True))
     found = {}

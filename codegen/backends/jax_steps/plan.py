@@ -177,7 +177,7 @@ def _digits(step: Step) -> Digits:
 
 
 def said_of(plan: Plan, step: Step) -> str:
-    """Describe a step: its operation, axes, and both shardings."""
+    """Return a description of a step: its operation, axes, and both shardings."""
     if isinstance(step, ExchangeStep):
         return f"exchange: {plan.reshard.source} -> {plan.reshard.target}"
     ends = step.ends

@@ -97,7 +97,7 @@ def refuse(plan: Plan) -> None:
 
 def _refuse_orders(plan: Plan) -> None:
     """Raise InputError for a plan of two exchanges between meshes of different device orders: both
-    exchanges are in one program, which has one order."""
+    exchanges are in one program, which has one device order."""
     source, target = plan.reshard.source.mesh, plan.reshard.target.mesh
     if isinstance(plan, SteppedPlan) and tuple(source.device_ids) != tuple(target.device_ids):
         raise InputError(

@@ -260,8 +260,9 @@ class Kernel:
         return [*tiles[:axis], piece_of, *tiles[axis + 1 :]], text
 
     def rows(self, tiles: list[Along], more: list[str]) -> tuple[str, RowsText]:
-        """Return the condition that a tile or piece is not empty, "" if it is always met, and the
-        tile as rows; `more`: additional tests to include in the condition."""
+        """Return two results. The first: the condition that a tile or piece is not empty, "" if it
+        always holds. The second: the tile as rows; `more`: additional tests to include in the
+        condition."""
         groups, conditions = self.moves.groups, [c for tile in tiles for c in tile.inside]
         reads: Terms = []
         writes: Terms = []

@@ -121,7 +121,7 @@ class PushKernel(Kernel):
 
     def _hidden(self, axis: int) -> Along:
         """Return the tile along a hidden dimension: the sender's own term or, if the target has
-        only one, that."""
+        only one term, that term."""
         source, one = self.forth.source.dims[axis], sympy.Integer(1)
         only = self.forth.target.dims[axis].parts == 1
         term: Value = 0 * one if only else source.index(self.here)

@@ -100,8 +100,8 @@ class _Between:
         parts[:] = [*kept, (begin, begin + size, tile)]
 
     def box(self, rank: int, window: Window) -> Box:
-        """Return the box in a window of a slot. Raises MismatchError unless all of it is there,
-        from one tile."""
+        """Return the box in a window of a slot. Raises MismatchError unless all of the window is
+        filled, from a single tile."""
         slot, ((begin, size), *_) = self._place(window)
         found = [
             (min(high, begin + size) - max(low, begin), tile)

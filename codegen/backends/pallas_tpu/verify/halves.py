@@ -1,8 +1,8 @@
 """Check the protocol of a reshard in two halves, a start and an end, and of successive calls.
 
 Between a start and its end, a device may start a second reshard, and run whole kernels that use the
-same barrier semaphore. However slow a device is, no other may write to it in a call that it has not
-begun. The same is required of successive calls of a whole kernel.
+same barrier semaphore. However slow a device is, no other device may write to it in a call that it
+has not begun. The same is required of successive calls of a whole kernel.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ def _race(printed: str) -> str:
 
 
 class _Watchdog:
-    """Fail a kernel that makes no progress, and name a wait that never ends in `verdict`."""
+    """Fail a kernel that makes no progress; `verdict` then names a wait that never ends."""
 
     def __init__(self) -> None:
         self.verdict = ""

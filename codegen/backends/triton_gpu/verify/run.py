@@ -48,7 +48,7 @@ Reshard = Callable[[dict[str, list[Any]]], Mapping[str, Sequence[Any]]]
 """A function from source shards to target shards, both by tensor and in order of device id."""
 
 FEW = 3
-"""The number of programs of a launch in every other execution, so that each copies several
+"""The number of programs of a launch in every second execution: each program then copies several
 blocks."""
 
 CHECKS = ("values", "poison", "stored once", "reads in bounds", "inputs kept", "no alias")
