@@ -8,4 +8,4 @@ import numpy as np
 import numpy.typing as npt
 
 Integers: TypeAlias = npt.NDArray[np.int64]
-"""An int64 array, of indices, extents or device ids for example."""
+"""An int64 array, for example of indices, extents or device ids."""

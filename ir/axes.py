@@ -86,7 +86,8 @@ def overlaps(a: AxisRef, b: AxisRef, sizes: Mapping[str, int]) -> bool:
 
 
 def can_coexist(a: AxisRef, b: AxisRef, sizes: Mapping[str, int]) -> bool:
-    """Return whether a single reshape of the axis has both references as parts (Shardy's rule).
+    """Return whether the parts of one reshape of the axis can include both references (Shardy's
+    rule).
 
     Each border must divide the next larger border: `"x":(1)2` and `"x":(1)3` cannot coexist.
     """

@@ -1,6 +1,7 @@
-"""Buckets: the units in which a model is transferred.
+"""Divide a model into buckets, the units of its transfer.
 
-Buckets are filled in order with tensors, or with pieces of a tensor that is too large for one.
+Buckets are filled in order with tensors, or with pieces of a tensor that is too large for one
+bucket.
 """
 
 from __future__ import annotations
@@ -48,15 +49,15 @@ class Filling:
         self.cut: dict[Share, int] = {}
         self.load = np.zeros(len(index), dtype=np.int64)
         self.pending: list[tuple[ModelMember, Flow]] = []
-        self.bound = 0  # at least the bytes of the bucket on any device, pending pieces included
+        self.bound = 0  # upper bound on the bucket's bytes on any device, with pending pieces
         self.ends: list[int] = []
         self.largest = 0
 
     def run(self, busiest: int) -> Buckets:
         """Return the buckets.
 
-        `busiest`: the bytes that the busiest device sends and receives in all. Raises InputError
-        for a limit that is too small.
+        `busiest`: the total bytes that the busiest device sends and receives. Raises InputError for
+        a limit that is too small.
         """
         if busiest > MOST_BUCKETS * self.half:
             raise InputError(
@@ -112,7 +113,7 @@ class Filling:
         self.bound = 0
 
     def _staged(self, moving: Share) -> Flow:
-        """Return the bytes of a piece's messages, including digests and padding."""
+        """Return the bytes of a piece's messages per device, including digests and padding."""
         if moving not in self.staged:
             self.staged[moving] = _with_digests(self.flows.pairs(moving))
         return self.staged[moving]
@@ -142,7 +143,7 @@ class Filling:
 
     @property
     def least(self) -> int:
-        """A limit, in bytes, that is large enough for two buckets, each with one element of every
+        """A limit in bytes that is large enough for two buckets, each with one element of every
         message of any tensor."""
         shares = {Share(each.kind, each.turn) for each in self.members}
         return 2 * max(_most(_with_digests(self.flows.pairs(each, finest=True))) for each in shares)
@@ -156,6 +157,6 @@ def _with_digests(pairs: Integers) -> Flow:
 
 
 def _most(flow: Flow) -> int:
-    """Return a bound on the bytes of a piece on any device: the most that a device sends plus the
-    most that a device receives."""
+    """Return an upper bound on the bytes that one device sends and receives together for a piece:
+    the most that any device sends plus the most that any device receives."""
     return int(flow.sent.max(initial=0) + flow.received.max(initial=0))

@@ -1,4 +1,4 @@
-"""The reshard that each named collective performs, given a sharding and mesh axes.
+"""Make the reshard that each named collective performs, given a sharding and mesh axes.
 
     all_gather       A[I_X, J]          -> A[I, J]      minor-most axes no longer split a dimension
     reduce_scatter   A[I, J] {U_X}      -> A[I_X, J]    partial sums are reduced, then split
@@ -110,8 +110,8 @@ def all_to_all(
 
 
 def slice(shape: Shape, dtype: str, source: Sharding, axes: Axes, *, dim: int = 0) -> Reshard:
-    """Return the reshard that splits dimension `dim` further along `axes`. Devices along `axes`
-    must be replicas before; InputError if not."""
+    """Return the reshard that splits dimension `dim` further along `axes`. Raise InputError unless
+    devices along `axes` are replicas before."""
     shape, refs = tuple(shape), _refs(source, axes)
     here = _dim(dim, len(shape))
     return _to(shape, dtype, source, {here: (*source.dims[here].axes, *refs)})
@@ -121,7 +121,7 @@ def permute(shape: Shape, dtype: str, source: Sharding, axes: Axes, *, pairs: Pa
     """Return the reshard that moves shards along one axis: from coordinate i to coordinate j for
     each pair (i, j).
 
-    Raises InputError for several axes, and unless every coordinate is once an i and once a j.
+    Raises InputError for several axes, and unless every coordinate occurs once as i and once as j.
     """
     mesh, (ref, *more) = source.mesh, _refs(source, axes)
     size, moves = mesh.full_size(ref), sorted((int(i), int(j)) for i, j in pairs)
@@ -225,7 +225,7 @@ def _without(source: Sharding, here: int, refs: Refs) -> Refs:
 
 
 def _left(source: Sharding, here: int, refs: Refs) -> Refs | None:
-    """Return the axes that remain of dimension `here` without `refs` at its end, or None if its
+    """Return the axes of dimension `here` without `refs`, its minor-most axes, or None if its
     minor-most axes are not `refs`."""
     left = list(source.dims[here].axes)
     for ref in reversed(refs):

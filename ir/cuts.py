@@ -15,7 +15,7 @@ Every formula is written once, and works on Python integers, numpy arrays and sy
 
 Why the owner of a balanced cut is a maximum: up to element r*(q+1), every shard has q + 1 elements,
 so the first term is the owner and the second is no greater. From element r*(q+1) on, every shard
-has q elements, and the r shards before have one more each, so the second term is the owner and the
+has q elements, and each of the first r shards has one more, so the second term is the owner and the
 first is no greater.
 
 The shards that intersect a range [lo, hi) are the shards from the owner of lo to the owner of
@@ -49,8 +49,8 @@ from shardwright.ir.algebra.index import (
     weights,
 )
 
-# A function that assigns an intermediate value to a variable in emitted code and returns the
-# variable. Outside emission it is `unnamed`, which returns the value itself.
+# The type of a function that assigns an intermediate value to a variable in emitted code and
+# returns the variable. Outside emission, it is `unnamed`, which returns the value itself.
 Let = Callable[[str, Value], Value]
 Pair: TypeAlias = tuple[Value, Value]
 
@@ -73,7 +73,8 @@ class _OneCut(ABC):
 
     @abstractmethod
     def owner(self, element: Value, let: Let = unnamed) -> Value:
-        """Return the index of the shard that contains an element, the first if several do."""
+        """Return the index of the shard that contains an element, or of the first one if several
+        do."""
 
     @property
     def step(self) -> int | None:
@@ -82,7 +83,7 @@ class _OneCut(ABC):
 
     @property
     def phase(self) -> int:
-        """The number of elements by which the first shard begins before the dimension."""
+        """The number of elements by which the first shard starts before the dimension does."""
         return 0
 
     def locate(self, element: Value, let: Let = unnamed) -> Pair:
@@ -92,12 +93,12 @@ class _OneCut(ABC):
 
     def owners(self, low: Value, high: Value, let: Let = unnamed) -> Pair:
         """Return the first and the last shard that intersect the range [low, high). For an empty
-        range the result is not empty."""
+        range, the result is meaningless: it still names a shard."""
         last = self.extent - 1
         return self.owner(minimum(low, last), let), self.owner(maximum(high, 1) - 1, let)
 
     def window(self, start: int, extent: int) -> Cut:
-        """Return the cut of the `extent` elements of this dimension from `start` on."""
+        """Return the cut of `extent` elements of this dimension, from element `start` on."""
         if (start, extent) == (0, self.extent):
             return self  # type: ignore[return-value]
         return WindowCut(extent, self.parts, self, start)  # type: ignore[arg-type]
@@ -237,7 +238,8 @@ class Cover(_OneCut):
 
 @dataclass(frozen=True)
 class WindowCut(_OneCut):
-    """The cut that another cut, `whole`, makes of the K elements from `start` on."""
+    """The cut of K elements of a dimension, from element `start` on, that `whole`, a cut of the
+    dimension, makes."""
 
     whole: Cut
     start: int

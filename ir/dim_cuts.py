@@ -1,4 +1,4 @@
-"""The cut of one stored dimension of a part, and the shard that each device stores.
+"""Cut one stored dimension of a part, and find the shard that each device stores.
 
 `DimCut` is the cut as written (`ir/parts.py` has the text form). `BoundCut` is the cut on a mesh,
 with closed forms that depend on a mesh position.

@@ -11,7 +11,7 @@ class Drawn:
 
     @property
     def pictured(self) -> Drawn:
-        """The object that is drawn for this one: itself, unless a subclass names another."""
+        """The object that is drawn for this one: itself, unless a subclass overrides this."""
         return self
 
     def _repr_html_(self) -> str:

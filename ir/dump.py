@@ -1,5 +1,5 @@
-"""Dumps for developers: `SHARDWRIGHT_DUMP=plan,context` prints what these stages made to standard
-error."""
+"""Dump stages for developers: `SHARDWRIGHT_DUMP=plan,context` prints the results of these stages to
+standard error."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shardwright.ir.errors import unknown
 VARIABLE = "SHARDWRIGHT_DUMP"
 
 RESHARD = ("plan", "context")
-"""The stages of a reshard: its plan as JSON, and what each template is given."""
+"""The stages of a reshard: its plan as JSON, and the context of each template."""
 
 PROGRAM = ("propagate", "edges", "pad", "shift", "permute", "plan", "transpose", "tidy", "fold")
 """The stages of a program, which are the passes of `codegen/partition/passes.py`."""
@@ -19,7 +19,7 @@ PROGRAM = ("propagate", "edges", "pad", "shift", "permute", "plan", "transpose",
 
 def dump(stage: str, text: str) -> None:
     """Print the text of a stage if `VARIABLE` names the stage. Call this only if `VARIABLE` is set,
-    so that others do not wait for texts that nobody reads.
+    because making the text takes time.
 
     Raise InputError if `VARIABLE` names a stage that does not exist.
     """

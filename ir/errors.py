@@ -1,4 +1,4 @@
-"""The two kinds of error: mistakes in the input (`InputError`), and our own bugs
+"""The two kinds of error: mistakes in the input (`InputError`), and bugs in Shardwright
 (`InternalError`).
 
 The message of an `InputError` tells the user what to change. Its form is fixed:
@@ -95,7 +95,7 @@ class InputError(ValueError):
 
 
 def _rebuilt(state: dict[str, object]) -> InputError:
-    """Return an error with the attributes of a pickled one."""
+    """Return the error with these attributes, which were pickled."""
     error = InputError(str(state["rule"]))
     error.__dict__.update(state)
     return error
@@ -114,7 +114,7 @@ def placed(*where: Hashable) -> Iterator[None]:
 def check_type(
     value: object, kind: type | UnionType, expected: str, argument: str | None = None
 ) -> None:
-    """Raise InputError unless the value is of type `kind`. `expected`: an example of such a value
+    """Raise InputError unless the value is of type `kind`. `expected`: an example of a valid value,
     for the message."""
     if not isinstance(value, kind):
         raise wrong_type(value, kind, expected, argument)
@@ -123,7 +123,8 @@ def check_type(
 def wrong_type(
     value: object, kind: type | UnionType, expected: str, argument: str | None = None
 ) -> InputError:
-    """Return the error for a value that is not of type `kind`, with arguments as `check_type`."""
+    """Return the error for a value that is not of type `kind`. The arguments are those of
+    `check_type`."""
     kinds = (kind,) if isinstance(kind, type) else get_args(kind)
     names = dict.fromkeys(each.__name__ for each in kinds)
     return InputError(
@@ -168,13 +169,13 @@ def _short(value: object, most: int = LONGEST_VALUE) -> str:
 
 
 def install(extra: str) -> str:
-    """Return the command that installs an extra from a checkout. (A package index may have another
-    package of this name.)"""
+    """Return the command that installs an extra from a checkout. (A package index may have a
+    different package of this name.)"""
     return f"pip install -e '.[{extra}]' in the checkout of shardwright"
 
 
 MOST_LISTED = 40
-"""The most choices that an error lists."""
+"""The largest number of choices that an error lists."""
 
 
 def one_of(choices: Iterable[str]) -> str:

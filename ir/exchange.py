@@ -2,8 +2,8 @@
 
 A position is the row-major number of a device in one mesh. A rank is the number of a device in the
 sorted union of the device ids of both meshes. A receiver that already holds a tile copies it
-locally. Otherwise the sender is a closed form of the receiver's position, so that sender and
-receiver compute it independently:
+locally. Otherwise the sender is a closed form of the receiver's position, which sender and receiver
+compute independently:
 
     own     the holder with the same free digits as the receiver (both meshes must have the same
             device order)
@@ -40,7 +40,7 @@ class HolderRule:
     dimension `cut`.
 
     Pieces begin at multiples of `unit` elements from the start of their tile. `unit` divides the
-    width of every tile, so pieces are as well aligned as their tile.
+    width of every tile, so pieces are aligned as well as their tile is.
     """
 
     kind: Literal["own", "turns"] = "own"
@@ -91,8 +91,8 @@ class Exchange(Once):
 
     @property
     def new(self) -> int:
-        """The number of hidden dimensions, counted from the last, along which only the first
-        element has a value in the source."""
+        """The number of trailing hidden dimensions along which only the first element has a value
+        in the source."""
         hidden = self.source.hidden
         grows = (dim.target.extent > dim.source.extent for dim in self.dims[:hidden])
         return next((hidden - place for place, found in enumerate(grows) if found), 0)
@@ -108,8 +108,8 @@ class Exchange(Once):
         return np.union1d(ids_of(self.source.mesh), ids_of(self.target.mesh))
 
     def source_position_of(self, target_position: np.ndarray) -> np.ndarray:
-        """Return the positions in the source mesh of the devices at some target positions, -1 for a
-        device outside the source mesh."""
+        """Return the source positions of the devices at these target positions, -1 for a device
+        outside the source mesh."""
         if self.same_order:
             return target_position
         return positions_of(self.source.mesh, ids_of(self.target.mesh)[target_position])

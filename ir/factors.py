@@ -1,5 +1,5 @@
-"""Factors: a reshape of logical dimensions into factors that are stored in another order, such as
-`(g h) d -> h g d`."""
+"""Factors: a reshape of logical dimensions into factors that are stored in a different order, such
+as `(g h) d -> h g d`."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ class Factors:
             )
 
     def axes(self, shape: tuple[int, ...]) -> tuple[tuple[FactorAxis, ...], ...]:
-        """Return the factors of each stored dimension for a tensor of a shape, with factors merged
-        that are neighbours in the logical dimension too. Raises InputError for a shape that does
-        not fit."""
+        """Return the factors of each stored dimension for a tensor of this shape. Neighbouring
+        factors are merged if they are also neighbours in the logical dimension. Raise InputError
+        for a shape that does not fit."""
         if len(self.before) != len(shape):
             raise InputError(
                 "there must be one group of factors for each dimension of the tensor",

@@ -1,7 +1,7 @@
 """Recognise values of JAX and torch without importing either package.
 
-A value can be an instance of a class only if the module of the class has been imported, so a class
-is looked up among the imported modules.
+A value can be an instance of a class only if the module of the class has been imported, so classes
+are looked up in the imported modules.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ _DOORS = (
     ("Mesh", ABSTRACT_MESH, "of a mesh of jax: sw.Mesh.of(mesh)"),
     ("Mesh", DEVICE_MESH, "of a DeviceMesh: sw.Mesh.of(device_mesh)"),
 )
-"""Rows of an expected type, a type that users give in its place, and text that says how to convert
+"""Triples of an expected type, a type that users give in its place, and text on how to convert
 it."""
 
 
 def is_a(value: object, *paths: str) -> bool:
-    """Return whether a value is an instance of one of the classes; `paths`: their module and
-    name, joined by a dot."""
+    """Return whether a value is an instance of one of these classes. `paths`: the module and the
+    name of each class, joined by a dot."""
     return any(isinstance(value, found) for path in paths for found in _class(path))
 
 

@@ -34,21 +34,22 @@ from shardwright.ir.torch_placements import Placed, Placing, mesh_of_torch, plac
 
 
 class Given(NamedTuple):
-    """A sharding as read from a value of the user."""
+    """A sharding that was read from a user's value."""
 
     sharding: Sharding
     split: str | None = None  # "flat" or "nested" if the value implies it
-    placed: bool = False  # whether the value was placements of torch
+    placed: bool = False  # whether the value was torch placements
 
 
 def shape_of(given: object) -> tuple[int, ...]:
-    """Return the shape given as extents or as text, `6x6`. Raise InputError for anything else."""
+    """Return the shape that is given as extents or as a text, `6x6`. Raise InputError for anything
+    else."""
     return parse_shape(given, "shape") if isinstance(given, str) else check_shape(given)
 
 
 def mesh_of(given: object, argument: str | None = None) -> Mesh:
-    """Return the mesh given as a Mesh, a text, a dict of axes, a JAX mesh or a DeviceMesh. Raise
-    InputError, naming `argument`, for anything else."""
+    """Return the mesh that is given as a Mesh, a text, a dict of axes, a JAX mesh or a DeviceMesh.
+    Raise InputError, naming `argument`, for anything else."""
     try:
         return _mesh_of(given, argument)
     except InputError as error:
@@ -87,8 +88,8 @@ def sharding_of(
 ) -> Given:
     """Return the sharding that the user gave for a tensor, in any accepted form.
 
-    `mesh`: the mesh for forms without one. `only`: a mesh that the sharding brings itself must
-    equal `mesh`. Raises InputError, naming `argument`, for anything else.
+    `mesh`: the mesh for forms without one. `only`: whether a mesh that the sharding brings itself
+    must equal `mesh`. Raises InputError, naming `argument`, for anything else.
     """
     try:
         return _GivenReader(mesh, only, len(shape), shape, argument).read(given)

@@ -18,7 +18,7 @@ from shardwright.ir.errors import InputError
 _HOLE = re.compile(r"\*|\{[^{}]*\}")
 _NUMBERS = re.compile(r"(\d+)\.\.(\d+)")
 MOST_NAMES = 1_000_000
-"""The most names that one glob may list."""
+"""The largest number of names that one glob may list."""
 
 
 @dataclass(frozen=True)
@@ -55,8 +55,8 @@ class Glob:
         return None if found is None else found.groups(default="")
 
     def named(self, text: str) -> Glob:
-        """Return another text as a glob, with the n-th star replaced by the n-th hole of this glob.
-        Raise InputError unless the text has one star per hole."""
+        """Return `text` as a glob, with the n-th star replaced by the n-th hole of this glob. Raise
+        InputError unless the text has one star per hole."""
         if self.is_regex or _HOLE.findall(text) == [*self.holes]:
             return Glob(text)
         if text.count("*") != len(self.holes) or "{" in text:
@@ -112,7 +112,7 @@ class Glob:
 
 
 def filled(text: str, values: Sequence[str]) -> str:
-    """Fill values into the holes of a text, in order.
+    """Return a text with values filled into its holes, in order.
 
     >>> filled("layers.*.qkv", ("7",))
     'layers.7.qkv'

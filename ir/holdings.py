@@ -1,9 +1,10 @@
-"""The elements of a logical tensor on each device, counted without visiting each element.
+"""Count the elements of a logical tensor on each device without visiting each element.
 
 Along one logical dimension, a part contains the elements whose factors lie in given ranges. These
 ranges are a *pattern*. The patterns of all parts cut the dimension into *segments*; the segments
 that lie in the same patterns form a *class*. A boolean array over the classes of all dimensions
-then says which elements a device has, and its size does not depend on the size of the tensor.
+then states which elements a device has. The size of this array does not depend on the size of the
+tensor.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class DimClasses:
 
     @staticmethod
     def of(extent: int, patterns: Iterable[Pattern]) -> DimClasses:
-        """Return the segments and classes of a dimension that the patterns cut."""
+        """Return the segments and classes into which the patterns divide a dimension."""
         every = list(dict.fromkeys(patterns))
         cuts = [np.array([0, extent], dtype=np.int64), *map(_ends, every)]
         ends = np.unique(np.concatenate(cuts))
@@ -86,7 +87,7 @@ class TensorClasses:
 
     @staticmethod
     def of(shape: tuple[int, ...], boxes: Iterable[Box]) -> TensorClasses:
-        """Return the classes of a tensor that the boxes cut."""
+        """Return the classes into which the boxes divide each dimension of a tensor."""
         every = list(boxes)
         dims = enumerate(shape)
         return TensorClasses(
@@ -94,8 +95,8 @@ class TensorClasses:
         )
 
     def mask(self, boxes: Iterable[Box]) -> Mask:
-        """Return whether each product of classes lies in any of the boxes: [classes of dimension 0,
-        classes of dimension 1, ...]."""
+        """Return whether each product of classes lies in at least one of the boxes: [classes of
+        dimension 0, classes of dimension 1, ...]."""
         found = np.zeros(tuple(dim.counts.size for dim in self.dims), dtype=np.bool_)
         for box in boxes:
             sides = [dim.held[pattern] for dim, pattern in zip(self.dims, box, strict=True)]
@@ -103,7 +104,7 @@ class TensorClasses:
         return found
 
     def elements(self, mask: Mask) -> int:
-        """Return the number of elements in the products of classes that the mask selects."""
+        """Return the total number of elements in the products of classes that the mask selects."""
         left = mask.astype(np.int64)
         for dim in reversed(self.dims):
             left = left @ dim.counts

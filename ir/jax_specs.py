@@ -37,7 +37,7 @@ class Spec:
         return Spec((*dims, *whole), tuple(sorted(spec.unreduced)), str(spec))
 
     def sharding(self, mesh: Mesh, rank: int) -> Sharding:
-        """Return the sharding on a mesh of a tensor of rank `rank`.
+        """Return the sharding that the spec gives a tensor of rank `rank` on a mesh.
 
         Dimensions beyond the spec are not split. An UNCONSTRAINED dimension is open. Raises
         InputError for a spec longer than the rank.

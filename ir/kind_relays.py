@@ -1,4 +1,4 @@
-"""The moves of a kind: relays between classes of positions that store the same elements.
+"""Plan the moves of a kind: relays between classes of positions that store the same elements.
 
 Source positions that store the same elements at the same offsets form one class of *senders*.
 Target positions form one class of *receivers* if they store the same elements and already have the
@@ -18,10 +18,11 @@ from shardwright.ir.kinds import Kind
 from shardwright.ir.relays import Cells, Relay, StoredBox, cells_of, count_of, cut_box, strided
 
 OWN = -1
-"""The sender of a relay whose elements the receiver already has: it copies them from itself."""
+"""The value of `sender` in a relay whose elements the receiver already has and copies from
+itself."""
 
 LEAST_PIECE = 1 << 16
-"""The least bytes of a piece if several replicas each send a piece of a box."""
+"""The smallest number of bytes of a piece if several replicas each send a piece of a box."""
 
 
 @dataclass(frozen=True)
@@ -42,8 +43,8 @@ def classes_of(
 ) -> tuple[tuple[int, ...], ...]:
     """Group positions that store the same elements at the same offsets, omitting empty positions.
 
-    `boxes`: the boxes stored at each position. `beside`: another value for each position, which
-    must be equal for all positions of a class.
+    `boxes`: the boxes stored at each position. `beside`: an additional value for each position,
+    equal for all positions of a class.
     """
     found: dict[object, list[int]] = {}
     more = [*beside] or [None] * len(boxes)
@@ -129,8 +130,8 @@ class _Choosing:
         return min(replicas // math.gcd(replicas, lacking), most)
 
     def _turned(self, sender: int, receiver: int, piece: int) -> int:
-        """Return the index of a class of senders, rotated so that its senders after the last
-        assigned share are the next to send."""
+        """Return the index, among `listed`, of the rotated copy of a class of senders in which the
+        first senders are those after the last assigned share."""
         lacking, key = len(self.receivers[receiver]), (sender, receiver)
         if key not in self.first:
             self.first[key] = self.sent[sender]

@@ -1,10 +1,10 @@
 """Kinds: groups of tensors of a model that have the same layouts in source and target.
 
-A *member* is a tensor with one buffer of the source and one buffer of the target that store it.
-Two members are of one *kind* if their shapes, their dtypes and the layouts of their buffers are
-equal, and the same pairs of source and target positions are on one device. Names and device ids may
+A *member* is a tensor with one buffer of the source and one buffer of the target that store it. Two
+members are of one *kind* if their shapes, their dtypes and the layouts of their buffers are equal,
+and the same pairs of a source and a target position share a device. Names and device ids may
 differ. Moves are planned once per kind, by mesh position. Receiver i of a class gets elements from
-sender i + turn, and the turn differs between members, so that all replicas send equal amounts.
+sender i + turn. Turns differ between members, so all replicas send equal amounts.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ WORD = re.compile(r"[^\W\d][\w./]*")
 
 @dataclass(frozen=True, eq=False)
 class Geometry:
-    """A buffer of a kind: its layout on a mesh. The names of tensors are replaced by numbers, and
-    device ids by positions, so that buffers of one geometry need only one plan."""
+    """A buffer of a kind: its layout on a mesh. Tensors have numbers in place of names, and devices
+    have positions in place of ids, so buffers of one geometry need only one plan."""
 
     axes: Axes
     shapes: tuple[Shape, ...]
@@ -62,8 +62,8 @@ class Geometry:
         return Stored(mesh, shapes, {BUFFER: layout}, self.dtype, partial=True)
 
     def _said(self, error: InputError) -> InputError:
-        """Return the error of a layout with the names of tensors in place of their numbers, if the
-        text of a layout can contain these names."""
+        """Return an error about the layout that shows the names of tensors in place of their
+        numbers, if the text of a layout can contain these names."""
         if all(map(WORD.fullmatch, self.names)):
             try:
                 self._stored(self.names, self.said)
@@ -77,8 +77,8 @@ class Geometry:
         return renamed(self.layout, self.names)
 
     def buffer_shapes(self, padded: bool) -> list[Shape]:
-        """Return the shape of the buffer at each position. `padded`: the same shape at all
-        positions, large enough for each."""
+        """Return the shape of the buffer at each position. `padded`: return the same shape for all
+        positions, into which each fits."""
         return shapes_of(self.stored, self.stored.bound[BUFFER], padded)
 
     @cached_property
@@ -97,7 +97,7 @@ class Geometry:
 
     @cached_property
     def padded(self) -> dict[str, list[list[StoredBox]]]:
-        """For each tensor, the boxes at each position of a buffer padded to one shape."""
+        """For each tensor, the boxes at each position of a buffer that is padded to one shape."""
         return self._boxes(padded=True)
 
     def _boxes(self, padded: bool) -> dict[str, list[list[StoredBox]]]:
@@ -167,7 +167,7 @@ def _said(side: Rules, model: Model, argument: str) -> list[PlacedBuffer]:
 
 
 class Homed(NamedTuple):
-    """The buffer that stores a tensor."""
+    """A buffer that stores a tensor."""
 
     buffer: str  # the name of the buffer
     number: str  # the number of the tensor in the buffer
@@ -227,7 +227,7 @@ class _Sorting:
         return ModelMember(number, name, home.buffer, wanted.buffer, home.place, wanted.place)
 
     def _homes(self, placed: Iterable[PlacedBuffer], side: str) -> Iterator[tuple[str, Homed]]:
-        """Yield the name of each tensor with each buffer that stores it."""
+        """Yield pairs of a tensor's name and a buffer that stores the tensor."""
         for each in placed:
             geometry = self._geometry(each, side)
             place = self.places.setdefault(each.place, len(self.places))
@@ -280,8 +280,8 @@ class _Sorting:
         return self.geometries[key]
 
     def _meeting(self, source: int, target: int) -> tuple[int, ...]:
-        """Return the source position of the device at each target position, or -1 if it has none.
-        `source`, `target`: indices of places."""
+        """Return, for each target position, the source position of its device, or -1 if the device
+        has none. `source`, `target`: indices of places."""
         key = source, target
         if key not in self.meetings:
             places = [*self.places]

@@ -55,9 +55,9 @@ def merge_digits(digits: tuple[Digit, ...]) -> tuple[Digit, ...]:
 
 
 def read_digits(digits: tuple[Digit, ...], position: Number) -> Number:
-    """Return the mixed-radix number that the given digits of a mesh position form, major to
-    minor."""
-    total: Value = 0 * position  # of the type of `position`, even without digits
+    """Return the mixed-radix number that the given digits (major to minor) of a mesh position
+    form."""
+    total: Value = 0 * position  # has the type of `position`, even without digits
     for digit in digits:
         total = total * digit.size + _digit(digit.stride, digit.size, position)
     number: Number = total
@@ -82,8 +82,8 @@ def digit_values(digits: tuple[Digit, ...], number: Number) -> tuple[Number, ...
 
 
 def digits_apart(digits: Digits, others: Digits) -> tuple[Digits, Digits]:
-    """Split digits of a position into the digits that `others` contain too, and the rest, both
-    major to minor. A digit that `others` contain in part is cut into two if its size permits, else
+    """Split digits of a position into those that are also in `others`, and the rest, both major to
+    minor. A digit of which `others` contain a part is cut into two if its size permits; otherwise
     it belongs to the rest."""
     shared, rest = [], []
     for digit in digits:
@@ -119,7 +119,7 @@ class DimLayout:
 
     @cached_property
     def digits(self) -> tuple[Digit, ...]:
-        """The digits after contiguous ones are merged, which does not change the shard index."""
+        """The digits with contiguous digits merged, which does not change the shard index."""
         return merge_digits(self.axis_digits)
 
     @property
@@ -149,7 +149,8 @@ class DimLayout:
 
     @property
     def is_even(self) -> bool:
-        """Whether all shards have the same size; for symbols, whether this holds for all values."""
+        """Whether all shards have the same size; for symbols, whether this is so for all their
+        values."""
         return bool(mod(self.extent, self.parts) == 0)
 
     def index(self, position: Number) -> Number:
@@ -192,7 +193,7 @@ class DimLayout:
 
     def owners(self, low: Value, high: Value, let: Let = unnamed) -> tuple[Value, Value]:
         """Return the first and the last shard that intersect the range [low, high). For an empty
-        range the result is not empty."""
+        range, the result is meaningless: it still names a shard."""
         last = self.extent - 1
         return self.owner(minimum(low, last), let), self.owner(maximum(high, 1) - 1, let)
 
@@ -237,7 +238,7 @@ class Layout:
         split: str,
         hidden: tuple[HiddenDim, ...] | None = None,
     ) -> Layout:
-        """Return the layout of a tensor of a shape under a sharding.
+        """Return the layout of a tensor with this shape under a sharding.
 
         `split`: "flat" or "nested". `hidden`: the hidden dimensions, by default one for each
         unreduced axis.
@@ -269,7 +270,7 @@ class Layout:
         return tuple(dim.index(position) for dim in self.dims)
 
     def replica(self, position: Number) -> Number:
-        """Return the number of a position among the holders of its shard."""
+        """Return the number of a mesh position among the replicas of its shard."""
         return read_digits(self.free, position)
 
     def position(self, index: tuple[Value, ...], replica: Value) -> Value:

@@ -5,7 +5,7 @@ one factor. Factors are numbered: one for each batch dimension, then i, j and k:
 
     lhs  […, i, j]        rhs  […, j, k]        out  […, i, k]
 
-All three tensors are on one mesh. If a tensor is unreduced along axes, devices along these axes
+All three tensors are on one mesh. If a tensor is unreduced along axes, the devices along these axes
 have partial sums of it. Products are summed in float32, float64 or integers of 32 or 64 bits
 (`sum_dtype`).
 """
@@ -65,9 +65,9 @@ class Matmul:
 
         `lhs`, `rhs`: pairs (shape, sharding). `out`: the sharding of the result. `out_dtype`: by
         default `dtype`. `mesh`: the mesh of shardings that do not bring their own; without it, rhs
-        and out are on the mesh of lhs. In index notation, `A[I_X, J]`, equal indices must be equal
-        factors. Raises InputError for operands that cannot be multiplied, for booleans, and for
-        tensors on different meshes.
+        and out are on the mesh of lhs. In index notation, `A[I_X, J]`, equal indices must denote
+        the same factor. Raises InputError for operands that cannot be multiplied, for booleans, and
+        for tensors on different meshes.
         """
         self._set(dtype=dtype_of(dtype))
         own = None if mesh is None else mesh_of(mesh, "mesh")
@@ -119,12 +119,12 @@ class Matmul:
 
     @property
     def flops(self) -> int:
-        """The number of multiplications and additions, each counted once even if several devices
-        perform it."""
+        """The number of multiplications plus additions. Each is counted once, even if several
+        devices perform it."""
         return 2 * math.prod(self.extents)
 
     def factors(self, side: Side) -> tuple[int, ...]:
-        """Return the number of the factor of each dimension of an operand or of the result."""
+        """Return, for each dimension of an operand or of the result, the number of its factor."""
         batch = tuple(range(self.batch))
         i, j, k = (self.batch + each for each in range(3))
         last = {"lhs": (i, j), "rhs": (j, k), "out": (i, k)}
@@ -217,13 +217,13 @@ def _check_shapes(lhs: tuple[int, ...], rhs: tuple[int, ...]) -> None:
 
 
 def _text_of(given: object) -> object:
-    """Return the sharding of an operand as the user gave it in a pair, else None."""
+    """Return the sharding as the user gave it, if the operand is a pair, else None."""
     return given[1] if isinstance(given, tuple | list) else None
 
 
 def _check_names(matmul: Matmul, given: tuple[object, ...]) -> None:
-    """Raise InputError unless shardings in index notation use one index per factor, and a different
-    index for each."""
+    """Raise InputError unless shardings in index notation use the same index for the same factor,
+    and different indices for different factors."""
     known: dict[int, str] = {}
     for side, text in zip(SIDES, given, strict=True):
         if not isinstance(text, str) or not INDEXED.match(text):

@@ -18,7 +18,7 @@ Limit = Literal["communication", "memory", "multiplication", "nothing"]
 
 @dataclass(frozen=True)
 class AxisCase:
-    """The case of a sharded axis, by its role in both operands.
+    """The case of a sharded axis, which depends on its role in both operands.
 
     `number`: the case, 1 to 4; 0 if an operand is a partial sum along the axis. `why`: the role of
     the axis, in words.
@@ -33,14 +33,15 @@ class AxisCase:
 class Loop:
     """Communication that overlaps with the product: devices pass parts round a ring.
 
-    For an operand, the loop replaces the all-gather at the end of its movement: a device multiplies
-    a part while it sends the part on. For the result, the loop replaces the reduce-scatter at the
-    start of its movement: a device adds its partial sum to each part that it receives.
+    For an operand, the loop replaces the all-gather at the end of the operand's movement: a device
+    multiplies a part while it sends the part on. For the result, the loop replaces the
+    reduce-scatter at the start of its movement: a device adds its partial sum to each part that it
+    receives.
 
     `factor`: the factor along which parts are cut. `digits`: the stride and size of the digits of a
     device's position, major to minor, that give its place in the ring. `count`: the number of
-    devices in the ring. `directions`: with 2, half of every part moves each way. `order`: the
-    places in the order of the ring; empty if ascending.
+    devices in the ring. `directions`: if 2, half of every part moves each way. `order`: the places
+    in the order of the ring, empty if ascending.
     """
 
     side: Side
@@ -136,7 +137,7 @@ class MatmulPlan(Drawn):
 
     @property
     def case(self) -> int:
-        """The highest case number of all axes; 1 without communication."""
+        """The highest case number of all axes; 1 if there is no communication."""
         return max((case.number for case in self.cases), default=1) or 1
 
     def __repr__(self) -> str:
@@ -171,7 +172,7 @@ class MatmulPlan(Drawn):
         }
 
     def to_json(self, transfers: bool | None = None) -> str:
-        """Return `to_dict` as JSON text ending in a newline, one line per key and per other
+        """Return `to_dict` as JSON text that ends in a newline, with one line per key and per other
         candidate."""
         found = self.to_dict(transfers)
         lines = []

@@ -67,12 +67,12 @@ class Mesh:
 
     @classmethod
     def of(cls, given: object) -> Mesh:
-        """Return the mesh given as a text, a dict of axes, a JAX mesh or a DeviceMesh."""
+        """Return the mesh that is given as a text, a dict of axes, a JAX mesh or a DeviceMesh."""
         return _readers().mesh(given)
 
     def sharding(self, given: object, rank: int | None = None) -> Sharding:
-        """Return the sharding on this mesh given as a text, such as `[{"x"}, {"y", ?}p2]`, as a
-        PartitionSpec or as placements.
+        """Return the sharding on this mesh that is given as a text, such as `[{"x"}, {"y", ?}p2]`,
+        as a PartitionSpec or as placements.
 
         `rank`: the rank of the tensor, which placements and some texts do not state. Raises
         InputError for anything else.
@@ -94,7 +94,7 @@ class Mesh:
 
     @property
     def is_maximal(self) -> bool:
-        """Whether this mesh has no axes, so that its one device holds whole tensors."""
+        """Whether this mesh has no axes but one device, which therefore holds whole tensors."""
         return not self.axes
 
     @property
@@ -117,7 +117,8 @@ class Mesh:
         return self.axis_size(ref.name) if ref.size is None else ref.size
 
     def digit(self, ref: AxisRef) -> Digit:
-        """Return the digit of the flat position that is the coordinate along an axis reference."""
+        """Return the digit of the flat position whose value is the coordinate along an axis
+        reference."""
         size = self.axis_size(ref.name)
         minor = math.prod(size for _, size in self.axes[self.names.index(ref.name) + 1 :])
         if ref.pre is None or ref.size is None:
@@ -212,8 +213,8 @@ def unknown_axis(name: str, mesh: Mesh) -> InputError:
 
 
 def with_target_mesh(error: InputError) -> InputError:
-    """Return an error about a target on the source's mesh. If the error is an unknown axis, suggest
-    the argument `target_mesh` too."""
+    """Return an error about a target on the source's mesh. If the error is about an unknown axis,
+    it also suggests the argument `target_mesh`."""
     if not error.rule.startswith(UNKNOWN_AXIS):
         return error
     expected = f"{error.expected}; or target_mesh, if the target has a mesh of its own"
@@ -268,8 +269,7 @@ def _checked_size(size: object, where: tuple[str | int, ...]) -> int:
 
 
 def as_integer(value: object) -> int | None:
-    """Return the value of an integer of Python or numpy. Return None for booleans and all other
-    values."""
+    """Return a Python or numpy integer as an int. Return None for booleans and all other values."""
     if isinstance(value, bool):
         return None
     try:
@@ -301,8 +301,8 @@ def _checked_ids(device_ids: Iterable[int] | None, axes: Axes) -> range | tuple[
 
 
 def _checked_range(ids: Iterable[int]) -> range | None:
-    """Return the ids unchanged if they are a range of step 1, so that each need not be checked;
-    else None. Raise InputError for a negative id."""
+    """Return the ids unchanged if they are a range of step 1, else None: the ids of such a range
+    need not be checked one by one. Raise InputError if the range has a negative id."""
     if not isinstance(ids, range) or ids.step != 1:
         return None
     if ids.start < 0:
@@ -317,8 +317,8 @@ def _product(axes: Axes) -> str:
 
 
 def _checked_each(ids: tuple[object, ...]) -> range | tuple[int, ...]:
-    """Return the ids, as a range if consecutive and ascending. Raise InputError unless they are
-    distinct integers of at least 0."""
+    """Return the ids, as a range if they are consecutive and ascending. Raise InputError unless
+    they are distinct integers of at least 0."""
     numbers: list[int] = []
     seen: set[int] = set()
     for i, given in enumerate(ids):

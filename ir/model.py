@@ -17,10 +17,10 @@ from shardwright.ir.given import shape_of
 from shardwright.ir.globs import Glob
 
 MEMORY_LIMIT = 1 << 30
-"""The default limit of the bytes in flight on a device while a model moves."""
+"""The default limit on the bytes in flight per device while a model moves."""
 
 _MOST_HEADER = 100_000_000
-"""The most bytes of a safetensors header, as in the readers of that library."""
+"""The largest number of bytes of a safetensors header, as in the readers of that library."""
 
 
 def counted(count: int, what: str) -> str:
@@ -50,8 +50,8 @@ class Model(Drawn):
         """Read the tensors of a model.
 
         `tensors` maps each name to a shape, to a dict of `shape` and `dtype`, or to any object with
-        these attributes, such as an array or a meta tensor. A name with `{0..79}` or `{q,k}` stands
-        for several tensors. `dtype`: the dtype of tensors that do not state theirs. Raises
+        these attributes, such as an array or a meta tensor. A name with `{0..79}` or `{q,k}`
+        represents several tensors. `dtype`: the dtype of tensors that do not state a dtype. Raises
         InputError if there are no tensors, if a name is repeated, and for a tensor without a shape
         or dtype.
         """
@@ -91,7 +91,7 @@ class Model(Drawn):
         """Return the model with the tensors of safetensors files; only their headers are read.
 
         `paths`: files, or folders whose safetensors files are all read. Raises InputError for a
-        file in another format, and for a tensor in two files.
+        file in a different format, and for a tensor that is in two files.
         """
         given = (paths,) if isinstance(paths, str | Path) else paths
         found: dict[str, object] = {}
@@ -144,12 +144,12 @@ def _leaves(tree: Any, before: str) -> Iterator[tuple[str, Any]]:
 
 
 def _fields(given: tuple[Any, ...]) -> tuple[str, ...]:
-    """Return the field names of a named tuple; none for another tuple."""
+    """Return the field names of a named tuple; an empty tuple for any other tuple."""
     return getattr(given, "_fields", ())
 
 
 def nested(flat: Mapping[str, Any], like: Any) -> Any:
-    """Return named leaves as a tree, the inverse of `flattened`.
+    """Return a tree with the named leaves. This is the inverse of `flattened`.
 
     The tree has the structure of `like` if the leaves of `like` have the same names. Otherwise it
     is a dict, nested at the dots of the names unless `like` is flat.
@@ -184,8 +184,8 @@ def _rebuilt(flat: Mapping[str, Any], like: Any, before: str) -> Any:
 
 
 def _logical(name: str, given: Any, dtype: object) -> Logical:
-    """Return the tensor given as a shape, a dict or an object with a shape and dtype. Raise
-    InputError, naming the tensor, for anything else."""
+    """Return the tensor that is given as a shape, a dict, or an object with a shape and dtype.
+    Raise InputError, naming the tensor, for anything else."""
     shape, own = given, None
     if isinstance(given, Mapping):
         if {*given} - {"shape", "dtype", "data_offsets"} or "shape" not in given:
@@ -241,7 +241,7 @@ def _files(path: Path) -> list[Path]:
 
 
 def _header(path: Path) -> dict[str, Any]:
-    """Return the header of a safetensors file, which is 8 bytes of length followed by JSON."""
+    """Return the header of a safetensors file: JSON, after 8 bytes with its length."""
     reason = "no header of JSON"
     try:
         with path.open("rb") as file:

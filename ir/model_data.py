@@ -1,4 +1,4 @@
-"""The part of a model plan's plain data that describes one kind."""
+"""Make the part of a model plan's plain data that describes one kind."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def kind_data(kind: Kind, found: KindRelays) -> dict[str, Any]:
 
 def _tables(kind: Kind, found: KindRelays, *, padded: bool) -> dict[str, Any]:
     """Return the shapes of a kind's buffers, and its relays. Relays with the same buffers and loops
-    share a *form*, so that only the forms store loops."""
+    share a *form*, so loops are stored only once per form."""
     forms: dict[tuple[Any, ...], int] = {}
     relays = []
     for relay in found.relays:

@@ -1,4 +1,5 @@
-"""The bytes that each device sends and receives for a member of a model, or for a piece of it."""
+"""Count the bytes that each device sends and receives for a member of a model, or for a piece of a
+member."""
 
 from __future__ import annotations
 
@@ -42,14 +43,14 @@ class ModelFlows:
     ends: dict[tuple[int, int], tuple[Integers, Integers]] = field(default_factory=dict)
 
     def of(self, moving: Share) -> Flow:
-        """Return the bytes that positions send and receive for a piece."""
+        """Return the bytes that each position sends and receives for a piece."""
         pairs = self.pairs(moving)
         return Flow(pairs.sum(axis=1), pairs.sum(axis=0))
 
     def pairs(self, moving: Share, finest: bool = False) -> Integers:
         """Return the bytes of a piece from each source position to each target position: [source
-        positions, target positions]. `finest`: count one element of every relay, whatever the
-        piece."""
+        positions, target positions]. `finest`: count one element of every relay that moves any,
+        whatever the piece."""
         kind, found = self.kinds[moving.kind], self.relays[moving.kind]
         shape = kind.source.stored.mesh.size, kind.target.stored.mesh.size
         ends, counts = self._ends(moving.kind, moving.turn)

@@ -1,5 +1,5 @@
-"""The reference implementation of a runtime: move the buffers of all devices in one process, as the
-data of a plan says."""
+"""The reference implementation of a runtime, which moves the buffers of all devices in one process,
+following the data of a plan."""
 
 from __future__ import annotations
 
@@ -92,7 +92,8 @@ def _line(
 
 
 def _places(loops: list[list[int]], starts: list[int]) -> list[npt.NDArray[np.int64]]:
-    """Return the flat indices that loops visit in each buffer, given the first index in each."""
+    """Return, for each buffer, the flat indices that loops visit, given the first index in each
+    buffer."""
     found = []
     for end, start in enumerate(starts):
         at = np.array(start, dtype=np.int64)

@@ -1,8 +1,8 @@
 """Plans of models: the moves, their order and buckets, and the bytes that each device moves.
 
 `ModelPlan.data` is the plain data that a runtime needs: kinds, members, places and buckets. A place
-is the devices of a buffer, by mesh position. A bucket is the unit of transfer: while one bucket is
-in flight, the next is packed. The messages that a device sends and receives for two buckets
+lists the devices of a buffer, by mesh position. A bucket is the unit of transfer: while one bucket
+is in flight, the next is packed. The messages that a device sends and receives for two buckets
 therefore take at most `memory_limit` bytes.
 """
 
@@ -35,7 +35,7 @@ from shardwright.ir.stored import Stored
 class ModelPlan(Drawn):
     """The moves of a model from the source layouts to the target layouts.
 
-    `memory_limit`: the most bytes in flight on any device.
+    `memory_limit`: the largest allowed number of bytes in flight on any device.
     """
 
     model: Model
@@ -47,7 +47,8 @@ class ModelPlan(Drawn):
 
     @cached_property
     def flows(self) -> dict[Share, Flow]:
-        """The bytes that positions send and receive for a member, by its kind and turn."""
+        """The bytes that each position sends and receives for a member, by the member's kind and
+        turn."""
         every = dict.fromkeys(Share(member.kind, member.turn) for member in self.kinds.members)
         return {each: self._flows.of(each) for each in every}
 
@@ -110,7 +111,7 @@ class ModelPlan(Drawn):
 
     @property
     def peak(self) -> int:
-        """A bound on the bytes in flight on any device: twice the largest bucket."""
+        """An upper bound on the bytes in flight on any device: twice the largest bucket."""
         return self.buckets.largest * min(2, len(self.buckets.ends))
 
     @cached_property
@@ -209,7 +210,7 @@ class ModelPlan(Drawn):
 
 
 def _said(devices: Iterable[int]) -> str:
-    """Return sorted ids as text: at most six ranges, such as `0-3, 7`, and the number of further
+    """Return sorted ids as text: at most six ranges, such as `0-3, 7`, and the number of remaining
     ranges."""
     ranges = []
     for _, run in groupby(enumerate(devices), key=lambda each: each[1] - each[0]):
@@ -227,7 +228,7 @@ def plan_model(
     `source`, `target`: `sw.Rules`, or the stored layout of all tensors. `memory_limit`: the most
     bytes in flight on a device. Raises InputError for rules or layouts that do not fit the model,
     and for a limit that is not a positive integer. (A limit that is too small for the model raises
-    when buckets are first needed.)
+    InputError only when buckets are first needed.)
     """
     sides = Rules.of(source, "source"), Rules.of(target, "target")
     for given, argument in ((source, "source"), (target, "target")):
@@ -245,8 +246,8 @@ def plan_model(
 
 
 def _in_turn(kinds: Kinds, relays: tuple[KindRelays, ...]) -> Kinds:
-    """Assign a turn to each member, and order the members. The members with the same source and
-    target devices are spread over the whole sequence, so that no devices wait for the others."""
+    """Assign a turn to each member, and order the members. Members with the same source and target
+    devices are spread over the whole sequence, so that no devices idle while others work."""
     rounds = [math.lcm(*map(len, each.senders)) for each in relays]
     before: Counter[tuple[int, int]] = Counter()
     groups = Counter((member.source, member.target) for member in kinds.members)

@@ -1,4 +1,4 @@
-"""Proof that a plan's data moves a model of full size correctly, without visiting each element.
+"""Prove that a plan's data moves a model of full size correctly, without visiting each element.
 
 The proof uses the layouts and `ModelPlan.data`, the numbers that a runtime follows; it does not use
 the planner. For each kind it checks, with exact buffers and with padded ones:
@@ -42,12 +42,12 @@ from shardwright.ir.part_digits import (
 )
 
 OWN = -1
-"""The sender of a relay whose elements the receiver copies from itself."""
+"""The value of `sender` in a relay whose elements the receiver copies from itself."""
 
 
 @dataclass(frozen=True)
 class ModelProof:
-    """The numbers of a plan that `prove` has proved correct."""
+    """Sizes of a plan that `prove` has proved correct."""
 
     tensors: int  # the number of members
     kinds: int
@@ -67,7 +67,7 @@ def prove(plan: ModelPlan, data: dict[str, Any] | None = None) -> ModelProof:
     """Prove that a plan is correct.
 
     `data`: the data that a runtime follows, by default `plan.data`. Raises ProofError, naming a
-    tensor and the fault, for data that does not move the model as its layouts say.
+    tensor and the fault, for data that does not move the model as its layouts state.
     """
     said = plan.data if data is None else data
     _check_members(plan, said)
@@ -152,8 +152,8 @@ class _OfKind:
                 raise ProofError(f"receivers {each} start with different elements")
 
     def _check_relays(self) -> None:
-        """Check that relays write each element to its place. Record the writes to each class of
-        receivers in `written`."""
+        """Check that relays write each element to its place, and record in `written` the writes to
+        each class of receivers."""
         by_form: dict[int, list[list[int]]] = {}
         for relay in self.tables["relays"]:
             by_form.setdefault(relay[2], []).append(relay)

@@ -1,4 +1,4 @@
-"""A cache, on an immutable object, of the values of functions of the object."""
+"""Cache the values of functions of an immutable object on the object."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class Once:
-    """Base class of immutable objects that cache the values of functions of themselves."""
+    """The base class of immutable objects that cache the values of functions of themselves."""
 
     @cached_property
     def _made(self) -> dict[Callable[..., object], object]:

@@ -1,4 +1,5 @@
-"""Packed element types: a byte stores two elements, neighbours along the last dimension.
+"""Lay out packed element types, of which a byte stores two elements that are neighbours along the
+last dimension.
 
 A stored layout of such a type is converted to a layout of bytes by halving the last extent of each
 tensor, and the numbers in the cuts of that dimension. Every cut must be at an even element.
@@ -19,8 +20,8 @@ _RULE = "a byte stores two neighbouring elements of the last dimension"
 
 
 def shapes_in_bytes(shapes: Shapes) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of tensors in bytes, given in elements. Raise InputError for an odd last
-    extent."""
+    """Return the shapes in bytes of tensors whose shapes are given in elements. Raise InputError
+    for an odd last extent."""
     for name, shape in shapes.items():
         if not shape or shape[-1] % 2:
             raise InputError(
@@ -68,8 +69,8 @@ def _part(part: TensorPart, last: int, extent: int) -> TensorPart:
 
 
 def _factors(factors: Factors, extent: int) -> Factors:
-    """Return the factors of a tensor in bytes, in which the last factor of the last dimension is
-    halved. Raise InputError if it is odd, or not stored last."""
+    """Return the factors of a tensor in bytes: the last factor of the last dimension is halved.
+    Raise InputError if this factor is odd, or not stored last."""
     *dims, group = factors.before
     *first, (name, size) = group
     others = math.prod(each for _, each in first if each is not None)

@@ -1,4 +1,5 @@
-"""The digits of offsets in parts, by which the proof of a model locates reads and writes of relays.
+"""Find the digits of offsets in parts, by which the proof of a model locates the reads and writes
+of relays.
 
 An offset in a part is a mixed-radix number. An increment of a digit adds a fixed step to the offset
 in the buffer, and a fixed weight to the index along a tensor dimension. In a loop without carries,
@@ -21,7 +22,7 @@ from shardwright.ir.kinds import BUFFER, Geometry
 
 
 class ProofError(InternalError):
-    """The error for a plan that does not move its model correctly."""
+    """Raised for a plan that does not move its model correctly."""
 
 
 class PartDigit(NamedTuple):
@@ -76,8 +77,8 @@ def parts_at(
 
 
 class RelayEnds(NamedTuple):
-    """A relay: the indices of its classes, and the part and the offset of its first element in each
-    buffer, the source first."""
+    """A relay: the indices of its classes, and for each buffer, the source first, the part and the
+    offset of the relay's first element."""
 
     receiver: int
     sender: int
@@ -86,8 +87,8 @@ class RelayEnds(NamedTuple):
 
 
 def part_of(parts: Sequence[PartAt], start: int) -> PartAt:
-    """Return the part that contains the element at offset `start`. Raise ProofError if none
-    does."""
+    """Return the part that contains the element at offset `start` of a buffer. Raise ProofError if
+    there is none."""
     for part in parts:
         rest, inside = start - part.base, start >= part.base
         for digit in part.digits:
@@ -115,8 +116,8 @@ class Write(NamedTuple):
 
 @dataclass(frozen=True)
 class LinedUp:
-    """The parts that a group of relays reads, or writes in one target buffer. The parts have the
-    same steps, dimensions and weights of digits."""
+    """The parts that a group of relays reads from the source, or writes in one target buffer. The
+    digits of these parts have the same steps, dimensions and weights."""
 
     parts: list[PartAt]  # the part of each relay
     steps_of: Integers  # the step of each digit
@@ -134,7 +135,7 @@ class LinedUp:
         return LinedUp(parts, steps, counts, _digits(rest, steps, counts))
 
     def split(self, turn: tuple[int, ...], end: int) -> list[tuple[int, ...]]:
-        """Split a loop into nested loops without carries: an inner loop of the iterations until a
+        """Return a loop as nested loops without carries: an inner loop of the iterations until a
         digit overflows, and outer loops.
 
         `turn`: the iteration count, then the step in each buffer. Raises ProofError if the loop
@@ -229,8 +230,8 @@ def check_cover(counts: list[int], writes: list[Write]) -> None:
 
 
 def _products(write: Write) -> Iterator[Write]:
-    """Yield the write as writes in which each loop changes one digit. A loop that changes several
-    digits is unrolled."""
+    """Yield writes that together equal a write, and whose loops change one digit each. Loops that
+    change several digits are unrolled."""
     several = np.flatnonzero((write.along != 0).sum(axis=1) > 1).tolist()
     if not several:
         yield write

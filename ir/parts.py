@@ -41,8 +41,7 @@ from shardwright.ir.factors import FactorAxis, Factors
 from shardwright.ir.mesh import Digit, Mesh
 
 ONLY = "_"
-"""In a layout, the name of the tensor that has the same name as the buffer, or of the only
-tensor."""
+"""In a layout, this denotes the tensor that has the same name as the buffer, or the only tensor."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +128,7 @@ def _overlap(a: Digit, b: Digit) -> bool:
 @dataclass(frozen=True)
 class BoundPart:
     """A part on a mesh. `axes`: the factors of each stored dimension, major to minor. `cuts`: the
-    cut of each."""
+    cut of each stored dimension."""
 
     tensor: str
     axes: tuple[tuple[FactorAxis, ...], ...]
@@ -190,14 +189,15 @@ Shapes = Mapping[str, tuple[int, ...]]
 @dataclass(frozen=True)
 class BoundBuffer:
     """A buffer on a mesh: parts concatenated along dimension `dim`. `pads`: the extent of the
-    buffer along `dim`, padding included; None without padding of the stack."""
+    buffer along `dim`, padding included; None if the stack is not padded."""
 
     dim: int
     parts: tuple[BoundPart, ...]
     pads: int | None = None
 
     def starts(self, position: int) -> list[int]:
-        """Return the start of each part along `dim` at a mesh position, and the end of the last."""
+        """Return the start of each part along `dim` at a mesh position, then the end of the last
+        part."""
         shapes = (part.shape(position) for part in self.parts)
         widths = [shape[self.dim] if shape and all(shape) else 0 for shape in shapes]
         return [sum(widths[:number]) for number in range(len(widths) + 1)]
@@ -216,7 +216,8 @@ class BoundBuffer:
 def bind(layout: BufferLayout, shapes: Shapes, mesh: Mesh) -> BoundBuffer:
     """Return the buffer that a layout describes, on a mesh and for tensors of these shapes.
 
-    Raises InputError, with the place in the layout, if the layout does not fit them.
+    Raises InputError, with the place in the layout, if the layout does not fit the shapes or the
+    mesh.
     """
     parts = (layout,) if isinstance(layout, TensorPart) else layout.parts
     bound: list[BoundPart] = []
@@ -246,8 +247,8 @@ def _shape(part: TensorPart, shapes: Shapes) -> tuple[int, ...]:
 
 
 def _through(layout: Stack, cut: DimCut, parts: list[BoundPart], mesh: Mesh) -> BoundBuffer:
-    """Return the buffer of a stack that is cut as a whole. The cut of each part is its window of
-    the cut of the stack."""
+    """Return the buffer of a stack that is cut as a whole. Each part gets a window of the cut of
+    the stack."""
     if cut.window is not None:
         raise InputError(
             "a cut through a stack must cut the whole stack",
@@ -310,7 +311,7 @@ def _checked(buffer: BoundBuffer, mesh: Mesh) -> BoundBuffer:
 
 def axes_by_dim(layout: BufferLayout, rank: int) -> list[tuple[str, ...]]:
     """Return, for each dimension of a buffer, the names of the axes that cut it in some part. An
-    axis that cuts several dimensions is listed at the first one found."""
+    axis that cuts several dimensions is listed at the first dimension found."""
     parts = layout.parts if isinstance(layout, Stack) else (layout,)
     cuts = [(dim, cut) for part in parts for dim, cut in enumerate(part.dims)]
     if isinstance(layout, Stack) and layout.cut is not None:

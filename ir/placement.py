@@ -1,4 +1,5 @@
-"""Compare two shardings, on one mesh or on two: whether they place a tensor's data equally."""
+"""Compare whether two shardings, on the same mesh or on different meshes, place a tensor's data
+equally."""
 
 from __future__ import annotations
 
@@ -47,8 +48,8 @@ def places_equally(a: Sharding, b: Sharding, shape: Iterable[int] | None = None)
 def _placed(
     sharding: Sharding, extents: tuple[int, ...] | None
 ) -> tuple[Integers, Integers, Integers]:
-    """Return the device ids in ascending order, and for each device a row that identifies its
-    interval and a row with the index of its partial sum along each unreduced axis."""
+    """Return three arrays with a row per device, by ascending device id: the id, numbers that
+    identify the device's interval, and the index of its partial sum along each unreduced axis."""
     layout = Layout.of(sharding, extents or (1,) * sharding.rank, "flat")
     ids = np.asarray(sharding.mesh.device_ids, dtype=np.int64)
     order = np.argsort(ids, kind="stable")
@@ -72,7 +73,8 @@ def _shards(layout: Layout) -> Integers:
 
 
 def _intervals(layout: Layout) -> Integers:
-    """Return both ends of every interval, 0 and 0 if it is empty: [positions, 2 * dimensions]."""
+    """Return both ends of every interval, 0 and 0 for an empty interval: [positions, 2 *
+    dimensions]."""
     boxes = layout.boxes()[:, layout.hidden :]
     low, high = boxes[..., :1], boxes[..., 1:]
     return np.where(low < high, boxes, 0).reshape(layout.mesh.size, 2 * boxes.shape[1])

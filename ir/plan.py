@@ -40,7 +40,8 @@ __all__ = [
 
 Strategy = Literal["direct", "basis"]
 
-# A plan for more devices lists closed forms in place of transfers, unless these are requested.
+# With more devices, a plan lists closed forms in place of transfers, unless transfers are
+# requested.
 ENUMERATED_DEVICES = 512
 
 
@@ -63,16 +64,16 @@ class Traffic:
 
 @dataclass(frozen=True)
 class Prediction:
-    """The prediction of the cost model for a plan, whatever the backend: its time on the links of a
-    topology, with all transfers of a step at once, and its memory. The time of an emitted module is
-    predicted by its timeline (`codegen/planner/network/timeline.py`).
+    """The cost model's prediction for a plan, independent of backends: its time on the links of a
+    topology, with all transfers of a step at once, and its memory. The timeline of an emitted
+    module predicts the module's time (`codegen/planner/network/timeline.py`).
 
     `least_seconds`: a lower bound for any sequence of basis steps with unlimited memory, just below
-    `seconds` if the plan is optimal; None for a direct plan. `peak_bytes`: the most bytes of the
-    tensor on a device during a step, counting its shards before and after the step and the partial
-    sums that an exchange has yet to reduce. `memory_bytes`: the limit; None if intermediate shards
-    were allowed the size of the source shard, of the target shard or of one megabyte, whichever is
-    largest. `why`: the reason if no plan meets the limit.
+    `seconds` if the plan is optimal; None for a direct plan. `peak_bytes`: the largest number of
+    bytes of the tensor on a device during a step, counting its shards before and after the step and
+    the partial sums that an exchange has yet to reduce. `memory_bytes`: the limit; None if
+    intermediate shards were allowed the size of the source shard, of the target shard or of one
+    megabyte, whichever is largest. `why`: the reason if no plan meets the limit.
     """
 
     topology: str
@@ -100,7 +101,7 @@ class _Planned(Once, Drawn, ABC):
     @property
     @abstractmethod
     def outline(self) -> Exchange:
-        """The exchange from source to target, for the ranges and pictures of a report."""
+        """The exchange from source to target that provides the ranges and pictures of a report."""
 
     @abstractmethod
     def listed(self) -> tuple[Step, ...]:
@@ -113,7 +114,7 @@ class _Planned(Once, Drawn, ABC):
 
     @property
     def devices(self) -> int:
-        """The number of devices in the source mesh, in the target mesh or in both."""
+        """The number of distinct devices of the source and the target mesh."""
         meshes = (self.reshard.source.mesh, self.reshard.target.mesh)
         return int(np.union1d(*map(ids_of, meshes)).size)
 
@@ -184,7 +185,7 @@ class DirectPlan(_Planned):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class SteppedPlan(_Planned):
-    """A plan of several steps, or of none if source and target place the tensor equally.
+    """A plan of one or more steps, or of no steps if source and target place the tensor equally.
 
     `by`: the strategy. With "basis", the steps are collectives. With "direct", there are two
     exchanges: the first reduces partial sums to parts of target shards, and the second copies the

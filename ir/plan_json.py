@@ -1,4 +1,5 @@
-"""Plans as JSON: each step with its transfers, one line per sender, or with its closed forms."""
+"""Write plans as JSON: each step with its transfers, one line per sender, or with its closed
+forms."""
 
 from __future__ import annotations
 
@@ -18,8 +19,8 @@ from shardwright.ir.steps import ExchangeStep, Phase, ReduceStep, Step
 
 
 def step_fields(step: Step, reshard: Reshard, transfers: bool) -> dict[str, Any]:
-    """Return a step of a plan as plain data. `transfers`: whether to list its transfers in place of
-    closed forms."""
+    """Return a step of a plan as plain data. `transfers`: whether to list the step's transfers in
+    place of its closed forms."""
     found: dict[str, Any] = {"op": step.op}
     if not isinstance(step, ExchangeStep):
         found["axes"] = list(map(str, step.ends.axes))
@@ -46,7 +47,7 @@ def _short_side(reshard: Reshard, sharding: Sharding, split: str) -> str | dict[
 
 
 LISTED_IDS = 512
-"""Device ids 0, 1, 2, … are listed for at most this many devices."""
+"""The largest number of devices for which the device ids 0, 1, 2, … are listed."""
 
 
 def side(sharding: Sharding, split: str) -> dict[str, Any]:
@@ -62,7 +63,7 @@ def side(sharding: Sharding, split: str) -> dict[str, Any]:
 
 
 def rows(phases: tuple[Phase, ...]) -> list[dict[str, Any]]:
-    """Return the transfers of a step as plain data, in the order of its phases. A transfer that is
+    """Return the transfers of phases as plain data, in the order of the phases. A transfer that is
     reduced has the key `reduce`."""
     names = ("from", "to", "tensor", "source", "target")
     found = []

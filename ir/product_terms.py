@@ -1,9 +1,9 @@
-"""The numbers of partial sums in a matmul: which one a device has, and which it adds.
+"""Number the partial sums in a matmul: which of them a device has, and which it adds.
 
 The axes that stay unreduced are the major digits of the number of an operand's partial sum, so a
 device adds a range of numbers before it multiplies. The products of the devices are partial sums of
-the result, and numbered in the same way. Along axes that are unreduced only in the result, the
-device of coordinate 0 adds all partial sums, and the other devices add none.
+the result, which are numbered in the same way. Along axes that are unreduced only in the result,
+the device of coordinate 0 adds all partial sums, and the other devices add none.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def fate_of(product: Multiplication, side: Side) -> Fate:
 
 
 def added(product: Multiplication, side: Side) -> int:
-    """Return the number of partial sums that a device adds to one value."""
+    """Return the number of partial sums that a device adds up to one value."""
     return math.prod(map(product.matmul.mesh.full_size, fate_of(product, side).reduced))
 
 

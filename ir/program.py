@@ -1,7 +1,7 @@
 """A program: a function as ops on values. A value has a sharding and a line of the user's source.
 
-Values are numbered. Ops, bodies and groups refer to values by number, so a pass that changes
-shardings replaces `Program.values` and nothing else. The whole grammar:
+Values are numbered. Ops, bodies and groups refer to values by number, so a pass that changes only
+shardings replaces only `Program.values`. The whole grammar:
 
     program     meshes, values, one body; the requested shardings of results; groups of values
     body        arguments, ops in order, results
@@ -44,14 +44,14 @@ class Rule:
 
     Each dimension is a product of factors, and dimensions correspond if they share a factor. The
     rule of a matmul is `([i, k], [k, j])->([i, j]) {i=8, j=8, k=16} reduction={k}`. A factor that
-    is in none of the lists below may be split in any way without communication.
+    is in none of the lists below can be split in any way without communication.
     """
 
     sizes: tuple[int, ...]  # the size of each factor
     operands: tuple[Dims, ...]
     results: tuple[Dims, ...]
     reduction: tuple[int, ...] = ()  # factors that a sum, maximum or other reduction removes
-    need_replication: tuple[int, ...] = ()  # factors that must be whole on each device (sort)
+    need_replication: tuple[int, ...] = ()  # factors that each device must have whole (sort)
     permutation: tuple[int, ...] = ()  # factors whose elements move to other shards (slice, pad)
     blocked: tuple[int, ...] = ()  # factors along which shardings do not propagate
 
@@ -119,7 +119,7 @@ class Op:
         raise InternalError(f"{self.kind} has no parameter {name!r}")
 
     def integers(self, name: str) -> tuple[int, ...]:
-        """Return the integers of a param that is one integer or a tuple of them. Raise
+        """Return the integers of a param that is an integer or a tuple of integers. Raise
         InternalError for any other param."""
         value = self.param(name)
         if isinstance(value, int):

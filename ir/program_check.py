@@ -1,4 +1,4 @@
-"""An executable definition of a well-formed program, which tests check between passes."""
+"""Check that a program is well formed. Tests check this between passes."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from shardwright.ir.program_control import check_control, need
 
 
 def well_formed(program: Program) -> Program:
-    """Return the program. Raise InternalError, stating the first broken rule, if it is
-    malformed."""
+    """Return the program unchanged. Raise InternalError, stating the first broken rule, if the
+    program is malformed."""
     return _Check(program).run()
 
 

@@ -1,4 +1,4 @@
-"""The rules that well-formed ops with bodies satisfy: control flow and manual computations."""
+"""Check ops with bodies, which are control flow and manual computations."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from shardwright.ir.sharding import Sharding
 
 
 def check_control(op: Op, values: Sequence[Value]) -> None:
-    """Raise InternalError, stating the rule, if an op with bodies breaks one. Other ops pass."""
+    """Raise InternalError if an op with bodies breaks a rule, and state the rule. Ops without
+    bodies pass."""
     match op.kind:
         case "scan":
             _scan(op, values)

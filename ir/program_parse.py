@@ -1,4 +1,4 @@
-"""Parse the text of programs. Errors underline the mistake. `program_text` prints programs."""
+"""Parse the text of programs, which `program_text` prints. Errors underline the mistake."""
 
 from __future__ import annotations
 
@@ -137,7 +137,8 @@ class _Read:
         return self.checked(Op(kind, operands, results, params, bodies, rule, line), node)
 
     def checked(self, op: Op, node: Any) -> Op:
-        """Return the op if it passes all checks, else raise an InputError that underlines it."""
+        """Return the op if it passes all checks; otherwise raise an InputError that underlines the
+        op."""
         for check in self.checks:
             try:
                 check(op, self.values)

@@ -99,8 +99,8 @@ class _Format:
 
 
 def mesh_names(meshes: Iterable[Mesh]) -> list[str]:
-    """Return a distinct name for each mesh: its own, or `mesh`, `mesh_1`, … for a mesh without
-    one."""
+    """Return a distinct name for each mesh: the mesh's own name, or `mesh`, `mesh_1`, … if it has
+    none."""
     names: list[str] = []
     for number, mesh in enumerate(meshes):
         own = mesh.name or ("mesh" if number == 0 else f"mesh_{number}")
@@ -130,7 +130,7 @@ def format_rule(rule: Rule) -> str:
 
 
 def factor_name(factor: int) -> str:
-    """Return the name of a factor by its number: i, j, … z, then z_1, z_2, …"""
+    """Return the name of the factor with this number: i, j, … z, then z_1, z_2, …"""
     last = len(LETTERS) - 1
     return LETTERS[factor] if factor <= last else f"z_{factor - last}"
 

@@ -1,7 +1,7 @@
 """Reductions: transfers that combine partial results into a sum, a maximum or a minimum.
 
-This module says "sum" for all three. The n partial sums of a value are on a group of n devices,
-which differ only in the digits of the unreduced axes.
+In this module, "sum" means any of the three. A group of n devices, which differ only in the digits
+of the unreduced axes, has the n partial sums of a value.
 
     scatter   every device adds all partial sums of its target shard
     in place  every device adds the partial sums of one of n parts of its shard, cut along the
@@ -62,8 +62,8 @@ class Reduction:
         return position + write_digits(own, read_digits(own, receiver))
 
     def sums(self) -> Transfers:
-        """Return the transfers that the receivers add, including each receiver's own partial sum.
-        The target shards are empty before."""
+        """Return the transfers that the receivers add up, including each receiver's own partial
+        sum. Receivers start from empty target shards."""
         if self._scatters:
             return self._scattered()
         return self._in_parts(lambda own, _: own)
@@ -127,9 +127,9 @@ class Reduction:
         return starts
 
     def _in_parts(self, part: Callable[[Integers, int], Value]) -> Transfers:
-        """Return the transfers from every device of a group to every device of it. `part`: returns
-        the number of the part that is sent, given the numbers of the receivers and of the
-        sender in the group."""
+        """Return the transfers from every device of each group to every device of the same group.
+        `part`: returns the number of the part that is sent, given the numbers of the receivers and
+        of the sender in the group."""
         receiver = np.arange(self.after.mesh.size, dtype=np.int64)
         own = read_digits(self.terms, receiver) + 0 * receiver
         box = self.after.boxes()[:, self.after.hidden :]
@@ -143,9 +143,9 @@ class Reduction:
         return _joined(parts)
 
     def _part(self, box: Integers, number: Integers) -> tuple[Integers, Integers]:
-        """Return the low and high ends, [n, dimensions] each, of one part of each box. `box`: int64
-        [n, dimensions, 2]. `number`: the number of the part. Boxes are cut into `count` parts along
-        their longest dimension; a scalar is not cut."""
+        """Return the low and the high ends, [n, dimensions] each, of one part of each box. `box`:
+        int64 [n, dimensions, 2]. `number`: the number of the part of each box. Boxes are cut into
+        `count` parts along their longest dimension; a scalar is not cut."""
         low, high = box[:, :, 0].copy(), box[:, :, 1].copy()
         if box.shape[1]:
             axis = int(np.argmax((high - low).max(axis=0)))

@@ -1,7 +1,7 @@
 """Relayouts: the same logical tensors in two stored layouts, and the moves between them.
 
-A device must receive each element that it lacks before and stores afterwards. It must receive the
-element once, even if several of its buffers store it. A plan moves no more than that.
+A device must receive, exactly once, each element that it stores afterwards but not before, even if
+several of its buffers store the element. A plan moves nothing else.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ def check_alike(first: Stored, second: Stored) -> None:
 
 
 def _said(own: object, other: object) -> str:
-    """Return, for an error, the tensors of one side that the other side lacks or has with another
-    shape; for a dtype, its name."""
+    """Return text for an error: the tensors of one side that the other side lacks or has with a
+    different shape; for a dtype, its name."""
     if not isinstance(own, dict) or not isinstance(other, dict):
         return str(own)
     alone = (f"{name} {shape}" for name, shape in own.items() if other.get(name) != shape)
@@ -162,8 +162,8 @@ class RelayoutPlan(Drawn):
 
 
 def _listed(relay: Relay) -> dict[str, object]:
-    """Return a relay as plain data. Each end is a pair: the number of the buffer, and the offset of
-    the first element."""
+    """Return a relay as plain data. Its source and each target are pairs of the buffer's number and
+    the offset of the first element."""
     return {
         "tensor": relay.tensor,
         "sender": relay.sender,
@@ -180,9 +180,9 @@ def plan_relayout(relayout: Relayout) -> RelayoutPlan:
 
 
 def as_reshard(relayout: Relayout) -> Reshard | None:
-    """Return a reshard that makes the same moves, or None if there is none.
+    """Return a reshard that makes the same moves, or None if no reshard does.
 
-    There is one if the relayout has a single tensor, both sides store it in one buffer after the
+    A reshard does if the relayout has a single tensor, both sides store it in one buffer after the
     same reshape, and both split the reshaped tensor like a sharding along whole axes. The tensor of
     the reshard is the reshaped tensor.
     """
@@ -205,7 +205,7 @@ def as_reshard(relayout: Relayout) -> Reshard | None:
 
 def _as_sharding(stored: Stored) -> tuple[Sharding, str] | None:
     """Return the sharding and the split with which a layout stores its only tensor, or None if no
-    sharding along whole axes splits it like this."""
+    sharding along whole axes splits it in the same way."""
     ((name, layout),) = stored.buffers.items()
     if not isinstance(layout, TensorPart):
         return None

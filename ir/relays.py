@@ -1,10 +1,11 @@
-"""Relays: the moves of a relayout. Each moves a box of a tensor, strided in both buffers.
+"""Relays: the moves of a relayout. Each relay moves a box of a tensor, which is strided in both
+buffers.
 
 The boxes of all parts of source and target cut each tensor into cells. The cells that lie in the
 same parts form one *kind*. A device that already stores a kind copies it locally. Every other
 device receives the kind once, even if several of its parts store it: with Q receivers and R
-holders, a box is cut into R / gcd(Q, R) pieces, and the holder that has sent least so far sends the
-next piece.
+holders, a box is cut into R / gcd(Q, R) pieces, and the holder that has sent the fewest elements so
+far sends the next piece.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class Relay(NamedTuple):
 
     `source`, `targets`: the first element in each buffer. `loops`: nested loops over the elements,
     outer to inner, with a step for each buffer. `box`: the ranges of each tensor dimension that
-    contain the elements. Several relays may share a box and move a part of it each.
+    contain the elements. Several relays may share a box, of which each moves a part.
     """
 
     tensor: str
@@ -58,8 +59,8 @@ class Relay(NamedTuple):
 
 
 def shapes_of(stored: Stored, buffer: BoundBuffer, padded: bool) -> list[Shape]:
-    """Return the shape of a buffer at each mesh position. `padded`: at all positions, return the
-    smallest shape that each of them fits into."""
+    """Return the shape of a buffer at each mesh position. `padded`: return, for all positions, the
+    smallest shape into which the shapes of all positions fit."""
     shapes = [buffer.shape(position) for position in range(stored.mesh.size)]
     if not padded:
         return shapes
@@ -129,7 +130,7 @@ def _views(part: BoundPart, position: int, steps: list[int], rank: int) -> tuple
 
 @dataclass(frozen=True)
 class Cells:
-    """Boxes of a tensor that lie in the same parts."""
+    """Boxes of a tensor that the same parts contain."""
 
     boxes: list[tuple[Ranges, ...]]  # the ranges along each dimension
     holders: list[StoredBox]  # the source parts that contain the boxes
@@ -137,7 +138,7 @@ class Cells:
 
 
 def cells_of(shape: Shape, held: list[StoredBox], wanted: list[StoredBox]) -> Iterator[Cells]:
-    """Yield the cells that target parts contain, grouped by the parts that contain them.
+    """Yield groups of cells that target parts contain. The cells of a group lie in the same parts.
 
     `shape`: the shape of the tensor. `held`, `wanted`: its source and its target parts.
     """
@@ -166,7 +167,7 @@ def cells_of(shape: Shape, held: list[StoredBox], wanted: list[StoredBox]) -> It
 def _boxes(
     classes: TensorClasses, counts: Shape, places: Integers, alone: list[list[Ranges]]
 ) -> Iterator[tuple[Ranges, ...]]:
-    """Yield boxes that together consist of the given cells.
+    """Yield disjoint boxes whose union is the given cells.
 
     `counts`: the number of classes along each dimension. `places`: the row-major numbers of the
     cells. `alone`: for each dimension, the ranges of each class.
@@ -221,12 +222,13 @@ def _relays(tensor: str, kind: Cells, sent: dict[int, int]) -> Iterator[Relay]:
 
 
 def gathered_of(source: Stored, target: Stored) -> tuple[tuple[Relay, ...], tuple[Relay, ...]]:
-    """Return moves whose reverse adds the copies of each element in one place of the source, its
-    home: those from homes to all places in the target, and those from homes to the element's other
-    places in the source.
+    """Return two tuples of moves. Each element has a home, one of its places in the source. The
+    first: moves from homes to all places in the target. The second: moves from homes to the
+    element's other places in the source. In reverse, the moves add the copies of each element at
+    its home.
 
-    The home is on a device that has the element in the target too, if there is one; several such
-    devices share a box evenly.
+    The home is on a device that also has the element in the target, if there is one; if several
+    devices can be the home, they share a box evenly.
     """
     held_by, wanted_by = (list(_parts(each, False)) for each in (source, target))
     homes = dict.fromkeys(source.mesh.device_ids, 0)  # elements that have their home on a device
@@ -266,7 +268,8 @@ def cut_box(box: tuple[Ranges, ...], pieces: int) -> Iterator[tuple[Ranges, ...]
 
 
 def _among(ranges: Ranges, first: int, last: int) -> Ranges:
-    """Return the ranges of the elements number `first` to below `last` of the given ranges."""
+    """Return the elements of the given ranges from number `first` to below number `last`, as
+    ranges."""
     found, before = [], 0
     for low, high in ranges:
         begin, end = max(first - before, 0), min(last - before, high - low)
@@ -279,7 +282,7 @@ def _among(ranges: Ranges, first: int, last: int) -> Ranges:
 def strided(
     tensor: str, box: tuple[Ranges, ...], source: StoredBox, targets: list[StoredBox]
 ) -> Iterator[Relay]:
-    """Yield the relays that move a box from one part to others."""
+    """Yield the relays that move a box from a source part to target parts on one device."""
     ends = (source, *targets)
     along = [
         walks_of(ranges, tuple(end.views[dim] for end in ends)) for dim, ranges in enumerate(box)

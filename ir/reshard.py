@@ -22,9 +22,9 @@ class Reshard:
     If an axis is unreduced only in the source, its partial sums are reduced. If an axis is
     unreduced only in the target, the device of coordinate 0 gets the value, and the others get the
     neutral element of the operator. `transposed`: whether the reshard moves cotangents back to the
-    source of another reshard. Then devices along an axis that is unreduced only in the target all
-    get a copy of the value, and along an axis that is unreduced only in the source, only the
-    partial sum at coordinate 0 is read.
+    source of another reshard. Then all devices along an axis that is unreduced only in the target
+    get a copy of the value, and of the partial sums along an axis that is unreduced only in the
+    source, only that at coordinate 0 is read.
     """
 
     shape: tuple[int, ...]  # at most eight extents, each at least 1
@@ -37,7 +37,7 @@ class Reshard:
     transposed: bool = field(repr=False)
     # The axes that stay unreduced, are reduced, or become unreduced.
     fate: Fate = field(init=False, repr=False, compare=False)
-    # Whether the source or the target was given as placements of torch.
+    # Whether the source or the target was given as torch placements.
     placed: bool = field(init=False, repr=False, compare=False)
 
     def __init__(
@@ -59,7 +59,7 @@ class Reshard:
         torch. `source`, `target`: a Sharding, a NamedSharding, a PartitionSpec, placements, or a
         text. `mesh`, `target_mesh`: the meshes of shardings that do not bring their own; without
         `target_mesh`, the target is on the mesh of the source. `source_split`, `target_split`:
-        "nested" or "flat"; the default is nested for placements of torch that flat would split
+        "nested" or "flat"; the default is nested for torch placements that flat would split
         differently, else flat. Raises InputError for any other argument.
         """
         extents = shape_of(shape)
@@ -115,8 +115,8 @@ class Reshard:
 
     @property
     def extremum(self) -> str:
-        """The operator of the partial results that are reduced or made if it is `max` or `min`,
-        else "".
+        """The operator of the partial results that are reduced or produced, if it is `max` or
+        `min`; else "".
 
         Such a reshard has no derivative, because a maximum has none where partial results are
         equal, and because the neutral element is infinite.
@@ -126,8 +126,8 @@ class Reshard:
 
     @property
     def moving(self) -> Reshard:
-        """The reshard to the target without new unreduced axes, along which devices are replicas
-        instead. A local step after it makes these axes unreduced."""
+        """The reshard to the target without the new unreduced axes; devices along these axes are
+        replicas instead. A local step after it makes these axes unreduced."""
         target = self.target
         if not self.fate.new:
             return self
@@ -150,8 +150,8 @@ def _of_rank(sharding: Sharding, rank: int, argument: str) -> Sharding:
 
 
 def _give_devices(reshard: Reshard) -> None:
-    """Put a side on the empty mesh onto the mesh of the other side, replicated. Raise InputError if
-    both meshes are empty."""
+    """If a side is on the empty mesh, put it onto the mesh of the other side, replicated. Raise
+    InputError if both meshes are empty."""
     sides = (("source", reshard.source, reshard.target), ("target", reshard.target, reshard.source))
     for side, own, other in sides:
         if own.mesh.is_empty and other.mesh.is_empty:

@@ -1,14 +1,14 @@
 """Rules: the buffers in which the devices of one side store the tensors of a model.
 
-A rule is a glob or a regular expression, and a layout. The layout of the tensor itself, such as
-`_[{tp}]`, stores each matching tensor in a buffer of its own name. A layout that names tensors,
-such as
+A rule is a glob or a regular expression, and a layout. A layout without tensor names, such as
+`_[{tp}]`, stores each matching tensor in a buffer with the tensor's name. A layout that names
+tensors, such as
 
     "*.qkv" = 'stack(0, *.q[{tp}], *.k[{tp}], *.v[{tp}])'
 
-makes one buffer for each tensor that matches the name of the first part. The texts that its holes
-match are filled into the holes of the buffer's name and of the other parts, in order. If several
-rules match a tensor, the first one applies.
+makes one buffer for each tensor that matches the name of the first part. The texts that the holes
+of this name match are filled into the holes of the buffer's name and of the other parts' names, in
+order. If several rules match a tensor, the first one applies.
 
 `at` restricts a tensor to some positions along axes of the mesh: one position, a list of positions,
 or arithmetic with holes: `{ep = "$2 // 4"}` gives position 3 to expert 13.
@@ -34,7 +34,7 @@ from shardwright.ir.stored import SHARDING, Stored
 from shardwright.ir.text.layout_text import parse_layout
 
 LISTED = 10
-"""The most names that an error lists."""
+"""The largest number of names that an error lists."""
 
 _KEYS = ("layout", "mesh", "at", "also")
 _RULE = '"_[{tp}]", or {layout = "_[{tp}]", mesh = "tp=4", at = {ep = "$2 // 4"}}'
@@ -45,7 +45,7 @@ class PlacedBuffer(NamedTuple):
 
     name: str
     tensors: tuple[str, ...]  # the names of its tensors
-    layout: BufferLayout  # has "0", "1", … in place of the names in `tensors`
+    layout: BufferLayout  # with "0", "1", … in place of the names in `tensors`
     place: DevicePlace
 
     def stored(self, model: Model) -> Stored:
@@ -111,7 +111,8 @@ class LayoutRule:
 
     @cached_property
     def tensor(self) -> Glob:
-        """The pattern of the names of first parts: the rule makes a buffer for each match."""
+        """The pattern for the name of the first part: the rule makes a buffer for each tensor that
+        matches it."""
         first = self.parts[0]
         if self.glob.is_regex and first != ONLY:
             raise InputError(
@@ -124,8 +125,8 @@ class LayoutRule:
 
     @cached_property
     def numbered(self) -> BufferLayout | None:
-        """The layout with a number in place of each tensor, the same number for the same tensor;
-        None for a sharding."""
+        """The layout with a number in place of each tensor's name, the same number for the same
+        name; None for a sharding."""
         if self.read is None:
             return None
         numbers = {name: str(number) for number, name in enumerate(dict.fromkeys(self.parts))}
@@ -143,7 +144,7 @@ class LayoutRule:
         return ", ".join([layout, *more, *["also"] * self.also])
 
     def names(self, tensor: str, values: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the names of the tensors of a buffer, given its first tensor and the texts that
+        """Return the names of a buffer's tensors, given the name of the first and the texts that
         the holes match."""
         rest = (part for part in dict.fromkeys(self.parts[1:]) if part != self.parts[0])
         return tensor, *(filled(part, values) if "*" in part else part for part in rest)
@@ -166,7 +167,7 @@ class Rules:
     def __init__(self, mesh: object, rules: Mapping[str, object] | object) -> None:
         """Read the rules of a side.
 
-        `mesh`: the mesh of rules that do not bring their own. `rules` maps each glob, or regular
+        `mesh`: the mesh of rules that do not state a mesh. `rules` maps each glob, or regular
         expression between slashes, to a layout (its text, `sw.stack`, `sw.cut`), to a sharding of
         the tensor, or to a dict of `layout`, `mesh` and `at`. A single layout applies to all
         tensors. Raises InputError for an invalid rule.
@@ -201,8 +202,8 @@ class Rules:
         """Return the buffers of a model, in the order of the rules, then of the tensors.
 
         Raises InputError for tensors that match no rule, for parts that are not tensors of the
-        model, for rules that match no tensor, for invalid positions, and for two buffers of one
-        name on one device. The message lists at most ten names.
+        model, for rules that match no tensor, for invalid positions, and for two buffers with the
+        same name on one device. The message lists at most ten names.
         """
         return _Placing(self, model).run()
 
@@ -260,8 +261,8 @@ class _Placing:
             )
 
     def _near(self, rule: LayoutRule) -> str:
-        """Return a suffix for a message that suggests the closest glob of names in the model, or
-        the closest name for a rule without stars."""
+        """Return a suffix for a message that suggests the closest glob of names in the model or,
+        for a rule without stars, the closest name."""
         tensor = rule.tensor
         if tensor.is_regex:
             return ""
@@ -333,7 +334,7 @@ class _Placing:
         return self.places[key]
 
     def _check_names(self) -> None:
-        """Raise InputError for two buffers of one name on one device."""
+        """Raise InputError for two buffers with the same name on one device."""
         seen: dict[str, set[int]] = {}
         for placed in self.found:
             devices = seen.setdefault(placed.name, set())

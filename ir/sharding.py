@@ -29,7 +29,7 @@ Operator = Literal["sum", "max", "min"]  # the operator that reduces along unred
 OPERATORS: tuple[Operator, ...] = get_args(Operator)
 
 MAX_RANK = 8
-"""The most dimensions that a tensor may have."""
+"""The largest rank that a tensor may have."""
 
 
 @dataclass(frozen=True)
@@ -70,8 +70,8 @@ class DimSharding:
 class Sharding:
     """A sharding on a mesh; `str` gives Shardy's text without the mesh.
 
-    Axes that are not listed are replicated too; propagation may use them, but not the axes in
-    `replicated`.
+    Axes that are not listed are also replicated; propagation may split along them, but not along
+    the axes in `replicated`.
     """
 
     mesh: Mesh
@@ -191,7 +191,7 @@ def _count(number: int, what: str) -> str:
 def _placed(
     dims: tuple[DimSharding, ...], replicated: Iterable[AxisRef], unreduced: Iterable[AxisRef]
 ) -> Iterator[tuple[Where, AxisRef]]:
-    """Yield the path and the value of every axis reference of a sharding, in the order of its
+    """Yield every axis reference of a sharding with its path, in the order of the sharding's
     text."""
     for i, dim in enumerate(dims):
         for j, ref in enumerate(dim.axes):
@@ -202,8 +202,8 @@ def _placed(
 
 
 def _check_refs(mesh: Mesh, placed: tuple[tuple[Where, AxisRef], ...]) -> None:
-    """Raise InputError unless every reference is to an axis of the mesh, and no two references
-    overlap or fail to coexist."""
+    """Raise InputError unless every reference is to an axis of the mesh, no two references overlap,
+    and all can coexist."""
     by_name: dict[str, list[tuple[Where, AxisRef]]] = {}
     for where, given in placed:
         try:

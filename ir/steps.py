@@ -1,8 +1,9 @@
 """The steps of a plan. A step is an exchange or a collective.
 
 The transfers of a step are divided into phases. All transfers of a phase happen at once and read
-the shards as they were before the phase. If a phase reduces, the target is the sum, maximum or
-minimum of all transfers to it, local copies included; else each transfer overwrites its target.
+the shards as they were before the phase. If a phase reduces, each target element is the sum,
+maximum or minimum of all transfers to it, local copies included; otherwise each transfer overwrites
+its target.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from shardwright.ir.sharding import Operator, Sharding
 from shardwright.ir.transfers import Transfers, enumerate_transfers
 
 # In `replicated_to_unreduced`, a collective of Shardy, one of several replicas keeps the value, and
-# the axes along which they are replicas become unreduced.
+# the axes along which devices were replicas become unreduced.
 MoveOp = Literal["slice", "all_gather", "all_to_all", "permute", "replicated_to_unreduced"]
 ReduceOp = Literal["reduce_scatter", "all_reduce"]
 
@@ -25,7 +26,7 @@ ReduceOp = Literal["reduce_scatter", "all_reduce"]
 @dataclass(frozen=True)
 class Phase:
     """Transfers that happen at once. `reduce`: the operator that combines transfers to the same
-    elements; None: transfers overwrite."""
+    elements; None if transfers overwrite their targets."""
 
     transfers: Transfers
     reduce: Operator | None = None
@@ -44,8 +45,8 @@ class Ends:
 
 @dataclass(frozen=True)
 class ExchangeStep:
-    """An exchange: every device receives the elements that it lacks, and all partial sums of the
-    values that are reduced, at once."""
+    """An exchange: every device receives, at once, the elements that it lacks and all partial sums
+    of the values that it reduces."""
 
     exchange: Exchange
 

@@ -63,12 +63,12 @@ def stack(dim: int, *parts: str | TensorPart, **named: str | TensorPart | None) 
 def cut(
     dim: int, axes: str, of: BufferLayout | str = ONLY, *, size: int | None = None
 ) -> BufferLayout:
-    """Return the layout that cuts a stack or a part along dimension `dim`, a stack as a whole.
+    """Return the layout that cuts a part, or a stack as a whole, along dimension `dim`.
 
-    `axes`: the axes, followed by the rule unless the cut makes equal chunks: `tp`, `"tp" balanced`.
-    `of`: a stack or a part, by default the tensor with the name of the buffer, or the only tensor.
-    `size`: the number of elements along `dim` that each device stores, padding included. Raises
-    InputError for an invalid text, and for a stack along another dimension.
+    `axes`: the axes, followed by the rule of the cut unless it makes equal chunks: `tp`, `"tp"
+    balanced`. `of`: a stack or a part, by default the tensor with the name of the buffer, or the
+    only tensor. `size`: the number of elements along `dim` that each device stores, padding
+    included. Raises InputError for an invalid text, and for a stack along a different dimension.
 
     >>> print(cut(0, "fsdp", stack(0, "q", "k", "v")))
     cut(0, {"fsdp"}, stack(0, q, k, v))
@@ -129,9 +129,9 @@ class Stored(Drawn):
         layout (`sw.stack`, `sw.cut`, their text) or a sharding of the tensor with that name; or a
         single layout. `shapes`: the shape, in elements, that a buffer must have on every device.
         `partial`: whether to allow elements that no device stores. Raises InputError, with the
-        place in the layout, for buffers of another shape, elements on no device, unknown shards in
-        a table, factors that do not multiply to the extent, and cuts between the two elements of a
-        byte.
+        place in the layout, for buffers of a different shape, elements on no device, unknown shards
+        in a table, factors that do not multiply to the extent, and cuts between the two elements of
+        a byte.
         """
         set_ = object.__setattr__
         set_(self, "mesh", mesh_of(mesh, "mesh"))
@@ -153,8 +153,8 @@ class Stored(Drawn):
 
     @staticmethod
     def parse(text: str, argument: str = "text") -> Stored:
-        """Parse a stored layout in TOML, with keys `mesh`, `dtype`, `tensors` and
-        `buffers`. A table `learned`, which says from where the layout was learned, is ignored.
+        """Parse a stored layout in TOML, with keys `mesh`, `dtype`, `tensors` and `buffers`. A
+        table `learned`, which states the loader that the layout was learned from, is ignored.
 
         Raises InputError for a text that is not TOML, and for missing or unknown keys.
         """
@@ -242,7 +242,7 @@ class Stored(Drawn):
 
     @property
     def has_copies(self) -> bool:
-        """Whether some element is stored more than once."""
+        """Whether any element of a tensor is stored more than once."""
         boxes = (
             part.box(position)
             for buffer in self.bound.values()
@@ -263,7 +263,8 @@ class Stored(Drawn):
         )
 
     def _read(self, name: str, given: object) -> tuple[BufferLayout, str]:
-        """Return the layout of a buffer, and its text, in which errors mark the mistake."""
+        """Return the layout of a buffer and the text of the layout, in which errors mark the
+        mistake."""
         if isinstance(given, TensorPart | Stack):
             found, text = given, str(given)
         elif isinstance(given, str) and not SHARDING.match(given):
@@ -277,8 +278,8 @@ class Stored(Drawn):
         return found, text
 
     def _named(self, buffer: str) -> str:
-        """Return the name of the tensor with the buffer's name, or of the only tensor. Raise
-        InputError if there is neither."""
+        """Return the name of the tensor that has the buffer's name, or else of the only tensor.
+        Raise InputError if there is neither."""
         if buffer in self.tensors:
             return buffer
         if len(self.tensors) == 1:
@@ -314,7 +315,7 @@ class Stored(Drawn):
             raise _located(error, text, name) from None
 
     def _check_owners(self) -> None:
-        """Raise InputError if some element of a tensor is on no device."""
+        """Raise InputError if any element of a tensor is on no device."""
         for tensor, shape in self.tensors.items():
             every = [box for boxes in self.holdings[tensor] for box in boxes]
             grid = TensorClasses.of(shape, every)
@@ -406,8 +407,8 @@ class Stored(Drawn):
 def lacking_of(grid: TensorClasses, lacking: npt.NDArray[np.bool_]) -> tuple[int, str]:
     """Return the dimension along which elements are missing, and text that names their range.
 
-    `lacking`: the classes that are missing. If they are no product of ranges of one dimension and
-    whole other dimensions, the text names the first missing element, and the dimension is 0.
+    `lacking`: the classes that are missing. If these are not ranges of one dimension with all other
+    dimensions whole, the text names the first missing element, and the dimension is 0.
     """
     for dim, along in enumerate(grid.dims):
         others = tuple(axis for axis in range(lacking.ndim) if axis != dim)

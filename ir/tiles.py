@@ -1,10 +1,10 @@
-"""Tiles: the intersections of source and target shards, computed for each tensor dimension alone.
+"""Tiles: the intersections of source and target shards, computed separately for each tensor
+dimension.
 
-The tile of a source shard a and a target shard b is the product over dimensions of
-`[max(lo_s(a), lo_t(b)), min(hi_s(a), hi_t(b)))`. For flat splits with shards of S and T elements,
-let g = gcd(S, T). Their boundaries repeat together every S*T/g elements. A period contains
-S/g + T/g - 1 tiles, and the width of every tile is a multiple of g, except of a tile that ends at
-the extent.
+The tile of a source shard a and a target shard b is the product over dimensions of `[max(lo_s(a),
+lo_t(b)), min(hi_s(a), hi_t(b)))`. For flat splits with shards of S and T elements, let g = gcd(S,
+T). The boundaries of both splits repeat together every S*T/g elements. A period contains S/g + T/g
+- 1 tiles, and the width of every tile is a multiple of g, except of a tile that ends at the extent.
 
 Boundaries at k*S - a and at j*T - b, for all integers k and j, also repeat every S*T/g elements.
 Some of them coincide if and only if g divides a - b; a period then has S/g + T/g - 1 tiles, else
@@ -31,7 +31,7 @@ class TilePairs:
 
     source: Integers  # the index of the source shard of each tile
     target: Integers  # the index of the target shard, ascending
-    low: Integers  # the start of each tile in the dimension
+    low: Integers  # the start of each tile along the dimension
     high: Integers  # the end of each tile
 
     @property
@@ -85,8 +85,8 @@ class DimTiles:
     target: DimLayout
 
     def tile(self, source_index: Number, target_index: Number) -> tuple[Number, Number]:
-        """Return the half-open range that a source and a target shard share, empty if low >=
-        high."""
+        """Return the half-open range (low, high) that a source and a target shard share. It is
+        empty if low >= high."""
         source_low, source_high = self.source.interval(source_index)
         target_low, target_high = self.target.interval(target_index)
         return maximum(source_low, target_low), minimum(source_high, target_high)
@@ -107,7 +107,7 @@ class DimTiles:
 
     @property
     def grain(self) -> int:
-        """An integer that divides the start of every tile, and the width of every tile but the
+        """An integer that divides the start of every tile and the width of every tile except the
         last."""
         if self.is_flat:
             return math.gcd(*(d.size for d in (self.source, self.target) if d.parts > 1)) or (
@@ -130,7 +130,7 @@ class DimTiles:
 
     @cached_property
     def pairs(self) -> TilePairs:
-        """The non-empty tiles, at most source.parts + target.parts - 1."""
+        """The non-empty tiles. There are at most source.parts + target.parts - 1."""
         return tiles_of(self.source.cut, self.target.cut)
 
     @property
@@ -150,7 +150,7 @@ class DimTiles:
 
     @property
     def max_width(self) -> int:
-        """The extent of the widest tile."""
+        """The number of elements of the widest tile along the dimension."""
         return int(self.pairs.width.max())
 
     @property

@@ -58,10 +58,10 @@ class Placed:
     ) -> tuple[Placed, ...]:
         """Return the content of the placements of a DTensor.
 
-        `order`: its `shard_order`, which torch has since version 2.13: for each tensor dimension,
-        the mesh dimensions that split it, in the order of the splits. If a mesh dimension splits
-        after a later mesh dimension, its placement is strided. `sizes`: the sizes of the mesh
-        dimensions.
+        `order`: the DTensor's `shard_order`, which torch has since version 2.13: for each tensor
+        dimension, the mesh dimensions that split it, in the order of the splits. If a mesh
+        dimension splits after a later mesh dimension, its placement is strided. `sizes`: the sizes
+        of the mesh dimensions.
         """
         placed = [Placed.of(each) for each in placements]
         for dim, axes in order or ():
@@ -73,7 +73,8 @@ class Placed:
 
 
 def placed_of(x: Any) -> tuple[Placed, ...]:
-    """Return the content of the placements of DTensor `x`, in the order of its `shard_order`."""
+    """Return the content of the placements of DTensor `x`, taking its `shard_order` into
+    account."""
     order = getattr(x._spec, "shard_order", None)
     return Placed.all_of(x.placements, order, x.device_mesh.shape)
 
@@ -94,8 +95,9 @@ class Placing(NamedTuple):
     sharding: Sharding
 
     def split(self, shape: tuple[int, ...]) -> str:
-        """Return the split of a tensor with a shape: `nested` if flat would split it differently,
-        else `flat`. Raise InputError for an uneven extent split by a placement within an axis."""
+        """Return the split of a tensor with this shape: `nested` if flat would split it
+        differently, else `flat`. Raise InputError for an uneven extent split by a placement within
+        an axis."""
         nested = False
         for number, (dim, extent) in enumerate(zip(self.sharding.dims, shape, strict=True)):
             if extent % self.sharding.parts(number) == 0:
@@ -145,7 +147,7 @@ def placing(mesh: Mesh, given: Iterable[Placed], rank: int) -> Placing:
             expected=str(len(mesh.axes)),
         )
     axes: list[list[AxisRef]] = [[] for _ in range(rank)]
-    # Start from the last placement, which has the most minor axis unless later ones are strided.
+    # Start from the last placement, whose axis is the minor-most unless placements are strided.
     for name, each in reversed(list(zip(mesh.names, placed, strict=True))):
         if each.dim is not None:
             dim = _dim(each.dim, rank)
@@ -178,8 +180,8 @@ def _check_ascending(mesh: Mesh, name: str, each: Placed) -> None:
 
 
 def split_factors(sharding: Sharding, number: int) -> dict[str, int] | None:
-    """Return, for each axis that splits dimension `number`, the split factor of its placement: 1
-    for `Shard`, more for `_StridedShard`. Return None if a sub-axis splits the dimension.
+    """Return, by axis that splits dimension `number`, the split factor of its placement: 1 for
+    `Shard`, a larger number for `_StridedShard`. Return None if a sub-axis splits the dimension.
 
     This is the inverse of `placing`, which inserts the first axis last.
     """
@@ -196,8 +198,8 @@ def split_factors(sharding: Sharding, number: int) -> dict[str, int] | None:
 
 
 def _operator(terms: list[tuple[str, Operator | None]]) -> Operator:
-    """Return the operator of the unreduced axes, `sum` without any. Raise InputError if they have
-    different operators."""
+    """Return the operator of the unreduced axes, `sum` if there are none. Raise InputError if they
+    have different operators."""
     by_operator = {operator: name for name, operator in reversed(terms) if operator}
     if len(by_operator) > 1:
         raise InputError(
@@ -213,7 +215,7 @@ def _with(mesh: Mesh, refs: list[AxisRef], name: str, each: Placed) -> list[Axis
     """Return the axes of a dimension after axis `name` is inserted.
 
     The new axis follows the major-most axes, or sub-axes, whose sizes multiply to the split factor
-    of its placement. Raises InputError if there are none.
+    of its placement. Raises InputError if no such axes exist.
     """
     left, before, after = each.factor, list[AxisRef](), list(refs)
     while left > 1 and after:

@@ -1,4 +1,4 @@
-"""Transfers: the tiles of an exchange with their senders and receivers, as arrays."""
+"""Enumerate transfers: the tiles of an exchange with their senders and receivers, as arrays."""
 
 from __future__ import annotations
 
@@ -86,8 +86,8 @@ def _tiles(exchange: Exchange) -> tuple[Integers, Integers, Integers, Integers]:
 
 
 def _receivers(exchange: Exchange, wanted: Integers) -> tuple[Integers, Integers]:
-    """Return the target positions of all replicas of the tiles' target shards, and for each the
-    number of its tile. `wanted`: the index of the target shard of each tile, [n, dims]."""
+    """Return two arrays: the target positions of all replicas of the tiles' target shards, and the
+    number of the tile of each. `wanted`: the index of the target shard of each tile, [n, dims]."""
     replicas = exchange.target.replicas
     row = np.repeat(np.arange(wanted.shape[0], dtype=np.int64), replicas)
     number = np.tile(np.arange(replicas, dtype=np.int64), wanted.shape[0])

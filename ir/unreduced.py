@@ -76,7 +76,7 @@ def _common(one: AxisRef, other: AxisRef, size: int) -> AxisRef | None:
 
 
 def _rest(side: Sharding, kept: Refs) -> Iterator[AxisRef]:
-    """Yield the unreduced axes of a side, and parts of these axes, that are not kept."""
+    """Yield the unreduced axes of a side, or the parts of them, that are not kept."""
     for ref in side.unreduced:
         size = side.mesh.axis_size(ref.name)
         low, high = algebra.borders(ref, size)

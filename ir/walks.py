@@ -23,8 +23,8 @@ class FactorView(NamedTuple):
     """A factor of a dimension as a buffer stores it.
 
     `weight`: the distance in the dimension between successive values of the factor. `size`: the
-    number of its values. `low`: its first value in the buffer. `step`: the distance in the buffer
-    between successive values.
+    number of its values. `low`: the first of its values that the buffer stores. `step`: the
+    distance in the buffer between successive values.
     """
 
     weight: int
@@ -69,8 +69,8 @@ def walks_of(ranges: Ranges, views: tuple[View, ...]) -> tuple[Walk, ...]:
 
 
 def _runs(ranges: Ranges, views: tuple[View, ...]) -> tuple[Integers, Integers]:
-    """Return the first element and the length of each run: successive elements in which, in every
-    buffer, only the minor-most factor changes."""
+    """Return two arrays: the first element and the length of each run. In a run of successive
+    elements, only the minor-most factor of each buffer changes."""
     cuts = [np.array(ranges, dtype=np.int64).reshape(-1)]
     extent = ranges[-1][1]
     for view in views:
@@ -93,7 +93,7 @@ def _offsets(view: View, elements: Integers) -> Integers:
 
 
 def _joined(walks: list[Walk]) -> Iterator[Walk]:
-    """Yield the walks, after merging successive walks with equal loops at equal distances."""
+    """Yield the walks, with successive walks that have equal loops and equal distances merged."""
     place = 0
     while place < len(walks):
         first, end = walks[place], place + 1
@@ -120,7 +120,8 @@ def _apart(walks: list[Walk], place: int) -> tuple[int, ...] | None:
 
 def crossed(walks: list[tuple[Walk, ...]], bases: tuple[int, ...]) -> Iterator[Walk]:
     """Yield walks over a box, given the walks along each dimension. Loops are ordered by their step
-    in the first buffer, largest first. `bases`: the offset in each buffer that walks start from."""
+    in the first buffer, largest first. `bases`: the offset in each buffer from which walks start.
+    """
     if not walks:
         yield Walk(bases)
         return

@@ -1,6 +1,6 @@
 """Exact integer index algebra: expressions, bounds, identities and printers.
 
-An import of any of its modules registers the identities, which then simplify every expression.
+Importing any module of this package registers the identities, which then simplify every expression.
 """
 
 from shardwright.ir.algebra.identities import rewrite

@@ -2,8 +2,8 @@
 
 Bounds are inclusive and may be expressions in extents. To prove `e >= 0`, substitute `s + 1` for
 every extent `s` (extents are at least 1) and check that no coefficient of the expanded polynomial
-is negative. The method proves no falsehood. It misses some truths, but none that mixed-radix
-arithmetic needs.
+is negative. A proof is always right, but some true facts have no proof; none of these is needed in
+mixed-radix arithmetic.
 """
 
 from __future__ import annotations
@@ -119,12 +119,13 @@ def _plain(function: type, value: sympy.Expr, divisor: sympy.Expr) -> sympy.Expr
 
 
 def _exactly(expr: sympy.Expr) -> bool:
-    """Return whether the expression contains only extents, no index."""
+    """Return whether the expression contains only extents and no index."""
     return not expr.atoms(Index)
 
 
 def _ceil_divided(expr: sympy.Expr) -> Bounds | None:
-    # The ceildiv of extents is at least 1. It is treated like a symbol, and is its own bound.
+    # A ceildiv of extents is at least 1, so it is treated like an extent symbol: its bounds are the
+    # expression itself.
     if not expr.atoms(Index) and not expr.is_number:
         return expr, expr
     return _divided(expr)
@@ -186,8 +187,8 @@ def _is_nonnegative(expr: sympy.Expr) -> bool:
         return True
     if isinstance(expr, Minimum):
         return all(map(is_nonnegative, expr.args))
-    # Bounds treat the terms of a sum as independent. They cannot prove `length - min(a, length)`,
-    # which remains of a chunk after a cut, non-negative. `_lowered` relates the terms.
+    # Bounds treat the terms of a sum as independent. So they cannot prove that `length - min(a,
+    # length)`, the rest of a chunk after a cut, is non-negative. `_lowered` relates the terms.
     if isinstance(expr, FloorDiv | CeilDiv) and is_nonnegative(expr.args[0]):
         return True
     return any(map(is_nonnegative, _lowered(expr)))

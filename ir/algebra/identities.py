@@ -1,8 +1,8 @@
 """The identities of the index algebra in one table, `IDENTITIES`.
 
 An identity is an equality that is true for all integers that meet its condition; divisors are at
-least 1. `test_identities.py` checks each identity by brute force. Its `apply` returns the right
-side, the simpler expression, or None if the identity does not apply.
+least 1. `test_identities.py` checks each identity by brute force. The `apply` of an identity
+returns its right side, the simpler expression, or None if the identity does not apply.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _common_factor(
     a: sympy.Expr, n: sympy.Expr
 ) -> tuple[sympy.Expr, sympy.Expr, sympy.Expr, sympy.Expr] | None:
     """Return (q, r, m, g) with a = g*q + r, n = g*m and 0 <= r < g, for the first candidate g for
-    which these are proved, or None."""
+    which this is proved; None if there is none."""
     for g in _candidate_factors(a, n):
         m = quotient(n, g)
         if m is None or g == 1:

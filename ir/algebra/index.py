@@ -5,7 +5,7 @@ symbol, the size of a tensor or mesh dimension. sympy's own `floor` is never use
 `floor((a + 3*b)/4)` into fractions and prints floating-point code.
 
 The functions `floor_div`, `ceil_div`, `mod`, `minimum` and `maximum` take Python integers, numpy
-arrays and sympy expressions. A formula can therefore be written once, and then be computed, proved
+arrays and sympy expressions. A formula is therefore written only once, and can be computed, proved
 and printed. Divisors must be positive. `ir/algebra/identities.py` has the identities.
 """
 
@@ -23,7 +23,8 @@ import sympy
 from shardwright.ir.arrays import Integers as Integers
 
 Value: TypeAlias = Any
-# The type of operands and result: integers, or arrays of integers. Expressions are `Value`.
+# The type of the operands and the result of a function: integers, or arrays of integers.
+# Expressions have type `Value`.
 Number = TypeVar("Number", bound=int | Integers)
 
 
@@ -50,8 +51,8 @@ def extent_symbol(name: str) -> sympy.Symbol:
 
 
 Rewrite = Callable[[type[sympy.Function], sympy.Expr, sympy.Expr], sympy.Expr | None]
-"""A function that takes a function of the algebra and its two arguments. It returns a simpler
-expression, or None if it knows none."""
+"""A function that takes a function of the algebra and its two arguments, and returns a simpler
+expression, or None if it finds none."""
 
 
 def _unchanged(*_: object) -> None:
@@ -62,7 +63,7 @@ _rewrite: Rewrite = _unchanged
 
 
 def simplify_by(rewrite: Rewrite) -> None:
-    """Simplify every function of the algebra by `rewrite` from now on.
+    """Register `rewrite`, which simplifies every function of the algebra from now on.
 
     The package calls this with its table of identities when it is imported.
     """

@@ -2,8 +2,8 @@
 
 Division rounds towards zero in Triton and Pallas kernels, but down in Python. A quotient or
 remainder is therefore printed only if its dividend is proved non-negative. In a Pallas kernel, `//`
-takes nine operations, because it must round negative values down; the printed functions `div` and
-`rem` take one.
+takes nine operations, because it must round negative values down; the functions `div` and `rem`,
+which are printed instead, take one each.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Printer:
     remainder: str = ""
 
     def text(self, expr: Value) -> str:
-        """Return the source text of an expression. Raise InternalError for a division of a dividend
+        """Return the source text of an expression. Raise InternalError if it divides a dividend
         that may be negative."""
         return self._print(sympy.sympify(expr))[0]
 

@@ -46,8 +46,8 @@ def hlo_sharding(source: Located, mesh: Mesh, rank: int | None) -> Sharding:
     """Parse a sharding on a mesh. A maximal sharding is on a mesh of its one device.
 
     `rank`: the rank of the tensor, which `{replicated}` and `{unreduced}` do not state. Raises
-    InputError, with a caret, for a text in another notation, for tiles that do not list each device
-    of the mesh once, and for tiles that the axes and sub-axes of the mesh cannot express.
+    InputError, with a caret, for a text in a different notation, for tiles that do not list each
+    device of the mesh once, and for tiles that the axes and sub-axes of the mesh cannot express.
     """
     match = WHOLE.fullmatch(source.text)
     if match is None:
@@ -146,7 +146,7 @@ class _Reader(NamedTuple):
 
     def _refs(self, positions: np.ndarray, axis: int) -> tuple[AxisRef, ...]:
         """Return the axes and sub-axes that split a tile dimension, given the mesh position of each
-        tile. Raise InputError if there are none."""
+        tile. Raise InputError if no axes do."""
         first = tuple(slice(None) if other == axis else 0 for other in range(positions.ndim))
         line = positions[first]
         digits: list[tuple[int, int]] = []

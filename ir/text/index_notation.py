@@ -81,7 +81,7 @@ def _refs(
     source: Located, span: Span, mesh: Mesh, spans: Spans, where: tuple[str | int, ...]
 ) -> tuple[AxisRef, ...]:
     """Return the axes of the subscript at `span`, and record the span of each in `spans` under
-    `(*where, number)`. Without a subscript, return none."""
+    `(*where, number)`. Without a subscript, return an empty tuple."""
     start, _ = span
     if start < 0:
         return ()
@@ -93,8 +93,8 @@ def _refs(
 
 
 def _axes(source: Located, span: Span, mesh: Mesh) -> tuple[str, ...]:
-    """Return the axis names that, joined, are the text of a subscript. Raise InputError if no list
-    of axis names matches, or several do."""
+    """Return the axis names whose concatenation is the text of a subscript. Raise InputError if no
+    list of axis names matches, or if several lists do."""
     text = source.text[slice(*span)]
     ways: list[list[tuple[str, ...]]] = [[()]]  # for each prefix, at most two lists of axis names
     for end in range(1, len(text) + 1):

@@ -21,7 +21,7 @@ Node = Tree[Token]
 
 
 def parse_layout(text: str, argument: str | None = None) -> BufferLayout:
-    """Return the layout of a buffer. Raise InputError, with a caret, for an invalid text.
+    """Parse the layout of a buffer. Raise InputError, with a caret, for an invalid text.
 
     >>> print(parse_layout("stack(0, q[{tp}, {}], k[{tp:(1)2}])"))
     stack(0, q[{"tp"}], k[{"tp":(1)2}])
@@ -30,7 +30,7 @@ def parse_layout(text: str, argument: str | None = None) -> BufferLayout:
 
 
 def layout_and_spans(text: str, argument: str | None = None) -> tuple[BufferLayout, Spans]:
-    """Parse a layout. Return it with the spans in the text of its parts, dimensions and factors,
+    """Parse a layout. Return it, with the spans of its parts, dimensions and factors in the text,
     by their paths in the layout."""
     source = Located(text, argument)
     spans: Spans = {}

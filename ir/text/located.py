@@ -52,7 +52,7 @@ WORDS = {
 }
 IGNORED = {"COMMENT", "WHITESPACE"}
 FORMS = "[{\"x\"}, {}], P('x', None), (Shard(0), Replicate()) or {devices=[2,1]<=[2]}"
-"""A sharding in each notation, for the error about a text that is in none of them."""
+"""A sharding in each notation, for the error about a text that is in no known notation."""
 FUNCTIONS = ("stack", "cut")
 CLASSES = ("Shard", "Replicate", "Partial", "PartitionSpec")
 
@@ -69,15 +69,14 @@ def _parser(start: str) -> Lark:
 
 @functools.lru_cache(maxsize=256)
 def _parsed(text: str, start: str) -> Tree[Token]:
-    """Return the parse tree, which callers must not change. It is cached, because a configuration
-    repeats a few texts many times."""
+    """Return the parse tree of a text. It is cached, because a config repeats a few texts many
+    times, so callers must not change it."""
     return _parser(start).parse(text, start=start)
 
 
 @dataclass(frozen=True)
 class Located:
-    """A text, and the name of the argument (a parameter, a flag or a key) that it is the value
-    of."""
+    """A text, and the name of the argument (a parameter, a flag or a key) whose value it is."""
 
     text: str
     argument: str | None
@@ -178,8 +177,8 @@ class Located:
         )
 
     def _offending(self, error: UnexpectedInput) -> Span:
-        """Return the span of the token at which parsing failed. At the end of the text it is
-        empty."""
+        """Return the span of the token at which parsing failed; an empty span if it failed at the
+        end of the text."""
         if isinstance(error, UnexpectedToken) and error.token.type != "$END":
             return span_of(error.token)
         if isinstance(error, UnexpectedCharacters):

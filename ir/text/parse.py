@@ -157,8 +157,8 @@ def _axis(source: Located, node: Node, i: int, spans: Spans) -> tuple[str, int]:
 
 
 def _mesh_of(source: Located, node: Node, known: tuple[Mesh, ...], only: bool) -> Mesh:
-    """Return the mesh of a `bare` or `bound` sharding node. `only`: a mesh in the text must equal
-    the one known mesh."""
+    """Return the mesh of a `bare` or `bound` sharding node. `only`: whether a mesh in the text must
+    equal the only known mesh."""
     named = _tokens(node, "MESH_NAME")
     if named:
         return _named_mesh(source, named[0], known)
@@ -184,7 +184,8 @@ def _mesh_of(source: Located, node: Node, known: tuple[Mesh, ...], only: bool) -
 
 
 def _named_mesh(source: Located, token: Token, known: tuple[Mesh, ...]) -> Mesh:
-    """Return the known mesh that a token names. A single mesh without a name matches any name."""
+    """Return the known mesh that a token names. If the only known mesh has no name, it matches any
+    name."""
     for mesh in known:
         if mesh.name == token[1:] or (len(known) == 1 and mesh.name is None):
             return mesh
