@@ -102,7 +102,7 @@ def all_to_all(
             "an all-to-all must move axes between two different dimensions",
             argument="dim",
             got=f"{dim}, which they split already",
-            expected="another dimension",
+            expected="a different dimension",
         )
     _one_each(shape[there], _count(source, refs), tiled)
     dims = {here: _without(source, here, refs), there: (*source.dims[there].axes, *refs)}

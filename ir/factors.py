@@ -38,7 +38,7 @@ class Factors:
                 raise InputError(
                     "each factor must occur once on each side",
                     got=f"{twice} twice",
-                    expected="another name",
+                    expected="a different name for one of them",
                 )
         if {*names} != {*stored}:
             lacking = sorted({*names} ^ {*stored})

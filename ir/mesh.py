@@ -247,7 +247,7 @@ def _checked_axes(pairs: tuple[tuple[str, int], ...]) -> Axes:
             raise InputError(
                 "axis names must be distinct",
                 got=f'"{name}" twice',
-                expected="another name",
+                expected="a different name",
                 where=(*where, "name"),
             )
         algebra.check_name(name, (*where, "name"))

@@ -235,7 +235,9 @@ def _files(path: Path) -> list[Path]:
     found = sorted(path.glob("*.safetensors"))
     if not found:
         raise InputError(
-            "the folder has no such file", argument=str(path), expected="files *.safetensors"
+            "the folder has no safetensors files",
+            argument=str(path),
+            expected="at least one *.safetensors file",
         )
     return found
 

@@ -318,11 +318,11 @@ class _Buffer:
             if not places:
                 return called(expected, None, self.shapes), "different padding next to them"
             if _turned(found) != _turned(expected):
-                turned = "the same with dimensions in another order"
+                turned = "the same with dimensions in a different order"
                 return called(expected, None, self.shapes), turned
             first = places[0]
             order = listed(order_of(found, first))
-            return called(expected, [first], self.shapes), f"the same in another order: {order}"
+            return called(expected, [first], self.shapes), f"the same in a different order: {order}"
         return called(expected, moved, self.shapes), called(found, moved, self.shapes)
 
 

@@ -231,7 +231,7 @@ def _unlike_the_sample(
         return
     stored = Stored(learned.mesh, learned.tensors, learned.layouts, learned.dtype, partial=True)
     for name, rows in differences(load, tensors, stored, learned.dtype):
-        yield f"{name} {rows} hold other values than {learned.layouts.pop(name)}"
+        yield f"{name} {rows} hold values other than those of {learned.layouts.pop(name)}"
 
 
 def read_ranks(ranks: object) -> Mesh:
@@ -296,7 +296,7 @@ def _of_other_ranks(learned: Learned) -> Iterator[tuple[str, str]]:
             before, shape = first.setdefault(name, (device, held.shape))
             if len(shape) != len(held.shape):
                 where = f"{shape} on rank {before} and {held.shape} on rank {device}"
-                yield name, f"{name} has other dimensions by rank: {where}"
+                yield name, f"the number of dimensions of {name} differs between ranks: {where}"
 
 
 def _of_ranks(devices: list[int], learned: Learned) -> str:

@@ -131,7 +131,7 @@ def learn_sizes(
             "a layout must be learned at two sizes or more, and checked at another one",
             argument="sizes",
             got="; ".join(map(_said, sizes)) or "none",
-            expected=f"other values of {', '.join(check)} than {_said(check)}",
+            expected=f"values of {', '.join(check)} other than {_said(check)}",
         )
     every = [_learned(load, logical, ranks, size, dtype) for size in sizes]
     forms = {name: _form(name, every, sizes) for name in every[0].layouts}

@@ -280,7 +280,7 @@ def _meshes(files: Iterable[ConfigFile]) -> dict[str, str]:
             if found.setdefault(name, mesh) != mesh:
                 rule = "two meshes of one name"
                 raise table.located(
-                    InputError(rule, argument=name, got=mesh, expected="another name")
+                    InputError(rule, argument=name, got=mesh, expected="a different name")
                 )
     return found
 
@@ -448,7 +448,7 @@ def _in_two_groups(*origins: Origin) -> bool:
 
 def _not_distinct(name: str, other: str, in_two: bool) -> InputError:
     same = name == other
-    expected = "a name of its own for each"
+    expected = "a different name for each"
     if not same:
         expected += ", for file systems that ignore case too"
     elif in_two:

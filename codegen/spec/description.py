@@ -257,7 +257,7 @@ def check_name(name: str) -> str:
             "the name is reserved for a file in the folder of bundles",
             argument="name",
             got=name,
-            expected=f"another name than {', '.join(OF_THE_ROOT)}",
+            expected=f"a name other than {', '.join(OF_THE_ROOT)}",
         )
     return name
 

@@ -42,10 +42,10 @@ class Group:
         names = members if isinstance(members, list | tuple) else ()
         if not names or not all(isinstance(member, str) for member in names):
             raise InputError(
-                "the members of a group must be a list of names of reshards",
+                "the members of a group must be a list of reshard names",
                 argument="members",
                 got=members,
-                expected="one name or more",
+                expected="a list of one or more names",
             )
         if len(set(names)) < len(names):
             twice = next(member for member in names if names.count(member) > 1)

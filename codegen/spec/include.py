@@ -90,7 +90,7 @@ def _check_included(root: Table, path: Path, way: tuple[Path, ...], seen: set[Pa
         rule, got = "a cycle of includes", " -> ".join(files)
         expected = "a file that does not include this one"
     elif _absolute(path) in seen:
-        rule, expected = "a file is included twice", "it once, by one of those that include it"
+        rule, expected = "a file is included twice", "an include of it in only one file"
     elif not path.is_file():
         rule, expected = "no such file", "a file relative to this one"
     if rule:

@@ -273,7 +273,7 @@ def _read(path: Path) -> Manifest:
         document = json.loads(read_text(path))
         if document["version"] != VERSION:
             raise InputError(
-                "the manifest has another version",
+                "the manifest has a different version",
                 argument=str(path),
                 got=document["version"],
                 expected=str(VERSION),

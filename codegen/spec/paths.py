@@ -43,7 +43,7 @@ def _refuse_without_manifest(folder: Path, path: str) -> None:
             f"{FILE} is missing",
             argument=path,
             got=f"no {root / FILE} next to {', '.join(bundles)}",
-            expected="that file, which `shardwright emit` of the same reshards writes again",
+            expected="this file; `shardwright emit` of the same reshards writes it again",
         )
 
 

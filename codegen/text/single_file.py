@@ -130,7 +130,7 @@ def _target(node: ast.ImportFrom) -> str:
     """Return the name of the support module that a relative import imports from."""
     *_, last = (node.module or SUPPORT).split(".")
     if any(alias.asname for alias in node.names):
-        raise InternalError(f"names of {last} are imported as they are: {ast.unparse(node)}")
+        raise InternalError(f"an import from {last} must not rename: {ast.unparse(node)}")
     return PACKAGE if last == SUPPORT else last
 
 
@@ -149,7 +149,7 @@ def _check_names(pieces: tuple[_Piece, ...]) -> None:
     counts = Counter(name for piece in pieces for name in piece.defines)
     twice = sorted(name for name, count in counts.items() if count > 1 and name != "__all__")
     if twice:
-        raise InternalError(f"names of more than one module of a single file: {', '.join(twice)}")
+        raise InternalError(f"several modules of a single file define {', '.join(twice)}")
 
 
 def _imports(pieces: Iterable[_Piece]) -> tuple[str, str]:

@@ -53,7 +53,7 @@ def parse_meshes(text: str, argument: str | None = None) -> tuple[Mesh, ...]:
                 "names of meshes must be distinct",
                 span_of(_tokens(node, "MESH_NAME")[0]),
                 got=f"@{mesh.name} twice",
-                expected="another name",
+                expected="a different name",
             )
         meshes[mesh.name] = mesh
     return tuple(meshes.values())

@@ -56,7 +56,7 @@ MISTAKES: list[tuple[dict[str, str | None], str]] = [
           x=2,x=3
               ^
         got: "x" twice
-        expected: another name
+        expected: a different name
         """,
     ),
     (

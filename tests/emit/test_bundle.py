@@ -450,7 +450,7 @@ def test_a_manifest_that_is_gone(root: Path) -> None:
         assert message(lambda path=path: check(path)) == (
             f"{path}: manifest.json is missing\n"
             f"got: no {root}/manifest.json next to a, b\n"
-            "expected: that file, which `shardwright emit` of the same reshards writes again"
+            "expected: this file; `shardwright emit` of the same reshards writes it again"
         )
     sw.emit(reshard()).write(root / "a")
     sw.emit(reshard(12)).write(root / "b")
@@ -488,7 +488,7 @@ def test_a_manifest_of_another_version(root: Path) -> None:
     listing = root / "manifest.json"
     listing.write_text(listing.read_text().replace('"version": 1', '"version": 2'))
     assert message(lambda: check(root)) == (
-        f"{root}/manifest.json: the manifest has another version\ngot: 2\nexpected: 1"
+        f"{root}/manifest.json: the manifest has a different version\ngot: 2\nexpected: 1"
     )
 
 

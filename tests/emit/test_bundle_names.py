@@ -70,7 +70,7 @@ def test_names_of_the_package(made: object, name: str, tmp_path: Path) -> None:
     assert said == (
         f"{argument}: the name is reserved for a file in the folder of bundles\n"
         f"got: {name}\n"
-        "expected: another name than MODULES, _support, load"
+        "expected: a name other than MODULES, _support, load"
     )
     assert not [*tmp_path.iterdir()]
 

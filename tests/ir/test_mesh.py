@@ -225,7 +225,7 @@ BAD_MESHES = {
         """
         axis names must be distinct
         got: "a" twice
-        expected: another name
+        expected: a different name
         """,
     ),
     "empty axis name": (

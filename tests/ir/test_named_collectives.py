@@ -124,7 +124,7 @@ REFUSED: tuple[tuple[Callable[[], object], str], ...] = (
         """
         dim: an all-to-all must move axes between two different dimensions
         got: 0, which they split already
-        expected: another dimension
+        expected: a different dimension
         """,
     ),
     (

@@ -286,12 +286,13 @@ NAMED: dict[str, tuple[int, str]] = {
     "vllm-project/vllm#20843": (8, "w of rank 0 has shape (4, 2), expected (3, 2)"),
     "nvidia-cosmos/cosmos-rl#478": (
         1,
-        "down rows 0 to 2 of rank 0 hold the same with dimensions in another order "
+        "down rows 0 to 2 of rank 0 hold the same with dimensions in a different order "
         "(down rows 0 to 2)",
     ),
     "nntile/nntile#402": (
         1,
-        "o rows 0 to 6 of rank 0 hold the same with dimensions in another order (o rows 0 to 3)",
+        "o rows 0 to 6 of rank 0 hold the same with dimensions in a different order "
+        "(o rows 0 to 3)",
     ),
     "ModelTC/LightX2V#1453": (3, "b of rank 0 has shape (8,), expected (4,)"),
     "PaddlePaddle/FastDeploy#5247": (

@@ -77,7 +77,7 @@ def test_a_loader() -> None:
         "k rows 4 to 8 of rank 3 hold k rows 4 to 8 times 2 (qkv rows 8 to 12)"
     )
     assert said(reversed_columns)[0] == (
-        "v columns 0 to 16 of rank 0 hold the same in another order: "
+        "v columns 0 to 16 of rank 0 hold the same in a different order: "
         "15, 14, 13, 12, 11, 10, 9, 8, … (qkv rows 12 to 16)"
     )
     assert said(short)[:1] == ["v rows 3 to 4 of rank 0 hold padding (qkv rows 15 to 16)"]

@@ -228,7 +228,8 @@ def test_what_is_computed() -> None:
         ranks=2,
     )
     assert mixed.findings == (
-        "w has other dimensions by rank: (1, 8, 3) on rank 0 and (8, 3) on rank 1",
+        "the number of dimensions of w differs between ranks: (1, 8, 3) on rank 0 and (8, 3) "
+        "on rank 1",
         "zero of all ranks holds values of no tensor",
     )
     assert tomllib.loads(str(learned))["learned"]["findings"] == list(learned.findings)

@@ -183,6 +183,6 @@ def test_refused() -> None:
         """
         sizes: a layout must be learned at two sizes or more, and checked at another one
         got: heads=8, kv=4, tp=2
-        expected: other values of heads, kv, tp than heads=24, kv=4, tp=8
+        expected: values of heads, kv, tp other than heads=24, kv=4, tp=8
         """
     )

@@ -271,7 +271,7 @@ bfloat16, float32, float64, float8_e4m3fn, float8_e5m2
           trainer = "fsdp=4,fsdp=2"   # the first eight
                             ^^^^
         got: "fsdp" twice
-        expected: another name
+        expected: a different name
         """,
     ),
     (
@@ -313,7 +313,7 @@ collective_id
             {name = "layer0.wq", shape = [64], source = '[{"fsdp"}]', target = '[{}]'},
                      ^^^^^^^^^
         got: layer0_wq
-        expected: a name of its own for each
+        expected: a different name for each
         """,
     ),
     (
@@ -376,7 +376,7 @@ collective_id
           name = "wq"
                   ^^
         got: wq
-        expected: a name of its own for each
+        expected: a different name for each
         """,
     ),
 ]
@@ -429,7 +429,7 @@ INCLUDED: list[tuple[str, dict[str, str], str]] = [
           include = ["a.toml", "b.toml"]
           ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
         got: b.toml
-        expected: it once, by one of those that include it
+        expected: an include of it in only one file
         """,
     ),
     (
@@ -451,7 +451,7 @@ INCLUDED: list[tuple[str, dict[str, str], str]] = [
           trainer = "fsdp=4,tp=2"   # the first eight
                      ^^^^^^^^^^^
         got: <["fsdp"=4, "tp"=2]>
-        expected: another name
+        expected: a different name
         """,
     ),
     (
@@ -462,7 +462,7 @@ INCLUDED: list[tuple[str, dict[str, str], str]] = [
           name = "wq"
                   ^^
         got: wq
-        expected: a name of its own for each
+        expected: a different name for each
         """,
     ),
 ]

@@ -298,7 +298,7 @@ def test_toml_two_reshards_of_one_name(tmp_path: Path) -> None:
           name = "transpose_2x3"
                   ^^^^^^^^^^^^^
         got: transpose_2x3
-        expected: a name of its own for each
+        expected: a different name for each
         """
     )
 
@@ -310,7 +310,7 @@ def test_toml_two_names_that_differ_only_in_case(tmp_path: Path) -> None:
           name = "Transpose_2x3"
                   ^^^^^^^^^^^^^
         got: Transpose_2x3 and transpose_2x3
-        expected: a name of its own for each, for file systems that ignore case too
+        expected: a different name for each, for file systems that ignore case too
         """
     )
 

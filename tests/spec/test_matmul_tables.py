@@ -108,7 +108,7 @@ WRONG = [
           name = "first"
                   ^^^^^
         got: first
-        expected: a name of its own for each
+        expected: a different name for each
         """,
     ),
 ]

@@ -330,8 +330,8 @@ def test_a_member_of_another_shape(tmp_path: Path) -> None:
         ),
         (
             'name = "both"\nmembers = []',
-            "line 27, group 'both', members: the members of a group must be a list of names of "
-            "reshards",
+            "line 27, group 'both', members: the members of a group must be a list of reshard "
+            "names",
         ),
         (
             'name = "both"\nmembers = ["up", "up"]',

@@ -254,7 +254,7 @@ BAD_MESHES = [
       x=2,x=3
           ^
     got: "x" twice
-    expected: another name
+    expected: a different name
     """,
     """
     there must be as many device_ids as the mesh has positions
@@ -409,7 +409,7 @@ OTHER = {
           @a = <["x"=4]>
           ^^
         got: @a twice
-        expected: another name
+        expected: a different name
         """,
     ),
     "a name among several": (
