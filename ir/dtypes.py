@@ -80,7 +80,7 @@ def dtype_of(given: object, known: Collection[str] = DTYPES) -> str:
         return name
     if name in _WIDTHS:
         raise InputError(
-            "the element type must say its width: numpy, jax and torch differ on the default",
+            "the element type must state its width: numpy, jax and torch differ on the default",
             argument="dtype",
             got=name,
             expected=one_of(_WIDTHS[name]),

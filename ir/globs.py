@@ -85,7 +85,7 @@ class Glob:
             total *= len(each)
         if total > MOST_NAMES:
             raise InputError(
-                "one line of a table stands for too many names",
+                "one line of a table must not list too many names",
                 got=f"{total:,} of {self.text}",
                 expected=f"at most {MOST_NAMES:,}",
             )

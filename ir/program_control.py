@@ -25,8 +25,8 @@ def check_control(op: Op, values: Sequence[Value]) -> None:
                 _same("a branch of cond gives its results", values, body.results, op.results)
         case "remat":
             (body,) = op.bodies
-            _same("what is computed again takes its operands", values, op.operands, body.arguments)
-            _same("what is computed again gives its results", values, body.results, op.results)
+            _same("the body of remat takes its operands", values, op.operands, body.arguments)
+            _same("the body of remat gives its results", values, body.results, op.results)
         case "manual":
             _manual(op, values)
 
@@ -34,7 +34,7 @@ def check_control(op: Op, values: Sequence[Value]) -> None:
 def need(holds: bool, rule: str) -> None:
     """Raise InternalError, stating `rule`, unless `holds` is true."""
     if not holds:
-        raise InternalError(f"the program is not well formed: {rule}")
+        raise InternalError(f"the program is not well formed; the broken rule: {rule}")
 
 
 def _scan(op: Op, values: Sequence[Value]) -> None:
@@ -57,7 +57,7 @@ def _scan(op: Op, values: Sequence[Value]) -> None:
     )
     _same("scan gives its carries", values, op.results[:carries], body.arguments[consts:last])
     _sliced("the body of scan takes slices", values, op.operands[last:], body.arguments[last:])
-    _sliced("scan stacks what its body gives", values, op.results[carries:], body.results[carries:])
+    _sliced("scan stacks its body's outputs", values, op.results[carries:], body.results[carries:])
 
 
 def _while(op: Op, values: Sequence[Value]) -> None:

@@ -143,7 +143,7 @@ class _Read:
             try:
                 check(op, self.values)
             except InternalError as error:
-                rule = str(error).removeprefix("the program is not well formed: ")
+                rule = str(error).removeprefix("the program is not well formed; the broken rule: ")
                 raise self.at(f"an op must be well formed: {rule}", node) from None
         return op
 

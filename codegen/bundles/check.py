@@ -145,7 +145,7 @@ def _problems(
         yield Problem(name, "not emitted", diff)
         return
     if before != after:
-        yield Problem(name, "emitted from another description", diff)
+        yield Problem(name, "emitted from a different description", diff)
     try:
         now = answers_of(said.what).now(said.what, within, root / name)
     except InputError as error:
@@ -194,7 +194,7 @@ def _file_problems(
         rule = "edited by hand" if edited else "would be emitted differently now"
         yield Problem(path, rule, _text_diff(path, found, emitted))
     elif recorded != expected:
-        rule = f"{manifest.FILE} has another hash of this file"
+        rule = f"{manifest.FILE} has a different hash for this file"
         yield Problem(path, rule, f"-{recorded}\n+{expected}")
 
 

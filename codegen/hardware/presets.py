@@ -87,7 +87,7 @@ def topology_of(text: str) -> Topology:
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not equals:
-            _wrong("figures of a topology are key=value, with commas between", pair, "key=value")
+            _wrong("numbers must be key=value, joined by commas", pair, "key=value")
         figures[key.strip()] = value.strip()
     return _described(head.strip(), figures)
 
@@ -154,7 +154,7 @@ def _from_file(path: Path) -> Topology:
         _wrong(
             "a topology file must name its topology",
             str(path),
-            'topology = "torus:4x4", or another',
+            'a line such as topology = "torus:4x4"',
         )
     return _described(head, table)
 
@@ -184,7 +184,7 @@ def _slice(name: str, dims: tuple[int, ...]) -> Torus:
     chip = _CHIPS[name]
     axes = len(chip.layouts[0].split("x"))
     if len(dims) != axes:
-        _wrong(f"the chips of {name} stand in {axes} dimensions", _said(name, dims), f"{name}:" +
+        _wrong(f"a slice of {name} must have {axes} sizes", _said(name, dims), f"{name}:" +
                "x".join("4" * axes))  # fmt: skip
     cores = (chip.devices,) if chip.core_bandwidth else ()
     wrap = (*[False for _ in cores], *slice_of(dims).wraps)
@@ -196,7 +196,7 @@ def _hosts(name: str, dims: tuple[int, ...]) -> Topology:
     """Return the topology of one host of GPUs, or of several hosts."""
     dims = dims or (GPUS,)
     if len(dims) > 2 or dims[-1] > GPUS:
-        _wrong(f"a host of {name} has up to {GPUS} GPUs", _said(name, dims), f"{name}:4x{GPUS}")
+        _wrong(f"a host of {name} has at most {GPUS} GPUs", _said(name, dims), f"{name}:4x{GPUS}")
     own = {
         "ragged": GPU_RAGGED,
         "memory": _GPUS[name],
@@ -213,26 +213,26 @@ def _hosts(name: str, dims: tuple[int, ...]) -> Topology:
 def _processor(dims: tuple[int, ...]) -> Switch:
     """Return the topology of the devices that JAX makes of one processor."""
     if len(dims) != 1:
-        _wrong("devices of a processor have one number", _said(_CPU, dims), f"{_CPU}:8")
+        _wrong("a processor must have one size", _said(_CPU, dims), f"{_CPU}:8")
     return Switch(dims[0], CPU_BANDWIDTH, CPU_LATENCY)
 
 
 def _switch(dims: tuple[int, ...]) -> Switch:
     if len(dims) > 1:
-        _wrong("a switch has one size", _said("switch", dims), "switch:8")
+        _wrong("a switch must have one size", _said("switch", dims), "switch:8")
     return Switch(dims[0] if dims else None, NVLINK_BANDWIDTH, NVLINK_LATENCY)
 
 
 def _torus(dims: tuple[int, ...]) -> Torus:
     if not 1 <= len(dims) <= 4:
-        _wrong("a torus has up to four axes", _said("torus", dims), "torus:4x4")
+        _wrong("a torus must have one to four sizes", _said("torus", dims), "torus:4x4")
     chip = _CHIPS["v5p"]
     return Torus(dims, tuple(size > 2 for size in dims), chip.link_bandwidth, ICI_LATENCY)
 
 
 def _hierarchical(dims: tuple[int, ...]) -> Hierarchical:
     if len(dims) != 2:
-        _wrong("hosts times devices a host", _said("hierarchical", dims), "hierarchical:4x8")
+        _wrong("must be hosts x devices per host", _said("hierarchical", dims), "hierarchical:4x8")
     figures = (NVLINK_BANDWIDTH, NVLINK_LATENCY, NETWORK_BANDWIDTH, NETWORK_LATENCY)
     return Hierarchical(*dims, *figures)
 
@@ -248,7 +248,7 @@ def _with(base: Topology, figures: Mapping[str, object]) -> Topology:
     kind = type(base).__name__.lower()
     for key in figures:
         if key not in _FIGURES[kind]:
-            rule = f"a {kind} has no such figure" + suggested(key, _FIGURES[kind])
+            rule = f"a {kind} has no such number" + suggested(key, _FIGURES[kind])
             _wrong(rule, key, one_of(_FIGURES[kind]))
     values: dict[str, object] = {}
     for key, value in figures.items():
@@ -283,14 +283,14 @@ def _flags(value: object, count: int) -> tuple[bool, ...]:
     else:
         found = ()
     if len(found) != count:
-        _wrong("0 or 1 an axis says whether it wraps", value, "x".join("1" * count))
+        _wrong("wrap must be 0 or 1 for each axis", value, "x".join("1" * count))
     return found
 
 
 def _count(key: str, value: object) -> int:
     text = str(value)
     if isinstance(value, bool) or not text.isdecimal() or len(text) > 9:
-        _wrong(f"{key} is a number of bytes, 0 if there is no such collective", value, "512")
+        _wrong(f"{key} must be a number of bytes, 0 without such a collective", value, "512")
     return int(text)
 
 
@@ -308,14 +308,14 @@ def _positive(key: str, value: object) -> float:
         number = 0.0
     if isinstance(value, bool) or not 0 < number < float("inf"):
         unit = _UNITS.get(key, "seconds" if key.endswith("latency") else "bytes per second")
-        _wrong(f"{key} is a number of {unit}", value, "a number above 0, for example 4.5e10")
+        _wrong(f"{key} must be a number of {unit}", value, "a number above 0, for example 4.5e10")
     return number
 
 
 def _sizes(text: str) -> tuple[int, ...]:
     parts = text.split("x")
     if not all(part.isdecimal() and len(part) <= 9 and int(part) > 0 for part in parts):
-        _wrong("sizes of a topology are integers of at least 1 with x between", text, "4x4")
+        _wrong("the sizes of a topology must be integers of at least 1, joined by x", text, "4x4")
     sizes = tuple(map(int, parts))
     if math.prod(sizes) > MOST_DEVICES:
         _wrong("the topology is too large", text, f"at most {MOST_DEVICES} devices")

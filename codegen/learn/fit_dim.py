@@ -207,7 +207,8 @@ class DimFit:
 
 
 def _filled(places: Sequence[Range], inside: int) -> Iterator[int]:
-    """Yield the boundaries that give each coordinate its range, if there are any."""
+    """Yield the boundaries of N shards that give each coordinate its range, if any boundaries
+    do."""
     yield 0
     end = 0
     for each in places[:-1]:

@@ -128,7 +128,7 @@ def learn_sizes(
     """
     if len(sizes) < 2 or any({*each} != {*check} for each in sizes) or check in sizes:
         raise InputError(
-            "a layout must be learned at two sizes or more, and checked at another one",
+            "a layout must be learned at two or more sizes, and checked at a different one",
             argument="sizes",
             got="; ".join(map(_said, sizes)) or "none",
             expected=f"values of {', '.join(check)} other than {_said(check)}",

@@ -21,12 +21,13 @@ if TYPE_CHECKING:
 ASKED_DEVICES = 64
 
 TERMS = """\
-A stage lasts as long as its busiest link: messages x latency + bytes / bandwidth; copies in HBM as
-long as their bytes over its bandwidth. Stages follow one another, but rounds of forwarding overlap:
-of such a round it is said how much later all is over. Collectives of a platform's library are
-priced at their best: rings along the axes of the topology, or doubling. On long rings, where
-bandwidth bounds, a gather of B bytes takes B / (bidirectional bandwidth x axes), a scatter that
-adds the same, an all-reduce twice that, an all-to-all a quarter: whatever the devices are."""
+A stage lasts as long as its busiest link: messages x latency + bytes / bandwidth. Copies in HBM
+last as long as their bytes / its bandwidth. Stages run in sequence, but rounds of forwarding
+overlap: the seconds of such a round are the time by which it delays the end. Collectives of a
+platform's library are priced at their best: rings along the axes of the topology, or doubling. On
+long rings, which bandwidth limits, a gather of B bytes takes B / (bidirectional bandwidth x axes),
+a scatter that adds takes as long, an all-reduce twice as long, and an all-to-all a quarter as long,
+for any number of devices."""
 
 
 def asked_xla(reshard: Reshard) -> XlaCollectives | None:

@@ -29,7 +29,7 @@ SHARED = ("mesh", "mode", "topology", "budget", "gather", "memory_limit", "kerne
 UNITS = {"B": 0, "KiB": 10, "MiB": 20, "GiB": 30}
 CHOICES = {
     "mode": (("as_shardy", "cheapest"), "the mode must be known"),
-    "gather": (("keep", "regather"), "what is gathered can be kept or gathered again"),
+    "gather": (("keep", "regather"), "gathered values can be kept or gathered again"),
     "sub_axes_at_edges": (
         ("allow", "gather"),
         "sub-axes of arguments and results can be allowed or gathered",

@@ -167,7 +167,7 @@ def _mesh_of(source: Located, node: Node, known: tuple[Mesh, ...], only: bool) -
         if len(known) == 1:
             return known[0]
         raise source.error(
-            "a sharding must say its mesh unless exactly one is given",
+            "a sharding must name its mesh unless exactly one is given",
             span_of(node),
             got=f"{len(known)} meshes",
             expected="<@name, [...]> or <mesh<[...]>, [...]>",

@@ -399,7 +399,7 @@ def test_check_finds_what_is_wrong_with_the_manifest(root: Path) -> None:
     listing.write_text(json.dumps(document))
     assert [str(problem) for problem in check(root)] == [
         "a/old.py: manifest.json lists a file that would not be emitted now",
-        f"a/plan.json: manifest.json has another hash of this file\n-{'0' * 64}\n+{right}",
+        f"a/plan.json: manifest.json has a different hash for this file\n-{'0' * 64}\n+{right}",
     ]
 
 

@@ -70,7 +70,7 @@ def test_an_edited_table_that_was_not_emitted(home: Path) -> None:
     assert said.startswith(
         exactly(
             """
-            rows: emitted from another description
+            rows: emitted from a different description
             --- rows (manifest.json)
             +++ rows (shardwright.toml)
             @@ -4,5 +4,5 @@
@@ -175,7 +175,7 @@ def test_another_file_with_the_same_names(home: Path) -> None:
     assert ok("check")
     problems = found("other.toml").splitlines()
     assert problems[0] == "both: an orphan: other.toml has no table with this name"
-    assert "rows: emitted from another description" in problems
+    assert "rows: emitted from a different description" in problems
     assert problems[-1] == (
         "manifest.json: names ../shardwright.toml, but other.toml describes the folder"
     )
@@ -188,7 +188,7 @@ def test_a_group_that_was_edited(home: Path) -> None:
     (home / "shardwright.toml").write_text(tables + GROUP.replace('"rows", ', ""))
     lines = found().splitlines()
     assert lines[:4] == [
-        "both: emitted from another description",
+        "both: emitted from a different description",
         "--- both (manifest.json)",
         "+++ both (shardwright.toml)",
         "@@ -1,4 +1,3 @@",
@@ -233,4 +233,4 @@ def test_flags_of_one_bundle_are_checked(tmp_path: Path) -> None:
     words = [*flags(name="a", backends="jax_xla"), "-o", tmp_path]
     assert ok("check", *words) == f"{tmp_path}: as it would be emitted now\n"
     words[words.index("6x6")] = "6x12"
-    assert found(*words).splitlines()[0] == "a: emitted from another description"
+    assert found(*words).splitlines()[0] == "a: emitted from a different description"

@@ -166,7 +166,7 @@ def test_a_file(tmp_path: Path) -> None:
         (
             "v5e:8",
             """
-            topology: the chips of v5e stand in 2 dimensions
+            topology: a slice of v5e must have 2 sizes
             got: v5e:8
             expected: v5e:4x4
             """,
@@ -174,7 +174,7 @@ def test_a_file(tmp_path: Path) -> None:
         (
             "torus:4x4,wrap=1",
             """
-            topology: 0 or 1 an axis says whether it wraps
+            topology: wrap must be 0 or 1 for each axis
             got: 1
             expected: 1x1
             """,
@@ -182,7 +182,7 @@ def test_a_file(tmp_path: Path) -> None:
         (
             "switch:8,speed=1",
             """
-            topology: a switch has no such figure
+            topology: a switch has no such number
             got: speed
             expected: one of bandwidth, latency, ragged, memory, launch, kernel, collective, multiplies, device
             """,  # noqa: E501
@@ -190,7 +190,7 @@ def test_a_file(tmp_path: Path) -> None:
         (
             "switch:8,ragged=-1",
             """
-            topology: ragged is a number of bytes, 0 if there is no such collective
+            topology: ragged must be a number of bytes, 0 without such a collective
             got: -1
             expected: 512
             """,
@@ -198,7 +198,7 @@ def test_a_file(tmp_path: Path) -> None:
         (
             "switch:8,latency=0",
             """
-            topology: latency is a number of seconds
+            topology: latency must be a number of seconds
             got: 0
             expected: a number above 0, for example 4.5e10
             """,
@@ -206,7 +206,7 @@ def test_a_file(tmp_path: Path) -> None:
         (
             "torus:4x0",
             """
-            topology: sizes of a topology are integers of at least 1 with x between
+            topology: the sizes of a topology must be integers of at least 1, joined by x
             got: 4x0
             expected: 4x4
             """,
@@ -347,5 +347,5 @@ def test_devices_of_a_processor() -> None:
     assert is_processor(topology)
     assert not is_processor(topology_of("switch:8"))
     assert message(lambda: topology_of("cpu")) == (
-        "topology: devices of a processor have one number\ngot: cpu\nexpected: cpu:8"
+        "topology: a processor must have one size\ngot: cpu\nexpected: cpu:8"
     )

@@ -110,7 +110,7 @@ def test_what_is_no_dtype(given: object) -> None:
 def test_a_name_without_a_width(given: object) -> None:
     assert message(lambda: dtype_of(given)) == exactly(
         """
-        dtype: the element type must say its width: numpy, jax and torch differ on the default
+        dtype: the element type must state its width: numpy, jax and torch differ on the default
         got: float
         expected: one of float32, float64
         """

@@ -181,7 +181,7 @@ def test_refused() -> None:
     )
     assert message(lambda: learned(packed, SIZES[:1])) == exactly(
         """
-        sizes: a layout must be learned at two sizes or more, and checked at another one
+        sizes: a layout must be learned at two or more sizes, and checked at a different one
         got: heads=8, kv=4, tp=2
         expected: values of heads, kv, tp other than heads=24, kv=4, tp=8
         """

@@ -435,7 +435,7 @@ OTHER = {
     "no mesh": (
         lambda: parse_sharding("[{}]"),
         """
-        a sharding must say its mesh unless exactly one is given
+        a sharding must name its mesh unless exactly one is given
           [{}]
           ^^^^
         got: 0 meshes
