@@ -49,7 +49,7 @@ def source_tiling(values: HloValues, gathered: HloInstruction) -> HloTiling | No
     """Return the tiling of a gathered value before the gather; None unless its tiles have equal
     sizes and each device holds exactly one tile.
 
-    `gathered` is the value that is whole on each device.
+    `gathered`: the instruction whose value is whole on each device.
     """
     shape = gathered.arrays[0].shape
     counts = [_count(values, gathered, axis) for axis in range(len(shape))]

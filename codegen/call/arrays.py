@@ -99,7 +99,7 @@ def _traced(x: jax.Array, target: NamedSharding, source: Any) -> jax.Array:
 
 
 def _bare(sharding: Any) -> Any:
-    """Return a sharding in the default memory kind, if it is a NamedSharding."""
+    """Return a NamedSharding in the default memory kind, and any other sharding unchanged."""
     named = isinstance(sharding, NamedSharding)
     return NamedSharding(sharding.mesh, sharding.spec) if named else sharding
 
@@ -181,7 +181,7 @@ def _by_module(module: Any, mesh: Any, target: NamedSharding, traced: bool) -> M
 
 
 def _traced_source(x: jax.Array, target: NamedSharding, source: Any) -> NamedSharding:
-    """Return the sharding of a traced array. Raises InputError if it is unknown."""
+    """Return the sharding of a traced array. Raises InputError if the sharding is unknown."""
     said = jax.typeof(x).sharding
     types = set(said.mesh.axis_types)
     if AxisType.Manual in types:
@@ -207,7 +207,7 @@ def _traced_source(x: jax.Array, target: NamedSharding, source: Any) -> NamedSha
 
 
 def _mesh_like(mesh: Any, target: NamedSharding) -> Any:
-    """Return the target's mesh. Raises InputError if it is not the traced array's mesh."""
+    """Return the target's mesh. Raises InputError unless it is the mesh of the traced array."""
     if target.mesh.abstract_mesh != mesh:
         raise InputError(
             "inside jit the target must be on the mesh of the array",

@@ -1,7 +1,7 @@
 """The cache of `sw.reshard`: one folder for each description, emitted once.
 
 The folder's name is a hash of the description and of the emitter, so its contents are never out of
-date; another version of Shardwright uses other folders.
+date; a different version of Shardwright uses different folders.
 """
 
 from __future__ import annotations
@@ -132,8 +132,8 @@ def _recorded(manifest: Manifest) -> Iterator[tuple[str, str]]:
 
 
 def _imported(root: Path, backend: str) -> ModuleType:
-    """Import a module from a folder, as a package under its own name, without changing
-    `sys.path`."""
+    """Import a backend's module from a folder, as part of a package named after the folder, without
+    changing `sys.path`."""
     package = root.name
     if package not in sys.modules:
         places: dict[str, Any] = {"submodule_search_locations": [str(root)]}

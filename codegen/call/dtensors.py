@@ -35,7 +35,7 @@ def reshard_dtensor(x: DTensor, target: Any) -> DTensor:
     Every process of both meshes must call it; other processes may. Under torch.compile the graph
     breaks here.
     """
-    if torch.compiler.is_compiling():  # only then, because it loads the compiler
+    if torch.compiler.is_compiling():  # only then: `disable` loads the compiler
         resharded: DTensor = torch.compiler.disable(_resharded)(x, target)
         return resharded
     return _resharded(x, target)
@@ -46,7 +46,7 @@ def _resharded(x: DTensor, target: Any) -> DTensor:
     mesh, placements = target_of(target, x)
     if any(_is_masked(each) for each in x.placements):
         return _unmasked(x, mesh, placements)
-    order = getattr(x._spec, "shard_order", None)  # torch before 2.13 has none
+    order = getattr(x._spec, "shard_order", None)  # torch before 2.13 has no shard_order
     where = x.device_mesh, x.placements, order, mesh, placements
     return _mover(tuple(x.shape), x.dtype, *where)(x)
 
@@ -245,7 +245,7 @@ def _by_module(reshard: Reshard, mesh: DeviceMesh, target: Placements) -> tuple[
 
 @functools.cache
 def group_of(ranks: tuple[int, ...]) -> dist.ProcessGroup:
-    """Return the process group of some ranks; only these ranks need to call."""
+    """Return the process group of some ranks; only these ranks need to call this function."""
     world = dist.group.WORLD
     if world is not None and dist.get_process_group_ranks(world) == list(ranks):
         return world

@@ -42,12 +42,12 @@ class Sync(Drawn):
         """Return this process's target buffers, given its source buffers.
 
         `state`: source buffers by name, possibly in nested dicts, lists and tuples. With torch
-        tensors every process of the group must call, with None if it has no buffers. JAX arrays
-        must be sharded as in `source_shardings`. The result is nested as `state` is if its buffers
-        have the same names; else it is a dict by name, nested where `state` is. `options`: with
-        torch `group`, `out`, `progress`, `timeout` and `digest`, with JAX `devices`, `progress` and
-        `digest` (docs/models.md). Raises InputError for an unsuitable state, and ValueError for
-        wrong names, shapes or dtypes.
+        tensors, every process of the group must make the call; a process without buffers passes
+        None. JAX arrays must be sharded as in `source_shardings`. The result is nested like `state`
+        if its buffers have the same names; otherwise it is a dict by name, nested where `state` is.
+        `options`: `group`, `out`, `progress`, `timeout` and `digest` with torch; `devices`,
+        `progress` and `digest` with JAX (docs/models.md). Raises InputError for an unsuitable
+        state, and ValueError for wrong names, shapes or dtypes.
         """
         flat = {} if state is None else flattened(state)
         first = next((each for each in flat.values() if each is not None), None)
@@ -82,8 +82,8 @@ class Sync(Drawn):
         """Return the shape, dtype and sharding that a call expects of each source buffer in JAX, by
         name.
 
-        Devices store the parts in their layouts, each padded to the largest. `devices`: the devices
-        with the ids of both sides, in ascending order; by default JAX's first devices.
+        Each device stores its part in the layout's form, padded to the largest part. `devices`: the
+        devices with the ids of both sides, in ascending order; by default JAX's first devices.
         """
         _check_devices(devices)
         return dict(self._runtime("jax_model").source_shardings(devices))
@@ -151,10 +151,11 @@ def exchange(
     source: Sequence[Any],
     target: Sequence[Any],
 ) -> tuple[Sync, list[str]]:
-    """Return an object that moves several tensors at once, and the name it uses for each tensor:
-    its own or, if names clash or have characters other than letters, digits and points, a number.
+    """Return an object that moves several tensors at once, and a list of the names that it uses for
+    them. These are `names`, except for names that have characters other than letters, digits,
+    underscores and points, which are numbered; if names clash, all are numbered.
 
-    `tensors`: their shapes and dtypes. `source`, `target`: the sharding and mesh of each.
+    `tensors`: their shapes and dtypes. `source`, `target`: the sharding and mesh of each tensor.
     """
     plain = [
         name if re.fullmatch(r"\w[\w.]*", name) else f"leaf {n}" for n, name in enumerate(names)

@@ -72,8 +72,8 @@ def moved(
     single: Callable[[Leaf], Any],
     exchanged: Callable[[list[Leaf]], list[Any]],
 ) -> list[Any]:
-    """Return the resharded leaves. If `moves` is true for two or more, `exchanged` reshards these
-    together; `single` reshards each of the others."""
+    """Return the resharded leaves, in order. If `moves` is true for two or more leaves, `exchanged`
+    reshards these leaves together; `single` reshards each remaining leaf."""
     together = [number for number, leaf in enumerate(leaves) if moves(leaf)]
     if len(together) < 2:
         together = []

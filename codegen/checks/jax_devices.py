@@ -46,9 +46,9 @@ class Execution:
         return {}
 
     def observed(self, run: Run) -> AbstractContextManager[None]:
-        """Return the context in which to execute `run`. In subclasses it checks the execution and
-        raises MismatchError."""
-        del run  # no difference on plain devices
+        """Return the context in which to execute `run`. In subclasses, the context checks the
+        execution and raises MismatchError."""
+        del run  # plain devices need no context
         return nullcontext()
 
     def passed(self) -> tuple[str, ...]:

@@ -82,7 +82,7 @@ class MatmulExecution:
 
     def observed(self, seed: int) -> AbstractContextManager[None]:
         """Return the context in which to run the module; `seed` is the number of the poison. In
-        subclasses it raises MismatchError."""
+        subclasses, the context raises MismatchError."""
         del seed
         return nullcontext()
 

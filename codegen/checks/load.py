@@ -39,7 +39,7 @@ def load(path: Path) -> ModuleType:
     name = f"{home}.{path.stem}"
     loader = _Uncached(name, str(path))
     spec = importlib.util.spec_from_file_location(name, path, loader=loader)
-    assert spec is not None  # None for a path without a known loader.
+    assert spec is not None  # always given, because a loader is given
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     loader.exec_module(module)

@@ -62,7 +62,7 @@ class StoredSaid:
 @dataclass(frozen=True)
 class RelayoutCase:
     """An emitted module and the relayout that it claims to perform. `execute`: whether to run the
-    module; if not, only its tables are followed."""
+    module; if not, only the module's tables are followed."""
 
     name: str
     backend: str

@@ -28,8 +28,8 @@ class Report:
 
 
 BY_DEFINITION = "ragged all-to-all by its definition"
-"""The name of the check, and the detail, of a module with a collective that XLA lacks on CPU: an
-implementation of the collective's documentation replaced it."""
+"""The name of the check, and the detail, of a module whose collective XLA lacks on CPU. The module
+ran with an implementation of the collective's documentation instead."""
 
 Progress = Callable[[int, int, Report | None], None]
 """Called as progress(done, total, report): first with (0, total, None), then after each report."""

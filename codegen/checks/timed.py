@@ -1,4 +1,4 @@
-"""The plain data that is sent to the worker that times modules, and received from it."""
+"""The plain data exchanged with the worker that times modules."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ from shardwright.codegen.cli.verify import VerifyCommand
 from shardwright.codegen.hardware.chips import unknown_slice
 from shardwright.ir.errors import InputError
 
-# Errors that mean the disk is full; writes of bundles report them in their own words.
+# Errors that mean the disk is full. Commands that write bundles report these errors themselves.
 FULL = (errno.ENOSPC, errno.EDQUOT)
 # The exit status that shells give a program ended by Ctrl-C.
 INTERRUPTED = 130
@@ -108,6 +108,7 @@ def main() -> None:
     except OSError as error:
         if error.filename is not None or error.errno not in FULL:
             raise
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python flushes again at exit
+        # Python flushes standard output again at exit, which must not fail a second time.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         print(f"error: cannot write what is printed: {error.strerror}", file=sys.stderr)
         sys.exit(1)

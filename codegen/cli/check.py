@@ -76,7 +76,7 @@ class CheckCommand(FolderFlags):
         return again.same
 
     def _found(self, progress: "Progress") -> "Iterator[tuple[Path, tuple[Problem, ...]]]":
-        """Yield each folder or bundle that was checked, with its problems."""
+        """Yield each checked folder or bundle with its problems."""
         from shardwright.codegen.bundles.check import check, check_config
 
         for path in () if self.described else self.paths:

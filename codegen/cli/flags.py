@@ -448,7 +448,7 @@ class Flags(ABC):
         )
         if error.argument is None:
             return error
-        if error.argument not in known:  # such as an argument of a program's function
+        if error.argument not in known:  # for example, an argument of a program's function
             programs = {each.name for each in self.chosen.programs}
             return error.named(f"program {name!r}, {error.argument}") if name in programs else error
         if self.described or error.argument in self.fields:
@@ -457,7 +457,8 @@ class Flags(ABC):
 
 
 def _is_file(path: Path) -> bool:
-    """Return whether a word is a file, not a name: by its suffix, or because it exists."""
+    """Return whether a word is a file, not a name: it has a suffix or a path separator, or is an
+    existing file."""
     return bool(path.suffix) or os.sep in str(path) or path.is_file()
 
 

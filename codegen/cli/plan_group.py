@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from shardwright.ir.plan import Plan
 
 Kinds = Mapping[str, "tuple[Plan, int]"]
-"""The plan for each folder of bundles, and the number of tensors that it moves."""
+"""The plan for each folder of bundles, and the number of tensors with this plan."""
 
 
 def group_json(

@@ -41,8 +41,8 @@ _COMPILES = {
     "x64_matmul": ("matmul", "compile_matmul"),
     "xla_matmul": ("matmul", "compile_xla_matmul"),
 }
-"""The function that compiles a job of each kind, if it is not `run.compile_module`: a module in the
-backend's `compile` folder, and the function's name there."""
+"""The function that compiles each kind of job, if that is not `run.compile_module`: a module in the
+backend's `compile` folder, and the name of a function in it."""
 
 
 def main(backend: str) -> None:

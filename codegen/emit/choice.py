@@ -46,8 +46,8 @@ def plan(
     backends: tuple[str, ...] = DEFAULT_BACKENDS,
     loop: str | None = None,
 ) -> Plan | MatmulPlan | RelayoutPlan:
-    """Return the plan of a reshard, even one that some backend refuses, or of a matmul; or the
-    minimum bytes of a relayout, which takes no other arguments.
+    """Return the plan of a reshard, even if some backend refuses it, or of a matmul. For a
+    relayout, which takes no other arguments, return its minimum bytes.
 
     `auto` is the plan with the fastest modules on the topology, among the strategies that all
     backends execute; without a topology, the plan that moves the fewest bytes. `topology` is a

@@ -179,8 +179,8 @@ class Bundle(Drawn):
 
     def write(self, path: str | Path) -> tuple[Path, ...]:
         """Write the bundle into the folder `path`, and record it in the manifest next to that
-        folder. Return the files that changed or were removed. The last part of `path` is the
-        bundle's name. On an error, write nothing."""
+        folder. The last part of `path` is the bundle's name. Return the files that changed or were
+        removed. On an error, write nothing."""
         folder = bundle_folder(path, "generated/transpose_2x3")
         return write_bundles(
             folder.parent, ((self.description(folder.name), self.files(folder.name)),)
@@ -244,17 +244,17 @@ def emit(
     or a partitioned function.
 
     `backends`: by default `DEFAULT_BACKENDS`; `jax_xla` for a matmul; all for a relayout; all that
-    can emit models for a model. The other options are for reshards and matmuls only, but `gradient`
-    also for relayouts: emit derivatives; without it, modules raise for a tensor that requires a
-    gradient. `single_file`: include support modules in each
-    module, so that it can be copied alone. `loop`: see `plan`. `collective_id`: a multiple of four;
-    no other kernel of a TPU program may use it or the three ids after it. `features`: optional
-    parts of modules, including "gradient" (docs/config.md).
+    can emit models for a model. The other options are for reshards and matmuls only; `gradient` is
+    also for relayouts. `gradient`: emit derivatives; without it, modules raise for a tensor that
+    requires a gradient. `single_file`: include support modules in each module, so that it can be
+    copied alone. `loop`: see `plan`. `collective_id`: a multiple of four; no other kernel of a TPU
+    program may use it or the three ids after it. `features`: optional parts of modules, including
+    "gradient" (docs/config.md).
 
     Raises InputError for an unknown backend and if a backend refuses the plan. `strategy` and the
-    options that decide it are for a reshard; only strategies that every backend executes are
-    considered. A plan already has a strategy, and its bundle says "auto" if auto makes the same
-    plan.
+    options that decide it apply only to a reshard, and only strategies that every backend executes
+    are considered. A plan already has a strategy; its bundle has the strategy "auto" if `auto`
+    makes the same plan.
     """
     asked = read_features(tuple(features))
     gradient = gradient or "gradient" in asked

@@ -36,7 +36,7 @@ def html(value: Drawn) -> str:
     """Return HTML for a plan, bundle, program, model, relayout or layout: one line of text, and its
     picture or a table, without external resources.
 
-    Notebooks call this for the last value of a cell. Raises InputError for other objects.
+    Notebooks call this function for the last value of a cell. Raises InputError for other objects.
     """
     try:
         shown = _shown(value)

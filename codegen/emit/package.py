@@ -1,4 +1,5 @@
-"""The `__init__.py` of a folder of bundles, which makes it a package, and of each bundle."""
+"""The `__init__.py` of each bundle, and of a folder of bundles, which makes the folder a
+package."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ class RelayoutBundle(Drawn):
     def write(self, path: str | Path) -> tuple[Path, ...]:
         """Write the bundle into the folder `path`, and record it in the manifest next to that
         folder. The last part of `path` is the bundle's name. Return the files that changed or were
-        removed; on an error nothing is written."""
+        removed. On an error, write nothing."""
         folder = bundle_folder(path, "generated/packed_qkv")
         given = ((self.description(folder.name), self.files(folder.name)),)
         return write_bundles(folder.parent, given)

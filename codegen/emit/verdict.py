@@ -1,9 +1,9 @@
 """The speed of modules on a topology, compared with alternatives.
 
-A module's seconds are those of its timeline (`planner/network/timeline.py`). It is compared with
-XLA's own plan if available, else with the best sequence of collectives, the basis plan, which XLA's
-and Shardy's plans have never beaten (`tests/planner/test_peers.py`). The same model predicts the
-seconds of both. A verdict is one line.
+A module's seconds are those of its timeline (`planner/network/timeline.py`). The module is compared
+with XLA's own plan if available, otherwise with the best sequence of collectives, the basis plan,
+which XLA's and Shardy's plans have never beaten (`tests/planner/test_peers.py`). The same model
+predicts the seconds of both. A verdict is one line.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def collectives_peer(plan: Plan, network: Network) -> Peer | None:
 
 def _best_sequence(plan: Plan, network: Network) -> SteppedPlan:
     """Return the plan itself if a search on that network without a memory limit made it, which
-    saves a second search; else the basis plan. Raises InputError if no sequence exists."""
+    saves a second search; otherwise the basis plan. Raises InputError if no sequence exists."""
     if isinstance(plan, SteppedPlan):
         said = plan.prediction
         if said.topology == str(network.topology) and said.memory_bytes is None:

@@ -163,7 +163,8 @@ def _entry(
     shared: Mapping[str, str] | None,
     before: Manifest,
 ) -> Entry:
-    """Return the entry of a bundle with its other names, by default its previous ones."""
+    """Return the manifest entry of a bundle with its other names: those in `shared` or, if `shared`
+    is None, the previous names."""
     if shared is not None:
         also = [name for name, folder in shared.items() if folder == description.name != name]
         return Entry.of(description, files, also)
@@ -280,12 +281,12 @@ def _differs(path: Path, text: str) -> bool:
 
 
 def _replace(texts: Mapping[Path, str]) -> None:
-    """Write these files: all are on disk under temporary names before the first is renamed."""
+    """Write files; all are on disk under temporary names before the first is renamed."""
     ready: list[tuple[Path, Path]] = []
     made: list[Path] = []
     try:
         for path, text in texts.items():
-            if path.is_dir():  # otherwise detected only after other files were renamed
+            if path.is_dir():  # otherwise detected only after other files are renamed
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
             if not path.parent.is_dir():
                 path.parent.mkdir()

@@ -23,13 +23,14 @@ from shardwright.ir.plan import Plan
 from shardwright.ir.reshard import Reshard
 
 XLA_SECONDS = 300
-# The most devices for which the host compiles a program with XLA.
+# The most devices for which XLA compiles a program on the host.
 MOST_XLA_DEVICES = 512
 
 
 @dataclass(frozen=True)
 class Row:
-    """One plan in the comparison. Without a plan, its numbers are None, and `steps` says why."""
+    """One plan in the comparison. Without a plan, its numbers are None, and `steps` gives the
+    reason."""
 
     name: str
     received_max: int | None  # the bytes that the busiest device receives

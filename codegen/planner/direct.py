@@ -1,7 +1,7 @@
 """The direct plan: one exchange, in which each device receives the elements that it lacks, once.
 
-Without partial sums, no plan moves fewer bytes. With partial sums, no plan does if target shards
-have no replicas; if they have, each replica receives and reduces all partial sums.
+Without partial sums, no plan moves fewer bytes. With partial sums, this is also true if target
+shards have no replicas; otherwise each replica receives and reduces all partial sums.
 """
 
 from __future__ import annotations

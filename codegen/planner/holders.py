@@ -1,4 +1,4 @@
-"""Choose the holder rule whose busiest sender sends least, without listing transfers.
+"""Choose the holder rule whose busiest sender sends the fewest elements, without listing transfers.
 
 The elements that a device sends are a sum over receivers, which is a product over dimensions. The
 load of a device therefore takes one table look-up per dimension, however many devices there are.
@@ -26,7 +26,8 @@ from shardwright.ir.tiles import DimTiles
 MAX_PIECES = 64
 # The largest alignment of pieces, in elements: the 128 lanes of a TPU's vector registers.
 MAX_UNIT = 128
-# Of rules whose busiest sender is within this factor of the least, the one with fewest cuts wins.
+# Among rules whose busiest sender is within this factor of the least, the one with the fewest cuts
+# wins.
 TOLERANCE = 1 + 1 / 64
 
 
@@ -77,8 +78,8 @@ class Loads:
 
     @cached_property
     def boxes(self) -> tuple[Integers, Integers]:
-        """The boxes of source positions and of target positions, [n, dims, 2] each, without
-        elements that the other side does not have: along a hidden dimension, one side may have only
+        """The boxes of source positions and the boxes of target positions, [n, dims, 2] each. They
+        omit elements that the other side lacks: along a hidden dimension, one side may have only
         the first element."""
         ends = [min(dim.source.extent, dim.target.extent) for dim in self.exchange.dims]
         bound = np.array(ends, dtype=np.int64)[:, None]
@@ -124,7 +125,7 @@ class Loads:
 
     def leaving(self, rule: HolderRule) -> Integers:
         """Return the number of elements of each source position that other devices receive from it
-        under a rule, each counted once however many devices receive it."""
+        under a rule, counting each element once, however many devices receive it."""
         if rule.kind == "own":
             return self._leaving_own()
         rounds = np.minimum(self._rounds(rule), rule.pieces)
@@ -134,7 +135,7 @@ class Loads:
         load = np.ones(self.positions.size, dtype=np.int64)
         for tiles in self.exchange.dims:
             load *= self._own_dimension(tiles)
-        if self._receivers_of_own() == 1:  # else other devices receive the kept tile too
+        if self._receivers_of_own() == 1:  # otherwise other devices receive the kept tile
             np.subtract.at(load, self.members[1], np.prod(self.held_widths, axis=1, dtype=np.int64))
         return load
 
@@ -218,7 +219,8 @@ class Loads:
 
     def _held_pieces(self, rule: HolderRule) -> Iterator[tuple[int, Integers, Integers]]:
         """Yield each piece with arrays about the devices in both meshes: the source position that
-        would send the piece to each, and the elements of the piece that it already holds."""
+        would send the piece to the device, and the number of elements of the piece that the device
+        already holds."""
         receivers, holders = self.members
         rest = [axis for axis in range(len(self.source.dims)) if axis != rule.cut]
         others = np.prod(self.held_widths[:, rest], axis=1, dtype=np.int64)
@@ -294,8 +296,8 @@ def _refines(exchange: Exchange) -> bool:
 
 def _cut_dimension(exchange: Exchange, pieces: int) -> int | None:
     """Return the dimension along which to cut tiles into pieces: the outermost one with at least 16
-    elements per piece, or else the one with the longest tiles. Return None if even these are too
-    short."""
+    elements per piece, otherwise the dimension with the longest tiles. Return None if even these
+    tiles are too short."""
     lengths = [min(tiles.source.size, tiles.target.size) for tiles in exchange.dims]
     lengths[: exchange.source.hidden] = [1] * exchange.source.hidden
     if not lengths or max(lengths) < pieces:
@@ -315,8 +317,8 @@ def _unit(tiles: DimTiles, pieces: int) -> int:
 
 
 def choose_rule(loads: Loads) -> HolderRule:
-    """Return the rule whose busiest sender sends least. Of rules within TOLERANCE, return the one
-    with the fewest pieces."""
+    """Return the rule whose busiest sender sends the fewest elements. Among rules within TOLERANCE
+    of it, return the one with the fewest pieces."""
     rules = candidates(loads.exchange)
     if loads.source.replicas == 1 or len(rules) == 1:
         return rules[0]

@@ -29,8 +29,8 @@ def terms_bytes(reshard: Reshard) -> int:
 
 def held_at_once(reshard: Reshard, terms: int = 0) -> int:
     """Return the least bytes that a device holds at once in any plan: its source shard and its
-    target shard, or the larger if no device has both. `terms`: bytes that arrive in addition to the
-    target shard."""
+    target shard, or the larger of these if no device has both. `terms`: bytes that arrive in
+    addition to the target shard."""
     source, target = shard_bytes(reshard)
     shared = set(reshard.source.mesh.device_ids) & set(reshard.target.mesh.device_ids)
     return source + terms + target if shared else max(source, terms + target)

@@ -14,8 +14,9 @@ from shardwright.ir.errors import InputError, check_type, unknown, wrong_type
 from shardwright.ir.plan import Plan
 from shardwright.ir.reshard import Reshard
 
-# With a topology, `auto` is the strategy with the fewest seconds. Without one, it is `basis` for a
-# reshard that adds partial sums and `direct` for any other, whose exchange moves the fewest bytes.
+# With a topology, `auto` is the strategy with the fewest seconds. Without a topology, it is `basis`
+# for a reshard that adds partial sums, and otherwise `direct`, whose exchange moves the fewest
+# bytes.
 STRATEGIES = ("auto", "direct", "basis")
 
 
@@ -87,8 +88,8 @@ def default_network(reshard: Reshard) -> Network:
 
 
 def network_of(reshard: Reshard, topology: str | Topology) -> Network:
-    """Return the network of a topology for the devices of a reshard. Raise InputError for an
-    invalid topology, and for one with too few devices."""
+    """Return the network of a topology for the devices of a reshard. Raises InputError for an
+    invalid topology, and for a topology with too few devices."""
     if not isinstance(topology, str | Topology):
         raise wrong_type(topology, str, '"v5e:4x4", or a Topology', "topology")
     found = topology_of(topology) if isinstance(topology, str) else topology

@@ -1,10 +1,10 @@
 """Direct plans that reduce partial sums, in one exchange or in two.
 
 One exchange brings all partial sums to every replica of a value. Two exchanges reduce each value on
-one device, and then copy it to its replicas. To divide the work, either each target shard is cut
-along a dimension into one part per replica, or each source shard into one part per device with a
-partial sum of it; in the latter case every device already has a partial sum of its part. The second
-exchange costs a launch and a barrier over all devices.
+one device, and then copy it to its replicas. To divide the work, a plan cuts along a dimension
+either each target shard, into one part per replica, or each source shard, into one part per device
+with a partial sum of it. In the latter case every device already has a partial sum of its part. The
+second exchange costs a launch and a barrier over all devices.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ def reduced_like(plan: Plan, like: Plan) -> Plan:
 
 
 def halves_of(plan: SteppedPlan) -> tuple[DirectPlan, DirectPlan]:
-    """Return the two exchanges of a plan as plans of their own: the first reduces partial sums to
-    parts of target shards, and the second copies the parts."""
+    """Return the two exchanges of a plan as separate plans: the first reduces partial sums to parts
+    of target shards, and the second copies the parts."""
     network = _network_of(plan.reshard, plan.prediction.topology)
     first, second = _halves(plan.reshard, plan.steps[0].ends.after)
     return plan_direct(first, network=network), plan_direct(second, network=network)

@@ -35,7 +35,7 @@ class Relabelled:
 
 def relabel(reshard: Reshard) -> Relabelled:
     """Return the reshard with the order of the target's devices that moves the fewest bytes. Keep
-    the given order if none is better.
+    the given order if no order is better.
 
     Raises InputError for unreduced axes, whose partial sums belong to particular devices, and for
     more than MOST_DEVICES devices.

@@ -43,8 +43,8 @@ class Schedule:
 
 
 def schedule(transfers: Transfers, network: Network) -> Schedule:
-    """Return the rounds of a step's transfers, by rotation if no schedule has fewer rounds or there
-    are too many transfers to colour, else by colouring."""
+    """Return the rounds of a step's transfers, by rotation if no schedule has fewer rounds or if
+    there are too many transfers to colour; otherwise by colouring."""
     away = np.flatnonzero(~transfers.is_local)
     sender, receiver = transfers.sender[away], transfers.receiver[away]
     rounds = np.full(len(transfers), -1, dtype=np.int64)

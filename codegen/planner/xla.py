@@ -1,6 +1,6 @@
 """XLA's own plan of a reshard: the collectives in the HLO of the compiled identity.
 
-`main` runs in a process of its own, with one host device per mesh position.
+`main` runs in a separate process, with one host device per mesh position.
 """
 
 from __future__ import annotations
@@ -83,9 +83,9 @@ def _found(hlo: str) -> Iterator[tuple[str, int, str]]:
 
 
 def _result_bytes(shape: str, op: str, started: bool) -> int:
-    """Return the bytes of a result, given the text of its type. The elements of a tuple are added,
-    but the start of an asynchronous collective returns (operand, result), and only the result
-    counts."""
+    """Return the bytes of a result, given the text of its type. Add the elements of a tuple. The
+    start of an asynchronous collective returns the tuple (operand, result), of which only the
+    result counts."""
     sizes = []
     for kind, extents in _ARRAY.findall(shape):
         bits = re.search(r"\d+", kind)
@@ -143,8 +143,8 @@ def xla_collectives(operand: Any, target: Any) -> XlaCollectives:
 
 
 def main() -> None:
-    """Read descriptions from standard input, one per line, and print XLA's plan of each as JSON on
-    a line."""
+    """Read descriptions from standard input, one per line, and print XLA's plan of each as one line
+    of JSON."""
     for line in sys.stdin:
         print(json.dumps(asdict(compiled(json.loads(line)))), flush=True)
 

@@ -2,7 +2,7 @@
 
 Collectives run in sequence. A collective is priced like a basis collective over the digits of the
 mesh position in which the members of a group differ. If there are no such digits, it is priced as
-direct sends between all members, and a permute always as its transfers.
+direct sends between all members. A permute is always priced by its transfers.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def seconds_of_xla(found: XlaCollectives, network: Network, ids: Integers) -> fl
 
 
 def seconds_of_passes(nbytes: float, network: Network) -> float:
-    """Return the seconds in which a TPU reads and writes `nbytes` bytes in passes over memory, 0 on
+    """Return the seconds in which a TPU reads and writes `nbytes` bytes in passes over memory; 0 on
     other devices, which make no passes."""
     topology = network.topology
     return nbytes / topology.memory if isinstance(topology, Torus) and topology.memory else 0.0

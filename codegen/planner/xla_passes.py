@@ -2,8 +2,8 @@
 
 On host devices, an all-to-all takes and returns a tuple of parts. A fusion stacks the parts along a
 new dimension, and a transpose moves this dimension before the dimension that is joined. If another
-all-to-all follows, the parts are concatenated at once instead, and the fusions that cut the next
-parts reorder them.
+all-to-all follows, the parts are concatenated immediately instead, and the fusions that cut the
+next parts reorder them.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ def _laid(module: HloModule, each: HloInstruction) -> Iterator[Laid]:
 def _cuts(module: HloModule, each: HloInstruction) -> set[int]:
     """Return the numbers of elements of the slices that an instruction takes.
 
-    Slices of signed integers are ignored. They are look-ups in a table of all devices, because the
-    arrays of `xla.py` are never signed integers.
+    Slices of signed integers are ignored. They are look-ups in a table of all devices: the arrays
+    of `xla.py` are never signed integers.
     """
     inside = (each, *module.computations.get(each.called.get("calls", ""), {}).values())
     cut = (one.arrays[0] for one in inside if one.op == "dynamic-slice")
@@ -87,7 +87,8 @@ def _exchanged(module: HloModule, each: HloInstruction, elements: int) -> Laid:
 
 
 def _place(shape: tuple[int, ...], axis: int) -> Standing:
-    """Return the place of the dimension that follows the dimension of parts, dimension `axis`."""
+    """Return the position of the dimension that follows the dimension of parts, dimension
+    `axis`."""
     return Standing.of((*shape[:axis], *shape[axis + 1 :]), axis)
 
 

@@ -15,7 +15,7 @@ from shardwright.ir.exchange import Exchange
 from shardwright.ir.layout import Layout
 from shardwright.ir.tiles import DimTiles
 
-# The most holders of a shard to name; only the number of the others is given.
+# The most holders of a shard to name; text shortens longer lists.
 NAMED_HOLDERS = 4
 
 
@@ -46,7 +46,7 @@ class Bands:
 
     @property
     def is_whole(self) -> bool:
-        """Return whether these are all the bands."""
+        """Return whether these are all the bands of the dimension."""
         return len(self.bands) == self.count
 
 
@@ -77,14 +77,15 @@ def drawn_axes(dims: tuple[Bands, ...]) -> tuple[int | None, int | None]:
 
 
 def _with_neighbour(axis: int, rank: int) -> list[int]:
-    """Return a dimension and the next, or the previous if it is the last."""
+    """Return a dimension and the previous one, in order; for the first dimension, the dimension and
+    the next one, if any."""
     return [other for other in (axis, axis + 1) if other < rank] if axis == 0 else [axis - 1, axis]
 
 
 @dataclass(frozen=True)
 class CutPicture:
     """A slice of the tensor in two dimensions: bands of one are drawn down and bands of the other
-    across. Every other dimension is at its first band."""
+    across. The slice is in the first band of every other dimension."""
 
     exchange: Exchange
     dims: tuple[Bands, ...]

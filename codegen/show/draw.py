@@ -11,7 +11,7 @@ Cell = tuple[str, ...]  # the lines of a cell
 
 @dataclass(frozen=True)
 class Arrow:
-    """An arrow that points down at the right of a picture, along its first `height` lines."""
+    """An arrow that points down on the right of a picture, along its first `height` lines."""
 
     label: str
     height: int
@@ -40,7 +40,8 @@ def grid(
 
 
 def _line(cell: Cell, line: int, height: int) -> str:
-    """Return a cell's line: from the top if it has several, in the middle if it has one."""
+    """Return a line of a cell. The text of a cell starts at the top if it has several lines, and is
+    in the middle if it has one."""
     start = (height - 1) // 2 if len(cell) == 1 else 0
     return cell[line - start] if 0 <= line - start < len(cell) else ""
 

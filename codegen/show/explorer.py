@@ -51,8 +51,8 @@ class ExplorerText:
 def explorer(plan: Plan, name: str = "reshard", topology: str | None = None) -> str:
     """Return a plan's page as HTML; deterministic.
 
-    `topology`: hardware; the page also has the bytes on its links. Raises InputError if the
-    topology has too few devices.
+    `topology`: hardware; if given, the page also has the bytes on its links. Raises InputError if
+    the topology has too few devices.
     """
     return explorer_of({name: plan}, name, title(plan), topology)
 
@@ -60,8 +60,8 @@ def explorer(plan: Plan, name: str = "reshard", topology: str | None = None) -> 
 def explorer_of(
     plans: Mapping[str, Plan], name: str, heading: str, topology: str | None = None
 ) -> str:
-    """Return a page that shows one of several plans at a time. `plans` has the plans by their texts
-    in the menu. Raises InputError as `explorer` does."""
+    """Return a page that shows one of several plans at a time. `plans`: the plans by menu entry.
+    Raises InputError as `explorer` does."""
     return page_of(explored(plans, topology), name, heading)
 
 
@@ -143,7 +143,7 @@ def _links(plan: Plan, topology: str) -> dict[str, Any]:
 def link_rows(
     plan: Plan, topology: str, steps: Iterable[Iterable[Flows]]
 ) -> list[list[tuple[str, float]]]:
-    """Return for each step the used links by name with their bytes, the busiest first."""
+    """Return for each step the names of the used links with their bytes, the busiest link first."""
     network = network_of(plan.reshard, topology)
     names = link_names(network.topology, network.devices)
     found = []

@@ -92,6 +92,7 @@ def _cells(count: npt.NDArray[np.int64], senders: list[int], receivers: list[int
 
 
 def _colour(part: float) -> str:
-    """Return the colour of a box; `part` is its bytes as a fraction of the most bytes."""
+    """Return the colour of a box; `part`: the bytes of the box as a fraction of the most bytes in
+    any box."""
     levels = (round(low + part * (high - low)) for low, high in zip(LIGHT, DARK, strict=True))
     return "#" + "".join(f"{level:02x}" for level in levels)

@@ -1,8 +1,8 @@
 """Graph layout in rows such that every edge leads down and crosses no node.
 
-A node is one row below its lowest dependency, or right above its first use if it has none. An edge
-that crosses a row has a placeholder node there. Each row is sorted, several times, by the mean
-position of its nodes' neighbours.
+A node is one row below its lowest dependency, or, without dependencies, right above its first use.
+An edge that crosses a row has a placeholder node there. Each row is sorted, several times, by the
+mean position of its nodes' neighbours.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ class GraphPlaces:
 
 
 def place(widths: Sequence[float], edges: Sequence[tuple[int, int]], gap: float) -> GraphPlaces:
-    """Place nodes of these widths; every edge leads to a node with a higher number."""
+    """Return the places of nodes of these widths. Every edge must lead to a node with a higher
+    number."""
     rows = _rows(len(widths), edges)
     made = GraphRows(list(widths), gap)
     for node, row in enumerate(rows):

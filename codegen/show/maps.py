@@ -69,7 +69,7 @@ class ReshardMaps:
 
 
 def _braced(device: str, placed: list[str], rests: list[str]) -> list[str]:
-    """Return `device(...)[...]`, one argument a line if one line is too long."""
+    """Return `device(...)[...]`, with one argument per line if a single line would be too long."""
     line = f"{device}({', '.join(placed)})[{', '.join(rests)}]"
     if len(line) <= 60:
         return [line]

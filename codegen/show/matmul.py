@@ -49,7 +49,7 @@ def case_lines(plan: MatmulPlan) -> tuple[str, ...]:
 
 
 def why_line(plan: MatmulPlan) -> str:
-    """Return why the candidate was chosen."""
+    """Return one line that says why the candidate was chosen."""
     what = "the fewest bytes into the busiest device of each movement, then the fewest flops"
     if plan.topology is not None:
         what = "the fewest seconds"

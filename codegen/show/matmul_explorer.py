@@ -39,8 +39,8 @@ class PartMoved:
 def matmul_explorer(plan: MatmulPlan, name: str, topology: str | None = None) -> str:
     """Return the page of a matmul as HTML; deterministic.
 
-    `topology`: hardware; the page also has the bytes on its links. Raises InputError if the
-    topology has too few devices.
+    `topology`: hardware; if given, the page also has the bytes on its links. Raises InputError if
+    the topology has too few devices.
     """
     plans = {
         f"{name}: {letter}": plan.chosen.move(side)

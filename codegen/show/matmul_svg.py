@@ -93,7 +93,8 @@ class Scene:
         return x + width * first, y + height * low, across, down, COLOURS[side]
 
     def _turns(self, position: int, left: float, top: float) -> Iterator[Span]:
-        """Yield the number of each turn, at the part that the device has in the turn."""
+        """Yield the text of each turn's number, placed at the part that the device has in the
+        turn."""
         loop, matmul = self.plan.chosen.loop, self.plan.matmul
         if loop is None or loop.factor < matmul.batch:
             return

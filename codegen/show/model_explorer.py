@@ -1,7 +1,7 @@
 """The explorer of a model: its tensors, devices, links and buckets on one self-contained page.
 
 The page has every name once and the moves of each kind of tensor. From these its script computes
-the senders and receivers of a tensor, so that the largest models need only a few megabytes.
+the senders and receivers of a tensor, so even the largest models need only a few megabytes.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _members(plan: ModelPlan) -> list[list[Any]]:
     """Return a row for each member, sorted by name: the name, kind, places of both sides, turn,
     number of the first piece, number of pieces, and the buffers of both sides.
 
-    A name omits the start that it shares with the name before it; a buffer omits the start that it
+    A name omits the prefix that it shares with the previous name; a buffer omits the prefix that it
     shares with its tensor.
     """
     pieces = plan.buckets.pieces
@@ -90,7 +90,7 @@ def _members(plan: ModelPlan) -> list[list[Any]]:
 
 
 def _after(before: str, name: str) -> tuple[int, str]:
-    """Return the length of the start that both names share, in UTF-16 units as scripts count, and
+    """Return the length of the common prefix of both names, in UTF-16 units as in JavaScript, and
     the rest of `name`."""
     shared = commonprefix([before, name])  # noqa: RUF071 (names are no paths)
     return len(shared.encode("utf-16-le")) // 2, name[len(shared) :]

@@ -1,6 +1,7 @@
-"""A program in the notation `f32[16@d,32@t]`, beside the lines of the user's source.
+"""A program in the notation `f32[16@d,32@t]`, next to the lines of the user's source.
 
-With several meshes each has a name, which is shown for values not on the first.
+If there are several meshes, each has a name, which is printed for values that are not on the first
+mesh.
 """
 
 from __future__ import annotations

@@ -217,7 +217,8 @@ class GraphSteps:
         )
 
     def _sources(self, step: Compute, place: int) -> list[int]:
-        """Return the sources of a result: the operands, or each body's result at the same place."""
+        """Return the sources of a result: the operands, or each body's result at position
+        `place`."""
         giving = [body for body in step.bodies if len(body.results) == len(step.results)]
         ends = [body.results[place] for body in giving] if step.bodies else step.operands
         return [self.number[end] for end in ends if end in self.number]

@@ -69,8 +69,8 @@ def _cells(each: Communication) -> tuple[str, ...]:
 
 
 def remedies_text(program: Partitioned) -> str:
-    """Return the effect of each communication's best remedy, by partitioning again; communications
-    with the same remedy share a line."""
+    """Return the effect of each communication's best remedy, found by partitioning again;
+    communications with the same remedy share a line."""
     found: dict[str, list[str]] = {}
     for each in program.communications:
         found.setdefault(_remedied(program, each), []).append(f"C{each.number}")

@@ -1,6 +1,6 @@
 """Proof, by the identity table, that a layout map and its inverse are inverses of each other.
 
-The sizes of the tensor and the mesh are symbols, so a proof holds for all of them. A nested
+The sizes of the tensor and the mesh are symbols, so a proof holds for all sizes. A nested
 split is proved by induction over its levels: it is a flat split of the extent, followed by a nested
 split of the chunk in fewer parts; each level is proved for a chunk of any extent, and the levels'
 digits are the digits of the shard index.

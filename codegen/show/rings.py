@@ -19,8 +19,8 @@ LINES = {True: "", False: ' stroke-dasharray="4 3"'}
 
 
 def rings_text(rings: Rings) -> str:
-    """Return a table of the parts that each device sends in each step; of many devices, the
-    first."""
+    """Return a table of the parts that each device sends in each step; if there are many devices,
+    only for the first."""
     shown = rings.ids[:TABLE_DEVICES]
     lines = [*_heading(rings), ""]
     rows = [["device", *map(str, shown)]]
@@ -65,7 +65,8 @@ def rings_svg(rings: Rings, title: str) -> str | None:
     """Return the picture of rings, deterministic; None if there are too many devices.
 
     A box has the parts that a device sends, in the colour of the device that keeps them, with the
-    number of terms added so far. A line leads to the receiver; downwards it is dashed.
+    number of terms added so far. A line leads from each box to the receiver; lines of halves that
+    move downwards are dashed.
     """
     if len(rings.ids) > TABLE_DEVICES:
         return None

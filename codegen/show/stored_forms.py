@@ -21,7 +21,8 @@ from shardwright.ir.stored import Stored
 from shardwright.ir.tiles import period, tiles_per_period
 
 MOST_SHOWN, MOST_WORDS, MOST_MEETINGS = 8, 120, 24
-"""The most entries of a list in a form, characters of a form, and rows of intersections."""
+"""Limits of the tables: the entries of a list in a form, the characters of a form, and the rows of
+intersections."""
 
 LETTERS = """\
 p is the position of a device in its mesh, s a shard, i an element of the stored dimension of K

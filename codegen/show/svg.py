@@ -1,7 +1,7 @@
 """The picture of a reshard as a standalone SVG: source shards, target shards, and the tiles.
 
-Each source shard has a colour; thick lines are the edges of target shards. Large reshards are drawn
-partly, with a note.
+Each source shard has a colour; thick lines are the edges of target shards. If a reshard is large,
+only a part of it is drawn, with a note.
 """
 
 from __future__ import annotations

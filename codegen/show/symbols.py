@@ -35,7 +35,7 @@ class Letters:
 SOURCE = Letters()
 # The target has its own letters for coordinates and local indices: d2(p, q)[u, v].
 TARGET = Letters(local="uv", coordinates="pq")
-# On a mesh with other axes, sizes have their own letters too.
+# If the target's mesh has different axes, its sizes have their own letters too.
 OTHER_TARGET = Letters(local="uv", coordinates="pq", sizes="PQ")
 
 

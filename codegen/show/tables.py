@@ -16,7 +16,7 @@ HEADINGS: Row = ("from", "to", "tensor", "source-local", "target-local", "bytes"
 LISTED_TRANSFERS = 64
 
 DEVICE_HEADINGS: Row = ("device", "before", "after", "receives", "bytes")
-# The most devices to show, and received pieces of each; the others are counted.
+# The most devices to show, and the most received pieces per device; the rest are only counted.
 LISTED_DEVICES, LISTED_PIECES = 16, 8
 
 
@@ -100,7 +100,7 @@ def tile_table(plan: Plan, limit: int | None = LISTED_TRANSFERS) -> str:
 
 
 def not_enumerated(plan: Plan) -> str:
-    """Return the reason for which transfers are not listed, and the command that lists them."""
+    """Return why the transfers are not listed, and the command that lists them."""
     return (
         f"The transfers of {plan.devices:,} devices are stated in closed form; "
         "`shardwright plan … --transfers` lists them."

@@ -35,8 +35,8 @@ CHECK = "exact cover"
 
 
 def covered(hosts: Iterable[Any]) -> tuple[str, ...]:
-    """Check the exchanges of a module's hosts; return the check's name, or none for a module that
-    only uses collectives."""
+    """Check the exchanges of a module's hosts; return the check's name, or an empty tuple for a
+    module that only uses collectives."""
     exchanges = [host.exchange for host in hosts]
     if None in exchanges:
         return ()
@@ -47,7 +47,7 @@ def covered(hosts: Iterable[Any]) -> tuple[str, ...]:
 
 def covered_group(module: Any, group: GroupCase) -> tuple[str, ...]:
     """Check the shards and the transfers of every tensor of a group against its description; return
-    the check's name. Checks that are equal for several tensors are made once."""
+    the check's name. A check that several tensors have in common is made only once."""
     host, moves_of = module._HOST, import_module(module.hosts_of.__module__).moves_of
     expect("NAMES", list(module.NAMES), [case.name for case in group.members])
     moves: dict[int, Any] = {}
@@ -126,7 +126,7 @@ class _Cover:
         if np.array_equal(keys, received):
             return
         one_end = np.setxor1d(keys, received)
-        if not len(one_end):  # listed twice
+        if not len(one_end):  # a box is listed twice
             one_end = keys[1:][keys[1:] == keys[:-1]]
         who = "senders" if one_end[0] in keys else "receivers"
         pair = int(one_end[0]) // self._numbers
@@ -166,7 +166,7 @@ class _Cover:
         return peers[full], number[full], np.stack([low[full], high[full]], axis=2)
 
     def _partition_fault(self, tiles: Integers, extents: Integers) -> str:
-        """Return why tiles do not fill a box that starts at zero; cached for equal tiles."""
+        """Return why tiles do not fill a box that starts at zero, or ""; cached for equal tiles."""
         order = np.lexsort(_rows(tiles).T) if tiles.size else np.arange(len(tiles))
         key = extents.tobytes(), tiles[order].tobytes()
         if key in self.proved:

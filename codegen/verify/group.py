@@ -128,7 +128,7 @@ def _few(members: Sequence[str], folders: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _said(run: GroupCase, case: GroupCase) -> str:
-    """Describe the tensors and devices that run in place of a group's."""
+    """Describe the tensors and devices that run instead of the group's own."""
     some = "its" if len(run.members) == len(case.members) else f"{len(run.members)} of its"
     fewer = len(run.devices()) < len(case.devices())
     return f"twins of {some} tensors" + f" on {len(run.devices())} devices" * fewer

@@ -113,8 +113,8 @@ def twin(plan: MatmulPlan) -> MatmulPlan:
 
 
 def _smaller(plan: MatmulPlan, factor: int) -> int:
-    """Return a small extent that is congruent to a factor's modulo twice every number of parts;
-    twice, because a loop may halve parts."""
+    """Return a small extent that is congruent to a factor's extent modulo twice every number of
+    parts. The modulus has the factor 2 because a loop may halve parts."""
     matmul, product = plan.matmul, plan.chosen.multiplication
     size = matmul.mesh.full_size
     counts = [math.prod(map(size, product.axes[factor]))]

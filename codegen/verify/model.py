@@ -24,8 +24,8 @@ MOST_ELEMENTS = 1 << 22
 def report_model(
     description: ModelDescription, backend: str, folder: Path, runner: Runner
 ) -> Report:
-    """Return the verdict on a module: its data must be proved and, if the model is small, the
-    module must move every element as the oracle does. Modules between processes are not run."""
+    """Return the verdict on a module: its data must be proved and, unless the model is too large or
+    on too many devices, the module must move every element as the oracle does."""
     plan = plan_described(description)
     given = description.name, backend, len(plan.devices)
     try:

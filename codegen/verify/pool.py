@@ -24,7 +24,7 @@ TIME_LIMIT = 300.0
 
 
 def missing(backend: str) -> str:
-    """Return why a backend cannot run here, or ""."""
+    """Return why a backend cannot run here, or "" if it can."""
     needs = registry.runtime(backend)
     absent = [module for module in needs.packages if find_spec(module) is None]
     if not absent:

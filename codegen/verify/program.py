@@ -39,7 +39,7 @@ def report_program(
         "home": str(home.absolute()),
         "module": str((folder / PROGRAM_FILE).absolute()),
     }
-    # interpreted kernels may deadlock without a spare thread
+    # Interpreted kernels may deadlock without a spare thread; each extra device adds one.
     forced = devices + bool(description.kernels)
     flags = f"--xla_force_host_platform_device_count={forced} {AS_WRITTEN}"
     environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}

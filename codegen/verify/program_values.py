@@ -13,8 +13,8 @@ from shardwright.codegen.hlo.collectives import received_in_all
 from shardwright.codegen.trace.avals import KEY_BYTES, KEY_KINDS
 
 ROUNDING, SLACK = 2e-5, 8
-"""Two tolerances: relative to the largest float of a result, and as a multiple of the error on one
-device."""
+"""Two tolerances. ROUNDING: relative to the largest float of a result. SLACK: as a multiple of the
+error on one device."""
 EPSILONS = 4
 """The tolerance of narrow floats relative to the largest one, in epsilons of their dtype."""
 
@@ -60,8 +60,8 @@ def _wide(x: Any) -> Any:
 
 
 def fault(fn: Callable[..., Any], avals: Any, program: Callable[..., Any]) -> str:
-    """Return the first wrong result of a program, or "". The parts of every result are compared on
-    every device, replicas included."""
+    """Describe the first wrong result of a program; return "" if there is none. Every device's part
+    of every result is compared, replicas included."""
     given = arguments(avals)
     one, exact = jax.tree.map(np.asarray, fn(*given)), in_float64(fn, given)
     try:
@@ -80,8 +80,9 @@ def fault(fn: Callable[..., Any], avals: Any, program: Callable[..., Any]) -> st
 
 
 def gradient_fault(fn: Callable[..., Any], avals: Any, program: Callable[..., Any]) -> str | None:
-    """Return the first wrong gradient of a program, or "". None: there is nothing to compare,
-    because the function takes gradients itself, or JAX cannot differentiate it or the program."""
+    """Describe the first wrong gradient of a program; return "" if there is none. Return None if
+    there is nothing to compare: the function takes gradients itself, or JAX cannot differentiate it
+    or the program."""
     leaves = jax.tree.leaves(avals)
     varied = [number for number, each in enumerate(leaves) if is_inexact(each.dtype)]
     if not varied:
@@ -129,9 +130,9 @@ def _largest(exact: Any) -> float:
 
 
 def _of_result(one: Any, exact: Any, ours: Any, largest: float) -> str:
-    """Return how the devices' parts of a result differ from one device's. `largest`: the largest
-    magnitude of any result; values that cancel to zero, like the gradient of a constant, get a
-    tolerance relative to it."""
+    """Return how the devices' parts of a result differ from the result on one device. `largest`:
+    the largest magnitude of any result; values that cancel to zero, like the gradient of a
+    constant, get a tolerance relative to it."""
     if one.shape != ours.shape or one.dtype != ours.dtype:
         return f"{ours.dtype}{ours.shape}, not {one.dtype}{one.shape}"
     allowed = allowance(one, exact)
@@ -164,8 +165,8 @@ def allowance(one: Any, exact: Any) -> float:
 
 
 def difference(one: Any, exact: Any, ours: Any, allowed: float | None = None) -> str:
-    """Return how a result differs from one device's: integers bitwise, floats by more than
-    `allowed` from the exact one."""
+    """Describe how a result differs: integers bitwise from the result on one device, floats by more
+    than `allowed` from the exact result. Return "" if they do not differ."""
     if one.shape != ours.shape or one.dtype != ours.dtype:
         return f"{ours.dtype}{ours.shape}, not {one.dtype}{one.shape}"
     if not is_inexact(one.dtype):

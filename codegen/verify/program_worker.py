@@ -21,8 +21,9 @@ from shardwright.ir.errors import InputError
 
 
 def _other_bytes(rows: Sequence[dict[str, Any]], read: int) -> str:
-    """Return the difference between the bytes in `plan.json` and those read in the HLO, or "". CPUs
-    move 16-bit floats as float32, so the HLO may have up to twice the bytes for these."""
+    """Return the difference between the bytes in `plan.json` and those read in the HLO, or "" if
+    there is none. CPUs move 16-bit floats as float32, so the HLO may have up to twice the bytes for
+    these."""
     said = sum(row["bytes"] for row in rows)
     narrow = sum(row["bytes"] for row in rows if row["shape"].startswith(("bf16[", "f16[")))
     if said <= read <= said + narrow:
@@ -45,7 +46,7 @@ def main() -> None:
         devices = np.array(jax.devices()[: given.mesh.size])
         sizes = [size for _, size in given.mesh.axes]
         mesh = jax.sharding.Mesh(devices.reshape(sizes), given.mesh.names)
-        has_kernels = "RingMatmul" in text  # their bytes are not in the HLO
+        has_kernels = "RingMatmul" in text  # the HLO does not show the bytes that kernels move
         options: dict[str, Any] = {"interpret": True} if has_kernels else {}
         if "template" in inspect.signature(module.program).parameters:
             options["template"] = jax.eval_shape(given.function, *given.avals)
@@ -55,7 +56,7 @@ def main() -> None:
         if slope is not None:
             checks.append("gradients")
             detail = slope
-        unknown = "lax.while_loop" in text  # its iteration count is unknown
+        unknown = "lax.while_loop" in text  # the loop's iteration count is unknown
         if not detail and not unknown and not has_kernels:
             read = received(given.avals, program, given.mesh.size)
             checks.append("bytes")

@@ -31,8 +31,8 @@ def report_relayout(
     """Return the verdict on a module.
 
     A module that is too large to run must be equal to a new emission. The verdict is then on its
-    twin's module; with too many devices, it is on the tables of the twin's module, or on an equal
-    reshard.
+    twin's module. If there are too many devices to run, the verdict is on the tables of the twin's
+    module, or on an equal reshard.
     """
     given, name = (description.name, backend, description.devices), description.name
     relayout, few = description.relayout(), description.devices <= MAX_DEVICES
@@ -72,7 +72,7 @@ def _of_reshard(
 
 
 def _stored(relayout: Relayout) -> int:
-    """Return the number of elements that devices store, before and after together."""
+    """Return the number of elements in the source and target buffers of all devices together."""
     return sum(
         math.prod(buffer.shape(position))
         for side in (relayout.source, relayout.target)

@@ -18,8 +18,8 @@ CHECK = "tables"
 
 def followed(module: ModuleType, case: RelayoutCase) -> tuple[str, ...]:
     """Move every element as a module's `RELAYS` say, and compare the target buffers with the
-    oracle; return the check's name. Raises MismatchError, also for a relay that reaches beyond a
-    buffer."""
+    oracle; return the check's name. Raises MismatchError for wrong buffers and for a relay that
+    reaches beyond a buffer."""
     for side, said in ((module.SOURCE_IDS, case.source), (module.TARGET_IDS, case.target)):
         compare.expect("device ids", list(side), list(said.device_ids))
     for given, wanted in case.runs():

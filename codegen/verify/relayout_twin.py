@@ -2,8 +2,8 @@
 
 An uncut dimension gets SHORT elements. In a dimension that is cut, or along which parts are
 stacked, the common divisor of all boundaries in source and target becomes SHORT elements, so the
-pattern of cuts stays. Dimensions of several factors keep their extents. A twin is valid only if it
-moves the same boxes between the same buffers.
+pattern of cuts stays the same. Dimensions of several factors keep their extents. A twin is valid
+only if it moves the same boxes between the same buffers.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from shardwright.codegen.checks.oracle import sums as oracle_terms
 
 
 def says_what_moves(module: ModuleType) -> bool:
-    """Return whether a module describes its moves as exchanges; one made of collectives or steps
+    """Return whether a module describes its moves as exchanges; a module of collectives or steps
     has nothing to compare."""
     return named(named(module, "_HOST"), "exchange") is not None
 

@@ -71,8 +71,8 @@ def _cases(description: Description, module: Path) -> tuple[Case, ...]:
 
 
 def _all(cases: Sequence[Case], run: Callable[[Case], Report]) -> Report:
-    """Return one report on a module and its backward; the backward runs first, since the derivative
-    needs it."""
+    """Return one report on a module and its backward; the backward runs first, because the
+    derivative needs it."""
     if len(cases) == 1:
         return run(cases[0])
     own, beside = cases
@@ -309,7 +309,7 @@ def write_support(
 ) -> None:
     """Write the support modules of these backends below `root`, including those of matmuls; with
     `grouped`, those of groups too. Copy each file from `beside`, the root of the original modules,
-    because these run with it. Emit a file that is missing there."""
+    because the original modules run with that file. Emit a file that is missing there."""
     home = root / SUPPORT
     for name, text in support_files(backends, grouped=grouped, multiplied=True).items():
         home.mkdir(parents=True, exist_ok=True)

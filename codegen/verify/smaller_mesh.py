@@ -1,9 +1,9 @@
 """The same reshards on fewer devices, for meshes too large to run here.
 
 Every mesh is cut where any of its shardings cuts it, and each piece of an axis gets a smaller size,
-so that the order of axes and cuts stays. The kept devices are those of the first coordinates; a
+so the order of axes and cuts stays the same. The kept devices are those of the first coordinates; a
 later mesh with the devices of an earlier one, in any order, keeps the same devices. Device ids keep
-their order. An extent shrinks with its counts of parts and stays cut in the same way: evenly or
+their order. An extent shrinks with its numbers of parts and is still cut in the same way: evenly or
 not, with or without empty shards.
 
 A smaller reshard is valid only if its module has the same form, which the caller checks.
@@ -175,7 +175,8 @@ class _Kept:
 
 
 def _order(kept: _Kept) -> tuple[bool, int]:
-    """Return the sort key of a choice: fewest devices first, except for too few."""
+    """Return the sort key of a choice: fewest devices first, but choices with fewer than ENOUGH
+    devices last."""
     count = len(kept.ids)
     return count < ENOUGH, count
 

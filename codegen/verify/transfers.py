@@ -28,7 +28,7 @@ def disagreement(
     *,
     transposed: bool = False,
 ) -> str:
-    """Return the fault in the transfers, or "".
+    """Return the first fault in the transfers, or "" if there is none.
 
     Senders must hold the elements they send, local ranges must match the tensor's, and a device's
     received tiles, for each term of its values, must be disjoint and cover its target shard.
@@ -85,12 +85,12 @@ def intervals(placement: Placement, shape: Sequence[int]) -> dict[int, Ranges]:
 
 
 def partition_fault(tiles: Ranges, box: Ranges) -> str:
-    """Return why tiles inside a box do not partition it, or ""."""
+    """Return why tiles inside a box do not partition it, or "" if they do."""
     for first in range(0, len(tiles), _AT_ONCE):
         some = tiles[first : first + _AT_ONCE]
         low = np.maximum(some[:, None, :, 0], tiles[None, :, :, 0])
         high = np.minimum(some[:, None, :, 1], tiles[None, :, :, 1])
-        if np.count_nonzero((high > low).all(axis=2)) > len(some):  # each overlaps itself
+        if np.count_nonzero((high > low).all(axis=2)) > len(some):  # each tile overlaps itself
             return "overlap"
     total = int(np.prod(box[:, 1] - box[:, 0]))
     have = int(np.prod(tiles[..., 1] - tiles[..., 0], axis=1).sum())

@@ -2,9 +2,9 @@
 
 Along a dimension of extent K, with L the least common multiple of both part counts, the twin has
 the smallest K' congruent to K modulo L for which all cuts of source and target fall in the same
-order, the same ones coincide, the same shards are empty, and a tile that is wider than one element
-stays so (tiles of width one could hide a wrong stride). Within one residue class modulo L every cut
-is linear in K for large K, so such a K' exists; K itself is one.
+order, the same cuts coincide, the same shards are empty, and a tile that is wider than one element
+stays wider than one (tiles of width one could hide a wrong stride). Within one residue class modulo
+L every cut is linear in K for large K, so such a K' exists, at most K itself.
 
 A twin is valid only if its module has the same form: the same code except for numbers.
 """
@@ -69,7 +69,7 @@ def _shape(
 
 def form(text: str) -> str:
     """Return a module's code without the values of numbers and strings, and without repeated
-    elements of lists of constants. It is equal for modules that differ in nothing else."""
+    elements of lists of constants. Modules that differ only in these have equal forms."""
     with _PARSING:
         tree = ast.parse(text)
     return ast.unparse(_Form().visit(tree))

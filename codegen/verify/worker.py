@@ -96,8 +96,8 @@ def _verdict(runner: ModuleType, case: AnyCase) -> dict[str, object]:
 
 
 def _passed(runner: ModuleType, case: AnyCase) -> tuple[str, ...]:
-    """Return the names of the checks that a module passes; they exercise everything it exports,
-    unless nothing is executed. Raises MismatchError."""
+    """Return the names of the checks that a module passes; together, the checks exercise every
+    function that the module exports, unless the module is not executed. Raises MismatchError."""
     module, contract = load(case.module), registry.contract(case.backend)
     compare.names(module, ("__all__",))
     if isinstance(case, ModelCase):
@@ -130,7 +130,7 @@ def _passed(runner: ModuleType, case: AnyCase) -> tuple[str, ...]:
 
 
 def _checks(runner: ModuleType, module: ModuleType, case: Case) -> tuple[str, ...]:
-    """Return the checks that a bundle's module passes; MismatchError for a failed one."""
+    """Return the checks that a bundle's module passes; Raises MismatchError for a failed check."""
     contract = registry.contract(case.backend)
     compare.names(module, (*NAMES, *contract.verified))
     compare.constants(module, case)
@@ -153,8 +153,8 @@ def _checks(runner: ModuleType, module: ModuleType, case: Case) -> tuple[str, ..
 def brief(error: Exception) -> str:
     """Return an exception in one line.
 
-    Runtimes put the traceback of a callback into their error's message. Its last line is the cause;
-    if that line is only a name, the line of code above it is added.
+    Runtimes put the traceback of a callback into their error's message. The traceback's last line
+    is the cause; if that line is only a name, add the line of code above it.
     """
     lines = [line.strip(" ^~") for line in str(error).splitlines()]
     lines = [line for line in lines if line]

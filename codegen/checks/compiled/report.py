@@ -31,7 +31,8 @@ class TpuCode:
     vmem_bytes: int | None = None
     wire_bytes: int | None = None
     warning: str = ""
-    moves: tuple[Collective, ...] = field(default=(), hash=False)  # lists inside
+    # Not hashed, because a Collective has lists.
+    moves: tuple[Collective, ...] = field(default=(), hash=False)
     copied_bytes: int | None = None
 
 
@@ -73,7 +74,7 @@ class Outcome:
 class CompileReport:
     """The verdict on one module for one target.
 
-    `skipped` means that the bundle has no module for such a target. `detail`: the reason of a
+    `skipped` means that the bundle has no module for such a target. `detail`: the reason for a
     failure or skip, in one line. `xla`: the outcome of XLA's own reshard, if requested; it does not
     affect the verdict. `bound_bytes`: a lower bound for the bytes that the busiest device of a TPU
     topology receives. `best`: the faster of the two programs on that topology, with its margin.

@@ -274,8 +274,8 @@ def patterns(dtype: str, numbers: npt.NDArray[np.uint64]) -> Bits:
 
 
 def _spread(dtype: str) -> int:
-    """Return the step between patterns: for int64 it changes both halves, which exposes a narrowed
-    copy."""
+    """Return the step between patterns: for int64, the step changes both halves, which exposes a
+    narrowed copy."""
     return 0x0000_0001_0000_0001 if dtype == "int64" else 1
 
 
@@ -312,7 +312,7 @@ def random_bits(shape: Sequence[int], dtype: str, seed: int) -> Bits:
     if quiet:
         drawn = np.where(kind >= 6, (drawn | exponent | wide.type(1)) & ~quiet, drawn)
     drawn = np.where(kind == 0, drawn | exponent, np.where(kind == 1, drawn & ~exponent, drawn))
-    # -0.0, and the smallest subnormal.
+    # Some elements are -0.0 or the smallest subnormal.
     sign = wide.type(1 << (_WIDTHS[dtype] - 1))
     drawn = np.where(kind == 2, np.where(drawn & wide.type(1), sign, wide.type(1)), drawn)
     result: Bits = drawn.astype(wide).reshape(tuple(shape))

@@ -130,7 +130,8 @@ def cotangents(
     """Return a cotangent of a result and the operands' cotangents, all as tensors, because every
     term of a sum has the cotangent of the sum. `dtypes`: those of the operands and of the result.
 
-    Like the product, they are small integers and exact, or drawn from a normal distribution.
+    As in `products`, the numbers are small integers and exact, or are drawn from a normal
+    distribution.
     """
     rng, part = np.random.default_rng(seed), 1.0
     shape = product.result.shape

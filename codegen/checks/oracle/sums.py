@@ -215,7 +215,7 @@ def identity(dtype: str, operator: str) -> float | int:
     """
     if operator == "sum":
         return 0
-    if dtype == "float8_e4m3fn":  # it has no infinity
+    if dtype == "float8_e4m3fn":  # this dtype has no infinity
         return -448.0 if operator == "max" else 448.0
     if "float" in dtype:
         return -math.inf if operator == "max" else math.inf

@@ -82,7 +82,7 @@ def major_parts(digits: Digits, count: int) -> tuple[Digits, Digits, int]:
 @dataclass(frozen=True)
 class Vacancy:
     """A dimension of an arrangement. `head`: the digits of the target with which it begins.
-    `count`: the number of parts into which further digits must split it."""
+    `count`: the number of parts into which additional digits must split it."""
 
     head: Digits
     count: int
@@ -115,8 +115,9 @@ class Arrangements:
     def dims(self, held: tuple[Digits, ...] | None, free: Digits) -> Iterator[tuple[Digits, ...]]:
         """Yield the digits of all dimensions for each arrangement, each once.
 
-        `held`: the digits of all dimensions before the permute; there are then also arrangements
-        that change few of them. `free`: the digits that are unused before the permute.
+        `held`: the digits of all dimensions before the permute, or None. If given, also yield
+        arrangements that change only a few of these digits. `free`: the digits that are unused
+        before the permute.
         """
         found = dict.fromkeys(self.filled)
         for run in self.runs if held is not None else ():
@@ -147,7 +148,7 @@ def _of_slot(
     dim: int, count: int, lacking: tuple[Digits, ...]
 ) -> Iterator[tuple[tuple[Digits, ...], tuple[Digits, ...]]]:
     """Yield the ways for slot number `dim` to take missing digits: the digits that it takes from
-    each dimension, and the digits that are then still missing from each.
+    each dimension, and the digits that each dimension then still misses.
 
     `count`: the number of parts of the slot. `lacking`: the missing digits of each dimension.
     """

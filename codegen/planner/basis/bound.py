@@ -87,7 +87,7 @@ class Estimates:
 
     def price(self, op: str, layer: int, digits: Digits, parts: Parts) -> float:
         """Return the seconds of a collective over digits of a layer. `parts`: the number of parts
-        of each dimension before it."""
+        of each dimension before the collective."""
         return self.price_of(op, layer, digits, self.bytes_of(parts))
 
     def price_of(self, op: str, layer: int, digits: Digits, nbytes: float) -> float:

@@ -48,8 +48,8 @@ class BoxRound:
         return math.prod(self.shape)
 
     def takes(self, sender: int, receiver: int, _shape: tuple[int, ...]) -> bool:
-        """Add a box if its sender and its receiver have none in this round. Return whether it was
-        added."""
+        """Add a box if its sender sends, and its receiver receives, no other box in this round.
+        Return whether the box was added."""
         if sender in self.sent or receiver in self.taken:
             return False
         self.sent[sender] = receiver

@@ -237,8 +237,8 @@ class Basis:
                     yield atom
 
     def fits(self, dim: int, parts: int, others: int) -> bool:
-        """Return whether the shards of a dimension with `parts` parts and with `others` parts nest,
-        so that a step between them is a collective on padded shards."""
+        """Return whether the shards of a dimension with `parts` parts and with `others` parts nest.
+        If they nest, a step between them is a collective on padded shards."""
         return parts == others or self._fit(dim, min(parts, others), max(parts, others))
 
     def fit(self, state: State, after: State) -> bool:

@@ -58,7 +58,7 @@ class Effort:
 
 BEFORE_EXACT = Effort(60, 20)  # an exact search follows
 POWERS_OF_TWO = Effort(300, 80)
-MIXED = Effort(500, 250)  # for other numbers of devices, whose digits fit less often
+MIXED = Effort(500, 250)  # for all other numbers of devices: their digits fit less often
 LONGEST = 4000  # the most shardings to expand while there is no path
 GREED = 2.0
 # After each expansion the search tries to reach the target from this many of the cheapest new
@@ -102,7 +102,8 @@ class Guided:
 
     @cached_property
     def _tie(self) -> float:
-        """The cost of each step in addition to its seconds, so that fewer steps win."""
+        """The cost of each step in addition to its seconds, which prefers paths with fewer
+        steps."""
         return ALIKE * self.estimates.lacking(self.basis.start)
 
     def run(self) -> Path | None:
@@ -165,7 +166,7 @@ class Guided:
 
     def _reach(self, state: State, cost: float, came: tuple[State, Move, float] | None) -> bool:
         """Record a path to a state, and queue the state, if the path is cheaper than the known
-        paths to the state and to the target. Return whether it is."""
+        paths to the state and to the target. Return whether the path is cheaper."""
         if cost >= self._most(state):
             return False
         self._best[state] = cost
@@ -346,8 +347,8 @@ class Guided:
                     )
 
     def _choice(self, state: State) -> Choice | None:
-        """Return the states to which to permute. Return None while partial sums remain to be
-        reduced, and if the kept partial sums would change their device order."""
+        """Return the states to which to permute; None while partial sums remain to be reduced, or
+        if a permute would change the device order of the kept partial sums."""
         layer, parts = self.basis.goal.layer, product_of(state)
         if state.unreduced != self.basis.kept or (state.unreduced and layer != state.layer):
             return None

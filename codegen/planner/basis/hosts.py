@@ -29,8 +29,8 @@ class Hosts:
     def seconds(self, state: State) -> float:
         """Return a lower bound on the seconds from a state to the target.
 
-        The part of its devices' target shards that a host lacks must pass the link into the host. A
-        step takes at least as long as this link is busy, so the bound is consistent.
+        Elements of target shards that none of a host's devices holds must pass the link into the
+        host. A step takes at least as long as this link is busy, so the bound is consistent.
         """
         shared = self._wanted[:, :, None] * self._weight(state)[:, None, :]
         for dim, digits in enumerate(state.dims):

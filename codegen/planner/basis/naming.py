@@ -52,8 +52,9 @@ class Naming:
         return tuple(found)
 
     def _is_cut_otherwise(self, source: Named) -> bool:
-        """Return whether the target's shards differ from the source's although both are the same
-        state. A nested split depends on the axes, which the digits of a state may merge."""
+        """Return whether the target's shards differ from the source's although both shardings have
+        the same state. A nested split depends on the axes, which the digits of a state may
+        merge."""
         goal: Named = (self.basis.goal, self.basis.reshard.target, source[2])
         pairs = zip(self._layout(source).dims, self._layout(goal).dims, strict=True)
         return any(
@@ -106,7 +107,7 @@ class Naming:
 
     def axes(self, digits: Digits, mesh: Mesh, layer: int) -> tuple[AxisRef, ...]:
         """Return the axes and sub-axes of the digits of a step, on `mesh` if it can express them,
-        else on the first mesh that can."""
+        otherwise on the first mesh that can express them."""
         for candidate in (mesh, *self._meshes(layer)):
             refs = refs_of(candidate, digits)
             if refs is not None:
@@ -124,5 +125,5 @@ def _places(digits: Digits) -> tuple[Digit, ...]:
 
 
 def split_of(text: str) -> Split:
-    """Return "nested" for this text, else "flat"."""
+    """Return "nested" if `text` is "nested", else "flat"."""
     return "nested" if text == "nested" else "flat"

@@ -1,4 +1,4 @@
-"""Permutes: steps from a sharding to any other with as many parts in every dimension.
+"""Permutes: steps from a sharding to any other with the same number of parts in every dimension.
 
 A permute moves whole shards. A device that already has its target shard keeps it. The other holders
 and the other receivers of a shard are paired in the order of their device ids.
@@ -24,7 +24,7 @@ from shardwright.ir.arrays import Integers
 
 @dataclass(frozen=True)
 class Choice:
-    """States that one permute can reach."""
+    """A choice of states for one permute."""
 
     states: tuple[State, ...]
     layers: Integers  # the layer of each state
@@ -75,8 +75,8 @@ class Permutes:
         return self.estimates.network.seconds_each(senders, receivers, moved, nbytes)
 
     def least(self, state: State, choice: Choice) -> Floats:
-        """Return a lower bound on the seconds of each permute in `choice`, 0 for a permute to
-        another device order, which may move nothing."""
+        """Return a lower bound on the seconds of each permute in `choice`, 0 for a permute to a
+        different device order, which may move nothing."""
         least: Floats = self.estimates.least_permute(state) * (choice.layers == state.layer)
         return least
 

@@ -74,7 +74,7 @@ def _moved(reshard: Reshard, network: Network, memory_limit: int | None) -> Step
         found = _cheaper(found, fitting, estimates)
     traffic = traffic_of(reshard, found.steps)
     bound = found.path.bound
-    if not basis.is_even:  # boxes may be cheaper than padding
+    if not basis.is_even:  # rounds of boxes may be cheaper than padded shards
         bound = min(bound, estimates.at_least(traffic.bound_received_max))
     said = Prediction(
         str(network.topology), sum(found.costs), found.costs, bound, found.peak(estimates),
@@ -98,7 +98,8 @@ class _Found:
         """Return a path with its steps. The seconds of a step whose shards do not nest are those of
         all its transfers at once."""
         steps = Naming(estimates.basis).steps(path.steps)
-        known = path.costs or (0.0,) * len(steps)  # a step may only change how extents are split
+        # A path without moves may still have a step, which changes how extents are split.
+        known = path.costs or (0.0,) * len(steps)
         network, itemsize = estimates.network, estimates.basis.reshard.itemsize
         costs = [
             cost
@@ -109,8 +110,8 @@ class _Found:
         return _Found(path, steps, tuple(costs), all(map(fits, steps)))
 
     def by_boxes(self, estimates: Estimates) -> _Found:
-        """Return the same path. The seconds of a step whose shards do not nest are those of its
-        rounds of boxes."""
+        """Return the same path with different seconds for steps whose shards do not nest: the
+        seconds of their rounds of boxes."""
         reshard = estimates.basis.reshard
         ids = ids_of(reshard.source.mesh)
         if not same_devices(reshard.source.mesh, reshard.target.mesh):
@@ -137,8 +138,8 @@ class _Found:
 def _cheaper(found: _Found, fitting: Path | None, estimates: Estimates) -> _Found:
     """Return the cheaper of two paths: one with steps whose shards do not nest, and one without.
 
-    `fitting`: the path without such steps, or None. Such a step is priced as rounds of boxes, or as
-    all its transfers at once on a mesh of more than MOST_LISTED devices.
+    `fitting`: the path without such steps, or None. A step whose shards do not nest is priced as
+    rounds of boxes or, on a mesh of more than MOST_LISTED devices, as all its transfers at once.
     """
     lists = estimates.basis.size <= MOST_LISTED
     other = None if fitting is None else _Found.of(fitting, estimates)
@@ -192,9 +193,9 @@ def _search(
 ) -> Path | None:
     """Return the cheapest path found, or None if none was found.
 
-    It is the path of an exact search if there are few enough shardings, unless the guided search
+    If there are few enough shardings, this is the path of an exact search, unless the guided search
     has a path with fewer steps that is about as cheap. `must_find`: whether the guided search may
-    take long to find a path.
+    take a long time to find a path.
     """
     permutes = Permutes(basis, estimates)
     known = Guided(basis, estimates, permutes, allowed, must_find).run()
@@ -208,10 +209,10 @@ def _search(
 
 
 def within(estimates: Estimates, memory_limit: int | None) -> Allowed:
-    """Return a function that allows a step if its shards before and after fit the limit together.
+    """Return a function that allows a step if its shards before and after together fit the limit.
 
-    Without a limit, it allows a step if the shard after it is at most as large as the source shard,
-    the target shard or SMALL_BYTES, or if the step reaches the target.
+    Without a limit, the function allows a step if the shard after it is at most as large as the
+    source shard, the target shard or SMALL_BYTES, or if the step reaches the target.
     """
     size, goal = estimates.shard_bytes, estimates.basis.goal
     largest = max(size(estimates.basis.start), size(goal), SMALL_BYTES)

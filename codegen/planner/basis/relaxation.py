@@ -46,10 +46,10 @@ class Relaxed(NamedTuple):
 class Remaining:
     """The least seconds from each relaxed sharding to the relaxed target.
 
-    They are computed in ascending order, by a shortest-path search (Dijkstra's) that starts at the
-    target and goes only as far as needed. `price`: returns the seconds of a collective, given its
-    op, layer, digits and the parts before it. `permute`: returns the least seconds of a permute,
-    given the parts. `nbytes`: returns the bytes of a shard, given the parts.
+    The seconds are computed in ascending order, by a shortest-path search (Dijkstra's) that starts
+    at the target and goes only as far as needed. `price`: returns the seconds of a collective,
+    given its op, layer, digits and the parts before it. `permute`: returns the least seconds of a
+    permute, given the parts. `nbytes`: returns the bytes of a shard, given the parts.
     """
 
     basis: Basis
@@ -74,7 +74,7 @@ class Remaining:
         return self._kept[state]
 
     def seconds(self, state: State) -> float:
-        """Return a lower bound on the seconds from a state to the target, 0 while partial sums
+        """Return a lower bound on the seconds from a state to the target; 0 while partial sums
         remain to be reduced."""
         if state.unreduced != self.basis.kept:
             return 0.0
@@ -95,8 +95,8 @@ class Remaining:
         return self.basis.layers > 1 and bool(self._same[self.relaxed(state)[:2]])
 
     def of_parts(self, parts: Parts) -> float:
-        """Return a lower bound on the seconds to the target from any state. `parts`: the number of
-        parts of each dimension."""
+        """Return a lower bound on the seconds to the target from any state with `parts` parts of
+        the dimensions."""
         while parts not in self._least:
             self._settle()
         return self._least[parts]
@@ -141,8 +141,8 @@ class Remaining:
         yield from self._before_exchange(node)
 
     def _before_exchange(self, node: Relaxed) -> Iterator[tuple[Relaxed, float]]:
-        """Yield the nodes from which an all-to-all leads to a node, with its seconds over the
-        cheapest digits of each size."""
+        """Yield the nodes from which an all-to-all leads to a node, with the seconds of the
+        all-to-all over the cheapest digits of each size."""
         layer, used, parts = node
         for size, choice in self._by_size[layer, used]:
             for before in _exchanged_before(parts, size):
@@ -158,7 +158,7 @@ class Remaining:
 
     @cached_property
     def _by_size(self) -> dict[Use, tuple[tuple[int, tuple[Digits, ...]], ...]]:
-        """For each use, its sets of digits by their number of parts."""
+        """For each use, the sets of its digits, grouped by their number of parts."""
         found = {}
         for use, cuts in self._inside.items():
             sizes: dict[int, list[Digits]] = {}
@@ -169,7 +169,7 @@ class Remaining:
 
     @cached_property
     def _inside(self) -> dict[Use, list[tuple[Digits, Digits]]]:
-        """For each use, pairs of a set of its digits, not empty, and the rest of its digits."""
+        """For each use, pairs of a non-empty set of its digits and the rest of its digits."""
         free = self.basis.free(self.basis.kept)
         return {
             (layer, used): [(some, minus(used, some)) for some in self._within(layer, used) if some]
@@ -199,7 +199,7 @@ class Remaining:
 
     @cached_property
     def _alike(self) -> dict[int, list[Use]]:
-        """All uses, by their number of parts."""
+        """All uses, grouped by their number of parts."""
         found: dict[int, list[Use]] = {}
         for layer, used in self._inside:
             found.setdefault(parts_of(used), []).append((layer, used))
@@ -239,8 +239,8 @@ def _multiplied(parts: Parts, size: int) -> tuple[Parts, ...]:
 
 @functools.cache
 def _exchanged_before(parts: Parts, size: int) -> tuple[Parts, ...]:
-    """Return the possible numbers of parts before an all-to-all over digits of `size` parts, after
-    which they are `parts`."""
+    """Return the numbers of parts before each all-to-all over digits of `size` parts that results
+    in `parts`."""
     return tuple(
         tuple(
             count // factor * other

@@ -1,7 +1,7 @@
 """The exact search for the cheapest path in the graph of the basis (A*).
 
 Costs are seconds of the cost model. Each step costs TIE in addition, which is less than the
-resolution of the model and more than its rounding, so that of equally cheap paths the one with the
+resolution of the model and more than its rounding, so among equally cheap paths the one with the
 fewest steps wins. The estimate of the rest of a path is a lower bound (`Estimates.ahead`), so the
 first path that reaches the target is a cheapest path. The first EARLY expansions use only a part of
 the estimate, which takes little time and suffices for many reshards. A state enters the queue with
@@ -37,7 +37,7 @@ MOST_LOOKED = 400
 TIE = 1e-6
 # The relative rounding error of a sum of seconds.
 ROUNDING = 1e-9
-# The number of shardings to expand before the full estimate is used, which takes longer.
+# The number of shardings to expand before the search uses the full estimate, which takes longer.
 EARLY = 12
 
 # Returns whether a step from one state to another fits in memory.

@@ -19,7 +19,7 @@ from shardwright.ir.steps import ReduceStep, Step
 def traffic_of(reshard: Reshard, steps: tuple[Step, ...]) -> Traffic:
     """Return the bytes of the steps of a plan, and lower bounds for any plan of the reshard.
 
-    To sum T partial sums on R devices takes at least T + R - 2 transfers: T - 1 until the first
+    Reducing T partial sums onto R devices takes at least T + R - 2 transfers: T - 1 until the first
     device has the sum, and one to each other device. The busiest receiver, and the busiest sender,
     have at least the average of these transfers.
     """
@@ -38,8 +38,9 @@ def traffic_of(reshard: Reshard, steps: tuple[Step, ...]) -> Traffic:
 
 
 def moved(step: Step) -> tuple[tuple[Integers, Integers], tuple[Integers, Integers]]:
-    """Return two pairs of arrays: the ids of receivers and the elements that they receive from
-    others, and the ids of senders and the elements that they send. Ids may be repeated."""
+    """Return two pairs of arrays: the ids of receivers and the numbers of elements that they
+    receive from other devices, and the ids of senders and the numbers of elements that they send.
+    Ids may be repeated."""
     if isinstance(step, ReduceStep):
         return _reduced(step)
     exchange = step.exchange

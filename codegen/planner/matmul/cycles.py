@@ -3,7 +3,7 @@
 A box of devices in several dimensions has such a cycle unless all its extents are odd. The cycle
 traverses the rows back and forth without their first devices, and returns along these. In one
 dimension without a link between the ends, the cycle goes up over the even positions and down over
-the odd positions, so that a step is at most two links.
+the odd positions, so each step spans at most two links.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ Path = list[Cell]
 
 
 def orders(places: Integers) -> Iterator[tuple[int, ...]]:
-    """Yield orders of the devices of a ring: cycles through the box that they fill. Yield nothing
-    if they do not fill a box. `places`: the coordinates of the devices, [devices, dimensions]."""
+    """Yield orders of the devices of a ring: cycles through the box that the devices fill. Yield
+    nothing if the devices do not fill a box. `places`: the coordinates of the devices, [devices,
+    dimensions]."""
     rows: list[list[int]] = places.tolist()
     spans = [sorted(set(along)) for along in zip(*rows, strict=True)]
     if math.prod(map(len, spans)) != len(rows):

@@ -53,8 +53,9 @@ def looped(candidate: MatmulCandidate, network: Network) -> Iterator[MatmulCandi
 
 
 def _rotated(candidate: MatmulCandidate, side: Side) -> MoveStep | ReduceStep | None:
-    """Return the step that a loop may replace in the movement of a side, or None: the last step of
-    an operand if it is an all-gather, or the first step of the result if it is a reduce-scatter."""
+    """Return the step that a loop may replace in the movement of a side: the last step of an
+    operand if it is an all-gather, or the first step of the result if it is a reduce-scatter;
+    otherwise None."""
     plan = candidate.move(side)
     if not isinstance(plan, SteppedPlan) or not plan.steps:
         return None
@@ -147,7 +148,7 @@ def _laid(loop: Loop, candidate: MatmulCandidate, network: Network) -> Iterator[
 
 def _turn(loop: Loop, nbytes: int, network: Network, candidate: MatmulCandidate) -> float:
     """Return the seconds in which every device sends a part of `nbytes` bytes to the next device of
-    its ring, half of it each way with two directions."""
+    its ring, half of it each way if the loop has two directions."""
     mesh = candidate.multiplication.matmul.mesh
     rings = ids_of(mesh)[positions_of_groups(loop.digits, mesh.size)][:, loop.places]
     ways = [np.roll(rings, -1, axis=1)]

@@ -1,4 +1,5 @@
-"""Plan the movements of a matmul's operands and result, and bound them from below cheaply."""
+"""Plan the movements of a matmul's operands and result, and compute cheap lower bounds on their
+cost."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ from shardwright.ir.reshard import Reshard
 from shardwright.ir.steps import Step
 
 _TURNS = {"all_gather": 1, "reduce_scatter": 1, "all_to_all": 2, "exchange": 2}
-"""The number of copies of a shard before and after a collective that changes another dimension than
+"""The number of copies of a shard before and after a collective that changes a dimension other than
 the first."""
 
 
@@ -61,7 +62,7 @@ Key = Callable[[Movement], tuple[float, ...]]
 
 @dataclass(frozen=True)
 class Movements:
-    """Plans movements on a network, each only once. `by_bytes`: whether to minimise bytes in place
+    """Plans movements on a network, each only once. `by_bytes`: whether to minimise bytes instead
     of seconds."""
 
     network: Network

@@ -164,7 +164,7 @@ class _Search:
         for each in multiplications(self.matmul):
             try:
                 moves = tuple(each.movement(side) for side in SIDES)
-            except InputError:  # sub-axes cannot coexist, or partial sums have another operator
+            except InputError:  # sub-axes cannot coexist, or partial sums have different operators
                 continue
             lhs, rhs, out = moves
             received = [self.movements.at_least(move) for move in moves]
@@ -189,8 +189,8 @@ class _Search:
         return best[1]
 
     def variants(self, bounded: _Bounded) -> Iterator[MatmulCandidate]:
-        """Yield the candidate without a loop, with each loop, and with a pulling kernel, as far as
-        `loop` allows these."""
+        """Yield the candidate without a loop, with each loop, and with a pulling kernel, where
+        `loop` allows them."""
         plain = self.priced(bounded)
         if self.loop in ("auto", "never", "pulled"):
             yield plain

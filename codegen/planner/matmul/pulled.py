@@ -5,8 +5,8 @@ on one switch or one host. A device copies the shards that others need to memory
 read. Some of its cores pull parts of both operands, local parts first, while the other cores
 multiply the parts that have arrived. A device sends each finished tile of a partial sum to the
 owner of the tile at once, and an owner that has all partial sums adds them. Links carry parts, then
-sums. The product of the last part that arrives is not overlapped, nor the product of the first sums
-that leave.
+sums. The product of the last part that arrives is not overlapped, and neither is the product of the
+first sums that leave.
 """
 
 from __future__ import annotations
@@ -88,8 +88,8 @@ def flows_of(product: Multiplication, side: Side) -> Flows:
     positions = np.arange(len(own), dtype=np.int64)
     term, low, high = np.stack(terms_at(product, side, positions))
     works = _volume(whole) > 0
-    # An operand moves from its holders to devices that multiply, and the result from these to its
-    # holders.
+    # An operand moves from its holders to the devices that multiply; the result moves from the
+    # devices that multiply to its holders.
     wanted, held = (own, used) if side == "out" else (used, own)
     takes, gives = (works | True, works) if side == "out" else (works, works | True)
     shards = np.unique(np.column_stack([held.reshape(len(held), -1), term]), axis=0,
@@ -115,8 +115,8 @@ def _received(flows: Flows, product: Multiplication) -> Integers:
 
 
 def _parts(flows: Flows) -> int:
-    """Return the number of parts of an operand on the device that has fewest, its own part
-    included."""
+    """Return the number of parts of an operand on the device that has the fewest parts, its own
+    part included."""
     return int(np.unique(flows.receiver, return_counts=True)[1].min()) + 1
 
 

@@ -42,7 +42,7 @@ from shardwright.ir.arrays import Integers
 from shardwright.ir.layout import read_digits, write_digits
 from shardwright.ir.mesh import Digit
 
-# The most classes of digits of a group, whose orders are all tried.
+# The most classes of digits of a group; the model tries all orders of the classes.
 MOST_CLASSES = 3
 # The most links of a topology for which loads are cached, to bound memory.
 MOST_KEPT = 1 << 13
@@ -165,7 +165,7 @@ class Prices:
 
     def _in_turns(self, classes: list[tuple[Pair, ...]]) -> Load:
         """Return the load of a gather over all classes at once, for shards of one byte. A shard is
-        cut into equal parts, each of which begins with another class."""
+        cut into equal parts, each of which begins with a different class."""
         loads = [self._forwarding(part) for part in classes]
         sizes = [parts_of(part) for part in classes]
         count, total = len(loads), self.network.nothing()
@@ -259,7 +259,8 @@ class Prices:
         return np.take_along_axis(groups, order, axis=1)
 
     def _all_pairs(self, digits: tuple[Pair, ...]) -> Load:
-        """Return the load of one byte from every device of a group to every other device of it.
+        """Return the load of one byte from every device of a group to every other device of the
+        group.
 
         On a torus, routes traverse one axis after the other. The load along the axes of one class
         of digits is therefore the load within the groups of this class, times the number of values
@@ -344,8 +345,8 @@ def _before(order: tuple[int, ...], sizes: list[int]) -> dict[int, int]:
 
 
 def _cheapest(ways: Iterable[tuple[PhaseCost, ...]]) -> tuple[tuple[PhaseCost, ...], ...]:
-    """Return the ways that may be cheapest for some number of bytes. If all phases of a way have a
-    single line, as on equal links, they are merged into one phase."""
+    """Return the ways that may be cheapest for some number of bytes. If each phase of a way has a
+    single (latency, rate) pair, as on equal links, merge the phases."""
     lines, others = [], []
     for way in dict.fromkeys(ways):
         if all(len(phase.lines) == 1 for phase in way):
@@ -362,8 +363,8 @@ def _cheapest(ways: Iterable[tuple[PhaseCost, ...]]) -> tuple[tuple[PhaseCost, .
 
 
 def _phase(network: Network, load: Load) -> PhaseCost:
-    """Return the cost of a load: the lines of its links, without lines that are below another line
-    everywhere."""
+    """Return the cost of a load: the (latency, rate) pairs of its links, without pairs of which
+    neither number is larger than in another pair."""
     line = np.empty(load.nbytes.size, dtype=np.complex128)  # complex numbers sort like pairs
     line.real, line.imag = load.messages * network.per_message, load.nbytes * network.per_byte
     kept: list[tuple[float, float]] = []

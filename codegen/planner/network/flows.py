@@ -61,7 +61,7 @@ def _sent(
     widths: list[Integers],
     taken: Taken,
 ) -> Iterator[Flows]:
-    """Yield the transfers of the pieces of tiles, without tiles that the receiver already holds.
+    """Yield the transfers of the pieces of tiles, omitting tiles that the receiver already holds.
 
     `shard`: the index of the source shard of each tile along each dimension. `receiver`: the target
     positions. `widths`: the widths of tiles along each dimension.

@@ -50,8 +50,8 @@ class Forwarding:
         self.idle: Floats = np.zeros(self.network.per_byte.size)
 
     def round(self, steps: Iterable[Step], copied: float) -> float:
-        """Add the steps of a round, and return the seconds by which they delay the end. `copied`:
-        the bytes that a device reads and writes in HBM during the round."""
+        """Add the steps of a round, and return the seconds by which these steps delay the end.
+        `copied`: the bytes that a device reads and writes in HBM during the round."""
         for step in steps:
             self._make(step)
         self.copied += copied

@@ -14,11 +14,12 @@ from shardwright.codegen.hardware.presets import is_processor
 from shardwright.codegen.hardware.topology import Floats, Topology
 from shardwright.ir.arrays import Integers
 
-# The number of transfers to route at once: it bounds memory, and the cost of calls is small.
+# The number of transfers to route at once: small enough to bound memory, large enough to make the
+# overhead of calls negligible.
 CHUNK = 1 << 21
 # The most devices of a topology with a table of routes, which takes at most 12 MB.
 TABLED = 64
-# The most entries of the table that are added. For more, `Topology.load` is faster.
+# The most table entries to add up; for more entries, `Topology.load` is faster.
 LOOKED_UP = 1 << 18
 # The most links of all copies of a topology on which several steps are routed at once.
 COPIED = 1 << 17
@@ -86,7 +87,7 @@ class Network:
 
     @cached_property
     def _legs(self) -> Floats:
-        """The number of messages of a transfer: [sender, receiver]."""
+        """The number of messages of a transfer between each two devices: [sender, receiver]."""
         device = np.arange(self.topology.size or self.devices)
         pairs = np.repeat(device, device.size), np.tile(device, device.size)
         return self.topology.messages(*pairs).reshape(device.size, device.size)
@@ -99,11 +100,11 @@ class Network:
         return legs
 
     def nothing(self) -> Load:
-        """Return the load of idle links."""
+        """Return the load in which no link is busy."""
         return Load(np.zeros(self.per_byte.size), np.zeros(self.per_byte.size))
 
     def load(self, flows: Flows, messages: Floats | None = None) -> Load:
-        """Return the load of transfers, none of which may be local.
+        """Return the load of transfers, none of which is local.
 
         `messages`: the number of messages of each transfer, [n], by default the number that the
         topology needs.
@@ -149,7 +150,7 @@ class Network:
         )
 
     def _quickest(self, moving: Floats, seconds: Callable[[Protocol], Floats]) -> Floats:
-        """Return the seconds of each step under its fastest protocol, 0 if nothing moves.
+        """Return the seconds of each step under its fastest protocol; 0 if nothing moves.
         `seconds`: returns the seconds of the links in each step under a protocol."""
         each = [way.collective + seconds(way) for way in self.protocols]
         least: Floats = np.min(each, axis=0) * moving.any(axis=1)

@@ -6,8 +6,9 @@ other than the first, and after an all-to-all that joins such a dimension. This 
 two if the last dimension is joined, because tiles are rebuilt. The second of these passes comes
 after a following gather or permute, and is omitted if the columns of a matrix are joined and then
 split again. The result of a collective is copied once more if it leaves the program. Small floats
-that a module views as integers take a pass before and after, unless another pass does this too.
-Sums take no pass, and successive slices take one pass together.
+that a module views as integers take one pass to convert to integers and one to convert back, unless
+another pass also does the conversion. Sums take no pass, and successive slices take one pass
+together.
 
 The rules come from HLO compiled for v5e (jax 0.10.2, libtpu 0.0.42). They give the exact bytes if
 the last dimension of all shards is a multiple of 128 and the dimension before it a multiple of 8;
@@ -41,8 +42,8 @@ class Standing(IntEnum):
 
     @staticmethod
     def of(shape: Sequence[int], axis: int) -> Standing:
-        """Return the place of dimension `axis` in a shape. Dimensions of extent 1 before it do not
-        count."""
+        """Return the position of dimension `axis` in a shape, ignoring earlier dimensions of extent
+        1."""
         if math.prod(shape[:axis]) == 1:
             return Standing.FIRST
         return Standing.LAST if axis == len(shape) - 1 else Standing.MIDDLE
@@ -52,8 +53,8 @@ class Laid(NamedTuple):
     """An operation of a program on a TPU.
 
     `elements`: the number of elements of its result. `split`, `joined`, `form`, `is_matrix`: for an
-    all-to-all, the places of the dimensions that it splits and joins, its form, and whether the
-    shard has two dimensions. `turned`: the number of further passes, which reorder data gathered
+    all-to-all, the positions of the dimensions that it splits and joins, its form, and whether the
+    shard has two dimensions. `turned`: the number of additional passes, which reorder data gathered
     along several dimensions or about to be added, or rebuild tiles of fewer than ROWS rows.
     `keeps_floats`: whether XLA only moves floats, and does not add zeros or reduce over a dimension
     of extent 1.
@@ -86,8 +87,8 @@ def gathered(before: Sequence[int], after: Sequence[int], turned: int = 0) -> La
 
 
 class Passes(NamedTuple):
-    """The bytes that a device reads and writes in passes. `staying`: in all programs. `leaving`:
-    in addition if the result leaves the program."""
+    """The bytes that a device reads and writes in passes. `staying`: the bytes in any program.
+    `leaving`: the additional bytes if the result leaves the program."""
 
     staying: int = 0
     leaving: int = 0

@@ -9,7 +9,7 @@ in both directions together, it gives these seconds:
     all_to_all       B / (4 W)       along one axis
 
 The table is right for large arrays on rings of many devices. In the model, a gather over N devices
-takes (N - 1)/N of that time, and on a chain twice as long. For small arrays latency dominates: a
+takes (N - 1)/N of that time, and on a chain twice that. For small arrays latency dominates: a
 collective takes as long as for zero bytes, and longer on more devices.
 """
 
@@ -25,7 +25,7 @@ from shardwright.codegen.planner.basis.digits import Pair, parts_of
 from shardwright.codegen.planner.network.collectives import Prices
 from shardwright.codegen.planner.network.links import Network
 
-# The most devices of a torus, because routing on a larger torus takes long.
+# The most devices of a torus, because routing on a larger torus takes a long time.
 MOST_DEVICES = 1024
 
 
@@ -41,14 +41,14 @@ class RingCost:
 
     @property
     def bound_by(self) -> str:
-        """The larger part of its time: "latency" or "bandwidth"."""
+        """The larger part of the collective's time: "latency" or "bandwidth"."""
         return "latency" if 2 * self.latency > self.model else "bandwidth"
 
 
 def ring_costs(topology: Torus, nbytes: float) -> tuple[RingCost, ...]:
     """Return the costs of collectives of an array of `nbytes` bytes, along the first axis with
-    several devices and along all such axes. Return nothing for a torus of more than MOST_DEVICES
-    devices."""
+    several devices and along all such axes. Return an empty tuple for a torus of more than
+    MOST_DEVICES devices."""
     if topology.size > MOST_DEVICES:
         return ()
     prices = Prices(Network(topology, topology.size), np.arange(topology.size, dtype=np.int64))

@@ -1,8 +1,8 @@
 """The steps of reductions in rings: the partial sums that each device forwards to its neighbours.
 
 A part of a shard is named after the device that keeps it at the end. One half of the part is summed
-upwards, from the next device on round the ring, and the other half downwards, from the previous
-device on.
+upwards, starting at the next device of the ring, and the other half downwards, starting at the
+previous device.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class RingDigit(Protocol):
         """The digit of positions in which ring members differ."""
 
     def coordinate(self, place: Integers) -> Integers:
-        """Return the value of the digit at each place of the ring."""
+        """Return the value of the digit at each position of the ring."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def _passed(
 
 
 def _among(position: int, turns: tuple[RingDigit, ...]) -> list[int]:
-    """Return the positions that equal `position` except in the digits of some rings."""
+    """Return the positions that may differ from `position` only in the digits of some rings."""
     found = [position]
     for digit in (turn.digit for turn in turns):
         starts = (each - each // digit.stride % digit.size * digit.stride for each in found)

@@ -38,8 +38,8 @@ class Sends:
     bounded size. `copied`: the bytes of HBM that a device reads and writes meanwhile. `steps`: the
     steps of a round in which devices forward data that arrives in it or in the rounds directly
     before it. `starts`: the seconds to start the transfers, in addition to links and HBM. `by`:
-    "messages" of a kernel; "loads" of a kernel, which are in flight from all peers at once, so
-    that a link has one latency; or a "collective" of the platform's library.
+    "messages" of a kernel; "loads" of a kernel, which are in flight from all peers at once, so a
+    link adds its latency only once; or a "collective" of the platform's library.
     """
 
     what: str
@@ -55,8 +55,8 @@ class Copies:
     """HBM traffic while nothing is in flight.
 
     `what`: a description. `nbytes`: the bytes that a device reads and writes. `leaving`: whether
-    this happens only if the result leaves the program. `on_processor`: whether only on the CPU
-    devices of JAX. `on_tpu`: whether only on a TPU (see `passes.py`).
+    this happens only if the result leaves the program. `on_processor`: whether this happens only on
+    JAX's CPU devices. `on_tpu`: whether this happens only on a TPU (see `passes.py`).
     """
 
     what: str
@@ -77,7 +77,7 @@ class Timeline:
     ids: Integers
 
     def received(self) -> Floats:
-        """Return the bytes that each device receives from others, by device id."""
+        """Return the bytes that each device receives from other devices, by device id."""
         total: Floats = np.zeros(1 + int(self.ids.max()))
         for stage in self.stages:
             match stage:
@@ -95,7 +95,7 @@ class Timeline:
 
     @property
     def wire_bytes(self) -> int:
-        """The most bytes that a device receives from others."""
+        """The most bytes that a device receives from other devices."""
         return round(float(self.received().max()))
 
 
@@ -135,7 +135,7 @@ class TimelineCost:
 
     @property
     def seconds(self) -> float:
-        """The seconds of a call whose result leaves the program. Plans are chosen by these."""
+        """The seconds of a call whose result leaves the program. Plans are chosen by this time."""
         return self.launch + self.moving
 
     @property
