@@ -110,5 +110,5 @@ def main() -> None:
             raise
         # Python flushes standard output again at exit, which must not fail a second time.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        print(f"error: cannot write what is printed: {error.strerror}", file=sys.stderr)
+        print(f"error: cannot write to standard output: {error.strerror}", file=sys.stderr)
         sys.exit(1)

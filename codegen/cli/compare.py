@@ -60,7 +60,7 @@ def compare(
         bool, typer.Option("-q", "--quiet", help="Print nothing if there is no difference.")
     ] = False,
 ) -> None:
-    """Print where FOUND stores other elements than EXPECTED, as named ranges.
+    """Print where FOUND and EXPECTED store different elements, as named ranges.
 
     Exit code 1 if anything differs. --bytes prints the bytes that a relayout from FOUND to EXPECTED
     must move, in total and between devices. A loader runs on the tensors and ranks of the other

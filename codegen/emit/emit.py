@@ -140,7 +140,7 @@ class Bundle(Drawn):
         for name in names:
             if name not in known:
                 raise InputError(
-                    f"modules of this reshard cannot have {name} (docs/config.md)",
+                    f"no module of this reshard can have the feature {name} (docs/config.md)",
                     argument="features",
                     got=name,
                     expected=one_of(sorted(known)),

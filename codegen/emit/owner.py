@@ -54,9 +54,9 @@ def check_owner(
         for one in given:
             if one not in listed and one not in groups:
                 raise InputError(
-                    "a config owns this folder",
+                    "a config owns this folder but does not describe this bundle",
                     argument="output",
-                    got=f"{one.name}, which differs from {owner}",
+                    got=f"{one.name}, with a description that {owner} does not have",
                     expected=f"a table in {owner}, or another folder",
                 )
 

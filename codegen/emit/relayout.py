@@ -131,7 +131,7 @@ def _check_sizes(relayout: Relayout) -> None:
             size = math.prod(shapes_of(side, buffer, padded=True)[0])
             if size > MOST_ELEMENTS:
                 raise InputError(
-                    "JAX modules of relayouts index the elements of a buffer in 32 bits",
+                    "a buffer has too many elements for the 32-bit indices of JAX modules",
                     argument=argument,
                     got=f"{size:,} elements of {name} on a device",
                     expected=f"at most {MOST_ELEMENTS:,}, or only the backend triton_gpu",

@@ -216,7 +216,7 @@ def _check_versions(before: Manifest, after: Manifest, given: set[str]) -> None:
         ]
         if found != version and others:
             raise InputError(
-                f"other bundles of this folder use another version of the support modules of "
+                f"other bundles of this folder use a different version of the support modules of "
                 f"{backend}: {', '.join(others[:8])}",
                 argument="output",
                 got=found,

@@ -46,7 +46,7 @@ def beyond_limit(memory_limit: int, least: int) -> InputError:
     """Return the error for a limit that is too small to reduce partial sums. `least`: the least
     sufficient limit."""
     return InputError(
-        "an exchange that reduces terms holds both shards and the terms that arrive",
+        "a device cannot hold both shards and the terms that arrive in the exchange",
         argument="memory_limit",
         got=f"{memory_limit} bytes",
         expected=f"at least {least}, or --backends jax_xla, whose collectives reduce terms",
@@ -69,7 +69,7 @@ def check_limit(reshard: Reshard, memory_limit: int) -> None:
     if number < least:
         both = " and its target shard at once" if least == source + target else " or target shard"
         raise InputError(
-            f"a device holds its source{both}",
+            f"a device cannot hold its source{both}",
             argument="memory_limit",
             got=f"{memory_limit} bytes",
             expected=f"at least {least}: {source} before and {target} after",

@@ -195,7 +195,7 @@ class _Cover:
         """Raise MismatchError unless the exchange lists these boxes."""
         listed = sorted(tuple(piece.box) for piece in pieces)
         if listed != sorted(map(tuple, _rows(tiles).tolist())):
-            raise MismatchError(f"{who} other boxes than its positions say")
+            raise MismatchError(f"{who} boxes that differ from those of its positions")
 
 
 def _boxes(side: Any) -> Integers:

@@ -305,5 +305,5 @@ def test_nothing_can_be_printed() -> None:
         result = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True)
     assert (result.returncode, result.stderr) == (
         1,
-        "error: cannot write what is printed: No space left on device\n",
+        "error: cannot write to standard output: No space left on device\n",
     )

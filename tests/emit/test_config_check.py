@@ -209,8 +209,8 @@ def test_flags_beside_a_config(home: Path) -> None:
     before = files(home)
     assert ok("emit", "generated/manifest.json", "--name", "rows") == "generated/rows: unchanged\n"
     assert mistake("emit", *flags(name="rows")) == (
-        "--output: a config owns this folder\n"
-        "got: rows, which differs from shardwright.toml\n"
+        "--output: a config owns this folder but does not describe this bundle\n"
+        "got: rows, with a description that shardwright.toml does not have\n"
         "expected: a table in shardwright.toml, or another folder"
     )
     assert mistake("emit", "rows", "--backends", "triton_gpu").startswith("--output: a config owns")

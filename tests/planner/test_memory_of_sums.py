@@ -20,7 +20,7 @@ ONCE, TWICE = SHARD + TERMS * SHARD + SHARD, SHARD + TERMS * PART + PART
 BACKENDS = ("pallas_tpu", "triton_gpu")
 RESHARD = sw.Reshard((64, 64), "float32", SOURCE, TARGET, mesh=MESH)
 TOO_LOW = f"""
-    memory_limit: an exchange that reduces terms holds both shards and the terms that arrive
+    memory_limit: a device cannot hold both shards and the terms that arrive in the exchange
     got: {TWICE - 1} bytes
     expected: at least {TWICE}, or --backends jax_xla, whose collectives reduce terms
     """
@@ -63,7 +63,7 @@ def test_a_limit_that_is_too_low() -> None:
     assert message(lambda: planned(TWICE - 1)) == exactly(TOO_LOW)
     refused = message(lambda: planned(2 * SHARD - 1))
     assert refused.splitlines()[0] == (
-        "memory_limit: a device holds its source and its target shard at once"
+        "memory_limit: a device cannot hold its source and its target shard at once"
     )
     by_collectives = sw.plan(RESHARD, memory_limit=2 * SHARD, backends=("jax_xla",))
     assert by_collectives.ops == "all_reduce"

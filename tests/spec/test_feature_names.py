@@ -70,7 +70,7 @@ def test_a_feature_that_no_module_of_this_reshard_can_have(tmp_path: Path) -> No
     flags += ["--name", "wide", "-o", str(tmp_path / "made"), "--backends", "pallas_tpu"]
     result = run("emit", *flags, "--dtype", "int64", "--feature", "start")
     assert (result.err, result.code) == (
-        "error: --feature: modules of this reshard cannot have start (docs/config.md)\n"
+        "error: --feature: no module of this reshard can have the feature start (docs/config.md)\n"
         "got: start\n"
         "expected: one of gradient, vmap\n",
         2,

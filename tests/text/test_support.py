@@ -221,7 +221,7 @@ def test_one_version_in_a_folder(tmp_path: Path) -> None:
     older(bundle.parent)
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     assert message(lambda: written(tmp_path, "b")) == (
-        "output: other bundles of this folder use another version of the support modules of "
+        "output: other bundles of this folder use a different version of the support modules of "
         "triton_gpu: a\n"
         f"got: {'0' * 16}\n"
         f"expected: {version('triton_gpu')}, which `shardwright emit` of manifest.json writes for "

@@ -225,7 +225,7 @@ def test_too_large() -> None:
     assert sw.emit(relayout, ("triton_gpu",)).plan.total == 0
     assert message(lambda: sw.emit(relayout, ("jax_xla",))) == exactly(
         """
-        source: JAX modules of relayouts index the elements of a buffer in 32 bits
+        source: a buffer has too many elements for the 32-bit indices of JAX modules
         got: 4,294,967,296 elements of w on a device
         expected: at most 2,147,483,647, or only the backend triton_gpu
         """
