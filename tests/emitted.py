@@ -101,7 +101,7 @@ FAULTS: dict[str, Plant] = {
         r"scatter_dimension=1, tiled=True\)", r"scatter_dimension=0, tiled=True).reshape(-1, 8)"
     ),
     "a sum after what is not linear": once(
-        r"(\w+_sum) = lax\.psum\((\w+), \"t\"\)(.*\n(?:.*\n)*?.*= )(\w+) \*\* 2",
+        r"(\w+_reduced) = lax\.psum\((\w+), \"t\"\)(.*\n(?:.*\n)*?.*= )(\w+) \*\* 2",
         r'\1 = \2\3lax.psum(\4 ** 2, "t")',
     ),
 }

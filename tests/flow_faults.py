@@ -9,7 +9,7 @@ from emitted import Plant, once
 
 def _carried_on(text: str) -> str:
     """Carry a sum through a loop as terms, and make it after."""
-    text, count = re.subn(r'(layer_sum) = lax\.psum\((\w+), "t"\)', r"\1 = \2", text, count=1)
+    text, count = re.subn(r'(layer_reduced) = lax\.psum\((\w+), "t"\)', r"\1 = \2", text, count=1)
     assert count
     made = r"(\n    \(scan,\), _ = lax\.scan\((?:.*\n)*?)(    (?:# .*|integer_pow))"
     planted, count = re.subn(made, r'\1    scan = lax.psum(scan, "t")\n\2', text, count=1)
@@ -21,7 +21,7 @@ FAULTS: dict[str, tuple[str, Plant]] = {
     "a sum carried past what is not linear": ("layers", _carried_on),
     "a sum after a loop that is left out": (
         "micro-batches",
-        once(r'(out_sum) = lax\.psum\((\w+), "d"\)', r"\1 = \2"),
+        once(r'(out_reduced) = lax\.psum\((\w+), "d"\)', r"\1 = \2"),
     ),
     "a sum in every turn, and after the loop": (
         "micro-batches",

@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from shardwright.codegen.trace.gradients import Gradients
 from shardwright.codegen.trace.words import Phrase
 from shardwright.ir.program import Op, Program, ops_of
 
@@ -88,6 +89,10 @@ def _wanted(program: Program, noted: Mapping[str, Noted]) -> list[str]:
                 names = _by_code(note, op, after, result in ends) or _by_scope(note, after)
                 if len(names) in (1, len(op.results)):
                     found[result] = names[place if len(names) > 1 else 0]
+    places = [(v.line, note.scope) for v, note in zip(program.values, notes, strict=True)]
+    gradients = Gradients(program, found, places, [note.backward for note in notes])
+    for value, name in gradients.found().items():
+        found[value] = name
     return found
 
 

@@ -164,3 +164,43 @@ def test_an_optimizer_is_one_function_for_each_layer() -> None:
     found, wanted = run(made, mesh, *given), jax.jit(update)(*given)
     for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-6)
+
+
+def test_updates_count_negative_starts_once() -> None:
+    """As `lax.dynamic_update_slice` does: a start before the array by more than its extent."""
+
+    def step(x: Any, new: Any, at: Any) -> Any:
+        return jax.lax.dynamic_update_slice(x, new, (at, 0)), jax.lax.dynamic_slice(
+            x, (at, 0), (2, 4)
+        )
+
+    x, new = np.zeros((8, 4), np.float32), np.ones((2, 4), np.float32)
+    avals = (
+        *(jax.ShapeDtypeStruct(a.shape, a.dtype) for a in (x, new)),
+        jax.ShapeDtypeStruct((), int),
+    )
+    mesh = sw.Mesh({"d": 1})
+    made = text(lambda *given: step(*given)[0], *avals, mesh=mesh)
+    assert "where" not in made
+    for at in (-11, -9, -8, -3, 0, 5, 9):
+        start = np.int32(at)
+        for found in (made, text(step, *avals, mesh=mesh)):
+            one, other = run(found, mesh, x, new, start), jax.jit(step)(x, new, start)
+            one = one if isinstance(one, tuple) else (one,)
+            for each, expected in zip(one, other, strict=False):
+                np.testing.assert_array_equal(each, expected)
+
+
+def test_rows_of_one_are_indexed_and_added_as_a_number() -> None:
+    """Instead of a gather and a scatter at index 0."""
+
+    def step(x: Any) -> Any:
+        first = jnp.take_along_axis(x.sum(1, keepdims=True), jnp.zeros((), int)[None, None], 1)
+        return x.at[:, 0].get().sum() + first[0, 0], jnp.zeros((4, 1)).at[:, 0].add(2.0)
+
+    x = np.arange(12, dtype=np.float32).reshape(4, 3)
+    mesh = sw.Mesh({"d": 1})
+    made = text(step, jax.ShapeDtypeStruct(x.shape, x.dtype), mesh=mesh)
+    assert "scatter" not in made and "gather" not in made
+    for one, other in zip(run(made, mesh, x), jax.jit(step)(x), strict=True):
+        np.testing.assert_array_equal(one, other)

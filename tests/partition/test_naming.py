@@ -78,6 +78,22 @@ def test_scopes_and_backward_passes() -> None:
     assert not {"y", "out"} & {name.removeprefix("d_") for name in backward if name[:2] == "d_"}
 
 
+def test_gradients_are_named_after_their_values() -> None:
+    """Of parameters and of values that lines pass on; not if two parameters of a line fit."""
+
+    def fn(p: Any, x: Any) -> Any:
+        h = jnp.tanh(x @ p["w"] + p["b"])
+        y = h @ p["v"]
+        z = y @ p["k"] @ p["q"]
+        return jnp.sum(z * y)
+
+    p = {**dict.fromkeys("wvkq", ROWS), "b": jax.ShapeDtypeStruct((8,), jnp.float32)}
+    x = jax.ShapeDtypeStruct((4, 8), jnp.float32)
+    found = {*names(jax.value_and_grad(fn), p, x)}
+    assert {"d_p_w", "d_p_b", "d_p_v", "d_h", "d_y", "d_z"} <= found
+    assert not {"d_p_k", "d_p_q"} & found
+
+
 def test_a_scope_names_its_value() -> None:
     def fn(x: Any, w: Any) -> Any:
         def query(x: Any) -> Any:

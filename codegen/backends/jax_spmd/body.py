@@ -30,6 +30,7 @@ from shardwright.codegen.backends.jax_spmd.names import LocalNames
 from shardwright.codegen.backends.jax_spmd.opaque import Key, key_of
 from shardwright.codegen.backends.jax_spmd.ops import expression
 from shardwright.codegen.backends.jax_spmd.rings import ProgramRing
+from shardwright.codegen.backends.jax_spmd.starts import counted
 from shardwright.codegen.backends.jax_spmd.stopped import stopped, uses_of
 from shardwright.codegen.backends.jax_spmd.varying import stays
 from shardwright.codegen.partition.local.communications import Communication, notation
@@ -49,6 +50,15 @@ from shardwright.ir.program import Line
 
 JOINING = ("concatenate", "pad", "dynamic_update_slice")
 """Ops that join operands; XLA may slice an operand out of their results again."""
+
+MARK = "\0"
+"""Surrounds an expression in the text of a comment."""
+PLACE = f"#{MARK}"
+"""The start of a line in place of the comment on a communication, before its text."""
+ELIDED = re.compile(r"(?<=: )(broadcast_in_dim|convert_element_type|copy|reshape|squeeze) needs")
+"""The reason of a move for an op that needs no statement."""
+SPLIT = re.compile(r" splits dimension \d+ of (\S+)(?: \(\S+ \S+\))? there")
+"""The part of a reason that names the dimension that an axis splits instead."""
 
 EXCHANGED = ("all_to_all", "exchange", "blocks")
 """Layout changes that send each block of a value to a different device."""
@@ -81,18 +91,22 @@ class Writer(KnownValues):
         uses, outside = uses_of(body), (self.made, self.seen)
         self.made, self.seen = {}, {}
         self.stopped |= stopped(self.program, body, uses)
+        self.counted.update(counted(self.program, body, uses))
         at: Line | None = None
         for step in body.steps:
             if isinstance(step, Compute) and self.implied(step, uses):
                 continue
             line = _line(step)
             made = self._step(step, indent)
+            if isinstance(step, CallFunction) and made:  # calls are at no single line
+                lines += [""] if at else []
+                at = None
             if made and line is not None and line != at:
                 lines.append(f"# {line}")
                 at = line
             lines += made
         self.made, self.seen = outside
-        return lines
+        return [each for line in lines for each in self._explained(line, indent)]
 
     def _step(self, step: Step, indent: int) -> list[str]:
         ring = self.rings.by_step.get(_first_result(step))
@@ -158,6 +172,8 @@ class Writer(KnownValues):
         return lines
 
     def _made(self, step: Compute) -> Expression:
+        if step.op.kind == "gather" and (first := self.first_rows(step)):
+            return first
         if step.op.kind == "constant":
             return self.arrays[step.op.integers("array")[0]]
         if step.op.kind in OPAQUE:
@@ -249,31 +265,55 @@ class Writer(KnownValues):
         return name
 
     def _comment(self, local: int, indent: int) -> list[str]:
-        """Return the comment of the communication that produces a local value, if any."""
+        """Return a line in place of the comment of the communication that produces a local value,
+        if any. `_explained` writes the comment, since it may name values that follow."""
         found = self.communications.get(local)
         if found is None:
             return []
-        room, said = WIDTH - indent * len(INDENT), str(found)
+        said = ELIDED.sub("a later step needs", str(found))
         for name, every in self.names.results.items():
             said = said.replace(f"{name} must", f"{every} must")
+        return [PLACE + re.sub(r"[\w.]+", self._known_by_now, said)]
+
+    def _explained(self, line: str, indent: int) -> list[str]:
+        """Return a line, or the comment of a communication in its place."""
+        if not line.startswith(PLACE):
+            return [line]
+        said = SPLIT.sub(self._split, line.removeprefix(PLACE))
         return textwrap.wrap(
-            re.sub(r"[\w.]+", self._called, said),
-            room,
+            re.sub(f"{MARK}(.*?){MARK}|[\\w.]+", self._called, said),
+            WIDTH - indent * len(INDENT),
             initial_indent="# ",
             subsequent_indent="#   ",
             break_long_words=False,
             break_on_hyphens=False,
         )
 
+    def _split(self, said: re.Match[str]) -> str:
+        """Return a reason's words on the dimension that an axis splits instead. They name no tensor
+        without an expression here, whose name may be that of another value."""
+        is_here = MARK in said[1] or self._expression(said[1])
+        return said[0] if is_here else " splits another dimension there"
+
+    def _known_by_now(self, word: re.Match[str]) -> str:
+        """Return the marked expression that this function uses so far for a value of the program;
+        any other word unchanged."""
+        found = self._expression(word[0])
+        return f"{MARK}{found}{MARK}" if found else word[0]
+
     def _called(self, word: re.Match[str]) -> str:
-        """Return the expression for a value of the program in the function that is being written.
-        Any other word, and the name of a value without an expression there, is returned
+        """Return a marked expression, or the expression that this function uses for a value of the
+        program. Any other word, and the name of a value that has no expression here, is returned
         unchanged."""
-        found = [self.text.get(v, "") for v in reversed(self.locals.get(word[0], []))]
+        return word[1] or self._expression(word[0]) or word[0]
+
+    def _expression(self, name: str) -> str:
+        """Return the expression that this function uses for a value of the program, "" for none."""
+        found = [self.text.get(v, "") for v in reversed(self.locals.get(name, []))]
         if self.names is self.functions.names:  # results of calls can be seen here
-            paths = (self.functions.paths.get(v, ()) for v in self.locals.get(word[0], []))
+            paths = (self.functions.paths.get(v, ()) for v in self.locals.get(name, []))
             found += map("".join, paths)
-        return next((text for text in found if text and "(" not in text), word[0])
+        return next((text for text in found if text and "(" not in text), "")
 
 
 def _first_result(step: Step) -> int:

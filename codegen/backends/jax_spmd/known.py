@@ -85,6 +85,16 @@ def known_number(text: OpText, values: Sequence[object]) -> Number | None:
     return found
 
 
+def added_number(text: OpText, values: Sequence[object]) -> Number | None:
+    """Return the number that fills the result of a scatter-add whose update covers its operand at
+    index 0, None if it is unknown. `values`: the numbers that fill the operands, or None."""
+    base, index, update = values
+    covers = math.prod(text.shapes[0]) == math.prod(text.shapes[2]) and len(text.shapes[1]) == 1
+    if index != 0 or base != 0 or not covers or not isinstance(update, Number):
+        return None
+    return update
+
+
 def same_operand(text: OpText, values: Sequence[object]) -> int | None:
     """Return the index of the operand that an op returns unchanged; None if there is no such
     operand. `values`: for each operand, the number that fills it, or None."""

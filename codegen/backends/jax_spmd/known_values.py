@@ -17,6 +17,7 @@ from shardwright.codegen.backends.jax_spmd.known import (
     LONGEST_VIEW,
     REPEATED,
     VIEWS,
+    added_number,
     is_reshape,
     known_number,
     same_operand,
@@ -68,6 +69,8 @@ class KnownValues:
     order of its dimensions."""
     flags: dict[int, int] = field(default_factory=dict, kw_only=True)
     """For a boolean value converted to numbers, the boolean value."""
+    counted: dict[int, int | None] = field(default_factory=dict, kw_only=True)
+    """Start indices of updates, as in `starts.py`."""
     rings: ProgramRings = field(default_factory=ProgramRings, kw_only=True)
 
     def read(self, local: int) -> str:
@@ -151,6 +154,11 @@ class KnownValues:
         if kind == "constant" and "value" in dict(step.op.params):
             self.filled[result] = Filled(step.op.param("value"))
             return True
+        if result in self.counted:
+            index = self.counted[result]
+            if index is not None:
+                self.alias(result, index)
+            return True
         is_ring = result in self.rings.by_step
         if step.bodies or step.formed or len(step.results) > 1 or is_ring:
             return False
@@ -162,6 +170,20 @@ class KnownValues:
             self.inline[result] = self._expanded(step)
             return True
         return False
+
+    def first_rows(self, step: Compute) -> str:
+        """Return the index expression of a gather at index 0 of each dimension; "" for others."""
+        text, own = self.op_text(step), self.filled.get(step.operands[1])
+        if own is None or own.value != 0 or len(text.shapes[1]) != 1:
+            return ""
+        gone, sizes = text.op.integers("collapsed_slice_dims"), text.op.integers("slice_sizes")
+        whole = self.program.of(step.operands[0]).shape
+        index = ["0" if dim in gone else ":" for dim in range(len(whole))]
+        if any(sizes[dim] != whole[dim] for dim in range(len(whole)) if dim not in gone):
+            return ""
+        if any(text.layouts[0].dims[dim] for dim in gone):
+            return ""
+        return f"{text.given[0]}[{', '.join(index)}]"
 
     def _expanded(self, step: Compute) -> str:
         """Return the operand of a broadcast, extended to the rank of the result: the value before
@@ -177,6 +199,7 @@ class KnownValues:
         text, (result,) = self.op_text(step), step.results
         values = [self.filled[o].value if o in self.filled else None for o in step.operands]
         found = known_number(text, values) if values else None
+        found = added_number(text, values) if step.op.kind == "scatter-add" else found
         if found is not None:
             self.filled[result] = Filled(found)
             return True

@@ -23,8 +23,8 @@ CHANGED = {
     "all_to_all": "turned",
     "exchange": "turned",
     "blocks": "turned",
-    "all_reduce": "sum",
-    "reduce_scatter": "sum",
+    "all_reduce": "reduced",
+    "reduce_scatter": "reduced",
     "permute": "moved",
     "rounds": "moved",
 }
@@ -93,4 +93,5 @@ class LocalNames:
 
     def changed(self, local: int, kind: str) -> str:
         """Return a name for a local value produced by a layout change."""
-        return self.fresh(f"{self.own(local)}_{CHANGED[kind]}")
+        is_part = kind == "all_gather" and self.program.values[local].layout.used
+        return self.fresh(f"{self.own(local)}_{'gathered' if is_part else CHANGED[kind]}")
