@@ -49,6 +49,7 @@ class ProgramBundle(Drawn):
             "README.md": program_page(
                 self.program,
                 name,
+                self.module,
                 self.topology,
                 registry.program_backend().kernel_lines(self.program),
             ),

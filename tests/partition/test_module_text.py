@@ -195,12 +195,12 @@ def test_rows_of_one_are_indexed_and_added_as_a_number() -> None:
     """Instead of a gather and a scatter at index 0."""
 
     def step(x: Any) -> Any:
-        first = jnp.take_along_axis(x.sum(1, keepdims=True), jnp.zeros((), int)[None, None], 1)
-        return x.at[:, 0].get().sum() + first[0, 0], jnp.zeros((4, 1)).at[:, 0].add(2.0)
+        return x.at[:, 0].get(), jnp.zeros((4, 1)).at[:, 0].add(2.0)
 
     x = np.arange(12, dtype=np.float32).reshape(4, 3)
     mesh = sw.Mesh({"d": 1})
     made = text(step, jax.ShapeDtypeStruct(x.shape, x.dtype), mesh=mesh)
-    assert "scatter" not in made and "gather" not in made
+    assert "scatter" not in made
+    assert "gather" not in made
     for one, other in zip(run(made, mesh, x), jax.jit(step)(x), strict=True):
         np.testing.assert_array_equal(one, other)

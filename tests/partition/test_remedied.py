@@ -195,7 +195,7 @@ def test_remedies_are_changes_that_a_user_can_make() -> None:
     assert re.fullmatch(
         r"constrain h to \[{}, {}\] at .*:\d+, in the scope block/rows", remedies[1]
     )
-    (gradient,) = (each for each in made.communications if each.value == "d_add_any")
+    (gradient,) = (each for each in made.communications if each.value == "d_y")
     assert re.fullmatch(
         r"constrain y to \[{}, {}\] at .*:\d+, in the scope block, which also constrains its "
         "gradient",
@@ -218,7 +218,7 @@ def test_a_gather_that_would_only_move_has_no_remedy() -> None:
     given = ('[{"d"}, {}]', "[{}, {}]", '[{"d"}]')
     made = sw.partition(steps, x, w, b, mesh=MESH, mode="as_shardy", in_shardings=given)
     only_moved, smaller, argument = (e for e in made.communications if e.op == "all_gather")
-    reason = 'nothing: h is computed from values split over "d", which are no smaller'
+    reason = 'nothing: it is computed from values split over "d", which are no smaller'
     assert (only_moved.remedy, only_moved.saving) == (reason, 0)
     assert min(after.bytes_received for _, after in made.remedies(1)) >= made.bytes_received
     assert smaller.remedy.startswith("constrain dot_general to [{}, {}] at ")

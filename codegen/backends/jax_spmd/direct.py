@@ -24,7 +24,7 @@ def direct_statements(
     the constant with a tree of texts.
     """
     cut, made = given
-    blocks, device = fresh("blocks"), fresh("device")  # short names: they are indexed in one line
+    blocks, device = fresh("parts"), fresh("device")  # short names: they are indexed in one line
     (old, new), block = found.blocks.cuts, found.blocks.block
     axes = axes_text(found.blocks.axes)
     rows = [row for row, _ in found.sent]

@@ -72,5 +72,10 @@ def turned(given: str, cut: Shape, order: Shape, shape: Shape) -> Expression:
     """Return an array reshaped to `cut`, transposed by `order`, and reshaped to `shape`."""
     if [*order] == sorted(order):
         return "jnp.reshape", [given, integers(tuple(shape))]
+    made = [cut[dim] for dim in order]
+    is_made = len(made) == len(shape) and all(
+        n in (own, -1) for own, n in zip(made, shape, strict=True)
+    )
     turns = f".transpose{integers(tuple(order))}"
-    return "jnp.reshape", [f"{given}.reshape{integers(tuple(cut))}{turns}", integers(tuple(shape))]
+    expression = f"{given}.reshape{integers(tuple(cut))}{turns}"
+    return expression if is_made else ("jnp.reshape", [expression, integers(tuple(shape))])

@@ -79,7 +79,7 @@ def _asked(flow: ValueFlow, step: MoveValue, wanted: LocalLayout) -> Remedy:
     saved = received if is_reduced else flow.saved(step)
     if saved <= 0:
         over = quoted(step.change.axes)
-        text = f"nothing: {value.name} is computed from values split over {over}"
+        text = f"nothing: it is computed from values split over {over}"
         return Remedy(f"{text}, which are no smaller", 0)
     asked = local.axes.sharding(wanted)
     if not value.backward:
@@ -93,7 +93,7 @@ def _asked(flow: ValueFlow, step: MoveValue, wanted: LocalLayout) -> Remedy:
             over = quoted(step.change.axes)
             return Remedy(f"return {_results(local, places)} split over {over}", saved)
         at = f" at {value.line}" if value.line else ""
-        return Remedy(f"nothing to constrain: {value.name} is of the backward pass{at}", 0)
+        return Remedy(f"nothing to constrain: it is of the backward pass{at}", 0)
     text = f"constrain {stem(local, primal)} to {asked}{_where([primal], flow.calls(step))}"
     return Remedy(f"{text}, which also constrains its gradient", saved)
 
