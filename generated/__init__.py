@@ -60,9 +60,9 @@ def load(name, backend):
     """
     if name not in MODULES:
         more = f", … ({len(MODULES)} in all)" if len(MODULES) > 40 else ""
-        raise KeyError(f"{name}: none of {', '.join([*MODULES][:40])}{more}")
+        raise KeyError(f"unknown name {name!r}: expected one of {', '.join([*MODULES][:40])}{more}")
     folder = pathlib.Path(__file__).parent / MODULES[name]
     found = sorted(path.stem for path in folder.glob("*.py") if path.stem != "__init__")
     if backend not in found:
-        raise ImportError(f"{name} has no module {backend}: one of {', '.join(found) or 'none'}")
+        raise ImportError(f"{name} has no module {backend}: expected one of {', '.join(found)}")
     return importlib.import_module(f".{MODULES[name]}.{backend}", __name__)

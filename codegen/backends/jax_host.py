@@ -6,6 +6,8 @@ import ast
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+import numpy as np
+
 from shardwright.codegen.backends.base import Request
 from shardwright.codegen.text.context import (
     SIDES,
@@ -196,12 +198,9 @@ def _met(axis: int, tiles: DimTiles) -> str:
         return ""
     sizes = f"source shards of {tiles.source.size} meet target shards of {tiles.target.size}"
     count = tiles.max_peers_of_target
-    even = (
-        tiles.source.is_even
-        and tiles.target.is_even
-        and not tiles.target.size % (tiles.source.size)
-    )
-    most = f"{count}" if even or count == 1 else f"up to {count}"
+    low, high = tiles.target.intervals
+    first, last = tiles.source.owners(low[low < high], high[low < high])
+    most = f"{count}" if np.all(last - first + 1 == count) else f"up to {count}"
     plural = "s" * (count > 1)
     return f"Along dimension {axis}, {sizes}: {most} source shard{plural} for each target shard."
 

@@ -107,7 +107,7 @@ class Bundle(Drawn):
                 tables=self._tables(),
                 backward=backward,
                 takes=(
-                    *(f"{backend} reduces terms by {way}" for backend, way in ways),
+                    *(f"{backend} reduces terms with {way}" for backend, way in ways),
                     *page_lines(self.plan, self.backends),
                     *self._feature_lines(),
                 ),

@@ -265,8 +265,8 @@ class RelayoutText:
         plan, packed = self.plan, self.plan.relayout.source.dtype != self.dtype
         return (
             *["Two elements are a byte: shapes and layouts below are of bytes."] * packed,
-            f"The busiest device receives {plan.received_max:,} bytes, the least possible, and",
-            f"sends at most {plan.sent_max:,}; all receive {plan.total:,}.",
+            f"The busiest device receives {plan.received_max:,} bytes, the least possible.",
+            f"No device sends over {plan.sent_max:,}; all devices together receive {plan.total:,}.",
         )
 
     @property

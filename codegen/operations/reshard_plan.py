@@ -50,7 +50,7 @@ def plan_printed(said: Description, asked: PlanAsked) -> Iterator[Printed]:
         return
     yield from _plan(made, asked.transfers)
     for backend, way in reduced_by(made, said.backends).items():
-        yield f"{backend} reduces terms by {way}\n"
+        yield f"{backend} reduces terms with {way}\n"
     if said.topology is not None or asked.explain:
         from shardwright.codegen.operations.explain import explained, verdict_lines
 

@@ -52,16 +52,17 @@ def why_line(plan: MatmulPlan) -> str:
     """Return one line that says why the candidate was chosen."""
     what = "the fewest bytes into the busiest device of each movement, then the fewest flops"
     if plan.topology is not None:
-        what = "the fewest seconds"
+        what = "the lowest predicted time"
     count = f"{plan.considered} candidates" if plan.considered > 1 else "one candidate"
-    text = f"Chosen from {count}, by {what}."
+    text = f"Chosen from {count} for {what}."
     cost, loop = plan.chosen.cost, plan.chosen.loop
     if plan.topology is None or (loop is None and not plan.chosen.pulled):
         return text
     less = f"{1 - cost.seconds / cost.apart:.0%} less" if cost.seconds < cost.apart else "no less"
     apart = f"{less} than the {cost.apart:.3g} s of moving first and then multiplying"
-    how = "the loop" if loop is not None else "a kernel that pulls and pushes meanwhile"
-    return f"{text} With {how} it takes {cost.seconds:.3g} s, {apart}."
+    how = "Multiplying while parts travel round rings"
+    how = how if loop is not None else "A kernel that exchanges parts meanwhile"
+    return f"{text} {how} takes {cost.seconds:.3g} s, {apart}."
 
 
 def instead_line(plan: MatmulPlan) -> str:
@@ -95,7 +96,7 @@ def candidate_row(candidate: MatmulCandidate) -> Row:
     cost = candidate.cost
     before = [_moves(candidate, side) for side in ("lhs", "rhs")]
     loop = "" if candidate.loop is None else f", {_loop_words(candidate.loop)}"
-    loop += ", while a kernel pulls and pushes parts" * candidate.pulled
+    loop += ", while a kernel exchanges parts" * candidate.pulled
     return (
         "; ".join(each for each in before if each) or "nothing",
         product_words(candidate.multiplication) + loop,

@@ -34,7 +34,7 @@ def matmul_page(
     picture = columns(picture_rows(plan))
     sections = (
         f"# {name}",
-        f"{matmul_words(plan.matmul)}, C[…, i, k] = sum over j of A[…, i, j] B[…, j, k].",
+        f"{matmul_words(plan.matmul)}: C[…, i, k] = sum over j of A[…, i, j] B[…, j, k].",
         _block(columns(sharding_rows(plan.matmul))),
         "## The case",
         *(textwrap.fill(line, WIDTH, break_on_hyphens=False) for line in case_lines(plan)),

@@ -127,8 +127,8 @@ def _cost(plan: Plan) -> tuple[str, ...]:
     if predicted is None:
         return ()
     said = (
-        f"Links alone would take {predicted.seconds:.3g} seconds if all tiles went at once; a "
-        f"device holds at most {predicted.peak_bytes:,} bytes of the tensor at once."
+        f"With all tiles in flight at once, the links alone would take {predicted.seconds:.3g} "
+        f"seconds. A device holds at most {predicted.peak_bytes:,} bytes of the tensor at any time."
     )
     return (_paragraph(said),)
 

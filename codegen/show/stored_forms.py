@@ -29,12 +29,12 @@ p is the position of a device in its mesh, s a shard, i an element of the stored
 elements, counted from the part's first element."""
 MEETINGS = """\
 Target shard b with elements [lo, hi) meets the source shards from the owner of lo to that of
-hi - 1. Two cuts with shards of S and T repeat every S * T / g elements, where g = gcd(S, T): the
-least common multiple. It has S / g + T / g boundaries. One of them is of both cuts if their offsets
-agree modulo g, which then divides every width but the last."""
+hi - 1. Two cuts with shards of S and T repeat every S * T / g elements, the least common multiple,
+where g = gcd(S, T). That period has S / g + T / g boundaries. One of them belongs to both cuts if
+the cuts' offsets agree modulo g; g then divides every width but the last."""
 REASONS: dict[type[Cut], str] = {
-    Sized: "Sized shards begin S elements apart, and the dimension a elements into shard 0, so "
-    "shard s begins at s * S - a, and i is in shard (i + a) floordiv S.",
+    Sized: "Shards of one size S begin S elements apart, and the dimension begins a elements into "
+    "shard 0: so shard s begins at s * S - a, and i is in shard (i + a) floordiv S.",
     Balanced: "A balanced cut of K = q * N + r has r shards of q + 1, then N - r of q. Below "
     "element r * (q + 1), i floordiv (q + 1) counts shards, and from there (i - r) floordiv q, as "
     "each of the first r has one element more; the other one is never larger.",
@@ -132,7 +132,7 @@ def _tiled(cut: Cut) -> str:
     same = bool((owners == numbers).all())
     if not (apart and same):
         return "**wrong**"
-    return f"{len(numbers)} of {cut.parts} shards have elements, end to end"
+    return f"non-empty shards: {len(numbers)} of {cut.parts}, end to end"
 
 
 def _said(value: Value) -> str:
@@ -185,5 +185,5 @@ def _period(cut: BoundCut, before: BoundCut) -> str:
     every, tiles = period(*found), tiles_per_period(*found)
     common = math.gcd(found[0].size, found[1].size)
     agree = (found[0].offset - found[1].offset) % common == 0
-    widths = f"of multiples of {common:,}" if agree else "whose offsets do not agree"
+    widths = f"whose widths are multiples of {common:,}" if agree else "whose offsets do not agree"
     return f"every {every:,}, {tiles:,} tile{'s' * (tiles != 1)} {widths}"

@@ -15,8 +15,8 @@ def summary(plan: DirectPlan) -> str:
         f"{reshard.dtype} {shape}, {reshard.nbytes:,} bytes, on {plan.devices} devices",
         f"from {_side(reshard.source, reshard.shape)}",
         f"to   {_side(reshard.target, reshard.shape)}",
-        f"the busiest device receives {traffic.received_max:,} bytes and sends "
-        f"{traffic.sent_max:,}; all receive {traffic.received_total:,}",
+        f"a device receives at most {traffic.received_max:,} bytes and sends at most "
+        f"{traffic.sent_max:,}; all together receive {traffic.received_total:,}",
         f"at least: {traffic.bound_received_max:,}, {traffic.bound_sent_max:,}, "
         f"{traffic.bound_received_total:,}",
     ]

@@ -74,5 +74,5 @@ def feature_lines(backend: str, known: Iterable[str], features: Iterable[str]) -
     others = [name for name in known if name not in had]
     said = [f"{backend} has the feature{'s' * (len(had) > 1)} {', '.join(had)}"] if had else []
     if others:
-        said.append(f"{'' if had else backend + ': '}`--feature` adds {', '.join(others)}")
+        said.append(f"{'' if had else backend + ': '}`--feature` can add {', '.join(others)}")
     return ("; ".join(said),) if said else ()

@@ -79,7 +79,7 @@ class ModuleText:
             *(f"{name} = {side.sharding}" for name, side in zip(SIDES, sides, strict=True)),
             *both_lines("LOCAL_{}_SHAPE", [side.local_shape for side in sides]),
             *self._id_lines,
-            f'PLAN = "{self.plan}"  # processes that exchange must have the same',
+            f'PLAN = "{self.plan}"  # hash of the plan: equal on all processes that exchange',
         ]
 
     @property

@@ -93,15 +93,16 @@ def _uneven(layout: Layout, stored: Stored | None) -> list[str]:
     cut = [str(axis) for axis, dim in enumerate(dims) if not dim.is_even]
     if not cut:
         return []
-    said = f"    The last shards are short or empty along dimension {', '.join(cut)}"
+    names = f"{', '.join(cut[:-1])} and {cut[-1]}" if len(cut) > 1 else cut[0]
+    said = f"    The last shards along dimension{'s' * (len(cut) > 1)} {names} are short or empty"
     match stored:
         case None:
             return [f"{said}."]
         case "dense":
-            return [f"{said}, and dense{_shortest(layout)}."]
+            return [f"{said}, and are stored without padding{_shortest(layout)}."]
         case "padded":
             whole = " x ".join(map(str, layout.local_shape))
-            return [f"{said}, padded at the end to {whole}."]
+            return [f"{said}; they are padded at the end to {whole}."]
         case _:
             assert_never(stored)
 
@@ -121,8 +122,10 @@ def _shortest(layout: Layout) -> str:
 
 def _cuts(tiles: DimTiles) -> str:
     sizes = f"shards of {tiles.source.size} and {tiles.target.size}"
-    period = "nested" if tiles.period is None else f"cuts repeat every {tiles.period}"
-    return f"{sizes}, {period}, at multiples of {tiles.grain}"
+    cuts = f"cuts are at multiples of {tiles.grain} and repeat every {tiles.period}"
+    if tiles.period is None:
+        cuts = f"cuts are nested, at multiples of {tiles.grain}"
+    return f"{sizes}; {cuts}"
 
 
 def reduced_lines(exchange: Exchange, reshard: Reshard) -> list[str]:
@@ -181,12 +184,13 @@ def part_lines(plan: SteppedPlan, ends: Exchange) -> list[str]:
 def senders(exchange: Exchange) -> list[str]:
     """Return lines about which replica sends a tile."""
     if exchange.source.replicas == 1:
-        return ["Each tile has one holder, which sends it."]
+        tile = "tile" if exchange.operator is None else "term of a tile"
+        return [f"Each {tile} has one holder, which sends it."]
     count = exchange.source.replicas
     if exchange.rule.kind == "own":
         return [
-            f"Of the {count} holders of a tile, the one with the receiver's own coordinates along",
-            "the axes that do not split the source sends it.",
+            f"Of the {count} holders of a tile, the sender is the one whose coordinates along the "
+            "axes that do not split the source equal the receiver's.",
         ]
     pieces = exchange.rule.pieces
     if pieces == 1:
@@ -204,8 +208,8 @@ def traffic_lines(plan: Plan) -> list[str]:
     received, sent = traffic.received_max, traffic.sent_max
     if (received, sent) == (traffic.bound_received_max, traffic.bound_sent_max):
         return [
-            f"Bytes of the busiest device: {received} in, {sent} out, the least possible; "
-            f"{traffic.received_total} in total."
+            f"No device receives over {received} bytes or sends over {sent}, the least possible.",
+            f"All devices together receive {traffic.received_total}.",
         ]
     return [
         f"Bytes received: {received} by the busiest device (the least possible is "

@@ -176,7 +176,7 @@ def proved(host):
     proof = host.program.proof
     if fault := (proof and proof.fault()) or host.program.fault():
         raise SystemExit(fault)
-    sent = f", what is sent is what is expected{proof.proved()}" if proof else ""
+    sent = f", all sends match receives{proof.proved()}" if proof else ""
     return f"shards tile the tensor{sent}; "
 
 

@@ -56,7 +56,7 @@ class Sharded:
         """Return the message that a device's range of a dimension differs from the sharding's
         range."""
         where = f"device {self.ids[position]}, {self.name} shard along dimension {axis}"
-        return "{}: {} to {}, by its sharding {} to {}".format(where, *found, *wanted)
+        return "{}: got {} to {}, expected {} to {} by its sharding".format(where, *found, *wanted)
 
     def mesh(self, mesh):
         """Return a mesh with the axes that shardings name: the given mesh if it has them."""

@@ -11,7 +11,7 @@ from .torch_tensors import has_kernels
 
 # The self-check moves no tensors with more elements.
 FEW = 2**18
-# Guard bytes behind each result of a kernel, and their value.
+# Guard bytes after each result of a kernel, and their value.
 BEHIND, CANARY = 256, 0xA5
 
 
@@ -24,7 +24,7 @@ def proved(here):
         fault = _untiled(move, "source") or _untiled(move, "target") or move.exchange.fault()
         if fault:
             raise SystemExit(label + fault)
-    return "what is sent is what is expected, and fills every target shard" + exchange.proved()
+    return "all sends match receives and fill every target shard" + exchange.proved()
 
 
 def _labels(here):
@@ -95,7 +95,7 @@ def _shards(move, turn):
 
 
 def _guarded(move, home):
-    """Return memory for target shards, in order of device ids, and the guard bytes behind each."""
+    """Return memory for target shards, in order of device ids, and the guard bytes after each."""
     outs, behind = [], []
     for device in sorted(move.exchange.target.ids):
         size = math.prod(move.target_shape(device)) * move.itemsize

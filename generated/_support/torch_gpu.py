@@ -70,12 +70,13 @@ class Reshard:
 
         `shards`: contiguous tensors of shape `source_shape(id)`, sorted by device id of the source
         mesh. Returns tensors of shape `target_shape(id)`, sorted by device id of the target mesh,
-        each on the device of the source shard with its id, else of the first position's: those of
-        `out` if given, else new tensors. Makes one launch a device, on its current stream. To
-        capture the launches in a CUDA graph, call it once before with the same tensors. `programs`:
-        see `reshard`. The gradient, if emitted, is the reverse reshard; replicas of a target shard
-        must get equal gradients. Raises ValueError for a wrong number of shards, a wrong shape,
-        dtype or device, and for shards that require a gradient if none was emitted.
+        each on the device of the source shard with its id, else on that of the first position's
+        shard: those of `out` if given, else new tensors. Makes one launch per device, on its
+        current stream. To capture the launches in a CUDA graph, call it once before with the same
+        tensors. `programs`: see `reshard`. The gradient, if emitted, is the reverse reshard;
+        replicas of a target shard must get equal gradients. Raises ValueError for a wrong number of
+        shards, a wrong shape, dtype or device, and for shards that require a gradient if none was
+        emitted.
         """
         shards = list(shards)
         check_few(programs)
@@ -183,15 +184,15 @@ class Reshard:
         call this, with the same `transport`:
 
             "symmetric"  all GPUs on one host, or on hosts that share memory by fabric handles:
-                         peers read each other's shards, in one launch a device. Parts that others
+                         peers read each other's shards, in one launch per device. Parts that others
                          read are copied to symmetric memory first, unless the shard is there
                          already, or peers write: see `symmetric_source`, `symmetric_result`.
             "exchange"   tiles are packed, exchanged by `all_to_all_single`, and unpacked; if each
                          tile is contiguous in source or target shards, `batch_isend_irecv` sends it
                          without packing or unpacking at that end.
             None         the first of these that every rank supports; a warning says why not
-                         "symmetric" if GPUs cannot share memory, or the process has set another
-                         symmetric memory backend than CUDA.
+                         "symmetric" if GPUs cannot share memory, or the process has set a symmetric
+                         memory backend other than CUDA.
 
         The first call with a group compares the ranks' plans, shards and hosts: a fault on one rank
         is an error on every rank. With `check`, so do later calls; otherwise a wrong shard is an

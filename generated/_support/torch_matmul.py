@@ -131,8 +131,8 @@ class TritonMatmul:
 
         Every process of the group must call it, on one stream per group; no call ends before all
         peers have begun it. To capture it in a CUDA graph, call it once before. Raises ValueError
-        for a wrong shard or group and, on GPUs, on every rank if one has set another symmetric
-        memory backend than CUDA; RuntimeError, naming the waiting rank and its peer, if a peer does
+        for a wrong shard or group and, on GPUs, on every rank if one has set a symmetric memory
+        backend other than CUDA; RuntimeError, naming the waiting rank and its peer, if a peer does
         not call: on GPUs in `synchronize` or the next call. After a failed call the group accepts
         no other.
         """
@@ -174,7 +174,8 @@ class TritonMatmul:
         if flops <= MOST_FLOPS:
             return self._check()
         small = self._scaled()
-        return f"{small._check()}, of {' by '.join(map(str, small.shapes[:2]))} scaled down"
+        shapes = " by ".join(map(str, small.shapes[:2]))
+        return f"{small._check()}, with shapes scaled down to {shapes}"
 
     def _check(self):
         flops = 2 * math.prod(self.shapes[0]) * self.shapes[1][-1]

@@ -13,8 +13,8 @@ from .triton_listed import Listed, entries_of
 # Bytes of a call's number: the width of the widest load, which keeps the tiles after it aligned.
 SAID = 16
 OTHER_CALL = (
-    "ranks of the group make different calls: one failed before on some, or they come in another "
-    "order. The next with check=True on all ranks is counted anew"
+    "ranks of the group make different calls: one failed before on some ranks, or the "
+    "order differs. Make the next call with check=True on all ranks"
 )
 
 

@@ -9,7 +9,8 @@ A target shard has 8 replicas, too large for each to reduce all of it: each devi
     [{"tp"}, {}], of 256 x 4096; then parts are copied.
 A value has 8 terms, along "tp". A receiver adds them up in the order of their coordinates, as
     float32 that is rounded once.
-Bytes of the busiest device: 29360128 in, 29360128 out, the least possible; 234881024 in total.
+No device receives over 29360128 bytes or sends over 29360128, the least possible.
+All devices together receive 234881024.
 
 Ranges along dimension 0:
 
@@ -30,7 +31,7 @@ Emitted by
 import os
 
 if not __package__:
-    raise ImportError("part of a package: above FOLDER, run `python -m FOLDER.NAME.triton_gpu`")
+    raise ImportError("part of a package: run `python -m FOLDER.NAME.triton_gpu` above FOLDER")
 if __name__ == "__main__":
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
@@ -46,7 +47,7 @@ from .._support.torch_phased import Phased
 from .._support.torch_reduce import Reduction
 from .._support.triton_rows import BOTH, Tiles, copy_rows, read_once, rows_at, shard_at
 
-require("triton_gpu", "309ecedf9a21364f", __name__)
+require("triton_gpu", "c8685397c72de7b3", __name__)
 __all__ = ["reshard", "reshard_local", "source_shape", "target_shape"]
 __getattr__ = absent(__name__)
 
@@ -57,7 +58,7 @@ SOURCE = '[{}, {}], unreduced={"tp"}'
 TARGET = "[{}, {}]"
 LOCAL_SOURCE_SHAPE = LOCAL_TARGET_SHAPE = (2048, 4096)
 SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
-PLAN = "e34690779cfc5553"  # processes that exchange must have the same
+PLAN = "e34690779cfc5553"  # hash of the plan: equal on all processes that exchange
 PARTS = '[{"tp"}, {}]'  # shards of sums, before replication
 
 
@@ -90,13 +91,13 @@ def receivers(sender):
 @triton.jit(do_not_specialize=["receiver"])
 def pull_kernel(
     peers,  # int64 [source positions]: the address of every source shard
-    out,  # the part, in units of BLOCK
+    out,  # the part, viewed in the units of BLOCK
     receiver,  # position of this device in the target mesh
-    BLOCK: tl.constexpr,  # work of a program at a time: see `Block`
+    BLOCK: tl.constexpr,  # shape of the block of one loop iteration: see `Block`
 ):
     """Add up blocks of tiles over all terms. Offsets are in elements."""
     for place in range(tl.program_id(0), BLOCK.number, tl.num_programs(0)):
-        # One shard of 2048 meets one of 256.
+        # A target shard of 256 meets one source shard of 2048.
         to0 = receiver * 256
         read, write, inside = rows_at(
             read=to0 * 4096,
@@ -130,14 +131,15 @@ def part_receivers(sender):
 @triton.jit(do_not_specialize=["receiver"])
 def gather_kernel(
     peers,  # int64 [source positions]: the address of every part
-    out,  # the target shard, in units of BLOCK
+    out,  # the target shard, viewed in the units of BLOCK
     receiver,  # position of this device in the target mesh
-    BLOCK: tl.constexpr,  # work of a program at a time: see `Block`
+    BLOCK: tl.constexpr,  # shape of the block of one loop iteration: see `Block`
 ):
     """Copy blocks of tiles, each from its source shard. Offsets are in elements."""
     for place in range(tl.program_id(0), BLOCK.number, tl.num_programs(0)):
         number, block = place % 8, place // 8
-        # 8 shards of 256 meet one of 2048; devices begin with different ones, end with their own.
+        # A target shard of 2048 meets 8 source shards of 256.
+        # Each device starts with a different one and ends with its own.
         a0 = (number + receiver + 1) % 8
         from0 = a0 * 256
         sender = a0
@@ -176,4 +178,4 @@ reshard, reshard_local = _HOST.reshard, _HOST.reshard_local
 source_shape, target_shape = _HOST.source_shape, _HOST.target_shape
 
 if __name__ == "__main__":
-    print(f"ok: {_HOST.self_check()}")  # of boxes and peers; the tensor is too large for more
+    print(f"ok: {_HOST.self_check()}")  # checks boxes and peers; the tensor is too large to move

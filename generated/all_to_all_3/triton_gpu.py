@@ -5,10 +5,13 @@ Source: [{"x"}, {}] on <["x"=3]>, shards of 2 x 6.
 Target: [{}, {"x"}] on <["x"=3]>, shards of 6 x 2.
     d2(x)[k0, k1] -> t[k0, x * 2 + k1]
 
-Along dimension 0, shards of 2 meet shards of 6: 3 of the source for one of the target.
-Along dimension 1, shards of 6 meet shards of 2: one of the source for one of the target.
+Along dimension 0, source shards of 2 meet target shards of 6: 3 source shards for each target
+    shard.
+Along dimension 1, source shards of 6 meet target shards of 2: one source shard for each target
+    shard.
 Each tile has one holder, which sends it.
-Bytes of the busiest device: 8 in, 8 out, the least possible; 24 in total.
+No device receives over 8 bytes or sends over 8, the least possible.
+All devices together receive 24.
 
     device  before           after            receives
     0       [0, 2) x [0, 6)  [0, 6) x [0, 2)  [2, 4) x [0, 2) from 1, [4, 6) x [0, 2) from 2
@@ -22,7 +25,7 @@ Emitted by
 import os
 
 if not __package__:
-    raise ImportError("part of a package: above FOLDER, run `python -m FOLDER.NAME.triton_gpu`")
+    raise ImportError("part of a package: run `python -m FOLDER.NAME.triton_gpu` above FOLDER")
 if __name__ == "__main__":
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
@@ -36,7 +39,7 @@ from .._support.sides import Side
 from .._support.torch_gpu import Reshard
 from .._support.triton_rows import Tiles, copy_rows, shard_at
 
-require("triton_gpu", "309ecedf9a21364f", __name__)
+require("triton_gpu", "c8685397c72de7b3", __name__)
 __all__ = ["reshard", "reshard_local", "source_shape", "target_shape"]
 __getattr__ = absent(__name__)
 
@@ -48,7 +51,7 @@ TARGET = '[{}, {"x"}]'
 LOCAL_SOURCE_SHAPE = (2, 6)
 LOCAL_TARGET_SHAPE = (6, 2)
 SOURCE_IDS = TARGET_IDS = range(3)  # by mesh position
-PLAN = "e29b93370d6fcd92"  # processes that exchange must have the same
+PLAN = "e29b93370d6fcd92"  # hash of the plan: equal on all processes that exchange
 
 
 def source_box(position):
@@ -76,17 +79,18 @@ def receivers(sender):
 @triton.jit(do_not_specialize=["receiver"])
 def pull_kernel(
     peers,  # int64 [source positions]: the address of every source shard
-    out,  # the target shard, in units of BLOCK
+    out,  # the target shard, viewed in the units of BLOCK
     receiver,  # position of this device in the target mesh
-    BLOCK: tl.constexpr,  # work of a program at a time: see `Block`
+    BLOCK: tl.constexpr,  # shape of the block of one loop iteration: see `Block`
 ):
     """Copy blocks of tiles, each from its source shard. Offsets are in elements."""
     for place in range(tl.program_id(0), BLOCK.number, tl.num_programs(0)):
         number, block = place % 3, place // 3
-        # 3 shards of 2 meet one of 6; devices begin with different ones, end with their own.
+        # A target shard of 6 meets 3 source shards of 2.
+        # Each device starts with a different one and ends with its own.
         a0 = (number + receiver + 1) % 3
         from0 = a0 * 2
-        # One shard of 6 meets one of 2.
+        # A target shard of 2 meets one source shard of 6.
         to1 = receiver * 2
         sender = a0
         copy_rows(
@@ -110,4 +114,4 @@ reshard, reshard_local = _HOST.reshard, _HOST.reshard_local
 source_shape, target_shape = _HOST.source_shape, _HOST.target_shape
 
 if __name__ == "__main__":
-    print(f"ok: {_HOST.self_check()}")  # of boxes and peers; then moved
+    print(f"ok: {_HOST.self_check()}")  # checks boxes and peers, then moves elements

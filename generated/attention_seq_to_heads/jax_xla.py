@@ -9,7 +9,8 @@ Along dimension 0, source shards of 512 meet target shards of 4096: 8 source sha
     shard.
 Along dimension 1, source shards of 64 meet target shards of 8: 1 source shard for each target
     shard.
-Bytes of the busiest device: 7340032 in, 7340032 out, the least possible; 58720256 in total.
+No device receives over 7340032 bytes or sends over 7340032, the least possible.
+All devices together receive 58720256.
 
 Ranges along dimensions 0, 1:
 A device sends the intersection of its range before and the receiver's after.
@@ -25,7 +26,8 @@ A device sends the intersection of its range before and the receiver's after.
     7       [3584, 4096) x [0, 64)  [0, 4096) x [56, 64)  from 0, 1, 2, 3, 4, 5, 6
 
 Transport: collectives over axes.
-The wire carries 1.000 times the exact bytes; the busiest device receives 7340032.
+The wire carries 1.000 times the bytes of the tiles.
+The busiest device receives 7340032 bytes, padding included.
 
 Emitted by
     shardwright emit --mesh sp=8 --shape 4096x64x128 --dtype bfloat16 --source '[{"sp"}, {}, {}]' --target '[{}, {"sp"}, {}]' --backends pallas_tpu,triton_gpu,jax_xla --gradient --name attention_seq_to_heads
@@ -34,7 +36,7 @@ Emitted by
 import os
 
 if not __package__:
-    raise ImportError("part of a package: above FOLDER, run `python -m FOLDER.NAME.jax_xla`")
+    raise ImportError("part of a package: run `python -m FOLDER.NAME.jax_xla` above FOLDER")
 if __name__ == "__main__":
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=8")
@@ -49,7 +51,7 @@ from .._support.jax_operation import Operation
 from .._support.xla_bits import as_bits_but_on_tpu
 from .._support.xla_program import XlaProgram
 
-require("jax_xla", "6b0a268e39b10aa5", __name__)
+require("jax_xla", "8c5d87383f2476fe", __name__)
 
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
 __all__ += ["source_shape", "target_shape"]
@@ -62,11 +64,11 @@ TARGET = '[{}, {"sp"}, {}]'
 LOCAL_SOURCE_SHAPE = (512, 64, 128)
 LOCAL_TARGET_SHAPE = (4096, 8, 128)
 SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
-PLAN = "c69ebbc3f73bc4ef"  # processes that exchange must have the same
+PLAN = "c69ebbc3f73bc4ef"  # hash of the plan: equal on all processes that exchange
 SOURCE_AXES = TARGET_AXES = (("sp", 8),)
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
 WIRE_BYTES = 7340032  # received by the busiest device, padding included
-AXES = "sp"  # over which devices are ranked
+AXES = "sp"  # mesh axes that number the devices
 
 
 def source_box(position):

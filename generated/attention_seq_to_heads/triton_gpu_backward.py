@@ -5,10 +5,13 @@ Source: [{}, {"sp"}, {}] on <["sp"=8]>, shards of 4096 x 8 x 128.
 Target: [{"sp"}, {}, {}] on <["sp"=8]>, shards of 512 x 64 x 128.
     d2(sp)[k0, k1, k2] -> t[sp * 512 + k0, k1, k2]
 
-Along dimension 0, shards of 4096 meet shards of 512: one of the source for one of the target.
-Along dimension 1, shards of 8 meet shards of 64: 8 of the source for one of the target.
+Along dimension 0, source shards of 4096 meet target shards of 512: one source shard for each target
+    shard.
+Along dimension 1, source shards of 8 meet target shards of 64: 8 source shards for each target
+    shard.
 Each tile has one holder, which sends it.
-Bytes of the busiest device: 7340032 in, 7340032 out, the least possible; 58720256 in total.
+No device receives over 7340032 bytes or sends over 7340032, the least possible.
+All devices together receive 58720256.
 
 Ranges along dimensions 0, 1:
 A device sends the intersection of its range before and the receiver's after.
@@ -30,7 +33,7 @@ Emitted by
 import os
 
 if not __package__:
-    raise ImportError("part of a package: above FOLDER, run `python -m FOLDER.NAME.triton_gpu`")
+    raise ImportError("part of a package: run `python -m FOLDER.NAME.triton_gpu` above FOLDER")
 if __name__ == "__main__":
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
@@ -45,7 +48,7 @@ from .._support.torch_gpu import Reshard
 from .._support.torch_gradient import Gradient
 from .._support.triton_rows import Tiles, copy_rows, shard_at
 
-require("triton_gpu", "309ecedf9a21364f", __name__)
+require("triton_gpu", "c8685397c72de7b3", __name__)
 __all__ = ["reshard", "reshard_local", "source_shape", "target_shape"]
 __getattr__ = absent(__name__)
 
@@ -57,7 +60,7 @@ TARGET = '[{"sp"}, {}, {}]'
 LOCAL_SOURCE_SHAPE = (4096, 8, 128)
 LOCAL_TARGET_SHAPE = (512, 64, 128)
 SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
-PLAN = "433f61bb5df6aeab"  # processes that exchange must have the same
+PLAN = "433f61bb5df6aeab"  # hash of the plan: equal on all processes that exchange
 
 
 def source_box(position):
@@ -85,16 +88,17 @@ def receivers(sender):
 @triton.jit(do_not_specialize=["receiver"])
 def pull_kernel(
     peers,  # int64 [source positions]: the address of every source shard
-    out,  # the target shard, in units of BLOCK
+    out,  # the target shard, viewed in the units of BLOCK
     receiver,  # position of this device in the target mesh
-    BLOCK: tl.constexpr,  # work of a program at a time: see `Block`
+    BLOCK: tl.constexpr,  # shape of the block of one loop iteration: see `Block`
 ):
     """Copy blocks of tiles, each from its source shard. Offsets are in elements."""
     for place in range(tl.program_id(0), BLOCK.number, tl.num_programs(0)):
         number, block = place % 8, place // 8
-        # One shard of 4096 meets one of 512.
+        # A target shard of 512 meets one source shard of 4096.
         to0 = receiver * 512
-        # 8 shards of 8 meet one of 64; devices begin with different ones, end with their own.
+        # A target shard of 64 meets 8 source shards of 8.
+        # Each device starts with a different one and ends with its own.
         a1 = (number + receiver + 1) % 8
         from1 = a1 * 8
         sender = a1
@@ -130,4 +134,4 @@ reshard, reshard_local = _HOST.reshard, _HOST.reshard_local
 source_shape, target_shape = _HOST.source_shape, _HOST.target_shape
 
 if __name__ == "__main__":
-    print(f"ok: {_HOST.self_check()}")  # of boxes and peers; the tensor is too large for more
+    print(f"ok: {_HOST.self_check()}")  # checks boxes and peers; the tensor is too large to move

@@ -5,10 +5,12 @@ Source: [{"x"}] on <["x"=2, "y"=3]>, shards of 3.
 Target: [{}] on <["x"=2, "y"=3]>, shards of 6.
     d2(x, y)[k0] -> t[k0]
 
-Along dimension 0, shards of 3 meet shards of 6: 2 of the source for one of the target.
-Of the 3 holders of a tile, the one with the receiver's own coordinates along
-the axes that do not split the source sends it.
-Bytes of the busiest device: 12 in, 12 out, the least possible; 72 in total.
+Along dimension 0, source shards of 3 meet target shards of 6: 2 source shards for each target
+    shard.
+Of the 3 holders of a tile, the sender is the one whose coordinates along the axes that do not split
+    the source equal the receiver's.
+No device receives over 12 bytes or sends over 12, the least possible.
+All devices together receive 72.
 
     device  before  after   receives
     0       [0, 3)  [0, 6)  [3, 6) from 3
@@ -25,7 +27,7 @@ Emitted by
 import os
 
 if not __package__:
-    raise ImportError("part of a package: above FOLDER, run `python -m FOLDER.NAME.triton_gpu`")
+    raise ImportError("part of a package: run `python -m FOLDER.NAME.triton_gpu` above FOLDER")
 if __name__ == "__main__":
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
@@ -39,7 +41,7 @@ from .._support.sides import Side
 from .._support.torch_gpu import Reshard
 from .._support.triton_rows import BOTH, Tiles, copy_rows, shard_at
 
-require("triton_gpu", "309ecedf9a21364f", __name__)
+require("triton_gpu", "c8685397c72de7b3", __name__)
 __all__ = ["reshard", "reshard_local", "source_shape", "target_shape"]
 __getattr__ = absent(__name__)
 
@@ -51,7 +53,7 @@ TARGET = "[{}]"
 LOCAL_SOURCE_SHAPE = (3,)
 LOCAL_TARGET_SHAPE = (6,)
 SOURCE_IDS = TARGET_IDS = range(6)  # by mesh position
-PLAN = "1703689f30b879a0"  # processes that exchange must have the same
+PLAN = "1703689f30b879a0"  # hash of the plan: equal on all processes that exchange
 
 
 def source_box(position):
@@ -81,14 +83,15 @@ def receivers(sender):
 @triton.jit(do_not_specialize=["receiver"])
 def pull_kernel(
     peers,  # int64 [source positions]: the address of every source shard
-    out,  # the target shard, in units of BLOCK
+    out,  # the target shard, viewed in the units of BLOCK
     receiver,  # position of this device in the target mesh
-    BLOCK: tl.constexpr,  # work of a program at a time: see `Block`
+    BLOCK: tl.constexpr,  # shape of the block of one loop iteration: see `Block`
 ):
     """Copy blocks of tiles, each from its source shard. Offsets are in elements."""
     for place in range(tl.program_id(0), BLOCK.number, tl.num_programs(0)):
         number, block = place % 2, place // 2
-        # 2 shards of 3 meet one of 6; devices begin with different ones, end with their own.
+        # A target shard of 6 meets 2 source shards of 3.
+        # Each device starts with a different one and ends with its own.
         a0 = (receiver // 3 + number + 1) % 2
         from0 = a0 * 3
         sender = a0 * 3 + receiver % 3
@@ -113,4 +116,4 @@ reshard, reshard_local = _HOST.reshard, _HOST.reshard_local
 source_shape, target_shape = _HOST.source_shape, _HOST.target_shape
 
 if __name__ == "__main__":
-    print(f"ok: {_HOST.self_check()}")  # of boxes and peers; then moved
+    print(f"ok: {_HOST.self_check()}")  # checks boxes and peers, then moves elements

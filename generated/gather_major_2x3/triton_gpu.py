@@ -5,9 +5,11 @@ Source: [{"x", "y"}] on <["x"=2, "y"=3]>, shards of 1.
 Target: [{"y"}] on <["x"=2, "y"=3]>, shards of 2.
     d2(x, y)[k0] -> t[y * 2 + k0]
 
-Along dimension 0, shards of 1 meet shards of 2: 2 of the source for one of the target.
+Along dimension 0, source shards of 1 meet target shards of 2: 2 source shards for each target
+    shard.
 Each tile has one holder, which sends it.
-Bytes of the busiest device: 8 in, 8 out, the least possible; 40 in total.
+No device receives over 8 bytes or sends over 8, the least possible.
+All devices together receive 40.
 
     device  before  after   receives
     0       [0, 1)  [0, 2)  [1, 2) from 1
@@ -24,7 +26,7 @@ Emitted by
 import os
 
 if not __package__:
-    raise ImportError("part of a package: above FOLDER, run `python -m FOLDER.NAME.triton_gpu`")
+    raise ImportError("part of a package: run `python -m FOLDER.NAME.triton_gpu` above FOLDER")
 if __name__ == "__main__":
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
@@ -38,7 +40,7 @@ from .._support.sides import Side
 from .._support.torch_gpu import Reshard
 from .._support.triton_rows import BOTH, Tiles, copy_rows, shard_at
 
-require("triton_gpu", "309ecedf9a21364f", __name__)
+require("triton_gpu", "c8685397c72de7b3", __name__)
 __all__ = ["reshard", "reshard_local", "source_shape", "target_shape"]
 __getattr__ = absent(__name__)
 
@@ -50,7 +52,7 @@ TARGET = '[{"y"}]'
 LOCAL_SOURCE_SHAPE = (1,)
 LOCAL_TARGET_SHAPE = (2,)
 SOURCE_IDS = TARGET_IDS = range(6)  # by mesh position
-PLAN = "986d766fac1e6fd6"  # processes that exchange must have the same
+PLAN = "986d766fac1e6fd6"  # hash of the plan: equal on all processes that exchange
 
 
 def source_box(position):
@@ -77,14 +79,15 @@ def receivers(sender):
 @triton.jit(do_not_specialize=["receiver"])
 def pull_kernel(
     peers,  # int64 [source positions]: the address of every source shard
-    out,  # the target shard, in units of BLOCK
+    out,  # the target shard, viewed in the units of BLOCK
     receiver,  # position of this device in the target mesh
-    BLOCK: tl.constexpr,  # work of a program at a time: see `Block`
+    BLOCK: tl.constexpr,  # shape of the block of one loop iteration: see `Block`
 ):
     """Copy blocks of tiles, each from its source shard. Offsets are in elements."""
     for place in range(tl.program_id(0), BLOCK.number, tl.num_programs(0)):
         number, block = place % 2, place // 2
-        # 2 shards of 1 meet one of 2; devices begin with different ones, end with their own.
+        # A target shard of 2 meets 2 source shards of 1.
+        # Each device starts with a different one and ends with its own.
         to0 = receiver % 3 * 2
         a0 = (number + receiver + 1) % 2 + to0
         sender = a0
@@ -109,4 +112,4 @@ reshard, reshard_local = _HOST.reshard, _HOST.reshard_local
 source_shape, target_shape = _HOST.source_shape, _HOST.target_shape
 
 if __name__ == "__main__":
-    print(f"ok: {_HOST.self_check()}")  # of boxes and peers; then moved
+    print(f"ok: {_HOST.self_check()}")  # checks boxes and peers, then moves elements

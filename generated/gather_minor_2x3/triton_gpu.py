@@ -5,9 +5,11 @@ Source: [{}, {"x", "y"}] on <["x"=2, "y"=3]>, shards of 4 x 1.
 Target: [{}, {"x"}] on <["x"=2, "y"=3]>, shards of 4 x 3.
     d2(x, y)[k0, k1] -> t[k0, x * 3 + k1]
 
-Along dimension 1, shards of 1 meet shards of 3: 3 of the source for one of the target.
+Along dimension 1, source shards of 1 meet target shards of 3: 3 source shards for each target
+    shard.
 Each tile has one holder, which sends it.
-Bytes of the busiest device: 32 in, 32 out, the least possible; 192 in total.
+No device receives over 32 bytes or sends over 32, the least possible.
+All devices together receive 192.
 
 Ranges along dimension 1:
 
@@ -26,7 +28,7 @@ Emitted by
 import os
 
 if not __package__:
-    raise ImportError("part of a package: above FOLDER, run `python -m FOLDER.NAME.triton_gpu`")
+    raise ImportError("part of a package: run `python -m FOLDER.NAME.triton_gpu` above FOLDER")
 if __name__ == "__main__":
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
@@ -40,7 +42,7 @@ from .._support.sides import Side
 from .._support.torch_gpu import Reshard
 from .._support.triton_rows import Tiles, copy_rows, shard_at
 
-require("triton_gpu", "309ecedf9a21364f", __name__)
+require("triton_gpu", "c8685397c72de7b3", __name__)
 __all__ = ["reshard", "reshard_local", "source_shape", "target_shape"]
 __getattr__ = absent(__name__)
 
@@ -52,7 +54,7 @@ TARGET = '[{}, {"x"}]'
 LOCAL_SOURCE_SHAPE = (4, 1)
 LOCAL_TARGET_SHAPE = (4, 3)
 SOURCE_IDS = TARGET_IDS = range(6)  # by mesh position
-PLAN = "87451f1efdc7114c"  # processes that exchange must have the same
+PLAN = "87451f1efdc7114c"  # hash of the plan: equal on all processes that exchange
 
 
 def source_box(position):
@@ -79,14 +81,15 @@ def receivers(sender):
 @triton.jit(do_not_specialize=["receiver"])
 def pull_kernel(
     peers,  # int64 [source positions]: the address of every source shard
-    out,  # the target shard, in units of BLOCK
+    out,  # the target shard, viewed in the units of BLOCK
     receiver,  # position of this device in the target mesh
-    BLOCK: tl.constexpr,  # work of a program at a time: see `Block`
+    BLOCK: tl.constexpr,  # shape of the block of one loop iteration: see `Block`
 ):
     """Copy blocks of tiles, each from its source shard. Offsets are in elements."""
     for place in range(tl.program_id(0), BLOCK.number, tl.num_programs(0)):
         number, block = place % 3, place // 3
-        # 3 shards of 1 meet one of 3; devices begin with different ones, end with their own.
+        # A target shard of 3 meets 3 source shards of 1.
+        # Each device starts with a different one and ends with its own.
         to1 = receiver // 3 * 3
         a1 = (number + receiver + 1) % 3 + to1
         sender = a1
@@ -111,4 +114,4 @@ reshard, reshard_local = _HOST.reshard, _HOST.reshard_local
 source_shape, target_shape = _HOST.source_shape, _HOST.target_shape
 
 if __name__ == "__main__":
-    print(f"ok: {_HOST.self_check()}")  # of boxes and peers; then moved
+    print(f"ok: {_HOST.self_check()}")  # checks boxes and peers, then moves elements

@@ -2,16 +2,17 @@
 
 Source: [{"x", "y"}, {}] on <["x"=2, "y"=4]>, shards of 6283 x 768.
     d1(x, y)[k0, k1] -> t[x * 25132 + y * 6283 + k0, k1]
-    The last shards are short or empty along dimension 0, padded at the end to 6283 x 768.
+    The last shards along dimension 0 are short or empty; they are padded at the end to 6283 x 768.
 Target: [{"y"}, {"x"}] on <["x"=2, "y"=4]>, shards of 12565 x 384.
     d2(x, y)[k0, k1] -> t[y * 12565 + k0, x * 384 + k1]
-    The last shards are short or empty along dimension 0, padded at the end to 12565 x 384.
+    The last shards along dimension 0 are short or empty; they are padded at the end to 12565 x 384.
 
 Along dimension 0, source shards of 6283 meet target shards of 12565: up to 3 source shards for each
     target shard.
 Along dimension 1, source shards of 768 meet target shards of 384: 1 source shard for each target
     shard.
-Bytes of the busiest device: 19299840 in, 19301376 out, the least possible; 135097344 in total.
+No device receives over 19299840 bytes or sends over 19301376, the least possible.
+All devices together receive 135097344.
 
     device  before                     after
     0       [0, 6283) x [0, 768)       [0, 12565) x [0, 384)
@@ -35,8 +36,9 @@ Bytes of the busiest device: 19299840 in, 19301376 out, the least possible; 1350
     7       [43981, 50257) x [0, 768)  [37695, 50257) x [384, 768)
             receives [37695, 37698) x [384, 768) from 5, [37698, 43981) x [384, 768) from 6
 
-Transport: 14 rounds of lax.ppermute, boxes of one shape in each.
-The wire carries 1.000 times the exact bytes; the busiest device receives 19299840.
+Transport: 14 rounds of lax.ppermute, all boxes of a round of one shape.
+The wire carries 1.000 times the bytes of the tiles.
+The busiest device receives 19299840 bytes, padding included.
 
 Emitted by
     shardwright emit --mesh x=2,y=4 --shape 50257x768 --dtype float32 --source '[{"x", "y"}, {}]' --target '[{"y"}, {"x"}]' --backends pallas_tpu,triton_gpu,jax_xla --name gpt2_vocab_uneven
@@ -45,7 +47,7 @@ Emitted by
 import os
 
 if not __package__:
-    raise ImportError("part of a package: above FOLDER, run `python -m FOLDER.NAME.jax_xla`")
+    raise ImportError("part of a package: run `python -m FOLDER.NAME.jax_xla` above FOLDER")
 if __name__ == "__main__":
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=8")
@@ -60,7 +62,7 @@ from .._support.jax_padding import Padding
 from .._support.xla_program import XlaProgram
 from .._support.xla_rounds import in_rounds, rounds_of
 
-require("jax_xla", "6b0a268e39b10aa5", __name__)
+require("jax_xla", "8c5d87383f2476fe", __name__)
 
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
 __all__ += ["source_shape", "target_shape"]
@@ -73,13 +75,13 @@ TARGET = '[{"y"}, {"x"}]'
 LOCAL_SOURCE_SHAPE = (6283, 768)
 LOCAL_TARGET_SHAPE = (12565, 384)
 SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
-PLAN = "7f4b2ea0e22afa50"  # processes that exchange must have the same
+PLAN = "7f4b2ea0e22afa50"  # hash of the plan: equal on all processes that exchange
 SOURCE_AXES = TARGET_AXES = (("x", 2), ("y", 4))
 # Every shard padded at its end to the largest: the shapes of the global arrays.
 PADDED_SOURCE_SHAPE = (50264, 768)
 PADDED_TARGET_SHAPE = (50260, 768)
 WIRE_BYTES = 19299840  # received by the busiest device, padding included
-AXES = ("x", "y")  # over which devices are ranked
+AXES = ("x", "y")  # mesh axes that number the devices
 
 
 def source_box(position):

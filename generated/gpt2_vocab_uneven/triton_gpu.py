@@ -2,15 +2,20 @@
 
 Source: [{"x", "y"}, {}] on <["x"=2, "y"=4]>, shards of 6283 x 768.
     d1(x, y)[k0, k1] -> t[x * 25132 + y * 6283 + k0, k1]
-    The last shards are short or empty along dimension 0, and dense: device 7 has 6276 x 768.
+    The last shards along dimension 0 are short or empty, and are stored without padding: device 7
+        has 6276 x 768.
 Target: [{"y"}, {"x"}] on <["x"=2, "y"=4]>, shards of 12565 x 384.
     d2(x, y)[k0, k1] -> t[y * 12565 + k0, x * 384 + k1]
-    The last shards are short or empty along dimension 0, and dense: device 3 has 12562 x 384.
+    The last shards along dimension 0 are short or empty, and are stored without padding: device 3
+        has 12562 x 384.
 
-Along dimension 0, shards of 6283 meet shards of 12565: up to 3 of the source for one of the target.
-Along dimension 1, shards of 768 meet shards of 384: one of the source for one of the target.
+Along dimension 0, source shards of 6283 meet target shards of 12565: up to 3 source shards for each
+    target shard.
+Along dimension 1, source shards of 768 meet target shards of 384: one source shard for each target
+    shard.
 Each tile has one holder, which sends it.
-Bytes of the busiest device: 19299840 in, 19301376 out, the least possible; 135097344 in total.
+No device receives over 19299840 bytes or sends over 19301376, the least possible.
+All devices together receive 135097344.
 
     device  before                     after
     0       [0, 6283) x [0, 768)       [0, 12565) x [0, 384)
@@ -41,7 +46,7 @@ Emitted by
 import os
 
 if not __package__:
-    raise ImportError("part of a package: above FOLDER, run `python -m FOLDER.NAME.triton_gpu`")
+    raise ImportError("part of a package: run `python -m FOLDER.NAME.triton_gpu` above FOLDER")
 if __name__ == "__main__":
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
@@ -55,7 +60,7 @@ from .._support.sides import Side
 from .._support.torch_gpu import Reshard
 from .._support.triton_rows import Tiles, copy_rows, shard_at
 
-require("triton_gpu", "309ecedf9a21364f", __name__)
+require("triton_gpu", "c8685397c72de7b3", __name__)
 __all__ = ["reshard", "reshard_local", "source_shape", "target_shape"]
 __getattr__ = absent(__name__)
 
@@ -67,7 +72,7 @@ TARGET = '[{"y"}, {"x"}]'
 LOCAL_SOURCE_SHAPE = (6283, 768)
 LOCAL_TARGET_SHAPE = (12565, 384)
 SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
-PLAN = "7f4b2ea0e22afa50"  # processes that exchange must have the same
+PLAN = "7f4b2ea0e22afa50"  # hash of the plan: equal on all processes that exchange
 
 
 def source_box(position):
@@ -100,21 +105,22 @@ def receivers(sender):
 @triton.jit(do_not_specialize=["receiver"])
 def pull_kernel(
     peers,  # int64 [source positions]: the address of every source shard
-    out,  # the target shard, in units of BLOCK
+    out,  # the target shard, viewed in the units of BLOCK
     receiver,  # position of this device in the target mesh
-    BLOCK: tl.constexpr,  # work of a program at a time: see `Block`
+    BLOCK: tl.constexpr,  # shape of the block of one loop iteration: see `Block`
 ):
     """Copy blocks of tiles, each from its source shard. Offsets are in elements."""
     for place in range(tl.program_id(0), BLOCK.number, tl.num_programs(0)):
         number, block = place % 3, place // 3
-        # Up to 3 shards of 6283 meet one of 12565; devices begin with different ones.
+        # A target shard of 12565 meets up to 3 source shards of 6283.
+        # Each device starts with a different one.
         to0 = receiver % 4 * 12565
         a0 = to0 // 6283 + (number + receiver) % 3
         from0 = a0 * 6283
         low0 = max(from0, to0)
         high0 = min(from0 + 6283, min(to0 + 12565, 50257))
         width0 = high0 - low0
-        # One shard of 768 meets one of 384.
+        # A target shard of 384 meets one source shard of 768.
         to1 = receiver // 4 * 384
         sender = a0
         if low0 < high0:
@@ -141,4 +147,4 @@ reshard, reshard_local = _HOST.reshard, _HOST.reshard_local
 source_shape, target_shape = _HOST.source_shape, _HOST.target_shape
 
 if __name__ == "__main__":
-    print(f"ok: {_HOST.self_check()}")  # of boxes and peers; the tensor is too large for more
+    print(f"ok: {_HOST.self_check()}")  # checks boxes and peers; the tensor is too large to move

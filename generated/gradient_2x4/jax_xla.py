@@ -14,7 +14,8 @@ Steps, with the bytes that each brings to the busiest device:
     1. reduce_scatter over "data": [{}, {"model"}], unreduced={"data"} -> [{"data"}, {"model"}];
         4608 bytes
 
-Bytes of the busiest device: 4608 in, 4608 out, the least possible; 36864 in total.
+No device receives over 4608 bytes or sends over 4608, the least possible.
+All devices together receive 36864.
 Memory: 7680 bytes of the tensor on a device at most, the shards
 before and after one step together; what XLA takes within a step is beside that.
 
@@ -37,7 +38,7 @@ Emitted by
 import os
 
 if not __package__:
-    raise ImportError("part of a package: above FOLDER, run `python -m FOLDER.NAME.jax_xla`")
+    raise ImportError("part of a package: run `python -m FOLDER.NAME.jax_xla` above FOLDER")
 if __name__ == "__main__":
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=8")
@@ -51,7 +52,7 @@ from .._support.jax_meshes import Sharded
 from .._support.jax_terms import Terms
 from .._support.xla_program import XlaProgram
 
-require("jax_xla", "6b0a268e39b10aa5", __name__)
+require("jax_xla", "8c5d87383f2476fe", __name__)
 
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
 __all__ += ["source_shape", "target_shape"]
@@ -64,13 +65,13 @@ TARGET = '[{"data"}, {"model"}]'
 LOCAL_SOURCE_SHAPE = (1, 64, 24)
 LOCAL_TARGET_SHAPE = (16, 24)
 SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
-PLAN = "5c745580373311c7"  # processes that exchange must have the same
+PLAN = "5c745580373311c7"  # hash of the plan: equal on all processes that exchange
 SOURCE_AXES = TARGET_AXES = (("data", 4), ("model", 2))
 # Every shard padded at its end to the largest: the shapes of the global arrays.
 PADDED_SOURCE_SHAPE = (4, 64, 48)
 PADDED_TARGET_SHAPE = SHAPE
 WIRE_BYTES = 4608  # received by the busiest device, padding included
-AXES = ("data", "model")  # over which devices are ranked
+AXES = ("data", "model")  # mesh axes that number the devices
 
 
 def source_box(position):

@@ -10,7 +10,8 @@ Along dimension 0, source shards of 32 meet target shards of 16: 1 source shard 
     shard.
 Along dimension 2, source shards of 2 meet target shards of 4: 2 source shards for each target
     shard.
-Bytes of the busiest device: 16777216 in, 16777216 out, the least possible; 67108864 in total.
+No device receives over 16777216 bytes or sends over 16777216, the least possible.
+All devices together receive 67108864.
 
 Ranges along dimensions 0, 2:
 
@@ -21,7 +22,8 @@ Ranges along dimensions 0, 2:
     3       [0, 32) x [6, 8)  [16, 32) x [4, 8)  [16, 32) x [4, 6) from 2
 
 Transport: collectives over axes.
-The wire carries 1.000 times the exact bytes; the busiest device receives 16777216.
+The wire carries 1.000 times the bytes of the tiles.
+The busiest device receives 16777216 bytes, padding included.
 
 Emitted by
     shardwright emit --mesh a=2,b=2 --shape 32x2048x8x128 --dtype bfloat16 --source '[{}, {}, {"a", "b"}, {}]' --target '[{"b"}, {}, {"a"}, {}]' --backends pallas_tpu,triton_gpu,jax_xla --name kv_cache_tp4_to_tp2
@@ -30,7 +32,7 @@ Emitted by
 import os
 
 if not __package__:
-    raise ImportError("part of a package: above FOLDER, run `python -m FOLDER.NAME.jax_xla`")
+    raise ImportError("part of a package: run `python -m FOLDER.NAME.jax_xla` above FOLDER")
 if __name__ == "__main__":
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=4")
@@ -44,7 +46,7 @@ from .._support.jax_meshes import Sharded
 from .._support.xla_bits import as_bits_but_on_tpu
 from .._support.xla_program import XlaProgram
 
-require("jax_xla", "6b0a268e39b10aa5", __name__)
+require("jax_xla", "8c5d87383f2476fe", __name__)
 
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
 __all__ += ["source_shape", "target_shape"]
@@ -57,11 +59,11 @@ TARGET = '[{"b"}, {}, {"a"}, {}]'
 LOCAL_SOURCE_SHAPE = (32, 2048, 2, 128)
 LOCAL_TARGET_SHAPE = (16, 2048, 4, 128)
 SOURCE_IDS = TARGET_IDS = range(4)  # by mesh position
-PLAN = "0b6fb016d4de1e7a"  # processes that exchange must have the same
+PLAN = "0b6fb016d4de1e7a"  # hash of the plan: equal on all processes that exchange
 SOURCE_AXES = TARGET_AXES = (("a", 2), ("b", 2))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
 WIRE_BYTES = 16777216  # received by the busiest device, padding included
-AXES = ("a", "b")  # over which devices are ranked
+AXES = ("a", "b")  # mesh axes that number the devices
 
 
 def source_box(position):

@@ -6,10 +6,13 @@ Source: [{}, {}, {"a", "b"}, {}] on <["a"=2, "b"=2]>, shards of 32 x 2048 x 2 x 
 Target: [{"b"}, {}, {"a"}, {}] on <["a"=2, "b"=2]>, shards of 16 x 2048 x 4 x 128.
     d2(a, b)[k0, k1, k2, k3] -> t[b * 16 + k0, k1, a * 4 + k2, k3]
 
-Along dimension 0, shards of 32 meet shards of 16: one of the source for one of the target.
-Along dimension 2, shards of 2 meet shards of 4: 2 of the source for one of the target.
+Along dimension 0, source shards of 32 meet target shards of 16: one source shard for each target
+    shard.
+Along dimension 2, source shards of 2 meet target shards of 4: 2 source shards for each target
+    shard.
 Each tile has one holder, which sends it.
-Bytes of the busiest device: 16777216 in, 16777216 out, the least possible; 67108864 in total.
+No device receives over 16777216 bytes or sends over 16777216, the least possible.
+All devices together receive 67108864.
 
 Ranges along dimensions 0, 2:
 
@@ -26,7 +29,7 @@ Emitted by
 import os
 
 if not __package__:
-    raise ImportError("part of a package: above FOLDER, run `python -m FOLDER.NAME.triton_gpu`")
+    raise ImportError("part of a package: run `python -m FOLDER.NAME.triton_gpu` above FOLDER")
 if __name__ == "__main__":
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
@@ -40,7 +43,7 @@ from .._support.sides import Side
 from .._support.torch_gpu import Reshard
 from .._support.triton_rows import Tiles, copy_rows, shard_at
 
-require("triton_gpu", "309ecedf9a21364f", __name__)
+require("triton_gpu", "c8685397c72de7b3", __name__)
 __all__ = ["reshard", "reshard_local", "source_shape", "target_shape"]
 __getattr__ = absent(__name__)
 
@@ -52,7 +55,7 @@ TARGET = '[{"b"}, {}, {"a"}, {}]'
 LOCAL_SOURCE_SHAPE = (32, 2048, 2, 128)
 LOCAL_TARGET_SHAPE = (16, 2048, 4, 128)
 SOURCE_IDS = TARGET_IDS = range(4)  # by mesh position
-PLAN = "0b6fb016d4de1e7a"  # processes that exchange must have the same
+PLAN = "0b6fb016d4de1e7a"  # hash of the plan: equal on all processes that exchange
 
 
 def source_box(position):
@@ -81,16 +84,17 @@ def receivers(sender):
 @triton.jit(do_not_specialize=["receiver"])
 def pull_kernel(
     peers,  # int64 [source positions]: the address of every source shard
-    out,  # the target shard, in units of BLOCK
+    out,  # the target shard, viewed in the units of BLOCK
     receiver,  # position of this device in the target mesh
-    BLOCK: tl.constexpr,  # work of a program at a time: see `Block`
+    BLOCK: tl.constexpr,  # shape of the block of one loop iteration: see `Block`
 ):
     """Copy blocks of tiles, each from its source shard. Offsets are in elements."""
     for place in range(tl.program_id(0), BLOCK.number, tl.num_programs(0)):
         number, block = place % 2, place // 2
-        # One shard of 32 meets one of 16.
+        # A target shard of 16 meets one source shard of 32.
         to0 = receiver % 2 * 16
-        # 2 shards of 2 meet one of 4; devices begin with different ones, end with their own.
+        # A target shard of 4 meets 2 source shards of 2.
+        # Each device starts with a different one and ends with its own.
         to2 = receiver // 2 * 4
         a2 = to2 // 2 + (number + receiver + 1) % 2
         from2 = a2 * 2
@@ -118,4 +122,4 @@ reshard, reshard_local = _HOST.reshard, _HOST.reshard_local
 source_shape, target_shape = _HOST.source_shape, _HOST.target_shape
 
 if __name__ == "__main__":
-    print(f"ok: {_HOST.self_check()}")  # of boxes and peers; the tensor is too large for more
+    print(f"ok: {_HOST.self_check()}")  # checks boxes and peers; the tensor is too large to move

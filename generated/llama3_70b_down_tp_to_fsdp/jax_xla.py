@@ -9,7 +9,8 @@ Along dimension 0, source shards of 7168 meet target shards of 3584: 1 source sh
     shard.
 Along dimension 1, source shards of 4096 meet target shards of 8192: 2 source shards for each target
     shard.
-Bytes of the busiest device: 58720256 in, 58720256 out, the least possible; 411041792 in total.
+No device receives over 58720256 bytes or sends over 58720256, the least possible.
+All devices together receive 411041792.
 
     device  before                         after
     0       [0, 7168) x [0, 4096)          [0, 3584) x [0, 8192)
@@ -29,8 +30,9 @@ Bytes of the busiest device: 58720256 in, 58720256 out, the least possible; 4110
     7       [21504, 28672) x [4096, 8192)  [25088, 28672) x [0, 8192)
             receives [25088, 28672) x [0, 4096) from 3
 
-Transport: 2 rounds of lax.ppermute, padded to one shape in each.
-The wire carries 1.000 times the exact bytes; the busiest device receives 58720256.
+Transport: 2 rounds of lax.ppermute, boxes padded to one shape in each round.
+The wire carries 1.000 times the bytes of the tiles.
+The busiest device receives 58720256 bytes, padding included.
 
 Emitted by
     shardwright emit --mesh data=2,model=4 --shape 28672x8192 --dtype bfloat16 --source '[{"model"}, {"data"}]' --target '[{"data", "model"}, {}]' --backends pallas_tpu,triton_gpu,jax_xla --name llama3_70b_down_tp_to_fsdp
@@ -39,7 +41,7 @@ Emitted by
 import os
 
 if not __package__:
-    raise ImportError("part of a package: above FOLDER, run `python -m FOLDER.NAME.jax_xla`")
+    raise ImportError("part of a package: run `python -m FOLDER.NAME.jax_xla` above FOLDER")
 if __name__ == "__main__":
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=8")
@@ -54,7 +56,7 @@ from .._support.xla_bits import as_bits
 from .._support.xla_program import XlaProgram
 from .._support.xla_rounds import in_rounds, rounds_of
 
-require("jax_xla", "6b0a268e39b10aa5", __name__)
+require("jax_xla", "8c5d87383f2476fe", __name__)
 
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
 __all__ += ["source_shape", "target_shape"]
@@ -67,11 +69,11 @@ TARGET = '[{"data", "model"}, {}]'
 LOCAL_SOURCE_SHAPE = (7168, 4096)
 LOCAL_TARGET_SHAPE = (3584, 8192)
 SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
-PLAN = "ef3960b3b2f47e46"  # processes that exchange must have the same
+PLAN = "ef3960b3b2f47e46"  # hash of the plan: equal on all processes that exchange
 SOURCE_AXES = TARGET_AXES = (("data", 2), ("model", 4))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
 WIRE_BYTES = 58720256  # received by the busiest device, padding included
-AXES = ("data", "model")  # over which devices are ranked
+AXES = ("data", "model")  # mesh axes that number the devices
 
 
 def source_box(position):

@@ -5,10 +5,13 @@ Source: [{"model"}, {"data"}] on <["data"=2, "model"=4]>, shards of 7168 x 4096.
 Target: [{"data", "model"}, {}] on <["data"=2, "model"=4]>, shards of 3584 x 8192.
     d2(data, model)[k0, k1] -> t[data * 14336 + model * 3584 + k0, k1]
 
-Along dimension 0, shards of 7168 meet shards of 3584: one of the source for one of the target.
-Along dimension 1, shards of 4096 meet shards of 8192: 2 of the source for one of the target.
+Along dimension 0, source shards of 7168 meet target shards of 3584: one source shard for each
+    target shard.
+Along dimension 1, source shards of 4096 meet target shards of 8192: 2 source shards for each target
+    shard.
 Each tile has one holder, which sends it.
-Bytes of the busiest device: 58720256 in, 58720256 out, the least possible; 411041792 in total.
+No device receives over 58720256 bytes or sends over 58720256, the least possible.
+All devices together receive 411041792.
 
     device  before                         after
     0       [0, 7168) x [0, 4096)          [0, 3584) x [0, 8192)
@@ -35,7 +38,7 @@ Emitted by
 import os
 
 if not __package__:
-    raise ImportError("part of a package: above FOLDER, run `python -m FOLDER.NAME.triton_gpu`")
+    raise ImportError("part of a package: run `python -m FOLDER.NAME.triton_gpu` above FOLDER")
 if __name__ == "__main__":
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
@@ -49,7 +52,7 @@ from .._support.sides import Side
 from .._support.torch_gpu import Reshard
 from .._support.triton_rows import Tiles, copy_rows, shard_at
 
-require("triton_gpu", "309ecedf9a21364f", __name__)
+require("triton_gpu", "c8685397c72de7b3", __name__)
 __all__ = ["reshard", "reshard_local", "source_shape", "target_shape"]
 __getattr__ = absent(__name__)
 
@@ -61,7 +64,7 @@ TARGET = '[{"data", "model"}, {}]'
 LOCAL_SOURCE_SHAPE = (7168, 4096)
 LOCAL_TARGET_SHAPE = (3584, 8192)
 SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
-PLAN = "ef3960b3b2f47e46"  # processes that exchange must have the same
+PLAN = "ef3960b3b2f47e46"  # hash of the plan: equal on all processes that exchange
 
 
 def source_box(position):
@@ -90,18 +93,19 @@ def receivers(sender):
 @triton.jit(do_not_specialize=["receiver"])
 def pull_kernel(
     peers,  # int64 [source positions]: the address of every source shard
-    out,  # the target shard, in units of BLOCK
+    out,  # the target shard, viewed in the units of BLOCK
     receiver,  # position of this device in the target mesh
-    BLOCK: tl.constexpr,  # work of a program at a time: see `Block`
+    BLOCK: tl.constexpr,  # shape of the block of one loop iteration: see `Block`
 ):
     """Copy blocks of tiles, each from its source shard. Offsets are in elements."""
     for place in range(tl.program_id(0), BLOCK.number, tl.num_programs(0)):
         number, block = place % 2, place // 2
-        # One shard of 7168 meets one of 3584.
+        # A target shard of 3584 meets one source shard of 7168.
         to0 = receiver * 3584
         a0 = to0 // 7168
         from0 = a0 * 7168
-        # 2 shards of 4096 meet one of 8192; devices begin with different ones, end with their own.
+        # A target shard of 8192 meets 2 source shards of 4096.
+        # Each device starts with a different one and ends with its own.
         a1 = (receiver // 4 + number + 1) % 2
         from1 = a1 * 4096
         sender = a1 * 4 + a0
@@ -128,4 +132,4 @@ reshard, reshard_local = _HOST.reshard, _HOST.reshard_local
 source_shape, target_shape = _HOST.source_shape, _HOST.target_shape
 
 if __name__ == "__main__":
-    print(f"ok: {_HOST.self_check()}")  # of boxes and peers; the tensor is too large for more
+    print(f"ok: {_HOST.self_check()}")  # checks boxes and peers; the tensor is too large to move

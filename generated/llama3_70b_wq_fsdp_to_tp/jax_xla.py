@@ -9,7 +9,8 @@ Along dimension 0, source shards of 1024 meet target shards of 8192: 8 source sh
     shard.
 Along dimension 1, source shards of 8192 meet target shards of 2048: 1 source shard for each target
     shard.
-Bytes of the busiest device: 29360128 in, 29360128 out, the least possible; 234881024 in total.
+No device receives over 29360128 bytes or sends over 29360128, the least possible.
+All devices together receive 234881024.
 
 A device sends the intersection of its range before and the receiver's after.
 
@@ -24,7 +25,8 @@ A device sends the intersection of its range before and the receiver's after.
     7       [7168, 8192) x [0, 8192)  [0, 8192) x [6144, 8192)  from 0, 1, 2, 3, 4, 5, 6
 
 Transport: one lax.all_to_all among groups of 8 devices.
-The wire carries 1.000 times the exact bytes; the busiest device receives 29360128.
+The wire carries 1.000 times the bytes of the tiles.
+The busiest device receives 29360128 bytes, padding included.
 
 Emitted by
     shardwright emit --mesh data=2,model=4 --shape 8192x8192 --dtype bfloat16 --source '[{"data", "model"}, {}]' --target '[{}, {"model"}]' --backends pallas_tpu,triton_gpu,jax_xla --name llama3_70b_wq_fsdp_to_tp
@@ -33,7 +35,7 @@ Emitted by
 import os
 
 if not __package__:
-    raise ImportError("part of a package: above FOLDER, run `python -m FOLDER.NAME.jax_xla`")
+    raise ImportError("part of a package: run `python -m FOLDER.NAME.jax_xla` above FOLDER")
 if __name__ == "__main__":
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=8")
@@ -48,7 +50,7 @@ from .._support.xla_bits import as_bits
 from .._support.xla_groups import among_groups
 from .._support.xla_program import XlaProgram
 
-require("jax_xla", "6b0a268e39b10aa5", __name__)
+require("jax_xla", "8c5d87383f2476fe", __name__)
 
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
 __all__ += ["source_shape", "target_shape"]
@@ -61,11 +63,11 @@ TARGET = '[{}, {"model"}]'
 LOCAL_SOURCE_SHAPE = (1024, 8192)
 LOCAL_TARGET_SHAPE = (8192, 2048)
 SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
-PLAN = "9b2f2d590602314f"  # processes that exchange must have the same
+PLAN = "9b2f2d590602314f"  # hash of the plan: equal on all processes that exchange
 SOURCE_AXES = TARGET_AXES = (("data", 2), ("model", 4))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
 WIRE_BYTES = 29360128  # received by the busiest device, padding included
-AXES = ("data", "model")  # over which devices are ranked
+AXES = ("data", "model")  # mesh axes that number the devices
 
 
 def source_box(position):

@@ -5,10 +5,13 @@ Source: [{"data", "model"}, {}] on <["data"=2, "model"=4]>, shards of 1024 x 819
 Target: [{}, {"model"}] on <["data"=2, "model"=4]>, shards of 8192 x 2048.
     d2(data, model)[k0, k1] -> t[k0, model * 2048 + k1]
 
-Along dimension 0, shards of 1024 meet shards of 8192: 8 of the source for one of the target.
-Along dimension 1, shards of 8192 meet shards of 2048: one of the source for one of the target.
+Along dimension 0, source shards of 1024 meet target shards of 8192: 8 source shards for each target
+    shard.
+Along dimension 1, source shards of 8192 meet target shards of 2048: one source shard for each
+    target shard.
 Each tile has one holder, which sends it.
-Bytes of the busiest device: 29360128 in, 29360128 out, the least possible; 234881024 in total.
+No device receives over 29360128 bytes or sends over 29360128, the least possible.
+All devices together receive 234881024.
 
 A device sends the intersection of its range before and the receiver's after.
 
@@ -29,7 +32,7 @@ Emitted by
 import os
 
 if not __package__:
-    raise ImportError("part of a package: above FOLDER, run `python -m FOLDER.NAME.triton_gpu`")
+    raise ImportError("part of a package: run `python -m FOLDER.NAME.triton_gpu` above FOLDER")
 if __name__ == "__main__":
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
@@ -43,7 +46,7 @@ from .._support.sides import Side
 from .._support.torch_gpu import Reshard
 from .._support.triton_rows import Tiles, copy_rows, shard_at
 
-require("triton_gpu", "309ecedf9a21364f", __name__)
+require("triton_gpu", "c8685397c72de7b3", __name__)
 __all__ = ["reshard", "reshard_local", "source_shape", "target_shape"]
 __getattr__ = absent(__name__)
 
@@ -55,7 +58,7 @@ TARGET = '[{}, {"model"}]'
 LOCAL_SOURCE_SHAPE = (1024, 8192)
 LOCAL_TARGET_SHAPE = (8192, 2048)
 SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
-PLAN = "9b2f2d590602314f"  # processes that exchange must have the same
+PLAN = "9b2f2d590602314f"  # hash of the plan: equal on all processes that exchange
 
 
 def source_box(position):
@@ -83,17 +86,18 @@ def receivers(sender):
 @triton.jit(do_not_specialize=["receiver"])
 def pull_kernel(
     peers,  # int64 [source positions]: the address of every source shard
-    out,  # the target shard, in units of BLOCK
+    out,  # the target shard, viewed in the units of BLOCK
     receiver,  # position of this device in the target mesh
-    BLOCK: tl.constexpr,  # work of a program at a time: see `Block`
+    BLOCK: tl.constexpr,  # shape of the block of one loop iteration: see `Block`
 ):
     """Copy blocks of tiles, each from its source shard. Offsets are in elements."""
     for place in range(tl.program_id(0), BLOCK.number, tl.num_programs(0)):
         number, block = place % 8, place // 8
-        # 8 shards of 1024 meet one of 8192; devices begin with different ones, end with their own.
+        # A target shard of 8192 meets 8 source shards of 1024.
+        # Each device starts with a different one and ends with its own.
         a0 = (number + receiver + 1) % 8
         from0 = a0 * 1024
-        # One shard of 8192 meets one of 2048.
+        # A target shard of 2048 meets one source shard of 8192.
         to1 = receiver % 4 * 2048
         sender = a0
         copy_rows(
@@ -119,4 +123,4 @@ reshard, reshard_local = _HOST.reshard, _HOST.reshard_local
 source_shape, target_shape = _HOST.source_shape, _HOST.target_shape
 
 if __name__ == "__main__":
-    print(f"ok: {_HOST.self_check()}")  # of boxes and peers; the tensor is too large for more
+    print(f"ok: {_HOST.self_check()}")  # checks boxes and peers; the tensor is too large to move

@@ -5,10 +5,13 @@ Source: [{"x"}, {}] on <["x"=8]>, shards of 16032 x 8192.
 Target: [{}, {"x"}] on <["x"=8]>, shards of 128256 x 1024.
     d2(x)[k0, k1] -> t[k0, x * 1024 + k1]
 
-Along dimension 0, shards of 16032 meet shards of 128256: 8 of the source for one of the target.
-Along dimension 1, shards of 8192 meet shards of 1024: one of the source for one of the target.
+Along dimension 0, source shards of 16032 meet target shards of 128256: 8 source shards for each
+    target shard.
+Along dimension 1, source shards of 8192 meet target shards of 1024: one source shard for each
+    target shard.
 Each tile has one holder, which sends it.
-Bytes of the busiest device: 229834752 in, 229834752 out, the least possible; 1838678016 in total.
+No device receives over 229834752 bytes or sends over 229834752, the least possible.
+All devices together receive 1838678016.
 
 A device sends the intersection of its range before and the receiver's after.
 
@@ -29,7 +32,7 @@ Emitted by
 import os
 
 if not __package__:
-    raise ImportError("part of a package: above FOLDER, run `python -m FOLDER.NAME.triton_gpu`")
+    raise ImportError("part of a package: run `python -m FOLDER.NAME.triton_gpu` above FOLDER")
 if __name__ == "__main__":
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
@@ -43,7 +46,7 @@ from .._support.sides import Side
 from .._support.torch_gpu import Reshard
 from .._support.triton_rows import Tiles, copy_rows, shard_at
 
-require("triton_gpu", "309ecedf9a21364f", __name__)
+require("triton_gpu", "c8685397c72de7b3", __name__)
 __all__ = ["reshard", "reshard_local", "source_shape", "target_shape"]
 __getattr__ = absent(__name__)
 
@@ -55,7 +58,7 @@ TARGET = '[{}, {"x"}]'
 LOCAL_SOURCE_SHAPE = (16032, 8192)
 LOCAL_TARGET_SHAPE = (128256, 1024)
 SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
-PLAN = "b78edc7f091b6913"  # processes that exchange must have the same
+PLAN = "b78edc7f091b6913"  # hash of the plan: equal on all processes that exchange
 
 
 def source_box(position):
@@ -83,17 +86,18 @@ def receivers(sender):
 @triton.jit(do_not_specialize=["receiver"])
 def pull_kernel(
     peers,  # int64 [source positions]: the address of every source shard
-    out,  # the target shard, in units of BLOCK
+    out,  # the target shard, viewed in the units of BLOCK
     receiver,  # position of this device in the target mesh
-    BLOCK: tl.constexpr,  # work of a program at a time: see `Block`
+    BLOCK: tl.constexpr,  # shape of the block of one loop iteration: see `Block`
 ):
     """Copy blocks of tiles, each from its source shard. Offsets are in elements."""
     for place in range(tl.program_id(0), BLOCK.number, tl.num_programs(0)):
         number, block = place % 8, place // 8
-        # 8 shards of 16032 meet one of 128256; devices begin with different ones, end with their own.
+        # A target shard of 128256 meets 8 source shards of 16032.
+        # Each device starts with a different one and ends with its own.
         a0 = (number + receiver + 1) % 8
         from0 = a0 * 16032
-        # One shard of 8192 meets one of 1024.
+        # A target shard of 1024 meets one source shard of 8192.
         to1 = receiver * 1024
         sender = a0
         copy_rows(
@@ -119,4 +123,4 @@ reshard, reshard_local = _HOST.reshard, _HOST.reshard_local
 source_shape, target_shape = _HOST.source_shape, _HOST.target_shape
 
 if __name__ == "__main__":
-    print(f"ok: {_HOST.self_check()}")  # of boxes and peers; the tensor is too large for more
+    print(f"ok: {_HOST.self_check()}")  # checks boxes and peers; the tensor is too large to move

@@ -3,12 +3,12 @@
 C[b0, i, k] = sum over j of A[b0, i, j] * B[b0, j, k], on <["x"=2, "y"=3]>.
 lhs: [{"x"}, {}, {"y"}], shards of 2 x 8 x 2.
 rhs: [{"x"}, {}, {"y"}], shards of 2 x 6 x 5.
-    The last shards are short or empty along dimension 2, padded at the end to 2 x 6 x 5.
+    The last shards along dimension 2 are short or empty; they are padded at the end to 2 x 6 x 5.
 out: [{"x"}, {}, {"y"}], shards of 2 x 8 x 5.
-    The last shards are short or empty along dimension 2, padded at the end to 2 x 8 x 5.
+    The last shards along dimension 2 are short or empty; they are padded at the end to 2 x 8 x 5.
 
-Along "x", case 1: lhs splits batch 0, rhs splits batch 0.
-Along "y", case 2: lhs splits its contracting dimension j, rhs splits k.
+Along "x", case 1: lhs is split along batch 0, rhs is split along batch 0.
+Along "y", case 2: lhs is split along its contracting dimension j, rhs is split along k.
 
 Steps, with the bytes that each brings to the busiest device:
     1. lhs, all_gather over "y": [{"x"}, {}, {"y"}] -> [{"x"}, {}, {}]; 128 bytes
@@ -32,7 +32,7 @@ Emitted by
 import os
 
 if not __package__:
-    raise ImportError("part of a package: above FOLDER, run `python -m FOLDER.NAME.jax_xla`")
+    raise ImportError("part of a package: run `python -m FOLDER.NAME.jax_xla` above FOLDER")
 if __name__ == "__main__":
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=6")
@@ -46,7 +46,7 @@ from .._support.jax_matmul import ArrayMatmul
 from .._support.jax_meshes import Sharded
 from .._support.jax_padding import Padding
 
-require("jax_xla", "6b0a268e39b10aa5", __name__)
+require("jax_xla", "8c5d87383f2476fe", __name__)
 
 __all__ = ["lhs_sharding", "matmul", "out_sharding", "pad_lhs", "pad_rhs", "rhs_sharding", "unpad"]
 
@@ -64,8 +64,8 @@ PADDED_LHS_SHAPE = LHS_SHAPE
 PADDED_RHS_SHAPE = (4, 6, 15)
 PADDED_OUT_SHAPE = (4, 8, 15)
 MESH_AXES = (("x", 2), ("y", 3))
-WIRE_BYTES = 128  # that arrive at the busiest device
-AXES = ("x", "y")  # over which devices are ranked
+WIRE_BYTES = 128  # received by the busiest device
+AXES = ("x", "y")  # mesh axes that number the devices
 
 
 def lhs_box(position):
@@ -95,7 +95,7 @@ _OUT = Sharded(IDS, out_box, PADDED_OUT_SHAPE, MESH_AXES, P("x", None, "y"))
 
 
 def _multiply(a, b):
-    """Return a device's shard of the product, given those of the operands, inside shard_map."""
+    """Return a device's shard of the product, given its operand shards; called inside shard_map."""
     # 1. lhs, all_gather over "y": [{"x"}, {}, {"y"}] -> [{"x"}, {}, {}]
     a = lax.all_gather(a, "y", axis=2, tiled=True)
     # 2. The product of 2 x 8 x 6 by 2 x 6 x 5 on each device, 960 flops

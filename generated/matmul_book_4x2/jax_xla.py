@@ -5,8 +5,8 @@ lhs: [{"X"}, {"Y"}], shards of 2 x 1024.
 rhs: [{}, {"Y"}], shards of 2048 x 4096.
 out: [{"X"}, {"Y"}], shards of 2 x 4096.
 
-Along "X", case 1: lhs splits i, rhs has replicas.
-Along "Y", case 2: lhs splits its contracting dimension j, rhs splits k.
+Along "X", case 1: lhs is split along i, rhs has replicas.
+Along "Y", case 2: lhs is split along its contracting dimension j, rhs is split along k.
 
 Steps, with the bytes that each brings to the busiest device:
     1. lhs, all_gather over "Y": [{"X"}, {"Y"}] -> [{"X"}, {}]; 4096 bytes
@@ -32,7 +32,7 @@ Emitted by
 import os
 
 if not __package__:
-    raise ImportError("part of a package: above FOLDER, run `python -m FOLDER.NAME.jax_xla`")
+    raise ImportError("part of a package: run `python -m FOLDER.NAME.jax_xla` above FOLDER")
 if __name__ == "__main__":
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=8")
@@ -45,7 +45,7 @@ from .._support import require
 from .._support.jax_matmul import ArrayMatmul
 from .._support.jax_meshes import Sharded
 
-require("jax_xla", "6b0a268e39b10aa5", __name__)
+require("jax_xla", "8c5d87383f2476fe", __name__)
 
 __all__ = ["lhs_sharding", "matmul", "out_sharding", "pad_lhs", "pad_rhs", "rhs_sharding", "unpad"]
 
@@ -63,8 +63,8 @@ PADDED_LHS_SHAPE = LHS_SHAPE
 PADDED_RHS_SHAPE = RHS_SHAPE
 PADDED_OUT_SHAPE = OUT_SHAPE
 MESH_AXES = (("X", 4), ("Y", 2))
-WIRE_BYTES = 4096  # that arrive at the busiest device
-AXES = ("X", "Y")  # over which devices are ranked
+WIRE_BYTES = 4096  # received by the busiest device
+AXES = ("X", "Y")  # mesh axes that number the devices
 
 
 def lhs_box(position):
@@ -93,7 +93,7 @@ _OUT = Sharded(IDS, out_box, PADDED_OUT_SHAPE, MESH_AXES, P("X", "Y"))
 
 
 def _multiply(a, b):
-    """Return a device's shard of the product, given those of the operands, inside shard_map."""
+    """Return a device's shard of the product, given its operand shards; called inside shard_map."""
     # 1. lhs, all_gather over "Y": [{"X"}, {"Y"}] -> [{"X"}, {}]
     a = lax.all_gather(a, "Y", axis=1, tiled=True)
     # 2. The product of 2 x 2048 by 2048 x 4096 on each device, 33554432 flops

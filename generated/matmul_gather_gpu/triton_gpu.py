@@ -5,11 +5,11 @@ lhs: [{"i"}, {}], shards of 1024 x 8192.
 rhs: [{}, {"i"}], shards of 8192 x 1024.
 out: [{}, {"i"}], shards of 8192 x 1024.
 
-Along "i", case 4: lhs splits i, rhs splits k.
+Along "i", case 4: lhs is split along i, rhs is split along k.
 
-Each device multiplies 8192 x 8192 by 8192 x 1024, 137438953472 flops, in tiles of 128 x 128, 64 of
-    j at a time.
-It takes 117440512 bytes of lhs from its peers while it multiplies what has come.
+Each device multiplies 8192 x 8192 by 8192 x 1024, 137438953472 flops, in tiles of 128 x 128, in
+    steps of 64 along j.
+It takes 117440512 bytes of lhs from its peers while it multiplies the parts that have arrived.
 The busiest device receives 117440512 bytes.
 A device sums its products in float32.
 
@@ -30,7 +30,7 @@ Emitted by
 import os
 
 if not __package__:
-    raise ImportError("part of a package: above FOLDER, run `python -m FOLDER.NAME.triton_gpu`")
+    raise ImportError("part of a package: run `python -m FOLDER.NAME.triton_gpu` above FOLDER")
 if __name__ == "__main__":
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
@@ -40,7 +40,7 @@ import triton.language as tl
 from .._support import require
 from .._support.torch_matmul import TritonMatmul
 
-require("triton_gpu", "309ecedf9a21364f", __name__)
+require("triton_gpu", "c8685397c72de7b3", __name__)
 
 __all__ = ["matmul", "matmul_local", "synchronize"]
 
@@ -85,14 +85,15 @@ INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
 HAS_POLL = tl.constexpr(hasattr(tl, "atomic_poll"))
 
 
-# An epoch in device memory numbers the calls, so that a captured graph counts too. A wait in a call
-# is for its number, or for a multiple of it: no counter is ever reset. Memory that peers read or
-# write has two slots, used in turn: a device begins a call only after its partners have begun the
-# previous one, and so ended the one before that. `state`, int32 [2], has the number of the call,
-# and the code of a wait that timed out after `polls` polls; later waits then return at once.
+# An epoch in device memory numbers the calls, so that replays of a captured graph count too.
+# Kernels wait for the number of a call, or for a multiple of it: no counter is ever reset. Memory
+# that peers read or write has two slots, used in turn: a device begins a call only after its
+# partners have begun the previous one, and so ended the one before that. `state`, int32 [2], has
+# the number of the call, and the code of a wait that timed out after `polls` polls; later waits
+# then return at once.
 @triton.jit
 def wait(flag, wanted, state, polls, code):
-    """Wait until a flag reaches a value, and acquire earlier writes, of other GPUs too."""
+    """Wait until a flag equals a value; acquire earlier writes, including those of other GPUs."""
     left, wanted = tl.where(tl.load(state + 1) == 0, polls, 0), tl.cast(wanted, tl.int32)
     seen = tl.atomic_add(flag, 0, sem="acquire", scope="sys")
     while (left > 0) & (seen != wanted):
@@ -114,16 +115,16 @@ def count(flag):
 @triton.jit(do_not_specialize=["partners", "polls"])
 def offer(
     lhs,  # the shard of this device
-    lhs_size,  # its elements
+    lhs_size,  # number of elements in it
     offered,  # two slots of 8388608 elements
-    flags,  # int32 [2, devices]: the call that each device has begun, by its parity
+    flags,  # int32 [2, devices]: the last call that each device has begun, by the call's parity
     names,  # int64 [partners]: the positions of this device and its partners
     state,
     partners,
     polls,
 ):
     """Wait until all partners have begun the previous call, and so ended the one before that, whose
-    slot this call uses; copy into it the data that they read."""
+    slot this call reuses. Then copy the data that partners read into that slot."""
     epoch = tl.load(state) + 1
     before = flags + (epoch - 1 & 1) * 8
     for number in range(partners):
@@ -140,11 +141,11 @@ def offer(
 
 @triton.jit(do_not_specialize=["partners"])
 def announce(
-    places,  # int64 [partners]: the address of this device's flags at each
+    places,  # int64 [partners]: the address of this device's flags in each partner's memory
     state,
     partners,
 ):
-    """Begin a call: signal all partners. One program."""
+    """Begin a call: signal all partners. Launched as one program."""
     epoch = tl.load(state) + 1
     tl.store(state, epoch)
     tl.debug_barrier()
@@ -157,8 +158,8 @@ def announce(
 def pull(
     peers,  # int64 [devices]: the address of each device's offers
     into,  # memory for all parts of lhs that this device multiplies
-    jobs,  # int64 [number, 8]: holder; where rows begin there and here; how many rows, how long they
-    # are, how far apart there and here, in tl.int64; the part that is whole then, or -1
+    jobs,  # int64 [number, 8]: holder; first row there and here; number of rows; length of a row;
+    # row strides there and here, in tl.int64; the part that this job completes, or -1
     flags,
     come,  # int32 [parts]: number of programs done with each, over all calls
     state,
@@ -205,7 +206,7 @@ def plus(total, x, y):
 
 @triton.jit
 def product(total, a, b, a_at, b_at, across, rows, start, depth, a_row, b_row):
-    """Add the product of rows of a and columns of b over `depth` of j to a sum."""
+    """Add the product of rows of a and columns of b over `depth` elements of j to a sum."""
     row, column = tl.arange(0, 128)[:, None], tl.arange(0, 128)[None, :]
     along = tl.arange(0, 64)
     # Rows beyond the last repeat it: they are multiplied but not stored.
@@ -230,8 +231,8 @@ def fence(number):
 
 @triton.jit
 def described_product(total, a, b, a_at, b_at, across, start, depth):
-    """Add the product of blocks over `depth` of j. TMA copies the blocks, but nothing beyond an
-    operand."""
+    """Add the product of blocks over `depth` elements of j to a sum. TMA fills with zeros beyond
+    an operand."""
     for along in tl.range(start, start + depth, 64):
         total = plus(total, a.load([a_at, along]), b.load([b_at + along, across]))
     return total
@@ -242,14 +243,14 @@ def multiply(
     a,  # operands, or their descriptors for TMA
     b,
     tiles,  # int64 [number, 10]: rows and columns; the first rows of a and b and column of b; the
-    # first stretch; the first owner and their number; the row and column within the cell
-    stretches,  # int64 [.., 4]: where a stretch of j starts and ends; the parts of lhs and rhs there
+    # first stretch; the first owner and the number of owners; the row and column within the cell
+    stretches,  # int64 [.., 4]: start and end of a stretch of j; the parts of lhs and rhs there
     owners,  # int64 [.., 3]: the destination of a cell, its offset there, its row stride
     state,
     c,  # the result
-    come,  # int32 [parts]: how many programs of `pull` are done with each, over all calls
-    pullers,  # how many programs `pull` has
-    polls,  # how often to look for a part
+    come,  # int32 [parts]: number of programs of `pull` done with each, over all calls
+    pullers,  # number of programs of `pull`
+    polls,  # number of polls for a part before giving up
     number,
     stretched,  # number of stretches of a tile
     a_row,  # elements of a row

@@ -5,7 +5,7 @@ lhs: [{"i"}, {}], shards of 2 x 8.
 rhs: [{"i"}, {}], shards of 2 x 4.
 out: [{"i"}, {}], shards of 2 x 4.
 
-Along "i", case 2: lhs splits i, rhs splits its contracting dimension j.
+Along "i", case 2: lhs is split along i, rhs is split along its contracting dimension j.
 
 Steps, with the bytes that each brings to the busiest device:
     1. The product of 2 x 8 by 8 x 4 on each device, 128 flops, while parts go both ways round
@@ -27,7 +27,7 @@ Emitted by
 import os
 
 if not __package__:
-    raise ImportError("part of a package: above FOLDER, run `python -m FOLDER.NAME.jax_xla`")
+    raise ImportError("part of a package: run `python -m FOLDER.NAME.jax_xla` above FOLDER")
 if __name__ == "__main__":
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=4")
@@ -40,7 +40,7 @@ from .._support import require
 from .._support.jax_matmul import ArrayMatmul
 from .._support.jax_meshes import Sharded
 
-require("jax_xla", "6b0a268e39b10aa5", __name__)
+require("jax_xla", "8c5d87383f2476fe", __name__)
 
 __all__ = ["lhs_sharding", "matmul", "out_sharding", "pad_lhs", "pad_rhs", "rhs_sharding", "unpad"]
 
@@ -58,8 +58,8 @@ PADDED_LHS_SHAPE = LHS_SHAPE
 PADDED_RHS_SHAPE = RHS_SHAPE
 PADDED_OUT_SHAPE = OUT_SHAPE
 MESH_AXES = (("i", 4),)
-WIRE_BYTES = 96  # that arrive at the busiest device
-AXES = "i"  # over which devices are ranked
+WIRE_BYTES = 96  # received by the busiest device
+AXES = "i"  # mesh axes that number the devices
 
 
 def lhs_box(position):
@@ -86,7 +86,7 @@ _OUT = Sharded(IDS, out_box, PADDED_OUT_SHAPE, MESH_AXES, P("i", None))
 
 
 def _multiply(a, b):
-    """Return a device's shard of the product, given those of the operands, inside shard_map."""
+    """Return a device's shard of the product, given its operand shards; called inside shard_map."""
     # 1. The product of 2 x 8 by 8 x 4 on each device, 128 flops, while parts go both ways round
     #    rings: rhs, all_gather over "i": [{"i"}, {}] -> [{}, {}]
     me = lax.axis_index("i")

@@ -5,16 +5,17 @@ lhs: [{}, {"i"}], shards of 4096 x 2048.
 rhs: [{"i"}, {}], shards of 2048 x 8192.
 out: [{"i"}, {}], shards of 512 x 8192.
 
-Along "i", case 3: lhs splits its contracting dimension j, rhs splits its contracting dimension j.
+Along "i", case 3: lhs is split along its contracting dimension j, rhs is split along its
+    contracting dimension j.
 
-Each device multiplies 4096 x 2048 by 2048 x 8192, 137438953472 flops, in tiles of 128 x 128, 64 of
-    j at a time.
-Tiles of other devices' results go to them as they are made, 58720256 bytes to each, those of the
-    farthest device first.
+Each device multiplies 4096 x 2048 by 2048 x 8192, 137438953472 flops, in tiles of 128 x 128, in
+    steps of 64 along j.
+A device sends tiles of other devices' results as soon as they are computed, those of the farthest
+    device first: 58720256 bytes to the busiest device.
 The busiest device receives 58720256 bytes.
 A device sums its products in float32.
-Partial sums of devices are bfloat16; who has the result adds them in float32, in the order of their
-    ranges of j, and rounds once.
+Partial sums of devices are bfloat16; the owner of a result adds them in float32, in the order of
+    their ranges of j, and rounds once.
 
     device  lhs                         rhs                         out
     0       [0, 4096) x [0, 2048)       [0, 2048) x [0, 8192)       [0, 512) x [0, 8192)
@@ -33,7 +34,7 @@ Emitted by
 import os
 
 if not __package__:
-    raise ImportError("part of a package: above FOLDER, run `python -m FOLDER.NAME.triton_gpu`")
+    raise ImportError("part of a package: run `python -m FOLDER.NAME.triton_gpu` above FOLDER")
 if __name__ == "__main__":
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
@@ -43,7 +44,7 @@ import triton.language as tl
 from .._support import require
 from .._support.torch_matmul import TritonMatmul
 
-require("triton_gpu", "309ecedf9a21364f", __name__)
+require("triton_gpu", "c8685397c72de7b3", __name__)
 
 __all__ = ["matmul", "matmul_local", "synchronize"]
 
@@ -88,14 +89,15 @@ INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
 HAS_POLL = tl.constexpr(hasattr(tl, "atomic_poll"))
 
 
-# An epoch in device memory numbers the calls, so that a captured graph counts too. A wait in a call
-# is for its number, or for a multiple of it: no counter is ever reset. Memory that peers read or
-# write has two slots, used in turn: a device begins a call only after its partners have begun the
-# previous one, and so ended the one before that. `state`, int32 [2], has the number of the call,
-# and the code of a wait that timed out after `polls` polls; later waits then return at once.
+# An epoch in device memory numbers the calls, so that replays of a captured graph count too.
+# Kernels wait for the number of a call, or for a multiple of it: no counter is ever reset. Memory
+# that peers read or write has two slots, used in turn: a device begins a call only after its
+# partners have begun the previous one, and so ended the one before that. `state`, int32 [2], has
+# the number of the call, and the code of a wait that timed out after `polls` polls; later waits
+# then return at once.
 @triton.jit
 def wait(flag, wanted, state, polls, code):
-    """Wait until a flag reaches a value, and acquire earlier writes, of other GPUs too."""
+    """Wait until a flag equals a value; acquire earlier writes, including those of other GPUs."""
     left, wanted = tl.where(tl.load(state + 1) == 0, polls, 0), tl.cast(wanted, tl.int32)
     seen = tl.atomic_add(flag, 0, sem="acquire", scope="sys")
     while (left > 0) & (seen != wanted):
@@ -116,14 +118,14 @@ def count(flag):
 
 @triton.jit(do_not_specialize=["partners", "polls"])
 def offer(
-    flags,  # int32 [2, devices]: the call that each device has begun, by its parity
+    flags,  # int32 [2, devices]: the last call that each device has begun, by the call's parity
     names,  # int64 [partners]: the positions of this device and its partners
     state,
     partners,
     polls,
 ):
     """Wait until all partners have begun the previous call, and so ended the one before that, whose
-    slot this call uses; copy into it the data that they read."""
+    slot this call reuses. Then copy the data that partners read into that slot."""
     epoch = tl.load(state) + 1
     before = flags + (epoch - 1 & 1) * 8
     for number in range(partners):
@@ -133,11 +135,11 @@ def offer(
 
 @triton.jit(do_not_specialize=["partners"])
 def announce(
-    places,  # int64 [partners]: the address of this device's flags at each
+    places,  # int64 [partners]: the address of this device's flags in each partner's memory
     state,
     partners,
 ):
-    """Begin a call: signal all partners. One program."""
+    """Begin a call: signal all partners. Launched as one program."""
     epoch = tl.load(state) + 1
     tl.store(state, epoch)
     tl.debug_barrier()
@@ -156,7 +158,7 @@ def plus(total, x, y):
 
 @triton.jit
 def product(total, a, b, a_at, b_at, across, rows, start, depth, a_row, b_row):
-    """Add the product of rows of a and columns of b over `depth` of j to a sum."""
+    """Add the product of rows of a and columns of b over `depth` elements of j to a sum."""
     row, column = tl.arange(0, 128)[:, None], tl.arange(0, 128)[None, :]
     along = tl.arange(0, 64)
     # Rows beyond the last repeat it: they are multiplied but not stored.
@@ -181,8 +183,8 @@ def fence(number):
 
 @triton.jit
 def described_product(total, a, b, a_at, b_at, across, start, depth):
-    """Add the product of blocks over `depth` of j. TMA copies the blocks, but nothing beyond an
-    operand."""
+    """Add the product of blocks over `depth` elements of j to a sum. TMA fills with zeros beyond
+    an operand."""
     for along in tl.range(start, start + depth, 64):
         total = plus(total, a.load([a_at, along]), b.load([b_at + along, across]))
     return total
@@ -193,8 +195,8 @@ def multiply(
     a,  # operands, or their descriptors for TMA
     b,
     tiles,  # int64 [number, 10]: rows and columns; the first rows of a and b and column of b; the
-    # first stretch; the first owner and their number; the row and column within the cell
-    stretches,  # int64 [.., 4]: where a stretch of j starts and ends; the parts of lhs and rhs there
+    # first stretch; the first owner and the number of owners; the row and column within the cell
+    stretches,  # int64 [.., 4]: start and end of a stretch of j; the parts of lhs and rhs there
     owners,  # int64 [.., 3]: the destination of a cell, its offset there, its row stride
     state,
     places,  # int64 [devices, 2]: where this device's terms go, and are counted

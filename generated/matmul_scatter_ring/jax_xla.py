@@ -5,7 +5,8 @@ lhs: [{}, {"i"}], shards of 8 x 2.
 rhs: [{"i"}, {}], shards of 2 x 4.
 out: [{"i"}, {}], shards of 2 x 4.
 
-Along "i", case 3: lhs splits its contracting dimension j, rhs splits its contracting dimension j.
+Along "i", case 3: lhs is split along its contracting dimension j, rhs is split along its
+    contracting dimension j.
 
 Steps, with the bytes that each brings to the busiest device:
     1. The product of 8 x 2 by 2 x 4 on each device, 128 flops, while parts go one way round rings:
@@ -28,7 +29,7 @@ Emitted by
 import os
 
 if not __package__:
-    raise ImportError("part of a package: above FOLDER, run `python -m FOLDER.NAME.jax_xla`")
+    raise ImportError("part of a package: run `python -m FOLDER.NAME.jax_xla` above FOLDER")
 if __name__ == "__main__":
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=4")
@@ -41,7 +42,7 @@ from .._support import require
 from .._support.jax_matmul import ArrayMatmul
 from .._support.jax_meshes import Sharded
 
-require("jax_xla", "6b0a268e39b10aa5", __name__)
+require("jax_xla", "8c5d87383f2476fe", __name__)
 
 __all__ = ["lhs_sharding", "matmul", "out_sharding", "pad_lhs", "pad_rhs", "rhs_sharding", "unpad"]
 
@@ -59,8 +60,8 @@ PADDED_LHS_SHAPE = LHS_SHAPE
 PADDED_RHS_SHAPE = RHS_SHAPE
 PADDED_OUT_SHAPE = OUT_SHAPE
 MESH_AXES = (("i", 4),)
-WIRE_BYTES = 96  # that arrive at the busiest device
-AXES = "i"  # over which devices are ranked
+WIRE_BYTES = 96  # received by the busiest device
+AXES = "i"  # mesh axes that number the devices
 
 
 def lhs_box(position):
@@ -87,7 +88,7 @@ _OUT = Sharded(IDS, out_box, PADDED_OUT_SHAPE, MESH_AXES, P("i", None))
 
 
 def _multiply(a, b):
-    """Return a device's shard of the product, given those of the operands, inside shard_map."""
+    """Return a device's shard of the product, given its operand shards; called inside shard_map."""
     # 1. The product of 8 x 2 by 2 x 4 on each device, 128 flops, while parts go one way round
     #    rings: out, reduce_scatter over "i": [{}, {}], unreduced={"i"} -> [{"i"}, {}]
     me = lax.axis_index("i")

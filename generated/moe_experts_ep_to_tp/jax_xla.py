@@ -10,7 +10,8 @@ Along dimension 0, source shards of 32 meet target shards of 64: 2 source shards
     shard.
 Along dimension 2, source shards of 1792 meet target shards of 896: 1 source shard for each target
     shard.
-Bytes of the busiest device: 117440512 in, 117440512 out, the least possible; 939524096 in total.
+No device receives over 117440512 bytes or sends over 117440512, the least possible.
+All devices together receive 939524096.
 
 Ranges along dimensions 0, 2:
 
@@ -25,7 +26,8 @@ Ranges along dimensions 0, 2:
     7       [224, 256) x [0, 1792)  [192, 256) x [896, 1792)  [192, 224) x [896, 1792) from 6
 
 Transport: collectives over axes.
-The wire carries 1.000 times the exact bytes; the busiest device receives 117440512.
+The wire carries 1.000 times the bytes of the tiles.
+The busiest device receives 117440512 bytes, padding included.
 
 Emitted by
     shardwright emit --mesh ep=4,tp=2 --shape 256x2048x1792 --dtype bfloat16 --source '[{"ep", "tp"}, {}, {}]' --target '[{"ep"}, {}, {"tp"}]' --backends pallas_tpu,triton_gpu,jax_xla --name moe_experts_ep_to_tp
@@ -34,7 +36,7 @@ Emitted by
 import os
 
 if not __package__:
-    raise ImportError("part of a package: above FOLDER, run `python -m FOLDER.NAME.jax_xla`")
+    raise ImportError("part of a package: run `python -m FOLDER.NAME.jax_xla` above FOLDER")
 if __name__ == "__main__":
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=8")
@@ -48,7 +50,7 @@ from .._support.jax_meshes import Sharded
 from .._support.xla_bits import as_bits_but_on_tpu
 from .._support.xla_program import XlaProgram
 
-require("jax_xla", "6b0a268e39b10aa5", __name__)
+require("jax_xla", "8c5d87383f2476fe", __name__)
 
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
 __all__ += ["source_shape", "target_shape"]
@@ -61,11 +63,11 @@ TARGET = '[{"ep"}, {}, {"tp"}]'
 LOCAL_SOURCE_SHAPE = (32, 2048, 1792)
 LOCAL_TARGET_SHAPE = (64, 2048, 896)
 SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
-PLAN = "237b58d872a475da"  # processes that exchange must have the same
+PLAN = "237b58d872a475da"  # hash of the plan: equal on all processes that exchange
 SOURCE_AXES = TARGET_AXES = (("ep", 4), ("tp", 2))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
 WIRE_BYTES = 117440512  # received by the busiest device, padding included
-AXES = ("ep", "tp")  # over which devices are ranked
+AXES = ("ep", "tp")  # mesh axes that number the devices
 
 
 def source_box(position):

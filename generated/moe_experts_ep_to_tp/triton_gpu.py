@@ -6,10 +6,13 @@ Source: [{"ep", "tp"}, {}, {}] on <["ep"=4, "tp"=2]>, shards of 32 x 2048 x 1792
 Target: [{"ep"}, {}, {"tp"}] on <["ep"=4, "tp"=2]>, shards of 64 x 2048 x 896.
     d2(ep, tp)[k0, k1, k2] -> t[ep * 64 + k0, k1, tp * 896 + k2]
 
-Along dimension 0, shards of 32 meet shards of 64: 2 of the source for one of the target.
-Along dimension 2, shards of 1792 meet shards of 896: one of the source for one of the target.
+Along dimension 0, source shards of 32 meet target shards of 64: 2 source shards for each target
+    shard.
+Along dimension 2, source shards of 1792 meet target shards of 896: one source shard for each target
+    shard.
 Each tile has one holder, which sends it.
-Bytes of the busiest device: 117440512 in, 117440512 out, the least possible; 939524096 in total.
+No device receives over 117440512 bytes or sends over 117440512, the least possible.
+All devices together receive 939524096.
 
 Ranges along dimensions 0, 2:
 
@@ -30,7 +33,7 @@ Emitted by
 import os
 
 if not __package__:
-    raise ImportError("part of a package: above FOLDER, run `python -m FOLDER.NAME.triton_gpu`")
+    raise ImportError("part of a package: run `python -m FOLDER.NAME.triton_gpu` above FOLDER")
 if __name__ == "__main__":
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
@@ -44,7 +47,7 @@ from .._support.sides import Side
 from .._support.torch_gpu import Reshard
 from .._support.triton_rows import Tiles, copy_rows, shard_at
 
-require("triton_gpu", "309ecedf9a21364f", __name__)
+require("triton_gpu", "c8685397c72de7b3", __name__)
 __all__ = ["reshard", "reshard_local", "source_shape", "target_shape"]
 __getattr__ = absent(__name__)
 
@@ -56,7 +59,7 @@ TARGET = '[{"ep"}, {}, {"tp"}]'
 LOCAL_SOURCE_SHAPE = (32, 2048, 1792)
 LOCAL_TARGET_SHAPE = (64, 2048, 896)
 SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
-PLAN = "237b58d872a475da"  # processes that exchange must have the same
+PLAN = "237b58d872a475da"  # hash of the plan: equal on all processes that exchange
 
 
 def source_box(position):
@@ -85,18 +88,19 @@ def receivers(sender):
 @triton.jit(do_not_specialize=["receiver"])
 def pull_kernel(
     peers,  # int64 [source positions]: the address of every source shard
-    out,  # the target shard, in units of BLOCK
+    out,  # the target shard, viewed in the units of BLOCK
     receiver,  # position of this device in the target mesh
-    BLOCK: tl.constexpr,  # work of a program at a time: see `Block`
+    BLOCK: tl.constexpr,  # shape of the block of one loop iteration: see `Block`
 ):
     """Copy blocks of tiles, each from its source shard. Offsets are in elements."""
     for place in range(tl.program_id(0), BLOCK.number, tl.num_programs(0)):
         number, block = place % 2, place // 2
-        # 2 shards of 32 meet one of 64; devices begin with different ones, end with their own.
+        # A target shard of 64 meets 2 source shards of 32.
+        # Each device starts with a different one and ends with its own.
         to0 = receiver // 2 * 64
         a0 = to0 // 32 + (number + receiver + 1) % 2
         from0 = a0 * 32
-        # One shard of 1792 meets one of 896.
+        # A target shard of 896 meets one source shard of 1792.
         to2 = receiver % 2 * 896
         sender = a0
         copy_rows(
@@ -122,4 +126,4 @@ reshard, reshard_local = _HOST.reshard, _HOST.reshard_local
 source_shape, target_shape = _HOST.source_shape, _HOST.target_shape
 
 if __name__ == "__main__":
-    print(f"ok: {_HOST.self_check()}")  # of boxes and peers; the tensor is too large for more
+    print(f"ok: {_HOST.self_check()}")  # checks boxes and peers; the tensor is too large to move

@@ -5,11 +5,15 @@ Source: [{"w", "z"}, {}, {"x", "y"}] on <["x"=2, "y"=2, "z"=2, "w"=2]>, shards o
 Target: [{"x"}, {"y", "z"}, {}] on <["x"=2, "y"=2, "z"=2, "w"=2]>, shards of 2 x 1 x 4.
     d2(x, y, z, w)[k0, k1, k2] -> t[x * 2 + k0, y * 2 + k1 + z, k2]
 
-Along dimension 0, shards of 1 meet shards of 2: 2 of the source for one of the target.
-Along dimension 1, shards of 4 meet shards of 1: one of the source for one of the target.
-Along dimension 2, shards of 1 meet shards of 4: 4 of the source for one of the target.
+Along dimension 0, source shards of 1 meet target shards of 2: 2 source shards for each target
+    shard.
+Along dimension 1, source shards of 4 meet target shards of 1: one source shard for each target
+    shard.
+Along dimension 2, source shards of 1 meet target shards of 4: 4 source shards for each target
+    shard.
 Each tile has one holder, which sends it.
-Bytes of the busiest device: 32 in, 32 out, the least possible; 480 in total.
+No device receives over 32 bytes or sends over 32, the least possible.
+All devices together receive 480.
 
 A device sends the intersection of its range before and the receiver's after.
 
@@ -38,7 +42,7 @@ Emitted by
 import os
 
 if not __package__:
-    raise ImportError("part of a package: above FOLDER, run `python -m FOLDER.NAME.triton_gpu`")
+    raise ImportError("part of a package: run `python -m FOLDER.NAME.triton_gpu` above FOLDER")
 if __name__ == "__main__":
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
@@ -52,7 +56,7 @@ from .._support.sides import Side
 from .._support.torch_gpu import Reshard
 from .._support.triton_rows import BOTH, Tiles, copy_rows, shard_at
 
-require("triton_gpu", "309ecedf9a21364f", __name__)
+require("triton_gpu", "c8685397c72de7b3", __name__)
 __all__ = ["reshard", "reshard_local", "source_shape", "target_shape"]
 __getattr__ = absent(__name__)
 
@@ -64,7 +68,7 @@ TARGET = '[{"x"}, {"y", "z"}, {}]'
 LOCAL_SOURCE_SHAPE = (1, 4, 1)
 LOCAL_TARGET_SHAPE = (2, 1, 4)
 SOURCE_IDS = TARGET_IDS = range(16)  # by mesh position
-PLAN = "a2e1c87034338e6c"  # processes that exchange must have the same
+PLAN = "a2e1c87034338e6c"  # hash of the plan: equal on all processes that exchange
 
 
 def source_box(position):
@@ -98,19 +102,21 @@ def receivers(sender):
 @triton.jit(do_not_specialize=["receiver"])
 def pull_kernel(
     peers,  # int64 [source positions]: the address of every source shard
-    out,  # the target shard, in units of BLOCK
+    out,  # the target shard, viewed in the units of BLOCK
     receiver,  # position of this device in the target mesh
-    BLOCK: tl.constexpr,  # work of a program at a time: see `Block`
+    BLOCK: tl.constexpr,  # shape of the block of one loop iteration: see `Block`
 ):
     """Copy blocks of tiles, each from its source shard. Offsets are in elements."""
     for place in range(tl.program_id(0), BLOCK.number, tl.num_programs(0)):
         number, block = place % 8, place // 8
-        # 2 shards of 1 meet one of 2; devices begin with different ones, end with their own.
+        # A target shard of 2 meets 2 source shards of 1.
+        # Each device starts with a different one and ends with its own.
         to0 = receiver // 8 * 2
         a0 = (number // 4 + receiver // 2 % 2 + 1) % 2 + to0
-        # One shard of 4 meets one of 1.
+        # A target shard of 1 meets one source shard of 4.
         to1 = receiver // 2 % 4
-        # 4 shards of 1 meet one of 4; devices begin with different ones, end with their own.
+        # A target shard of 4 meets 4 source shards of 1.
+        # Each device starts with a different one and ends with its own.
         a2 = (receiver // 4 + number % 4 + 1) % 4
         sender = a2 * 4 + a0 % 2 * 2 + a0 // 2
         copy_rows(
@@ -134,4 +140,4 @@ reshard, reshard_local = _HOST.reshard, _HOST.reshard_local
 source_shape, target_shape = _HOST.source_shape, _HOST.target_shape
 
 if __name__ == "__main__":
-    print(f"ok: {_HOST.self_check()}")  # of boxes and peers; then moved
+    print(f"ok: {_HOST.self_check()}")  # checks boxes and peers, then moves elements

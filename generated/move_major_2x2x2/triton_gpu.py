@@ -5,10 +5,13 @@ Source: [{"x"}, {"y", "z"}] on <["x"=2, "y"=2, "z"=2]>, shards of 2 x 1.
 Target: [{"x", "y"}, {"z"}] on <["x"=2, "y"=2, "z"=2]>, shards of 1 x 2.
     d2(x, y, z)[k0, k1] -> t[x * 2 + k0 + y, z * 2 + k1]
 
-Along dimension 0, shards of 2 meet shards of 1: one of the source for one of the target.
-Along dimension 1, shards of 1 meet shards of 2: 2 of the source for one of the target.
+Along dimension 0, source shards of 2 meet target shards of 1: one source shard for each target
+    shard.
+Along dimension 1, source shards of 1 meet target shards of 2: 2 source shards for each target
+    shard.
 Each tile has one holder, which sends it.
-Bytes of the busiest device: 2 in, 2 out, the least possible; 12 in total.
+No device receives over 2 bytes or sends over 2, the least possible.
+All devices together receive 12.
 
     device  before           after            receives
     0       [0, 2) x [0, 1)  [0, 1) x [0, 2)  [0, 1) x [1, 2) from 1
@@ -27,7 +30,7 @@ Emitted by
 import os
 
 if not __package__:
-    raise ImportError("part of a package: above FOLDER, run `python -m FOLDER.NAME.triton_gpu`")
+    raise ImportError("part of a package: run `python -m FOLDER.NAME.triton_gpu` above FOLDER")
 if __name__ == "__main__":
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
@@ -41,7 +44,7 @@ from .._support.sides import Side
 from .._support.torch_gpu import Reshard
 from .._support.triton_rows import BOTH, Tiles, copy_rows, shard_at
 
-require("triton_gpu", "309ecedf9a21364f", __name__)
+require("triton_gpu", "c8685397c72de7b3", __name__)
 __all__ = ["reshard", "reshard_local", "source_shape", "target_shape"]
 __getattr__ = absent(__name__)
 
@@ -53,7 +56,7 @@ TARGET = '[{"x", "y"}, {"z"}]'
 LOCAL_SOURCE_SHAPE = (2, 1)
 LOCAL_TARGET_SHAPE = (1, 2)
 SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
-PLAN = "1dfc569fb6345f96"  # processes that exchange must have the same
+PLAN = "1dfc569fb6345f96"  # hash of the plan: equal on all processes that exchange
 
 
 def source_box(position):
@@ -83,18 +86,19 @@ def receivers(sender):
 @triton.jit(do_not_specialize=["receiver"])
 def pull_kernel(
     peers,  # int64 [source positions]: the address of every source shard
-    out,  # the target shard, in units of BLOCK
+    out,  # the target shard, viewed in the units of BLOCK
     receiver,  # position of this device in the target mesh
-    BLOCK: tl.constexpr,  # work of a program at a time: see `Block`
+    BLOCK: tl.constexpr,  # shape of the block of one loop iteration: see `Block`
 ):
     """Copy blocks of tiles, each from its source shard. Offsets are in elements."""
     for place in range(tl.program_id(0), BLOCK.number, tl.num_programs(0)):
         number, block = place % 2, place // 2
-        # One shard of 2 meets one of 1.
+        # A target shard of 1 meets one source shard of 2.
         to0 = receiver // 2
         a0 = to0 // 2
         from0 = a0 * 2
-        # 2 shards of 1 meet one of 2; devices begin with different ones, end with their own.
+        # A target shard of 2 meets 2 source shards of 1.
+        # Each device starts with a different one and ends with its own.
         to1 = receiver % 2 * 2
         a1 = (receiver % 4 + number + 1) % 2 + to1
         sender = a0 * 4 + a1
@@ -119,4 +123,4 @@ reshard, reshard_local = _HOST.reshard, _HOST.reshard_local
 source_shape, target_shape = _HOST.source_shape, _HOST.target_shape
 
 if __name__ == "__main__":
-    print(f"ok: {_HOST.self_check()}")  # of boxes and peers; then moved
+    print(f"ok: {_HOST.self_check()}")  # checks boxes and peers, then moves elements

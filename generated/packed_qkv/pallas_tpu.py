@@ -1,7 +1,7 @@
 """Move bfloat16 q 32x16, k 8x16, v 8x16 from one stored layout to another.
 
-The busiest device receives 512 bytes, the least possible, and
-sends at most 576; all receive 2,048.
+The busiest device receives 512 bytes, the least possible.
+No device sends over 576; all devices together receive 2,048.
 
 Emitted by
     shardwright emit manifest.json --name packed_qkv  # in the parent folder
@@ -437,7 +437,7 @@ def reshard(buffers, mesh, *, target_mesh=None, interpret=False, collective_id=N
     """
     if target_mesh is None:
         if not ONE_ORDER:
-            raise ValueError("target_mesh: the target is on other devices, or in another order")
+            raise ValueError("target_mesh: got None, but the meshes list devices differently")
         target_mesh = Mesh(mesh.devices.reshape([*TARGET_AXES.values()]), [*TARGET_AXES])
     meshes = _checked(mesh, SOURCE_AXES, "mesh"), _checked(target_mesh, TARGET_AXES, "target_mesh")
     if buffers.keys() != SOURCE.keys():
@@ -699,7 +699,7 @@ def _union(arrays, mesh, target_mesh):
     """Return the devices of both meshes in a row. Raises ValueError for traced arrays."""
     if any(isinstance(x, jax.core.Tracer) for x in arrays):
         raise ValueError(
-            "reshard: one jit cannot have both meshes, call it, and jax.grad of it, outside"
+            "reshard: one jit cannot use both meshes: call it, and jax.grad of it, outside jit"
         )
     by_id = dict(zip(SOURCE_IDS, mesh.devices.flat, strict=True))
     by_id |= dict(zip(TARGET_IDS, target_mesh.devices.flat, strict=True))

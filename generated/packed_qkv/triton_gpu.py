@@ -1,7 +1,7 @@
 """Move bfloat16 q 32x16, k 8x16, v 8x16 from one stored layout to another.
 
-The busiest device receives 512 bytes, the least possible, and
-sends at most 576; all receive 2,048.
+The busiest device receives 512 bytes, the least possible.
+No device sends over 576; all devices together receive 2,048.
 
 Emitted by
     shardwright emit manifest.json --name packed_qkv  # in the parent folder
@@ -34,13 +34,13 @@ BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 def copy_boxes(
     blocks,  # int64 [number, 3]: a block's box, and its first row and column in the box
     boxes,  # int64 [boxes, 8 + 3 * DEPTH]: an index into `sources` and one into `targets`, the
-    # first element in each memory block, the number of rows and of columns, the step from a column
-    # to the next in each block; then for each loop over rows, inner to outer, its count and its two
-    # steps
+    # first element in each memory block, the number of rows and of columns, the step from one
+    # column to the next in each block; then for each loop over rows, inner to outer, its
+    # count and its two steps
     sources,  # int64: the addresses of memory blocks that elements come from
     targets,  # int64: the addresses of memory blocks that elements go to
     number,  # number of blocks
-    INTEGER: tl.constexpr,  # type moved as one
+    INTEGER: tl.constexpr,  # the integer type that is moved
     DEPTH: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
@@ -128,7 +128,9 @@ def strided(box, end, shape, strides):
     if all(place < extent for place, extent in zip(last, shape, strict=True)):
         start, *steps = (sum(map(operator.mul, each, strides)) for each in digits)
         return (_moved(box, end, start, steps),)
-    for number, (times, *pair) in enumerate(box.loops):  # split a loop that continues in a next row
+    for number, (times, *pair) in enumerate(
+        box.loops
+    ):  # split a loop that continues in the next row
         for row in dense:
             inner = row // pair[end] if pair[end] and row % pair[end] == 0 else 1
             if 1 < inner < times and times % inner == 0:
@@ -259,11 +261,11 @@ MOVES = [(sender, receiver, FORMS[form], *starts) for sender, receiver, form, *s
 
 
 def reshard_local(shards, *, out=None):
-    """Return the target buffers of all devices, given the source buffers: dicts by name of lists with
-    a tensor for each device of the mesh, sorted by id. One launch for each target device.
+    """Return the target buffers of all devices, given the source buffers: dicts by name of lists
+    with a tensor for each device of the mesh, sorted by id. One launch for each target device.
 
-    `out`: target buffers of this form to fill, except their padding; new results have zero padding.
-    Tensors may be views, such as `w13[:, :F]`: they are read and written in place.
+    `out`: target buffers in the form of the result, to fill, except their padding; new results have
+    zero padding. Tensors may be views, such as `w13[:, :F]`: they are read and written in place.
     Raises ValueError for wrong names, shapes or dtypes.
     """
     given, made = _of_all(shards, SOURCE, "shards"), None
@@ -301,7 +303,7 @@ def target_shape(name, device_id):
 
 
 def _local(given, made=None):
-    """Return the target buffers of all devices, given their source buffers, both in one list."""
+    """Return the target buffers of all devices, given all source buffers; each side in one list."""
     targets, home = sorted(TARGET_IDS), given[0].device
     made = made or [x for each in targets for x in _blank(TARGET, each, _dtype(), home)]
     return _between(given, made, MOVES, sorted(SOURCE_IDS), targets, _copy)
@@ -329,7 +331,8 @@ def _exchanged(device, group, given, made=None):
 
 
 def _through(group, device, given, made, moves, place):
-    """Place what this device and the other ranks send to it into its buffers; return them."""
+    """Place the elements that this device and the other ranks send to it into its buffers; return
+    the buffers."""
     line, sizes = packed(device, given, (given or made)[0].device, moves)
     expected = _message_bytes(device, moves, receiving=True)
     arrived = torch.empty(sum(expected), dtype=torch.uint8, device=line.device)
@@ -364,8 +367,8 @@ def packed(device, given, home, moves=MOVES):
 
 
 def _box(move, nth, first=0):
-    """Return the box that a move copies to the nth target buffer of its form; `first`: the memory
-    number of the sender's first buffer."""
+    """Return the box that a move copies to the nth target buffer of its form; `first`: the index,
+    in `sources`, of the sender's first buffer."""
     _, _, (buffer, buffers, loops), start, *starts = move
     nest = tuple((loop[0], loop[1], loop[2 + nth]) for loop in loops)
     return Box(first + buffer, buffers[nth], start, starts[nth], nest)
@@ -430,8 +433,8 @@ def _checked(tensors, side, device, number, what):
             raise ValueError(f"{said}: got {x.dtype} {tuple(x.shape)}, expected {expected}")
         turned = x.is_neg() or x.is_conj()
         if turned or (what == "out" and _overlaps(x)):
-            kind = "changes what it reads" if turned else "has elements in one place"
-            raise ValueError(f"{said}: got a view that {kind}, expected x.contiguous()")
+            kind = "a pending conjugation or negation" if turned else "overlapping elements"
+            raise ValueError(f"{said}: got a view with {kind}, expected x.contiguous()")
         if x.requires_grad and torch.is_grad_enabled():
             why = "this module has no gradient: emit with --gradient"
             raise ValueError(f"{said}: {why}, expected x.detach()")

@@ -6,12 +6,15 @@ Source: [{}, {"model"}], unreduced={"data"} on <["data"=4, "model"=2]>, shards o
 Target: [{"data"}, {"model"}] on <["data"=4, "model"=2]>, shards of 16 x 24.
     d2(data, model)[k0, k1] -> t[data * 16 + k0, model * 24 + k1]
 
-Along dimension 0, shards of 64 meet shards of 16: one of the source for one of the target.
-Along dimension 1, shards of 24 meet shards of 24: one of the source for one of the target.
+Along dimension 0, source shards of 64 meet target shards of 16: one source shard for each target
+    shard.
+Along dimension 1, source shards of 24 meet target shards of 24: one source shard for each target
+    shard.
 A value has 4 terms, along "data". A receiver adds them up in the order of their coordinates, as
     float32 that is rounded once.
-Each tile has one holder, which sends it.
-Bytes of the busiest device: 2304 in, 2304 out, the least possible; 18432 in total.
+Each term of a tile has one holder, which sends it.
+No device receives over 2304 bytes or sends over 2304, the least possible.
+All devices together receive 18432.
 
     device  before              after                receives
     0       [0, 64) x [0, 24)   [0, 16) x [0, 24)    [0, 16) x [0, 24) from 2, 4, 6
@@ -30,7 +33,7 @@ Emitted by
 import os
 
 if not __package__:
-    raise ImportError("part of a package: above FOLDER, run `python -m FOLDER.NAME.triton_gpu`")
+    raise ImportError("part of a package: run `python -m FOLDER.NAME.triton_gpu` above FOLDER")
 if __name__ == "__main__":
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
@@ -44,7 +47,7 @@ from .._support.sides import Side
 from .._support.torch_reduce import Reduction
 from .._support.triton_rows import BOTH, Tiles, read_once, rows_at, shard_at
 
-require("triton_gpu", "309ecedf9a21364f", __name__)
+require("triton_gpu", "c8685397c72de7b3", __name__)
 __all__ = ["reshard", "reshard_local", "source_shape", "target_shape"]
 __getattr__ = absent(__name__)
 
@@ -56,7 +59,7 @@ TARGET = '[{"data"}, {"model"}]'
 LOCAL_SOURCE_SHAPE = (64, 24)
 LOCAL_TARGET_SHAPE = (16, 24)
 SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
-PLAN = "a5afa9e5d6b5a1a4"  # processes that exchange must have the same
+PLAN = "a5afa9e5d6b5a1a4"  # hash of the plan: equal on all processes that exchange
 
 
 def source_box(position):
@@ -86,13 +89,13 @@ def receivers(sender):
 @triton.jit(do_not_specialize=["receiver"])
 def pull_kernel(
     peers,  # int64 [source positions]: the address of every source shard
-    out,  # the target shard, in units of BLOCK
+    out,  # the target shard, viewed in the units of BLOCK
     receiver,  # position of this device in the target mesh
-    BLOCK: tl.constexpr,  # work of a program at a time: see `Block`
+    BLOCK: tl.constexpr,  # shape of the block of one loop iteration: see `Block`
 ):
     """Add up blocks of tiles over all terms. Offsets are in elements."""
     for place in range(tl.program_id(0), BLOCK.number, tl.num_programs(0)):
-        # One shard of 64 meets one of 16.
+        # A target shard of 16 meets one source shard of 64.
         to0 = receiver // 2 * 16
         read, write, inside = rows_at(
             read=to0 * 24,
@@ -122,4 +125,4 @@ reshard, reshard_local = _HOST.reshard, _HOST.reshard_local
 source_shape, target_shape = _HOST.source_shape, _HOST.target_shape
 
 if __name__ == "__main__":
-    print(f"ok: {_HOST.self_check()}")  # of boxes and peers; then moved
+    print(f"ok: {_HOST.self_check()}")  # checks boxes and peers, then moves elements

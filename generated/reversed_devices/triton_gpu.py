@@ -5,10 +5,13 @@ Source: [{"x"}, {"y"}] on <["x"=2, "y"=2]>, shards of 4 x 3.
 Target: [{"x"}, {"y"}] on <["x"=2, "y"=2]> (device ids below), shards of 4 x 3.
     d2(x, y)[k0, k1] -> t[x * 4 + k0, y * 3 + k1]
 
-Along dimension 0, shards of 4 meet shards of 4: one of the source for one of the target.
-Along dimension 1, shards of 3 meet shards of 3: one of the source for one of the target.
+Along dimension 0, source shards of 4 meet target shards of 4: one source shard for each target
+    shard.
+Along dimension 1, source shards of 3 meet target shards of 3: one source shard for each target
+    shard.
 Each tile has one holder, which sends it.
-Bytes of the busiest device: 24 in, 24 out, the least possible; 96 in total.
+No device receives over 24 bytes or sends over 24, the least possible.
+All devices together receive 96.
 
 A permutation: every shard goes whole to one device.
 
@@ -23,7 +26,7 @@ Emitted by
 import os
 
 if not __package__:
-    raise ImportError("part of a package: above FOLDER, run `python -m FOLDER.NAME.triton_gpu`")
+    raise ImportError("part of a package: run `python -m FOLDER.NAME.triton_gpu` above FOLDER")
 if __name__ == "__main__":
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
@@ -37,7 +40,7 @@ from .._support.sides import Side
 from .._support.torch_gpu import Reshard
 from .._support.triton_rows import BOTH, Tiles, copy_rows, shard_at
 
-require("triton_gpu", "309ecedf9a21364f", __name__)
+require("triton_gpu", "c8685397c72de7b3", __name__)
 __all__ = ["reshard", "reshard_local", "source_shape", "target_shape"]
 __getattr__ = absent(__name__)
 
@@ -51,7 +54,7 @@ LOCAL_SOURCE_SHAPE = LOCAL_TARGET_SHAPE = (4, 3)
 # Device ids by mesh position.
 SOURCE_IDS = range(4)
 TARGET_IDS = (3, 2, 1, 0)
-PLAN = "bd00e7cba3915f9c"  # processes that exchange must have the same
+PLAN = "bd00e7cba3915f9c"  # hash of the plan: equal on all processes that exchange
 
 
 def source_box(position):
@@ -81,9 +84,9 @@ def receivers(sender):
 @triton.jit(do_not_specialize=["receiver"])
 def pull_kernel(
     peers,  # int64 [source positions]: the address of every source shard
-    out,  # the target shard, in units of BLOCK
+    out,  # the target shard, viewed in the units of BLOCK
     receiver,  # position of this device in the target mesh
-    BLOCK: tl.constexpr,  # work of a program at a time: see `Block`
+    BLOCK: tl.constexpr,  # shape of the block of one loop iteration: see `Block`
 ):
     """Copy blocks of tiles, each from its source shard. Offsets are in elements."""
     for place in range(tl.program_id(0), BLOCK.number, tl.num_programs(0)):
@@ -109,4 +112,4 @@ reshard, reshard_local = _HOST.reshard, _HOST.reshard_local
 source_shape, target_shape = _HOST.source_shape, _HOST.target_shape
 
 if __name__ == "__main__":
-    print(f"ok: {_HOST.self_check()}")  # of boxes and peers; then moved
+    print(f"ok: {_HOST.self_check()}")  # checks boxes and peers, then moves elements

@@ -34,7 +34,7 @@ Emitted by
 import os
 
 if not __package__:
-    raise ImportError("part of a package: above FOLDER, run `python -m FOLDER.NAME.jax_xla`")
+    raise ImportError("part of a package: run `python -m FOLDER.NAME.jax_xla` above FOLDER")
 if __name__ == "__main__":
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=8")
@@ -47,7 +47,7 @@ from .._support.jax_host import OneOrder
 from .._support.jax_meshes import Sharded
 from .._support.xla_program import XlaProgram
 
-require("jax_xla", "6b0a268e39b10aa5", __name__)
+require("jax_xla", "8c5d87383f2476fe", __name__)
 
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
 __all__ += ["source_shape", "target_shape"]
@@ -60,13 +60,13 @@ TARGET = '[{"y"}, {}]'
 LOCAL_SOURCE_SHAPE = (8, 6)
 LOCAL_TARGET_SHAPE = (4, 24)
 SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
-PLAN = "964a1afb4ca45d3f"  # processes that exchange must have the same
+PLAN = "964a1afb4ca45d3f"  # hash of the plan: equal on all processes that exchange
 # The meshes, their axes refined into the sub-axes in use.
 SOURCE_AXES = (("x", 2), ("y:(1)2", 2), ("y:(2)2", 2))
 TARGET_AXES = (("x", 2), ("y", 4))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
 WIRE_BYTES = 672  # received by the busiest device, padding included
-AXES = ("x", "y:(1)2", "y:(2)2")  # over which devices are ranked
+AXES = ("x", "y:(1)2", "y:(2)2")  # mesh axes that number the devices
 
 
 def source_box(position):

@@ -5,11 +5,14 @@ Source: [{"x"}, {}] on <["x"=4, "y"=2]>, shards of 16 x 96.
 Target: [{"x":(1)2}, {"x":(2)2, "y"}] on <["x"=4, "y"=2]>, shards of 32 x 24.
     d2(x, y)[k0, k1] -> t[x // 2 * 32 + k0, x % 2 * 48 + y * 24 + k1]
 
-Along dimension 0, shards of 16 meet shards of 32: 2 of the source for one of the target.
-Along dimension 1, shards of 96 meet shards of 24: one of the source for one of the target.
-Of the 2 holders of a tile, the one with the receiver's own coordinates along
-the axes that do not split the source sends it.
-Bytes of the busiest device: 384 in, 384 out, the least possible; 3072 in total.
+Along dimension 0, source shards of 16 meet target shards of 32: 2 source shards for each target
+    shard.
+Along dimension 1, source shards of 96 meet target shards of 24: one source shard for each target
+    shard.
+Of the 2 holders of a tile, the sender is the one whose coordinates along the axes that do not split
+    the source equal the receiver's.
+No device receives over 384 bytes or sends over 384, the least possible.
+All devices together receive 3072.
 
     device  before              after                receives
     0       [0, 16) x [0, 96)   [0, 32) x [0, 24)    [16, 32) x [0, 24) from 2
@@ -28,7 +31,7 @@ Emitted by
 import os
 
 if not __package__:
-    raise ImportError("part of a package: above FOLDER, run `python -m FOLDER.NAME.triton_gpu`")
+    raise ImportError("part of a package: run `python -m FOLDER.NAME.triton_gpu` above FOLDER")
 if __name__ == "__main__":
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
@@ -42,7 +45,7 @@ from .._support.sides import Side
 from .._support.torch_gpu import Reshard
 from .._support.triton_rows import Tiles, copy_rows, shard_at
 
-require("triton_gpu", "309ecedf9a21364f", __name__)
+require("triton_gpu", "c8685397c72de7b3", __name__)
 __all__ = ["reshard", "reshard_local", "source_shape", "target_shape"]
 __getattr__ = absent(__name__)
 
@@ -54,7 +57,7 @@ TARGET = '[{"x":(1)2}, {"x":(2)2, "y"}]'
 LOCAL_SOURCE_SHAPE = (16, 96)
 LOCAL_TARGET_SHAPE = (32, 24)
 SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
-PLAN = "efe0dbc02bfb97fd"  # processes that exchange must have the same
+PLAN = "efe0dbc02bfb97fd"  # hash of the plan: equal on all processes that exchange
 
 
 def source_box(position):
@@ -86,18 +89,19 @@ def receivers(sender):
 @triton.jit(do_not_specialize=["receiver"])
 def pull_kernel(
     peers,  # int64 [source positions]: the address of every source shard
-    out,  # the target shard, in units of BLOCK
+    out,  # the target shard, viewed in the units of BLOCK
     receiver,  # position of this device in the target mesh
-    BLOCK: tl.constexpr,  # work of a program at a time: see `Block`
+    BLOCK: tl.constexpr,  # shape of the block of one loop iteration: see `Block`
 ):
     """Copy blocks of tiles, each from its source shard. Offsets are in elements."""
     for place in range(tl.program_id(0), BLOCK.number, tl.num_programs(0)):
         number, block = place % 2, place // 2
-        # 2 shards of 16 meet one of 32; devices begin with different ones, end with their own.
+        # A target shard of 32 meets 2 source shards of 16.
+        # Each device starts with a different one and ends with its own.
         to0 = receiver // 4 * 32
         a0 = to0 // 16 + (receiver // 2 + number + 1) % 2
         from0 = a0 * 16
-        # One shard of 96 meets one of 24.
+        # A target shard of 24 meets one source shard of 96.
         to1 = receiver % 4 * 24
         sender = a0 * 2 + receiver % 2
         copy_rows(
@@ -123,4 +127,4 @@ reshard, reshard_local = _HOST.reshard, _HOST.reshard_local
 source_shape, target_shape = _HOST.source_shape, _HOST.target_shape
 
 if __name__ == "__main__":
-    print(f"ok: {_HOST.self_check()}")  # of boxes and peers; then moved
+    print(f"ok: {_HOST.self_check()}")  # checks boxes and peers, then moves elements

@@ -5,9 +5,11 @@ Source: [{"x", "y"}] on <["x"=2, "y"=3]>, shards of 1.
 Target: [{"y", "x"}] on <["x"=2, "y"=3]>, shards of 1.
     d2(x, y)[k0] -> t[y * 2 + k0 + x]
 
-Along dimension 0, shards of 1 meet shards of 1: one of the source for one of the target.
+Along dimension 0, source shards of 1 meet target shards of 1: one source shard for each target
+    shard.
 Each tile has one holder, which sends it.
-Bytes of the busiest device: 4 in, 4 out, the least possible; 16 in total.
+No device receives over 4 bytes or sends over 4, the least possible.
+All devices together receive 16.
 
 A permutation: every shard goes whole to one device.
 
@@ -22,7 +24,7 @@ Emitted by
 import os
 
 if not __package__:
-    raise ImportError("part of a package: above FOLDER, run `python -m FOLDER.NAME.triton_gpu`")
+    raise ImportError("part of a package: run `python -m FOLDER.NAME.triton_gpu` above FOLDER")
 if __name__ == "__main__":
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
@@ -36,7 +38,7 @@ from .._support.sides import Side
 from .._support.torch_gpu import Reshard
 from .._support.triton_rows import Tiles, copy_rows, shard_at
 
-require("triton_gpu", "309ecedf9a21364f", __name__)
+require("triton_gpu", "c8685397c72de7b3", __name__)
 __all__ = ["reshard", "reshard_local", "source_shape", "target_shape"]
 __getattr__ = absent(__name__)
 
@@ -47,7 +49,7 @@ SOURCE = '[{"x", "y"}]'
 TARGET = '[{"y", "x"}]'
 LOCAL_SOURCE_SHAPE = LOCAL_TARGET_SHAPE = (1,)
 SOURCE_IDS = TARGET_IDS = range(6)  # by mesh position
-PLAN = "d1834cee96c82cb3"  # processes that exchange must have the same
+PLAN = "d1834cee96c82cb3"  # hash of the plan: equal on all processes that exchange
 
 
 def source_box(position):
@@ -74,9 +76,9 @@ def receivers(sender):
 @triton.jit(do_not_specialize=["receiver"])
 def pull_kernel(
     peers,  # int64 [source positions]: the address of every source shard
-    out,  # the target shard, in units of BLOCK
+    out,  # the target shard, viewed in the units of BLOCK
     receiver,  # position of this device in the target mesh
-    BLOCK: tl.constexpr,  # work of a program at a time: see `Block`
+    BLOCK: tl.constexpr,  # shape of the block of one loop iteration: see `Block`
 ):
     """Copy blocks of tiles, each from its source shard. Offsets are in elements."""
     for place in range(tl.program_id(0), BLOCK.number, tl.num_programs(0)):
@@ -102,4 +104,4 @@ reshard, reshard_local = _HOST.reshard, _HOST.reshard_local
 source_shape, target_shape = _HOST.source_shape, _HOST.target_shape
 
 if __name__ == "__main__":
-    print(f"ok: {_HOST.self_check()}")  # of boxes and peers; then moved
+    print(f"ok: {_HOST.self_check()}")  # checks boxes and peers, then moves elements

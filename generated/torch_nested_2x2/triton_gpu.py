@@ -2,14 +2,18 @@
 
 Source: [{"x", "y"}, {}] on <["x"=2, "y"=2]>, shards of 2 x 3.
     d1(x, y)[k0, k1] -> t[x * 3 + k0 + (min(3, 5 - x * 3) + 1) // 2 * y, k1]
-    The last shards are short or empty along dimension 0, and dense: device 1 has 1 x 3.
+    The last shards along dimension 0 are short or empty, and are stored without padding: device 1
+        has 1 x 3.
 Target: [{"x", "y"}, {}] on <["x"=2, "y"=2]>, shards of 2 x 3.
     d2(x, y)[k0, k1] -> t[x * 4 + y * 2 + k0, k1]
-    The last shards are short or empty along dimension 0, and dense: device 2 has 1 x 3.
+    The last shards along dimension 0 are short or empty, and are stored without padding: device 2
+        has 1 x 3.
 
-Along dimension 0, shards of 2 meet shards of 2: up to 2 of the source for one of the target.
+Along dimension 0, source shards of 2 meet target shards of 2: up to 2 source shards for each target
+    shard.
 Each tile has one holder, which sends it.
-Bytes of the busiest device: 12 in, 12 out, the least possible; 24 in total.
+No device receives over 12 bytes or sends over 12, the least possible.
+All devices together receive 24.
 
 Ranges along dimension 0:
 
@@ -26,7 +30,7 @@ Emitted by
 import os
 
 if not __package__:
-    raise ImportError("part of a package: above FOLDER, run `python -m FOLDER.NAME.triton_gpu`")
+    raise ImportError("part of a package: run `python -m FOLDER.NAME.triton_gpu` above FOLDER")
 if __name__ == "__main__":
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
@@ -40,7 +44,7 @@ from .._support.sides import Side
 from .._support.torch_gpu import Reshard
 from .._support.triton_rows import Tiles, copy_rows, shard_at
 
-require("triton_gpu", "309ecedf9a21364f", __name__)
+require("triton_gpu", "c8685397c72de7b3", __name__)
 __all__ = ["reshard", "reshard_local", "source_shape", "target_shape"]
 __getattr__ = absent(__name__)
 
@@ -51,7 +55,7 @@ SOURCE = '[{"x", "y"}, {}]'
 TARGET = '[{"x", "y"}, {}]'
 LOCAL_SOURCE_SHAPE = LOCAL_TARGET_SHAPE = (2, 3)
 SOURCE_IDS = TARGET_IDS = range(4)  # by mesh position
-PLAN = "441183c62af0e638"  # processes that exchange must have the same
+PLAN = "441183c62af0e638"  # hash of the plan: equal on all processes that exchange
 
 
 def source_box(position):
@@ -100,14 +104,15 @@ def receivers(sender):
 @triton.jit(do_not_specialize=["receiver"])
 def pull_kernel(
     peers,  # int64 [source positions]: the address of every source shard
-    out,  # the target shard, in units of BLOCK
+    out,  # the target shard, viewed in the units of BLOCK
     receiver,  # position of this device in the target mesh
-    BLOCK: tl.constexpr,  # work of a program at a time: see `Block`
+    BLOCK: tl.constexpr,  # shape of the block of one loop iteration: see `Block`
 ):
     """Copy blocks of tiles, each from its source shard. Offsets are in elements."""
     for place in range(tl.program_id(0), BLOCK.number, tl.num_programs(0)):
         number, block = place % 2, place // 2
-        # Up to 2 shards of 2 meet one of 2; devices begin with different ones.
+        # A target shard of 2 meets up to 2 source shards of 2.
+        # Each device starts with a different one.
         to0 = receiver * 2
         first_digit0 = to0 // 3
         first_rest0 = to0 - first_digit0 * 3
@@ -146,4 +151,4 @@ reshard, reshard_local = _HOST.reshard, _HOST.reshard_local
 source_shape, target_shape = _HOST.source_shape, _HOST.target_shape
 
 if __name__ == "__main__":
-    print(f"ok: {_HOST.self_check()}")  # of boxes and peers; then moved
+    print(f"ok: {_HOST.self_check()}")  # checks boxes and peers, then moves elements

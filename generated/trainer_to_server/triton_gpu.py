@@ -2,14 +2,18 @@
 
 Source: [{"data", "model"}, {}] on <["data"=2, "model"=2]>, shards of 3 x 9.
     d1(data, model)[k0, k1] -> t[data * 6 + model * 3 + k0, k1]
-    The last shards are short or empty along dimension 0, and dense: device 3 has 1 x 9.
+    The last shards along dimension 0 are short or empty, and are stored without padding: device 3
+        has 1 x 9.
 Target: [{}, {"tp"}] on <["tp"=3]> (device ids below), shards of 10 x 3.
     d2(tp)[k0, k1] -> t[k0, tp * 3 + k1]
 
-Along dimension 0, shards of 3 meet shards of 10: 4 of the source for one of the target.
-Along dimension 1, shards of 9 meet shards of 3: one of the source for one of the target.
+Along dimension 0, source shards of 3 meet target shards of 10: 4 source shards for each target
+    shard.
+Along dimension 1, source shards of 9 meet target shards of 3: one source shard for each target
+    shard.
 Each tile has one holder, which sends it.
-Bytes of the busiest device: 60 in, 54 out, the least possible; 180 in total.
+No device receives over 60 bytes or sends over 54, the least possible.
+All devices together receive 180.
 
     device  before            after             receives
     0       [0, 3) x [0, 9)   -                 nothing
@@ -30,7 +34,7 @@ Emitted by
 import os
 
 if not __package__:
-    raise ImportError("part of a package: above FOLDER, run `python -m FOLDER.NAME.triton_gpu`")
+    raise ImportError("part of a package: run `python -m FOLDER.NAME.triton_gpu` above FOLDER")
 if __name__ == "__main__":
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
@@ -44,7 +48,7 @@ from .._support.sides import Side
 from .._support.torch_gpu import Reshard
 from .._support.triton_rows import Tiles, copy_rows, shard_at
 
-require("triton_gpu", "309ecedf9a21364f", __name__)
+require("triton_gpu", "c8685397c72de7b3", __name__)
 __all__ = ["reshard", "reshard_local", "source_shape", "target_shape"]
 __getattr__ = absent(__name__)
 
@@ -59,7 +63,7 @@ LOCAL_TARGET_SHAPE = (10, 3)
 # Device ids by mesh position.
 SOURCE_IDS = range(4)
 TARGET_IDS = range(4, 7)
-PLAN = "428ecfb4d50de6c3"  # processes that exchange must have the same
+PLAN = "428ecfb4d50de6c3"  # hash of the plan: equal on all processes that exchange
 
 
 def source_box(position):
@@ -87,18 +91,19 @@ def receivers(sender):
 @triton.jit(do_not_specialize=["receiver"])
 def pull_kernel(
     peers,  # int64 [source positions]: the address of every source shard
-    out,  # the target shard, in units of BLOCK
+    out,  # the target shard, viewed in the units of BLOCK
     receiver,  # position of this device in the target mesh
-    BLOCK: tl.constexpr,  # work of a program at a time: see `Block`
+    BLOCK: tl.constexpr,  # shape of the block of one loop iteration: see `Block`
 ):
     """Copy blocks of tiles, each from its source shard. Offsets are in elements."""
     for place in range(tl.program_id(0), BLOCK.number, tl.num_programs(0)):
         number, block = place % 4, place // 4
-        # 4 shards of 3 meet one of 10; devices begin with different ones.
+        # A target shard of 10 meets 4 source shards of 3.
+        # Each device starts with a different one.
         a0 = (number + receiver) % 4
         from0 = a0 * 3
         width0 = min(from0 + 3, 10) - from0
-        # One shard of 9 meets one of 3.
+        # A target shard of 3 meets one source shard of 9.
         to1 = receiver * 3
         sender = a0
         copy_rows(
@@ -122,4 +127,4 @@ reshard, reshard_local = _HOST.reshard, _HOST.reshard_local
 source_shape, target_shape = _HOST.source_shape, _HOST.target_shape
 
 if __name__ == "__main__":
-    print(f"ok: {_HOST.self_check()}")  # of boxes and peers; then moved
+    print(f"ok: {_HOST.self_check()}")  # checks boxes and peers, then moves elements

@@ -7,9 +7,10 @@ Target: [{"y"}, {"x"}] on <["x"=2, "y"=3]>, shards of 2 x 3.
 
 Along dimension 0, source shards of 3 meet target shards of 2: up to 2 source shards for each target
     shard.
-Along dimension 1, source shards of 2 meet target shards of 3: up to 2 source shards for each target
+Along dimension 1, source shards of 2 meet target shards of 3: 2 source shards for each target
     shard.
-Bytes of the busiest device: 24 in, 24 out, the least possible; 104 in total.
+No device receives over 24 bytes or sends over 24, the least possible.
+All devices together receive 104.
 
     device  before           after            receives
     0       [0, 3) x [0, 2)  [0, 2) x [0, 3)  [0, 2) x [2, 3) from 1
@@ -21,8 +22,9 @@ Bytes of the busiest device: 24 in, 24 out, the least possible; 104 in total.
                                               [3, 4) x [4, 6) from 5
     5       [3, 6) x [4, 6)  [4, 6) x [3, 6)  [4, 6) x [3, 4) from 4
 
-Transport: 6 rounds of lax.ppermute, boxes of one shape in each, senders as ROUNDS has them.
-The wire carries 1.000 times the exact bytes; the busiest device receives 24.
+Transport: 6 rounds of lax.ppermute, all boxes of a round of one shape; ROUNDS lists the receivers.
+The wire carries 1.000 times the bytes of the tiles.
+The busiest device receives 24 bytes, padding included.
 
 Emitted by
     shardwright emit --mesh x=2,y=3 --shape 6x6 --dtype float32 --source '[{"x"}, {"y"}]' --target '[{"y"}, {"x"}]' --backends pallas_tpu,triton_gpu,jax_xla --name transpose_2x3
@@ -31,7 +33,7 @@ Emitted by
 import os
 
 if not __package__:
-    raise ImportError("part of a package: above FOLDER, run `python -m FOLDER.NAME.jax_xla`")
+    raise ImportError("part of a package: run `python -m FOLDER.NAME.jax_xla` above FOLDER")
 if __name__ == "__main__":
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=6")
@@ -44,7 +46,7 @@ from .._support.jax_meshes import Sharded
 from .._support.xla_program import XlaProgram
 from .._support.xla_rounds import in_rounds, listed, listed_rounds
 
-require("jax_xla", "6b0a268e39b10aa5", __name__)
+require("jax_xla", "8c5d87383f2476fe", __name__)
 
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
 __all__ += ["source_shape", "target_shape"]
@@ -57,12 +59,12 @@ TARGET = '[{"y"}, {"x"}]'
 LOCAL_SOURCE_SHAPE = (3, 2)
 LOCAL_TARGET_SHAPE = (2, 3)
 SOURCE_IDS = TARGET_IDS = range(6)  # by mesh position
-PLAN = "360c3f1aba5d3d82"  # processes that exchange must have the same
+PLAN = "360c3f1aba5d3d82"  # hash of the plan: equal on all processes that exchange
 SOURCE_AXES = TARGET_AXES = (("x", 2), ("y", 3))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
 WIRE_BYTES = 24  # received by the busiest device, padding included
-AXES = ("x", "y")  # over which devices are ranked
-# For each round the rank that every rank sends a whole tile to, -1 for none.
+AXES = ("x", "y")  # mesh axes that number the devices
+# For each round, by rank: the rank to which it sends a whole tile, or -1 for none.
 ROUNDS = (
     (-1, 4, -1, -1, 1, -1), (-1, 1, -1, -1, 4, -1), (-1, -1, -1, 1, -1, 4), (1, -1, 4, -1, -1, -1),
     (-1, 0, -1, -1, 2, -1), (-1, 3, -1, -1, 5, -1), (0, -1, 3, 2, -1, 5),

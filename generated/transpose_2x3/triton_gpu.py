@@ -5,10 +5,13 @@ Source: [{"x"}, {"y"}] on <["x"=2, "y"=3]>, shards of 3 x 2.
 Target: [{"y"}, {"x"}] on <["x"=2, "y"=3]>, shards of 2 x 3.
     d2(x, y)[k0, k1] -> t[y * 2 + k0, x * 3 + k1]
 
-Along dimension 0, shards of 3 meet shards of 2: up to 2 of the source for one of the target.
-Along dimension 1, shards of 2 meet shards of 3: 2 of the source for one of the target.
+Along dimension 0, source shards of 3 meet target shards of 2: up to 2 source shards for each target
+    shard.
+Along dimension 1, source shards of 2 meet target shards of 3: 2 source shards for each target
+    shard.
 Each tile has one holder, which sends it.
-Bytes of the busiest device: 24 in, 24 out, the least possible; 104 in total.
+No device receives over 24 bytes or sends over 24, the least possible.
+All devices together receive 104.
 
     device  before           after            receives
     0       [0, 3) x [0, 2)  [0, 2) x [0, 3)  [0, 2) x [2, 3) from 1
@@ -27,7 +30,7 @@ Emitted by
 import os
 
 if not __package__:
-    raise ImportError("part of a package: above FOLDER, run `python -m FOLDER.NAME.triton_gpu`")
+    raise ImportError("part of a package: run `python -m FOLDER.NAME.triton_gpu` above FOLDER")
 if __name__ == "__main__":
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
@@ -41,7 +44,7 @@ from .._support.sides import Side
 from .._support.torch_gpu import Reshard
 from .._support.triton_rows import Tiles, copy_rows, shard_at
 
-require("triton_gpu", "309ecedf9a21364f", __name__)
+require("triton_gpu", "c8685397c72de7b3", __name__)
 __all__ = ["reshard", "reshard_local", "source_shape", "target_shape"]
 __getattr__ = absent(__name__)
 
@@ -53,7 +56,7 @@ TARGET = '[{"y"}, {"x"}]'
 LOCAL_SOURCE_SHAPE = (3, 2)
 LOCAL_TARGET_SHAPE = (2, 3)
 SOURCE_IDS = TARGET_IDS = range(6)  # by mesh position
-PLAN = "360c3f1aba5d3d82"  # processes that exchange must have the same
+PLAN = "360c3f1aba5d3d82"  # hash of the plan: equal on all processes that exchange
 
 
 def source_box(position):
@@ -89,21 +92,23 @@ def receivers(sender):
 @triton.jit(do_not_specialize=["receiver"])
 def pull_kernel(
     peers,  # int64 [source positions]: the address of every source shard
-    out,  # the target shard, in units of BLOCK
+    out,  # the target shard, viewed in the units of BLOCK
     receiver,  # position of this device in the target mesh
-    BLOCK: tl.constexpr,  # work of a program at a time: see `Block`
+    BLOCK: tl.constexpr,  # shape of the block of one loop iteration: see `Block`
 ):
     """Copy blocks of tiles, each from its source shard. Offsets are in elements."""
     for place in range(tl.program_id(0), BLOCK.number, tl.num_programs(0)):
         number, block = place % 4, place // 4
-        # Up to 2 shards of 3 meet one of 2; devices begin with different ones.
+        # A target shard of 2 meets up to 2 source shards of 3.
+        # Each device starts with a different one.
         to0 = receiver % 3 * 2
         a0 = to0 // 3 + (number // 2 + receiver // 3) % 2
         from0 = a0 * 3
         low0 = max(from0, to0)
         high0 = min(from0 + 3, to0 + 2)
         width0 = high0 - low0
-        # 2 shards of 2 meet one of 3; devices begin with different ones.
+        # A target shard of 3 meets 2 source shards of 2.
+        # Each device starts with a different one.
         to1 = receiver // 3 * 3
         a1 = to1 // 2 + (number % 2 + receiver % 3) % 2
         from1 = a1 * 2
@@ -132,4 +137,4 @@ reshard, reshard_local = _HOST.reshard, _HOST.reshard_local
 source_shape, target_shape = _HOST.source_shape, _HOST.target_shape
 
 if __name__ == "__main__":
-    print(f"ok: {_HOST.self_check()}")  # of boxes and peers; then moved
+    print(f"ok: {_HOST.self_check()}")  # checks boxes and peers, then moves elements

@@ -5,10 +5,13 @@ Source: [{"x"}, {"y"}] on <["x"=2, "y"=6]>, shards of 3 x 1.
 Target: [{"y"}, {"x"}] on <["x"=2, "y"=6]>, shards of 1 x 3.
     d2(x, y)[k0, k1] -> t[k0 + y, x * 3 + k1]
 
-Along dimension 0, shards of 3 meet shards of 1: one of the source for one of the target.
-Along dimension 1, shards of 1 meet shards of 3: 3 of the source for one of the target.
+Along dimension 0, source shards of 3 meet target shards of 1: one source shard for each target
+    shard.
+Along dimension 1, source shards of 1 meet target shards of 3: 3 source shards for each target
+    shard.
 Each tile has one holder, which sends it.
-Bytes of the busiest device: 12 in, 12 out, the least possible; 120 in total.
+No device receives over 12 bytes or sends over 12, the least possible.
+All devices together receive 120.
 
     device  before           after            receives
     0       [0, 3) x [0, 1)  [0, 1) x [0, 3)  [0, 1) x [1, 2) from 1, [0, 1) x [2, 3) from 2
@@ -37,7 +40,7 @@ Emitted by
 import os
 
 if not __package__:
-    raise ImportError("part of a package: above FOLDER, run `python -m FOLDER.NAME.triton_gpu`")
+    raise ImportError("part of a package: run `python -m FOLDER.NAME.triton_gpu` above FOLDER")
 if __name__ == "__main__":
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
@@ -51,7 +54,7 @@ from .._support.sides import Side
 from .._support.torch_gpu import Reshard
 from .._support.triton_rows import BOTH, Tiles, copy_rows, shard_at
 
-require("triton_gpu", "309ecedf9a21364f", __name__)
+require("triton_gpu", "c8685397c72de7b3", __name__)
 __all__ = ["reshard", "reshard_local", "source_shape", "target_shape"]
 __getattr__ = absent(__name__)
 
@@ -63,7 +66,7 @@ TARGET = '[{"y"}, {"x"}]'
 LOCAL_SOURCE_SHAPE = (3, 1)
 LOCAL_TARGET_SHAPE = (1, 3)
 SOURCE_IDS = TARGET_IDS = range(12)  # by mesh position
-PLAN = "91fb2ad9da0f163c"  # processes that exchange must have the same
+PLAN = "91fb2ad9da0f163c"  # hash of the plan: equal on all processes that exchange
 
 
 def source_box(position):
@@ -93,18 +96,19 @@ def receivers(sender):
 @triton.jit(do_not_specialize=["receiver"])
 def pull_kernel(
     peers,  # int64 [source positions]: the address of every source shard
-    out,  # the target shard, in units of BLOCK
+    out,  # the target shard, viewed in the units of BLOCK
     receiver,  # position of this device in the target mesh
-    BLOCK: tl.constexpr,  # work of a program at a time: see `Block`
+    BLOCK: tl.constexpr,  # shape of the block of one loop iteration: see `Block`
 ):
     """Copy blocks of tiles, each from its source shard. Offsets are in elements."""
     for place in range(tl.program_id(0), BLOCK.number, tl.num_programs(0)):
         number, block = place % 3, place // 3
-        # One shard of 3 meets one of 1.
+        # A target shard of 1 meets one source shard of 3.
         to0 = receiver % 6
         a0 = to0 // 3
         from0 = a0 * 3
-        # 3 shards of 1 meet one of 3; devices begin with different ones, end with their own.
+        # A target shard of 3 meets 3 source shards of 1.
+        # Each device starts with a different one and ends with its own.
         to1 = receiver // 6 * 3
         a1 = (receiver % 6 + number + 1) % 3 + to1
         sender = a0 * 6 + a1
@@ -129,4 +133,4 @@ reshard, reshard_local = _HOST.reshard, _HOST.reshard_local
 source_shape, target_shape = _HOST.source_shape, _HOST.target_shape
 
 if __name__ == "__main__":
-    print(f"ok: {_HOST.self_check()}")  # of boxes and peers; then moved
+    print(f"ok: {_HOST.self_check()}")  # checks boxes and peers, then moves elements

@@ -2,15 +2,20 @@
 
 Source: [{"x"}, {"y"}] on <["x"=3, "y"=4]>, shards of 6 x 6.
     d1(x, y)[k0, k1] -> t[x * 6 + k0, y * 6 + k1]
-    The last shards are short or empty along dimension 0, 1, and dense: device 11 has 4 x 5.
+    The last shards along dimensions 0 and 1 are short or empty, and are stored without padding:
+        device 11 has 4 x 5.
 Target: [{"y"}, {"x"}] on <["x"=3, "y"=4]>, shards of 4 x 8.
     d2(x, y)[k0, k1] -> t[y * 4 + k0, x * 8 + k1]
-    The last shards are short or empty along dimension 1, and dense: device 8 has 4 x 7.
+    The last shards along dimension 1 are short or empty, and are stored without padding: device 8
+        has 4 x 7.
 
-Along dimension 0, shards of 6 meet shards of 4: up to 2 of the source for one of the target.
-Along dimension 1, shards of 6 meet shards of 8: 2 of the source for one of the target.
+Along dimension 0, source shards of 6 meet target shards of 4: up to 2 source shards for each target
+    shard.
+Along dimension 1, source shards of 6 meet target shards of 8: 2 source shards for each target
+    shard.
 Each tile has one holder, which sends it.
-Bytes of the busiest device: 128 in, 144 out, the least possible; 1184 in total.
+No device receives over 128 bytes or sends over 144, the least possible.
+All devices together receive 1184.
 
     device  before               after                receives
     0       [0, 6) x [0, 6)      [0, 4) x [0, 8)      [0, 4) x [6, 8) from 1
@@ -45,7 +50,7 @@ Emitted by
 import os
 
 if not __package__:
-    raise ImportError("part of a package: above FOLDER, run `python -m FOLDER.NAME.triton_gpu`")
+    raise ImportError("part of a package: run `python -m FOLDER.NAME.triton_gpu` above FOLDER")
 if __name__ == "__main__":
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
@@ -59,7 +64,7 @@ from .._support.sides import Side
 from .._support.torch_gpu import Reshard
 from .._support.triton_rows import Tiles, copy_rows, shard_at
 
-require("triton_gpu", "309ecedf9a21364f", __name__)
+require("triton_gpu", "c8685397c72de7b3", __name__)
 __all__ = ["reshard", "reshard_local", "source_shape", "target_shape"]
 __getattr__ = absent(__name__)
 
@@ -71,7 +76,7 @@ TARGET = '[{"y"}, {"x"}]'
 LOCAL_SOURCE_SHAPE = (6, 6)
 LOCAL_TARGET_SHAPE = (4, 8)
 SOURCE_IDS = TARGET_IDS = range(12)  # by mesh position
-PLAN = "881dd8dc252083aa"  # processes that exchange must have the same
+PLAN = "881dd8dc252083aa"  # hash of the plan: equal on all processes that exchange
 
 
 def source_box(position):
@@ -109,21 +114,23 @@ def receivers(sender):
 @triton.jit(do_not_specialize=["receiver"])
 def pull_kernel(
     peers,  # int64 [source positions]: the address of every source shard
-    out,  # the target shard, in units of BLOCK
+    out,  # the target shard, viewed in the units of BLOCK
     receiver,  # position of this device in the target mesh
-    BLOCK: tl.constexpr,  # work of a program at a time: see `Block`
+    BLOCK: tl.constexpr,  # shape of the block of one loop iteration: see `Block`
 ):
     """Copy blocks of tiles, each from its source shard. Offsets are in elements."""
     for place in range(tl.program_id(0), BLOCK.number, tl.num_programs(0)):
         number, block = place % 4, place // 4
-        # Up to 2 shards of 6 meet one of 4; devices begin with different ones.
+        # A target shard of 4 meets up to 2 source shards of 6.
+        # Each device starts with a different one.
         to0 = receiver % 4 * 4
         a0 = to0 // 6 + (number // 2 + receiver // 4) % 2
         from0 = a0 * 6
         low0 = max(from0, to0)
         high0 = min(from0 + 6, to0 + 4)
         width0 = high0 - low0
-        # 2 shards of 6 meet one of 8; devices begin with different ones.
+        # A target shard of 8 meets 2 source shards of 6.
+        # Each device starts with a different one.
         to1 = receiver // 4 * 8
         a1 = to1 // 6 + (number % 2 + receiver % 4) % 2
         from1 = a1 * 6
@@ -154,4 +161,4 @@ reshard, reshard_local = _HOST.reshard, _HOST.reshard_local
 source_shape, target_shape = _HOST.source_shape, _HOST.target_shape
 
 if __name__ == "__main__":
-    print(f"ok: {_HOST.self_check()}")  # of boxes and peers; then moved
+    print(f"ok: {_HOST.self_check()}")  # checks boxes and peers, then moves elements

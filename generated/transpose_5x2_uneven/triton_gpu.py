@@ -2,15 +2,20 @@
 
 Source: [{"x"}, {"y"}] on <["x"=5, "y"=2]>, shards of 6 x 7.
     d1(x, y)[k0, k1] -> t[x * 6 + k0, y * 7 + k1]
-    The last shards are short or empty along dimension 0, and dense: device 8 has 3 x 7.
+    The last shards along dimension 0 are short or empty, and are stored without padding: device 8
+        has 3 x 7.
 Target: [{"y"}, {"x"}] on <["x"=5, "y"=2]>, shards of 14 x 3.
     d2(x, y)[k0, k1] -> t[y * 14 + k0, x * 3 + k1]
-    The last shards are short or empty along dimension 0, 1, and dense: device 9 has 13 x 2.
+    The last shards along dimensions 0 and 1 are short or empty, and are stored without padding:
+        device 9 has 13 x 2.
 
-Along dimension 0, shards of 6 meet shards of 14: 3 of the source for one of the target.
-Along dimension 1, shards of 7 meet shards of 3: up to 2 of the source for one of the target.
+Along dimension 0, source shards of 6 meet target shards of 14: 3 source shards for each target
+    shard.
+Along dimension 1, source shards of 7 meet target shards of 3: up to 2 source shards for each target
+    shard.
 Each tile has one holder, which sends it.
-Bytes of the busiest device: 168 in, 168 out, the least possible; 1232 in total.
+No device receives over 168 bytes or sends over 168, the least possible.
+All devices together receive 1232.
 
     device  before              after
     0       [0, 6) x [0, 7)     [0, 14) x [0, 3)
@@ -43,7 +48,7 @@ Emitted by
 import os
 
 if not __package__:
-    raise ImportError("part of a package: above FOLDER, run `python -m FOLDER.NAME.triton_gpu`")
+    raise ImportError("part of a package: run `python -m FOLDER.NAME.triton_gpu` above FOLDER")
 if __name__ == "__main__":
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
@@ -57,7 +62,7 @@ from .._support.sides import Side
 from .._support.torch_gpu import Reshard
 from .._support.triton_rows import Tiles, copy_rows, shard_at
 
-require("triton_gpu", "309ecedf9a21364f", __name__)
+require("triton_gpu", "c8685397c72de7b3", __name__)
 __all__ = ["reshard", "reshard_local", "source_shape", "target_shape"]
 __getattr__ = absent(__name__)
 
@@ -69,7 +74,7 @@ TARGET = '[{"y"}, {"x"}]'
 LOCAL_SOURCE_SHAPE = (6, 7)
 LOCAL_TARGET_SHAPE = (14, 3)
 SOURCE_IDS = TARGET_IDS = range(10)  # by mesh position
-PLAN = "57f815ee237d075e"  # processes that exchange must have the same
+PLAN = "57f815ee237d075e"  # hash of the plan: equal on all processes that exchange
 
 
 def source_box(position):
@@ -109,20 +114,22 @@ def receivers(sender):
 @triton.jit(do_not_specialize=["receiver"])
 def pull_kernel(
     peers,  # int64 [source positions]: the address of every source shard
-    out,  # the target shard, in units of BLOCK
+    out,  # the target shard, viewed in the units of BLOCK
     receiver,  # position of this device in the target mesh
-    BLOCK: tl.constexpr,  # work of a program at a time: see `Block`
+    BLOCK: tl.constexpr,  # shape of the block of one loop iteration: see `Block`
 ):
     """Copy blocks of tiles, each from its source shard. Offsets are in elements."""
     for place in range(tl.program_id(0), BLOCK.number, tl.num_programs(0)):
         number, block = place % 6, place // 6
-        # 3 shards of 6 meet one of 14; devices begin with different ones.
+        # A target shard of 14 meets 3 source shards of 6.
+        # Each device starts with a different one.
         to0 = receiver % 2 * 14
         a0 = to0 // 6 + (number // 2 + receiver // 2) % 3
         from0 = a0 * 6
         low0 = max(from0, to0)
         width0 = min(from0 + 6, min(to0 + 14, 27)) - low0
-        # Up to 2 shards of 7 meet one of 3; devices begin with different ones.
+        # A target shard of 3 meets up to 2 source shards of 7.
+        # Each device starts with a different one.
         to1 = receiver // 2 * 3
         a1 = to1 // 7 + (number % 2 + receiver % 2) % 2
         from1 = a1 * 7
@@ -153,4 +160,4 @@ reshard, reshard_local = _HOST.reshard, _HOST.reshard_local
 source_shape, target_shape = _HOST.source_shape, _HOST.target_shape
 
 if __name__ == "__main__":
-    print(f"ok: {_HOST.self_check()}")  # of boxes and peers; then moved
+    print(f"ok: {_HOST.self_check()}")  # checks boxes and peers, then moves elements

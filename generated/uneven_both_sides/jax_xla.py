@@ -2,18 +2,21 @@
 
 Source: [{"x"}, {"y", "z"}, {}] on <["x"=2, "y"=2, "z"=2]>, shards of 4 x 4 x 29.
     d1(x, y, z)[k0, k1, k2] -> t[x * 4 + k0, y * 8 + z * 4 + k1, k2]
-    The last shards are short or empty along dimension 0, 1, padded at the end to 4 x 4 x 29.
+    The last shards along dimensions 0 and 1 are short or empty; they are padded at the end to 4 x 4
+        x 29.
 Target: [{}, {"z"}, {"y", "x"}] on <["x"=2, "y"=2, "z"=2]>, shards of 7 x 7 x 8.
     d2(x, y, z)[k0, k1, k2] -> t[k0, z * 7 + k1, y * 16 + x * 8 + k2]
-    The last shards are short or empty along dimension 1, 2, padded at the end to 7 x 7 x 8.
+    The last shards along dimensions 1 and 2 are short or empty; they are padded at the end to 7 x 7
+        x 8.
 
-Along dimension 0, source shards of 4 meet target shards of 7: up to 2 source shards for each target
+Along dimension 0, source shards of 4 meet target shards of 7: 2 source shards for each target
     shard.
 Along dimension 1, source shards of 4 meet target shards of 7: up to 3 source shards for each target
     shard.
 Along dimension 2, source shards of 29 meet target shards of 8: 1 source shard for each target
     shard.
-Bytes of the busiest device: 1568 in, 1856 out, the least possible; 9248 in total.
+No device receives over 1568 bytes or sends over 1856, the least possible.
+All devices together receive 9248.
 
     device  before                       after
     0       [0, 4) x [0, 4) x [0, 29)    [0, 7) x [0, 7) x [0, 8)
@@ -45,8 +48,9 @@ Bytes of the busiest device: 1568 in, 1856 out, the least possible; 9248 in tota
             [0, 4) x [12, 13) x [24, 29) from 3, [4, 7) x [7, 8) x [24, 29) from 5,
             [4, 7) x [8, 12) x [24, 29) from 6
 
-Transport: 24 rounds of lax.ppermute, boxes of one shape in each, senders as ROUNDS has them.
-The wire carries 1.000 times the exact bytes; the busiest device receives 1568.
+Transport: 24 rounds of lax.ppermute, all boxes of a round of one shape; ROUNDS lists the receivers.
+The wire carries 1.000 times the bytes of the tiles.
+The busiest device receives 1568 bytes, padding included.
 
 Emitted by
     shardwright emit --mesh x=2,y=2,z=2 --shape 7x13x29 --dtype float32 --source '[{"x"}, {"y", "z"}, {}]' --target '[{}, {"z"}, {"y", "x"}]' --backends pallas_tpu,triton_gpu,jax_xla --name uneven_both_sides
@@ -55,7 +59,7 @@ Emitted by
 import os
 
 if not __package__:
-    raise ImportError("part of a package: above FOLDER, run `python -m FOLDER.NAME.jax_xla`")
+    raise ImportError("part of a package: run `python -m FOLDER.NAME.jax_xla` above FOLDER")
 if __name__ == "__main__":
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=8")
@@ -69,7 +73,7 @@ from .._support.jax_padding import Padding
 from .._support.xla_program import XlaProgram
 from .._support.xla_rounds import in_rounds, listed, listed_rounds
 
-require("jax_xla", "6b0a268e39b10aa5", __name__)
+require("jax_xla", "8c5d87383f2476fe", __name__)
 
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
 __all__ += ["source_shape", "target_shape"]
@@ -82,14 +86,14 @@ TARGET = '[{}, {"z"}, {"y", "x"}]'
 LOCAL_SOURCE_SHAPE = (4, 4, 29)
 LOCAL_TARGET_SHAPE = (7, 7, 8)
 SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
-PLAN = "1e2916a2f71a9b7c"  # processes that exchange must have the same
+PLAN = "1e2916a2f71a9b7c"  # hash of the plan: equal on all processes that exchange
 SOURCE_AXES = TARGET_AXES = (("x", 2), ("y", 2), ("z", 2))
 # Every shard padded at its end to the largest: the shapes of the global arrays.
 PADDED_SOURCE_SHAPE = (8, 16, 29)
 PADDED_TARGET_SHAPE = (7, 14, 32)
 WIRE_BYTES = 1568  # received by the busiest device, padding included
-AXES = ("x", "y", "z")  # over which devices are ranked
-# For each round the rank that every rank sends a whole tile to, -1 for none.
+AXES = ("x", "y", "z")  # mesh axes that number the devices
+# For each round, by rank: the rank to which it sends a whole tile, or -1 for none.
 ROUNDS = (
     (-1, -1, -1, -1, -1, -1, -1, 7), (-1, -1, -1, -1, -1, 7, -1, -1),
     (-1, -1, -1, -1, -1, 5, -1, 1), (-1, -1, -1, -1, -1, 1, -1, 3), (-1, -1, -1, -1, -1, 3, -1, 5),

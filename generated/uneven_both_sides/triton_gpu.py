@@ -2,16 +2,22 @@
 
 Source: [{"x"}, {"y", "z"}, {}] on <["x"=2, "y"=2, "z"=2]>, shards of 4 x 4 x 29.
     d1(x, y, z)[k0, k1, k2] -> t[x * 4 + k0, y * 8 + z * 4 + k1, k2]
-    The last shards are short or empty along dimension 0, 1, and dense: device 7 has 3 x 1 x 29.
+    The last shards along dimensions 0 and 1 are short or empty, and are stored without padding:
+        device 7 has 3 x 1 x 29.
 Target: [{}, {"z"}, {"y", "x"}] on <["x"=2, "y"=2, "z"=2]>, shards of 7 x 7 x 8.
     d2(x, y, z)[k0, k1, k2] -> t[k0, z * 7 + k1, y * 16 + x * 8 + k2]
-    The last shards are short or empty along dimension 1, 2, and dense: device 7 has 7 x 6 x 5.
+    The last shards along dimensions 1 and 2 are short or empty, and are stored without padding:
+        device 7 has 7 x 6 x 5.
 
-Along dimension 0, shards of 4 meet shards of 7: 2 of the source for one of the target.
-Along dimension 1, shards of 4 meet shards of 7: up to 3 of the source for one of the target.
-Along dimension 2, shards of 29 meet shards of 8: one of the source for one of the target.
+Along dimension 0, source shards of 4 meet target shards of 7: 2 source shards for each target
+    shard.
+Along dimension 1, source shards of 4 meet target shards of 7: up to 3 source shards for each target
+    shard.
+Along dimension 2, source shards of 29 meet target shards of 8: one source shard for each target
+    shard.
 Each tile has one holder, which sends it.
-Bytes of the busiest device: 1568 in, 1856 out, the least possible; 9248 in total.
+No device receives over 1568 bytes or sends over 1856, the least possible.
+All devices together receive 9248.
 
     device  before                       after
     0       [0, 4) x [0, 4) x [0, 29)    [0, 7) x [0, 7) x [0, 8)
@@ -50,7 +56,7 @@ Emitted by
 import os
 
 if not __package__:
-    raise ImportError("part of a package: above FOLDER, run `python -m FOLDER.NAME.triton_gpu`")
+    raise ImportError("part of a package: run `python -m FOLDER.NAME.triton_gpu` above FOLDER")
 if __name__ == "__main__":
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
@@ -64,7 +70,7 @@ from .._support.sides import Side
 from .._support.torch_gpu import Reshard
 from .._support.triton_rows import Tiles, copy_rows, shard_at
 
-require("triton_gpu", "309ecedf9a21364f", __name__)
+require("triton_gpu", "c8685397c72de7b3", __name__)
 __all__ = ["reshard", "reshard_local", "source_shape", "target_shape"]
 __getattr__ = absent(__name__)
 
@@ -76,7 +82,7 @@ TARGET = '[{}, {"z"}, {"y", "x"}]'
 LOCAL_SOURCE_SHAPE = (4, 4, 29)
 LOCAL_TARGET_SHAPE = (7, 7, 8)
 SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
-PLAN = "1e2916a2f71a9b7c"  # processes that exchange must have the same
+PLAN = "1e2916a2f71a9b7c"  # hash of the plan: equal on all processes that exchange
 
 
 def source_box(position):
@@ -110,19 +116,21 @@ def receivers(sender):
 @triton.jit(do_not_specialize=["receiver"])
 def pull_kernel(
     peers,  # int64 [source positions]: the address of every source shard
-    out,  # the target shard, in units of BLOCK
+    out,  # the target shard, viewed in the units of BLOCK
     receiver,  # position of this device in the target mesh
-    BLOCK: tl.constexpr,  # work of a program at a time: see `Block`
+    BLOCK: tl.constexpr,  # shape of the block of one loop iteration: see `Block`
 ):
     """Copy blocks of tiles, each from its source shard. Offsets are in elements."""
     for place in range(tl.program_id(0), BLOCK.number, tl.num_programs(0)):
         number, block = place % 6, place // 6
         index0, block = block % 4, block // 4
-        # 2 shards of 4 meet one of 7; devices begin with different ones, end with their own.
+        # A target shard of 7 meets 2 source shards of 4.
+        # Each device starts with a different one and ends with its own.
         a0 = (number // 3 + receiver // 4 + 1) % 2
         from0 = a0 * 4
         width0 = min(from0 + 4, 7) - from0
-        # Up to 3 shards of 4 meet one of 7; devices begin with different ones.
+        # A target shard of 7 meets up to 3 source shards of 4.
+        # Each device starts with a different one.
         to1 = receiver % 2 * 7
         a1 = to1 // 4 + (number % 3 + receiver % 4) % 3
         from1 = a1 * 4
@@ -131,7 +139,7 @@ def pull_kernel(
         width1 = high1 - low1
         held1 = min(from1 + 4, 13) - from1
         wanted1 = min(to1 + 7, 13) - to1
-        # One shard of 29 meets one of 8.
+        # A target shard of 8 meets one source shard of 29.
         to2 = receiver // 2 % 2 * 16 + receiver // 4 * 8
         width2 = min(to2 + 8, 29) - to2
         sender = a0 * 4 + a1
@@ -157,4 +165,4 @@ reshard, reshard_local = _HOST.reshard, _HOST.reshard_local
 source_shape, target_shape = _HOST.source_shape, _HOST.target_shape
 
 if __name__ == "__main__":
-    print(f"ok: {_HOST.self_check()}")  # of boxes and peers; then moved
+    print(f"ok: {_HOST.self_check()}")  # checks boxes and peers, then moves elements

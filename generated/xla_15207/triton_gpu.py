@@ -5,11 +5,15 @@ Source: [{"x"}, {"y"}, {}] on <["x"=4, "y"=2]>, shards of 4 x 8 x 16.
 Target: [{}, {"x"}, {"y"}] on <["x"=4, "y"=2]>, shards of 16 x 4 x 8.
     d2(x, y)[k0, k1, k2] -> t[k0, x * 4 + k1, y * 8 + k2]
 
-Along dimension 0, shards of 4 meet shards of 16: 4 of the source for one of the target.
-Along dimension 1, shards of 8 meet shards of 4: one of the source for one of the target.
-Along dimension 2, shards of 16 meet shards of 8: one of the source for one of the target.
+Along dimension 0, source shards of 4 meet target shards of 16: 4 source shards for each target
+    shard.
+Along dimension 1, source shards of 8 meet target shards of 4: one source shard for each target
+    shard.
+Along dimension 2, source shards of 16 meet target shards of 8: one source shard for each target
+    shard.
 Each tile has one holder, which sends it.
-Bytes of the busiest device: 2048 in, 2048 out, the least possible; 14336 in total.
+No device receives over 2048 bytes or sends over 2048, the least possible.
+All devices together receive 14336.
 
     device  before                        after
     0       [0, 4) x [0, 8) x [0, 16)     [0, 16) x [0, 4) x [0, 8)
@@ -44,7 +48,7 @@ Emitted by
 import os
 
 if not __package__:
-    raise ImportError("part of a package: above FOLDER, run `python -m FOLDER.NAME.triton_gpu`")
+    raise ImportError("part of a package: run `python -m FOLDER.NAME.triton_gpu` above FOLDER")
 if __name__ == "__main__":
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
@@ -58,7 +62,7 @@ from .._support.sides import Side
 from .._support.torch_gpu import Reshard
 from .._support.triton_rows import Tiles, copy_rows, shard_at
 
-require("triton_gpu", "309ecedf9a21364f", __name__)
+require("triton_gpu", "c8685397c72de7b3", __name__)
 __all__ = ["reshard", "reshard_local", "source_shape", "target_shape"]
 __getattr__ = absent(__name__)
 
@@ -70,7 +74,7 @@ TARGET = '[{}, {"x"}, {"y"}]'
 LOCAL_SOURCE_SHAPE = (4, 8, 16)
 LOCAL_TARGET_SHAPE = (16, 4, 8)
 SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
-PLAN = "cd982f39ecda540e"  # processes that exchange must have the same
+PLAN = "cd982f39ecda540e"  # hash of the plan: equal on all processes that exchange
 
 
 def source_box(position):
@@ -100,22 +104,23 @@ def receivers(sender):
 @triton.jit(do_not_specialize=["receiver"])
 def pull_kernel(
     peers,  # int64 [source positions]: the address of every source shard
-    out,  # the target shard, in units of BLOCK
+    out,  # the target shard, viewed in the units of BLOCK
     receiver,  # position of this device in the target mesh
-    BLOCK: tl.constexpr,  # work of a program at a time: see `Block`
+    BLOCK: tl.constexpr,  # shape of the block of one loop iteration: see `Block`
 ):
     """Copy blocks of tiles, each from its source shard. Offsets are in elements."""
     for place in range(tl.program_id(0), BLOCK.number, tl.num_programs(0)):
         number, block = place % 4, place // 4
         index0, block = block % 4, block // 4
-        # 4 shards of 4 meet one of 16; devices begin with different ones, end with their own.
+        # A target shard of 16 meets 4 source shards of 4.
+        # Each device starts with a different one and ends with its own.
         a0 = (receiver // 2 + number + 1) % 4
         from0 = a0 * 4
-        # One shard of 8 meets one of 4.
+        # A target shard of 4 meets one source shard of 8.
         to1 = receiver // 2 * 4
         a1 = to1 // 8
         from1 = a1 * 8
-        # One shard of 16 meets one of 8.
+        # A target shard of 8 meets one source shard of 16.
         to2 = receiver % 2 * 8
         sender = a0 * 2 + a1
         copy_rows(
@@ -141,4 +146,4 @@ reshard, reshard_local = _HOST.reshard, _HOST.reshard_local
 source_shape, target_shape = _HOST.source_shape, _HOST.target_shape
 
 if __name__ == "__main__":
-    print(f"ok: {_HOST.self_check()}")  # of boxes and peers; then moved
+    print(f"ok: {_HOST.self_check()}")  # checks boxes and peers, then moves elements

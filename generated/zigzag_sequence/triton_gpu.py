@@ -1,7 +1,7 @@
 """Move float32 x 2x64x16 from one stored layout to another.
 
-The busiest device receives 2,048 bytes, the least possible, and
-sends at most 2,048; all receive 6,144.
+The busiest device receives 2,048 bytes, the least possible.
+No device sends over 2,048; all devices together receive 6,144.
 
 Emitted by
     shardwright emit manifest.json --name zigzag_sequence  # in the parent folder
@@ -78,13 +78,13 @@ BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 def copy_boxes(
     blocks,  # int64 [number, 3]: a block's box, and its first row and column in the box
     boxes,  # int64 [boxes, 8 + 3 * DEPTH]: an index into `sources` and one into `targets`, the
-    # first element in each memory block, the number of rows and of columns, the step from a column
-    # to the next in each block; then for each loop over rows, inner to outer, its count and its two
-    # steps
+    # first element in each memory block, the number of rows and of columns, the step from one
+    # column to the next in each block; then for each loop over rows, inner to outer, its
+    # count and its two steps
     sources,  # int64: the addresses of memory blocks that elements come from
     targets,  # int64: the addresses of memory blocks that elements go to
     number,  # number of blocks
-    INTEGER: tl.constexpr,  # type moved as one
+    INTEGER: tl.constexpr,  # the integer type that is moved
     DEPTH: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
@@ -172,7 +172,9 @@ def strided(box, end, shape, strides):
     if all(place < extent for place, extent in zip(last, shape, strict=True)):
         start, *steps = (sum(map(operator.mul, each, strides)) for each in digits)
         return (_moved(box, end, start, steps),)
-    for number, (times, *pair) in enumerate(box.loops):  # split a loop that continues in a next row
+    for number, (times, *pair) in enumerate(
+        box.loops
+    ):  # split a loop that continues in the next row
         for row in dense:
             inner = row // pair[end] if pair[end] and row % pair[end] == 0 else 1
             if 1 < inner < times and times % inner == 0:
@@ -291,7 +293,7 @@ RANKS = sorted({*SOURCE_IDS, *TARGET_IDS})  # the device of each rank of a group
 MOVES = [(sender, receiver, FORMS[form], *starts) for sender, receiver, form, *starts in RELAYS]
 # Moves of cotangents: from each copy of elements in the target to their only place in the source.
 # Calls without `out` are differentiable. Among processes both meshes must have the same devices;
-# shards then require gradients on all ranks or on none, and each rank calls `backward`.
+# shards must then require gradients on all ranks or on none, and each rank calls `backward`.
 BACK = [
     (
         receiver,
@@ -308,11 +310,11 @@ SUM_DTYPE = torch.float32  # in which cotangents are added
 
 
 def reshard_local(shards, *, out=None):
-    """Return the target buffers of all devices, given the source buffers: dicts by name of lists with
-    a tensor for each device of the mesh, sorted by id. One launch for each target device.
+    """Return the target buffers of all devices, given the source buffers: dicts by name of lists
+    with a tensor for each device of the mesh, sorted by id. One launch for each target device.
 
-    `out`: target buffers of this form to fill, except their padding; new results have zero padding.
-    Tensors may be views, such as `w13[:, :F]`: they are read and written in place.
+    `out`: target buffers in the form of the result, to fill, except their padding; new results have
+    zero padding. Tensors may be views, such as `w13[:, :F]`: they are read and written in place.
     Raises ValueError for wrong names, shapes or dtypes.
     """
     given, made = _of_all(shards, SOURCE, "shards"), None
@@ -351,7 +353,7 @@ def target_shape(name, device_id):
 
 
 def _local(given, made=None):
-    """Return the target buffers of all devices, given their source buffers, both in one list."""
+    """Return the target buffers of all devices, given all source buffers; each side in one list."""
     targets, home = sorted(TARGET_IDS), given[0].device
     made = made or [x for each in targets for x in _blank(TARGET, each, _dtype(), home)]
     return _between(given, made, MOVES, sorted(SOURCE_IDS), targets, _copy)
@@ -379,7 +381,8 @@ def _exchanged(device, group, given, made=None):
 
 
 def _through(group, device, given, made, moves, place):
-    """Place what this device and the other ranks send to it into its buffers; return them."""
+    """Place the elements that this device and the other ranks send to it into its buffers; return
+    the buffers."""
     line, sizes = packed(device, given, (given or made)[0].device, moves)
     expected = _message_bytes(device, moves, receiving=True)
     arrived = torch.empty(sum(expected), dtype=torch.uint8, device=line.device)
@@ -419,7 +422,8 @@ def _derived(given, made, forth, back, among_ranks=False):
     if not torch.is_grad_enabled() or not any(x.requires_grad for x in given):
         return forth(given, made)
     if made is not None:
-        raise ValueError("shards: require a gradient, and out takes none, expected x.detach()")
+        why = "but out does not support one"
+        raise ValueError(f"shards: require a gradient, {why}: pass x.detach()")
     if among_ranks and {*SOURCE_IDS} != {*TARGET_IDS}:
         why = "autograd calls nothing on ranks without a result"
         raise ValueError(f"shards: require a gradient, but {why}: expected x.detach()")
@@ -446,8 +450,8 @@ def _add(boxes, sources, targets):
 
 
 def _box(move, nth, first=0):
-    """Return the box that a move copies to the nth target buffer of its form; `first`: the memory
-    number of the sender's first buffer."""
+    """Return the box that a move copies to the nth target buffer of its form; `first`: the index,
+    in `sources`, of the sender's first buffer."""
     _, _, (buffer, buffers, loops), start, *starts = move
     nest = tuple((loop[0], loop[1], loop[2 + nth]) for loop in loops)
     return Box(first + buffer, buffers[nth], start, starts[nth], nest)
@@ -512,8 +516,8 @@ def _checked(tensors, side, device, number, what):
             raise ValueError(f"{said}: got {x.dtype} {tuple(x.shape)}, expected {expected}")
         turned = x.is_neg() or x.is_conj()
         if turned or (what == "out" and _overlaps(x)):
-            kind = "changes what it reads" if turned else "has elements in one place"
-            raise ValueError(f"{said}: got a view that {kind}, expected x.contiguous()")
+            kind = "a pending conjugation or negation" if turned else "overlapping elements"
+            raise ValueError(f"{said}: got a view with {kind}, expected x.contiguous()")
         if what == "out" and x.requires_grad:
             raise ValueError(f"{said}: out takes no gradient, expected x.detach()")
         found.append(x)

@@ -7,8 +7,8 @@ import runpy
 
 def host_beside(name, backward, of):
     """Return the host of `backward`, the sibling of module `name`, and the sibling's full name or
-    path. `of`: the operation being differentiated, for messages. Raises ImportError if the sibling
-    is missing."""
+    path. `of`: the operation, and the modules that its derivative needs, for messages. Raises
+    ImportError if the sibling is missing."""
     package = name.rpartition(".")[0]
     path = os.path.join(os.path.dirname(os.path.abspath(__file__)), f"{backward}.py")
     beside = f"{package}.{backward}" if package else path

@@ -78,14 +78,14 @@ class Exchange:
         for receiver in spread(len(self.target.ids)):
             for piece in some([*received(receiver)]):
                 if sent(piece.sender)[piece] != 1 or received(receiver)[piece] != 1:
-                    return f"{self._said(piece)} is not what is sent there"
+                    return f"{self._said(piece)} is expected there, but not sent exactly once"
             whole = (0, 0) if self.is_empty(receiver) else self.target.box(receiver)
             if fault := gap(whole, [piece.box for piece in received(receiver).elements()]):
                 return f"device {self.target.ids[receiver]}: {fault}"
         for sender in spread(len(self.source.ids)):
             for piece in some([*sent(sender)]):
                 if received(piece.receiver)[piece] != 1:
-                    return f"{self._said(piece)} is not what is expected there"
+                    return f"{self._said(piece)} is sent there, but not expected exactly once"
         return ""
 
     def proved(self):

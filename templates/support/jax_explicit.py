@@ -18,7 +18,7 @@ def refuse_mix(context, target):
     if context != target.abstract_mesh:
         raise ValueError(
             f"the result is on a mesh of axes {dict(target.shape)}, which a traced program "
-            f"cannot mix with the Explicit axes that are set, {dict(context.shape)}: where "
-            "both are the same give that mesh as target_mesh, else call reshard(x, mesh) "
-            "outside jit, on a concrete array, or trace without jax.set_mesh"
+            f"cannot mix with the Explicit axes that are set, {dict(context.shape)}: if "
+            "the axes are the same, pass the mesh that is set as target_mesh; else call "
+            "reshard(x, mesh) outside jit, on a concrete array, or trace without jax.set_mesh"
         )

@@ -12,7 +12,7 @@ from .boxes import not_run
 from .jax_meshes import apart, expect, not_mapped, over_devices, typed
 
 NO_COTANGENTS = (
-    "an operand is differentiated, and the matmuls of its gradient are not here: emit with "
+    "an operand is differentiated, and the matmuls of its gradient were not emitted: emit with "
     "--gradient, or stop_gradient(a), stop_gradient(b) before matmul"
 )
 

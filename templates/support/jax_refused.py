@@ -1,4 +1,4 @@
-"""What modules refuse that were emitted without derivatives and `jax.vmap`."""
+"""Errors of modules emitted without derivatives and `jax.vmap`."""
 
 import jax
 

@@ -36,7 +36,7 @@ class Call:
         ranks = model.moves.ranks
         size = dist.get_world_size(self.group)
         if size != len(ranks):
-            more = f", as group=dist.new_group(range({len(ranks)})) has" * (size > len(ranks))
+            more = f"; pass group=dist.new_group(range({len(ranks)}))" * (size > len(ranks))
             raise ValueError(f"group of {size} ranks, expected {len(ranks)}{more}")
         self.rank = dist.get_rank(self.group)
         self.device = ranks[self.rank]
@@ -46,7 +46,9 @@ class Call:
     def _check_options(self, progress):
         timeout, self.timeout = self.timeout, None  # report a wrong one to all ranks without it
         if timeout is not None and not (isinstance(timeout, int | float) and timeout > 0):
-            raise ValueError(f"timeout: got {timeout!r}, expected seconds, more than 0, or None")
+            raise ValueError(
+                f"timeout: got {timeout!r}, expected a positive number of seconds, or None"
+            )
         self.timeout = timeout
         if progress is not None and not callable(progress):
             raise ValueError(f"progress: got {progress!r}, expected a function or None")

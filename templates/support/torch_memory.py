@@ -114,7 +114,7 @@ class SharedMemory:
         (move,), target = own.moves, own.exchange.target
         if "push" not in own.features or move.reduces:
             why = "terms are reduced" if move.reduces else "a device is in one mesh only"
-            raise ValueError(f"symmetric_result: {why}, so that tiles are pulled")
+            raise ValueError(f"symmetric_result: {why}, so tiles are pulled")
         group = in_group(group)
         device_id, kept = own.exchange.ranks[dist.get_rank(group)], own.kept(group)
         shape = move.target_shape(device_id)

@@ -173,7 +173,7 @@ class Processes(PeerMemory):
             raise ValueError("async_op takes no gradient: got source shards that require one")
         if dist.get_world_size(group) != len(ranks):
             got = f"group of {dist.get_world_size(group)} ranks, expected {len(ranks)}"
-            more = f", as group=dist.new_group(range({len(ranks)})) has"
+            more = f"; pass group=dist.new_group(range({len(ranks)}))"
             raise ValueError(got + more * (dist.get_world_size(group) > len(ranks)))
         if transport not in (None, "symmetric", "exchange"):
             raise ValueError(f"transport {transport!r}: expected 'symmetric', 'exchange' or None")
@@ -231,7 +231,7 @@ class Processes(PeerMemory):
                 return "symmetric"
             if transport == "symmetric":
                 raise RuntimeError(f"transport 'symmetric': {why}")
-            warnings.warn(f"{self.plan}: takes transport 'exchange', since {why}", stacklevel=6)
+            warnings.warn(f"{self.plan}: uses transport 'exchange', since {why}", stacklevel=6)
         return "exchange"
 
     def _shares(self, home, transport):

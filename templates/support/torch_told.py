@@ -44,5 +44,7 @@ def part_of(move, device_id, rank):
     box = source.box(source.position(device_id, "source"))[: 2 * rank]
     what = f", x[{', '.join(f'{low}:{high}' for low, high in ranges(box))}] of a whole x"
     if len({move._shape(source.box(place)) for place in range(len(source.ids))}) > 1:
-        what += " (to split as torch does, emit with --source-split nested, as JAX, flat)"
+        what += (
+            " (emit with --source-split nested to split as torch does, flat to split as JAX does)"
+        )
     return what

@@ -23,13 +23,13 @@ BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 def copy_boxes(
     blocks,  # int64 [number, 3]: a block's box, and its first row and column in the box
     boxes,  # int64 [boxes, 8 + 3 * DEPTH]: an index into `sources` and one into `targets`, the
-    # first element in each memory block, the number of rows and of columns, the step from a column
-    # to the next in each block; then for each loop over rows, inner to outer, its count and its two
-    # steps
+    # first element in each memory block, the number of rows and of columns, the step from one
+    # column to the next in each block; then for each loop over rows, inner to outer, its
+    # count and its two steps
     sources,  # int64: the addresses of memory blocks that elements come from
     targets,  # int64: the addresses of memory blocks that elements go to
     number,  # number of blocks
-    INTEGER: tl.constexpr,  # type moved as one
+    INTEGER: tl.constexpr,  # the integer type that is moved
     DEPTH: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
@@ -117,7 +117,9 @@ def strided(box, end, shape, strides):
     if all(place < extent for place, extent in zip(last, shape, strict=True)):
         start, *steps = (sum(map(operator.mul, each, strides)) for each in digits)
         return (_moved(box, end, start, steps),)
-    for number, (times, *pair) in enumerate(box.loops):  # split a loop that continues in a next row
+    for number, (times, *pair) in enumerate(
+        box.loops
+    ):  # split a loop that continues in the next row
         for row in dense:
             inner = row // pair[end] if pair[end] and row % pair[end] == 0 else 1
             if 1 < inner < times and times % inner == 0:

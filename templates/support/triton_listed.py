@@ -137,8 +137,8 @@ class Listed:
 
     def copier(self, sources, targets, programs=None):
         """Return a function that copies all entries between memory blocks at these addresses, in
-        one launch of at most `programs` programs, or None if there are no entries. On a CPU outside
-        Triton's interpreter torch copies the same rows."""
+        one launch of at most `programs` programs; it does nothing if there are no entries. On a CPU
+        outside Triton's interpreter torch copies the same rows."""
         if not self.entries:
             return lambda: None
         if not has_kernels(self._entries, self._kernel):

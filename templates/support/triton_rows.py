@@ -14,8 +14,8 @@ BOTH = "source", "target"  # ends of a tile
 
 
 class Block(NamedTuple):
-    """A block, which a program moves at a time: `rows` rows of `columns` units; `column_blocks`
-    blocks cover the longest row. A unit is an integer that has `width` elements; `width` divides
+    """The block that a program moves per iteration: `rows` rows of `columns` units; `column_blocks`
+    blocks cover the longest row. A unit is an integer that holds `width` elements; `width` divides
     the starts, lengths and strides of rows. `lanes`: the number of units in 16 bytes if shards are
     known to be aligned to 16 bytes, else 1. `number`: the number of blocks, for kernels whose
     programs loop over them."""

@@ -105,8 +105,9 @@ for kind in (AxisType.Auto, AxisType.Explicit):
 """
 MIXED = (
     "the result is on a mesh of axes {}, which a traced program cannot mix with the Explicit axes "
-    "that are set, {{'x': 4, 'y': 2}}: where both are the same give that mesh as target_mesh, else "
-    "call reshard(x, mesh) outside jit, on a concrete array, or trace without jax.set_mesh\n"
+    "that are set, {{'x': 4, 'y': 2}}: if the axes are the same, pass the mesh that is set as "
+    "target_mesh; else call reshard(x, mesh) outside jit, on a concrete array, or trace without "
+    "jax.set_mesh\n"
 )
 
 

@@ -91,8 +91,9 @@ SAID = {
     "group mapped": INSIDE,
     "no tpu": "ValueError: mesh: got devices of platform cpu, expected TPUs; interpret=True runs "
     "it slowly, and modules of backend jax_xla run anywhere",
-    "no backend": "ImportError: grid has no module triton_gpu: one of jax_xla",
-    "no name": "KeyError: 'grit: none of apart, grid, kernel, one, pair, square, sub, two'",
+    "no backend": "ImportError: grid has no module triton_gpu: expected one of jax_xla",
+    "no name": "KeyError: \"unknown name 'grit': expected one of "
+    'apart, grid, kernel, one, pair, square, sub, two"',
 }
 
 

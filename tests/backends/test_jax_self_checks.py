@@ -27,7 +27,8 @@ COLUMNS = between((64, 512), '[{"x"}, {}]', '[{}, {"x"}]', LINE)
 UNEVEN = between((23, 50), '[{"x"}, {"y"}]', '[{"y"}, {"x"}]')
 GAP = r"device \d: pieces have \d+ elements, the target shard \d+"
 ONE_END = r"device \d: a tile that it (waits for|sends) is not what is (sent|expected) there"
-SENT = rf"\(.*\) from device \d to device \d is not what is (sent|expected) there|{ONE_END}|{GAP}"
+ONCE = r"(expected|sent) there, but not (sent|expected) exactly once"
+SENT = rf"\(.*\) from device \d to device \d is {ONCE}|{ONE_END}|{GAP}"
 FAULTS = {
     "a permutation, the sender": (
         "pallas_tpu",
@@ -162,14 +163,15 @@ MOVED = {
         "pallas_tpu",
         "    lo1 = position * 128\n",
         "    lo1 = 0\n",
-        "device 1, target shard along dimension 1: 0 to 128, by its sharding 128 to 256",
+        "device 1, target shard along dimension 1: got 0 to 128, expected 128 to 256 by its "
+        "sharding",
     ),
     "boxes, another than that of the sharding": (
         plan(COLUMNS, "direct"),
         "pallas_tpu",
         'SOURCE_AXES, P("x", None))',
         'SOURCE_AXES, P(None, "x"))',
-        "device 0, source shard along dimension 0: 0 to 16, by its sharding 0 to 64",
+        "device 0, source shard along dimension 0: got 0 to 16, expected 0 to 64 by its sharding",
     ),
     "what has left is not waited for": (
         plan(COLUMNS, "direct"),

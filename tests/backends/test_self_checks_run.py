@@ -67,5 +67,5 @@ def test_large_matmuls_run_scaled_down(wrong: bool, tmp_path: Path) -> None:
     else:
         assert (status, errors) == (0, "")
         assert out.endswith(
-            "every element of the product right, of (128, 64) by (64, 128) scaled down"
+            "every element of the product right, with shapes scaled down to (128, 64) by (64, 128)"
         )

@@ -157,7 +157,7 @@ def test_show(tmp_path: Path) -> None:
         "float32 6x6, 144 bytes, on 6 devices",
         'from [{"x"}, {"y"}] on <["x"=2, "y"=3]>: 3x2 a device',
         'to   [{"y"}, {"x"}] on <["x"=2, "y"=3]>: 2x3 a device',
-        "the busiest device receives 24 bytes and sends 24; all receive 104",
+        "a device receives at most 24 bytes and sends at most 24; all together receive 104",
         "at least: 24, 24, 104",
         "12 tiles go to other devices, 4 stay where they are",
         "below: how the tiles are derived, all tiles, and pictures of them",

@@ -80,7 +80,10 @@ def test_every_name_is_in_the_package(home: Path) -> None:
     )
     assert python(home, "-c", program) == "True (4, 4) generated.all.triton_gpu\n"
     program = "import generated\ntry:\n  generated.load('w', 'triton_gpu')\nexcept KeyError as e:\n"
-    assert python(home, "-c", program + "  print(e)") == "'w: none of all, wk, wo, wq, wv'\n"
+    assert (
+        python(home, "-c", program + "  print(e)")
+        == "\"unknown name 'w': expected one of all, wk, wo, wq, wv\"\n"
+    )
 
 
 def test_members_of_a_group_share_a_bundle(home: Path) -> None:

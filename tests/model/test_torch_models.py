@@ -127,7 +127,10 @@ FAULTS = {
     "out": ("out", "ValueError: rank 2: out: device 2 stores no no such tensor"),
     "shared": ("shared", "ValueError: rank 2: out: a tensor shares memory with another"),
     "other model": ("other model", "ValueError: ranks differ: rank 0 calls with model another"),
-    "timeout": ("timeout", "ValueError: rank 0: timeout: got '3', expected seconds"),
+    "timeout": (
+        "timeout",
+        "ValueError: rank 0: timeout: got '3', expected a positive number of seconds",
+    ),
     "no function": ("no function", "ValueError: rank 0: progress: got 3, expected a function"),
     "digest on one": ("digest", "ValueError: ranks differ: .*digest=True.*digest=False"),
     "progress": ("progress", "RuntimeError: rank 0: ZeroDivisionError"),

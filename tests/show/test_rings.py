@@ -188,7 +188,7 @@ def test_bundles(tmp_path: Path) -> None:
     """The page names the rings, has their picture, and no other form as chosen."""
     sw.emit(planned("wrapped"), ("pallas_tpu",)).write(tmp_path / "ring")
     page = (tmp_path / "ring/README.md").read_text()
-    assert 'pallas_tpu reduces terms by rings along "x"' in page
+    assert 'pallas_tpu reduces terms with rings along "x"' in page
     assert page.count("(chosen)") == 1
     assert '| ring along "x" (chosen) |' in page
     assert "(rings.svg)" in page
@@ -205,7 +205,7 @@ def test_commands(tmp_path: Path) -> None:
     words = ["--mesh", "x=4", "--shape", "64x128", "--dtype", "f32"]
     words += ["--source", '[{}, {}], unreduced={"x"}', "--target", '[{"x"}, {}]']
     ringed = [*words, "--topology", SLOW.format("4", 1)]
-    assert 'pallas_tpu reduces terms by rings along "x"\n' in run("plan", *ringed).out
+    assert 'pallas_tpu reduces terms with rings along "x"\n' in run("plan", *ringed).out
     found = json.loads(run("plan", *ringed, "--json").out)["reduced_by"]
     assert found == {"pallas_tpu": 'rings along "x"', "triton_gpu": "an exchange of terms"}
     assert "step 3 of 3 along" in run("show", *ringed).out

@@ -46,7 +46,8 @@ def test_derivation() -> None:
         S / g + T / g - 1 = 4 tiles a period; starts are multiples of 1, every width too
         row-major strides of the source shards are multiples of 2, 1
         Each tile has one holder, which sends it.
-        Bytes of the busiest device: 24 in, 24 out, the least possible; 104 in total.
+        No device receives over 24 bytes or sends over 24, the least possible.
+        All devices together receive 104.
         """).split("\n"):
         assert line in [given.strip() for given in text.split("\n")], line
 
@@ -326,8 +327,8 @@ def test_review_page() -> None:
             Target: [{"y"}, {"x"}] on <["x"=2, "y"=3]>, shards of 2 x 3.
                 d2(x, y)[k0, k1] -> t[y * 2 + k0, x * 3 + k1]
             Tiles are the intersections of source and target shards. Along dimension
-                0: shards of 3 and 2, cuts repeat every 6, at multiples of 1
-                1: shards of 2 and 3, cuts repeat every 6, at multiples of 1
+                0: shards of 3 and 2; cuts are at multiples of 1 and repeat every 6
+                1: shards of 2 and 3; cuts are at multiples of 1 and repeat every 6
             ```
 
             | bytes | moved | least possible | ratio |

@@ -96,10 +96,11 @@ def test_a_page() -> None:
     rows = [line for line in lines if line.startswith("| x")]
     assert rows == [
         "| x | x, dimension 0 | 12 | p | [s * 8, min(s * 8 + 8, 12)) | i floordiv 8 "
-        "| 2 of 2 shards have elements, end to end |",
+        "| non-empty shards: 2 of 2, end to end |",
         "| x | x, dimension 0 | 12 | 2 - p | [s * 4, s * 4 + 4) | i floordiv 4 "
-        "| 3 of 3 shards have elements, end to end |",
-        "| x, dimension 0 | b floordiv 2 to b floordiv 2 | every 8, 2 tiles of multiples of 4 |",
+        "| non-empty shards: 3 of 3, end to end |",
+        "| x, dimension 0 | b floordiv 2 to b floordiv 2 | every 8, 2 tiles whose widths "
+        "are multiples of 4 |",
     ]
     whole = sw.Stored("tp=2", {"x": (12, 4)}, "x", "int8")
     assert derived(sw.Relayout(whole, whole)) == [

@@ -179,10 +179,10 @@ def statements(source: str) -> int:
 def test_a_module_run_by_its_path_says_how_to_run_it(tmp_path: Path) -> None:
     bundle = written(tmp_path)
     assert said("triton_gpu.py", cwd=bundle) == (
-        "ImportError: part of a package: above FOLDER, run `python -m FOLDER.NAME.triton_gpu`"
+        "ImportError: part of a package: run `python -m FOLDER.NAME.triton_gpu` above FOLDER"
     )
     assert said("-m", "a.triton_gpu", cwd=bundle.parent) == (
-        "ImportError: part of a package: above FOLDER, import FOLDER.a"
+        "ImportError: part of a package: import FOLDER.a from above FOLDER"
     )
 
 
@@ -200,7 +200,7 @@ def test_support_modules_of_another_version(tmp_path: Path) -> None:
     package.write_text(package.read_text().replace(version("triton_gpu"), "0" * 16))
     assert said("-c", "import generated.a.triton_gpu", cwd=tmp_path) == (
         f"ImportError: generated.a.triton_gpu was emitted with version {version('triton_gpu')} of "
-        f"the support modules of triton_gpu, next to it is {'0' * 16}: emit it again"
+        f"the support modules of triton_gpu, but next to it is {'0' * 16}: emit it again"
     )
 
 

@@ -104,14 +104,13 @@ def shards(given: Exchange, stored: str | None) -> str:
 
 def test_how_short_shards_are_stored() -> None:
     uneven = on_eight((5, 23), '[{"x"}, {"y"}]', "[{}, {}]").exchange
-    said = "The last shards are short or empty along dimension 0, 1"
+    said = "The last shards along dimensions 0 and 1 are short or empty"
     assert shards(uneven, None) == f"{said}."
-    assert shards(uneven, "dense") == f"{said}, and dense: device 7 has 2 x 5."
-    assert shards(uneven, "padded") == f"{said}, padded at the end to 3 x 6."
+    assert shards(uneven, "dense") == f"{said}, and are stored without padding: device 7 has 2 x 5."
+    assert shards(uneven, "padded") == f"{said}; they are padded at the end to 3 x 6."
     extents = np.diff(uneven.source.boxes()[7]).ravel().tolist()
     assert extents == [2, 5]
     empty = on_eight((3,), '[{"y"}]', "[{}]").exchange
-    assert (
-        shards(empty, "dense") == "The last shards are short or empty along dimension 0, and dense."
-    )
+    said = "The last shards along dimension 0 are short or empty, and are stored without padding."
+    assert shards(empty, "dense") == said
     assert shards(on_eight((8,), '[{"y"}]', "[{}]").exchange, "dense") == ""

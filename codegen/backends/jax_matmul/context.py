@@ -150,9 +150,9 @@ def _constants(matmul: Matmul, steps: MatmulSteps, layouts: dict[Side, Layout]) 
         text = f"{side.upper()}_SHAPE" if is_whole else repr(padded[side])
         lines.append(f"PADDED_{side.upper()}_SHAPE = {text}")
     lines += _axes_lines(matmul, steps)
-    lines.append(f"WIRE_BYTES = {steps.received}  # that arrive at the busiest device")
+    lines.append(f"WIRE_BYTES = {steps.received}  # received by the busiest device")
     names = [name for name, _ in _program_axes(steps)]
-    lines.append(f"AXES = {quoted_names(names)}  # over which devices are ranked")
+    lines.append(f"AXES = {quoted_names(names)}  # mesh axes that number the devices")
     return lines
 
 

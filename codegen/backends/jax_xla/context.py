@@ -280,7 +280,7 @@ def _text(
         support_lines=imports_of(calls),
         wire_bytes=wire,
         constants=(
-            f"AXES = {host.program_axes}  # over which devices are ranked",
+            f"AXES = {host.program_axes}  # mesh axes that number the devices",
             *transport.constants,
         ),
         functions=transport.functions,
@@ -351,19 +351,20 @@ def how_facts(how: How, plan: Plan) -> tuple[str, ...]:
             steps = ["one lax.ppermute"] * how.permutes
             sizes = [how.join.grid[dim] for dim in how.dimensions]
             steps += [f"one lax.all_gather among groups of {size}" for size in sizes]
-            first = f"Transport: {', then '.join(steps)}, senders as FETCHES has them."
+            first = f"Transport: {', then '.join(steps)}; FETCHES lists the senders."
         case Ragged():
             first = "Transport: one lax.ragged_all_to_all; on CPU, rounds of lax.ppermute."
         case Steps():
             return ()
         case Rounds():
-            shapes = "boxes of one shape in each" if how.exact else "padded to one shape in each"
-            table = ", senders as ROUNDS has them" * (how.kind == "table")
+            shapes = "all boxes of a round of one shape"
+            shapes = shapes if how.exact else "boxes padded to one shape in each round"
+            table = "; ROUNDS lists the receivers" * (how.kind == "table")
             first = f"Transport: {how.count} rounds of lax.ppermute, {shapes}{table}."
     size, exact = DTYPES[plan.reshard.dtype], plan.traffic.received_total
     ratio = how.wire[1] * size / exact if exact else 1
     return (
         first,
-        f"The wire carries {ratio:.3f} times the exact bytes; the busiest device receives "
-        f"{how.wire[0] * size}.",
+        f"The wire carries {ratio:.3f} times the bytes of the tiles.",
+        f"The busiest device receives {how.wire[0] * size} bytes, padding included.",
     )

@@ -167,7 +167,7 @@ def _listed_rounds(how: Rounds, shape: tuple[int, ...], filled: tuple[int, ...])
         (f"rounds = listed_rounds({MOVES}, ROUNDS)", *lines),
         {"xla_rounds": (call, "listed", "listed_rounds")},
         constants=(
-            "# For each round the rank that every rank sends a whole tile to, -1 for none.",
+            "# For each round, by rank: the rank to which it sends a whole tile, or -1 for none.",
             *_rows("ROUNDS", how.table),
         ),
         moves=(f"{MOVES} = listed(ROUNDS, _SOURCE, _TARGET)",),

@@ -99,8 +99,8 @@ class TritonText:
     def self_check(self) -> str:
         """The parts of the module's self-check, in words."""
         if self.elements > MOST_MOVED:
-            return "of boxes and peers; the tensor is too large for more"
-        return "of boxes and peers; then moved"
+            return "checks boxes and peers; the tensor is too large to move"
+        return "checks boxes and peers, then moves elements"
 
     @property
     def exports(self) -> str:
@@ -245,9 +245,9 @@ def _met(axis: int, kernel: Kernel) -> str:
     dim = kernel.exchange.dims[axis]
     if max(dim.source.parts, dim.target.parts) == 1:
         return ""
-    sizes = f"shards of {dim.source.size} meet shards of {dim.target.size}"
-    met = f"{kernel.meets(axis)} of the source for one of the target"
-    return f"Along dimension {axis - kernel.hidden}, {sizes}: {met}."
+    sizes = f"source shards of {dim.source.size} meet target shards of {dim.target.size}"
+    met = f"{kernel.meets(axis)} source shard{'s' * (kernel.counts[axis] > 1)}"
+    return f"Along dimension {axis - kernel.hidden}, {sizes}: {met} for each target shard."
 
 
 def _host(request: Request, phases: tuple[PullPhase, ...]) -> tuple[str, ...]:

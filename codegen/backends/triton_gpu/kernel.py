@@ -172,17 +172,17 @@ class Kernel:
         return "one" if count == 1 else f"{every}{count}"
 
     def texts(self, assignments: list[Assignment], owners: dict[str, int]) -> Iterator[DimText]:
-        """Yield the assignments of each dimension, with a comment; `owners`: the dimension of each
+        """Yield the assignments of each dimension, with comments; `owners`: the dimension of each
         name."""
         for axis in dict.fromkeys(owners[each.name] for each in assignments):
             dim, several = self.exchange.dims[axis], self.counts[axis] > 1
-            meet = "shards of {} meet" if several else "shard of {} meets"
-            met = f"{self.meets(axis)} {meet.format(dim.source.size)} one of {dim.target.size}"
-            order = "; devices begin with different ones" if several else ""
-            order += ", end with their own" if several and self._ends_with_own(axis) else ""
+            shards = f"source shard{'s' * several} of {dim.source.size}"
+            met = f"A target shard of {dim.target.size} meets {self.meets(axis)} {shards}."
+            last = " and ends with its own" if several and self._ends_with_own(axis) else ""
+            order = [f"Each device starts with a different one{last}."] * several
             values = (each for each in assignments if owners[each.name] == axis)
             yield DimText(
-                f"{met[0].upper()}{met[1:]}{order}.",
+                (met, *order),
                 tuple(Named(each.name, broken_value(each, 8)) for each in values),
             )
 

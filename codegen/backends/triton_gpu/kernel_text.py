@@ -37,9 +37,9 @@ class Named:
 
 @dataclass(frozen=True)
 class DimText:
-    """The assignments that compute a tile along one dimension, and the comment before them."""
+    """The assignments that compute a tile along one dimension, and the comments before them."""
 
-    comment: str
+    comments: tuple[str, ...]
     values: tuple[Named, ...]
 
 

@@ -73,5 +73,5 @@ def _said(place: str) -> str:
     if place == "terms":
         return "holds terms of a sum along it"
     if place == "j":
-        return "splits its contracting dimension j"
-    return f"splits {place}" if place else "has replicas"
+        return "is split along its contracting dimension j"
+    return f"is split along {place}" if place else "has replicas"

@@ -147,7 +147,7 @@ def test_it_moves_the_bytes(name: str) -> None:
         assert isinstance(how, Ragged)
         assert f"WIRE_BYTES = {traffic.received_max}  # " in part.text
         assert "Transport: one lax.ragged_all_to_all" in part.text
-        assert "The wire carries 1.000 times the exact bytes" in part.text
+        assert "The wire carries 1.000 times the bytes of the tiles" in part.text
 
 
 def test_texts_are_formatted(tmp_path: Path) -> None:
@@ -219,7 +219,7 @@ def test_its_own_check_moves_on_cpu(tmp_path: Path) -> None:
         line = [sys.executable, str(tmp_path / name / "jax_xla.py")]
         done = subprocess.run(line, capture_output=True, text=True, check=True)
         assert done.stdout == (
-            "ok: shards tile the tensor, what is sent is what is expected; "
+            "ok: shards tile the tensor, all sends match receives; "
             f"{count} elements moved, every target shard right\n"
         )
 

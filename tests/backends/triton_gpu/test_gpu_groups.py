@@ -113,7 +113,7 @@ def test_one_launch_a_device(refits: Refits, which: str, interpreted: str, tmp_p
 def test_it_checks_itself(tmp_path: Path) -> None:
     reshards = {name: layer(*AMONG)[name] for name in ("q_proj", "o_proj", "norm1", "conv")}
     written(reshards, tmp_path / "bundles")
-    said = "what is sent is what is expected, and fills every target shard"
+    said = "all sends match receives and fill every target shard"
     elements = 2 * 64 * 64 + 64 + 8 * 3 * 4 * 16
     moved = f"ok: {said}; {elements} elements moved by the kernel and by an exchange\n"
     assert checked(tmp_path) == (moved, "", 0)

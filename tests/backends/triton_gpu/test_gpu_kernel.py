@@ -214,7 +214,9 @@ def test_a_step_past_the_own_shard_only_where_that_makes_it_the_last() -> None:
     for reshard in [*CASES.values(), *map(random_reshard, range(30))]:
         exchange = moves(reshard).exchange
         kernel = Kernel(moves(reshard), some_local=True, wide=False)
-        named = {each.name: dim.comment for dim in kernel.text.dims for each in dim.values}
+        named = {
+            each.name: " ".join(dim.comments) for dim in kernel.text.dims for each in dim.values
+        }
         for axis, (dim, count) in enumerate(zip(exchange.dims, kernel.counts, strict=True)):
             if count == 1 or f"a{axis}" not in named:
                 continue
@@ -222,7 +224,7 @@ def test_a_step_past_the_own_shard_only_where_that_makes_it_the_last() -> None:
             low, high = (end[dim.target.index(positions)] for end in dim.target.intervals)
             first = np.broadcast_to(dim.source.owner(low), positions.shape)
             own = exchange.source.dims[axis].index(positions) + 0 * positions
-            last = "end with their own" in named[f"a{axis}"]
+            last = "ends with its own" in named[f"a{axis}"]
             step = (own + count - 1 + last) % count
             met = (first <= own) & (own < first + count) & (low < high)
             if last:

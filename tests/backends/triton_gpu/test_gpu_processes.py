@@ -210,7 +210,7 @@ def test_what_is_wrong_on_one_rank_is_an_error_on_all(tmp_path: Path) -> None:
         "this in torch.no_grad()",
         "some gradients": "ranks differ: rank 0 has tensors on cpu, rank 2 has tensors on cpu "
         "that require a gradient",
-        "larger": "rank 0: group of 4 ranks, expected 2, as group=dist.new_group(range(2)) has",
+        "larger": "rank 0: group of 4 ranks, expected 2; pass group=dist.new_group(range(2))",
         "later": f"rank 2: source shard of device 2, {part}: got (3, 1) of torch.float32, {shape}",
     }
     for rank in ranks:
@@ -276,7 +276,7 @@ def test_where_memory_cannot_be_shared_tiles_are_exchanged(tmp_path: Path) -> No
         assert lines[0]["found"] == [
             [
                 "exchange",
-                f"{named}: takes transport 'exchange', since {why}",
+                f"{named}: uses transport 'exchange', since {why}",
                 f"RuntimeError: transport 'symmetric': {why}",
             ]
             for why in reasons
@@ -292,7 +292,7 @@ def test_hosts_that_share_memory(tmp_path: Path) -> None:
         assert lines[0]["found"] == [["symmetric", "nothing"]] + [
             [
                 "exchange",
-                f"{named}: takes transport 'exchange', since {why}",
+                f"{named}: uses transport 'exchange', since {why}",
                 f"RuntimeError: transport 'symmetric': {why}",
             ]
             for why in reasons

@@ -125,7 +125,7 @@ def test_what_is_refused_of_results(tmp_path: Path) -> None:
     ]
     case = {"task": "refused_results", "modules": modules, "folder": str(tmp_path)}
     for lines in run_group(4, [case], tmp_path):
-        pulled = "so that tiles are pulled"
+        pulled = "so tiles are pulled"
         assert lines[0]["found"] == [
             f"ValueError: symmetric_result: a device is in one mesh only, {pulled}",
             f"ValueError: symmetric_result: terms are reduced, {pulled}",

@@ -27,7 +27,7 @@ for name in sys.argv[1:]:
     except SystemExit as error:
         print(f"{name}: {error}")
 """
-PROVED = "ok: what is sent is what is expected, and fills every target shard"
+PROVED = "ok: all sends match receives and fill every target shard"
 MOVED = "elements moved by the kernel and by an exchange"
 
 FAULTS = {
@@ -36,22 +36,22 @@ FAULTS = {
         r"(?s)(def senders.*?)for a1 in range\((.*?) \+ 2\)",
         r"\1for a1 in range(\2 + 1)",
         r"device \d: pieces have \d elements, the target shard \d|"
-        r"\(.*\) from device \d to device \d is not what is expected there",
+        r"\(.*\) from device \d to device \d is sent there, but not expected exactly once",
     ),
     "sender_too_many": (
         r"(?s)(def senders.*?)for a1 in range\((.*?) \+ 2\)",
         r"\1for a1 in [*range(\2 + 2), \2]",
-        r"\(.*\) from device \d to device \d is not what is sent there",
+        r"\(.*\) from device \d to device \d is expected there, but not sent exactly once",
     ),
     "receiver_left_out": (
         r"(?s)(def receivers.*?)for b0 in range\((.*?), ",
         r"\1for b0 in range(1 + \2, ",
-        r"\(.*\) from device \d to device \d is not what is sent there",
+        r"\(.*\) from device \d to device \d is expected there, but not sent exactly once",
     ),
     "receivers_of_another": (
         r"(def receivers\(sender\):)",
         r"\1\n    sender = (sender + 1) % 6",
-        r"\(.*\) from device \d to device \d is not what is sent there",
+        r"\(.*\) from device \d to device \d is expected there, but not sent exactly once",
     ),
     "start_off_by_one": (
         r"read=\(low0 - from0\)",
@@ -82,7 +82,7 @@ LARGE = {
     "receivers_of_another": (
         r"(def receivers\(sender\):)",
         r"\1\n    return [sender]",
-        r"\(.*\) from device \d to device \d is not what is sent there",
+        r"\(.*\) from device \d to device \d is expected there, but not sent exactly once",
     ),
 }
 """As FAULTS, for a tensor that is too large to move."""

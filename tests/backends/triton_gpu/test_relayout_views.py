@@ -96,11 +96,12 @@ def test_refused(module: Any) -> None:
     given = {"gate": [whole], "up": [whole]}
     negative = {"gate": [whole], "up": [torch._neg_view(whole)]}
     assert refused(lambda: module.reshard_local(negative)) == (
-        "shards, up of device 0: got a view that changes what it reads, expected x.contiguous()"
+        "shards, up of device 0: got a view with a pending conjugation or negation, "
+        "expected x.contiguous()"
     )
     outs = {"w13": [torch.zeros(4, 3).expand(2, 4, 3)] * 2}
     assert refused(lambda: module.reshard_local(given, out=outs)) == (
-        "out, w13 of device 0: got a view that has elements in one place, expected x.contiguous()"
+        "out, w13 of device 0: got a view with overlapping elements, expected x.contiguous()"
     )
     short = {"gate": [whole], "up": [whole[:, :3]]}
     assert refused(lambda: module.reshard_local(short)) == (

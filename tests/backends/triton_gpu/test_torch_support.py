@@ -188,7 +188,8 @@ def test_shards_of_the_other_split_are_recognised(split: str, tmp_path: Path) ->
     with pytest.raises(ValueError, match="source shard") as caught:
         module.reshard_local([torch.zeros(rows, 3, device="cpu") for rows in other])
     assert str(caught.value) == (
-        f"source shard of device 1, x[{part}, 0:3] of a whole x (to split as torch does, emit with "
-        f"--source-split nested, as JAX, flat): got ({other[1]}, 3) of torch.float32, "
+        f"source shard of device 1, x[{part}, 0:3] of a whole x (emit with --source-split nested "
+        "to split as torch does, flat to split as JAX does): "
+        f"got ({other[1]}, 3) of torch.float32, "
         f"expected ({3 - other[1]}, 3) of torch.float32"
     )

@@ -197,7 +197,7 @@ def _facts(plan: MatmulPlan, layouts: dict[Side, Layout], kernels: MatmulKernels
             text, WIDTH, subsequent_indent=INDENT, break_long_words=False, break_on_hyphens=False
         )
     if has_terms(matmul):
-        yield "Of what is unreduced the first range below numbers the term that a device has."
+        yield "For unreduced operands the first range below is the number of the device's term."
     yield from device_table(layouts)
 
 
@@ -206,18 +206,21 @@ def _moves(plan: MatmulPlan, kernels: MatmulKernels) -> Iterator[str]:
     matmul, product, tiles = plan.matmul, plan.chosen.multiplication, kernels.tiles
     lhs, rhs = (" x ".join(map(str, product.local_shape(side))) for side in SIDES[:2])
     yield f"Each device multiplies {lhs} by {rhs}, {product.flops} flops, in tiles of " + (
-        f"{tiles.blocks[0]} x {tiles.blocks[1]}, {tiles.blocks[2]} of j at a time."
+        f"{tiles.blocks[0]} x {tiles.blocks[1]}, in steps of {tiles.blocks[2]} along j."
     )
     bytes_of = dict(zip(SIDES, kernels.received(), strict=True))
-    when = "while it multiplies what has come" if _overlaps(plan) else "before it multiplies"
+    when = "before it multiplies"
+    if _overlaps(plan):
+        when = "while it multiplies the parts that have arrived"
     for side in SIDES[:2]:
         if bytes_of[side]:
             terms, how = added(product, side), matmul.sharding(side).operator
-            made = f", and of {terms} terms makes their {how}" * (terms > 1)
+            made = f", and combines {terms} terms by {how}" * (terms > 1)
             yield f"It takes {bytes_of[side]} bytes of {side} from its peers {when}{made}."
     if bytes_of["out"]:
-        yield f"Tiles of other devices' results go to them as they are made, {bytes_of['out']} " + (
-            "bytes to each, those of the farthest device first."
+        yield (
+            "A device sends tiles of other devices' results as soon as they are computed, those of "
+            f"the farthest device first: {bytes_of['out']} bytes to the busiest device."
         )
     yield f"The busiest device receives {sum(bytes_of.values())} bytes."
     yield f"A device sums its products in {matmul.sum_dtype}."
@@ -225,8 +228,8 @@ def _moves(plan: MatmulPlan, kernels: MatmulKernels) -> Iterator[str]:
         wide = "float32" if is_floating(matmul.out_dtype) else "int32"
         order = "one order" if has_terms(matmul) else "the order of their ranges of j"
         yield (
-            f"Partial sums of devices are {matmul.out_dtype}; who has the result adds them in "
-            + (f"{wide}, in {order}, and rounds once.")
+            f"Partial sums of devices are {matmul.out_dtype}; the owner of a result adds them in "
+            f"{wide}, in {order}, and rounds once."
         )
     new = " and ".join(map(str, fate_of(product, "out").new))
     if new:

@@ -44,10 +44,10 @@ FIELDS = {"lhs": 2, "rhs": 3}
 """The index of the part number of each operand, in an entry of the table of stretches of j."""
 COMES = (
     MatmulParameter(
-        "come", "int32 [parts]: how many programs of `pull` are done with each, over all calls"
+        "come", "int32 [parts]: number of programs of `pull` done with each, over all calls"
     ),
-    MatmulParameter("pullers", "how many programs `pull` has"),
-    MatmulParameter("polls", "how often to look for a part"),
+    MatmulParameter("pullers", "number of programs of `pull`"),
+    MatmulParameter("polls", "number of polls for a part before giving up"),
 )
 PLACES = MatmulParameter(
     "places", "int64 [devices, 2]: where this device's terms go, and are counted"
@@ -244,7 +244,7 @@ class MatmulKernels:
         """Yield the parameters of the kernel `offer` for the operands that it copies."""
         for side in self.moved:
             yield MatmulParameter(side, "the shard of this device")
-            yield MatmulParameter(f"{side}_size", "its elements")
+            yield MatmulParameter(f"{side}_size", "number of elements in it")
         if self.moved:
             yield MatmulParameter("offered", f"two slots of {slot} elements")
 
