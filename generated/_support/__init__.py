@@ -7,9 +7,9 @@ from runpy import run_path
 
 # The version of each backend's support files.
 VERSIONS = {
-    "jax_xla": "6b0a268e39b10aa5",
-    "pallas_tpu": "41c13a45b01414ad",
-    "triton_gpu": "309ecedf9a21364f",
+    "jax_xla": "8c5d87383f2476fe",
+    "pallas_tpu": "8660556494608605",
+    "triton_gpu": "c8685397c72de7b3",
 }
 
 
@@ -20,5 +20,5 @@ def require(backend, version, module):
     if found != version:
         raise ImportError(
             f"{module} was emitted with version {version} of the support modules of {backend}, "
-            f"next to it is {found}: emit it again"
+            f"but next to it is {found}: emit it again"
         )

@@ -119,7 +119,7 @@ class Ring(PallasProgram):
                 number = number * turn.size + turn.place(position)
             before, after = (side.box(position)[-2 * self.rank :: 2] for side in sides)
             if [low - start for low, start in zip(after, before, strict=True)] != starts[number]:
-                return f"device {sides[0].ids[position]} keeps a part that the rings do not bring"
+                return f"device {sides[0].ids[position]} keeps a part that rings do not bring to it"
         return ""
 
     def carried(self, shard, order, interpret, collective_id):

@@ -46,7 +46,7 @@ class Forwarding(Packed):
                 place, wanted = number, (offset, slot)
             for half in (0, 1):
                 if held[place, half] != wanted:
-                    return f"slot {slot} holds what left {held[place, half]}, expected {wanted}"
+                    return f"slot {slot} holds the data of {held[place, half]}, expected {wanted}"
         return ""
 
     def _carried(self):

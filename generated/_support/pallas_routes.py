@@ -29,8 +29,8 @@ def check_pairs(program, devices):
     again = tuple(program.host.source.ids) == tuple(program.host.target.ids)
     direct = are_near(devices, sender, receiver)
     if not powers_of_two:
-        topology = "emit the module with --topology, as v5e:2x4"
-        refuse_far(direct, f"{topology}, and tiles go from device to device")
+        topology = "emit the module with --topology (such as v5e:2x4) to forward tiles"
+        refuse_far(direct, topology)
     if not powers_of_two or direct.all():
         return
     wrong = int(np.argmin(direct))
@@ -39,7 +39,8 @@ def check_pairs(program, devices):
     order = f"; or a module emitted for this order, device_ids={ids}"
     raise ValueError(
         f"mesh: device {a.id} at {tuple(a.coords)} is to send to device {b.id} at "
-        f"{tuple(b.coords)}, and {(~direct).sum() - 1} other pairs are as far apart; expected: "
+        f"{tuple(b.coords)}, and {(~direct).sum() - 1} other pairs are not in direct reach "
+        "either; expected: "
         "devices in an order that fills a torus of power-of-two extents axis by axis, "
         "so that they send over 1, 2, 4, ... hops along one axis" + order * again
     )

@@ -8,18 +8,20 @@ Target: [{}, {"x"}] on <["x"=3]>, shards of 6 x 2.
 Along dimension 0, source shards of 2 meet target shards of 6: 3 source shards for each target
     shard.
 Along dimension 1, source shards of 6 meet target shards of 2: 1 source shard for each target shard.
-Bytes of the busiest device: 8 in, 8 out, the least possible; 24 in total.
+No device receives over 8 bytes or sends over 8, the least possible.
+All devices together receive 24.
 
     device  before           after            receives
     0       [0, 2) x [0, 6)  [0, 6) x [0, 2)  [2, 4) x [0, 2) from 1, [4, 6) x [0, 2) from 2
     1       [2, 4) x [0, 6)  [0, 6) x [2, 4)  [0, 2) x [2, 4) from 0, [4, 6) x [2, 4) from 2
     2       [4, 6) x [0, 6)  [0, 6) x [4, 6)  [0, 2) x [4, 6) from 0, [2, 4) x [4, 6) from 1
 
-Form: windows; chunks of tiles are shifted in VMEM, and put together from a staging area.
-The wire carries 256.000 times the exact bytes; the busiest device receives 2,048.
-HBM reads and writes 299.17 times the least possible.
-With XLA's default layouts of shards, 64.00 times more.
-Staging 3,072 bytes of HBM, 385,024 of VMEM.
+Form: windows; chunks of tiles are shifted in VMEM into a staging area, and assembled from there.
+The wire carries 256.000 times the bytes of the tiles.
+The busiest device receives 2,048 bytes, padding included.
+HBM traffic is 299.17 times the least possible.
+XLA's default shard layouts add copies of 64.00 times that least.
+The staging area has 3,072 bytes of HBM; kernels use 385,024 of VMEM.
 
 Emitted by
     shardwright emit --mesh x=3 --shape 6x6 --dtype int8 --source '[{"x"}, {}]' --target '[{}, {"x"}]' --name all_to_all_3
@@ -28,7 +30,7 @@ Emitted by
 import os
 
 if not __package__:
-    raise ImportError("part of a package: above FOLDER, run `python -m FOLDER.NAME.pallas_tpu`")
+    raise ImportError("part of a package: run `python -m FOLDER.NAME.pallas_tpu` above FOLDER")
 if __name__ == "__main__":  # one spare device, for the interpreter
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=4")
@@ -62,7 +64,7 @@ from .._support.pallas_windows import (
     within,
 )
 
-require("pallas_tpu", "41c13a45b01414ad", __name__)
+require("pallas_tpu", "8660556494608605", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
@@ -76,7 +78,7 @@ TARGET = '[{}, {"x"}]'
 LOCAL_SOURCE_SHAPE = (2, 6)
 LOCAL_TARGET_SHAPE = (6, 2)
 SOURCE_IDS = TARGET_IDS = range(3)  # by mesh position
-PLAN = "e29b93370d6fcd92"  # processes that exchange must have the same
+PLAN = "e29b93370d6fcd92"  # hash of the plan: equal on all processes that exchange
 SOURCE_AXES = TARGET_AXES = (("x", 3),)
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
 WIRE_BYTES = 2048  # received by the busiest device, padding included
@@ -150,12 +152,12 @@ PEERS = Peers(
 # Every block of the target shard is assembled from there.
 TILING = Tiling(
     unit=(8, 128),  # the extents of a memory tile
-    chunk=(32, 128),  # in whole units, of the widest tile, 2 x 2, or a part of it
+    chunk=(32, 128),  # whole units that hold the widest tile, 2 x 2, or a part of it
     window=(64, 256),  # of VMEM: a chunk, plus a unit if the chunk may begin inside one
-    blocks=(1, 1),  # ceil(target shard, 2 x 6 / chunk)
+    blocks=(1, 1),  # ceil(target shard of 2 x 6 / chunk)
     meet=(3, 1),  # most source shards that intersect a block
-    chunks=(1, 1),  # ceil(widest tile, 2 x 2 / chunk)
-    stage=(8, 384),  # tiles are placed as in the target shard, each from a whole unit on,
+    chunks=(1, 1),  # ceil(widest tile of 2 x 2 / chunk)
+    stage=(8, 384),  # tiles are placed as in the target shard, each at a whole unit,
     step=(0, 128),  # plus this offset for each earlier tile: no two share a unit
     rolled=(0, 1),  # the dimensions along which chunks are shifted
     more_rows=0,  # memory of fewer rows is tiled differently
@@ -163,13 +165,13 @@ TILING = Tiling(
 
 
 def _viewed(box):
-    """Return the ranges of a tensor box, in the order of kernels."""
+    """Return the ranges of a tensor box, in kernel order."""
     return [box[2 * axis : 2 * axis + 2] for axis in (1, 0)]
 
 
 def _staged(receiver, shard, piece, box):
     """Return the offset to subtract from a piece's tensor indices to get its place in the staging
-    area of its receiver: there it is placed as in the target shard, from a whole unit on."""
+    area of its receiver: there it is placed as in the target shard, starting at a whole unit."""
     within = target_box(receiver)
     met = senders(receiver)  # one more unit for each earlier piece from these
     return [
@@ -182,14 +184,15 @@ def _push_kernel(order, x, stage, windows, chunks, sizes, read, sent, received):
     """Push this device's tiles into the staging areas of their receivers, a chunk of each in turn,
     so that all links are busy.
 
-    order: a table of ranks, or None; x, stage: the source shard and the staging area, in HBM; in
-    VMEM two windows and 6 chunks, in SMEM the sizes of these; DMA semaphores: `read` for each
-    window, `sent` for each chunk, `received` for all arrivals in the staging area.
+    order: a table of ranks, or None; x, stage: the source shard and the staging area, in HBM;
+    windows, chunks: two windows and 6 chunks, in VMEM; sizes: the chunks' sizes, in SMEM; DMA
+    semaphores: `read` for each window, `sent` for each chunk, `received` for all arrivals in the
+    staging area.
     """
     me, receiver = PEERS.here(order)
     barrier = pltpu.get_barrier_semaphore()
 
-    def tell(number):  # its senders may write to this device from here on
+    def tell(number):  # from here on a piece's sender may write to this device
         piece = PEERS.incoming(receiver, me, number)
         pl.when(piece.moves)(lambda: signal(barrier, PEERS.source_rank(piece.peer, order)))
 
@@ -230,8 +233,8 @@ def _push_kernel(order, x, stage, windows, chunks, sizes, read, sent, received):
         remote_copy(packed, units_at(stage, units), sent.at[slot], received, device).start()
 
     def advance(step, found):
-        # A chunk is read (`coming`) while the previous one (`now`), after `passed` sent ones, is
-        # shifted and sent, once its slot is free.
+        # One chunk (`coming`) is read while the previous one (`now`) is shifted and, once its slot
+        # is free, sent. `passed`: the number of chunks sent so far.
         now, passed = found
         coming, slot, other = chunk_of(step), rem(passed, 6), rem(step + 1, 2)
         next_units = units_of(coming.box, own, TILING.unit)
@@ -263,7 +266,7 @@ def _push_kernel(order, x, stage, windows, chunks, sizes, read, sent, received):
 
 
 def _part_of(step, me, receiver):
-    """Return part `step` of a block; each block of a target shard has 3."""
+    """Return part `step` of the target shard, counted over its blocks, 3 per block."""
     steps = PEERS.counted(receiver, _TARGET, 3)
     box = _viewed(target_box(receiver))
     block = cut(box, div(step, 3), TILING.blocks, TILING.chunk)

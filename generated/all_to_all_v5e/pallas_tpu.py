@@ -9,7 +9,8 @@ Along dimension 0, source shards of 25 meet target shards of 200: 8 source shard
     shard.
 Along dimension 1, source shards of 200 meet target shards of 25: 1 source shard for each target
     shard.
-Bytes of the busiest device: 17500 in, 17500 out, the least possible; 140000 in total.
+No device receives over 17500 bytes or sends over 17500, the least possible.
+All devices together receive 140000.
 
 A device sends the intersection of its range before and the receiver's after.
 
@@ -24,16 +25,17 @@ A device sends the intersection of its range before and the receiver's after.
     7       [175, 200) x [0, 200)  [0, 200) x [175, 200)  from 0, 1, 2, 3, 4, 5, 6
 
 Form: routed; tiles go from device to device, in slots that XLA packs and unpacks.
-The wire carries 1.609 times the exact bytes, every hop counted; the busiest device receives 33,280.
-HBM reads and writes 20.88 times the least possible.
+The wire carries 1.609 times the bytes of the tiles, every hop counted.
+The busiest device receives 33,280 bytes, padding included.
+HBM traffic is 20.88 times the least possible.
 Not all receivers are in reach of a sender: in 3 rounds a device sends on 23 slots,
-of at most 2,560 bytes, and gets of 13 devices what it wants.
+of at most 2,560 bytes, and receives its tiles from 13 devices.
 Digit of stride 2: a line of 4 devices; 1 to 3 go up it, 7 to 5 down.
 What goes to the device 7 farther on, digit by digit:
     from slot 6 to slot 8 of the device whose digit of stride 1 is 1 higher
     from slot 8 to slot 6 of the device whose digit of stride 2 is 2 higher
     from slot 6 to slot 6 of the device whose digit of stride 2 is 1 higher
-Staging 35,840 bytes of HBM, 0 of VMEM.
+The staging area has 35,840 bytes of HBM.
 
 Emitted by
     shardwright emit --mesh x=2,y=4 --shape 200x200 --dtype float32 --source '[{"x", "y"}, {}]' --target '[{}, {"x", "y"}]' --topology torus:2x4,wrap=0x0,bandwidth=5e+10,latency=1e-06,powers_of_two=1,ragged=512,memory=8.19e+11 --name all_to_all_v5e
@@ -42,7 +44,7 @@ Emitted by
 import os
 
 if not __package__:
-    raise ImportError("part of a package: above FOLDER, run `python -m FOLDER.NAME.pallas_tpu`")
+    raise ImportError("part of a package: run `python -m FOLDER.NAME.pallas_tpu` above FOLDER")
 if __name__ == "__main__":  # one spare device, for the interpreter
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=9")
@@ -64,7 +66,7 @@ from .._support.pallas_routed import Routed
 from .._support.pallas_slots import Slot
 from .._support.pallas_steps import Schedule, Step, hop
 
-require("pallas_tpu", "41c13a45b01414ad", __name__)
+require("pallas_tpu", "8660556494608605", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
@@ -78,7 +80,7 @@ TARGET = '[{}, {"x", "y"}]'
 LOCAL_SOURCE_SHAPE = (25, 200)
 LOCAL_TARGET_SHAPE = (200, 25)
 SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
-PLAN = "085a4ed719b2fbc4"  # processes that exchange must have the same
+PLAN = "085a4ed719b2fbc4"  # hash of the plan: equal on all processes that exchange
 SOURCE_AXES = TARGET_AXES = (("x", 2), ("y", 4))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
 WIRE_BYTES = 33280  # received by the busiest device, padding included
@@ -143,7 +145,7 @@ PEERS = Peers(
 )
 
 
-# Granules of 512 bytes: ceil(625 / 128).
+# Number of 512-byte granules in a slot: ceil(625 / 128).
 SLOT = Slot((5, 1, 128), (25, 25), dense=True, order=None)
 SCHEDULE = Schedule(
     digits=((1, 2), (2, 8)),  # (stride, extent) of each digit of a place
@@ -282,8 +284,8 @@ _PROGRAM = Routed(
     SCHEDULE,
     SLOT,
     window=(25, 25),  # the largest tile
-    source_reach=(25, 200),  # of windows at the last tiles in a shard of 25 x 200
-    target_reach=(200, 25),  # the same in one of 200 x 25
+    source_reach=(25, 200),  # reach of the last windows, in a shard of 25 x 200
+    target_reach=(200, 25),  # the same in a shard of 200 x 25
     collective_id=COLLECTIVE_ID,
     bits="interpreted",
 )

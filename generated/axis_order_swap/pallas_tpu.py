@@ -5,7 +5,8 @@ Source: [{"x", "y"}, {}] on <["x"=2, "y"=4]>, shards of 128 x 512.
 Target: [{"y", "x"}, {}] on <["x"=2, "y"=4]>, shards of 128 x 512.
     d2(x, y)[k0, k1] -> t[y * 256 + x * 128 + k0, k1]
 
-Bytes of the busiest device: 262144 in, 262144 out, the least possible; 1572864 in total.
+No device receives over 262144 bytes or sends over 262144, the least possible.
+All devices together receive 1572864.
 
 A permutation: every shard goes whole to one device.
 
@@ -14,8 +15,9 @@ A permutation: every shard goes whole to one device.
     receives from   0  2  4  6  1  3  5  7
 
 Form: direct; tiles go by DMA from shard to shard.
-The wire carries 1.000 times the exact bytes; the busiest device receives 262,144.
-HBM reads and writes 1.00 times the least possible.
+The wire carries 1.000 times the bytes of the tiles.
+The busiest device receives 262,144 bytes, padding included.
+HBM traffic is 1.00 times the least possible.
 Where the result leaves the program XLA copies it once more.
 
 Emitted by
@@ -25,7 +27,7 @@ Emitted by
 import os
 
 if not __package__:
-    raise ImportError("part of a package: above FOLDER, run `python -m FOLDER.NAME.pallas_tpu`")
+    raise ImportError("part of a package: run `python -m FOLDER.NAME.pallas_tpu` above FOLDER")
 if __name__ == "__main__":  # one spare device, for the interpreter
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=9")
@@ -43,7 +45,7 @@ from .._support.pallas_direct import Halves
 from .._support.pallas_peers import div, each, rem, remote_copy, signal, tile_at, wait_for
 from .._support.pallas_permuted import Permuted
 
-require("pallas_tpu", "41c13a45b01414ad", __name__)
+require("pallas_tpu", "8660556494608605", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
@@ -56,7 +58,7 @@ SOURCE = '[{"x", "y"}, {}]'
 TARGET = '[{"y", "x"}, {}]'
 LOCAL_SOURCE_SHAPE = LOCAL_TARGET_SHAPE = (128, 512)
 SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
-PLAN = "60cf65747ae487a5"  # processes that exchange must have the same
+PLAN = "60cf65747ae487a5"  # hash of the plan: equal on all processes that exchange
 SOURCE_AXES = TARGET_AXES = (("x", 2), ("y", 4))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
 WIRE_BYTES = 262144  # received by the busiest device, padding included
@@ -90,7 +92,7 @@ _TARGET = Sharded(TARGET_IDS, target_box, PADDED_TARGET_SHAPE, TARGET_AXES, P(("
 PEERS = Permuted(_SOURCE, _TARGET, sender, receiver, 1)
 
 
-TILE = (128, 512)  # the extents of every tile, in the order of kernels
+TILE = (128, 512)  # the extents of every tile, in kernel order
 # The order of pushes, the device's own tile first, which spreads them over the links.
 ROUNDS = (0,)
 
@@ -103,7 +105,7 @@ def _start(x, y, sent, received):
     me = lax.axis_index(("x", "y"))
     barrier = pltpu.get_barrier_semaphore()
 
-    def tell(number):  # its senders may write to y from here on
+    def tell(number):  # from here on a tile's sender may write to y
         peer = sender(me, number)
         pl.when(peer != me)(lambda: signal(barrier, peer))
 

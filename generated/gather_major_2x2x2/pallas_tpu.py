@@ -8,7 +8,8 @@ Target: [{"x"}, {"z"}] on <["x"=2, "y"=2, "z"=2]>, shards of 2 x 4.
 Along dimension 0, source shards of 2 meet target shards of 2: 1 source shard for each target shard.
 Along dimension 1, source shards of 2 meet target shards of 4: 2 source shards for each target
     shard.
-Bytes of the busiest device: 32 in, 32 out, the least possible; 192 in total.
+No device receives over 32 bytes or sends over 32, the least possible.
+All devices together receive 192.
 
     device  before           after            receives
     0       [0, 2) x [0, 2)  [0, 2) x [0, 4)  [0, 2) x [2, 4) from 1
@@ -21,9 +22,10 @@ Bytes of the busiest device: 32 in, 32 out, the least possible; 192 in total.
     7       [2, 4) x [6, 8)  [2, 4) x [4, 8)  [2, 4) x [4, 6) from 6
 
 Form: slots; XLA packs thin tiles densely into slots, and unpacks them.
-The wire carries 32.000 times the exact bytes; the busiest device receives 1,024.
-HBM reads and writes 176.00 times the least possible.
-Staging 1,536 bytes of HBM, 0 of VMEM.
+The wire carries 32.000 times the bytes of the tiles.
+The busiest device receives 1,024 bytes, padding included.
+HBM traffic is 176.00 times the least possible.
+The staging area has 1,536 bytes of HBM.
 
 Emitted by
     shardwright emit --mesh x=2,y=2,z=2 --shape 4x8 --dtype int32 --source '[{"x"}, {"y", "z"}]' --target '[{"x"}, {"z"}]' --name gather_major_2x2x2
@@ -32,7 +34,7 @@ Emitted by
 import os
 
 if not __package__:
-    raise ImportError("part of a package: above FOLDER, run `python -m FOLDER.NAME.pallas_tpu`")
+    raise ImportError("part of a package: run `python -m FOLDER.NAME.pallas_tpu` above FOLDER")
 if __name__ == "__main__":  # one spare device, for the interpreter
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=9")
@@ -50,7 +52,7 @@ from .._support.pallas_peers import div, each, operand, rem, remote_copy, signal
 from .._support.pallas_permuted import Permuted
 from .._support.pallas_thin import Dense, Thin
 
-require("pallas_tpu", "41c13a45b01414ad", __name__)
+require("pallas_tpu", "8660556494608605", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
@@ -64,7 +66,7 @@ TARGET = '[{"x"}, {"z"}]'
 LOCAL_SOURCE_SHAPE = (2, 2)
 LOCAL_TARGET_SHAPE = (2, 4)
 SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
-PLAN = "ff5909245fc044c4"  # processes that exchange must have the same
+PLAN = "ff5909245fc044c4"  # hash of the plan: equal on all processes that exchange
 SOURCE_AXES = TARGET_AXES = (("x", 2), ("y", 2), ("z", 2))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
 WIRE_BYTES = 1024  # received by the busiest device, padding included

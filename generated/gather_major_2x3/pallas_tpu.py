@@ -7,7 +7,8 @@ Target: [{"y"}] on <["x"=2, "y"=3]>, shards of 2.
 
 Along dimension 0, source shards of 1 meet target shards of 2: 2 source shards for each target
     shard.
-Bytes of the busiest device: 8 in, 8 out, the least possible; 40 in total.
+No device receives over 8 bytes or sends over 8, the least possible.
+All devices together receive 40.
 
     device  before  after   receives
     0       [0, 1)  [0, 2)  [1, 2) from 1
@@ -18,9 +19,10 @@ Bytes of the busiest device: 8 in, 8 out, the least possible; 40 in total.
     5       [5, 6)  [4, 6)  [4, 5) from 4
 
 Form: slots; XLA packs thin tiles densely into slots, and unpacks them.
-The wire carries 128.000 times the exact bytes; the busiest device receives 1,024.
-HBM reads and writes 2048.00 times the least possible.
-Staging 1,536 bytes of HBM, 0 of VMEM.
+The wire carries 128.000 times the bytes of the tiles.
+The busiest device receives 1,024 bytes, padding included.
+HBM traffic is 2048.00 times the least possible.
+The staging area has 1,536 bytes of HBM.
 
 Emitted by
     shardwright emit --mesh x=2,y=3 --shape 6 --dtype int32 --source '[{"x", "y"}]' --target '[{"y"}]' --name gather_major_2x3
@@ -29,7 +31,7 @@ Emitted by
 import os
 
 if not __package__:
-    raise ImportError("part of a package: above FOLDER, run `python -m FOLDER.NAME.pallas_tpu`")
+    raise ImportError("part of a package: run `python -m FOLDER.NAME.pallas_tpu` above FOLDER")
 if __name__ == "__main__":  # one spare device, for the interpreter
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=7")
@@ -47,7 +49,7 @@ from .._support.pallas_peers import div, each, operand, rem, remote_copy, signal
 from .._support.pallas_permuted import Permuted
 from .._support.pallas_thin import Dense, Thin
 
-require("pallas_tpu", "41c13a45b01414ad", __name__)
+require("pallas_tpu", "8660556494608605", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
@@ -61,7 +63,7 @@ TARGET = '[{"y"}]'
 LOCAL_SOURCE_SHAPE = (1,)
 LOCAL_TARGET_SHAPE = (2,)
 SOURCE_IDS = TARGET_IDS = range(6)  # by mesh position
-PLAN = "986d766fac1e6fd6"  # processes that exchange must have the same
+PLAN = "986d766fac1e6fd6"  # hash of the plan: equal on all processes that exchange
 SOURCE_AXES = TARGET_AXES = (("x", 2), ("y", 3))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
 WIRE_BYTES = 1024  # received by the busiest device, padding included

@@ -7,7 +7,8 @@ Target: [{}, {"x"}] on <["x"=2, "y"=3]>, shards of 4 x 3.
 
 Along dimension 1, source shards of 1 meet target shards of 3: 3 source shards for each target
     shard.
-Bytes of the busiest device: 32 in, 32 out, the least possible; 192 in total.
+No device receives over 32 bytes or sends over 32, the least possible.
+All devices together receive 192.
 
 Ranges along dimension 1:
 
@@ -20,9 +21,10 @@ Ranges along dimension 1:
     5       [5, 6)  [3, 6)  [3, 4) from 3, [4, 5) from 4
 
 Form: slots; XLA packs thin tiles densely into slots, and unpacks them.
-The wire carries 32.000 times the exact bytes; the busiest device receives 1,024.
-HBM reads and writes 138.67 times the least possible.
-Staging 2,048 bytes of HBM, 0 of VMEM.
+The wire carries 32.000 times the bytes of the tiles.
+The busiest device receives 1,024 bytes, padding included.
+HBM traffic is 138.67 times the least possible.
+The staging area has 2,048 bytes of HBM.
 
 Emitted by
     shardwright emit --mesh x=2,y=3 --shape 4x6 --dtype int32 --source '[{}, {"x", "y"}]' --target '[{}, {"x"}]' --name gather_minor_2x3
@@ -31,7 +33,7 @@ Emitted by
 import os
 
 if not __package__:
-    raise ImportError("part of a package: above FOLDER, run `python -m FOLDER.NAME.pallas_tpu`")
+    raise ImportError("part of a package: run `python -m FOLDER.NAME.pallas_tpu` above FOLDER")
 if __name__ == "__main__":  # one spare device, for the interpreter
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=7")
@@ -49,7 +51,7 @@ from .._support.pallas_peers import div, each, operand, rem, remote_copy, signal
 from .._support.pallas_permuted import Permuted
 from .._support.pallas_thin import Dense, Thin
 
-require("pallas_tpu", "41c13a45b01414ad", __name__)
+require("pallas_tpu", "8660556494608605", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
@@ -63,7 +65,7 @@ TARGET = '[{}, {"x"}]'
 LOCAL_SOURCE_SHAPE = (4, 1)
 LOCAL_TARGET_SHAPE = (4, 3)
 SOURCE_IDS = TARGET_IDS = range(6)  # by mesh position
-PLAN = "87451f1efdc7114c"  # processes that exchange must have the same
+PLAN = "87451f1efdc7114c"  # hash of the plan: equal on all processes that exchange
 SOURCE_AXES = TARGET_AXES = (("x", 2), ("y", 3))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
 WIRE_BYTES = 1024  # received by the busiest device, padding included

@@ -2,16 +2,17 @@
 
 Source: [{"x", "y"}, {}] on <["x"=2, "y"=4]>, shards of 6283 x 768.
     d1(x, y)[k0, k1] -> t[x * 25132 + y * 6283 + k0, k1]
-    The last shards are short or empty along dimension 0, padded at the end to 6283 x 768.
+    The last shards along dimension 0 are short or empty; they are padded at the end to 6283 x 768.
 Target: [{"y"}, {"x"}] on <["x"=2, "y"=4]>, shards of 12565 x 384.
     d2(x, y)[k0, k1] -> t[y * 12565 + k0, x * 384 + k1]
-    The last shards are short or empty along dimension 0, padded at the end to 12565 x 384.
+    The last shards along dimension 0 are short or empty; they are padded at the end to 12565 x 384.
 
 Along dimension 0, source shards of 6283 meet target shards of 12565: up to 3 source shards for each
     target shard.
 Along dimension 1, source shards of 768 meet target shards of 384: 1 source shard for each target
     shard.
-Bytes of the busiest device: 19299840 in, 19301376 out, the least possible; 135097344 in total.
+No device receives over 19299840 bytes or sends over 19301376, the least possible.
+All devices together receive 135097344.
 
     device  before                     after
     0       [0, 6283) x [0, 768)       [0, 12565) x [0, 384)
@@ -35,10 +36,11 @@ Bytes of the busiest device: 19299840 in, 19301376 out, the least possible; 1350
     7       [43981, 50257) x [0, 768)  [37695, 50257) x [384, 768)
             receives [37695, 37698) x [384, 768) from 5, [37698, 43981) x [384, 768) from 6
 
-Form: windows; chunks of tiles are shifted in VMEM, and put together from a staging area.
-The wire carries 1.001 times the exact bytes; the busiest device receives 19,329,024.
-HBM reads and writes 1.89 times the least possible.
-Staging 19,329,024 bytes of HBM, 4,239,360 of VMEM.
+Form: windows; chunks of tiles are shifted in VMEM into a staging area, and assembled from there.
+The wire carries 1.001 times the bytes of the tiles.
+The busiest device receives 19,329,024 bytes, padding included.
+HBM traffic is 1.89 times the least possible.
+The staging area has 19,329,024 bytes of HBM; kernels use 4,239,360 of VMEM.
 
 Emitted by
     shardwright emit --mesh x=2,y=4 --shape 50257x768 --dtype float32 --source '[{"x", "y"}, {}]' --target '[{"y"}, {"x"}]' --backends pallas_tpu,triton_gpu,jax_xla --name gpt2_vocab_uneven
@@ -47,7 +49,7 @@ Emitted by
 import os
 
 if not __package__:
-    raise ImportError("part of a package: above FOLDER, run `python -m FOLDER.NAME.pallas_tpu`")
+    raise ImportError("part of a package: run `python -m FOLDER.NAME.pallas_tpu` above FOLDER")
 if __name__ == "__main__":  # one spare device, for the interpreter
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=9")
@@ -82,7 +84,7 @@ from .._support.pallas_windows import (
     within,
 )
 
-require("pallas_tpu", "41c13a45b01414ad", __name__)
+require("pallas_tpu", "8660556494608605", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
@@ -96,7 +98,7 @@ TARGET = '[{"y"}, {"x"}]'
 LOCAL_SOURCE_SHAPE = (6283, 768)
 LOCAL_TARGET_SHAPE = (12565, 384)
 SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
-PLAN = "7f4b2ea0e22afa50"  # processes that exchange must have the same
+PLAN = "7f4b2ea0e22afa50"  # hash of the plan: equal on all processes that exchange
 SOURCE_AXES = TARGET_AXES = (("x", 2), ("y", 4))
 # Every shard padded at its end to the largest: the shapes of the global arrays.
 PADDED_SOURCE_SHAPE = (50264, 768)
@@ -186,12 +188,12 @@ PEERS = Peers(
 # Every block of the target shard is assembled from there.
 TILING = Tiling(
     unit=(8, 128),  # the extents of a memory tile
-    chunk=(208, 384),  # in whole units, of the widest tile, 6283 x 384, or a part of it
+    chunk=(208, 384),  # whole units that hold the widest tile, 6283 x 384, or a part of it
     window=(216, 384),  # of VMEM: a chunk, plus a unit if the chunk may begin inside one
-    blocks=(61, 1),  # ceil(target shard, 12565 x 384 / chunk)
+    blocks=(61, 1),  # ceil(target shard of 12565 x 384 / chunk)
     meet=(2, 1),  # most source shards that intersect a block
-    chunks=(31, 1),  # ceil(widest tile, 6283 x 384 / chunk)
-    stage=(12584, 384),  # tiles are placed as in the target shard, each from a whole unit on,
+    chunks=(31, 1),  # ceil(widest tile of 6283 x 384 / chunk)
+    stage=(12584, 384),  # tiles are placed as in the target shard, each at a whole unit,
     step=(8, 0),  # plus this offset for each earlier tile: no two share a unit
     rolled=(0,),  # the dimensions along which chunks are shifted
     more_rows=0,  # memory of fewer rows is tiled differently
@@ -199,13 +201,13 @@ TILING = Tiling(
 
 
 def _viewed(box):
-    """Return the ranges of a tensor box, in the order of kernels."""
+    """Return the ranges of a tensor box, in kernel order."""
     return [box[2 * axis : 2 * axis + 2] for axis in (0, 1)]
 
 
 def _staged(receiver, shard, piece, box):
     """Return the offset to subtract from a piece's tensor indices to get its place in the staging
-    area of its receiver: there it is placed as in the target shard, from a whole unit on."""
+    area of its receiver: there it is placed as in the target shard, starting at a whole unit."""
     within = target_box(receiver)
     met = senders(receiver)  # one more unit for each earlier piece from these
     return [
@@ -218,14 +220,15 @@ def _push_kernel(order, x, stage, windows, chunks, sizes, read, sent, received):
     """Push this device's tiles into the staging areas of their receivers, a chunk of each in turn,
     so that all links are busy.
 
-    order: a table of ranks, or None; x, stage: the source shard and the staging area, in HBM; in
-    VMEM two windows and 6 chunks, in SMEM the sizes of these; DMA semaphores: `read` for each
-    window, `sent` for each chunk, `received` for all arrivals in the staging area.
+    order: a table of ranks, or None; x, stage: the source shard and the staging area, in HBM;
+    windows, chunks: two windows and 6 chunks, in VMEM; sizes: the chunks' sizes, in SMEM; DMA
+    semaphores: `read` for each window, `sent` for each chunk, `received` for all arrivals in the
+    staging area.
     """
     me, receiver = PEERS.here(order)
     barrier = pltpu.get_barrier_semaphore()
 
-    def tell(number):  # its senders may write to this device from here on
+    def tell(number):  # from here on a piece's sender may write to this device
         piece = PEERS.incoming(receiver, me, number)
         pl.when(piece.moves)(lambda: signal(barrier, PEERS.source_rank(piece.peer, order)))
 
@@ -266,8 +269,8 @@ def _push_kernel(order, x, stage, windows, chunks, sizes, read, sent, received):
         remote_copy(packed, units_at(stage, units), sent.at[slot], received, device).start()
 
     def advance(step, found):
-        # A chunk is read (`coming`) while the previous one (`now`), after `passed` sent ones, is
-        # shifted and sent, once its slot is free.
+        # One chunk (`coming`) is read while the previous one (`now`) is shifted and, once its slot
+        # is free, sent. `passed`: the number of chunks sent so far.
         now, passed = found
         coming, slot, other = chunk_of(step), rem(passed, 6), rem(step + 1, 2)
         next_units = units_of(coming.box, own, TILING.unit)
@@ -299,7 +302,7 @@ def _push_kernel(order, x, stage, windows, chunks, sizes, read, sent, received):
 
 
 def _part_of(step, me, receiver):
-    """Return part `step` of a block; each block of a target shard has 2."""
+    """Return part `step` of the target shard, counted over its blocks, 2 per block."""
     steps = PEERS.counted(receiver, _TARGET, 122)
     box = _viewed(target_box(receiver))
     block = cut(box, div(step, 2), TILING.blocks, TILING.chunk)

@@ -10,7 +10,8 @@ Along dimension 0, source shards of 32 meet target shards of 16: 1 source shard 
     shard.
 Along dimension 2, source shards of 2 meet target shards of 4: 2 source shards for each target
     shard.
-Bytes of the busiest device: 16777216 in, 16777216 out, the least possible; 67108864 in total.
+No device receives over 16777216 bytes or sends over 16777216, the least possible.
+All devices together receive 67108864.
 
 Ranges along dimensions 0, 2:
 
@@ -21,9 +22,10 @@ Ranges along dimensions 0, 2:
     3       [0, 32) x [6, 8)  [16, 32) x [4, 8)  [16, 32) x [4, 6) from 2
 
 Form: direct; tiles go by DMA from shard to shard.
-The wire carries 1.000 times the exact bytes; the busiest device receives 16,777,216.
-HBM reads and writes 1.00 times the least possible.
-With XLA's default layouts of shards, 2.00 times more.
+The wire carries 1.000 times the bytes of the tiles.
+The busiest device receives 16,777,216 bytes, padding included.
+HBM traffic is 1.00 times the least possible.
+XLA's default shard layouts add copies of 2.00 times that least.
 Where the result leaves the program XLA copies it once more.
 
 Emitted by
@@ -33,7 +35,7 @@ Emitted by
 import os
 
 if not __package__:
-    raise ImportError("part of a package: above FOLDER, run `python -m FOLDER.NAME.pallas_tpu`")
+    raise ImportError("part of a package: run `python -m FOLDER.NAME.pallas_tpu` above FOLDER")
 if __name__ == "__main__":  # one spare device, for the interpreter
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=5")
@@ -51,7 +53,7 @@ from .._support.pallas_direct import Halves
 from .._support.pallas_peers import div, each, rem, remote_copy, signal, tile_at, wait_for
 from .._support.pallas_permuted import Permuted
 
-require("pallas_tpu", "41c13a45b01414ad", __name__)
+require("pallas_tpu", "8660556494608605", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
@@ -65,7 +67,7 @@ TARGET = '[{"b"}, {}, {"a"}, {}]'
 LOCAL_SOURCE_SHAPE = (32, 2048, 2, 128)
 LOCAL_TARGET_SHAPE = (16, 2048, 4, 128)
 SOURCE_IDS = TARGET_IDS = range(4)  # by mesh position
-PLAN = "0b6fb016d4de1e7a"  # processes that exchange must have the same
+PLAN = "0b6fb016d4de1e7a"  # hash of the plan: equal on all processes that exchange
 SOURCE_AXES = TARGET_AXES = (("a", 2), ("b", 2))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
 WIRE_BYTES = 16777216  # received by the busiest device, padding included
@@ -102,7 +104,7 @@ _TARGET = Sharded(TARGET_IDS, target_box, PADDED_TARGET_SHAPE, TARGET_AXES, P("b
 PEERS = Permuted(_SOURCE, _TARGET, sender, receiver, 2)
 
 
-TILE = (16, 2, 2048, 128)  # the extents of every tile, in the order of kernels
+TILE = (16, 2, 2048, 128)  # the extents of every tile, in kernel order
 # The order of pushes, the device's own tile first, which spreads them over the links.
 ROUNDS = (0, 1)
 
@@ -115,7 +117,7 @@ def _start(x, y, sent, received):
     me = lax.axis_index(("a", "b"))
     barrier = pltpu.get_barrier_semaphore()
 
-    def tell(number):  # its senders may write to y from here on
+    def tell(number):  # from here on a tile's sender may write to y
         peer = sender(me, number)
         pl.when(peer != me)(lambda: signal(barrier, peer))
 

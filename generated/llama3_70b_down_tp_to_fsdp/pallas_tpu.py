@@ -9,7 +9,8 @@ Along dimension 0, source shards of 7168 meet target shards of 3584: 1 source sh
     shard.
 Along dimension 1, source shards of 4096 meet target shards of 8192: 2 source shards for each target
     shard.
-Bytes of the busiest device: 58720256 in, 58720256 out, the least possible; 411041792 in total.
+No device receives over 58720256 bytes or sends over 58720256, the least possible.
+All devices together receive 411041792.
 
     device  before                         after
     0       [0, 7168) x [0, 4096)          [0, 3584) x [0, 8192)
@@ -30,8 +31,9 @@ Bytes of the busiest device: 58720256 in, 58720256 out, the least possible; 4110
             receives [25088, 28672) x [0, 4096) from 3
 
 Form: direct; tiles go by DMA from shard to shard.
-The wire carries 1.000 times the exact bytes; the busiest device receives 58,720,256.
-HBM reads and writes 1.00 times the least possible.
+The wire carries 1.000 times the bytes of the tiles.
+The busiest device receives 58,720,256 bytes, padding included.
+HBM traffic is 1.00 times the least possible.
 Where the result leaves the program XLA copies it once more.
 
 Emitted by
@@ -41,7 +43,7 @@ Emitted by
 import os
 
 if not __package__:
-    raise ImportError("part of a package: above FOLDER, run `python -m FOLDER.NAME.pallas_tpu`")
+    raise ImportError("part of a package: run `python -m FOLDER.NAME.pallas_tpu` above FOLDER")
 if __name__ == "__main__":  # one spare device, for the interpreter
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=9")
@@ -59,7 +61,7 @@ from .._support.pallas_direct import Halves
 from .._support.pallas_peers import div, each, rem, remote_copy, signal, tile_at, wait_for
 from .._support.pallas_permuted import Permuted
 
-require("pallas_tpu", "41c13a45b01414ad", __name__)
+require("pallas_tpu", "8660556494608605", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
@@ -73,7 +75,7 @@ TARGET = '[{"data", "model"}, {}]'
 LOCAL_SOURCE_SHAPE = (7168, 4096)
 LOCAL_TARGET_SHAPE = (3584, 8192)
 SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
-PLAN = "ef3960b3b2f47e46"  # processes that exchange must have the same
+PLAN = "ef3960b3b2f47e46"  # hash of the plan: equal on all processes that exchange
 SOURCE_AXES = TARGET_AXES = (("data", 2), ("model", 4))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
 WIRE_BYTES = 58720256  # received by the busiest device, padding included
@@ -110,7 +112,7 @@ _TARGET = Sharded(
 PEERS = Permuted(_SOURCE, _TARGET, sender, receiver, 2)
 
 
-TILE = (3584, 4096)  # the extents of every tile, in the order of kernels
+TILE = (3584, 4096)  # the extents of every tile, in kernel order
 # The order of pushes, the device's own tile first, which spreads them over the links.
 ROUNDS = (0, 1)
 
@@ -123,7 +125,7 @@ def _start(x, y, sent, received):
     me = lax.axis_index(("data", "model"))
     barrier = pltpu.get_barrier_semaphore()
 
-    def tell(number):  # its senders may write to y from here on
+    def tell(number):  # from here on a tile's sender may write to y
         peer = sender(me, number)
         pl.when(peer != me)(lambda: signal(barrier, peer))
 

@@ -9,7 +9,8 @@ Along dimension 0, source shards of 1024 meet target shards of 8192: 8 source sh
     shard.
 Along dimension 1, source shards of 8192 meet target shards of 2048: 1 source shard for each target
     shard.
-Bytes of the busiest device: 29360128 in, 29360128 out, the least possible; 234881024 in total.
+No device receives over 29360128 bytes or sends over 29360128, the least possible.
+All devices together receive 234881024.
 
 A device sends the intersection of its range before and the receiver's after.
 
@@ -24,8 +25,9 @@ A device sends the intersection of its range before and the receiver's after.
     7       [7168, 8192) x [0, 8192)  [0, 8192) x [6144, 8192)  from 0, 1, 2, 3, 4, 5, 6
 
 Form: direct; tiles go by DMA from shard to shard.
-The wire carries 1.000 times the exact bytes; the busiest device receives 29,360,128.
-HBM reads and writes 1.00 times the least possible.
+The wire carries 1.000 times the bytes of the tiles.
+The busiest device receives 29,360,128 bytes, padding included.
+HBM traffic is 1.00 times the least possible.
 Where the result leaves the program XLA copies it once more.
 
 Emitted by
@@ -35,7 +37,7 @@ Emitted by
 import os
 
 if not __package__:
-    raise ImportError("part of a package: above FOLDER, run `python -m FOLDER.NAME.pallas_tpu`")
+    raise ImportError("part of a package: run `python -m FOLDER.NAME.pallas_tpu` above FOLDER")
 if __name__ == "__main__":  # one spare device, for the interpreter
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=9")
@@ -53,7 +55,7 @@ from .._support.pallas_direct import Halves
 from .._support.pallas_peers import div, each, rem, remote_copy, signal, tile_at, wait_for
 from .._support.pallas_permuted import Permuted
 
-require("pallas_tpu", "41c13a45b01414ad", __name__)
+require("pallas_tpu", "8660556494608605", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
@@ -67,7 +69,7 @@ TARGET = '[{}, {"model"}]'
 LOCAL_SOURCE_SHAPE = (1024, 8192)
 LOCAL_TARGET_SHAPE = (8192, 2048)
 SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
-PLAN = "9b2f2d590602314f"  # processes that exchange must have the same
+PLAN = "9b2f2d590602314f"  # hash of the plan: equal on all processes that exchange
 SOURCE_AXES = TARGET_AXES = (("data", 2), ("model", 4))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
 WIRE_BYTES = 29360128  # received by the busiest device, padding included
@@ -103,7 +105,7 @@ _TARGET = Sharded(TARGET_IDS, target_box, PADDED_TARGET_SHAPE, TARGET_AXES, P(No
 PEERS = Permuted(_SOURCE, _TARGET, sender, receiver, 8)
 
 
-TILE = (1024, 2048)  # the extents of every tile, in the order of kernels
+TILE = (1024, 2048)  # the extents of every tile, in kernel order
 # The order of pushes, the device's own tile first, which spreads them over the links.
 ROUNDS = (0, 3, 6, 1, 4, 7, 2, 5)
 
@@ -116,7 +118,7 @@ def _start(x, y, sent, received):
     me = lax.axis_index(("data", "model"))
     barrier = pltpu.get_barrier_semaphore()
 
-    def tell(number):  # its senders may write to y from here on
+    def tell(number):  # from here on a tile's sender may write to y
         peer = sender(me, number)
         pl.when(peer != me)(lambda: signal(barrier, peer))
 

@@ -9,7 +9,8 @@ Along dimension 0, source shards of 16032 meet target shards of 128256: 8 source
     target shard.
 Along dimension 1, source shards of 8192 meet target shards of 1024: 1 source shard for each target
     shard.
-Bytes of the busiest device: 229834752 in, 229834752 out, the least possible; 1838678016 in total.
+No device receives over 229834752 bytes or sends over 229834752, the least possible.
+All devices together receive 1838678016.
 
 A device sends the intersection of its range before and the receiver's after.
 
@@ -24,8 +25,9 @@ A device sends the intersection of its range before and the receiver's after.
     7       [112224, 128256) x [0, 8192)  [0, 128256) x [7168, 8192)  from 0, 1, 2, 3, 4, 5, 6
 
 Form: direct; tiles go by DMA from shard to shard.
-The wire carries 1.000 times the exact bytes; the busiest device receives 229,834,752.
-HBM reads and writes 1.00 times the least possible.
+The wire carries 1.000 times the bytes of the tiles.
+The busiest device receives 229,834,752 bytes, padding included.
+HBM traffic is 1.00 times the least possible.
 Where the result leaves the program XLA copies it once more.
 
 Emitted by
@@ -35,7 +37,7 @@ Emitted by
 import os
 
 if not __package__:
-    raise ImportError("part of a package: above FOLDER, run `python -m FOLDER.NAME.pallas_tpu`")
+    raise ImportError("part of a package: run `python -m FOLDER.NAME.pallas_tpu` above FOLDER")
 if __name__ == "__main__":  # one spare device, for the interpreter
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=9")
@@ -53,7 +55,7 @@ from .._support.pallas_direct import Halves
 from .._support.pallas_peers import each, rem, remote_copy, signal, tile_at, wait_for
 from .._support.pallas_permuted import Permuted
 
-require("pallas_tpu", "41c13a45b01414ad", __name__)
+require("pallas_tpu", "8660556494608605", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
@@ -67,7 +69,7 @@ TARGET = '[{}, {"x"}]'
 LOCAL_SOURCE_SHAPE = (16032, 8192)
 LOCAL_TARGET_SHAPE = (128256, 1024)
 SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
-PLAN = "b78edc7f091b6913"  # processes that exchange must have the same
+PLAN = "b78edc7f091b6913"  # hash of the plan: equal on all processes that exchange
 SOURCE_AXES = TARGET_AXES = (("x", 8),)
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
 WIRE_BYTES = 229834752  # received by the busiest device, padding included
@@ -101,7 +103,7 @@ _TARGET = Sharded(TARGET_IDS, target_box, PADDED_TARGET_SHAPE, TARGET_AXES, P(No
 PEERS = Permuted(_SOURCE, _TARGET, sender, receiver, 8)
 
 
-TILE = (16032, 1024)  # the extents of every tile, in the order of kernels
+TILE = (16032, 1024)  # the extents of every tile, in kernel order
 # The order of pushes, the device's own tile first, which spreads them over the links.
 ROUNDS = (0, 3, 6, 1, 4, 7, 2, 5)
 
@@ -114,7 +116,7 @@ def _start(x, y, sent, received):
     me = lax.axis_index("x")
     barrier = pltpu.get_barrier_semaphore()
 
-    def tell(number):  # its senders may write to y from here on
+    def tell(number):  # from here on a tile's sender may write to y
         peer = sender(me, number)
         pl.when(peer != me)(lambda: signal(barrier, peer))
 

@@ -12,13 +12,13 @@ Along "y", case 3: lhs is split along its contracting dimension j, rhs is split 
     contracting dimension j.
 
 Steps, with the bytes that each brings to the busiest device:
-    1. The product of 2 x 8 x 5 by 2 x 5 x 6 on each device, 960 flops
+    1. Each device multiplies 2 x 8 x 5 by 2 x 5 x 6, 960 flops
     2. out, reduce_scatter over "y": [{"x"}, {}, {}], unreduced={"y"} -> [{"x"}, {}, {"y"}]; 128
         bytes
 
 The busiest device receives 128 bytes.
-A device sums its products in float32. Partial sums of devices are bfloat16; they are added in an
-    order that XLA chooses.
+A device sums its products in float32. Partial sums sent between devices are bfloat16; they are
+    added in an order that XLA chooses.
 
     device  lhs                         rhs                         out
     0       [0, 2) x [0, 8) x [0, 5)    [0, 2) x [0, 5) x [0, 6)    [0, 2) x [0, 8) x [0, 2)
@@ -101,7 +101,7 @@ _OUT = Sharded(IDS, out_box, PADDED_OUT_SHAPE, MESH_AXES, P("x", None, "y"))
 
 def _multiply(a, b):
     """Return a device's shard of the product, given its operand shards; called inside shard_map."""
-    # 1. The product of 2 x 8 x 5 by 2 x 5 x 6 on each device, 960 flops
+    # 1. Each device multiplies 2 x 8 x 5 by 2 x 5 x 6, 960 flops
     a, b = without_padding(a, b, 13 - lax.axis_index("y") * 5)
     c = jnp.matmul(a, b, preferred_element_type=jnp.float32)
     c = c.astype(OUT_DTYPE)

@@ -12,7 +12,7 @@ Along "y", case 2: lhs is split along its contracting dimension j, rhs is split 
 
 Steps, with the bytes that each brings to the busiest device:
     1. lhs, all_gather over "y": [{"x"}, {}, {"y"}] -> [{"x"}, {}, {}]; 128 bytes
-    2. The product of 2 x 8 x 6 by 2 x 6 x 5 on each device, 960 flops
+    2. Each device multiplies 2 x 8 x 6 by 2 x 6 x 5, 960 flops
 
 The busiest device receives 128 bytes.
 A device sums its products in float32.
@@ -98,7 +98,7 @@ def _multiply(a, b):
     """Return a device's shard of the product, given its operand shards; called inside shard_map."""
     # 1. lhs, all_gather over "y": [{"x"}, {}, {"y"}] -> [{"x"}, {}, {}]
     a = lax.all_gather(a, "y", axis=2, tiled=True)
-    # 2. The product of 2 x 8 x 6 by 2 x 6 x 5 on each device, 960 flops
+    # 2. Each device multiplies 2 x 8 x 6 by 2 x 6 x 5, 960 flops
     c = jnp.matmul(a, b, preferred_element_type=jnp.float32)
     c = c.astype(OUT_DTYPE)
     return c

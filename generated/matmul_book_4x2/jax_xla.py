@@ -10,7 +10,7 @@ Along "Y", case 2: lhs is split along its contracting dimension j, rhs is split 
 
 Steps, with the bytes that each brings to the busiest device:
     1. lhs, all_gather over "Y": [{"X"}, {"Y"}] -> [{"X"}, {}]; 4096 bytes
-    2. The product of 2 x 2048 by 2048 x 4096 on each device, 33554432 flops
+    2. Each device multiplies 2 x 2048 by 2048 x 4096, 33554432 flops
 
 The busiest device receives 4096 bytes.
 A device sums its products in float32.
@@ -96,7 +96,7 @@ def _multiply(a, b):
     """Return a device's shard of the product, given its operand shards; called inside shard_map."""
     # 1. lhs, all_gather over "Y": [{"X"}, {"Y"}] -> [{"X"}, {}]
     a = lax.all_gather(a, "Y", axis=1, tiled=True)
-    # 2. The product of 2 x 2048 by 2048 x 4096 on each device, 33554432 flops
+    # 2. Each device multiplies 2 x 2048 by 2048 x 4096, 33554432 flops
     c = jnp.matmul(a, b, preferred_element_type=jnp.float32)
     c = c.astype(OUT_DTYPE)
     return c

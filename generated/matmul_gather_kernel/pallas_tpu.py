@@ -5,17 +5,17 @@ lhs: [{"i"}, {}], shards of 1024 x 8192.
 rhs: [{}, {"i"}], shards of 8192 x 1024.
 out: [{}, {"i"}], shards of 8192 x 1024.
 
-Along "i", case 4: lhs splits i, rhs splits k.
+Along "i", case 4: lhs is split along i, rhs is split along k.
 
 Steps, with the bytes that each brings to the busiest device:
-    1. The product of 8192 x 8192 by 8192 x 1024 on each device, 137438953472 flops, while parts go
+    1. Each device multiplies 8192 x 8192 by 8192 x 1024, 137438953472 flops, while parts travel
         both ways round rings: lhs, all_gather over "i": [{"i"}, {}] -> [{}, {}]; 117440512 bytes
 
 The busiest device receives 117440512 bytes.
 A device sums its products in float32.
-Parts of A along i travel round rings of 8 devices, half of each in either direction, in the kernel
-    of the product. Blocks of A are 512 x 4096, of B 4096 x 1024; the operand that does not travel
-    stays in VMEM. The kernel uses 28672 KiB of VMEM.
+Parts of A, cut along i, travel round rings of 8 devices, one half in each direction, inside the
+    matmul kernel. Blocks of A are 512 x 4096, of B 4096 x 1024; B stays in VMEM. The kernel uses
+    28672 KiB of VMEM.
 
     device  lhs                       rhs                       out
     0       [0, 1024) x [0, 8192)     [0, 8192) x [0, 1024)     [0, 8192) x [0, 1024)
@@ -34,7 +34,7 @@ Emitted by
 import os
 
 if not __package__:
-    raise ImportError("part of a package: above FOLDER, run `python -m FOLDER.NAME.pallas_tpu`")
+    raise ImportError("part of a package: run `python -m FOLDER.NAME.pallas_tpu` above FOLDER")
 if __name__ == "__main__":
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=9")
@@ -51,7 +51,7 @@ from .._support.pallas_matmul import BlockedArray, PallasMatmul, RingMatmul
 from .._support.pallas_peers import LOGICAL, div, each, multiple, rem
 from .._support.pallas_products import Block, add_product, clear, put_sum
 
-require("pallas_tpu", "41c13a45b01414ad", __name__)
+require("pallas_tpu", "8660556494608605", __name__)
 
 __all__ = ["lhs_sharding", "matmul", "out_sharding", "pad_lhs", "pad_rhs", "rhs_sharding", "unpad"]
 
@@ -69,8 +69,8 @@ PADDED_LHS_SHAPE = LHS_SHAPE
 PADDED_RHS_SHAPE = RHS_SHAPE
 PADDED_OUT_SHAPE = OUT_SHAPE
 MESH_AXES = (("i", 8),)
-WIRE_BYTES = 117440512  # that arrive at the busiest device
-AXES = "i"  # over which devices are ranked
+WIRE_BYTES = 117440512  # received by the busiest device
+AXES = "i"  # mesh axes that number the devices
 
 
 def lhs_box(position):
@@ -101,12 +101,13 @@ def ring_kernel(
 ):
     """Multiply a by b in blocks, while parts of a along i travel round the ring.
 
-    A part goes half either way: a device sends its own part and forwards all others but the last.
+    Half of each part travels each way: a device sends its own part and forwards all others but the
+    last.
     ring: this device's place in its ring, the next and previous devices, the parts.
     In HBM: a, b, c, and `come`, the part that arrives in each step; `sent` counts departing
     parts, `came` arriving ones. In VMEM, 29,360,128 bytes:
-    a_blocks: 8,388,608 bytes, blocks of a; `came_a` counts what has come of each
-    b_blocks: 16,777,216 bytes, blocks of b; `came_b` counts what has come of each
+    a_blocks: 8,388,608 bytes, blocks of a; `came_a` counts the bytes of each that have arrived
+    b_blocks: 16,777,216 bytes, blocks of b; `came_b` counts the bytes of each that have arrived
     sums: 2,097,152 bytes, sums of products
     made: 2,097,152 bytes, sums that leave for c; `stored` counts them
     """
@@ -118,7 +119,7 @@ def ring_kernel(
     pl.semaphore_wait(barrier, 2)  # 1 from each receiver of this device
 
     def block_of(number):
-        """Return product `number`, by j, then way, then step."""
+        """Return product `number`; its indices, fastest first: j, way, step."""
         return Block(
             number,
             step=div(number, 4),
@@ -209,7 +210,7 @@ def ring_kernel(
         @pl.when((block.j == 0) & (block.step > 0))
         def arrive():
             half = half_of(block.step - 1, block.way)
-            # From `pass_on` of the previous device this way: 8,388,608 bytes.
+            # From `pass_on` of the previous device in this direction: 8,388,608 bytes.
             pltpu.make_async_copy(half, half, came.at[block.way, block.step - 1]).wait()
             pl.when(block.step < 7)(lambda: pass_on(block.way, block.step, half))
 
@@ -229,7 +230,8 @@ def ring_kernel(
         pltpu.make_async_copy(here, here, left).wait()
 
     def store(block, total):
-        """Write sums to c, from a VMEM buffer that is free once the second last block has left."""
+        """Write sums to c, from a VMEM buffer that is free once the block stored two before has
+        left."""
         number = div(block.number, 2)
         slot = rem(number, 2)
         pl.when(number >= 2)(lambda: leave(block_of(block.number - 4)))
@@ -273,7 +275,7 @@ def ring_kernel(
 _RING = RingMatmul(
     ring_kernel,
     AXES,
-    # Positions of the devices in ring order: each sends to the next, and the other way round.
+    # Positions of the devices in the order of each ring.
     ((1, 3, 5, 7, 6, 4, 2, 0),),
     (1, 3, 5, 7, 6, 4, 2, 0),
     travels="a",
@@ -303,9 +305,9 @@ _RING = RingMatmul(
 
 
 def _multiply(a, b, interpret):
-    """Return a device's shard of the product, given those of the operands, inside shard_map."""
-    # 1. The product of 8192 x 8192 by 8192 x 1024 on each device, 137438953472 flops, while parts
-    #    go both ways round rings: lhs, all_gather over "i": [{"i"}, {}] -> [{}, {}]
+    """Return a device's shard of the product, given its operand shards; called inside shard_map."""
+    # 1. Each device multiplies 8192 x 8192 by 8192 x 1024, 137438953472 flops, while parts travel
+    #    both ways round rings: lhs, all_gather over "i": [{"i"}, {}] -> [{}, {}]
     c = _RING.product(a, b, interpret)
     return c
 

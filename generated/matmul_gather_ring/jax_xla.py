@@ -8,8 +8,8 @@ out: [{"i"}, {}], shards of 2 x 4.
 Along "i", case 2: lhs is split along i, rhs is split along its contracting dimension j.
 
 Steps, with the bytes that each brings to the busiest device:
-    1. The product of 2 x 8 by 8 x 4 on each device, 128 flops, while parts go both ways round
-        rings: rhs, all_gather over "i": [{"i"}, {}] -> [{}, {}]; 96 bytes
+    1. Each device multiplies 2 x 8 by 8 x 4, 128 flops, while parts travel both ways round rings:
+        rhs, all_gather over "i": [{"i"}, {}] -> [{}, {}]; 96 bytes
 
 The busiest device receives 96 bytes.
 A device sums its products in float32.
@@ -87,8 +87,8 @@ _OUT = Sharded(IDS, out_box, PADDED_OUT_SHAPE, MESH_AXES, P("i", None))
 
 def _multiply(a, b):
     """Return a device's shard of the product, given its operand shards; called inside shard_map."""
-    # 1. The product of 2 x 8 by 8 x 4 on each device, 128 flops, while parts go both ways round
-    #    rings: rhs, all_gather over "i": [{"i"}, {}] -> [{}, {}]
+    # 1. Each device multiplies 2 x 8 by 8 x 4, 128 flops, while parts travel both ways round rings:
+    #    rhs, all_gather over "i": [{"i"}, {}] -> [{}, {}]
     me = lax.axis_index("i")
     up = [(i, (i + 1) % 4) for i in range(4)]
     down = [(i, (i - 1) % 4) for i in range(4)]

@@ -5,19 +5,20 @@ lhs: [{}, {"i"}], shards of 8192 x 1024.
 rhs: [{"i"}, {}], shards of 1024 x 8192.
 out: [{"i"}, {}], shards of 1024 x 8192.
 
-Along "i", case 3: lhs splits its contracting dimension j, rhs splits its contracting dimension j.
+Along "i", case 3: lhs is split along its contracting dimension j, rhs is split along its
+    contracting dimension j.
 
 Steps, with the bytes that each brings to the busiest device:
-    1. The product of 8192 x 1024 by 1024 x 8192 on each device, 137438953472 flops, while parts go
+    1. Each device multiplies 8192 x 1024 by 1024 x 8192, 137438953472 flops, while parts travel
         both ways round rings: out, reduce_scatter over "i": [{}, {}], unreduced={"i"} -> [{"i"},
         {}]; 117440512 bytes
 
 The busiest device receives 117440512 bytes.
-A device sums its products in float32. Partial sums of devices are bfloat16; a part is rounded to
-    that at each of its hops round a ring.
-Partial sums of C along i travel round rings of 8 devices, half of each in either direction, in the
-    kernel of the product. Blocks of A are 512 x 1024, of B 1024 x 1024; the operand that does not
-    travel stays in VMEM. The kernel uses 24576 KiB of VMEM.
+A device sums its products in float32. Partial sums sent between devices are bfloat16; a part is
+    rounded to bfloat16 at every hop.
+Partial sums of C, cut along i, travel round rings of 8 devices, one half in each direction, inside
+    the matmul kernel. Blocks of A are 512 x 1024, of B 1024 x 1024; B stays in VMEM. The kernel
+    uses 24576 KiB of VMEM.
 
     device  lhs                       rhs                       out
     0       [0, 8192) x [0, 1024)     [0, 1024) x [0, 8192)     [0, 1024) x [0, 8192)
@@ -36,7 +37,7 @@ Emitted by
 import os
 
 if not __package__:
-    raise ImportError("part of a package: above FOLDER, run `python -m FOLDER.NAME.pallas_tpu`")
+    raise ImportError("part of a package: run `python -m FOLDER.NAME.pallas_tpu` above FOLDER")
 if __name__ == "__main__":
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=9")
@@ -53,7 +54,7 @@ from .._support.pallas_matmul import BlockedArray, PallasMatmul, RingMatmul
 from .._support.pallas_peers import LOGICAL, div, each, multiple, rem
 from .._support.pallas_products import Block, put_product, put_sum
 
-require("pallas_tpu", "41c13a45b01414ad", __name__)
+require("pallas_tpu", "8660556494608605", __name__)
 
 __all__ = ["lhs_sharding", "matmul", "out_sharding", "pad_lhs", "pad_rhs", "rhs_sharding", "unpad"]
 
@@ -71,8 +72,8 @@ PADDED_LHS_SHAPE = LHS_SHAPE
 PADDED_RHS_SHAPE = RHS_SHAPE
 PADDED_OUT_SHAPE = OUT_SHAPE
 MESH_AXES = (("i", 8),)
-WIRE_BYTES = 117440512  # that arrive at the busiest device
-AXES = "i"  # over which devices are ranked
+WIRE_BYTES = 117440512  # received by the busiest device
+AXES = "i"  # mesh axes that number the devices
 
 
 def lhs_box(position):
@@ -103,16 +104,16 @@ def ring_kernel(
 ):
     """Multiply a by b in blocks, while parts of c along i travel round the ring.
 
-    A part goes half either way: in each step a device adds its products to the arrived sums of
-    a part and forwards them; in the last step the part is its own, and is written to c.
+    Half of each part travels each way: in each step a device adds its products to the arrived
+    sums of a part and forwards them; in the last step the part is its own, and is written to c.
     ring: this device's place in its ring, the next and previous devices, the parts.
     In HBM: a, b, c, and `come`, the arriving sums of each step; `came` counts them. In VMEM,
     25,165,824 bytes:
-    a_blocks: 2,097,152 bytes, blocks of a; `came_a` counts what has come of each
-    b_blocks: 16,777,216 bytes, blocks of b; `came_b` counts what has come of each
+    a_blocks: 2,097,152 bytes, blocks of a; `came_a` counts the bytes of each that have arrived
+    b_blocks: 16,777,216 bytes, blocks of b; `came_b` counts the bytes of each that have arrived
     sums: 2,097,152 bytes, sums of products
     made: 2,097,152 bytes, sums that leave for c or the next device; `stored` counts them
-    terms: 2,097,152 bytes, what sums are added to; `added` counts what has come of it
+    terms: 2,097,152 bytes, earlier sums, to be added; `added` counts their bytes that have arrived
     """
     place, after, before = ring[0, 0], ring[0, 1], ring[0, 2]
     # From here on the neighbours may write to `come`, and signal this device's semaphores.
@@ -122,7 +123,7 @@ def ring_kernel(
     pl.semaphore_wait(barrier, 2)  # 1 from each receiver of this device
 
     def block_of(number):
-        """Return product `number`, by way, then k, then step."""
+        """Return product `number`; its indices, fastest first: way, k, step."""
         return Block(
             number,
             step=div(number, 16),
@@ -214,8 +215,8 @@ def ring_kernel(
         return pltpu.make_async_copy(here, there, added.at[slot])
 
     def store(block, total):
-        """Add sums to the arrived ones, and write them to c or forward them, from a place that is
-        free once the second last block has left."""
+        """Add sums to the arrived ones, and write them to c or forward them, from a buffer that is
+        free once the block stored two before this one has left."""
         number = block.number
         slot, way = rem(number, 2), block.way
         pl.when(number >= 2)(lambda: leave(block_of(block.number - 2)))
@@ -256,11 +257,11 @@ def ring_kernel(
         pl.when((block.step == 0) & (block.way == 0))(lambda: take_b(block))
         total = sums.at[np.int32(0)]
 
-        # No sooner, so that blocks awaited by the next device leave first.
+        # Wait no sooner, so that blocks awaited by the next device leave first.
         @pl.when((block.k == 0) & (block.step > 0))
         def arrive():
             half = half_of(block.step - 1, block.way)
-            # All blocks from `send` of the previous device this way: 8,388,608 bytes.
+            # All blocks from `send` of the previous device in this direction: 8,388,608 bytes.
             pltpu.make_async_copy(half, half, came.at[block.way, block.step - 1]).wait()
 
         pl.when((block.j == 0) & (block.step > 0))(lambda: terms_of(block).start())
@@ -282,7 +283,7 @@ def ring_kernel(
 _RING = RingMatmul(
     ring_kernel,
     AXES,
-    # Positions of the devices in ring order: each sends to the next, and the other way round.
+    # Positions of the devices in the order of each ring.
     ((1, 3, 5, 7, 6, 4, 2, 0),),
     (1, 3, 5, 7, 6, 4, 2, 0),
     travels="c",
@@ -313,10 +314,10 @@ _RING = RingMatmul(
 
 
 def _multiply(a, b, interpret):
-    """Return a device's shard of the product, given those of the operands, inside shard_map."""
-    # 1. The product of 8192 x 1024 by 1024 x 8192 on each device, 137438953472 flops, while parts
-    #    go both ways round rings: out, reduce_scatter over "i": [{}, {}], unreduced={"i"} ->
-    #    [{"i"}, {}]
+    """Return a device's shard of the product, given its operand shards; called inside shard_map."""
+    # 1. Each device multiplies 8192 x 1024 by 1024 x 8192, 137438953472 flops, while parts travel
+    #    both ways round rings: out, reduce_scatter over "i": [{}, {}], unreduced={"i"} -> [{"i"},
+    #    {}]
     c = _RING.product(a, b, interpret)
     return c
 

@@ -9,12 +9,12 @@ Along "i", case 3: lhs is split along its contracting dimension j, rhs is split 
     contracting dimension j.
 
 Steps, with the bytes that each brings to the busiest device:
-    1. The product of 8 x 2 by 2 x 4 on each device, 128 flops, while parts go one way round rings:
+    1. Each device multiplies 8 x 2 by 2 x 4, 128 flops, while parts travel one way round rings:
         out, reduce_scatter over "i": [{}, {}], unreduced={"i"} -> [{"i"}, {}]; 96 bytes
 
 The busiest device receives 96 bytes.
-A device sums its products in float32. Partial sums of devices are float32; a part is rounded to
-    that at each of its hops round a ring.
+A device sums its products in float32. Partial sums sent between devices are float32; a part is
+    rounded to float32 at every hop.
 
     device  lhs              rhs              out
     0       [0, 8) x [0, 2)  [0, 2) x [0, 4)  [0, 2) x [0, 4)
@@ -89,8 +89,8 @@ _OUT = Sharded(IDS, out_box, PADDED_OUT_SHAPE, MESH_AXES, P("i", None))
 
 def _multiply(a, b):
     """Return a device's shard of the product, given its operand shards; called inside shard_map."""
-    # 1. The product of 8 x 2 by 2 x 4 on each device, 128 flops, while parts go one way round
-    #    rings: out, reduce_scatter over "i": [{}, {}], unreduced={"i"} -> [{"i"}, {}]
+    # 1. Each device multiplies 8 x 2 by 2 x 4, 128 flops, while parts travel one way round rings:
+    #    out, reduce_scatter over "i": [{}, {}], unreduced={"i"} -> [{"i"}, {}]
     me = lax.axis_index("i")
     down = [(i, (i - 1) % 4) for i in range(4)]
 

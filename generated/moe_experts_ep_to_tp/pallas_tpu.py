@@ -10,7 +10,8 @@ Along dimension 0, source shards of 32 meet target shards of 64: 2 source shards
     shard.
 Along dimension 2, source shards of 1792 meet target shards of 896: 1 source shard for each target
     shard.
-Bytes of the busiest device: 117440512 in, 117440512 out, the least possible; 939524096 in total.
+No device receives over 117440512 bytes or sends over 117440512, the least possible.
+All devices together receive 939524096.
 
 Ranges along dimensions 0, 2:
 
@@ -25,8 +26,9 @@ Ranges along dimensions 0, 2:
     7       [224, 256) x [0, 1792)  [192, 256) x [896, 1792)  [192, 224) x [896, 1792) from 6
 
 Form: direct; tiles go by DMA from shard to shard.
-The wire carries 1.000 times the exact bytes; the busiest device receives 117,440,512.
-HBM reads and writes 1.00 times the least possible.
+The wire carries 1.000 times the bytes of the tiles.
+The busiest device receives 117,440,512 bytes, padding included.
+HBM traffic is 1.00 times the least possible.
 Where the result leaves the program XLA copies it once more.
 
 Emitted by
@@ -36,7 +38,7 @@ Emitted by
 import os
 
 if not __package__:
-    raise ImportError("part of a package: above FOLDER, run `python -m FOLDER.NAME.pallas_tpu`")
+    raise ImportError("part of a package: run `python -m FOLDER.NAME.pallas_tpu` above FOLDER")
 if __name__ == "__main__":  # one spare device, for the interpreter
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=9")
@@ -54,7 +56,7 @@ from .._support.pallas_direct import Halves
 from .._support.pallas_peers import div, each, rem, remote_copy, signal, tile_at, wait_for
 from .._support.pallas_permuted import Permuted
 
-require("pallas_tpu", "41c13a45b01414ad", __name__)
+require("pallas_tpu", "8660556494608605", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
@@ -68,7 +70,7 @@ TARGET = '[{"ep"}, {}, {"tp"}]'
 LOCAL_SOURCE_SHAPE = (32, 2048, 1792)
 LOCAL_TARGET_SHAPE = (64, 2048, 896)
 SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
-PLAN = "237b58d872a475da"  # processes that exchange must have the same
+PLAN = "237b58d872a475da"  # hash of the plan: equal on all processes that exchange
 SOURCE_AXES = TARGET_AXES = (("ep", 4), ("tp", 2))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
 WIRE_BYTES = 117440512  # received by the busiest device, padding included
@@ -105,7 +107,7 @@ _TARGET = Sharded(TARGET_IDS, target_box, PADDED_TARGET_SHAPE, TARGET_AXES, P("e
 PEERS = Permuted(_SOURCE, _TARGET, sender, receiver, 2)
 
 
-TILE = (32, 2048, 896)  # the extents of every tile, in the order of kernels
+TILE = (32, 2048, 896)  # the extents of every tile, in kernel order
 # The order of pushes, the device's own tile first, which spreads them over the links.
 ROUNDS = (0, 1)
 
@@ -118,7 +120,7 @@ def _start(x, y, sent, received):
     me = lax.axis_index(("ep", "tp"))
     barrier = pltpu.get_barrier_semaphore()
 
-    def tell(number):  # its senders may write to y from here on
+    def tell(number):  # from here on a tile's sender may write to y
         peer = sender(me, number)
         pl.when(peer != me)(lambda: signal(barrier, peer))
 

@@ -10,7 +10,8 @@ Along dimension 0, source shards of 1 meet target shards of 2: 2 source shards f
 Along dimension 1, source shards of 4 meet target shards of 1: 1 source shard for each target shard.
 Along dimension 2, source shards of 1 meet target shards of 4: 4 source shards for each target
     shard.
-Bytes of the busiest device: 32 in, 32 out, the least possible; 480 in total.
+No device receives over 32 bytes or sends over 32, the least possible.
+All devices together receive 480.
 
 A device sends the intersection of its range before and the receiver's after.
 
@@ -33,9 +34,10 @@ A device sends the intersection of its range before and the receiver's after.
     15      [3, 4) x [0, 4) x [3, 4)  [2, 4) x [3, 4) x [0, 4)  from 1, 3, 5, 7, 9, 11, 13
 
 Form: slots; XLA packs thin tiles densely into slots, and unpacks them.
-The wire carries 128.000 times the exact bytes; the busiest device receives 4,096.
-HBM reads and writes 448.00 times the least possible.
-Staging 6,144 bytes of HBM, 0 of VMEM.
+The wire carries 128.000 times the bytes of the tiles.
+The busiest device receives 4,096 bytes, padding included.
+HBM traffic is 448.00 times the least possible.
+The staging area has 6,144 bytes of HBM.
 
 Emitted by
     shardwright emit --mesh x=2,y=2,z=2,w=2 --shape 4x4x4 --dtype int32 --source '[{"w", "z"}, {}, {"x", "y"}]' --target '[{"x"}, {"y", "z"}, {}]' --name move_four_axes
@@ -44,7 +46,7 @@ Emitted by
 import os
 
 if not __package__:
-    raise ImportError("part of a package: above FOLDER, run `python -m FOLDER.NAME.pallas_tpu`")
+    raise ImportError("part of a package: run `python -m FOLDER.NAME.pallas_tpu` above FOLDER")
 if __name__ == "__main__":  # one spare device, for the interpreter
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=17")
@@ -62,7 +64,7 @@ from .._support.pallas_peers import div, each, operand, rem, remote_copy, signal
 from .._support.pallas_permuted import Permuted
 from .._support.pallas_thin import Dense, Thin
 
-require("pallas_tpu", "41c13a45b01414ad", __name__)
+require("pallas_tpu", "8660556494608605", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
@@ -76,7 +78,7 @@ TARGET = '[{"x"}, {"y", "z"}, {}]'
 LOCAL_SOURCE_SHAPE = (1, 4, 1)
 LOCAL_TARGET_SHAPE = (2, 1, 4)
 SOURCE_IDS = TARGET_IDS = range(16)  # by mesh position
-PLAN = "a2e1c87034338e6c"  # processes that exchange must have the same
+PLAN = "a2e1c87034338e6c"  # hash of the plan: equal on all processes that exchange
 SOURCE_AXES = TARGET_AXES = (("x", 2), ("y", 2), ("z", 2), ("w", 2))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
 WIRE_BYTES = 4096  # received by the busiest device, padding included

@@ -489,7 +489,7 @@ def check_routes(mesh, target_mesh):
     ends = {(RANKS[s], RANKS[r]) for s, r, *_ in RELAYS if s != r}
     if ends and is_v5e(devices):
         near = are_near(devices, *np.transpose(sorted(ends)))
-        refuse_far(near, "the module jax_xla goes by XLA's own routes")
+        refuse_far(near, "use the module jax_xla, which XLA routes itself")
 
 
 def sent(messages, pairs, how):

@@ -12,7 +12,8 @@ Along dimension 1, source shards of 24 meet target shards of 24: 1 source shard 
     shard.
 A value has 4 terms, along "data". A receiver adds them up in the order of their coordinates, as
     float32 that is rounded once.
-Bytes of the busiest device: 2304 in, 2304 out, the least possible; 18432 in total.
+No device receives over 2304 bytes or sends over 2304, the least possible.
+All devices together receive 18432.
 
     device  before              after                receives
     0       [0, 64) x [0, 24)   [0, 16) x [0, 24)    [0, 16) x [0, 24) from 2, 4, 6
@@ -24,12 +25,13 @@ Bytes of the busiest device: 2304 in, 2304 out, the least possible; 18432 in tot
     6       [0, 64) x [0, 24)   [48, 64) x [0, 24)   [48, 64) x [0, 24) from 0, 2, 4
     7       [0, 64) x [24, 48)  [48, 64) x [24, 48)  [48, 64) x [24, 48) from 1, 3, 5
 
-Form: windows; chunks of tiles are shifted in VMEM, and put together from a staging area.
-The wire carries 5.333 times the exact bytes; the busiest device receives 12,288.
-HBM reads and writes 7.17 times the least possible.
-With XLA's default layouts of shards, 3.67 times more.
+Form: windows; chunks of tiles are shifted in VMEM into a staging area, and assembled from there.
+The wire carries 5.333 times the bytes of the tiles.
+The busiest device receives 12,288 bytes, padding included.
+HBM traffic is 7.17 times the least possible.
+XLA's default shard layouts add copies of 3.67 times that least.
 Then XLA reduces: it reads 4 terms of a target shard, and writes it.
-Staging 16,384 bytes of HBM, 73,728 of VMEM.
+The staging area has 16,384 bytes of HBM; kernels use 73,728 of VMEM.
 
 Emitted by
     shardwright emit --mesh data=4,model=2 --shape 64x48 --dtype bfloat16 --source '[{}, {"model"}], unreduced={"data"}' --target '[{"data"}, {"model"}]' --name reduce_scatter_2x4
@@ -38,7 +40,7 @@ Emitted by
 import os
 
 if not __package__:
-    raise ImportError("part of a package: above FOLDER, run `python -m FOLDER.NAME.pallas_tpu`")
+    raise ImportError("part of a package: run `python -m FOLDER.NAME.pallas_tpu` above FOLDER")
 if __name__ == "__main__":  # one spare device, for the interpreter
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=9")
@@ -74,7 +76,7 @@ from .._support.pallas_windows import (
     within,
 )
 
-require("pallas_tpu", "41c13a45b01414ad", __name__)
+require("pallas_tpu", "8660556494608605", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
@@ -88,7 +90,7 @@ TARGET = '[{"data"}, {"model"}]'
 LOCAL_SOURCE_SHAPE = (1, 64, 24)
 LOCAL_TARGET_SHAPE = (16, 24)
 SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
-PLAN = "a5afa9e5d6b5a1a4"  # processes that exchange must have the same
+PLAN = "a5afa9e5d6b5a1a4"  # hash of the plan: equal on all processes that exchange
 SOURCE_AXES = TARGET_AXES = (("data", 4), ("model", 2))
 # Every shard padded at its end to the largest: the shapes of the global arrays.
 PADDED_SOURCE_SHAPE = (4, 64, 48)
@@ -188,12 +190,12 @@ PEERS = Peers(
 # Every block of the target shard is assembled from there.
 TILING = Tiling(
     unit=(1, 8, 128),  # the extents of a memory tile
-    chunk=(1, 16, 128),  # in whole units, of the widest tile, 1 x 16 x 24, or a part of it
+    chunk=(1, 16, 128),  # whole units that hold the widest tile, 1 x 16 x 24, or a part of it
     window=(1, 16, 128),  # of VMEM: a chunk, plus a unit if the chunk may begin inside one
-    blocks=(4, 1, 1),  # ceil(target shard, 4 x 16 x 24 / chunk)
+    blocks=(4, 1, 1),  # ceil(target shard of 4 x 16 x 24 / chunk)
     meet=(1, 1, 1),  # most source shards that intersect a block
-    chunks=(1, 1, 1),  # ceil(widest tile, 1 x 16 x 24 / chunk)
-    stage=(4, 16, 128),  # tiles are placed as in the target shard, each from a whole unit on,
+    chunks=(1, 1, 1),  # ceil(widest tile of 1 x 16 x 24 / chunk)
+    stage=(4, 16, 128),  # tiles are placed as in the target shard, each at a whole unit,
     step=(0, 0, 0),  # plus this offset for each earlier tile: no two share a unit
     rolled=(),  # the dimensions along which chunks are shifted
     more_rows=0,  # memory of fewer rows is tiled differently
@@ -201,13 +203,13 @@ TILING = Tiling(
 
 
 def _viewed(box):
-    """Return the ranges of a tensor box, in the order of kernels."""
+    """Return the ranges of a tensor box, in kernel order."""
     return [box[2 * axis : 2 * axis + 2] for axis in (0, 1, 2)]
 
 
 def _staged(receiver, shard, piece, box):
     """Return the offset to subtract from a piece's tensor indices to get its place in the staging
-    area of its receiver: there it is placed as in the target shard, from a whole unit on."""
+    area of its receiver: there it is placed as in the target shard, starting at a whole unit."""
     within = target_terms(receiver)
     return [
         within[0],
@@ -220,14 +222,15 @@ def _push_kernel(order, x, stage, windows, chunks, sizes, read, sent, received):
     """Push this device's tiles into the staging areas of their receivers, a chunk of each in turn,
     so that all links are busy.
 
-    order: a table of ranks, or None; x, stage: the source shard and the staging area, in HBM; in
-    VMEM two windows and 6 chunks, in SMEM the sizes of these; DMA semaphores: `read` for each
-    window, `sent` for each chunk, `received` for all arrivals in the staging area.
+    order: a table of ranks, or None; x, stage: the source shard and the staging area, in HBM;
+    windows, chunks: two windows and 6 chunks, in VMEM; sizes: the chunks' sizes, in SMEM; DMA
+    semaphores: `read` for each window, `sent` for each chunk, `received` for all arrivals in the
+    staging area.
     """
     me, receiver = PEERS.here(order)
     barrier = pltpu.get_barrier_semaphore()
 
-    def tell(number):  # its senders may write to this device from here on
+    def tell(number):  # from here on a piece's sender may write to this device
         piece = PEERS.incoming(receiver, me, number)
         pl.when(piece.moves)(lambda: signal(barrier, PEERS.source_rank(piece.peer, order)))
 
@@ -268,8 +271,8 @@ def _push_kernel(order, x, stage, windows, chunks, sizes, read, sent, received):
         remote_copy(packed, units_at(stage, units), sent.at[slot], received, device).start()
 
     def advance(step, found):
-        # A chunk is read (`coming`) while the previous one (`now`), after `passed` sent ones, is
-        # shifted and sent, once its slot is free.
+        # One chunk (`coming`) is read while the previous one (`now`) is shifted and, once its slot
+        # is free, sent. `passed`: the number of chunks sent so far.
         now, passed = found
         coming, slot, other = chunk_of(step), rem(passed, 6), rem(step + 1, 2)
         next_units = units_of(coming.box, own, TILING.unit)
@@ -301,7 +304,7 @@ def _push_kernel(order, x, stage, windows, chunks, sizes, read, sent, received):
 
 
 def _part_of(step, me, receiver):
-    """Return part `step` of a block; each block of a target shard has 1."""
+    """Return part `step` of the target shard, counted over its blocks, 1 per block."""
     steps = PEERS.counted(receiver, TARGET_TERMS, 4)
     box = _viewed(target_terms(receiver))
     block = cut(box, div(step, 1), TILING.blocks, TILING.chunk)

@@ -5,7 +5,8 @@ Source: [{}, {}], unreduced={"x"} on <["x"=4]>, shards of 8192 x 1024.
 Target: [{"x"}, {}] on <["x"=4]>, shards of 2048 x 1024.
     d2(x)[k0, k1] -> t[x * 2048 + k0, k1]
 
-Bytes of the busiest device: 25165824 in, 25165824 out, the least possible; 100663296 in total.
+No device receives over 25165824 bytes or sends over 25165824, the least possible.
+All devices together receive 100663296.
 
     device  source                 target
     0       [0, 8192) x [0, 1024)  [0, 2048) x [0, 1024)
@@ -13,11 +14,12 @@ Bytes of the busiest device: 25165824 in, 25165824 out, the least possible; 1006
     2       [0, 8192) x [0, 1024)  [4096, 6144) x [0, 1024)
     3       [0, 8192) x [0, 1024)  [6144, 8192) x [0, 1024)
 
-Form: ring; partial results go from device to device, each combines its own with them.
-Rings along "x", as 32 bits an element; 25,165,824 bytes into every device.
-Along "x" a ring goes up over even coordinates, down over odd ones.
-Of a part the first 1,048,576 elements go upwards: their terms are combined from
-that of the next device on to that of the one that keeps them; of the others downwards.
+Form: ring; partial results go from device to device; each device combines its term.
+Rings along "x" move 32 bits per element; every device receives 25,165,824 bytes.
+Along "x" a ring visits even coordinates upwards, then odd ones downwards.
+The first 1,048,576 elements of a part travel upwards: their terms are combined
+in ring order, from the device after the part's keeper round to the keeper. The others
+travel downwards.
 
 Emitted by
     shardwright emit --mesh x=4 --shape 8192x1024 --dtype float32 --source '[{}, {}], unreduced={"x"}' --target '[{"x"}, {}]' --backends pallas_tpu --topology torus:2x2,wrap=0x0,bandwidth=5e+10,latency=1e-06,powers_of_two=1,ragged=512,memory=8.19e+11 --name reduce_scatter_ring
@@ -26,7 +28,7 @@ Emitted by
 import os
 
 if not __package__:
-    raise ImportError("part of a package: above FOLDER, run `python -m FOLDER.NAME.pallas_tpu`")
+    raise ImportError("part of a package: run `python -m FOLDER.NAME.pallas_tpu` above FOLDER")
 if __name__ == "__main__":  # one spare device, for the interpreter
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=5")
@@ -45,7 +47,7 @@ from .._support.jax_terms import Terms
 from .._support.pallas_peers import LOGICAL, div, each, rem
 from .._support.pallas_ring import Ring, Round, put
 
-require("pallas_tpu", "41c13a45b01414ad", __name__)
+require("pallas_tpu", "8660556494608605", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
@@ -59,7 +61,7 @@ TARGET = '[{"x"}, {}]'
 LOCAL_SOURCE_SHAPE = (1, 8192, 1024)
 LOCAL_TARGET_SHAPE = (2048, 1024)
 SOURCE_IDS = TARGET_IDS = range(4)  # by mesh position
-PLAN = "98c8923312d58532"  # processes that exchange must have the same
+PLAN = "98c8923312d58532"  # hash of the plan: equal on all processes that exchange
 SOURCE_AXES = TARGET_AXES = (("x", 4),)
 # Every shard padded at its end to the largest: the shapes of the global arrays.
 PADDED_SOURCE_SHAPE = (4, 8192, 1024)
@@ -111,7 +113,8 @@ def ring_kernel(x, y, slots, sums, terms, received, left, loaded, free):
 
 
 def go_round_ring0(me, x, y, slots, sums, terms, received, left, loaded, free):
-    """Go round RING0: reduce 4 parts of 8 chunks of x, from 0 on, to one in y, from 0 on.
+    """Go round RING0: reduce 4 parts of 8 chunks each, from chunk 0 of x on, to
+    one part, from chunk 0 of y on.
 
     A chunk takes 4 steps. In each, the device combines the arrived sum of a part with its own
     term: the part with the farthest way to go first, the part that it keeps last.
@@ -120,14 +123,14 @@ def go_round_ring0(me, x, y, slots, sums, terms, received, left, loaded, free):
     downstream, upstream = (after, before), (before, after)  # by direction
 
     def load(way, step):
-        """Return the copy of the own chunk of a step, 524,288 bytes."""
+        """Return the copy of this device's chunk for a step, 524,288 bytes."""
         at, turn = rem(step, 4), rem(step, 2)
         part = rem(place + (7 - at if way == UP else 1 + at), 4)
         own = x.at[way, part * 8 + div(step, 4)]
         return pltpu.make_async_copy(own, terms.at[way, turn], loaded.at[way, turn])
 
     def leaves(way, turn):
-        """Return the copy that sends the sum of a turn, 524,288 bytes, to wait for."""
+        """Return the copy to wait for until the sum of a turn, 524,288 bytes, has left."""
         total = sums.at[way, turn]
         return pltpu.make_async_copy(total, total, left.at[way, turn])
 
@@ -144,7 +147,7 @@ def go_round_ring0(me, x, y, slots, sums, terms, received, left, loaded, free):
         own, total, come = terms.at[way, turn], sums.at[way, turn], slots.at[way, last]
         load(way, step).wait()  # started in the previous step
         pl.when(step < 31)(lambda: load(way, step + 1).start())
-        pl.when(step >= 2)(lambda: leaves(way, turn).wait())  # the sum of two steps before
+        pl.when(step >= 2)(lambda: leaves(way, turn).wait())  # the sum of two steps earlier
 
         @pl.when(at == 0)
         def begin():

@@ -6,9 +6,10 @@ Target: [{"y"}] on <["x"=2, "y"=3]>, shards of 2.
     d2(x, y)[k0] -> t[y * 2 + k0]
 
 Along dimension 0, source shards of 6 meet target shards of 2: 1 source shard for each target shard.
-Of the 6 holders of a tile, the one with the receiver's own coordinates along
-the axes that do not split the source sends it.
-Bytes of the busiest device: 0 in, 0 out, the least possible; 0 in total.
+Of the 6 holders of a tile, the sender is the one whose coordinates along the axes that do not split
+    the source equal the receiver's.
+No device receives over 0 bytes or sends over 0, the least possible.
+All devices together receive 0.
 
     device  before  after   receives
     0       [0, 6)  [0, 2)  nothing
@@ -18,10 +19,11 @@ Bytes of the busiest device: 0 in, 0 out, the least possible; 0 in total.
     4       [0, 6)  [2, 4)  nothing
     5       [0, 6)  [4, 6)  nothing
 
-Form: windows; chunks of tiles are shifted in VMEM, and put together from a staging area.
-The wire carries 1.000 times the exact bytes; the busiest device receives 0.
-HBM reads and writes 256.50 times the least possible.
-Staging 0 bytes of HBM, 81,920 of VMEM.
+Form: windows; chunks of tiles are shifted in VMEM into a staging area, and assembled from there.
+The wire carries 1.000 times the bytes of the tiles.
+The busiest device receives 0 bytes, padding included.
+HBM traffic is 256.50 times the least possible.
+The staging area has 0 bytes of HBM; kernels use 81,920 of VMEM.
 
 Emitted by
     shardwright emit --mesh x=2,y=3 --shape 6 --dtype int32 --source '[{}]' --target '[{"y"}]' --name slice_2x3
@@ -30,7 +32,7 @@ Emitted by
 import os
 
 if not __package__:
-    raise ImportError("part of a package: above FOLDER, run `python -m FOLDER.NAME.pallas_tpu`")
+    raise ImportError("part of a package: run `python -m FOLDER.NAME.pallas_tpu` above FOLDER")
 if __name__ == "__main__":  # one spare device, for the interpreter
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=7")
@@ -62,7 +64,7 @@ from .._support.pallas_windows import (
     within,
 )
 
-require("pallas_tpu", "41c13a45b01414ad", __name__)
+require("pallas_tpu", "8660556494608605", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
@@ -76,7 +78,7 @@ TARGET = '[{"y"}]'
 LOCAL_SOURCE_SHAPE = (6,)
 LOCAL_TARGET_SHAPE = (2,)
 SOURCE_IDS = TARGET_IDS = range(6)  # by mesh position
-PLAN = "5fc80ef08e5c4dcc"  # processes that exchange must have the same
+PLAN = "5fc80ef08e5c4dcc"  # hash of the plan: equal on all processes that exchange
 SOURCE_AXES = TARGET_AXES = (("x", 2), ("y", 3))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
 WIRE_BYTES = 0  # received by the busiest device, padding included
@@ -149,9 +151,9 @@ PEERS = Peers(
 # Every block of the target shard is assembled from there.
 TILING = Tiling(
     unit=(1024,),  # the extents of a memory tile
-    chunk=(1024,),  # in whole units, of the widest tile, 2, or a part of it
+    chunk=(1024,),  # whole units that hold the widest tile, 2, or a part of it
     window=(2048,),  # of VMEM: a chunk, plus a unit if the chunk may begin inside one
-    blocks=(1,),  # ceil(target shard, 2 / chunk)
+    blocks=(1,),  # ceil(target shard of 2 / chunk)
     meet=(1,),  # most source shards that intersect a block
     rolled=(0,),  # the dimensions along which chunks are shifted
     more_rows=0,  # memory of fewer rows is tiled differently
@@ -159,12 +161,12 @@ TILING = Tiling(
 
 
 def _viewed(box):
-    """Return the ranges of a tensor box, in the order of kernels."""
+    """Return the ranges of a tensor box, in kernel order."""
     return [box[2 * axis : 2 * axis + 2] for axis in (0,)]
 
 
 def _part_of(step, me, receiver):
-    """Return part `step` of a block; each block of a target shard has 1."""
+    """Return part `step` of the target shard, counted over its blocks, 1 per block."""
     steps = PEERS.counted(receiver, _TARGET, 1)
     box = _viewed(target_box(receiver))
     block = cut(box, div(step, 1), TILING.blocks, TILING.chunk)

@@ -9,9 +9,10 @@ Along dimension 0, source shards of 16 meet target shards of 32: 2 source shards
     shard.
 Along dimension 1, source shards of 96 meet target shards of 24: 1 source shard for each target
     shard.
-Of the 2 holders of a tile, the one with the receiver's own coordinates along
-the axes that do not split the source sends it.
-Bytes of the busiest device: 384 in, 384 out, the least possible; 3072 in total.
+Of the 2 holders of a tile, the sender is the one whose coordinates along the axes that do not split
+    the source equal the receiver's.
+No device receives over 384 bytes or sends over 384, the least possible.
+All devices together receive 3072.
 
     device  before              after                receives
     0       [0, 16) x [0, 96)   [0, 32) x [0, 24)    [16, 32) x [0, 24) from 2
@@ -23,11 +24,12 @@ Bytes of the busiest device: 384 in, 384 out, the least possible; 3072 in total.
     6       [48, 64) x [0, 96)  [32, 64) x [48, 72)  [32, 48) x [48, 72) from 4
     7       [48, 64) x [0, 96)  [32, 64) x [72, 96)  [32, 48) x [72, 96) from 5
 
-Form: windows; chunks of tiles are shifted in VMEM, and put together from a staging area.
-The wire carries 5.333 times the exact bytes; the busiest device receives 2,048.
-HBM reads and writes 5.83 times the least possible.
-With XLA's default layouts of shards, 4.67 times more.
-Staging 5,120 bytes of HBM, 385,024 of VMEM.
+Form: windows; chunks of tiles are shifted in VMEM into a staging area, and assembled from there.
+The wire carries 5.333 times the bytes of the tiles.
+The busiest device receives 2,048 bytes, padding included.
+HBM traffic is 5.83 times the least possible.
+XLA's default shard layouts add copies of 4.67 times that least.
+The staging area has 5,120 bytes of HBM; kernels use 385,024 of VMEM.
 
 Emitted by
     shardwright emit --mesh x=4,y=2 --shape 64x96 --dtype int8 --source '[{"x"}, {}]' --target '[{"x":(1)2}, {"x":(2)2, "y"}]' --name sub_axes_after_reshape
@@ -36,7 +38,7 @@ Emitted by
 import os
 
 if not __package__:
-    raise ImportError("part of a package: above FOLDER, run `python -m FOLDER.NAME.pallas_tpu`")
+    raise ImportError("part of a package: run `python -m FOLDER.NAME.pallas_tpu` above FOLDER")
 if __name__ == "__main__":  # one spare device, for the interpreter
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=9")
@@ -70,7 +72,7 @@ from .._support.pallas_windows import (
     within,
 )
 
-require("pallas_tpu", "41c13a45b01414ad", __name__)
+require("pallas_tpu", "8660556494608605", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
@@ -84,7 +86,7 @@ TARGET = '[{"x":(1)2}, {"x":(2)2, "y"}]'
 LOCAL_SOURCE_SHAPE = (16, 96)
 LOCAL_TARGET_SHAPE = (32, 24)
 SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
-PLAN = "efe0dbc02bfb97fd"  # processes that exchange must have the same
+PLAN = "efe0dbc02bfb97fd"  # hash of the plan: equal on all processes that exchange
 # The meshes, their axes refined into the sub-axes in use.
 SOURCE_AXES = (("x", 4), ("y", 2))
 TARGET_AXES = (("x:(1)2", 2), ("x:(2)2", 2), ("y", 2))
@@ -171,12 +173,12 @@ PEERS = Peers(
 # Every block of the target shard is assembled from there.
 TILING = Tiling(
     unit=(8, 128),  # the extents of a memory tile
-    chunk=(32, 128),  # in whole units, of the widest tile, 16 x 24, or a part of it
+    chunk=(32, 128),  # whole units that hold the widest tile, 16 x 24, or a part of it
     window=(64, 256),  # of VMEM: a chunk, plus a unit if the chunk may begin inside one
-    blocks=(1, 1),  # ceil(target shard, 32 x 24 / chunk)
+    blocks=(1, 1),  # ceil(target shard of 32 x 24 / chunk)
     meet=(2, 1),  # most source shards that intersect a block
-    chunks=(1, 1),  # ceil(widest tile, 16 x 24 / chunk)
-    stage=(40, 128),  # tiles are placed as in the target shard, each from a whole unit on,
+    chunks=(1, 1),  # ceil(widest tile of 16 x 24 / chunk)
+    stage=(40, 128),  # tiles are placed as in the target shard, each at a whole unit,
     step=(0, 0),  # plus this offset for each earlier tile: no two share a unit
     rolled=(0, 1),  # the dimensions along which chunks are shifted
     more_rows=0,  # memory of fewer rows is tiled differently
@@ -184,13 +186,13 @@ TILING = Tiling(
 
 
 def _viewed(box):
-    """Return the ranges of a tensor box, in the order of kernels."""
+    """Return the ranges of a tensor box, in kernel order."""
     return [box[2 * axis : 2 * axis + 2] for axis in (0, 1)]
 
 
 def _staged(receiver, shard, piece, box):
     """Return the offset to subtract from a piece's tensor indices to get its place in the staging
-    area of its receiver: there it is placed as in the target shard, from a whole unit on."""
+    area of its receiver: there it is placed as in the target shard, starting at a whole unit."""
     within = target_box(receiver)
     return [
         box[0] - floor_to(box[0] - within[0], 8),
@@ -202,14 +204,15 @@ def _push_kernel(order, x, stage, windows, chunks, sizes, read, sent, received):
     """Push this device's tiles into the staging areas of their receivers, a chunk of each in turn,
     so that all links are busy.
 
-    order: a table of ranks, or None; x, stage: the source shard and the staging area, in HBM; in
-    VMEM two windows and 6 chunks, in SMEM the sizes of these; DMA semaphores: `read` for each
-    window, `sent` for each chunk, `received` for all arrivals in the staging area.
+    order: a table of ranks, or None; x, stage: the source shard and the staging area, in HBM;
+    windows, chunks: two windows and 6 chunks, in VMEM; sizes: the chunks' sizes, in SMEM; DMA
+    semaphores: `read` for each window, `sent` for each chunk, `received` for all arrivals in the
+    staging area.
     """
     me, receiver = PEERS.here(order)
     barrier = pltpu.get_barrier_semaphore()
 
-    def tell(number):  # its senders may write to this device from here on
+    def tell(number):  # from here on a piece's sender may write to this device
         piece = PEERS.incoming(receiver, me, number)
         pl.when(piece.moves)(lambda: signal(barrier, PEERS.source_rank(piece.peer, order)))
 
@@ -250,8 +253,8 @@ def _push_kernel(order, x, stage, windows, chunks, sizes, read, sent, received):
         remote_copy(packed, units_at(stage, units), sent.at[slot], received, device).start()
 
     def advance(step, found):
-        # A chunk is read (`coming`) while the previous one (`now`), after `passed` sent ones, is
-        # shifted and sent, once its slot is free.
+        # One chunk (`coming`) is read while the previous one (`now`) is shifted and, once its slot
+        # is free, sent. `passed`: the number of chunks sent so far.
         now, passed = found
         coming, slot, other = chunk_of(step), rem(passed, 6), rem(step + 1, 2)
         next_units = units_of(coming.box, own, TILING.unit)
@@ -283,7 +286,7 @@ def _push_kernel(order, x, stage, windows, chunks, sizes, read, sent, received):
 
 
 def _part_of(step, me, receiver):
-    """Return part `step` of a block; each block of a target shard has 2."""
+    """Return part `step` of the target shard, counted over its blocks, 2 per block."""
     steps = PEERS.counted(receiver, _TARGET, 2)
     box = _viewed(target_box(receiver))
     block = cut(box, div(step, 2), TILING.blocks, TILING.chunk)

@@ -5,7 +5,8 @@ Source: [{"x", "y"}] on <["x"=2, "y"=3]>, shards of 1.
 Target: [{"y", "x"}] on <["x"=2, "y"=3]>, shards of 1.
     d2(x, y)[k0] -> t[y * 2 + k0 + x]
 
-Bytes of the busiest device: 4 in, 4 out, the least possible; 16 in total.
+No device receives over 4 bytes or sends over 4, the least possible.
+All devices together receive 16.
 
 A permutation: every shard goes whole to one device.
 
@@ -13,10 +14,11 @@ A permutation: every shard goes whole to one device.
     sends to        0  3  1  4  2  5
     receives from   0  2  4  1  3  5
 
-Form: windows; chunks of tiles are shifted in VMEM, and put together from a staging area.
-The wire carries 1024.000 times the exact bytes; the busiest device receives 4,096.
-HBM reads and writes 1195.17 times the least possible.
-Staging 4,096 bytes of HBM, 53,248 of VMEM.
+Form: windows; chunks of tiles are shifted in VMEM into a staging area, and assembled from there.
+The wire carries 1024.000 times the bytes of the tiles.
+The busiest device receives 4,096 bytes, padding included.
+HBM traffic is 1195.17 times the least possible.
+The staging area has 4,096 bytes of HBM; kernels use 53,248 of VMEM.
 
 Emitted by
     shardwright emit --mesh x=2,y=3 --shape 6 --dtype int32 --source '[{"x", "y"}]' --target '[{"y", "x"}]' --name swap_axes_2x3
@@ -25,7 +27,7 @@ Emitted by
 import os
 
 if not __package__:
-    raise ImportError("part of a package: above FOLDER, run `python -m FOLDER.NAME.pallas_tpu`")
+    raise ImportError("part of a package: run `python -m FOLDER.NAME.pallas_tpu` above FOLDER")
 if __name__ == "__main__":  # one spare device, for the interpreter
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=7")
@@ -59,7 +61,7 @@ from .._support.pallas_windows import (
     within,
 )
 
-require("pallas_tpu", "41c13a45b01414ad", __name__)
+require("pallas_tpu", "8660556494608605", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
@@ -72,7 +74,7 @@ SOURCE = '[{"x", "y"}]'
 TARGET = '[{"y", "x"}]'
 LOCAL_SOURCE_SHAPE = LOCAL_TARGET_SHAPE = (1,)
 SOURCE_IDS = TARGET_IDS = range(6)  # by mesh position
-PLAN = "d1834cee96c82cb3"  # processes that exchange must have the same
+PLAN = "d1834cee96c82cb3"  # hash of the plan: equal on all processes that exchange
 SOURCE_AXES = TARGET_AXES = (("x", 2), ("y", 3))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
 WIRE_BYTES = 4096  # received by the busiest device, padding included
@@ -144,12 +146,12 @@ PEERS = Peers(
 # Every block of the target shard is assembled from there.
 TILING = Tiling(
     unit=(1024,),  # the extents of a memory tile
-    chunk=(1024,),  # in whole units, of the widest tile, 1, or a part of it
+    chunk=(1024,),  # whole units that hold the widest tile, 1, or a part of it
     window=(1024,),  # of VMEM: a chunk, plus a unit if the chunk may begin inside one
-    blocks=(1,),  # ceil(target shard, 1 / chunk)
+    blocks=(1,),  # ceil(target shard of 1 / chunk)
     meet=(1,),  # most source shards that intersect a block
-    chunks=(1,),  # ceil(widest tile, 1 / chunk)
-    stage=(1024,),  # tiles are placed as in the target shard, each from a whole unit on,
+    chunks=(1,),  # ceil(widest tile of 1 / chunk)
+    stage=(1024,),  # tiles are placed as in the target shard, each at a whole unit,
     step=(0,),  # plus this offset for each earlier tile: no two share a unit
     rolled=(),  # the dimensions along which chunks are shifted
     more_rows=0,  # memory of fewer rows is tiled differently
@@ -157,13 +159,13 @@ TILING = Tiling(
 
 
 def _viewed(box):
-    """Return the ranges of a tensor box, in the order of kernels."""
+    """Return the ranges of a tensor box, in kernel order."""
     return [box[2 * axis : 2 * axis + 2] for axis in (0,)]
 
 
 def _staged(receiver, shard, piece, box):
     """Return the offset to subtract from a piece's tensor indices to get its place in the staging
-    area of its receiver: there it is placed as in the target shard, from a whole unit on."""
+    area of its receiver: there it is placed as in the target shard, starting at a whole unit."""
     within = target_box(receiver)
     return [
         box[0] - floor_to(box[0] - within[0], 1024),
@@ -174,14 +176,15 @@ def _push_kernel(order, x, stage, windows, chunks, sizes, read, sent, received):
     """Push this device's tiles into the staging areas of their receivers, a chunk of each in turn,
     so that all links are busy.
 
-    order: a table of ranks, or None; x, stage: the source shard and the staging area, in HBM; in
-    VMEM two windows and 6 chunks, in SMEM the sizes of these; DMA semaphores: `read` for each
-    window, `sent` for each chunk, `received` for all arrivals in the staging area.
+    order: a table of ranks, or None; x, stage: the source shard and the staging area, in HBM;
+    windows, chunks: two windows and 6 chunks, in VMEM; sizes: the chunks' sizes, in SMEM; DMA
+    semaphores: `read` for each window, `sent` for each chunk, `received` for all arrivals in the
+    staging area.
     """
     me, receiver = PEERS.here(order)
     barrier = pltpu.get_barrier_semaphore()
 
-    def tell(number):  # its senders may write to this device from here on
+    def tell(number):  # from here on a piece's sender may write to this device
         piece = PEERS.incoming(receiver, me, number)
         pl.when(piece.moves)(lambda: signal(barrier, PEERS.source_rank(piece.peer, order)))
 
@@ -222,8 +225,8 @@ def _push_kernel(order, x, stage, windows, chunks, sizes, read, sent, received):
         remote_copy(packed, units_at(stage, units), sent.at[slot], received, device).start()
 
     def advance(step, found):
-        # A chunk is read (`coming`) while the previous one (`now`), after `passed` sent ones, is
-        # shifted and sent, once its slot is free.
+        # One chunk (`coming`) is read while the previous one (`now`) is shifted and, once its slot
+        # is free, sent. `passed`: the number of chunks sent so far.
         now, passed = found
         coming, slot, other = chunk_of(step), rem(passed, 6), rem(step + 1, 2)
         next_units = units_of(coming.box, own, TILING.unit)
@@ -255,7 +258,7 @@ def _push_kernel(order, x, stage, windows, chunks, sizes, read, sent, received):
 
 
 def _part_of(step, me, receiver):
-    """Return part `step` of a block; each block of a target shard has 1."""
+    """Return part `step` of the target shard, counted over its blocks, 1 per block."""
     steps = PEERS.counted(receiver, _TARGET, 1)
     box = _viewed(target_box(receiver))
     block = cut(box, div(step, 1), TILING.blocks, TILING.chunk)

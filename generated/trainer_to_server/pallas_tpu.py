@@ -2,14 +2,15 @@
 
 Source: [{"data", "model"}, {}] on <["data"=2, "model"=2]>, shards of 3 x 9.
     d1(data, model)[k0, k1] -> t[data * 6 + model * 3 + k0, k1]
-    The last shards are short or empty along dimension 0, padded at the end to 3 x 9.
+    The last shards along dimension 0 are short or empty; they are padded at the end to 3 x 9.
 Target: [{}, {"tp"}] on <["tp"=3]> (device ids below), shards of 10 x 3.
     d2(tp)[k0, k1] -> t[k0, tp * 3 + k1]
 
-Along dimension 0, source shards of 3 meet target shards of 10: up to 4 source shards for each
-    target shard.
+Along dimension 0, source shards of 3 meet target shards of 10: 4 source shards for each target
+    shard.
 Along dimension 1, source shards of 9 meet target shards of 3: 1 source shard for each target shard.
-Bytes of the busiest device: 60 in, 54 out, the least possible; 180 in total.
+No device receives over 60 bytes or sends over 54, the least possible.
+All devices together receive 180.
 
     device  before            after             receives
     0       [0, 3) x [0, 9)   -                 nothing
@@ -24,9 +25,10 @@ Bytes of the busiest device: 60 in, 54 out, the least possible; 180 in total.
                                                 [6, 9) x [6, 9) from 2, [9, 10) x [6, 9) from 3
 
 Form: slots; XLA packs thin tiles densely into slots, and unpacks them.
-The wire carries 34.133 times the exact bytes; the busiest device receives 2,048.
-HBM reads and writes 204.80 times the least possible.
-Staging 3,584 bytes of HBM, 0 of VMEM.
+The wire carries 34.133 times the bytes of the tiles.
+The busiest device receives 2,048 bytes, padding included.
+HBM traffic is 204.80 times the least possible.
+The staging area has 3,584 bytes of HBM.
 
 Emitted by
     shardwright emit --mesh data=2,model=2 --shape 10x9 --dtype bfloat16 --source '[{"data", "model"}, {}]' --target '[{}, {"tp"}]' --target-mesh '<["tp"=3], device_ids=[4, 5, 6]>' --name trainer_to_server
@@ -35,7 +37,7 @@ Emitted by
 import os
 
 if not __package__:
-    raise ImportError("part of a package: above FOLDER, run `python -m FOLDER.NAME.pallas_tpu`")
+    raise ImportError("part of a package: run `python -m FOLDER.NAME.pallas_tpu` above FOLDER")
 if __name__ == "__main__":  # one spare device, for the interpreter
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=8")
@@ -55,7 +57,7 @@ from .._support.pallas_pieces import Forms
 from .._support.pallas_ranks import RankedPeers
 from .._support.pallas_slots import Slot, Slots, slot_number
 
-require("pallas_tpu", "41c13a45b01414ad", __name__)
+require("pallas_tpu", "8660556494608605", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
@@ -72,7 +74,7 @@ LOCAL_TARGET_SHAPE = (10, 3)
 # Device ids by mesh position.
 SOURCE_IDS = range(4)
 TARGET_IDS = range(4, 7)
-PLAN = "428ecfb4d50de6c3"  # processes that exchange must have the same
+PLAN = "428ecfb4d50de6c3"  # hash of the plan: equal on all processes that exchange
 SOURCE_AXES = (("data", 2), ("model", 2))
 TARGET_AXES = (("tp", 3),)
 # Every shard padded at its end to the largest: the shapes of the global arrays.
@@ -143,7 +145,7 @@ PEERS = RankedPeers(
 )
 
 
-# Granules of 512 bytes: ceil(9 / 256).
+# Number of 512-byte granules in a slot: ceil(9 / 256).
 SLOT = Slot((1, 2, 128), (3, 3), dense=True)
 
 
@@ -162,7 +164,7 @@ def _kernel(order, x, y, copied, sent, received):
     me, receiver = PEERS.here(order)
     barrier = pltpu.get_barrier_semaphore()
 
-    def tell(number):  # its senders may write to this device from here on
+    def tell(number):  # from here on a piece's sender may write to this device
         piece = PEERS.incoming(receiver, me, number)
         pl.when(piece.moves)(lambda: signal(barrier, PEERS.source_rank(piece.peer, order)))
 
@@ -187,7 +189,7 @@ def _kernel(order, x, y, copied, sent, received):
 
     def leave(number):
         moves, copy = tile(number)
-        pl.when(moves)(copy.wait_send)  # the granules of each tile pushed, of 512 bytes
+        pl.when(moves)(copy.wait_send)  # the 512-byte granules of each pushed tile
 
     def come(number):
         piece = PEERS.incoming(receiver, me, number)
@@ -208,8 +210,8 @@ _PROGRAM = Slots(
     window=(3, 3),  # the largest tile
     outgoing=3,  # up to 1 x 3 tiles of a device
     incoming=4,  # up to 4 x 1 tiles of a device
-    source_reach=(3, 9),  # of windows at the last tiles in a shard of 3 x 9
-    target_reach=(12, 3),  # the same in one of 10 x 3
+    source_reach=(3, 9),  # reach of the last windows, in a shard of 3 x 9
+    target_reach=(12, 3),  # the same in a shard of 10 x 3
     collective_id=COLLECTIVE_ID,
     bits="always",
 )

@@ -8,7 +8,8 @@ Target: [{"y"}, {"x"}] on <["x"=2, "y"=6]>, shards of 1 x 3.
 Along dimension 0, source shards of 3 meet target shards of 1: 1 source shard for each target shard.
 Along dimension 1, source shards of 1 meet target shards of 3: 3 source shards for each target
     shard.
-Bytes of the busiest device: 12 in, 12 out, the least possible; 120 in total.
+No device receives over 12 bytes or sends over 12, the least possible.
+All devices together receive 120.
 
     device  before           after            receives
     0       [0, 3) x [0, 1)  [0, 1) x [0, 3)  [0, 1) x [1, 2) from 1, [0, 1) x [2, 3) from 2
@@ -31,9 +32,10 @@ Bytes of the busiest device: 12 in, 12 out, the least possible; 120 in total.
     11      [3, 6) x [5, 6)  [5, 6) x [3, 6)  [5, 6) x [3, 4) from 9, [5, 6) x [4, 5) from 10
 
 Form: slots; XLA packs thin tiles densely into slots, and unpacks them.
-The wire carries 128.000 times the exact bytes; the busiest device receives 1,536.
-HBM reads and writes 554.67 times the least possible.
-Staging 3,072 bytes of HBM, 0 of VMEM.
+The wire carries 128.000 times the bytes of the tiles.
+The busiest device receives 1,536 bytes, padding included.
+HBM traffic is 554.67 times the least possible.
+The staging area has 3,072 bytes of HBM.
 
 Emitted by
     shardwright emit --mesh x=2,y=6 --shape 6x6 --dtype float32 --source '[{"x"}, {"y"}]' --target '[{"y"}, {"x"}]' --name transpose_2x6
@@ -42,7 +44,7 @@ Emitted by
 import os
 
 if not __package__:
-    raise ImportError("part of a package: above FOLDER, run `python -m FOLDER.NAME.pallas_tpu`")
+    raise ImportError("part of a package: run `python -m FOLDER.NAME.pallas_tpu` above FOLDER")
 if __name__ == "__main__":  # one spare device, for the interpreter
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=13")
@@ -60,7 +62,7 @@ from .._support.pallas_peers import div, each, operand, rem, remote_copy, signal
 from .._support.pallas_permuted import Permuted
 from .._support.pallas_thin import Dense, Thin
 
-require("pallas_tpu", "41c13a45b01414ad", __name__)
+require("pallas_tpu", "8660556494608605", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
@@ -74,7 +76,7 @@ TARGET = '[{"y"}, {"x"}]'
 LOCAL_SOURCE_SHAPE = (3, 1)
 LOCAL_TARGET_SHAPE = (1, 3)
 SOURCE_IDS = TARGET_IDS = range(12)  # by mesh position
-PLAN = "91fb2ad9da0f163c"  # processes that exchange must have the same
+PLAN = "91fb2ad9da0f163c"  # hash of the plan: equal on all processes that exchange
 SOURCE_AXES = TARGET_AXES = (("x", 2), ("y", 6))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
 WIRE_BYTES = 1536  # received by the busiest device, padding included

@@ -2,16 +2,18 @@
 
 Source: [{"x"}, {"y"}] on <["x"=3, "y"=4]>, shards of 6 x 6.
     d1(x, y)[k0, k1] -> t[x * 6 + k0, y * 6 + k1]
-    The last shards are short or empty along dimension 0, 1, padded at the end to 6 x 6.
+    The last shards along dimensions 0 and 1 are short or empty; they are padded at the end to 6 x
+        6.
 Target: [{"y"}, {"x"}] on <["x"=3, "y"=4]>, shards of 4 x 8.
     d2(x, y)[k0, k1] -> t[y * 4 + k0, x * 8 + k1]
-    The last shards are short or empty along dimension 1, padded at the end to 4 x 8.
+    The last shards along dimension 1 are short or empty; they are padded at the end to 4 x 8.
 
 Along dimension 0, source shards of 6 meet target shards of 4: up to 2 source shards for each target
     shard.
-Along dimension 1, source shards of 6 meet target shards of 8: up to 2 source shards for each target
+Along dimension 1, source shards of 6 meet target shards of 8: 2 source shards for each target
     shard.
-Bytes of the busiest device: 128 in, 144 out, the least possible; 1184 in total.
+No device receives over 128 bytes or sends over 144, the least possible.
+All devices together receive 1184.
 
     device  before               after                receives
     0       [0, 6) x [0, 6)      [0, 4) x [0, 8)      [0, 4) x [6, 8) from 1
@@ -39,10 +41,11 @@ Bytes of the busiest device: 128 in, 144 out, the least possible; 1184 in total.
                                                       [8, 12) x [18, 23) from 7
     11      [12, 16) x [18, 23)  [12, 16) x [16, 23)  [12, 16) x [16, 18) from 10
 
-Form: windows; chunks of tiles are shifted in VMEM, and put together from a staging area.
-The wire carries 86.486 times the exact bytes; the busiest device receives 16,384.
-HBM reads and writes 109.45 times the least possible.
-Staging 16,384 bytes of HBM, 139,264 of VMEM.
+Form: windows; chunks of tiles are shifted in VMEM into a staging area, and assembled from there.
+The wire carries 86.486 times the bytes of the tiles.
+The busiest device receives 16,384 bytes, padding included.
+HBM traffic is 109.45 times the least possible.
+The staging area has 16,384 bytes of HBM; kernels use 139,264 of VMEM.
 
 Emitted by
     shardwright emit --mesh x=3,y=4 --shape 16x23 --dtype float32 --source '[{"x"}, {"y"}]' --target '[{"y"}, {"x"}]' --name transpose_3x4_uneven
@@ -51,7 +54,7 @@ Emitted by
 import os
 
 if not __package__:
-    raise ImportError("part of a package: above FOLDER, run `python -m FOLDER.NAME.pallas_tpu`")
+    raise ImportError("part of a package: run `python -m FOLDER.NAME.pallas_tpu` above FOLDER")
 if __name__ == "__main__":  # one spare device, for the interpreter
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=13")
@@ -86,7 +89,7 @@ from .._support.pallas_windows import (
     within,
 )
 
-require("pallas_tpu", "41c13a45b01414ad", __name__)
+require("pallas_tpu", "8660556494608605", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
@@ -100,7 +103,7 @@ TARGET = '[{"y"}, {"x"}]'
 LOCAL_SOURCE_SHAPE = (6, 6)
 LOCAL_TARGET_SHAPE = (4, 8)
 SOURCE_IDS = TARGET_IDS = range(12)  # by mesh position
-PLAN = "881dd8dc252083aa"  # processes that exchange must have the same
+PLAN = "881dd8dc252083aa"  # hash of the plan: equal on all processes that exchange
 SOURCE_AXES = TARGET_AXES = (("x", 3), ("y", 4))
 # Every shard padded at its end to the largest: the shapes of the global arrays.
 PADDED_SOURCE_SHAPE = (18, 24)
@@ -199,12 +202,12 @@ PEERS = Peers(
 # Every block of the target shard is assembled from there.
 TILING = Tiling(
     unit=(8, 128),  # the extents of a memory tile
-    chunk=(8, 128),  # in whole units, of the widest tile, 4 x 6, or a part of it
+    chunk=(8, 128),  # whole units that hold the widest tile, 4 x 6, or a part of it
     window=(16, 256),  # of VMEM: a chunk, plus a unit if the chunk may begin inside one
-    blocks=(1, 1),  # ceil(target shard, 4 x 8 / chunk)
+    blocks=(1, 1),  # ceil(target shard of 4 x 8 / chunk)
     meet=(2, 2),  # most source shards that intersect a block
-    chunks=(1, 1),  # ceil(widest tile, 4 x 6 / chunk)
-    stage=(16, 256),  # tiles are placed as in the target shard, each from a whole unit on,
+    chunks=(1, 1),  # ceil(widest tile of 4 x 6 / chunk)
+    stage=(16, 256),  # tiles are placed as in the target shard, each at a whole unit,
     step=(8, 128),  # plus this offset for each earlier tile: no two share a unit
     rolled=(0, 1),  # the dimensions along which chunks are shifted
     more_rows=0,  # memory of fewer rows is tiled differently
@@ -212,13 +215,13 @@ TILING = Tiling(
 
 
 def _viewed(box):
-    """Return the ranges of a tensor box, in the order of kernels."""
+    """Return the ranges of a tensor box, in kernel order."""
     return [box[2 * axis : 2 * axis + 2] for axis in (0, 1)]
 
 
 def _staged(receiver, shard, piece, box):
     """Return the offset to subtract from a piece's tensor indices to get its place in the staging
-    area of its receiver: there it is placed as in the target shard, from a whole unit on."""
+    area of its receiver: there it is placed as in the target shard, starting at a whole unit."""
     within = target_box(receiver)
     met = senders(receiver)  # one more unit for each earlier piece from these
     return [
@@ -231,14 +234,15 @@ def _push_kernel(order, x, stage, windows, chunks, sizes, read, sent, received):
     """Push this device's tiles into the staging areas of their receivers, a chunk of each in turn,
     so that all links are busy.
 
-    order: a table of ranks, or None; x, stage: the source shard and the staging area, in HBM; in
-    VMEM two windows and 6 chunks, in SMEM the sizes of these; DMA semaphores: `read` for each
-    window, `sent` for each chunk, `received` for all arrivals in the staging area.
+    order: a table of ranks, or None; x, stage: the source shard and the staging area, in HBM;
+    windows, chunks: two windows and 6 chunks, in VMEM; sizes: the chunks' sizes, in SMEM; DMA
+    semaphores: `read` for each window, `sent` for each chunk, `received` for all arrivals in the
+    staging area.
     """
     me, receiver = PEERS.here(order)
     barrier = pltpu.get_barrier_semaphore()
 
-    def tell(number):  # its senders may write to this device from here on
+    def tell(number):  # from here on a piece's sender may write to this device
         piece = PEERS.incoming(receiver, me, number)
         pl.when(piece.moves)(lambda: signal(barrier, PEERS.source_rank(piece.peer, order)))
 
@@ -279,8 +283,8 @@ def _push_kernel(order, x, stage, windows, chunks, sizes, read, sent, received):
         remote_copy(packed, units_at(stage, units), sent.at[slot], received, device).start()
 
     def advance(step, found):
-        # A chunk is read (`coming`) while the previous one (`now`), after `passed` sent ones, is
-        # shifted and sent, once its slot is free.
+        # One chunk (`coming`) is read while the previous one (`now`) is shifted and, once its slot
+        # is free, sent. `passed`: the number of chunks sent so far.
         now, passed = found
         coming, slot, other = chunk_of(step), rem(passed, 6), rem(step + 1, 2)
         next_units = units_of(coming.box, own, TILING.unit)
@@ -312,7 +316,7 @@ def _push_kernel(order, x, stage, windows, chunks, sizes, read, sent, received):
 
 
 def _part_of(step, me, receiver):
-    """Return part `step` of a block; each block of a target shard has 4."""
+    """Return part `step` of the target shard, counted over its blocks, 4 per block."""
     steps = PEERS.counted(receiver, _TARGET, 4)
     box = _viewed(target_box(receiver))
     block = cut(box, div(step, 4), TILING.blocks, TILING.chunk)

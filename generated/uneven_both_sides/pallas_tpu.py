@@ -2,18 +2,21 @@
 
 Source: [{"x"}, {"y", "z"}, {}] on <["x"=2, "y"=2, "z"=2]>, shards of 4 x 4 x 29.
     d1(x, y, z)[k0, k1, k2] -> t[x * 4 + k0, y * 8 + z * 4 + k1, k2]
-    The last shards are short or empty along dimension 0, 1, padded at the end to 4 x 4 x 29.
+    The last shards along dimensions 0 and 1 are short or empty; they are padded at the end to 4 x 4
+        x 29.
 Target: [{}, {"z"}, {"y", "x"}] on <["x"=2, "y"=2, "z"=2]>, shards of 7 x 7 x 8.
     d2(x, y, z)[k0, k1, k2] -> t[k0, z * 7 + k1, y * 16 + x * 8 + k2]
-    The last shards are short or empty along dimension 1, 2, padded at the end to 7 x 7 x 8.
+    The last shards along dimensions 1 and 2 are short or empty; they are padded at the end to 7 x 7
+        x 8.
 
-Along dimension 0, source shards of 4 meet target shards of 7: up to 2 source shards for each target
+Along dimension 0, source shards of 4 meet target shards of 7: 2 source shards for each target
     shard.
 Along dimension 1, source shards of 4 meet target shards of 7: up to 3 source shards for each target
     shard.
 Along dimension 2, source shards of 29 meet target shards of 8: 1 source shard for each target
     shard.
-Bytes of the busiest device: 1568 in, 1856 out, the least possible; 9248 in total.
+No device receives over 1568 bytes or sends over 1856, the least possible.
+All devices together receive 9248.
 
     device  before                       after
     0       [0, 4) x [0, 4) x [0, 29)    [0, 7) x [0, 7) x [0, 8)
@@ -46,9 +49,10 @@ Bytes of the busiest device: 1568 in, 1856 out, the least possible; 9248 in tota
             [4, 7) x [8, 12) x [24, 29) from 6
 
 Form: slots; XLA packs thin tiles densely into slots, and unpacks them.
-The wire carries 1.882 times the exact bytes; the busiest device receives 2,560.
-HBM reads and writes 87.95 times the least possible.
-Staging 7,168 bytes of HBM, 0 of VMEM.
+The wire carries 1.882 times the bytes of the tiles.
+The busiest device receives 2,560 bytes, padding included.
+HBM traffic is 87.95 times the least possible.
+The staging area has 7,168 bytes of HBM.
 
 Emitted by
     shardwright emit --mesh x=2,y=2,z=2 --shape 7x13x29 --dtype float32 --source '[{"x"}, {"y", "z"}, {}]' --target '[{}, {"z"}, {"y", "x"}]' --backends pallas_tpu,triton_gpu,jax_xla --name uneven_both_sides
@@ -57,7 +61,7 @@ Emitted by
 import os
 
 if not __package__:
-    raise ImportError("part of a package: above FOLDER, run `python -m FOLDER.NAME.pallas_tpu`")
+    raise ImportError("part of a package: run `python -m FOLDER.NAME.pallas_tpu` above FOLDER")
 if __name__ == "__main__":  # one spare device, for the interpreter
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=9")
@@ -77,7 +81,7 @@ from .._support.pallas_peers import div, each, operand, rem, remote_copy, signal
 from .._support.pallas_pieces import Forms, Peers
 from .._support.pallas_slots import Slot, Slots, slot_number
 
-require("pallas_tpu", "41c13a45b01414ad", __name__)
+require("pallas_tpu", "8660556494608605", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
@@ -91,7 +95,7 @@ TARGET = '[{}, {"z"}, {"y", "x"}]'
 LOCAL_SOURCE_SHAPE = (4, 4, 29)
 LOCAL_TARGET_SHAPE = (7, 7, 8)
 SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
-PLAN = "1e2916a2f71a9b7c"  # processes that exchange must have the same
+PLAN = "1e2916a2f71a9b7c"  # hash of the plan: equal on all processes that exchange
 SOURCE_AXES = TARGET_AXES = (("x", 2), ("y", 2), ("z", 2))
 # Every shard padded at its end to the largest: the shapes of the global arrays.
 PADDED_SOURCE_SHAPE = (8, 16, 29)
@@ -175,7 +179,7 @@ PEERS = Peers(
 )
 
 
-# Granules of 512 bytes: ceil(128 / 128).
+# Number of 512-byte granules in a slot: ceil(128 / 128).
 SLOT = Slot((1, 1, 128), (4, 4, 8), dense=True)
 
 
@@ -194,7 +198,7 @@ def _kernel(order, x, y, copied, sent, received):
     me, receiver = PEERS.here(order)
     barrier = pltpu.get_barrier_semaphore()
 
-    def tell(number):  # its senders may write to this device from here on
+    def tell(number):  # from here on a piece's sender may write to this device
         piece = PEERS.incoming(receiver, me, number)
         pl.when(piece.moves)(lambda: signal(barrier, PEERS.source_rank(piece.peer, order)))
 
@@ -219,7 +223,7 @@ def _kernel(order, x, y, copied, sent, received):
 
     def leave(number):
         moves, copy = tile(number)
-        pl.when(moves)(copy.wait_send)  # the granules of each tile pushed, of 512 bytes
+        pl.when(moves)(copy.wait_send)  # the 512-byte granules of each pushed tile
 
     def come(number):
         piece = PEERS.incoming(receiver, me, number)
@@ -251,8 +255,8 @@ _PROGRAM = Slots(
     window=(4, 4, 8),  # the largest tile
     outgoing=8,  # up to 1 x 2 x 4 tiles of a device
     incoming=6,  # up to 2 x 3 x 1 tiles of a device
-    source_reach=(4, 7, 32),  # of windows at the last tiles in a shard of 4 x 4 x 29
-    target_reach=(8, 9, 8),  # the same in one of 7 x 7 x 8
+    source_reach=(4, 7, 32),  # reach of the last windows, in a shard of 4 x 4 x 29
+    target_reach=(8, 9, 8),  # the same in a shard of 7 x 7 x 8
     collective_id=COLLECTIVE_ID,
     bits="interpreted",
 )

@@ -10,7 +10,8 @@ Along dimension 0, source shards of 4 meet target shards of 16: 4 source shards 
 Along dimension 1, source shards of 8 meet target shards of 4: 1 source shard for each target shard.
 Along dimension 2, source shards of 16 meet target shards of 8: 1 source shard for each target
     shard.
-Bytes of the busiest device: 2048 in, 2048 out, the least possible; 14336 in total.
+No device receives over 2048 bytes or sends over 2048, the least possible.
+All devices together receive 14336.
 
     device  before                        after
     0       [0, 4) x [0, 8) x [0, 16)     [0, 16) x [0, 4) x [0, 8)
@@ -39,9 +40,10 @@ Bytes of the busiest device: 2048 in, 2048 out, the least possible; 14336 in tot
             [8, 12) x [12, 16) x [8, 16) from 5
 
 Form: slots; XLA packs thin tiles densely into slots, and unpacks them.
-The wire carries 1.000 times the exact bytes; the busiest device receives 2,048.
-HBM reads and writes 34.50 times the least possible.
-Staging 4,096 bytes of HBM, 0 of VMEM.
+The wire carries 1.000 times the bytes of the tiles.
+The busiest device receives 2,048 bytes, padding included.
+HBM traffic is 34.50 times the least possible.
+The staging area has 4,096 bytes of HBM.
 
 Emitted by
     shardwright emit --mesh x=4,y=2 --shape 16x16x16 --dtype float32 --source '[{"x"}, {"y"}, {}]' --target '[{}, {"x"}, {"y"}]' --name xla_15207
@@ -50,7 +52,7 @@ Emitted by
 import os
 
 if not __package__:
-    raise ImportError("part of a package: above FOLDER, run `python -m FOLDER.NAME.pallas_tpu`")
+    raise ImportError("part of a package: run `python -m FOLDER.NAME.pallas_tpu` above FOLDER")
 if __name__ == "__main__":  # one spare device, for the interpreter
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=9")
@@ -68,7 +70,7 @@ from .._support.pallas_peers import div, each, operand, rem, remote_copy, signal
 from .._support.pallas_permuted import Permuted
 from .._support.pallas_thin import Dense, Thin
 
-require("pallas_tpu", "41c13a45b01414ad", __name__)
+require("pallas_tpu", "8660556494608605", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
@@ -82,7 +84,7 @@ TARGET = '[{}, {"x"}, {"y"}]'
 LOCAL_SOURCE_SHAPE = (4, 8, 16)
 LOCAL_TARGET_SHAPE = (16, 4, 8)
 SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
-PLAN = "cd982f39ecda540e"  # processes that exchange must have the same
+PLAN = "cd982f39ecda540e"  # hash of the plan: equal on all processes that exchange
 SOURCE_AXES = TARGET_AXES = (("x", 4), ("y", 2))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
 WIRE_BYTES = 2048  # received by the busiest device, padding included

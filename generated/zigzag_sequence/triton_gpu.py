@@ -423,7 +423,7 @@ def _derived(given, made, forth, back, among_ranks=False):
         return forth(given, made)
     if made is not None:
         why = "but out does not support one"
-        raise ValueError(f"shards: require a gradient, {why}: pass x.detach()")
+        raise ValueError(f"shards: require a gradient, {why}: expected x.detach()")
     if among_ranks and {*SOURCE_IDS} != {*TARGET_IDS}:
         why = "autograd calls nothing on ranks without a result"
         raise ValueError(f"shards: require a gradient, but {why}: expected x.detach()")

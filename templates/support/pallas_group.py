@@ -26,7 +26,7 @@ class Group(ArrayGroup):
         pairs = [pair for lines in self.lines.values() for line in lines for pair in line.pairs]
         if pairs and not interpret and is_v5e(devices):
             near = are_near(devices, *np.transpose(pairs))
-            refuse_far(near, "a group of jax_xla goes by XLA's own routes")
+            refuse_far(near, "use a group of jax_xla, which XLA routes itself")
         return super().exchange(stacks, union, called)
 
     def sent(self, lines, packed, number, called):

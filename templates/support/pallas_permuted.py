@@ -37,9 +37,9 @@ class Permuted:
             if fault := gap(whole, tiles):
                 return f"{device}: {fault}"
             if any(leave(peer)[position] != 1 for peer in come(position)):
-                return f"{device}: a tile that it waits for is not what is sent there"
+                return f"{device}: it waits for a tile that its sender does not send"
             if any(come(peer)[position] != 1 for peer in leave(position)):
-                return f"{device}: a tile that it sends is not what is expected there"
+                return f"{device}: it sends a tile that its receiver does not expect"
         return ""
 
     def proved(self):

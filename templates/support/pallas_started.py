@@ -42,7 +42,9 @@ class Started:
 
     def __del__(self):
         if self.held:
-            warnings.warn("reshard_start without reshard_done: tiles travel on", stacklevel=2)
+            warnings.warn(
+                "reshard_start without reshard_done: tiles are still in flight", stacklevel=2
+            )
 
 
 class StartedReshard(OneOrder):

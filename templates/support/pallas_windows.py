@@ -20,7 +20,7 @@ from .pallas_program import PallasProgram
 class Tiling(NamedTuple):
     """The division of tiles into chunks; fields are by dimension in kernel order. `unit`: the
     number of elements of which memory offsets are multiples; `chunk`: the extents of a chunk, which
-    is shifted at a time; `window`: the extents of the whole units that a chunk reaches into;
+    is shifted as a whole; `window`: the extents of the whole units that a chunk reaches into;
     `blocks`: the number of chunk-sized blocks in the target shard; `meet`: the number of source
     shards that intersect a block, in tensor order; `chunks`: the number of chunks in the largest
     tile; `stage`: the extents of the staging area; `step`: the extra offset of a tile there,

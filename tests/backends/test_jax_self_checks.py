@@ -26,7 +26,9 @@ SWAP = between((1024, 512), '[{"x", "y"}, {}]', '[{"y", "x"}, {}]')
 COLUMNS = between((64, 512), '[{"x"}, {}]', '[{}, {"x"}]', LINE)
 UNEVEN = between((23, 50), '[{"x"}, {"y"}]', '[{"y"}, {"x"}]')
 GAP = r"device \d: pieces have \d+ elements, the target shard \d+"
-ONE_END = r"device \d: a tile that it (waits for|sends) is not what is (sent|expected) there"
+ONE_END = (
+    r"device \d: it (waits for|sends) a tile that its (sender|receiver) does not (send|expect)"
+)
 ONCE = r"(expected|sent) there, but not (sent|expected) exactly once"
 SENT = rf"\(.*\) from device \d to device \d is {ONCE}|{ONE_END}|{GAP}"
 FAULTS = {
@@ -102,7 +104,7 @@ def test_a_slot_in_a_wrong_place(tmp_path: Path) -> None:
     assert text.count("_PROGRAM = ") == 1
     path.write_text(text.replace("_PROGRAM = ", f"{changed}_PROGRAM = "))
     with pytest.raises(
-        SystemExit, match=r"^slot \d holds what left \(\d, \d\), expected \(\d, \d\)$"
+        SystemExit, match=r"^slot \d holds the data of \(\d, \d\), expected \(\d, \d\)$"
     ):
         load(path)._HOST.self_check()
 

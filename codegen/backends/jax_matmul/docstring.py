@@ -51,9 +51,9 @@ def _sums(plan: MatmulPlan) -> list[str]:
     matmul = plan.matmul
     text = f"A device sums its products in {matmul.sum_dtype}."
     if plan.chosen.multiplication.shardings["out"].unreduced:
-        text += f" Partial sums of devices are {matmul.out_dtype}"
+        text += f" Partial sums sent between devices are {matmul.out_dtype}"
         floats = "; they are added in an order that XLA chooses."
         if plan.chosen.loop is not None and plan.chosen.loop.side == "out":
-            floats = "; a part is rounded to that at each of its hops round a ring."
+            floats = f"; a part is rounded to {matmul.out_dtype} at every hop."
         text += floats if is_floating(matmul.out_dtype) else ", and wrap."
     return wrapped(text, "")

@@ -77,11 +77,11 @@ def product_said(plan: MatmulPlan, steps: MatmulSteps) -> str:
     """Return a description of the product, and of any movement that overlaps with it."""
     product = plan.chosen.multiplication
     shapes = " by ".join(_shape(product, side) for side in ("lhs", "rhs"))
-    said = f"The product of {shapes} on each device, {product.flops} flops"
+    said = f"Each device multiplies {shapes}, {product.flops} flops"
     if steps.rotated is None or plan.chosen.loop is None:
         return said
     ways = "one way" if plan.chosen.loop.directions == 1 else "both ways"
-    return f"{said}, while parts go {ways} round rings: {steps.rotated.said}"
+    return f"{said}, while parts travel {ways} round rings: {steps.rotated.said}"
 
 
 def ring_of(loop: Loop, steps: MatmulSteps, matmul: Matmul) -> Ring:

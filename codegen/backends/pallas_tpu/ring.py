@@ -194,15 +194,18 @@ def ring_facts(form: RingForm) -> tuple[str, ...]:
     """Return the module docstring's lines about the form."""
     refs = form.refs
     lines = [
-        "Form: ring; partial results go from device to device, each combines its own with them.",
-        f"Rings along {', then '.join(map(str, refs))}, as 32 bits an element; "
-        f"{form.wire_bytes:,} bytes into every device.",
+        "Form: ring; partial results go from device to device; each device combines its term.",
+        f"Rings along {', then '.join(map(str, refs))} move 32 bits per element; "
+        f"every device receives {form.wire_bytes:,} bytes.",
     ]
     for ref, turn in zip(refs, form.turns, strict=True):
         if turn.folded:
-            lines.append(f"Along {ref} a ring goes up over even coordinates, down over odd ones.")
+            lines.append(
+                f"Along {ref} a ring visits even coordinates upwards, then odd ones downwards."
+            )
     return (
         *lines,
-        f"Of a part the first {form.half:,} elements go upwards: their terms are combined from",
-        "that of the next device on to that of the one that keeps them; of the others downwards.",
+        f"The first {form.half:,} elements of a part travel upwards: their terms are combined",
+        "in ring order, from the device after the part's keeper round to the keeper. The others",
+        "travel downwards.",
     )

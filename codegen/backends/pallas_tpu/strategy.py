@@ -48,7 +48,7 @@ from shardwright.ir.plan import DirectPlan
 
 WHAT = {
     "direct": "tiles go by DMA from shard to shard",
-    "windows": "chunks of tiles are shifted in VMEM, and put together from a staging area",
+    "windows": "chunks of tiles are shifted in VMEM into a staging area, and assembled from there",
     "slots": "XLA packs thin tiles densely into slots, and unpacks them",
     "routed": "tiles go from device to device, in slots that XLA packs and unpacks",
     "relayed": "tiles go from device to device, out of source shards into target shards",
@@ -227,24 +227,23 @@ def form_facts(choice: FormChoice, terms: int = 1) -> tuple[str, ...]:
     hops = ", every hop counted" if isinstance(choice.form, Routed) else ""
     lines = [
         f"Form: {choice.form.name}; {WHAT[choice.form.name]}.",
-        f"The wire carries {figures.wire_padding:.3f} times the exact bytes{hops}; the busiest "
-        f"device receives {figures.wire_max:,}.",
-        f"HBM reads and writes {figures.hbm_factor:.2f} times the least possible.",
+        f"The wire carries {figures.wire_padding:.3f} times the bytes of the tiles{hops}.",
+        f"The busiest device receives {figures.wire_max:,} bytes, padding included.",
+        f"HBM traffic is {figures.hbm_factor:.2f} times the least possible.",
     ]
     if isinstance(choice.form, Routed):
         lines += _route_facts(choice.form, choice)
     if figures.relayout_bytes:
         more = figures.relayout_bytes / figures.hbm_least
-        lines.append(f"With XLA's default layouts of shards, {more:.2f} times more.")
+        lines.append(f"XLA's default shard layouts add copies of {more:.2f} times that least.")
     is_kept = choice.form.name in ("direct", "relayed", "gathered")
     if is_kept and figures.wire_bytes and terms == 1:
         lines.append("Where the result leaves the program XLA copies it once more.")
     if terms > 1:
         lines.append(f"Then XLA reduces: it reads {terms} terms of a target shard, and writes it.")
     if figures.staging_bytes or figures.vmem_bytes:
-        lines.append(
-            f"Staging {figures.staging_bytes:,} bytes of HBM, {figures.vmem_bytes:,} of VMEM."
-        )
+        used = f"; kernels use {figures.vmem_bytes:,} of VMEM" if figures.vmem_bytes else ""
+        lines.append(f"The staging area has {figures.staging_bytes:,} bytes of HBM{used}.")
     return tuple(lines)
 
 
@@ -252,20 +251,20 @@ def _route_facts(form: Routed, choice: FormChoice) -> Iterator[str]:
     schedule = form.schedule
     why = "Not all receivers are in reach of a sender"
     if choice.straight is not None:
-        yield "All receivers are in reach, but one order of axes leaves links idle, or links carry"
+        yield "All receivers are in reach, but direct routes leave links idle, or make links carry"
         yield (
             f"tiles more than once: by the model {1e6 * choice.seconds:.4g} microseconds this way, "
             f"{1e6 * choice.straight:.4g} directly."
         )
-        why = "So they turn off on their way"
+        why = "So devices forward them"
     what = ("parts" if form.spreads else "tiles") if form.in_place else "slots"
     rounds = len(schedule.rounds)
     yield f"{why}: in {rounds} rounds a device sends on {len(schedule.moves)} {what},"
     apart = form.spreads and schedule.halves
     ways = f", by halves: {form.share:.2f} of the load" if apart else ""
     yield (
-        f"of at most {form.itemsize * form.slot.elements:,} bytes, and gets of "
-        f"{len(schedule.offsets)} devices what it wants{ways}."
+        f"of at most {form.itemsize * form.slot.elements:,} bytes, and receives its tiles from "
+        f"{len(schedule.offsets)} devices{ways}."
     )
     if form.lines:
         yield from _about_lines(form)

@@ -193,7 +193,7 @@ FAULTS: dict[str, tuple[dict[str, str], str]] = {
         "Semaphore .* has non-zero count .*",
     ),
     "sums_written_over": (
-        {r" +pl.when\(step >= 2\).*  # the sum of two steps before\n": ""},
+        {r" +pl.when\(step >= 2\).*  # the sum of two steps earlier\n": ""},
         "Semaphore .* has non-zero count .*",
     ),
     # Of numbers of 16 bits.

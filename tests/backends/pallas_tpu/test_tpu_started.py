@@ -192,5 +192,5 @@ def test_interpreted_and_misused(tmp_path: Path) -> None:
         "no start": "TypeError: reshard_done: got ArrayImpl, expected a Started",
         "a batch": ALONE,
         "differentiated": ALONE,
-        "never done": "reshard_start without reshard_done: tiles travel on",
+        "never done": "reshard_start without reshard_done: tiles are still in flight",
     }

@@ -114,7 +114,7 @@ def test_refused(module: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     given = {"q": learned, "k": [torch.zeros(2, 3)] * 2}
     out = {"buffer": [torch.zeros(12, 3) for _ in range(2)]}
     assert refused(lambda: module.reshard_local(given, out=out)) == (
-        "shards: require a gradient, but out does not support one: pass x.detach()"
+        "shards: require a gradient, but out does not support one: expected x.detach()"
     )
     wrong = {"buffer": [torch.zeros(12, 3, requires_grad=True) for _ in range(2)]}
     assert refused(lambda: module.reshard_local(given, out=wrong)) == (

@@ -254,13 +254,14 @@ class MatmulRing:
         loop, blocks = self.loop, self.blocks
         _, i, j, k = blocks.sizes
         what = {"lhs": "Parts of A", "rhs": "Parts of B", "out": "Partial sums of C"}[loop.side]
-        halves = ", half of each in either direction" if loop.directions == 2 else ""
-        text = f"{what} along {FACTORS[self.factor]} travel round rings of {loop.count} devices"
-        text += f"{halves}, in the kernel of the product. Blocks of A are {i} x {j}, of B {j} x {k}"
+        halves = ", one half in each direction" if loop.directions == 2 else ""
+        text = f"{what}, cut along {FACTORS[self.factor]}, travel round rings of {loop.count} "
+        text += f"devices{halves}, inside the matmul kernel. "
+        text += f"Blocks of A are {i} x {j}, of B {j} x {k}"
         text += ", smaller at the ends" if self._is_cut() else ""
-        kept = [said for said, holds in (("the operand that does not travel", blocks.stays),
-                ("all sums", blocks.keeps)) if holds]  # fmt: skip
-        verb = "stays" if kept == ["the operand that does not travel"] else "stay"
+        kept = [side.upper() for side in "ab" if self.product.stays_in_vmem(side)]
+        kept += ["all sums"] * blocks.keeps
+        verb = "stays" if len(kept) == 1 and not blocks.keeps else "stay"
         stay = f"; {' and '.join(kept)} {verb} in VMEM" if kept else ""
         return (f"{text}{stay}. The kernel uses {-(-blocks.nbytes >> 10)} KiB of VMEM.",)
 

@@ -102,8 +102,9 @@ class MatmulKernel:
 
     @property
     def ways_said(self) -> str:
-        """The directions in which parts travel, in words."""
-        return "one way" if self.product.ways == 1 else "half either way"
+        """The directions in which parts travel, as the start of a sentence."""
+        one = self.product.ways == 1
+        return "Parts travel one way" if one else "Half of each part travels each way"
 
     @property
     def downstream(self) -> str:
@@ -144,7 +145,7 @@ class MatmulKernel:
     @property
     def order(self) -> str:
         """The order of products, for a comment: names of digits, the fastest first."""
-        return ", then ".join(digit.name for digit in reversed(self.digits))
+        return ", ".join(digit.name for digit in reversed(self.digits))
 
     @property
     def operands(self) -> tuple[BlockedOperand, ...]:
@@ -322,7 +323,7 @@ class MatmulKernel:
                 f"{x.name}_blocks",
                 (x.slots, *(product.blocks[f] for f in DIMS[x.name][1:])),
                 product.dtype,
-                f"blocks of {x.name}; `came_{x.name}` counts what has come of each",
+                f"blocks of {x.name}; `came_{x.name}` counts the bytes of each that have arrived",
             )
             for x in self.operands
         ]
@@ -333,7 +334,7 @@ class MatmulKernel:
         said = f"sums that leave for {leaving}; `stored` counts them"
         found.append(Buffer("made", (2, *tile), product.stored, said))
         if product.sums_in_hbm or not product.gathers:
-            said = "what sums are added to; `added` counts what has come of it"
+            said = "earlier sums, to be added; `added` counts their bytes that have arrived"
             found.append(Buffer("terms", (2, *tile), product.stored, said))
         return tuple(found)
 

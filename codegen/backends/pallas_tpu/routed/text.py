@@ -342,7 +342,7 @@ def _about_slot(form: Routed) -> str:
     slot = form.slot
     if slot.dense:
         granule = math.prod(slot.shape[1:])
-        return f"Granules of 512 bytes: ceil({math.prod(slot.held)} / {granule})."
+        return f"Number of 512-byte granules in a slot: ceil({math.prod(slot.held)} / {granule})."
     if form.in_place:
         return "The source shard." if form.spreads else "A tile."
     if form.spreads:
