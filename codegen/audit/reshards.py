@@ -138,8 +138,8 @@ def faults_of(groups: list[list[int]], devices: int) -> str:
 
 
 def moved_along(pairs: Iterable[list[int]], mesh: Mesh) -> str:
-    """Return the axes along which the senders and receivers of a permute differ, or "" if no axes
-    describe the pairs."""
+    """Return the axes along which the senders and receivers of a permute differ, or "" if a number
+    is not a position in the mesh."""
     sizes = [size for _, size in mesh.axes]
     named: set[str] = set()
     for pair in pairs:

@@ -30,7 +30,7 @@ LOG = logging.getLogger("shardwright")
 
 
 def reshard_dtensor(x: DTensor, target: Any) -> DTensor:
-    """Return a DTensor with new placements, possibly on another mesh; see `sw.reshard`.
+    """Return a DTensor with new placements, possibly on a different mesh; see `sw.reshard`.
 
     Every process of both meshes must call it; other processes may. Under torch.compile the graph
     breaks here.

@@ -14,7 +14,7 @@ _OF_JAX = JAX_SHARDING, PARTITION_SPEC
 
 
 def reshard(x: Any, target: Any, *, source: Any = None) -> Any:
-    """Return `x` with another sharding, moved by a module emitted once for this case.
+    """Return `x` with a different sharding, moved by a module emitted once for this case.
 
     `x`: a `jax.Array`, inside or outside a jit, or a numpy array, with a JAX sharding as `target`,
     or a PartitionSpec on the current mesh or the array's own; or a DTensor, with placements, or a

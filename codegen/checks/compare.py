@@ -32,7 +32,7 @@ class MismatchError(Exception):
 
 @contextmanager
 def said_of(what: str) -> Iterator[None]:
-    """Prefix a mismatch raised inside with `what`."""
+    """Prefix the message of a MismatchError raised inside with `what`."""
     try:
         yield
     except MismatchError as error:
@@ -195,7 +195,7 @@ def same_bits(name: str, got: Bits, expected: Bits, tensor: Bits) -> None:
 
 
 def _element(bits: np.unsignedinteger, tensor: Bits) -> str:
-    """Return the tensor element with this value if it is unique, else the bits."""
+    """Return the tensor element with this value if it is unique, otherwise the bits."""
     where = np.argwhere(tensor == bits)
     if len(where) == 1:
         return f"t{[int(index) for index in where[0]]}"

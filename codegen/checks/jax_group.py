@@ -98,7 +98,8 @@ def _pad_and_unpad(
 def _moved(
     module: ModuleType, of: Mapping[str, _Member], runs: Mapping[str, Run], options: dict[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the arguments of all members, and the module's results for them."""
+    """Return two dicts by name. The first: the arguments of all members. The second: the module's
+    results for them."""
     first = next(iter(of.values()))
     placed = module.source_sharding(first.source_mesh)
     arrays = {

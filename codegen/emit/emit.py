@@ -90,7 +90,8 @@ class Bundle(Drawn):
         )
 
     def files(self, name: str) -> dict[str, str]:
-        """Return the text of every file of the bundle, by file name; deterministic."""
+        """Return the text of every file of the bundle, by file name. The texts are
+        deterministic."""
         description = self.description(name)
         modules = self.modules(description)
         own = {f"{backend}.py" for backend in self.backends}

@@ -44,8 +44,8 @@ def _read(text: str) -> dict[str, Any] | None:
 
 
 def _apart(old: list[Row], new: list[Row]) -> tuple[list[Row], list[Row]]:
-    """Return the removed rows and the added rows. A row that only moves to a different position is
-    in neither list."""
+    """Return two lists: the removed rows and the added rows. A row that only moves to a different
+    position is in neither list."""
     before, after = ([_key(row) for row in rows] for rows in (old, new))
     gone, more = list[Row](), list[Row]()
     matcher = difflib.SequenceMatcher(None, before, after, autojunk=False)

@@ -61,7 +61,8 @@ class MatmulBundle(Drawn):
         return backward_plans(self.plan) if self.gradient else ()
 
     def files(self, name: str) -> dict[str, str]:
-        """Return the text of every file of the bundle, by file name; deterministic."""
+        """Return the text of every file of the bundle, by file name. The texts are
+        deterministic."""
         described, picture = self.description(name), matmul_svg(self.plan)
         command, support = described.command(), bool(support_files(described.supported))
         return {
@@ -122,7 +123,7 @@ def _replicated(sharding: Sharding) -> Sharding:
 
 
 def _transposed(shape: tuple[int, ...], sharding: Sharding) -> tuple[tuple[int, ...], Sharding]:
-    """Return an operand with its last two dimensions swapped."""
+    """Return the shape and sharding of an operand with its last two dimensions swapped."""
     dims = (*sharding.dims[:-2], sharding.dims[-1], sharding.dims[-2])
     return (*shape[:-2], shape[-1], shape[-2]), replace(sharding, dims=dims)
 

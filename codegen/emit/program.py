@@ -42,7 +42,8 @@ class ProgramBundle(Drawn):
         return f"<ProgramBundle of {len(self.module.splitlines())} lines: {self.program!r}>"
 
     def files(self, name: str) -> dict[str, str]:
-        """Return the text of every file of the bundle, by file name; deterministic."""
+        """Return the text of every file of the bundle, by file name. The texts are
+        deterministic."""
         return {
             PROGRAM_FILE: self.module,
             **registry.program_backend().stored(self.program),

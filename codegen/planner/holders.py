@@ -174,8 +174,8 @@ class Loads:
         return self._sent_in(rule, self._rounds(rule)) - saved
 
     def _turn_and_part(self, rule: HolderRule) -> tuple[Integers, Integers]:
-        """Return, for each source position, the number of the first target replica that it sends
-        to, and the number of the piece that it sends first."""
+        """Return two arrays with an entry for each source position: the number of the first target
+        replica that it sends to, and the number of the piece that it sends first."""
         part, turn = np.divmod(
             self.source.replica(self.positions), self.source.replicas // rule.pieces
         )

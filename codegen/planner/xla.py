@@ -52,8 +52,8 @@ class XlaCollectives:
 
 
 def received(hlo: str, devices: int) -> tuple[list[int], list[str]]:
-    """Return the bytes that each device receives in all collectives of a program, and the opcodes
-    of the collectives in order."""
+    """Return two lists: the bytes that each device receives in all collectives of a program, and
+    the opcodes of the collectives in order."""
     totals, names = [0] * devices, []
     for op, nbytes, line in _found(hlo):
         names.append(op)

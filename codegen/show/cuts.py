@@ -65,7 +65,8 @@ def _bands(axis: int, tiles: DimTiles, limit: int) -> Bands:
 
 
 def drawn_axes(dims: tuple[Bands, ...]) -> tuple[int | None, int | None]:
-    """Return the dimensions drawn down and across: the first two cut ones, else the last two."""
+    """Return the dimension drawn down and the dimension drawn across: the first two that are cut;
+    if only one is cut, that one and a neighbour; if none is cut, the last two."""
     cut = [dim.axis for dim in dims if dim.is_cut]
     if len(cut) == 1:
         cut = _with_neighbour(cut[0], len(dims))

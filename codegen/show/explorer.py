@@ -49,7 +49,7 @@ class ExplorerText:
 
 
 def explorer(plan: Plan, name: str = "reshard", topology: str | None = None) -> str:
-    """Return a plan's page as HTML; deterministic.
+    """Return a plan's page as deterministic HTML.
 
     `topology`: hardware; if given, the page also has the bytes on its links. Raises InputError if
     the topology has too few devices.

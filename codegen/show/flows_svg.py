@@ -20,7 +20,7 @@ EMPTY, KEPT = "#f2f3f5", "#ffffff"
 
 
 def flows_svg(plan: RelayoutPlan) -> str:
-    """Return the picture of a relayout; deterministic."""
+    """Return the picture of a relayout as deterministic SVG."""
     senders, receivers = (
         list(side.mesh.device_ids) for side in (plan.relayout.source, plan.relayout.target)
     )

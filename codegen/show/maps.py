@@ -84,7 +84,7 @@ def _braced(device: str, placed: list[str], rests: list[str]) -> list[str]:
 
 def shared_refs(reshard: Reshard) -> tuple[AxisRef, ...] | None:
     """Return the axis references of both sides if both meshes have the same axes and the references
-    have a common refinement; else None."""
+    have a common refinement; otherwise None."""
     source, target = reshard.source, reshard.target
     if source.mesh.axes != target.mesh.axes:
         return None

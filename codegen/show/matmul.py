@@ -84,7 +84,7 @@ def instead_line(plan: MatmulPlan) -> str:
 
 
 def _takes(plan: MatmulPlan, candidate: MatmulCandidate) -> str:
-    """Return a candidate's cost as text: seconds if the plan has a topology, else bytes."""
+    """Return a candidate's cost as text: seconds if the plan has a topology, otherwise bytes."""
     cost = candidate.cost
     return (
         f"{cost.received_max:,} bytes" if plan.topology is None else f"{cost.seconds:.3g} seconds"

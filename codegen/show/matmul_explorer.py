@@ -37,7 +37,7 @@ class PartMoved:
 
 
 def matmul_explorer(plan: MatmulPlan, name: str, topology: str | None = None) -> str:
-    """Return the page of a matmul as HTML; deterministic.
+    """Return the page of a matmul as deterministic HTML.
 
     `topology`: hardware; if given, the page also has the bytes on its links. Raises InputError if
     the topology has too few devices.
@@ -94,7 +94,7 @@ def _moved(
 
 def _neighbours(plan: MatmulPlan, loop: Loop) -> dict[int, tuple[int, ...]]:
     """Return for each position the positions that send parts to it: two if parts travel both ways,
-    else one. Partial sums that travel one way go down the ring."""
+    otherwise one. Partial sums that travel one way go down the ring."""
     digits = tuple(Digit(*pair) for pair in loop.digits)
     rings: dict[int, dict[int, int]] = defaultdict(dict)
     for position in range(plan.matmul.mesh.size):

@@ -29,8 +29,8 @@ WIDTH = 80
 def matmul_page(
     plan: MatmulPlan, name: str, command: str, backward: tuple[MatmulPlan, ...] = ()
 ) -> str:
-    """Return a bundle's README.md; deterministic. `backward`: the plans of the cotangents of lhs
-    and rhs, if emitted."""
+    """Return the text of a bundle's README.md, which is deterministic. `backward`: the plans of the
+    cotangents of lhs and rhs, if emitted."""
     picture = columns(picture_rows(plan))
     sections = (
         f"# {name}",

@@ -116,7 +116,7 @@ class Scene:
 
 
 def matmul_svg(plan: MatmulPlan) -> str | None:
-    """Return the picture of a plan, deterministic; None if there are too many devices."""
+    """Return the picture of a plan as deterministic SVG; None if there are too many devices."""
     mesh = plan.matmul.mesh
     if mesh.size > TABLE_DEVICES:
         return None

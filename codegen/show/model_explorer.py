@@ -23,11 +23,11 @@ from shardwright.ir.model_flow import ModelFlows, Share
 from shardwright.ir.model_plan import ModelPlan
 
 MODEL_PAGE = "explorer.html"
-"""The file of the page in a bundle."""
+"""The name of the page's file in a bundle."""
 
 
 def model_explorer(plan: ModelPlan, name: str) -> str:
-    """Return the page of a model as HTML; deterministic."""
+    """Return the page of a model as deterministic HTML."""
     title = str(plan).splitlines()[0]
     data = json.dumps(model_data(plan), separators=(",", ":")).replace("<", "\\u003c")
     return render("explorer/weights.html.jinja", ExplorerText(plain(name), plain(title), data))
@@ -90,8 +90,8 @@ def _members(plan: ModelPlan) -> list[list[Any]]:
 
 
 def _after(before: str, name: str) -> tuple[int, str]:
-    """Return the length of the common prefix of both names, in UTF-16 units as in JavaScript, and
-    the rest of `name`."""
+    """Return the length of the common prefix of `before` and `name`, in UTF-16 units as in
+    JavaScript, and the rest of `name`."""
     shared = commonprefix([before, name])  # noqa: RUF071 (names are no paths)
     return len(shared.encode("utf-16-le")) // 2, name[len(shared) :]
 

@@ -70,7 +70,7 @@ def held_rows(stored: Stored) -> Iterator[tuple[int, list[str]]]:
 
 
 def parts_svg(relayout: Relayout) -> str:
-    """Return the picture of a relayout; deterministic."""
+    """Return the picture of a relayout as deterministic SVG."""
     colours = {
         name: COLOURS[number % len(COLOURS)] for number, name in enumerate(relayout.source.tensors)
     }
@@ -115,7 +115,8 @@ def parts_svg(relayout: Relayout) -> str:
 def _row(
     side: Stored, name: str, devices: list[int], y: float, colours: dict[str, str]
 ) -> tuple[list[str], list[Span], float]:
-    """Return the boxes of a buffer on all devices, their texts, and their height."""
+    """Return the boxes of a buffer on all devices, the texts in the boxes, and the height of the
+    row."""
     held = [blocks(side, name, side.mesh.device_ids.index(device)) for device in devices]
     longest = max((sum(each.length for each in cell) for cell in held), default=1)
     tallest = max(1, *map(len, held))

@@ -51,7 +51,8 @@ def device_pictures(sharding: Sharding, which: str) -> tuple[str, ...]:
 
 
 def mesh_picture(sharding: Sharding, layout: Layout) -> str:
-    """Return the mesh with the tensor contents of each device: elements if small, else ranges."""
+    """Return the mesh with the tensor contents of each device: elements if the shards are small,
+    otherwise ranges."""
     if has_element_labels(layout):
         picture = _drawn_mesh(
             sharding, lambda p: element_lines(_visible_box(layout, p)), DRAWN_COORDINATES

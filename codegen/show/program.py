@@ -87,6 +87,6 @@ class _Shown:
         return f"{value.name}: {value.dtype}{shape}{self.on(sharding)}"
 
     def on(self, sharding: Sharding | None) -> str:
-        """Return the name of a sharding's mesh with " on @"; "" for the first mesh."""
+        """Return " on @" and the name of a sharding's mesh, or "" for the first mesh."""
         number = 0 if sharding is None else self.program.meshes.index(sharding.mesh)
         return f" on @{self.names[number]}" if number else ""

@@ -26,7 +26,7 @@ def program_explorer(
     topology: str | None = None,
     totals: Sequence[Mapping[str, str | int | None]] = (),
 ) -> str:
-    """Return the page of a program as HTML; deterministic.
+    """Return the page of a program as deterministic HTML.
 
     `topology`: hardware for which the page also has predicted seconds. `totals`: results of other
     partitioners, each with the keys name, received and why. Source lines are read from the user's

@@ -248,7 +248,8 @@ class GraphSteps:
             self.edges.append(GraphEdge(self.number[step.operand], target, *self._label(step)))
 
     def _label(self, move: MoveValue) -> tuple[str, int]:
-        """Return the label of a change of layout, and its communication's number, or 0."""
+        """Return the label of a change of layout, and the number of its communication, or 0 if it
+        has none."""
         change, found = move.change, self.communications.get(move.result)
         axes = ", ".join(change.axes)
         if found is None:

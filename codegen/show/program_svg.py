@@ -140,7 +140,7 @@ class ProgramPicture:
 
 
 def program_svg(program: Partitioned) -> str:
-    """Return the picture of a program; deterministic."""
+    """Return the picture of a program as deterministic SVG."""
     picture = ProgramPicture.of(drawn(graph_of(program.local)))
     heading = f"{program.program.name} on {program.mesh}"
     width, height = picture.size

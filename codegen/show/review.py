@@ -40,7 +40,7 @@ def review_page(
     takes: Sequence[str] = (),
     rings: bool = False,
 ) -> str:
-    """Return a bundle's README.md; deterministic.
+    """Return the text of a bundle's README.md, which is deterministic.
 
     `tables`: the backends' tables, each a title with a heading and rows. `backward`: the files of
     the reverse reshard, which derivatives need. `takes`: lines on the modules' stages and seconds,

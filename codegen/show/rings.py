@@ -20,7 +20,7 @@ LINES = {True: "", False: ' stroke-dasharray="4 3"'}
 
 def rings_text(rings: Rings) -> str:
     """Return a table of the parts that each device sends in each step; if there are many devices,
-    only for the first."""
+    only for the first of them."""
     shown = rings.ids[:TABLE_DEVICES]
     lines = [*_heading(rings), ""]
     rows = [["device", *map(str, shown)]]
@@ -62,7 +62,7 @@ def _parts(passed: Passed) -> str:
 
 
 def rings_svg(rings: Rings, title: str) -> str | None:
-    """Return the picture of rings, deterministic; None if there are too many devices.
+    """Return the picture of rings as deterministic SVG; None if there are too many devices.
 
     A box has the parts that a device sends, in the colour of the device that keeps them, with the
     number of terms added so far. A line leads from each box to the receiver; lines of halves that

@@ -95,7 +95,7 @@ class Canvas:
 
 
 def svg(plan: Plan) -> str:
-    """Return the picture of a plan; deterministic."""
+    """Return the picture of a plan as deterministic SVG."""
     picture = CutPicture.of(plan.outline, DRAWN_BANDS)
     canvas = Canvas(
         picture,

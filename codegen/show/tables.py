@@ -61,7 +61,7 @@ def _listed(pieces: list[str]) -> str:
 def tile_rows(
     plan: DirectPlan, limit: int | None = LISTED_TRANSFERS
 ) -> tuple[tuple[Row, ...], int]:
-    """Return the first `limit` transfers as rows of text, and the number of all."""
+    """Return the first `limit` transfers as rows of text, and the number of all transfers."""
     transfers = plan.transfers()
     count = len(transfers) if limit is None else min(limit, len(transfers))
     columns = (

@@ -217,7 +217,7 @@ def _rows(tiles: Integers) -> Integers:
 
 
 def _peers(listed: Iterable[Any]) -> tuple[Integers, Integers]:
-    """Return the positions in a list of peers, and the piece number of each, -1 for a whole
+    """Return two arrays: the positions in a list of peers, and the piece numbers, -1 for a whole
     tile."""
     peers = list(listed)
     if any(isinstance(each, tuple) for each in peers):

@@ -78,8 +78,8 @@ def _case(
 def _not_as_it_is(
     group: Group, descriptions: Sequence[Description], case: GroupCase, runner: Runner, root: Path
 ) -> Report:
-    """Return the report on a group that is too large to run: on its text and transfers at full
-    size, then on a run of the module of a group of twins."""
+    """Return the report on a group that is too large to run. The report combines a check of the
+    module's text and transfers at full size with a run of the module of a group of twins."""
     backend, folders = case.backend, {each.name: each.module.parent.name for each in case.members}
     # Members that share a bundle are equal, and so are their twins.
     kinds = {folders[each.name]: each for each in descriptions}

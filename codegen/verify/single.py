@@ -189,9 +189,9 @@ def on(description: Description, small: Reshard) -> Description:
 
 
 def _twin_of(description: Description, backend: str, emitted: Sequence[Part]) -> Twin | None:
-    """Return the twin of a reshard on the same devices: the reshard itself if it is small; else the
-    smallest shape whose modules have the form of those emitted; else the smallest shape. None if
-    even that is too large."""
+    """Return the twin of a reshard on the same devices: the reshard itself if it is small;
+    otherwise the smallest shape whose modules have the form of the emitted modules; otherwise the
+    smallest shape. None if even the smallest shape is too large."""
     smallest, reshard = None, description.reshard()
     if not is_too_large(reshard.shape):
         return reshard, tuple(emitted)
@@ -213,7 +213,7 @@ def _count(reshard: Reshard) -> int:
 
 
 def _smaller(small: Reshard, case: Case) -> str:
-    """Describe the devices of a twin if they are fewer than the case's; else return ""."""
+    """Describe the devices of a twin; return "" unless they are fewer than the case's."""
     count = _count(small)
     return f" on {count} devices" if count < len(case.devices()) else ""
 

@@ -139,8 +139,8 @@ def twin_extent(
 def _pattern(
     extent: int, sides: Sequence[Side]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return the rank of every cut among all cuts, and the width of every tile, counting widths
-    above 2 as 2."""
+    """Return two arrays: the rank of every cut among all cuts, and the width of every tile,
+    counting widths above 2 as 2."""
     ends = [0, extent]
     for sizes, split in sides:
         for shard in oracle.shard_indices(extent, sizes, split):

@@ -45,7 +45,7 @@ class Placement:
     operator: str = "sum"
 
     def parts(self) -> tuple[int, ...]:
-        """Return the number of shards of each dimension."""
+        """Return the number of shards along each dimension."""
         return tuple(math.prod(self.ref_size(ref) for ref in refs) for refs in self.dims)
 
     def ref_size(self, ref: Ref) -> int:
@@ -190,8 +190,8 @@ def _padded_shape(placement: Placement, shape: Sequence[int]) -> tuple[int, ...]
 
 
 def _slots(placement: Placement, shape: Sequence[int]) -> tuple[list[list[int]], list[list[int]]]:
-    """Return, for each dimension, the positions of elements in the padded array, and the tensor
-    indices of these elements."""
+    """Return two lists, each with one list per dimension. The first: the positions of elements in
+    the padded array. The second: the tensor indices of these elements."""
     slots, inside = [], []
     for along, extent in zip(
         dimension_shards(placement, shape), largest(placement, shape), strict=True

@@ -158,8 +158,8 @@ def _groups(parts: Sequence[int]) -> list[list[int]]:
 def _extrema(
     shape: Sequence[int], dtype: str, parts: Sequence[int], operator: str
 ) -> Iterator[tuple[Integers, Integers]]:
-    """Yield planes in which every term is the largest for some elements; in every second plane all
-    terms are negative."""
+    """Yield pairs (terms, values) in which every term is the largest for some elements; in every
+    second pair all terms are negative."""
     groups = _groups(parts)
     top = min(_EXACT.get(dtype, _WIDE), _WIDE)
     signed = dtype != "bool" and not dtype.startswith("uint")
@@ -190,8 +190,8 @@ def _extrema(
 def _ends(
     shape: Sequence[int], dtype: str, parts: Sequence[int], operator: str
 ) -> tuple[Numbers, Numbers]:
-    """Return terms that are the dtype's lowest and highest values: all lowest, all highest, or
-    mixed."""
+    """Return a pair (terms, values) in which the terms are the dtype's lowest and highest values:
+    all lowest, all highest, or mixed."""
     ends = identity(dtype, "max"), identity(dtype, "min")
     kind = np.arange(math.prod(shape)).reshape(shape) % 3
     turn = np.arange(math.prod(shape)).reshape(shape) // 3

@@ -92,7 +92,7 @@ class Hosts:
         return self._overlaps[key]
 
     def _ends(self, layer: int, digits: Digits) -> tuple[Floats, Floats]:
-        """Return the start and the end of the range of a dimension on each device of each host, as
-        fractions of the dimension: [hosts, devices] each."""
+        """Return two arrays [hosts, devices]: the start and the end of the range of a dimension on
+        each device of each host, as fractions of the dimension."""
         low = self.basis.index(digits)[self._places[layer][0]] / parts_of(digits)
         return low, low + 1.0 / parts_of(digits)

@@ -105,7 +105,7 @@ def _sliced(state: State, free: Digits, factors: tuple[int, ...]) -> Move | None
 
 
 def _free_part(digit: tuple[int, int], free: Digits) -> tuple[int, int] | None:
-    """Return the largest major part of a digit that is free, or None if there is none."""
+    """Return the largest major part of a digit that is free, or None if no part is free."""
     stride, size = digit
     for part in reversed(divisors(size)):
         low = stride * size // part

@@ -38,7 +38,7 @@ LISTED = 5
 WAYS = ("one", "both")
 LOOPS = ("auto", "never", *WAYS, "pulled")
 BYTES = "switch,latency=1e-10"
-"""The topology for plans without one: with so small a latency, only bytes take time."""
+"""The topology for plans that have none: with so small a latency, only bytes take time."""
 
 Rank = tuple[float, ...]
 """The sort key of a candidate; the lowest is best."""
