@@ -58,8 +58,9 @@ class OpReasons:
 
         def reason(change: LayoutChange) -> str:
             summed = next(self._summed(), None)
-            if change.kind in ("all_reduce", "reduce_scatter") and summed is not None:
-                return summed
+            if change.kind in ("all_reduce", "reduce_scatter"):
+                terms = f"the result of {self.kind} is a partial sum over {quoted(change.axes)}"
+                return summed or f"{terms} and must be {layout}"
             return f"the result of {self.kind} must be {layout}"
 
         return reason

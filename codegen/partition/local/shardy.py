@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from shardwright.codegen.partition.local.assign import FactorAxes, Splits, candidates, splits_of
 from shardwright.codegen.partition.local.axes import CutAxes, cut_axes
 from shardwright.codegen.partition.local.control import check_manual, is_control
+from shardwright.codegen.partition.local.late import with_late_sums
 from shardwright.codegen.partition.local.layout import LocalLayout
 from shardwright.codegen.partition.local.lower import lower
 from shardwright.codegen.partition.local.moves import tensor_of, way
@@ -25,8 +26,9 @@ def as_shardy(program: Program, mesh: Mesh, ratings: Ratings) -> LocalProgram:
     """Return the steps of one device for a propagated program."""
     axes = cut_axes(program, mesh, ratings.topology)
     layouts = [axes.layout(value.sharding, value.shape) for value in program.values]
-    choice = dict(propagated_choices(program, axes, layouts))
-    return lower(program, axes, choice, layouts, ratings.regather)
+    known = dict(propagated_choices(program, axes, layouts))
+    choice, needed = with_late_sums(program, axes, known, layouts)
+    return lower(program, axes, choice, needed, ratings.regather)
 
 
 def propagated_choices(
