@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from shardwright.codegen.partition.local.assign import FactorAxes, Splits, candidates, splits_of
 from shardwright.codegen.partition.local.axes import CutAxes, cut_axes
+from shardwright.codegen.partition.local.broadcasts import with_broadcasts_as_needed
 from shardwright.codegen.partition.local.control import check_manual, is_control
 from shardwright.codegen.partition.local.late import with_late_sums
 from shardwright.codegen.partition.local.layout import LocalLayout
@@ -27,7 +28,8 @@ def as_shardy(program: Program, mesh: Mesh, ratings: Ratings) -> LocalProgram:
     axes = cut_axes(program, mesh, ratings.topology)
     layouts = [axes.layout(value.sharding, value.shape) for value in program.values]
     known = dict(propagated_choices(program, axes, layouts))
-    choice, needed = with_late_sums(program, axes, known, layouts)
+    made = with_late_sums(program, axes, known, layouts)
+    choice, needed = with_broadcasts_as_needed(program, axes, *made)
     return lower(program, axes, choice, needed, ratings.regather)
 
 
