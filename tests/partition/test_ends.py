@@ -107,6 +107,20 @@ def test_ends_are_not_padded_where_that_costs_more(
     assert received() == (1 + 7 * 8) * 16 * 4
 
 
+def test_the_reason_names_the_extent_that_does_not_divide() -> None:
+    x = jax.ShapeDtypeStruct((64, 16), "float32")
+    program = sw.partition(
+        lambda x: jnp.flip(x[1:], 0).sum(),
+        *(x,),
+        mesh=sw.Mesh({"d": 8}),
+        in_shardings=(ROWS,),
+        mode="as_shardy",
+    )
+    (reason,) = (each.reason for each in program.communications if each.op == "all_gather")
+    divided = "8 does not divide the 63 elements of dimension 0 of slice"
+    assert reason == f"slice needs dimension 0 of x whole: {divided}"
+
+
 def test_arguments_and_results_keep_their_shapes() -> None:
     x = jax.ShapeDtypeStruct((63, 16), "float32")
     program = sw.partition(lambda x: x + 1, x, mesh=sw.Mesh({"d": 8}), in_shardings=("[{?}, {?}]",))

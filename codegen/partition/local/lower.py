@@ -174,7 +174,8 @@ class _Steps:
         layouts = splits.layouts(split)
         names = tuple(map(self._of, (*op.operands, *op.results)))
         given = tuple(tuple(self.versions[operand]) for operand in op.operands)
-        reasons = OpReasons(splits, split, names, given)
+        values = tuple(self.lowering.program.values[result] for result in op.results)
+        reasons = OpReasons(splits, split, names, given, values)
         operands = tuple(
             self.use(value, layout, reasons.operand(place), op.line)
             for place, (value, layout) in enumerate(zip(op.operands, layouts.operands, strict=True))

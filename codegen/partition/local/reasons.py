@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 
 from shardwright.codegen.partition.local.assign import FactorAxes, Splits
@@ -11,6 +12,8 @@ from shardwright.codegen.partition.local.ports import Port
 from shardwright.codegen.partition.local.sizes import size_text
 from shardwright.codegen.partition.local.steps import LayoutChange
 from shardwright.codegen.propagate.collectives import COLLECTIVES
+from shardwright.codegen.propagate.parts import part_of
+from shardwright.ir.program import Value
 
 WHOLES = {"sum": "a sum", "max": "a maximum", "min": "a minimum"}
 REDUCING = {
@@ -25,7 +28,8 @@ Reason = Callable[[LayoutChange], str]
 
 class OpReasons:
     """The reasons for communications of one op. `names`: the names of its tensors; `given`: the
-    layouts in which each operand exists."""
+    layouts in which each operand exists; `results`: its results, with their propagated
+    shardings."""
 
     def __init__(
         self,
@@ -33,8 +37,10 @@ class OpReasons:
         split: FactorAxes,
         names: tuple[str, ...],
         given: tuple[tuple[LocalLayout, ...], ...],
+        results: tuple[Value, ...],
     ) -> None:
         self.splits, self.split, self.names, self.given = splits, split, names, given
+        self.results = results
         self.kind = splits.op.kind
         self.operands = len(splits.op.operands)
 
@@ -97,6 +103,9 @@ class OpReasons:
                     tensors = (*range(self.operands, len(self.names)), *range(self.operands))
                     other, at = next(iter(self._places(factor, tensors)), ("", 0))
                     return f"{start}: {quoted((axis,))} splits dimension {at} of {other} there"
+        uneven = next(self._uneven(change.axes), None)
+        if uneven is not None:
+            return f"{start}: {uneven}"
         factors = self.splits.rule.operands[place][dim]
         if all(factor not in self.splits.free for factor in factors):
             return start
@@ -109,6 +118,18 @@ class OpReasons:
         else:
             instead = "keeping them split would cost more in total"
         return f"{start}: {alike} is split over {quoted(change.axes)} along it too, {instead}"
+
+    def _uneven(self, axes: Names) -> Iterator[str]:
+        """Yield a sentence for each dimension of a result that these axes do not divide."""
+        own = self.splits.axes
+        for name, value in zip(self.names[self.operands :], self.results, strict=True):
+            dims = () if value.sharding is None else value.sharding.dims
+            for dim, (split, extent) in enumerate(zip(dims, value.shape, strict=False)):
+                refs = [part_of(ref, own.mesh.sizes) for ref in split.axes]
+                parts = math.prod(ref.high // ref.low for ref in refs)
+                if extent % parts and not {*axes}.isdisjoint(own.names(refs)):
+                    where = f"dimension {dim} of {name}"
+                    yield f"{parts} does not divide the {extent} elements of {where}"
 
     def _alike(self, place: int, factors: tuple[int, ...], axes: Names) -> Iterator[str]:
         """Yield the names of other operands that the same axes split along the same factor."""
