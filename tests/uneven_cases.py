@@ -69,6 +69,10 @@ def cases() -> Iterator[FormCase]:
     fn, most = jax.grad(valid(1, 1), (0, 1)), 2 * ROW + 2 * ROW + 2 * 7 * 3 * 16 * 16 * 4 // 8
     yield FormCase("gradient of a valid convolution", fn, *two, (SEQUENCE, "[{}, {}, {}]"), most)
     yield FormCase("valid pools", pooled, *one, "[]", 3 * ROW + SUM)
+    maxima = lambda x: lax.reduce_window(x, -jnp.inf, lax.max, (1, 3, 1), (1, 1, 1), "VALID")  # noqa: E731
+    yield FormCase("gradient of valid maxima", gradient(maxima), *one, SEQUENCE, 6 * ROW)
+    fn = gradient(lambda x: -maxima(-jnp.exp(x[:, :-1])))
+    yield FormCase("gradient of least rows", fn, *one, SEQUENCE, 6 * ROW)
     fn = lambda x: jnp.exp(x[:, :-1]).sum()  # noqa: E731
     yield FormCase("a sum of all but the last row", fn, *one, "[]", SUM)
     fn = lambda x: (-jnp.exp(x[:, 2:])).max()  # noqa: E731

@@ -9,7 +9,12 @@ from dataclasses import replace
 import numpy as np
 
 from shardwright.codegen.partition.local.forms.shifts import padded_dims
-from shardwright.codegen.partition.local.forms.windows import pairs_of, slidings
+from shardwright.codegen.partition.local.forms.windows import (
+    fills,
+    pairs_of,
+    pooled_dims,
+    slidings,
+)
 from shardwright.codegen.propagate.elementwise import ELEMENTWISE
 from shardwright.codegen.propagate.kinds import CUMULATIVE
 from shardwright.ir.program import Op, Param
@@ -33,6 +38,7 @@ APART = frozenset(
 MIXING: dict[str, str] = {
     **dict.fromkeys(("reduce_sum", "reduce_or", "reduce_xor", "dot_general"), ZERO),
     **dict.fromkeys(("conv_general_dilated", "reduce_window_sum", "cumsum"), ZERO),
+    "select_and_scatter_add": ZERO,
     **dict.fromkeys(("reduce_prod", "cumprod"), ONE),
     **dict.fromkeys(("reduce_max", "reduce_window_max", "argmax", "cummax"), LEAST),
     **dict.fromkeys(("reduce_min", "reduce_window_min", "argmin", "cummin"), GREATEST),
@@ -64,6 +70,14 @@ def neutral(kind: str, dtype: str) -> Param:
     return int(found.min if name == LEAST else found.max)
 
 
+def neutral_of(op: Op, place: int, dtype: str) -> Param:
+    """Return the number that changes no result of an op if padded rows of operand `place` have
+    it."""
+    if op.kind == "select_and_scatter_add" and place == 1:
+        return neutral(f"reduce_{fills(op)}", dtype)
+    return neutral(op.kind, dtype)
+
+
 def moved_dims(op: Op, shapes: Sequence[Shape], extents: Mapping[int, int]) -> list[Dims]:
     """Return for each tensor of an op the dimensions along which its rows move: those that a pad
     extends or crops, those along which windows slide, and that of a shift where a tensor can be as
@@ -76,6 +90,8 @@ def moved_dims(op: Op, shapes: Sequence[Shape], extents: Mapping[int, int]) -> l
         found = [frozenset((dim,)) if own == padded[-1] else NONE for own in padded]
     elif op.kind == "pad":
         found[0] = found[-1] = frozenset(dim for dim, _ in padded_dims(op))
+    elif op.kind == "select_and_scatter_add":
+        found = [frozenset(pooled_dims(op, tuple(shapes)))] * len(shapes)
     elif op.kind == "conv_general_dilated" or op.kind.startswith("reduce_window"):
         each = slidings(op, tuple(shapes))
         found[0] = frozenset(sliding.dims[0] for sliding in each)
@@ -114,6 +130,14 @@ def extended(op: Op, before: Sequence[Shape], after: Sequence[Shape]) -> Op | No
                 rows = low + after[0][dim] + max(after[0][dim] - 1, 0) * inner
                 config[dim] = low, after[-1][dim] - rows, inner
             changed["padding_config"] = tuple(config)
+        case "select_and_scatter_add":
+            stride, padding = op.integers("window_strides"), pairs_of(op)
+            for dim, (low, high) in enumerate(padding):
+                windows, rows = (after[n][dim] - before[n][dim] for n in (0, 1))
+                padding[dim] = low, high + windows * stride[dim] - rows
+            if any(high < 0 for _, high in padding):
+                return None
+            changed["padding"] = tuple(padding)
         case kind if kind == "conv_general_dilated" or kind.startswith("reduce_window"):
             padding = _padding(op, before, after)
             if kind != "conv_general_dilated" and any(high < 0 for _, high in padding):

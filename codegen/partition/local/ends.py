@@ -28,7 +28,7 @@ from shardwright.codegen.partition.local.end_kinds import (
     Dims,
     extended,
     moved_dims,
-    neutral,
+    neutral_of,
     read_dims,
 )
 from shardwright.codegen.partition.local.end_values import EndValues, PaddedBody
@@ -124,7 +124,7 @@ def _is_extended(op: Op, padded: PaddedBody) -> bool:
         own = padded.version(value, every[place])
         if op.kind in ELEMENTWISE and before[place] == () and padded.is_varied(value):
             own = padded.spread(value, op.results[0], every[-1])
-        operands.append(padded.masked(own, read, *_fill(op, padded)) if read else own)
+        operands.append(padded.masked(own, read, *_fill(op, place, padded)) if read else own)
     if op.kind == "shift" and before[count - 1] != ():
         operands.append(padded.number(0, values.given[op.results[0]]))
     is_filled = op.kind == "shift" and not padded.is_varied(operands[-1])
@@ -133,21 +133,25 @@ def _is_extended(op: Op, padded: PaddedBody) -> bool:
     return True
 
 
-def _fill(op: Op, padded: PaddedBody) -> tuple[Param, int | None]:
-    """Return what padded rows have to be before an op reads them: a number, or a scalar value."""
+def _fill(op: Op, place: int, padded: PaddedBody) -> tuple[Param, int | None]:
+    """Return what padded rows of operand `place` have to be before an op reads them: a number, or a
+    scalar value."""
     if op.kind == "pad":
         return 0, op.operands[1]
-    return neutral(op.kind, padded.values.given[op.operands[0]].dtype), None
+    return neutral_of(op, place, padded.values.given[op.operands[place]].dtype), None
 
 
 def _moved_ends(op: Op, moved: Sequence[Dims], padded: PaddedBody) -> list[Dims]:
     """Return for each tensor the dimensions with padded ends along which its rows move. A shift
-    needs equal extents in all of its tensors."""
+    needs equal extents in all of its tensors, the gradient of a maximum in its operand and
+    result."""
     values, count = padded.values, len(op.operands)
     found = []
     for tensor, (value, dims) in enumerate(zip((*op.operands, *op.results), moved, strict=True)):
         wanted = frozenset(dim for dim in dims if values.is_wanted(value, dim))
         found.append(values.ends[value] & dims if tensor < count else wanted)
+    if op.kind == "select_and_scatter_add":
+        found[1:] = [found[1] | found[2]] * 2
     if op.kind == "shift" and any(found):
         pairs = zip((*op.operands, *op.results), moved, strict=True)
         shapes = ((values.given[value].shape, dims) for value, dims in pairs)

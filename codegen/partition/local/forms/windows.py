@@ -155,7 +155,7 @@ def _factors(build: Builder, each: Sliding) -> None:
             build.factor(rest, {tensor: dim}, kind="need_replication")
 
 
-def _fills(op: Op) -> str:
+def fills(op: Op) -> str:
     """Return the end of the dtype's range, "max" or "min", with which an op fills rows outside the
     tensor; "" if it fills them with zeros."""
     if op.kind.startswith("reduce_window"):
@@ -190,7 +190,7 @@ def _halos(split: SplitOp) -> Iterator[FormMove]:
             size = split.bytes(0, {**so_far, dim: 1})
             yield from halo_moves(split, 0, dim, found[0], size, before)
             so_far[dim] = found[0].length
-            before = (*before, dim, found[0], _fills(split.op))
+            before = (*before, dim, found[0], fills(split.op))
 
 
 @dataclass(frozen=True)
@@ -273,5 +273,5 @@ def _pooled_moves(split: SplitOp) -> Iterator[FormMove]:
             size = split.bytes(place, {**so_far[place], dim: 1})
             yield from halo_moves(split, place, dim, rows, size, before[place])
             so_far[place][dim] = rows.length
-            fills = _fills(split.op) if place else ""
-            before[place] = (*before[place], dim, rows, fills)
+            filled = fills(split.op) if place else ""
+            before[place] = (*before[place], dim, rows, filled)
