@@ -9,11 +9,12 @@ v5e:2x4, counting float32 that XLA narrows as float32; and the collectives of Sh
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,9 +36,13 @@ class Case(NamedTuple):
     outputs: Any
 
 
-def measured(column: str) -> None:
-    """Print a line of JSON for each program: its name, and the MiB of a column, null if unknown."""
-    for name, make in cases(column):
+Cases = Iterator[tuple[str, Callable[[], Case]]]
+
+
+def measured(column: str, made: Callable[[str], Cases] | None = None) -> None:
+    """Print a line of JSON for each program: its name, and the MiB of a column, null if unknown.
+    `made`: returns the programs of a column, by default `cases`."""
+    for name, make in (made or cases)(column):
         try:
             found = _column(column, make())
         except Exception as error:  # a compiler may raise anything
@@ -63,23 +68,13 @@ def _column(column: str, case: Case) -> int | None:
     return jit_received(case.fn, case.avals, program, devices_of(column, 8))
 
 
-def cases(column: str) -> Iterator[tuple[str, Callable[[], Case]]]:
+def cases(column: str) -> Cases:
     """Yield the name of every program, and a function that makes its case; constraints inside a
     program are on the devices of the column."""
-    import jax
     import models
-    import numpy as np
     import program_patterns
 
-    from shardwright.codegen.compile.jit_bytes import devices_of
-
-    devices = np.array(devices_of(column if column == TPU else "cpu", 8))
-
-    def mesh_of(**axes: int) -> Any:
-        kinds = (jax.sharding.AxisType.Auto,) * len(axes)
-        return jax.sharding.Mesh(devices.reshape(tuple(axes.values())), tuple(axes), kinds)
-
-    models.jax_mesh = mesh_of
+    models.jax_mesh = functools.partial(_mesh, column)
 
     def of_model(model: str, strategy: str) -> Callable[[], Case]:
         def made() -> Case:
@@ -88,20 +83,39 @@ def cases(column: str) -> Iterator[tuple[str, Callable[[], Case]]]:
 
         return made
 
-    def of_pattern(each: Any) -> Callable[[], Case]:
-        def made() -> Case:
-            mesh = mesh_of(**each.mesh.sizes)
-            named = tuple(_named(each.mesh, text, mesh) for text in each.inputs)
-            output = None if each.output is None else _named(each.mesh, each.output, mesh)
-            return Case(each.name, each.fn, each.avals, mesh, named, output)
-
-        return made
-
     for model in MODELS:
         for strategy in models.MESHES:
             yield f"{model} {strategy}", of_model(model, strategy)
-    for each in program_patterns.patterns():
-        yield each.name, of_pattern(each)
+    yield from of_patterns(column, program_patterns.patterns())
+
+
+def of_patterns(column: str, patterns: Iterable[Any]) -> Cases:
+    """Yield the name of every pattern, and a function that makes its case."""
+
+    def of_pattern(each: Any) -> Case:
+        mesh = _mesh(column, **each.mesh.sizes)
+        outputs = each.output
+        if isinstance(outputs, tuple):
+            outputs = tuple(_named(each.mesh, text, mesh) for text in outputs)
+        elif outputs is not None:
+            outputs = _named(each.mesh, outputs, mesh)
+        inputs = tuple(_named(each.mesh, text, mesh) for text in each.inputs)
+        return Case(each.name, each.fn, each.avals, mesh, inputs, outputs)
+
+    for each in patterns:
+        yield each.name, functools.partial(of_pattern, each)
+
+
+def _mesh(column: str, **axes: int) -> Any:
+    """Return a JAX mesh on the devices of a column."""
+    import jax
+    import numpy as np
+
+    from shardwright.codegen.compile.jit_bytes import devices_of
+
+    devices = np.array(devices_of(column if column == TPU else "cpu", 8))
+    kinds = (jax.sharding.AxisType.Auto,) * len(axes)
+    return jax.sharding.Mesh(devices.reshape(tuple(axes.values())), tuple(axes), kinds)
 
 
 def _named(mesh: Any, text: str, to: Any) -> Any:

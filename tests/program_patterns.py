@@ -22,7 +22,7 @@ class Pattern(NamedTuple):
     avals: tuple[Any, ...]
     mesh: sw.Mesh
     inputs: tuple[str, ...]
-    output: str | None
+    output: str | tuple[str, ...] | None
     known: float
 
 
