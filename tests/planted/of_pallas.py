@@ -59,8 +59,8 @@ PALLAS = {
     ),
     "multiplied before it has come": _pallas(
         "ring", "pallas_tpu.py",
-        "make_async_copy(half, half, came.at[block.way, block.step - 1]).wait()",
-        "SemaphoreType", "",
+        "pltpu.make_async_copy(half, half, recv.at[block.way, block.step - 1]).wait()",
+        "pass", "",
     ),
 }  # fmt: skip
 """By name; `said` is part of what `verify` says."""

@@ -121,6 +121,7 @@ class PallasTpu(Backend):
     matmul_support = (
         "jax_matmul",
         "jax_matmul_gradient",
+        "pallas_blocked",
         "pallas_matmul",
         "pallas_order",
         "pallas_products",

@@ -29,7 +29,7 @@ def plans() -> dict[str, MatmulPlan]:
     return of_several_blocks()
 
 
-COMES = "pltpu.make_async_copy(half, half, came.at[block.way, block.step - 1]).wait()"
+COMES = "pltpu.make_async_copy(half, half, recv.at[block.way, block.step - 1]).wait()"
 PASSED = "pl.when(block.step < 3)(lambda: pass_on(block.way, block.step, half))"
 LOADED = "        take_a(block)\n"
 MADE = """
@@ -47,7 +47,7 @@ SENT = """
 MASKED = "(lambda: mask(whole, 1, "
 STORED = "(lambda: leave(block_of(block.number"
 FAULTS: dict[str, tuple[Any, ...]] = {
-    "no wait for what comes": ("both", COMES, "pass", "semaphore 'came[0, 0]'"),
+    "no wait for what comes": ("both", COMES, "pass", "semaphore 'recv[0, 0]'"),
     "no wait for what leaves": (
         "gather",
         "each(3, lambda _, gone=gone: gone.wait())",
@@ -56,15 +56,15 @@ FAULTS: dict[str, tuple[Any, ...]] = {
     ),
     "one semaphore for all steps": (
         "gather",
-        "sent.at[way], came.at[way, step],",
-        "sent.at[way], came.at[way, 0],",
-        "semaphore 'came[0, 0]'",
+        "sent.at[way], recv.at[way, step],",
+        "sent.at[way], recv.at[way, 0],",
+        "semaphore 'recv[0, 0]'",
     ),
     "one semaphore for both ways": (
         "both",
-        "came.at[block.way, block.step - 1]",
-        "came.at[0, block.step - 1]",
-        "semaphore 'came[0, 0]'",
+        "recv.at[block.way, block.step - 1]",
+        "recv.at[0, block.step - 1]",
+        "semaphore 'recv[0, 0]'",
     ),
     # A copy tells who waits for it that it is there: data that is copied before it is there is a
     # flag before its data.
@@ -72,7 +72,7 @@ FAULTS: dict[str, tuple[Any, ...]] = {
         "gather",
         f"{COMES}\n            {PASSED}",
         f"{PASSED}\n            {COMES}",
-        "reads 'come' of rank 0 at [0, 0, 0, 0] while rank 3 writes there",
+        "reads 'inbox' of rank 0 at [0, 0, 0, 0] while rank 3 writes there",
     ),
     "a block is sent before it is made": (
         "scatter",
@@ -139,7 +139,7 @@ FAULTS: dict[str, tuple[Any, ...]] = {
         "both",
         LOADED,
         "        pl.when(block.j > 0)(lambda: take_a(block))\n",
-        "semaphore 'came_a[",
+        "semaphore 'read_a[",
     ),
     "blocks are waited for after their product": (
         "both",
@@ -181,9 +181,9 @@ FAULTS: dict[str, tuple[Any, ...]] = {
     "blocks at the ends are not cut": ("both", "minimum(", "max(", "window outside its buffer"),
     "what comes is waited for without the rest of its tiles": (
         "scatter",
-        "come=((3, 1, 16, 3456)",
-        "come=((3, 1, 16, 3400)",
-        "semaphore 'came[0, 0]'",
+        "inbox=TiledArray((3, 1, 16, 3456)",
+        "inbox=TiledArray((3, 1, 16, 3400)",
+        "semaphore 'recv[0, 0]'",
     ),
     "the next block begins too late": (
         "gather",

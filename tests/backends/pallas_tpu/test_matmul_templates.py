@@ -34,7 +34,7 @@ GIVEN = Given(
     },
     {
         *("div", "rem", "multiple", "minimum", "by_way", "part_of"),
-        *("pl.ds", "jnp.where", "np.int32", "BlockedArray", "ring_kernel"),
+        *("pl.ds", "jnp.where", "np.int32", "BlockedArray", "TiledArray", "ring_kernel"),
     },
 )
 ROWS, COLUMNS, WHOLE = '[{"i"}, {}]', '[{}, {"i"}]', "[{}, {}]"
@@ -115,8 +115,8 @@ def test_templates_choose_little(form: str) -> None:
 
 def test_kernels_are_formatted(tmp_path: Path) -> None:
     """As a formatter would have them, no line too long."""
-    names = "LOGICAL, Block, BlockedArray, RingMatmul, add_product, by_way, clear, div, each, jnp"
-    more = "mask, minimum, multiple, np, pl, pltpu, put_product, put_sum, rem"
+    names = "LOGICAL, Block, BlockedArray, RingMatmul, TiledArray, add_product, by_way, clear, div"
+    more = "each, jnp, mask, minimum, multiple, np, pl, pltpu, put_product, put_sum, rem"
     for number, ring in enumerate(rings()):
         lines = kernel_lines(ring, "_RING", '"i"', 0)
         assert max(map(len, lines)) <= 100, max(lines, key=len)

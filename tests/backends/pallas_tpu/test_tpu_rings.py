@@ -176,11 +176,11 @@ def test_wire_bytes_are_those_of_the_timeline(tmp_path: Path) -> None:
 
 WRONG = "device 0: .*wrong; element.*"
 REUSED = "(?s).*(race: |writes 'slots' of rank .* while rank).*"
-ADD = r'( +put\(total, "sum", come, own\)\n)'
+ADD = r'( +put\(total, "sum", partial, own\)\n)'
 FREE = r"( +pl.when\(sent < \d+\)\(lambda: allow\(way, 1\)\)\n)"
 FAULTS: dict[str, tuple[dict[str, str], str]] = {
-    "left_out": ({r"come, own\)": "come)"}, WRONG),
-    "twice": ({r"come, own\)": "come, own, own)"}, WRONG),
+    "left_out": ({r"partial, own\)": "partial)"}, WRONG),
+    "twice": ({r"partial, own\)": "partial, own, own)"}, WRONG),
     "another_part": ({r"(\d+) - at if": r"\1 - 1 - at if"}, WRONG),
     "step_skipped": ({r"each\((\d+), advance_both\)": r"each(\1 - 1, advance_both)"}, WRONG),
     "freed_too_soon": ({ADD + FREE: r"\2\1"}, REUSED),

@@ -111,7 +111,7 @@ class BlockedOperand:
     @property
     def come(self) -> str:
         """The place of a block in an arrived part, as an expression."""
-        return self._source(self.product.come.block("come", "block.step - 1"))
+        return self._source(self.product.come.block("inbox", "block.step - 1"))
 
     def _source(self, text: str) -> str:
         deeper = 4 * self.travels

@@ -26,10 +26,12 @@ from shardwright.codegen.backends.pallas_tpu.matmul.operands import (
 from shardwright.codegen.backends.pallas_tpu.memory import LANES
 from shardwright.codegen.text.python_text import formatted
 from shardwright.codegen.text.templates import render
+from shardwright.ir.dtypes import itemsize
 
 CALLED = {
     "pallas_integers": ("minimum",),
-    "pallas_matmul": ("BlockedArray", "RingMatmul"),
+    "pallas_blocked": ("BlockedArray",),
+    "pallas_matmul": ("RingMatmul", "TiledArray"),
     "pallas_peers": ("LOGICAL", "div", "each", "multiple", "rem"),
     "pallas_products": (
         "Block",
@@ -67,7 +69,7 @@ class MatmulKernel:
     @property
     def signature(self) -> str:
         """The name of the kernel and its parameters, as an expression."""
-        names = ["ring", "a", "b", "c", "come"]
+        names = ["ring", "a", "b", "c", "inbox"]
         names += [each.name for each in self.buffers]
         names += [each.name for each in self.semaphores]
         return formatted(f"{self.kernel}({', '.join(names)})", 5, 0)
@@ -163,7 +165,7 @@ class MatmulKernel:
     @property
     def half(self) -> str:
         """The place of the half that arrives in a step from a direction, as an expression."""
-        return formatted(self.product.come.half("come", "step"), 15, 8)
+        return formatted(self.product.come.half("inbox", "step"), 15, 8)
 
     @property
     def own_half(self) -> str:
@@ -281,12 +283,12 @@ class MatmulKernel:
     @property
     def arrived(self) -> str:
         """The place of a block of sums that arrived from another device, as an expression."""
-        return formatted(self.product.come.block("come", "block.step - 1"), 15, 8)
+        return formatted(self.product.come.block("inbox", "block.step - 1"), 15, 8)
 
     @property
     def sent(self) -> str:
         """The place on the next device to which a block of sums is sent, as an expression."""
-        return formatted(self.product.come.block("come", "block.step"), 20, 12)
+        return formatted(self.product.come.block("inbox", "block.step"), 20, 12)
 
     @property
     def result_bytes(self) -> str:
@@ -323,7 +325,7 @@ class MatmulKernel:
                 f"{x.name}_blocks",
                 (x.slots, *(product.blocks[f] for f in DIMS[x.name][1:])),
                 product.dtype,
-                f"blocks of {x.name}; `came_{x.name}` counts the bytes of each that have arrived",
+                f"blocks of {x.name}; `read_{x.name}` counts the bytes read into each",
             )
             for x in self.operands
         ]
@@ -334,7 +336,7 @@ class MatmulKernel:
         said = f"sums that leave for {leaving}; `stored` counts them"
         found.append(Buffer("made", (2, *tile), product.stored, said))
         if product.sums_in_hbm or not product.gathers:
-            said = "earlier sums, to be added; `added` counts their bytes that have arrived"
+            said = "earlier sums, to be added; `added` counts their bytes read"
             found.append(Buffer("terms", (2, *tile), product.stored, said))
         return tuple(found)
 
@@ -342,12 +344,12 @@ class MatmulKernel:
     def semaphores(self) -> tuple[NamedValue, ...]:
         """The names of arrays of semaphores, with their shapes as expressions."""
         product = self.product
-        found = [NamedValue(f"came_{x.name}", f"({x.slots},)") for x in self.operands]
+        found = [NamedValue(f"read_{x.name}", f"({x.slots},)") for x in self.operands]
         if product.sums_in_hbm or not product.gathers:
             found.append(NamedValue("added", "(2,)"))
         found.append(NamedValue("stored", "(2,)"))
         found += [NamedValue("sent", f"({product.ways},)")] if product.gathers else []
-        return (*found, NamedValue("came", f"({product.ways}, {product.size - 1})"))
+        return (*found, NamedValue("recv", f"({product.ways}, {product.size - 1})"))
 
     @property
     def vmem_bytes(self) -> str:
@@ -376,15 +378,14 @@ class MatmulKernel:
 
     def _array(self, side: str) -> NamedValue:
         array = self.product.arrays[side]
-        given = [str(array.whole), str(array.shape), f'"{self.product.dtype_of(side)}"']
-        given += [str(array.pieces)] if array.pieces else []
-        return NamedValue(side, formatted(f"BlockedArray({', '.join(given)})", 7, 4))
+        shapes = array.whole, array.shape
+        return NamedValue(side, _stored(*shapes, self.product.dtype_of(side), array.pieces))
 
     @property
-    def come(self) -> str:
-        """The shape and dtype of the array that arriving parts are written to, as an expression."""
+    def inbox(self) -> str:
+        """The array that arriving parts are written to, as an expression."""
         shape = self.size - 1, *self.product.come.shape
-        return f'{shape}, "{self.product.dtype_of(self.travels)}"'
+        return _stored(shape, shape, self.product.dtype_of(self.travels))
 
     @property
     def extents(self) -> str:
@@ -406,6 +407,18 @@ class MatmulKernel:
         """The batch dimension that parts are cut along; 0 if they are cut along a different
         factor."""
         return self.ring.loop.factor if self.product.factor == BATCH else 0
+
+
+def _stored(
+    whole: tuple[int, ...], shape: tuple[int, ...], dtype: str, pieces: tuple[object, ...] = ()
+) -> str:
+    """Return an array of a kernel as an expression. `whole`: its shape; `shape`: its shape in HBM;
+    `pieces`: its pieces, if they do not begin at memory tiles."""
+    rows = 32 if itemsize(dtype) == 1 else 8
+    if whole == shape and not pieces and shape[-2] % rows == shape[-1] % LANES == 0:
+        return formatted(f'TiledArray({shape}, "{dtype}")', 7, 4)
+    given = [str(whole), str(shape), f'"{dtype}"', *([str(pieces)] if pieces else [])]
+    return formatted(f"BlockedArray({', '.join(given)})", 7, 4)
 
 
 def _all(terms: Sequence[str]) -> str:

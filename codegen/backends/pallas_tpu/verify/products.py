@@ -158,13 +158,13 @@ def _blocks(ring: _Ring, side: str) -> Place:
 
 def _starts(ring: _Ring, side: str, axis: int) -> dict[int, tuple[int, int]]:
     """Return, for the start of each block of an array along a dimension, the block's number and its
-    extent without padding. `side`: "a", "b" or "c", or "come" for arriving parts."""
-    array = ring.come if side == "come" else ring.arrays[side]
-    f = DIMS[ring.travels if side == "come" else side][axis]
+    extent without padding. `side`: "a", "b" or "c", or "inbox" for arriving parts."""
+    array = ring.come if side == "inbox" else ring.arrays[side]
+    f = DIMS[ring.travels if side == "inbox" else side][axis]
     block, extent = ring.blocks[f], ring.extents[f]
     pieces, room = [extent], 0
     if f == ring.factor:
-        parts = 1 if side in ("come", ring.travels) else ring.size
+        parts = 1 if side in ("inbox", ring.travels) else ring.size
         pieces = list(array.halves) * parts
         room = array.pitch if array.apart else 0
     found: dict[int, tuple[int, int]] = {}
@@ -287,7 +287,7 @@ class _Held:
         """Return the places of the blocks in a window. In HBM, a block's place is its number along
         each dimension, preceded by the number of the step for arriving parts; in VMEM, it is its
         slot."""
-        side = self.ring.travels if window.buffer == "come" else window.buffer
+        side = self.ring.travels if window.buffer == "inbox" else window.buffer
         if side not in ("a", "b", "c"):
             return [(window.buffer, (window.ranges[0][0],))]
         dims = DIMS[side]

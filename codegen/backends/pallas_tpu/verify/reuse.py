@@ -29,7 +29,7 @@ from shardwright.ir.algebra.index import Integers
 
 PRIVATE = ("windows", "chunks")
 """Buffers whose places are used several times, but only by their own device."""
-REUSED = (*PRIVATE, "slots", "sums", "terms", "a_blocks", "b_blocks", "made", "come", "c")
+REUSED = (*PRIVATE, "slots", "sums", "terms", "a_blocks", "b_blocks", "made", "inbox", "c")
 """Buffers whose places are used several times, by any device."""
 RESULT = "y"
 """The buffer of results: it counts as reused if devices forward data from it."""

@@ -126,14 +126,10 @@ def traced_half(
 def traced_product(module: ModuleType, ring: Any) -> tuple[tuple[Event, ...], ...]:
     """Return the events of every device, by position, in a matmul's kernel. Raises MismatchError as
     `trace` does."""
-    arrays = {
-        side: (array.shape, array.dtype)
-        for side, array in zip("abc", (ring.a, ring.b, ring.c), strict=True)
-    }
-    arrays["come"] = ring.come
+    arrays = [(each.shape, each.dtype) for each in (ring.a, ring.b, ring.c, ring.inbox)]
     _, *names = inspect.signature(ring.kernel).parameters
     given: list[_Ref | _Semaphores] = []
-    for name, (shape, dtype) in zip(names, arrays.values(), strict=False):
+    for name, (shape, dtype) in zip(names, arrays, strict=False):
         given.append(_Ref(name, shape, in_memory(shape, np.dtype(dtype).itemsize)))
     for name, each in zip(names[len(arrays) :], ring.scratch, strict=True):
         in_vmem = each.memory_space == pltpu.VMEM
