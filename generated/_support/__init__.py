@@ -8,7 +8,7 @@ from runpy import run_path
 # The version of each backend's support files.
 VERSIONS = {
     "jax_xla": "8c5d87383f2476fe",
-    "pallas_tpu": "8660556494608605",
+    "pallas_tpu": "59366fc18e12387b",
     "triton_gpu": "c8685397c72de7b3",
 }
 

@@ -10,7 +10,6 @@ from jax.experimental.pallas import tpu as pltpu
 
 from .jax_matmul import ArrayMatmul
 from .pallas_call import HBM, Call, is_v5e
-from .pallas_products import LANES
 
 
 class PallasMatmul(ArrayMatmul):
@@ -41,67 +40,45 @@ class PallasMatmul(ArrayMatmul):
         return super().multiplied(a, b, mesh, interpret)
 
 
-class BlockedArray(NamedTuple):
-    """An array [batch, rows, columns] in the kernel's form. `extents`: the shape of the array;
-    `shape`: its shape in HBM; `pieces`: (axis, pitch, (start, size)...) if pieces do not begin at
-    memory tiles; piece n then begins at n * pitch."""
+class TiledArray(NamedTuple):
+    """An array of whole memory tiles, which a kernel takes as it is."""
 
-    extents: tuple
     shape: tuple
     dtype: str
-    pieces: tuple = ()
+
+    def in_hbm(self, interpret):
+        """Return the array's type in HBM."""
+        del interpret
+        return pltpu.HBM(self.shape, jnp.dtype(self.dtype))
 
     def packed(self, x, interpret):
-        """Return an array in the kernel's form. On a TPU the memory beyond its shape, up to whole
-        memory tiles, is undefined; for the interpreter it gets NaNs or the largest integers."""
-        if self.pieces:
-            from .pallas_spaced import spaced  # if pieces do not begin at memory tiles
-
-            x = spaced(x, *self.pieces)
-        x = jnp.pad(x, [(0, size - of) for size, of in zip(self.shape, x.shape, strict=True)])
-        behind = zip(self.shape, in_memory(self.shape, self.dtype, interpret), strict=True)
-        is_float = jnp.issubdtype(x.dtype, jnp.floating)
-        worst = jnp.array(jnp.nan if is_float else jnp.iinfo(x.dtype).max, x.dtype)
-        return lax.pad(x, worst, [(0, size - of, 0) for of, size in behind])
+        """Return the array in the kernel's form."""
+        del interpret
+        return x
 
     def unpacked(self, x):
         """Invert `packed`."""
-        x = lax.slice(x, (0, 0, 0), self.shape)
-        if self.pieces:
-            from .pallas_spaced import closed
-
-            x = closed(x, *self.pieces)
-        return lax.slice(x, (0, 0, 0), self.extents)
-
-
-def in_memory(shape, dtype, interpret):
-    """Return the shape of an array in HBM, rounded up to whole memory tiles if its kernel is
-    interpreted."""
-    if not interpret:
-        return shape
-    *lead, rows, columns = shape
-    tile = 32 if jnp.dtype(dtype).itemsize == 1 else 8
-    return (*lead, -(-rows // tile) * tile, -(-columns // LANES) * LANES)
+        return x
 
 
 class RingMatmul:
     """A matmul that multiplies while parts travel round rings. `axes`: the mesh axes along which
     devices have their ranks; `rings`: positions in the order of each ring; `parts`: the part number
-    by place in a ring; `a`, `b`, `c`: `BlockedArray`s; `come`: the shape and dtype of the array for
-    arriving parts; `scratch`: the kernel's VMEM arrays and semaphores; `vmem`: its VMEM limit in
-    bytes; `out`: the dtype of the result; `lead`: the batch dimension that comes first in the
-    kernel.
+    by place in a ring; `a`, `b`, `c`, `inbox`: the operands, the result and the array for arriving
+    parts, each a `TiledArray` or `BlockedArray`; `scratch`: the kernel's VMEM arrays and
+    semaphores; `vmem`: its VMEM limit in bytes; `out`: the dtype of the result; `lead`: the batch
+    dimension that comes first in the kernel.
 
     Only checks read these: `travels`, the array whose parts travel; `factor`, the index along which
     it is cut; `extents`, the (batch, i, j, k) of a device's product; `blocks`, its blocks."""
 
     def __init__(
-        self, kernel, axes, rings, parts, *, travels, factor, extents, blocks, a, b, c, come,
+        self, kernel, axes, rings, parts, *, travels, factor, extents, blocks, a, b, c, inbox,
         scratch, out, vmem, collective_id, lead=0,
     ):  # fmt: skip
         self.kernel, self.axes, self.rings, self.parts = kernel, axes, rings, parts
         self.travels, self.factor, self.extents, self.blocks = travels, factor, extents, blocks
-        self.a, self.b, self.c, self.come = a, b, c, come
+        self.a, self.b, self.c, self.inbox = a, b, c, inbox
         self.scratch, self.out, self.vmem = scratch, out, vmem
         self.collective_id, self.lead = collective_id, lead
 
@@ -119,15 +96,11 @@ class RingMatmul:
         """Return the product of a device's operands, whose padding along j must be zero."""
         a, b = (jnp.moveaxis(x, self.lead, 0) for x in (a, b))
         row = lax.dynamic_slice_in_dim(jnp.asarray(self.table()), lax.axis_index(self.axes), 1)
-        made = (self.c.shape, self.c.dtype), self.come
         c, _ = Call(row, interpret, self.collective_id).run(
             self.kernel,
             self.a.packed(a.reshape(-1, *a.shape[-2:]), interpret),
             self.b.packed(b.reshape(-1, *b.shape[-2:]), interpret),
-            out_shape=[
-                pltpu.HBM(in_memory(shape, dtype, interpret), jnp.dtype(dtype))
-                for shape, dtype in made
-            ],
+            out_shape=[each.in_hbm(interpret) for each in (self.c, self.inbox)],
             out_specs=[HBM, HBM],
             scratch_shapes=self.scratch,
             compiler_params=pltpu.CompilerParams(

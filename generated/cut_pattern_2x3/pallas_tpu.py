@@ -70,7 +70,7 @@ from .._support.pallas_windows import (
     within,
 )
 
-require("pallas_tpu", "8660556494608605", __name__)
+require("pallas_tpu", "59366fc18e12387b", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
@@ -201,11 +201,11 @@ def _viewed(box):
 def _staged(receiver, shard, piece, box):
     """Return the offset to subtract from a piece's tensor indices to get its place in the staging
     area of its receiver: there it is placed as in the target shard, starting at a whole unit."""
-    within = target_box(receiver)
+    whole = target_box(receiver)
     met = senders(receiver)  # one more unit for each earlier piece from these
     return [
-        box[0] - floor_to(box[0] - within[0], 8) - (shard[0] - met[0]) * 8,
-        box[2] - floor_to(box[2] - within[2], 128) - (shard[1] - met[2]) * 128,
+        box[0] - floor_to(box[0] - whole[0], 8) - (shard[0] - met[0]) * 8,
+        box[2] - floor_to(box[2] - whole[2], 128) - (shard[1] - met[2]) * 128,
     ]
 
 
@@ -241,12 +241,12 @@ def _push_kernel(order, x, stage, windows, chunks, sizes, read, sent, received):
         ranges, number = _viewed(piece.box), div(step, pieces)
         chunk = cut(ranges, number, TILING.chunks, TILING.chunk)
         sends = piece.moves & (step < steps) & is_full(chunk)
-        start = _staged(piece.peer, source_shard(me), piece.piece, piece.box)
-        return in_int32(Chunk(sends, piece.peer, start, chunk))
+        origin = _staged(piece.peer, source_shard(me), piece.piece, piece.box)
+        return in_int32(Chunk(sends, piece.peer, origin, chunk))
 
-    def fetch(slot, units):
-        window = within(windows, slot, [size for _, size in units])
-        return pltpu.make_async_copy(units_at(x, units), window, read.at[slot])
+    def fetch(turn, units):
+        window = within(windows, turn, [size for _, size in units])
+        return pltpu.make_async_copy(units_at(x, units), window, read.at[turn])
 
     def leave(slot):
         held = [sizes[slot * 2 + axis] for axis in range(2)]
@@ -254,7 +254,7 @@ def _push_kernel(order, x, stage, windows, chunks, sizes, read, sent, received):
         wait_for(within(chunks, slot, held, slots=6), sent.at[slot])  # sent by `push`
 
     def push(slot, chunk):
-        units = units_of(chunk.box, chunk.start, TILING.unit)
+        units = units_of(chunk.box, chunk.origin, TILING.unit)
         for axis, (_, size) in enumerate(units):
             sizes[slot * 2 + axis] = jnp.int32(size)
         packed = within(chunks, slot, [size for _, size in units], slots=6)
@@ -265,33 +265,33 @@ def _push_kernel(order, x, stage, windows, chunks, sizes, read, sent, received):
         # One chunk (`coming`) is read while the previous one (`now`) is shifted and, once its slot
         # is free, sent. `passed`: the number of chunks sent so far.
         now, passed = found
-        coming, slot, other = chunk_of(step), rem(passed, 6), rem(step + 1, 2)
+        coming, slot, turn = chunk_of(step), rem(passed, 6), rem(step + 1, 2)
         next_units = units_of(coming.box, own, TILING.unit)
-        pl.when(coming.sends > 0)(lambda: fetch(1 - other, next_units).start())
+        pl.when(coming.sends > 0)(lambda: fetch(1 - turn, next_units).start())
 
         @pl.when(now.sends > 0)
         def shift():
             units = units_of(now.box, own, TILING.unit)
-            fetch(other, units).wait()  # the copy of these units, started in the previous step
+            fetch(turn, units).wait()  # the copy of these units, started in the previous step
             pl.when(passed >= 6)(lambda: leave(slot))
-            window = within(windows, other, TILING.window)
+            window = within(windows, turn, TILING.window)
             chunk = within(chunks, slot, TILING.chunk, slots=6)
             fill(window, chunk, moved_by(own, units, now.box), TILING.rolled)
             push(slot, now)
 
         return coming, passed + now.sends
 
-    def come(number):
+    def arrive(number):
         piece = PEERS.incoming(receiver, me, number)
-        start = _staged(receiver, piece.shard, piece.piece, piece.box)
-        units = units_of(_viewed(piece.box), start, TILING.unit)
+        origin = _staged(receiver, piece.shard, piece.piece, piece.box)
+        units = units_of(_viewed(piece.box), origin, TILING.unit)
         pl.when(piece.moves)(lambda: wait_for(units_at(stage, units), received))  # all its chunks
 
     nothing = in_int32(Chunk(0, 0, [0] * 2, [(0, 0)] * 2))
     stages = jnp.int32(steps + 1)  # the last chunk is sent a step after it is read
     _, passed = lax.fori_loop(np.int32(0), stages, advance, (nothing, np.int32(0)))
     each(minimum(passed, 6), leave)
-    each(PEERS.incoming_count(receiver), come)
+    each(PEERS.incoming_count(receiver), arrive)
 
 
 def _part_of(step, me, receiver):
@@ -307,10 +307,10 @@ def _part_of(step, me, receiver):
     part = [(maximum(a, c), minimum(b, d)) for (a, b), (c, d) in ends]
     comes = (step < steps) & is_full(part)
     here = PEERS.holds(me, shard)
-    start = [low for low, _ in _viewed(source_box(me))]
-    staged = zip(start, _staged(receiver, shard, piece, tile), strict=True)
-    start = [jnp.where(here, jnp.int32(own), jnp.int32(other)) for own, other in staged]
-    return in_int32(Part(comes, here, start, part, block))
+    origin = [low for low, _ in _viewed(source_box(me))]
+    origins = zip(origin, _staged(receiver, shard, piece, tile), strict=True)
+    origin = [jnp.where(here, jnp.int32(own), jnp.int32(staged)) for own, staged in origins]
+    return in_int32(Part(comes, here, origin, part, block))
 
 
 def _unpack_kernel(order, x, stage, y, windows, read):
@@ -325,29 +325,29 @@ def _unpack_kernel(order, x, stage, y, windows, read):
         number = number * count + pl.program_id(axis)
     begin = number * 4
 
-    def fetch(slot, part, ref):  # the copy of a part from either array
-        units = units_of(part.box, part.start, TILING.unit)
+    def fetch(turn, part, ref):  # the copy of a part from either array
+        units = units_of(part.box, part.origin, TILING.unit)
         places = [low - start for (low, _), (start, _) in zip(part.box, part.block, strict=True)]
-        window = within(windows, slot, [size for _, size in units], places)
-        return pltpu.make_async_copy(units_at(ref, units), window, read.at[slot])
+        window = within(windows, turn, [size for _, size in units], places)
+        return pltpu.make_async_copy(units_at(ref, units), window, read.at[turn])
 
     def advance(number, now):
         # A part is read (`coming`) while the previous one (`now`) is written to its place. The
         # previous block has started the read of this block's first part.
         coming = _part_of(begin + number, me, receiver)
-        slot = rem(begin + number, 2)
+        turn = rem(begin + number, 2)
         begins = coming.comes * jnp.int32((number > 0) | (begin == 0))
-        pl.when(begins & coming.here > 0)(lambda: fetch(slot, coming, x).start())
-        pl.when(begins & (1 - coming.here) > 0)(lambda: fetch(slot, coming, stage).start())
+        pl.when(begins & coming.here > 0)(lambda: fetch(turn, coming, x).start())
+        pl.when(begins & (1 - coming.here) > 0)(lambda: fetch(turn, coming, stage).start())
         # The copy of these units, started in the previous step.
-        pl.when(now.comes & now.here > 0)(lambda: fetch(1 - slot, now, x).wait())
-        pl.when(now.comes & (1 - now.here) > 0)(lambda: fetch(1 - slot, now, stage).wait())
+        pl.when(now.comes & now.here > 0)(lambda: fetch(1 - turn, now, x).wait())
+        pl.when(now.comes & (1 - now.here) > 0)(lambda: fetch(1 - turn, now, stage).wait())
 
         @pl.when(now.comes > 0)
         def put():
-            units = units_of(now.box, now.start, TILING.unit)
-            window = within(windows, 1 - slot, TILING.window)
-            by = moved_by(now.start, units, now.block)
+            units = units_of(now.box, now.origin, TILING.unit)
+            window = within(windows, 1 - turn, TILING.window)
+            by = moved_by(now.origin, units, now.block)
             merge(window, y, by, now.box, now.block, TILING.rolled)
 
         return coming

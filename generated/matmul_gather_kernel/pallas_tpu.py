@@ -47,11 +47,11 @@ from jax.sharding import PartitionSpec as P
 
 from .._support import require
 from .._support.jax_meshes import Sharded
-from .._support.pallas_matmul import BlockedArray, PallasMatmul, RingMatmul
+from .._support.pallas_matmul import PallasMatmul, RingMatmul, TiledArray
 from .._support.pallas_peers import LOGICAL, div, each, multiple, rem
 from .._support.pallas_products import Block, add_product, clear, put_sum
 
-require("pallas_tpu", "8660556494608605", __name__)
+require("pallas_tpu", "59366fc18e12387b", __name__)
 
 __all__ = ["lhs_sharding", "matmul", "out_sharding", "pad_lhs", "pad_rhs", "rhs_sharding", "unpad"]
 
@@ -97,22 +97,22 @@ _OUT = Sharded(IDS, out_box, PADDED_OUT_SHAPE, MESH_AXES, P(None, "i"))
 
 
 def ring_kernel(
-    ring, a, b, c, come, a_blocks, b_blocks, sums, made, came_a, came_b, stored, sent, came
+    ring, a, b, c, inbox, a_blocks, b_blocks, sums, made, read_a, read_b, stored, sent, recv
 ):
     """Multiply a by b in blocks, while parts of a along i travel round the ring.
 
     Half of each part travels each way: a device sends its own part and forwards all others but the
     last.
     ring: this device's place in its ring, the next and previous devices, the parts.
-    In HBM: a, b, c, and `come`, the part that arrives in each step; `sent` counts departing
-    parts, `came` arriving ones. In VMEM, 29,360,128 bytes:
-    a_blocks: 8,388,608 bytes, blocks of a; `came_a` counts the bytes of each that have arrived
-    b_blocks: 16,777,216 bytes, blocks of b; `came_b` counts the bytes of each that have arrived
+    In HBM: a, b, c, and `inbox`, the part that arrives in each step; `sent` counts departing
+    parts, `recv` arriving ones. In VMEM, 29,360,128 bytes:
+    a_blocks: 8,388,608 bytes, blocks of a; `read_a` counts the bytes read into each
+    b_blocks: 16,777,216 bytes, blocks of b; `read_b` counts the bytes read into each
     sums: 2,097,152 bytes, sums of products
     made: 2,097,152 bytes, sums that leave for c; `stored` counts them
     """
     place, after, before = ring[0, 0], ring[0, 1], ring[0, 2]
-    # From here on the neighbours may write to `come`, and signal this device's semaphores.
+    # From here on the neighbours may write to `inbox`, and signal this device's semaphores.
     barrier = pltpu.get_barrier_semaphore()
     pl.semaphore_signal(barrier, 1, device_id=before, device_id_type=LOGICAL)
     pl.semaphore_signal(barrier, 1, device_id=after, device_id_type=LOGICAL)
@@ -137,13 +137,13 @@ def ring_kernel(
 
     def half_of(step, way):
         """Return the place of a step's arrivals in a direction, 8,388,608 bytes."""
-        return come.at[step, :, pl.ds(multiple(way * 512, 8), 512), :]
+        return inbox.at[step, :, pl.ds(multiple(way * 512, 8), 512), :]
 
     def place_of_a(block):
         """Return the place in VMEM of a block of a, 4,194,304 bytes."""
         slot = rem(block.number, 2)
         there = a_blocks.at[slot]
-        return there, came_a.at[slot]
+        return there, read_a.at[slot]
 
     def load_a(block):
         """Start to load a block of a into VMEM."""
@@ -159,8 +159,8 @@ def ring_kernel(
             pltpu.make_async_copy(here, there, loaded).start()
 
         @pl.when(block.step > 0)
-        def of_part_that_came():
-            here = come.at[
+        def of_arrived_part():
+            here = inbox.at[
                 block.step - 1,
                 np.int32(0),
                 pl.ds(multiple(block.way * 512, 8), 512),
@@ -178,7 +178,7 @@ def ring_kernel(
         """Return the place in VMEM of a block of b, 8,388,608 bytes."""
         slot = block.j
         there = b_blocks.at[slot]
-        return there, came_b.at[slot]
+        return there, read_b.at[slot]
 
     def load_b(block):
         """Start to load a block of b into VMEM."""
@@ -196,7 +196,7 @@ def ring_kernel(
         """Forward a step's part to the next device in a direction."""
         there, to = half_of(step, way), downstream(way)
         pltpu.make_async_remote_copy(
-            half, there, sent.at[way], came.at[way, step], device_id=to, device_id_type=LOGICAL
+            half, there, sent.at[way], recv.at[way, step], device_id=to, device_id_type=LOGICAL
         ).start()
 
     def send_own(way):
@@ -211,7 +211,7 @@ def ring_kernel(
         def arrive():
             half = half_of(block.step - 1, block.way)
             # From `pass_on` of the previous device in this direction: 8,388,608 bytes.
-            pltpu.make_async_copy(half, half, came.at[block.way, block.step - 1]).wait()
+            pltpu.make_async_copy(half, half, recv.at[block.way, block.step - 1]).wait()
             pl.when(block.step < 7)(lambda: pass_on(block.way, block.step, half))
 
         load_a(block)
@@ -282,10 +282,10 @@ _RING = RingMatmul(
     factor="i",
     extents=(1, 8192, 8192, 1024),
     blocks=(1, 512, 4096, 1024),
-    a=BlockedArray((1, 1024, 8192), (1, 1024, 8192), "bfloat16"),
-    b=BlockedArray((1, 8192, 1024), (1, 8192, 1024), "bfloat16"),
-    c=BlockedArray((1, 8192, 1024), (1, 8192, 1024), "bfloat16"),
-    come=((7, 1, 1024, 8192), "bfloat16"),
+    a=TiledArray((1, 1024, 8192), "bfloat16"),
+    b=TiledArray((1, 8192, 1024), "bfloat16"),
+    c=TiledArray((1, 8192, 1024), "bfloat16"),
+    inbox=TiledArray((7, 1, 1024, 8192), "bfloat16"),
     scratch=(
         pltpu.VMEM((2, 512, 4096), jnp.bfloat16),
         pltpu.VMEM((2, 4096, 1024), jnp.bfloat16),

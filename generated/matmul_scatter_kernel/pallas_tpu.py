@@ -50,11 +50,11 @@ from jax.sharding import PartitionSpec as P
 
 from .._support import require
 from .._support.jax_meshes import Sharded
-from .._support.pallas_matmul import BlockedArray, PallasMatmul, RingMatmul
+from .._support.pallas_matmul import PallasMatmul, RingMatmul, TiledArray
 from .._support.pallas_peers import LOGICAL, div, each, multiple, rem
 from .._support.pallas_products import Block, put_product, put_sum
 
-require("pallas_tpu", "8660556494608605", __name__)
+require("pallas_tpu", "59366fc18e12387b", __name__)
 
 __all__ = ["lhs_sharding", "matmul", "out_sharding", "pad_lhs", "pad_rhs", "rhs_sharding", "unpad"]
 
@@ -100,23 +100,23 @@ _OUT = Sharded(IDS, out_box, PADDED_OUT_SHAPE, MESH_AXES, P("i", None))
 
 
 def ring_kernel(
-    ring, a, b, c, come, a_blocks, b_blocks, sums, made, terms, came_a, came_b, added, stored, came
+    ring, a, b, c, inbox, a_blocks, b_blocks, sums, made, terms, read_a, read_b, added, stored, recv
 ):
     """Multiply a by b in blocks, while parts of c along i travel round the ring.
 
     Half of each part travels each way: in each step a device adds its products to the arrived
     sums of a part and forwards them; in the last step the part is its own, and is written to c.
     ring: this device's place in its ring, the next and previous devices, the parts.
-    In HBM: a, b, c, and `come`, the arriving sums of each step; `came` counts them. In VMEM,
+    In HBM: a, b, c, and `inbox`, the sums that arrive in each step; `recv` counts them. In VMEM,
     25,165,824 bytes:
-    a_blocks: 2,097,152 bytes, blocks of a; `came_a` counts the bytes of each that have arrived
-    b_blocks: 16,777,216 bytes, blocks of b; `came_b` counts the bytes of each that have arrived
+    a_blocks: 2,097,152 bytes, blocks of a; `read_a` counts the bytes read into each
+    b_blocks: 16,777,216 bytes, blocks of b; `read_b` counts the bytes read into each
     sums: 2,097,152 bytes, sums of products
     made: 2,097,152 bytes, sums that leave for c or the next device; `stored` counts them
-    terms: 2,097,152 bytes, earlier sums, to be added; `added` counts their bytes that have arrived
+    terms: 2,097,152 bytes, earlier sums, to be added; `added` counts their bytes read
     """
     place, after, before = ring[0, 0], ring[0, 1], ring[0, 2]
-    # From here on the neighbours may write to `come`, and signal this device's semaphores.
+    # From here on the neighbours may write to `inbox`, and signal this device's semaphores.
     barrier = pltpu.get_barrier_semaphore()
     pl.semaphore_signal(barrier, 1, device_id=before, device_id_type=LOGICAL)
     pl.semaphore_signal(barrier, 1, device_id=after, device_id_type=LOGICAL)
@@ -143,13 +143,13 @@ def ring_kernel(
 
     def half_of(step, way):
         """Return the place of a step's arrivals in a direction, 8,388,608 bytes."""
-        return come.at[step, :, pl.ds(multiple(way * 512, 8), 512), :]
+        return inbox.at[step, :, pl.ds(multiple(way * 512, 8), 512), :]
 
     def place_of_a(block):
         """Return the place in VMEM of a block of a, 1,048,576 bytes."""
         slot = rem(block.number, 2)
         there = a_blocks.at[slot]
-        return there, came_a.at[slot]
+        return there, read_a.at[slot]
 
     def load_a(block):
         """Start to load a block of a into VMEM."""
@@ -171,7 +171,7 @@ def ring_kernel(
         """Return the place in VMEM of a block of b, 2,097,152 bytes."""
         slot = block.k
         there = b_blocks.at[slot]
-        return there, came_b.at[slot]
+        return there, read_b.at[slot]
 
     def load_b(block):
         """Start to load a block of b into VMEM."""
@@ -206,7 +206,7 @@ def ring_kernel(
         """Return the copy of a block's arrived sums, 1,048,576 bytes."""
         slot = rem(block.number, 2)
         there = terms.at[slot]
-        here = come.at[
+        here = inbox.at[
             block.step - 1,
             np.int32(0),
             pl.ds(multiple(block.way * 512, 8), 512),
@@ -240,13 +240,13 @@ def ring_kernel(
 
         @pl.when(block.step < 7)
         def send():
-            there = come.at[
+            there = inbox.at[
                 block.step,
                 np.int32(0),
                 pl.ds(multiple(block.way * 512, 8), 512),
                 pl.ds(multiple(block.k * 1024, 128), 1024),
             ]
-            arrived, to = came.at[way, block.step], downstream(way)
+            arrived, to = recv.at[way, block.step], downstream(way)
             pltpu.make_async_remote_copy(
                 here, there, left, arrived, device_id=to, device_id_type=LOGICAL
             ).start()
@@ -262,7 +262,7 @@ def ring_kernel(
         def arrive():
             half = half_of(block.step - 1, block.way)
             # All blocks from `send` of the previous device in this direction: 8,388,608 bytes.
-            pltpu.make_async_copy(half, half, came.at[block.way, block.step - 1]).wait()
+            pltpu.make_async_copy(half, half, recv.at[block.way, block.step - 1]).wait()
 
         pl.when((block.j == 0) & (block.step > 0))(lambda: terms_of(block).start())
         operands = a_blocks.at[rem(block.number, 2)], b_blocks.at[block.k]
@@ -290,10 +290,10 @@ _RING = RingMatmul(
     factor="i",
     extents=(1, 8192, 1024, 8192),
     blocks=(1, 512, 1024, 1024),
-    a=BlockedArray((1, 8192, 1024), (1, 8192, 1024), "bfloat16"),
-    b=BlockedArray((1, 1024, 8192), (1, 1024, 8192), "bfloat16"),
-    c=BlockedArray((1, 1024, 8192), (1, 1024, 8192), "bfloat16"),
-    come=((7, 1, 1024, 8192), "bfloat16"),
+    a=TiledArray((1, 8192, 1024), "bfloat16"),
+    b=TiledArray((1, 1024, 8192), "bfloat16"),
+    c=TiledArray((1, 1024, 8192), "bfloat16"),
+    inbox=TiledArray((7, 1, 1024, 8192), "bfloat16"),
     scratch=(
         pltpu.VMEM((2, 512, 1024), jnp.bfloat16),
         pltpu.VMEM((8, 1024, 1024), jnp.bfloat16),

@@ -47,7 +47,7 @@ from .._support.jax_terms import Terms
 from .._support.pallas_peers import LOGICAL, div, each, rem
 from .._support.pallas_ring import Ring, Round, put
 
-require("pallas_tpu", "8660556494608605", __name__)
+require("pallas_tpu", "59366fc18e12387b", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
@@ -144,7 +144,7 @@ def go_round_ring0(me, x, y, slots, sums, terms, received, left, loaded, free):
         at, turn = rem(step, 4), rem(step, 2)
         sent = div(step, 4) * 3 + at  # number of sums sent before
         this, last = rem(sent, 2), rem(sent + 1, 2)  # slots of the current and the previous sum
-        own, total, come = terms.at[way, turn], sums.at[way, turn], slots.at[way, last]
+        own, total, partial = terms.at[way, turn], sums.at[way, turn], slots.at[way, last]
         load(way, step).wait()  # started in the previous step
         pl.when(step < 31)(lambda: load(way, step + 1).start())
         pl.when(step >= 2)(lambda: leaves(way, turn).wait())  # the sum of two steps earlier
@@ -156,16 +156,16 @@ def go_round_ring0(me, x, y, slots, sums, terms, received, left, loaded, free):
         @pl.when(at > 0)
         def combine():
             # Sent by the upstream device in the previous step, 524,288 bytes.
-            pltpu.make_async_copy(come, come, received.at[way, last]).wait()
-            put(total, "sum", come, own)
+            pltpu.make_async_copy(partial, partial, received.at[way, last]).wait()
+            put(total, "sum", partial, own)
             pl.when(sent < 23)(lambda: allow(way, 1))
 
         @pl.when(at < 3)
         def send():
             pl.semaphore_wait(free.at[np.int32(0), way], 1)  # downstream has read that slot
-            there, came, to = slots.at[way, this], received.at[way, this], downstream[way]
+            there, arrived, to = slots.at[way, this], received.at[way, this], downstream[way]
             pltpu.make_async_remote_copy(
-                total, there, left.at[way, turn], came, device_id=to, device_id_type=LOGICAL
+                total, there, left.at[way, turn], arrived, device_id=to, device_id_type=LOGICAL
             ).start()
 
         @pl.when(at == 3)

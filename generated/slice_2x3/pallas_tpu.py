@@ -64,7 +64,7 @@ from .._support.pallas_windows import (
     within,
 )
 
-require("pallas_tpu", "8660556494608605", __name__)
+require("pallas_tpu", "59366fc18e12387b", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
@@ -178,8 +178,8 @@ def _part_of(step, me, receiver):
     part = [(maximum(a, c), minimum(b, d)) for (a, b), (c, d) in ends]
     comes = (step < steps) & is_full(part)
     here = PEERS.holds(me, shard)
-    start = [low for low, _ in _viewed(source_box(me))]
-    return in_int32(Part(comes, here, start, part, block))
+    origin = [low for low, _ in _viewed(source_box(me))]
+    return in_int32(Part(comes, here, origin, part, block))
 
 
 def _unpack_kernel(order, x, stage, y, windows, read):
@@ -194,29 +194,29 @@ def _unpack_kernel(order, x, stage, y, windows, read):
         number = number * count + pl.program_id(axis)
     begin = number * 1
 
-    def fetch(slot, part, ref):  # the copy of a part from either array
-        units = units_of(part.box, part.start, TILING.unit)
+    def fetch(turn, part, ref):  # the copy of a part from either array
+        units = units_of(part.box, part.origin, TILING.unit)
         places = [low - start for (low, _), (start, _) in zip(part.box, part.block, strict=True)]
-        window = within(windows, slot, [size for _, size in units], places)
-        return pltpu.make_async_copy(units_at(ref, units), window, read.at[slot])
+        window = within(windows, turn, [size for _, size in units], places)
+        return pltpu.make_async_copy(units_at(ref, units), window, read.at[turn])
 
     def advance(number, now):
         # A part is read (`coming`) while the previous one (`now`) is written to its place. The
         # previous block has started the read of this block's first part.
         coming = _part_of(begin + number, me, receiver)
-        slot = rem(begin + number, 2)
+        turn = rem(begin + number, 2)
         begins = coming.comes * jnp.int32((number > 0) | (begin == 0))
-        pl.when(begins & coming.here > 0)(lambda: fetch(slot, coming, x).start())
-        pl.when(begins & (1 - coming.here) > 0)(lambda: fetch(slot, coming, stage).start())
+        pl.when(begins & coming.here > 0)(lambda: fetch(turn, coming, x).start())
+        pl.when(begins & (1 - coming.here) > 0)(lambda: fetch(turn, coming, stage).start())
         # The copy of these units, started in the previous step.
-        pl.when(now.comes & now.here > 0)(lambda: fetch(1 - slot, now, x).wait())
-        pl.when(now.comes & (1 - now.here) > 0)(lambda: fetch(1 - slot, now, stage).wait())
+        pl.when(now.comes & now.here > 0)(lambda: fetch(1 - turn, now, x).wait())
+        pl.when(now.comes & (1 - now.here) > 0)(lambda: fetch(1 - turn, now, stage).wait())
 
         @pl.when(now.comes > 0)
         def put():
-            units = units_of(now.box, now.start, TILING.unit)
-            window = within(windows, 1 - slot, TILING.window)
-            by = moved_by(now.start, units, now.block)
+            units = units_of(now.box, now.origin, TILING.unit)
+            window = within(windows, 1 - turn, TILING.window)
+            by = moved_by(now.origin, units, now.block)
             merge(window, y, by, now.box, now.block, TILING.rolled)
 
         return coming

@@ -57,7 +57,7 @@ from .._support.pallas_pieces import Forms
 from .._support.pallas_ranks import RankedPeers
 from .._support.pallas_slots import Slot, Slots, slot_number
 
-require("pallas_tpu", "8660556494608605", __name__)
+require("pallas_tpu", "59366fc18e12387b", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
@@ -191,7 +191,7 @@ def _kernel(order, x, y, copied, sent, received):
         moves, copy = tile(number)
         pl.when(moves)(copy.wait_send)  # the 512-byte granules of each pushed tile
 
-    def come(number):
+    def arrive(number):
         piece = PEERS.incoming(receiver, me, number)
         place = slot_number(piece.shard, senders(receiver), piece.piece, 1)
         slot = _at(y, place, piece.box)
@@ -200,7 +200,7 @@ def _kernel(order, x, y, copied, sent, received):
     count = PEERS.outgoing_count(me)
     each(count, lambda place: push(far_apart(place, count)))
     each(count, leave)
-    each(PEERS.incoming_count(receiver), come)
+    each(PEERS.incoming_count(receiver), arrive)
 
 
 _PROGRAM = Slots(

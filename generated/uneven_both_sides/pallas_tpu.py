@@ -81,7 +81,7 @@ from .._support.pallas_peers import div, each, operand, rem, remote_copy, signal
 from .._support.pallas_pieces import Forms, Peers
 from .._support.pallas_slots import Slot, Slots, slot_number
 
-require("pallas_tpu", "8660556494608605", __name__)
+require("pallas_tpu", "59366fc18e12387b", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
@@ -225,7 +225,7 @@ def _kernel(order, x, y, copied, sent, received):
         moves, copy = tile(number)
         pl.when(moves)(copy.wait_send)  # the 512-byte granules of each pushed tile
 
-    def come(number):
+    def arrive(number):
         piece = PEERS.incoming(receiver, me, number)
         place = slot_number(piece.shard, senders(receiver), piece.piece, 1)
         slot = _at(y, place, piece.box)
@@ -245,7 +245,7 @@ def _kernel(order, x, y, copied, sent, received):
     pl.when(has)(stay(0).start)
     pl.when(has)(stay(0).wait)
     each(count, leave)
-    each(PEERS.incoming_count(receiver), come)
+    each(PEERS.incoming_count(receiver), arrive)
 
 
 _PROGRAM = Slots(

@@ -42,23 +42,23 @@ class Tiling(NamedTuple):
 
 class Chunk(NamedTuple):
     """The send of one step. `sends`: whether the device sends in this step; `receiver`: the
-    receiving device; `start`: the tensor index at the start of the staging area; `box`: the part of
-    the tensor to send."""
+    receiving device; `origin`: the tensor index at the start of the staging area; `box`: the part
+    of the tensor to send."""
 
     sends: int
     receiver: int
-    start: list
+    origin: list
     box: list
 
 
 class Part(NamedTuple):
     """The part that a step contributes to a block. `comes`: whether there is a part; `here`:
-    whether it is in the source shard of this device, not in the staging area; `start`: as in
-    `Chunk`; `box`, `block`: the boxes of the part and of the block."""
+    whether it is in the source shard of this device, not in the staging area; `origin`: the tensor
+    index at the start of either; `box`, `block`: the boxes of the part and of the block."""
 
     comes: int
     here: int
-    start: list
+    origin: list
     box: list
     block: list
 

@@ -246,7 +246,7 @@ def _start(form: Windows, exchange: Exchange, place: int) -> str:
     place in the staging area: its place in the target shard, rounded down to a unit, plus a step
     for each earlier piece."""
     axis, dim, rule = form.view[place], form.dims[place], exchange.rule
-    low, start = f"box[{2 * axis}]", f"within[{2 * axis}]"
+    low, start = f"box[{2 * axis}]", f"whole[{2 * axis}]"
     if dim.unit > 1:
         start = f"{low} - floor_to({low} - {start}, {dim.unit})"
     if not dim.step:

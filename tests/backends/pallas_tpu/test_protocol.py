@@ -135,7 +135,7 @@ LEAVES = {
 }
 COMES = {
     "direct": ("wait_for(y, received)", "None"),
-    "replicas": ("wait_for(come, received)", "None"),
+    "replicas": ("wait_for(all_of_y, received)", "None"),
     "windows": ("wait_for(units_at(stage, units), received)", "None"),
     "slots": ("wait_for(slot, received)", "None"),
     "thin": ("wait_for(y, received)", "None"),

@@ -28,9 +28,9 @@ CASES = {
 in_both = pytest.mark.parametrize("reshard", CASES.values(), ids=CASES)
 
 LEAVES = "pl.when(passed >= 6)(lambda: leave(slot))"
-READ = "fetch(other, units).wait()"
+READ = "fetch(turn, units).wait()"
 FILLED = "fill(window, chunk, moved_by(own, units, now.box), TILING.rolled)"
-STARTS = "fetch(1 - other, next_units).start()"
+STARTS = "fetch(1 - turn, next_units).start()"
 
 
 def events(
@@ -84,8 +84,8 @@ def test_as_many_chunks_travel_as_there_are_slots(reshard: Reshard, tmp_path: Pa
         (((READ, "None"), (FILLED, f"{FILLED}; {READ}")), "windows"),
         (
             (
-                (STARTS, STARTS.replace("1 - other", "other")),
-                (READ, READ.replace("other", "1 - other")),
+                (STARTS, STARTS.replace("1 - turn", "turn")),
+                (READ, READ.replace("turn", "1 - turn")),
             ),
             "windows",
         ),
