@@ -210,7 +210,7 @@ def ring_kernel(
         @pl.when((block.j == 0) & (block.step > 0))
         def arrive():
             half = half_of(block.step - 1, block.way)
-            # From `pass_on` of the previous device in this direction: 8,388,608 bytes.
+            # From `pass_on` of the upstream device: 8,388,608 bytes.
             pltpu.make_async_copy(half, half, recv.at[block.way, block.step - 1]).wait()
             pl.when(block.step < 7)(lambda: pass_on(block.way, block.step, half))
 

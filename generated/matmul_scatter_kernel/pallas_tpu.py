@@ -261,7 +261,7 @@ def ring_kernel(
         @pl.when((block.k == 0) & (block.step > 0))
         def arrive():
             half = half_of(block.step - 1, block.way)
-            # All blocks from `send` of the previous device in this direction: 8,388,608 bytes.
+            # All blocks from `send` of the upstream device: 8,388,608 bytes.
             pltpu.make_async_copy(half, half, recv.at[block.way, block.step - 1]).wait()
 
         pl.when((block.j == 0) & (block.step > 0))(lambda: terms_of(block).start())
