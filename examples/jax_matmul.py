@@ -1,7 +1,7 @@
 """A sharded matmul: the planner chooses which operand moves, and when to add up the result.
 
 Both operands are split along the contracting dimension by axis `y`. Each device multiplies its
-parts to a partial sum; the partial sums are then scattered over the rows of the result. Runs on
+parts into a partial sum; the partial sums are then scattered over the rows of the result. Runs on
 eight devices of a CPU:
 
     python examples/jax_matmul.py

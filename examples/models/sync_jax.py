@@ -24,7 +24,7 @@ SHAPES = {"q": (64, WIDTH), "k": (32, WIDTH), "v": (32, WIDTH), "o": (WIDTH, 64)
 
 
 def plan() -> sw.Sync:
-    """Return a function that moves the model."""
+    """Return the `Sync` that moves the model."""
     tensors = {f"layers.{{0,1}}.{name}": shape for name, shape in SHAPES.items()}
     tensors[f"layers.{{0,1}}.experts.{{0..{EXPERTS - 1}}}"] = (WIDTH, WIDTH)
     trainer = {}

@@ -28,7 +28,7 @@ SHAPES = {"q": (64, WIDTH), "k": (32, WIDTH), "v": (32, WIDTH), "o": (WIDTH, 64)
 
 
 def plan() -> sw.Sync:
-    """Return a function that moves the model; every rank makes the same plan."""
+    """Return the `Sync` that moves the model; every rank makes the same plan."""
     tensors = {f"layers.{{0,1}}.{name}.weight": shape for name, shape in SHAPES.items()}
     tensors[f"layers.{{0,1}}.experts.{{0..{EXPERTS - 1}}}.weight"] = (WIDTH, WIDTH)
     trainer = {}

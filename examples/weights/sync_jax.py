@@ -65,8 +65,8 @@ def placed(x: np.ndarray, sharding: NamedSharding) -> jax.Array:
 
 
 def checked(y: jax.Array, whole: np.ndarray) -> int:
-    """Compare the shards of this process, and return their number. If an extent does not divide,
-    the last shards are padded."""
+    """Compare the shards of this process with the whole array, and return their number. If an
+    extent does not divide evenly, the last shards are padded."""
     padded = np.pad(whole, [(0, n - k) for n, k in zip(y.shape, whole.shape, strict=True)])
     for shard in y.addressable_shards:
         np.testing.assert_array_equal(shard.data, padded[shard.index])

@@ -71,8 +71,8 @@ class Exchange:
         return [tile for tile in tiles if volume(tile.box)]
 
     def fault(self):
-        """Return the first fault: a piece known to only one end, or a target shard that its pieces
-        do not fill; "" if there is none."""
+        """Return the first fault: a piece that one end does not list exactly once, or a target
+        shard that its pieces do not fill; "" if there is none."""
         received = functools.cache(lambda receiver: Counter(self.incoming(receiver)))
         sent = functools.cache(lambda sender: Counter(self.outgoing(sender)))
         for receiver in spread(len(self.target.ids)):

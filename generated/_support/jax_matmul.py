@@ -20,9 +20,9 @@ NO_COTANGENTS = (
 class ArrayMatmul:
     """One emitted matmul. `name`: the name of the module; `shapes`: the shapes of lhs, rhs and the
     result; `sides`: their `Sharded`s; `multiply`: the per-device function within `shard_map`;
-    `axes`: the mesh axes along which devices have their ranks; `short`: the dimensions along which
-    `multiply` leaves nonzero padding in the result; `padding`: the class that pads shards, None if
-    all are equal; `backward`: its reverse-mode derivative, a `MatmulGradient`, if emitted."""
+    `axes`: the mesh axes that number the devices; `short`: the dimensions along which `multiply`
+    leaves nonzero padding in the result; `padding`: the class that pads shards, None if all have
+    one shape; `backward`: its reverse-mode derivative, a `MatmulGradient`, if emitted."""
 
     interpreted = False  # how a self-check interprets kernels
 
@@ -64,12 +64,13 @@ class ArrayMatmul:
         `rhs_sharding(mesh)`; their padding is never read. The result is sharded as
         `out_sharding(mesh)`, its padding zero. Under `jax.distributed`, every process calls it with
         arrays that hold its devices' shards. Raises ValueError for a wrong shape, dtype or mesh,
-        and TypeError for an argument of another type.
+        and TypeError for an argument of a wrong type.
 
-        If emitted with gradients it has a reverse-mode derivative: sibling modules compute the
-        cotangents of `a` and `b` as matmuls. Otherwise differentiation raises NotImplementedError.
-        Every term of an operand gets the cotangent of the sum. The terms of the result must share
-        one cotangent, as they do if only their sum is used: each device reads its own term's.
+        If emitted with gradients, `matmul` has a reverse-mode derivative: sibling modules compute
+        the cotangents of `a` and `b` as matmuls. Otherwise differentiation raises
+        NotImplementedError. Every term of an operand gets the cotangent of the sum. The terms of
+        the result must share one cotangent, as they do if only their sum is used: each device reads
+        the cotangent of its own term.
         """
         return self.multiplied(a, b, mesh)
 
@@ -141,7 +142,7 @@ class ArrayMatmul:
         """Return an operand of small random numbers whose products every dtype represents."""
         shape = self.sides[number].whole(self.shapes[number])
         terms = math.prod(shape) // math.prod(self.shapes[number])
-        # Most numbers are zero, so that sums are about 16: exact in 16 bits in any order.
+        # Most numbers are zero, so sums are about 16: exact in 16 bits in any order.
         share = 2 / (terms * math.sqrt(self.shapes[0][-1]))
         rng = np.random.default_rng(number)
         drawn = rng.integers(1, 4, shape) * (rng.random(shape) < share)

@@ -16,7 +16,8 @@ class Sharded:
     """One side of a reshard: device ids by position, the box of the shard at a position, and the
     sharding of the global array. `axes`: names and sizes of the mesh refined into the sub-axes in
     use; `spec`: the sharding on these; `padded`: the shape of the global array with every shard
-    padded at its end to the largest; `terms`: whether dimension 0 stands for unreduced axes."""
+    padded at its end to the largest; `terms`: whether dimension 0 numbers the terms along unreduced
+    axes."""
 
     name = ""  # "source" or "target" in messages
     hidden: tuple[int, ...] = ()  # extents of the leading box dimensions, as in `Exchange`
@@ -41,8 +42,8 @@ class Sharded:
         return extents(self.box(self.ids.index(device_id)))[: len(self.local)]
 
     def fault(self, mesh):
-        """Return a message about the first device whose box is not its shard, by JAX's own sharding
-        of an array without padding, or ""."""
+        """Return a message about the first device whose box differs from its shard in JAX's own
+        sharding of an array without padding; "" if there is none."""
         shards = self.on(mesh).devices_indices_map(self.padded).values()
         for axis, size in enumerate(self.padded):
             for position, shard in enumerate(shards):
@@ -59,7 +60,8 @@ class Sharded:
         return "{}: got {} to {}, expected {} to {} by its sharding".format(where, *found, *wanted)
 
     def mesh(self, mesh):
-        """Return a mesh with the axes that shardings name: the given mesh if it has them."""
+        """Return a mesh with the axes that shardings name: the given mesh if it has them, else a
+        mesh of the same devices. Raises TypeError or ValueError for a wrong mesh."""
         if not isinstance(mesh, Mesh):
             got = type(mesh).__name__
             raise TypeError(f"{self.name} mesh: got {got}, expected a jax.sharding.Mesh")
@@ -73,8 +75,8 @@ class Sharded:
         return Mesh(np.reshape(devices, self.sizes), self.names)
 
     def unlike(self, mesh):
-        """Return the fault in a mesh whose axes have these names but another order or other sizes,
-        or ""."""
+        """Return the fault in a mesh whose axes have these names but a different order or different
+        sizes; "" if there is none."""
         if mesh.shape_tuple == self.axes:
             return ""
         from .jax_unlike import unlike  # if the mesh divides devices into other axes

@@ -88,7 +88,7 @@ class TwoOrders(OneOrder):
 
     def devices_by_rank(self, source, target):
         """Return the devices of both meshes in ascending order of logical id. Raises ValueError if
-        an id is two devices, or a device has two ids."""
+        an id names two devices, or a device has two ids."""
         by_id: dict = dict(zip(self.source.ids, source.devices.flat, strict=True))
         for device_id, device in zip(self.target.ids, target.devices.flat, strict=True):
             if by_id.setdefault(device_id, device) != device:

@@ -1,4 +1,4 @@
-"""Padding of shards: JAX requires all shards of an array to be equal."""
+"""Padding of shards: JAX requires all shards of an array to have one shape."""
 
 import functools
 import math
@@ -14,7 +14,8 @@ from .jax_meshes import apart, bits_of
 
 
 class Padding:
-    """Padding of one side's array: a logical array of shape `whole` becomes one with equal shards.
+    """Padding of one side's array: a logical array of shape `whole` becomes one whose shards have
+    equal shapes.
 
     Floats move as integers of their width: XLA may turn moves of floats into sums with zeros, which
     change -0.0, subnormals and NaNs.
@@ -50,8 +51,8 @@ class Padding:
         return min(low, high), high  # an empty range may begin beyond the tensor
 
     def fault(self, _mesh):
-        """Return a side's fault: its boxes do not tile it, or a device's box differs from its
-        sharding's; "" if there is none."""
+        """Return the fault of a side: boxes that do not tile the tensor, or a device's box that
+        differs from its range in the sharding; "" if there is none."""
         side = self.side
         for axis, size in enumerate(self.whole):
             given = self._ranges(axis)

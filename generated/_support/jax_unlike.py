@@ -2,8 +2,8 @@
 
 
 def unlike(side, mesh):
-    """Return the fault in a mesh whose axes have the same names as the side's but another order or
-    other sizes, or ""."""
+    """Return the fault in a mesh whose axes have the same names as the side's but a different order
+    or different sizes; "" if there is none."""
     given, wanted = (_whole(axes) for axes in (mesh.shape_tuple, side.axes))
     swapped = [*given] != [*wanted] and {*given} == {*wanted}
     resized = {*given} & {*wanted} and [*given.values()] != [*wanted.values()]

@@ -60,8 +60,8 @@ def put_product(total, a, b):
 
 
 def add_product(total, a, b, stretch):
-    """Add the product of two blocks to a block of sums, `stretch` of j at a time: short enough for
-    compact code, long enough to keep the MXU busy."""
+    """Add the product of two blocks to a block of sums, in stretches of `stretch` elements along j:
+    short enough for compact code, long enough to keep the MXU busy."""
 
     def one(number):
         along = pl.ds(multiple(number * stretch, stretch), stretch)

@@ -5,7 +5,7 @@ import math
 
 from .boxes import ranges, volume
 
-# The most devices of which all are checked, and the size of the sample for larger meshes.
+# The largest number of devices that are all checked, and the sample size for larger meshes.
 PROVED, SAMPLED = 512, 32
 
 

@@ -19,7 +19,7 @@ class DTensors:
         self._own, self._shapes, self._dims = own, shapes, (before, after)
 
     def reshard(self, x, target_mesh=None, group=None, *, transport=None, check=False):
-        """Return the reshard of a DTensor.
+        """Return the resharded DTensor.
 
         `target_mesh` is the DeviceMesh of the result, by default the mesh of `x`; `transport` and
         `check` are as for `reshard`. Raises ValueError for a wrong shape, wrong placements or wrong
@@ -61,7 +61,7 @@ class DTensors:
         self._check_mesh(x.device_mesh, self._shapes[0], own.exchange.source.ids, group, "source")
         self._check_mesh(target_mesh, self._shapes[1], own.exchange.target.ids, group, "target")
         inside = x.device_mesh.get_coordinate() is not None
-        # With a `shard_order`, to_local() alone would give the gradient another order.
+        # With a `shard_order`, to_local() alone would give the gradient a different order.
         given = x.to_local(grad_placements=tuple(map(_of_gradient, before)))
         return given.resolve_neg().contiguous() if inside else None, after
 

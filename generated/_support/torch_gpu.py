@@ -198,14 +198,15 @@ class Reshard:
         is an error on every rank. With `check`, so do later calls; otherwise a wrong shard is an
         error on its own rank, and the other ranks fail with the transport, possibly after its
         time-out. Calls of a group are numbered: if a rank continues after such an error, its calls
-        fail, as do those of its peers, until all ranks make one with `check`. On GPUs, for which
-        the host does not wait, that ends the process.
+        fail, as do those of its peers, until all ranks make a call with `check`. On GPUs, for which
+        the host does not wait, such a failure ends the process.
 
-        A launch has one program per block, or at most `programs`. These loop over all blocks, each
-        with four times the threads, so the call uses at most `programs` multiprocessors. With
-        `async_op` the call returns a handle whose `wait()` returns the target shard. Until then do
-        not write the shard or use `out`. On a GPU the call runs on its own stream, and `wait` makes
-        the current stream wait for it. The next call with the group waits for it too.
+        A launch has one program per block, or at most `programs`. If limited, the programs loop
+        over all blocks, each with four times the threads, so the call uses at most `programs`
+        multiprocessors. With `async_op` the call returns a handle whose `wait()` returns the target
+        shard. Until then do not write the shard or use `out`. On a GPU the call runs on its own
+        stream, and `wait` makes the current stream wait for it. The next call with the group waits
+        for it too.
 
         The result is `out` if given. Otherwise it is new, on the shard's device; without a shard,
         on the current GPU if the group uses NCCL, else on the CPU. Work runs on the current stream;
@@ -221,7 +222,7 @@ class Reshard:
 
     def _bits(self):
         """Return the number of bits of an element number that one pass moves, and the number of
-        bits that the largest has; element numbers start at 1."""
+        bits of the largest element number; element numbers start at 1."""
         size = 1 if self.dtype == torch.bool else 8 * self.itemsize
         return size, max(math.prod((*self.exchange.hidden, *self.shape)), 1).bit_length()
 

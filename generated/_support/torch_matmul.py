@@ -1,7 +1,7 @@
 """The host of an emitted matmul: memory that peers read, kernel tables, launches, streams.
 
-Devices are in one address space (`matmul_local`), or each has a process of a group (`matmul`), in
-which rank r is the r-th of all device ids. `torch_ranks` handles processes.
+All devices are in one address space (`matmul_local`), or each belongs to one process of a group
+(`matmul`), in which rank r has the r-th of the sorted device ids. `torch_ranks` handles processes.
 """
 
 import copy

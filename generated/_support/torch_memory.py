@@ -72,10 +72,11 @@ class SharedMemory:
         `reshard`; None outside the source mesh. For GPUs that share memory. Every rank must make
         the first call for a group.
 
-        With `shard`, from torch.distributed._symmetric_memory.empty on every rank, return that: if
-        every rank passes its own to `reshard`, peers read it in place. If ranks pass shards of
-        different calls, they wait for each other until the time-out. The memory lives as long as
-        the group. Raises RuntimeError on every rank if one has no such memory or a wrong shard.
+        With `shard`, a tensor from torch.distributed._symmetric_memory.empty on every rank, return
+        that tensor: if every rank passes its own to `reshard`, peers read it in place. If ranks
+        pass shards of different calls, they wait for each other until the time-out. The memory
+        lives as long as the group. Raises RuntimeError on every rank if one has no such memory or a
+        wrong shard.
         """
         group, own = in_group(group), self._first
         (move,), device_id = own.moves, own.exchange.ranks[dist.get_rank(group)]

@@ -22,7 +22,8 @@ from .torch_tensors import capturing, check_few, on, requires_grad, stream
 from .torch_wire import Wire, call_of, unpacked
 from .triton_listed import Listed, copy_kernel, entries_of
 
-# The end of an error on one rank in a later call, in which ranks do not tell each other of faults.
+# The end of the message about a fault on one rank in a later call, in which ranks do not report
+# faults to each other.
 WAIT = "other ranks may wait for this one until they time out, but not with check=True on all"
 
 ITS_ONE = operator.itemgetter(0)

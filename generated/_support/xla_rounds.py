@@ -32,8 +32,9 @@ class Box(NamedTuple):
 class Round(NamedTuple):
     """Boxes of which each rank sends and receives at most one. `pairs`: (sender, receiver),
     possibly equal; `window`: the shape that every rank transfers, which fits the largest box;
-    shards may have more dimensions before it. `reads`, `writes`: by rank, the start of the window
-    in the sender's and in the receiver's shard; `takes`: by rank, whether it receives a box."""
+    shards may have additional leading dimensions. `reads`, `writes`: by rank, the start of the
+    window in the sender's and in the receiver's shard; `takes`: by rank, whether it receives a
+    box."""
 
     pairs: list[tuple[int, int]]
     window: tuple[int, ...]

@@ -29,7 +29,8 @@ def hosts_of(package, backend, plans):
 
 def order_of(paths, names, what="tensors"):
     """Return, for each name, the index of its leaf among leaves at `paths` (tuples of keys). Leaves
-    of a flat list match names in order; others match by their keys, joined with underscores.
+    of a flat list match names in order; leaves of other trees match by their keys, joined with
+    underscores.
 
     Raises ValueError with the names of tensors if leaves and names do not match.
     """

@@ -126,7 +126,7 @@ class Group:
         the first is a multiple of eight.
 
         Raises ValueError for a wrong array, naming it, and for a wrong mesh; TypeError for an
-        argument of another type; NotImplementedError for a missing derivative.
+        argument of a wrong type; NotImplementedError for a missing derivative.
         """
         not_mapped("reshard")
         given, give_back = self._ordered(arrays, "arrays")
@@ -253,7 +253,8 @@ class Group:
         ]
 
     def parted(self, stacks, target_mesh):
-        """Return the target arrays, by name, that target shards by kind make up."""
+        """Return the list of target arrays, in the order of names, made up of the target shards of
+        each kind."""
         results = [None] * len(self.names)
         for kind, numbers, stack in zip(self.kinds, self._numbers, stacks, strict=True):
             target = kind.target.mesh(target_mesh)
@@ -269,7 +270,7 @@ class Group:
 
     def compiled_for(self, devices):
         """Return the argument types of a program and the program itself: `reshard`, or only its
-        exchange of stacks if one jit cannot have both meshes. `devices`: in the order of ranks."""
+        exchange of stacks if one jit cannot use both meshes. `devices`: in the order of ranks."""
         by_id = dict(zip(self.ranks, devices, strict=True))
         first, called = self.kinds[0], (False, self.collective_id)
         sides = first.source, first.target

@@ -18,8 +18,8 @@ FEW = 2**18  # a self-check does not move larger tensors
 class OneOrder:
     """An emitted reshard whose meshes list the same devices in the same order. `name`: the name of
     the module; `source`, `target`: the two sides, `Sharded`s; `program`: the per-device function
-    within `shard_map`; `padding`: the class that pads shards, None if all are equal; `operation`:
-    an `Operation` for derivatives and `jax.vmap`, None if emitted without them."""
+    within `shard_map`; `padding`: the class that pads shards, None if all have one shape;
+    `operation`: an `Operation` for derivatives and `jax.vmap`, None if emitted without them."""
 
     def __init__(
         self, name, shape, dtype, source, target, program, *, padding=None, operation=None
@@ -43,7 +43,7 @@ class OneOrder:
         """Return the padded global array of a logical tensor, or of its terms [terms, ...]: every
         source shard in a slot of one size.
 
-        In a jit, XLA on CPU moves bfloat16 and float8_e5m2 as float32, which changes NaN payloads.
+        Under jit, XLA on CPU moves bfloat16 and float8_e5m2 as float32, which changes NaN payloads.
         Other dtypes, and calls outside jit, preserve every bit.
         """
         what = "array of terms" if self.source.terms else "tensor"
@@ -67,14 +67,15 @@ class OneOrder:
 
         In Pallas modules `interpret` is a bool or `pltpu.InterpretParams`, and `collective_id`
         replaces the module's own; plain JAX ignores both. Under `jax.distributed`, every process
-        calls it with an array that holds its devices' shards (`jax.make_array_from_callback`).
+        calls `reshard` with an array that holds its devices' shards
+        (`jax.make_array_from_callback`).
 
-        With the feature vmap, `jax.vmap` runs one exchange per element. With gradients it is
+        With the feature vmap, `jax.vmap` runs one exchange per element. With gradients `reshard` is
         differentiable in forward and reverse mode: the sibling module moves the cotangent of the
         result back, in Pallas with the collective id `collective_id ^ 1`. Between different device
-        orders both work outside jit only. Raises ValueError for a wrong shape, dtype or mesh;
-        TypeError for an argument of another type and, between different device orders, within jit;
-        NotImplementedError if the feature was not emitted.
+        orders, vmap and derivatives work only outside jit. Raises ValueError for a wrong shape,
+        dtype or mesh; TypeError for an argument of a wrong type and, between different device
+        orders, within jit; NotImplementedError if the feature was not emitted.
         """
         not_mapped("reshard")
         expect(x, self.source.padded, self.dtype, "source array, as pad(x) makes it")

@@ -43,7 +43,7 @@ class Weights:
         return self._structs(self._by_id(devices), 1)
 
     def __call__(self, state, devices=None, *, progress=None, digest=False):
-        """Return the target buffers, by name, of source buffers.
+        """Return a dict of the target buffers by name, given the source buffers.
 
         `state`: arrays by name, possibly in nested dicts whose keys joined by dots are the names;
         only arrays on devices of this process. A buffer is one array, sharded as in
@@ -114,8 +114,8 @@ class Weights:
         return count * self.moves.kinds[member.kind].itemsize
 
     def alike(self, item):
-        """Return the first item seen with the same kind, devices and piece, so that both share one
-        program."""
+        """Return the first item seen with the same kind, devices and piece, so that equal items
+        share one program."""
         member = self.moves.members[item.member]
         return self._alike.setdefault((*member[:4], *item[1:]), item)
 

@@ -97,8 +97,8 @@ def _type(x, host, target, **static):
 
 
 def _effects(host, x, interpret, **static):
-    """Return the JAX effects of the program. Only interpreted kernels have any, so this traces no
-    others; between different device orders there is no program."""
+    """Return the JAX effects of the program. Only interpreted kernels have effects, so no other
+    programs are traced; between different device orders there is no program."""
     if not interpret or not _is_program(host):
         return set()
     return type(host).lowered.trace(host, x, interpret=interpret, **static).jaxpr.effects

@@ -2,7 +2,7 @@
 
 All members of a kind have the same moves; they differ in names and devices. `data`, the contents of
 a JSON file, lists all members and divides them, or pieces of large ones, into buckets. In each
-bucket a device sends at most one message to another.
+bucket a device sends at most one message to each other device.
 """
 
 import functools
@@ -148,8 +148,8 @@ class Moves:
         self._classes = functools.cache(self._places_in_classes)
 
     def position(self, number, device, end):
-        """Return a device's position in a member's source mesh (end 0) or target mesh (end 1), or
-        None."""
+        """Return a device's position in a member's source mesh (end 0) or target mesh (end 1); None
+        for a device outside that mesh."""
         member = self.members[number]
         return self._position[member.target_place if end else member.source_place].get(device)
 

@@ -129,7 +129,7 @@ class Peers:
         """Return piece `number` of the pieces that a source position may send.
 
         Each device starts at its own place among the receivers, so that devices do not all write to
-        one receiver at a time.
+        one receiver at once.
         """
         own, count = self.forms.source_shard(me), self.replicas
         replica = rem(number + me, count)

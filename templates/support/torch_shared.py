@@ -22,7 +22,7 @@ def shared_memory(size, home, group):
         held.handle = place.handle  # kept while peers read it
     else:
         held, places = _mapped(size, group)
-    dist.barrier(group)  # all memory is zero
+    dist.barrier(group)  # peers use the memory only after all of it is zero
     return held, places
 
 

@@ -12,8 +12,8 @@ LINE = 16  # bytes of the widest load and store
 
 
 def check(tensor, shape, dtype, what):
-    """Raise ValueError unless the tensor is contiguous, has this shape and dtype, and is no DTensor
-    or lazily negated view; `what`: its name in the message."""
+    """Raise ValueError unless the tensor is contiguous, has this shape and dtype, and is neither a
+    DTensor nor a lazily negated view; `what`: its name in the message."""
     # Recognise a DTensor by name: importing its class is slow.
     is_one = isinstance(tensor, torch.Tensor) and type(tensor).__name__ != "DTensor"
     fits = is_one and tuple(tensor.shape) == shape and tensor.dtype == dtype

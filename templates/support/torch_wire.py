@@ -1,4 +1,4 @@
-"""The bytes that a device exchanges with the others of a group, and their packing."""
+"""The bytes that a device exchanges with the other devices of a group, and their packing."""
 
 import contextlib
 import itertools
@@ -44,7 +44,7 @@ class Wire:
 
     With the pieces every rank sends the number of the call, SAID bytes, to its `peers`, the ranks
     with which it exchanges pieces: after the pieces in the buffer if one collective sends all, else
-    in a separate message. So both ends detect tiles of another call without waiting for a
+    in a separate message. So both ends detect tiles of a different call without waiting for a
     reply."""
 
     def __init__(self, moves, device_id, home, by_pairs=True):

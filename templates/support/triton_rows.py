@@ -1,7 +1,7 @@
 """Copies of rows of contiguous elements for kernels of emitted modules.
 
 A kernel passes the starts of rows in both shards, their length, number and strides, in elements;
-these functions move a `Block` at a time. Tested with triton 3.7.1 and 3.9.0, and torch 2.13.0.
+`copy_rows` moves one `Block` per call. Tested with triton 3.7.1 and 3.9.0, and torch 2.13.0.
 """
 
 import math

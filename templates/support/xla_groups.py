@@ -50,8 +50,8 @@ def among_groups(x, moves, axes):
 
 
 def fetched(x, source, target, senders, axes, window):
-    """Return the window that this rank sends: the box of its shard that a receiver fetches from
-    `senders[receiver]`."""
+    """Return the window that this rank sends: the box of its shard that its receiver fetches.
+    `senders`: the sender to each rank."""
     reads = np.zeros((len(senders), len(window)), np.int32)
     for receiver, sender in enumerate(senders):
         own = source.box(sender)

@@ -4,10 +4,10 @@
 
 class XlaProgram:
     """A program without kernels. `exchange_of`: a function from a source shard to the target shard,
-    with zero padding; `axes`: the mesh axes along which devices have their ranks; `terms`: the
-    `Terms` that dimension 0 numbers, or None; `moves`: the `Exchange` of all transfers, None if
-    only collectives describe them; `bits`: a function that moves elements as integers, None unless
-    XLA may change small floats."""
+    with zero padding; `axes`: the mesh axes that number the devices; `terms`: the `Terms` that
+    dimension 0 numbers, or None; `moves`: the `Exchange` of all transfers, None if only collectives
+    describe them; `bits`: a function that moves elements as integers, None unless XLA may change
+    small floats."""
 
     interpreted = order = None  # there are no kernels, and no table of ranks for them
 
