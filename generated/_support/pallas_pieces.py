@@ -149,8 +149,8 @@ class Peers:
         return PeerPiece(sends, receiver, shard, piece, box)
 
     def fault(self):
-        """Return the first fault: a tile that only one end expects, or a target shard that its
-        tiles do not fill; "" if there is none."""
+        """Return the first fault: a tile that one end does not list exactly once, or a target shard
+        that its tiles do not fill; "" if there is none."""
         source, target = self.source, self.target
         tile = functools.cache(lambda a, b: common(source.box(a), target.box(b)))
         full = functools.cache(lambda a, b: volume(tile(a, b)) > 0)
@@ -167,8 +167,8 @@ class Peers:
         for a, b in pairs:
             if come(b)[a] != 1 or leave(a)[b] != 1:
                 ends = f"from device {source.ids[a]} to device {target.ids[b]}"
-                end = "sent" if come(b)[a] else "expected"
-                return f"{tile(a, b)} {ends} is not what is {end} there"
+                one, other = ("expected", "sent")[:: 1 if come(b)[a] else -1]
+                return f"{tile(a, b)} {ends} is {one} there, but not {other} exactly once"
         return ""
 
     def proved(self):
