@@ -7,9 +7,9 @@ from runpy import run_path
 
 # The version of each backend's support files.
 VERSIONS = {
-    "jax_xla": "8c5d87383f2476fe",
-    "pallas_tpu": "59366fc18e12387b",
-    "triton_gpu": "c8685397c72de7b3",
+    "jax_xla": "47d2a22381488ce5",
+    "pallas_tpu": "2de3bf051d1d592c",
+    "triton_gpu": "c3416385369e4355",
 }
 
 
