@@ -100,6 +100,7 @@ FAULTS = {
         MASK + "62",
         r"\1 < 63",
     ),
+    "a gradient of windows over padded rows": ("gradient of valid maxima", MASK + "62", r"\1 < 63"),
     "a row too few in a contraction": ("products of neighbours", MASK + "63", r"\1 < 62"),
 }
 """The planted faults: the case, a pattern, and what replaces its first match."""
