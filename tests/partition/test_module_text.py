@@ -166,6 +166,25 @@ def test_an_optimizer_is_one_function_for_each_layer() -> None:
         np.testing.assert_allclose(one, other, rtol=1e-6)
 
 
+def test_leaves_with_equal_updates_are_called_by_their_trees() -> None:
+    """A function of leaves returns them by the names of the results that they are in."""
+
+    def step(params: Any, mu: Any, x: Any) -> Any:
+        made = {"params": {"norm": {}}, "mu": {"norm": {}}}
+        for key in "abcdef":
+            m = mu["norm"][key]
+            new = 0.9 * m + 0.1 * jnp.tanh(m) * jnp.cos(m + x) - jnp.exp(-m) * x
+            made["mu"]["norm"][key] = new
+            made["params"]["norm"][key] = params["norm"][key] - jnp.sqrt(new * new + 1.0)
+        return made
+
+    leaf = jax.ShapeDtypeStruct((8,), jnp.float32)
+    tree = {"norm": dict.fromkeys("abcdef", leaf)}
+    made = text(step, tree, tree, leaf, mesh=sw.Mesh({"d": 2}))
+    assert "def norm_mu_params(" in made
+    assert '"""Compute mu and params of a norm, one of 6."""' in made
+
+
 def test_updates_count_negative_starts_once() -> None:
     """As `lax.dynamic_update_slice` does: a start before the array by more than its extent."""
 

@@ -13,7 +13,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from shardwright.codegen.backends.jax_spmd.names import LocalNames
-from shardwright.codegen.backends.jax_spmd.subtrees import ends_of, named_subtrees
+from shardwright.codegen.backends.jax_spmd.subtrees import (
+    ends_of,
+    named_subtrees,
+    result_words,
+)
 from shardwright.codegen.backends.jax_spmd.trees import Path
 from shardwright.codegen.partition.local.steps import CallFunction, Compute, LocalProgram, Step
 from shardwright.codegen.trace.scopes import BACKWARD
@@ -73,8 +77,11 @@ def call_names(
         if layer.startswith(BACKWARD):
             words = (f"{word}_backward", f"{word}_gradients")
         elif not layer:
-            parts = _parts(program, number, own, calls, places)
-            layer = f"{listed_words(parts)} of a {item}" if parts else f"a {item}"
+            parts = _parts(program, own, calls, places)
+            said = listed_words(parts) if parts else ""
+            if not parts and (most := _most_common(program, number)):
+                parts, said = [most], f"part of the {most}"
+            layer = f"{said} of a {item}" if said else f"a {item}"
             words = ("_".join((word, *parts)), "_".join((f"{word}s", *parts)))
         function, made = map(names.fresh, words)
         ends = ends_of(program, own, calls, places)
@@ -84,22 +91,26 @@ def call_names(
 
 def _parts(
     program: LocalProgram,
-    number: int,
     own: Sequence[str],
     calls: Sequence[CallFunction],
     places: Mapping[int, Path],
 ) -> list[str]:
     """Return the names of what a function without a scope computes: the subtrees of results that it
-    fills, its only result, or the first word of most of its values; empty if no word is that
-    frequent."""
+    fills, its results in such trees, or its only result; empty if there are none."""
     if found := named_subtrees(program, own, calls, places):
         return list(found)
-    if len(set(own)) == 1:
-        return [own[0]]
+    words = result_words(program, calls)
+    if len(words) == len(own) > 1:
+        return list(words.values())
+    return [own[0]] if len(set(own)) == 1 else []
+
+
+def _most_common(program: LocalProgram, number: int) -> str:
+    """Return the first word of most of a function's values; "" if no word is that frequent."""
     made = (s.results for s in program.functions[number].steps if isinstance(s, Compute))
     values = [program.of(v).name for results in made for v in results]
     words = Counter(name.removeprefix("d_").partition("_")[0] for name in values)
-    return [word for word, count in words.most_common(1) if 2 * count > len(values)]
+    return "".join(word for word, count in words.most_common(1) if 2 * count > len(values))
 
 
 def listed_words(words: Sequence[str]) -> str:
@@ -258,6 +269,8 @@ def _tree_name(prefix: Path, lists: Mapping[str, str]) -> str:
     first, *rest = prefix
     start = f"from_{lists[first]}" if first in lists else first
     words = re.findall(r"[A-Za-z]\w*", "".join((start, *rest)))
+    if rest and _number(rest[-1]) is not None:  # one of several
+        words[-1] = re.sub(r"(?<=[^s])s$", "", words[-1])
     return re.sub(r"_\d+$", "", "_".join(word for word, _ in itertools.groupby(words)))
 
 

@@ -21,7 +21,12 @@ from shardwright.codegen.backends.jax_spmd.calls import (
 )
 from shardwright.codegen.backends.jax_spmd.control import BodyWriter
 from shardwright.codegen.backends.jax_spmd.names import LocalNames
-from shardwright.codegen.backends.jax_spmd.subtrees import ends_of, every_name, named_subtrees
+from shardwright.codegen.backends.jax_spmd.subtrees import (
+    ends_of,
+    every_name,
+    named_subtrees,
+    result_words,
+)
 from shardwright.codegen.backends.jax_spmd.trees import Path, flat, tree_lines, tree_of
 from shardwright.codegen.partition.local.steps import CallFunction, LocalProgram
 from shardwright.codegen.text.python_text import INDENT, WIDTH, called, indented
@@ -157,7 +162,9 @@ class Functions:
         header = called(f"def {self.given[number].function}", listed, ":")
         which = f"{self.given[number].layer}, one of {len(calls)}"
         filled = named_subtrees(self.program, keys, calls, self.places)
-        is_filled = len(filled) == len({end[:1] for end in ends})
+        is_filled = len(filled) == len({end[:1] for end in ends}) or (
+            len(result_words(self.program, calls)) == len(ends)
+        )
         more = "" if is_filled else "; return the values that later steps need"
         document = f'"""Compute {which}{more}."""'
         lines = [document, *lines, *tree_lines(given, "return ", "", 1)]

@@ -32,9 +32,10 @@ def ends_of(
         taken.append(name)
         ends.update((slot, (f'["{name}"]', *end)) for slot, end in found.items())
     keys: dict[str, str] = {}
+    words = result_words(program, calls)
     for slot, name in enumerate(own):
         if slot not in ends:
-            keys[name] = keys.get(name) or _free(name, taken)
+            keys[name] = keys.get(name) or _free(words.get(slot, name), taken)
             ends[slot] = (f'["{keys[name]}"]',)
     return tuple(ends[slot] for slot in range(len(own)))
 
@@ -65,6 +66,20 @@ def named_subtrees(
         values = Counter(re.sub(r"_\d+$", "", own[slot]) for slot in slots)
         named[_free(word[0] if is_clear else values.most_common(1)[0][0], taken)] = slots
     return named
+
+
+def result_words(program: LocalProgram, calls: Sequence[CallFunction]) -> dict[int, str]:
+    """Return, for results of a function that the program returns, the first word of their paths,
+    such as `mu`, if all calls share it and no other result has it."""
+    said = dict(zip(program.body.results, program.program.result_names, strict=True))
+    found: dict[int, str] = {}
+    for slot in range(len(calls[0].results)):
+        names = {said.get(call.results[slot], "") for call in calls}
+        first = {"".join(re.findall(r"[A-Za-z]\w*", name)[1:2]) for name in names}
+        if len(names) == len(calls) and len(first) == 1:
+            found[slot] = first.pop()
+    counts = Counter(found.values())
+    return {slot: word for slot, word in found.items() if word and counts[word] == 1}
 
 
 def _subtrees(
