@@ -8,7 +8,7 @@ from runpy import run_path
 # The version of each backend's support files.
 VERSIONS = {
     "jax_xla": "47d2a22381488ce5",
-    "pallas_tpu": "2de3bf051d1d592c",
+    "pallas_tpu": "57fe1eb3408be71f",
     "triton_gpu": "c3416385369e4355",
 }
 

@@ -62,12 +62,12 @@ class TiledArray(NamedTuple):
 
 
 class RingMatmul:
-    """A matmul that multiplies while parts travel round rings. `axes`: the mesh axes along which
-    devices have their ranks; `rings`: positions in the order of each ring; `parts`: the part number
-    by place in a ring; `a`, `b`, `c`, `inbox`: the operands, the result and the array for arriving
-    parts, each a `TiledArray` or `BlockedArray`; `scratch`: the kernel's VMEM arrays and
-    semaphores; `vmem`: its VMEM limit in bytes; `out`: the dtype of the result; `lead`: the batch
-    dimension that comes first in the kernel.
+    """A matmul that multiplies while parts travel round rings. `axes`: the mesh axes that number
+    the devices; `rings`: positions in the order of each ring; `parts`: the part number by place in
+    a ring; `a`, `b`, `c`, `inbox`: the operands, the result and the array for arriving parts, each
+    a `TiledArray` or `BlockedArray`; `scratch`: the kernel's VMEM arrays and semaphores; `vmem`:
+    its VMEM limit in bytes; `out`: the dtype of the result; `lead`: the batch dimension that comes
+    first in the kernel.
 
     Only checks read these: `travels`, the array whose parts travel; `factor`, the index along which
     it is cut; `extents`, the (batch, i, j, k) of a device's product; `blocks`, its blocks."""
