@@ -63,6 +63,23 @@ class CutAxes:
         )
         return LocalLayout(dims)
 
+    def spilled(self, sharding: Sharding | None, shape: tuple[int, ...]) -> LocalLayout:
+        """Return a sharding as a layout in which axes that do not divide their dimension split the
+        first other dimension that they divide."""
+        layout = self.layout(sharding, shape)
+        for dim, given in enumerate(() if sharding is None else sharding.dims):
+            names = self.names(part_of(ref, self.mesh.sizes) for ref in given.axes)
+            lost = names[len(layout.dims[dim]) :]
+            for other, own in enumerate(layout.dims):
+                if (
+                    lost
+                    and other != dim
+                    and fitting((*own, *lost), shape[other], self.sizes)[-len(lost) :] == lost
+                ):
+                    layout = layout.with_dim(other, (*own, *lost))
+                    break
+        return layout
+
     def sharding(self, layout: LocalLayout) -> Sharding:
         """Return a layout, which must not be partial, as a sharding with closed dimensions."""
         known = {name: part for (name, _), part in zip(self.pieces, self.parts, strict=True)}

@@ -19,6 +19,7 @@ from shardwright.codegen.partition.local.moves import tensor_of, way
 from shardwright.codegen.partition.local.ports import ports_of
 from shardwright.codegen.partition.local.prices import Ratings
 from shardwright.codegen.partition.local.steps import LocalProgram
+from shardwright.codegen.partition.local.work import received
 from shardwright.ir.mesh import Mesh
 from shardwright.ir.program import Op, Program, ops_of
 
@@ -26,11 +27,34 @@ from shardwright.ir.program import Op, Program, ops_of
 def as_shardy(program: Program, mesh: Mesh, ratings: Ratings) -> LocalProgram:
     """Return the steps of one device for a propagated program."""
     axes = cut_axes(program, mesh, ratings.topology)
-    layouts = [axes.layout(value.sharding, value.shape) for value in program.values]
+    plans = (_planned(program, axes, each, ratings) for each in propagated_layouts(program, axes))
+    return min(plans, key=received)
+
+
+def _planned(
+    program: Program, axes: CutAxes, layouts: list[LocalLayout], ratings: Ratings
+) -> LocalProgram:
     known = dict(propagated_choices(program, axes, layouts))
     made = with_late_sums(program, axes, known, layouts)
     choice, needed = with_broadcasts_as_needed(program, axes, *made)
     return lower(program, axes, choice, needed, ratings.regather)
+
+
+def propagated_layouts(program: Program, axes: CutAxes) -> Iterator[list[LocalLayout]]:
+    """Yield the propagated layout of every value. If axes do not divide a dimension, it is whole;
+    yield then also layouts in which these axes split another dimension, except of arguments and
+    constraints."""
+    values = program.values
+    layouts = [axes.layout(value.sharding, value.shape) for value in values]
+    yield layouts
+    bound = {v for op in ops_of(program.body) if op.kind == "constrain" for v in op.results}
+    bound.update(program.body.arguments)
+    spilled = [
+        layout if number in bound else axes.spilled(value.sharding, value.shape)
+        for number, (value, layout) in enumerate(zip(values, layouts, strict=True))
+    ]
+    if spilled != layouts:
+        yield spilled
 
 
 def propagated_choices(
