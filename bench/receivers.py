@@ -49,7 +49,7 @@ def order(devices: int) -> list[int]:
 
 def hops(offset: int, sizes: Sequence[int]) -> Hops:
     """Return the number of hops in each direction to the device at an offset, the shorter way
-    around each axis; at half-way, half the hops in each direction."""
+    around each axis; if it is exactly halfway around, half the hops go each way."""
     found = Hops()
     for axis in reversed(range(len(sizes))):
         offset, digit = divmod(offset, sizes[axis])

@@ -1,5 +1,5 @@
-"""Compile emitted modules with the TPU compiler: the fraction that compiles, and the growth of
-code."""
+"""Compile emitted modules with the TPU compiler: the fraction that compiles, and how code
+grows with the number of devices."""
 
 from __future__ import annotations
 

@@ -145,7 +145,9 @@ class _OfKind:
                     raise ProofError(f"positions {each} store different elements")
         every = sorted(itertools.chain(*receivers))
         if every != [place for place, parts in enumerate(self.parts[1]) if parts]:
-            raise ProofError("not every position that stores elements is one receiver")
+            raise ProofError(
+                "receivers must list each position that stores elements once, and no others"
+            )
         for each in receivers:
             met = [self.kind.meeting[position] for position in each]
             if len({self.parts[0][place] if place >= 0 else () for place in met}) != 1:

@@ -55,9 +55,9 @@ class Reshard:
     ) -> None:
         """Convert the arguments to canonical form.
 
-        `shape`: extents, or a text such as `6x6`. `dtype`: a name, or a dtype of numpy, JAX or
-        torch. `source`, `target`: a Sharding, a NamedSharding, a PartitionSpec, placements, or a
-        text. `mesh`, `target_mesh`: the meshes of shardings that do not bring their own; without
+        `shape`: extents, or a string such as `6x6`. `dtype`: a name, or a numpy, JAX or torch
+        dtype. `source`, `target`: a Sharding, a NamedSharding, a PartitionSpec, placements, or a
+        string. `mesh`, `target_mesh`: the meshes of shardings that do not have one; without
         `target_mesh`, the target is on the mesh of the source. `source_split`, `target_split`:
         "nested" or "flat"; the default is nested for torch placements that flat would split
         differently, else flat. Raises InputError for any other argument.

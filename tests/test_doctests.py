@@ -1,17 +1,19 @@
-"""The examples in the docstrings of the algebra and the representation, and in `docs/`."""
+"""The examples in docstrings, and in `docs/`."""
 
 from __future__ import annotations
 
 import doctest
 import importlib
-import pkgutil
 
 import pytest
 from places import ROOT
 
-import shardwright.ir
-
-MODULES = [m.name for m in pkgutil.walk_packages(shardwright.ir.__path__, "shardwright.ir.")]
+MODULES = [
+    ".".join(("shardwright", *path.relative_to(ROOT).with_suffix("").parts))
+    for folder in ("ir", "codegen")
+    for path in sorted((ROOT / folder).rglob("*.py"))
+    if ">>> " in path.read_text(encoding="utf-8")
+]
 
 
 @pytest.mark.parametrize("name", MODULES)

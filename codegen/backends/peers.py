@@ -23,8 +23,8 @@ from shardwright.ir.layout import DimLayout, Layout
 
 @dataclass(frozen=True)
 class Peers:
-    """The text of the two functions of an exchange. `some_local`: whether any device already holds
-    a part of its target shard."""
+    """The text of the functions `senders` and `receivers` of an exchange. `some_local`: whether any
+    device already holds a part of its target shard."""
 
     exchange: Exchange
     some_local: bool

@@ -138,7 +138,7 @@ def _received(op: Any, sizes: Mapping[str, int]) -> int:
 
 
 def _parts(text: str, sizes: Mapping[str, int]) -> int:
-    """Return the number of parts that the axes in a sharding's text make."""
+    """Return the number of parts into which the axes in a sharding's text divide a tensor."""
     return math.prod(int(size or sizes[name]) for name, _, size in AXIS.findall(text))
 
 

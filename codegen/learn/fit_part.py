@@ -162,8 +162,8 @@ class PartFit:
         return next(fit.cuts(most), None)
 
     def _order(self) -> list[list[Entry]] | None:
-        """Return, for each dimension of the buffer, the loops in which it runs through the tensor
-        at the position with the most loops; None if no loops describe some block."""
+        """Return, for each dimension of the buffer, the loops that map it to the tensor, taken from
+        the block with the most loops. Return None if any block has no such loops."""
         found: list[list[Entry]] = [[] for _ in self._blocks[0].adds]
         for block in self._blocks:
             for dim, add in enumerate(block.adds):

@@ -235,7 +235,7 @@ def _array(name: str, given: Any, base: int) -> Floats:
             "a buffer must be an array, or a tensor that has values",
             argument=f"load, buffer {name!r}",
             got=in_a_line(given),
-            expected="an array of numpy, torch or jax",
+            expected="a numpy or jax array, or a torch tensor",
         ) from None
 
 

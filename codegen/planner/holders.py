@@ -1,7 +1,8 @@
 """Choose the holder rule whose busiest sender sends the fewest elements, without listing transfers.
 
-The elements that a device sends are a sum over receivers, which is a product over dimensions. The
-load of a device therefore takes one table look-up per dimension, however many devices there are.
+The number of elements that a device sends is a sum over receivers, and this sum factors into a
+product over dimensions. The load of a device therefore takes one table look-up per dimension,
+however many devices there are.
 Tiles that their receivers already hold are subtracted afterwards; each device has at most one.
 """
 

@@ -73,7 +73,7 @@ def page_of(found: list[dict[str, Any]], name: str, heading: str) -> str:
 
 
 def explored(plans: Mapping[str, Plan], topology: str | None = None) -> list[dict[str, Any]]:
-    """Return the page's data for each plan; "plan" has the object of `plan --json`."""
+    """Return the page's data for each plan; "plan" holds the object that `plan --json` prints."""
     left, found = MOST_TRANSFERS, []
     for name, plan in plans.items():
         count = _transfers(plan) if plan.devices <= ENUMERATED_DEVICES else left + 1

@@ -398,7 +398,7 @@ def read_switch(key: str, value: object) -> bool:
 
 
 def toml_value(value: object) -> str:
-    """Return a value as TOML; single quotes enclose texts that contain double quotes."""
+    """Return a value as TOML; a string that contains double quotes is written in single quotes."""
     if isinstance(value, str) and '"' in value and "'" not in value:
         return f"'{value}'"
     return json.dumps(value, ensure_ascii=False)

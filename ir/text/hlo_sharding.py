@@ -171,7 +171,7 @@ class _Reader(NamedTuple):
         others = sorted({*ids} - {*self.mesh.device_ids})
         if others:
             raise self._error(
-                group, "the devices must be those of the mesh", f"ids of {self.mesh}",
+                group, "every device must be in the mesh", f"ids of {self.mesh}",
                 got=f"device {others[0]}",
             )  # fmt: skip
 

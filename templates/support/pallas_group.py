@@ -1,5 +1,5 @@
-"""Groups whose lines Pallas kernels move, one kernel per element width: a device pushes each of its
-lines to the receiver in that round, at the same offset on all devices."""
+"""Groups whose lines Pallas kernels send, one kernel per element width. For each round, a device
+writes its line to that round's receiver; the line has the same offset on all devices."""
 
 import functools
 

@@ -361,7 +361,7 @@ def test_refused() -> None:
         """
         load, buffer 'q': a buffer must be an array, or a tensor that has values
         got: 'none'
-        expected: an array of numpy, torch or jax
+        expected: a numpy or jax array, or a torch tensor
         """
     )
     assert message(learned(lambda rank, tensors: {})) == exactly(

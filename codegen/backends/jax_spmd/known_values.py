@@ -186,8 +186,8 @@ class KnownValues:
         return f"{text.given[0]}[{', '.join(index)}]"
 
     def _expanded(self, step: Compute) -> str:
-        """Return the operand of a broadcast, extended to the rank of the result: the value before
-        its reshapes, if that has the extended shape."""
+        """Return the operand of a broadcast, extended to the rank of the result. If it was
+        reshaped from a value that already has the extended shape, return that value."""
         text, (operand,) = self.op_text(step), step.operands
         first = self.roots.get(operand, operand)
         is_first = first in self.text and self.program.shape(first) == expanded_shape(text)

@@ -85,8 +85,8 @@ def sizes_fit(extent: int, few: int, many: int) -> bool:
     """Return whether the shards of `many` parts nest in the shards of `few` parts, where `few`
     divides `many`. If `few` is 1, they always nest, because an unsplit dimension is padded.
 
-    >>> sizes_fit(10, 2, 4), sizes_fit(9, 2, 4), sizes_fit(12, 2, 4), sizes_fit(10, 1, 4) (False,
-    False, True, True)
+    >>> sizes_fit(10, 2, 4), sizes_fit(9, 2, 4), sizes_fit(12, 2, 4), sizes_fit(10, 1, 4)
+    (False, False, True, True)
     """
     return few == 1 or -(-extent // many) * (many // few) == -(-extent // few)
 

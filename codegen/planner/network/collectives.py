@@ -53,7 +53,7 @@ class PhaseCost:
     """The seconds of a phase as a function of bytes: the maximum of `latency + bytes * rate` over
     the links."""
 
-    lines: tuple[tuple[float, float], ...]  # the (latency, rate) of each link
+    lines: tuple[tuple[float, float], ...]  # (latency, rate), none below another
 
     def seconds(self, nbytes: float) -> float:
         """Return the seconds for which the busiest link is busy."""

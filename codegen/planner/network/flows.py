@@ -27,8 +27,9 @@ def _exactly(_axis: int, width: Integers) -> Integers:
 def flows(exchange: Exchange, itemsize: int, taken: Taken = _exactly) -> Iterator[Flows]:
     """Yield the transfers between different devices, in arrays of bounded size.
 
-    `taken`: a function that returns the extents of pieces as sent, padding included. Every product
-    of tiles of the dimensions is sent to all replicas of its target shard. Raises InputError for
+    `taken`: a function that returns the extents of pieces as sent, padding included. Each
+    combination of one tile per dimension is sent to every replica of its target shard that does not
+    hold it. Raises InputError for
     more than MOST_ROUTED transfers.
     """
     pairs = [dim.pairs for dim in exchange.dims]

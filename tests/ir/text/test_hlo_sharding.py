@@ -124,7 +124,7 @@ MISTAKES = (
     (
         "{maximal device=9}",
         """
-        the devices must be those of the mesh
+        every device must be in the mesh
           {maximal device=9}
                           ^
         got: device 9

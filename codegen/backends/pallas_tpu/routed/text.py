@@ -273,7 +273,7 @@ def context_of(
     count, shape, part = len(form.schedule.offsets), form.slot.shape, parts.part()
     if len(shape) > 1:
         in_slots = ["place", *part]
-    else:  # slots are stacked along one dimension: their number would index a tiled dimension
+    else:  # slots follow each other along one dimension, since tiled dimensions have no index
         begin = f"multiple(place * {round_up(shape[0], FLAT_TILE)}, {FLAT_TILE})"
         more_in, size = parts._span() if form.is_cut else ("", str(shape[0]))
         in_slots = [f"pl.ds({begin}{' + ' if more_in else ''}{more_in}, {size})"]

@@ -311,7 +311,7 @@ class _Held:
         if first != start or last + within[last][1] > start + extent:
             raise MismatchError(
                 f"a copy of {extent} elements from {start} along dimension {axis} of {buffer!r} is "
-                f"not made of whole blocks: those in it start at {sorted(within)}"
+                f"not made of whole blocks; blocks in this range start at {sorted(within)}"
             )
         return [number for number, _ in within.values()]
 

@@ -167,8 +167,9 @@ class MatmulKernels:
 
     @cached_property
     def described(self) -> bool:
-        """Return whether TMA can copy blocks of operands: no block may extend beyond the data
-        between two cuts, except at the end of an operand, where TMA reads zeros."""
+        """Return whether TMA can copy blocks of operands. Elements must have DESCRIBED bytes, rows
+        must be whole lines, and no block may extend beyond the data between two cuts, except at the
+        end of an operand, where TMA reads zeros."""
         matmul = self.product.matmul
         i, j, k = range(matmul.batch, matmul.batch + 3)
         one = bool((_volume(self.whole[self.some, :i]) == 1).all())

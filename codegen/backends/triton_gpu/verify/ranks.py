@@ -160,8 +160,8 @@ class Rank:
             self._wait(lane)
             sent = self.of.together.take(name, self.number, of)
             if sent.numel() != part.numel():
-                sizes = f"{sent.numel()} bytes of rank {of}, expects {part.numel()}"
-                raise MismatchError(f"{self.said} gets {sizes}")
+                sizes = f"got {sent.numel()} bytes from rank {of}, expected {part.numel()}"
+                raise MismatchError(f"{self.said}: {sizes}")
             part.copy_(sent)
 
         return SimpleNamespace(wait=arrive)
