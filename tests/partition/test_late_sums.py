@@ -7,6 +7,7 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import late_sums
 import program_patterns
@@ -95,3 +96,23 @@ def test_the_reason_names_the_axes() -> None:
     )
     (only,) = program.communications
     assert only.reason == 'the result of add is a partial sum over "x", "y" and must be []'
+
+
+def test_a_weight_is_no_term_of_the_reduction_of_its_update() -> None:
+    """At equal bytes the update is reduced first: a reduction rounds at the size of its sum."""
+
+    def step(weight: Any, x: Any) -> Any:
+        return weight - 2.0**-26 * jax.grad(lambda w: (x @ w).sum())(weight)
+
+    program = sw.partition(
+        step,
+        jax.ShapeDtypeStruct((8, 4), jnp.float32),
+        jax.ShapeDtypeStruct((64, 8), jnp.float32),
+        mesh=sw.Mesh({"data": 8}),
+        in_shardings=("P()", "P('data')"),
+        out_shardings="P()",
+        mode="cheapest",
+    )
+    (only,) = program.communications
+    assert (only.op, only.bytes) == ("all_reduce", 224)
+    assert "axis_index" not in sw.emit(program).files("step")["jax_spmd.py"]

@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 from shardwright.codegen.partition.local.assign import FactorAxes
 from shardwright.codegen.partition.local.axes import CutAxes, cut_axes
-from shardwright.codegen.partition.local.costs import POINTWISE, Costs
+from shardwright.codegen.partition.local.costs import POINTWISE, TERM, Costs
 from shardwright.codegen.partition.local.idle import without_idle_constraints
 from shardwright.codegen.partition.local.layout import LocalLayout
 from shardwright.codegen.partition.local.linear import with_terms
@@ -78,20 +78,19 @@ def _searched(
     found = [search.plan(start, search.improve) for start in begin]
     best = min(found, key=_Plan.by_price)
     if not ratings.seeded:
-        return best.choice
+        return search.rounded_less(best)
     settled = [search.plan(seed, search.settle) for seed in seeds(costs, bound)]
     first = min(settled, key=_Plan.by_price)
     improved = search.plan(partial(search.start, first.choice), search.improve)
     ideas = sorted((improved, *settled), key=_Plan.by_price)
     better = [
-        plan.choice
-        for plan in ideas
-        if plan.price < best.price and plan.received < best.received + LEAST
+        plan for plan in ideas if plan.price < best.price and plan.received < best.received + LEAST
     ]
     # Several ops may share one fetched halo, but the search counts it for each op.
     bytes_of = partial(_received, program, axes, ratings)
     most = bytes_of(best.choice) if better else 0
-    return next((choice for choice in better if bytes_of(choice) <= most), best.choice)
+    chosen = next((plan for plan in better if bytes_of(plan.choice) <= most), best)
+    return search.rounded_less(chosen)
 
 
 def _received(program: Program, axes: CutAxes, ratings: Ratings, choice: Choice) -> int:
@@ -135,6 +134,16 @@ class _PriceSearch:
         while self.keep_whole(self.squares.found()):
             improve()
         return _Plan(self.costs.total, self.costs.received, self.costs.choice)
+
+    def rounded_less(self, found: _Plan) -> Choice:
+        """Return a plan whose whole values are terms of partial sums only if that saves bytes: see
+        `TERM`."""
+        self.costs.term = TERM
+        self.known.clear()
+        changed = self.plan(partial(self.start, found.choice), self.settle)
+        self.costs.term = 0.0
+        self.known.clear()
+        return changed.choice if changed.received < found.received + LEAST else found.choice
 
     def start(self, known: Choice) -> None:
         """Set each op to its known split."""

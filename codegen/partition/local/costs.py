@@ -21,6 +21,10 @@ from shardwright.ir.program import Body, Op, Program
 LATER = 0.5
 """Bytes subtracted from the cost of an op with partial results, so that of two equal plans the one
 that sums later is preferred."""
+TERM = 1.5 * LATER
+"""Bytes added to the cost of each use of a whole value as a term of a partial sum, so that of two
+equal plans the one that reduces the other terms first is preferred: a weight that is added to the
+terms of its update would pass through the reduction, which rounds at the size of the weight."""
 FEWEST = 3
 """Smallest number of equal stretches that must be split the same way."""
 POINTWISE = ELEMENTWISE | {"broadcast_in_dim", "reshape", "squeeze", "transpose"}
@@ -69,7 +73,7 @@ class Costs:
     ) -> None:
         self.program, self.axes, self.values = program, axes, program.values
         self.ratings = ratings
-        self.ops: list[Op] = []  # of several corresponding ops, the second
+        self.ops: list[Op] = []  # the second of corresponding ops: the first may differ
         self.members: list[tuple[Op, ...]] = []
         self.splits: list[Splits] = []
         self.times: list[int] = []  # runs of all corresponding ops together
@@ -95,6 +99,7 @@ class Costs:
             for members in self.members
         ]  # the wires of each op's tensors, in order
         self.of_no_argument = self._of_no_argument()
+        self.term = 0.0  # TERM once a plan is found: before, it hides better plans
         self.split: list[FactorAxes | None] = [None] * len(self.ops)  # None: not chosen yet
         self.layouts: list[OpLayouts | None] = [None] * len(self.ops)
 
@@ -166,6 +171,14 @@ class Costs:
         return tuple(found)
 
     def of_wire(self, wire: int) -> float:
+        """Return the cost of a wire's values: of moving them to the layouts of their uses, and of
+        their uses as terms of a partial sum."""
+        terms = 0
+        if self.term and not self.layout(wire).partial:
+            terms = sum(bool(need.partial) for need in self.needs(wire))
+        return self.moved(wire) + self.term * terms * self.often[wire]
+
+    def moved(self, wire: int) -> float:
         """Return the cost of moving a wire's values to the layouts of their uses."""
         own, home, needs = self.wires[wire], self.layout(wire), self.needs(wire)
         if own.is_argument and self.ratings.regather:
@@ -202,7 +215,7 @@ class Costs:
             for own, split, times in zip(self.splits, self.split, self.times, strict=True)
             if split is not None
         )
-        return sum(inside) + sum(map(self.of_wire, range(len(self.wires))))
+        return sum(inside) + sum(map(self.moved, range(len(self.wires))))
 
     @property
     def total(self) -> float:
