@@ -7,9 +7,9 @@ from runpy import run_path
 
 # The version of each backend's support files.
 VERSIONS = {
-    "jax_xla": "47d2a22381488ce5",
-    "pallas_tpu": "57fe1eb3408be71f",
-    "triton_gpu": "c3416385369e4355",
+    "jax_xla": "31e1041329588454",
+    "pallas_tpu": "b9354e9a79f211aa",
+    "triton_gpu": "49aae93fdfeacd3e",
 }
 
 

@@ -110,7 +110,7 @@ def _in_one_piece(x, axes):
     if AxisType.Explicit in sharding.mesh.axis_types:
         spec = [None if axis in axes else names for axis, names in enumerate(sharding.spec)]
         return jax.sharding.reshard(x, NamedSharding(sharding.mesh, P(*spec)))
-    tangent = jnp.issubdtype(x.dtype, jnp.inexact)  # floats themselves move as integers
+    tangent = jnp.issubdtype(x.dtype, jnp.inexact)  # values of floats move as integers
     if sharding.mesh.empty or tangent or not isinstance(x, jax.core.Tracer):
         return x
     spec = P(*[None if axis in axes else P.UNCONSTRAINED for axis in range(x.ndim)])

@@ -49,7 +49,7 @@ class Permuted:
     @functools.cached_property
     def exchange(self):
         """Return the same transfers as an `Exchange`."""
-        from .exchanges import Exchange  # for groups, and devices that send over some offsets only
+        from .exchanges import Exchange  # only groups and partial offsets need it
 
         ends = self.source, self.target, self.senders, self.receivers
         return Exchange(*ends, hidden=self.target.hidden)

@@ -182,7 +182,7 @@ class Peers:
         terms = {"hidden": self.target.hidden, "new": self.target.new}
         if self.pieces:
             return self.pieces.exchange(*ends, **terms)
-        from .exchanges import Exchange  # for groups, and devices that send over some offsets only
+        from .exchanges import Exchange  # only groups and partial offsets need it
 
         return Exchange(*ends, **terms)
 

@@ -221,8 +221,8 @@ class Reshard:
         return reshard_among(self, shard, group, out, asked)
 
     def _bits(self):
-        """Return the number of bits of an element number that one pass moves, and the number of
-        bits of the largest element number; element numbers start at 1."""
+        """Return how many bits of each element's number one pass moves, and how many bits the
+        largest element number has. Element numbers start at 1."""
         size = 1 if self.dtype == torch.bool else 8 * self.itemsize
         return size, max(math.prod((*self.exchange.hidden, *self.shape)), 1).bit_length()
 

@@ -24,7 +24,8 @@ class PeerMemory(Together):
         )
         # State by group, whose calls are sequential: the device type and transport in use, by
         # requested transport; the memory of `symmetric_source` ("buffer"); the buffers of an
-        # exchange, by device and stream; the remembered calls; and state of other modules.
+        # exchange, by device and stream; the memory of results ("result"); the remembered calls
+        # ("calls"); and the state that all modules share ("shared").
         self._kept: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 
     def kept(self, group):

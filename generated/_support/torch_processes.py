@@ -325,7 +325,8 @@ def check_rank(move, shard, out, device_id, group, wants_gradient):
     served, home = dist.get_backend_config(group), device_of(shard, group)
     if out is not None:
         if move.exchange.target_position(device_id) < 0:
-            raise ValueError(f"out of device {device_id}: got a tensor, expected None")
+            fault = "got a tensor, expected None, because the target mesh lacks the device"
+            raise ValueError(f"out of device {device_id}: {fault}")
         check_out(move, out, device_id, home, [shard] if here else [])
     apart = {*move.exchange.source.ids} != {*move.exchange.target.ids}
     if wants_gradient and (out is not None or apart):

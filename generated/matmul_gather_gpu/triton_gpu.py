@@ -40,7 +40,7 @@ import triton.language as tl
 from .._support import require
 from .._support.torch_matmul import TritonMatmul
 
-require("triton_gpu", "c3416385369e4355", __name__)
+require("triton_gpu", "49aae93fdfeacd3e", __name__)
 
 __all__ = ["matmul", "matmul_local", "synchronize"]
 

@@ -68,7 +68,7 @@ from .._support.pallas_windows import (
     within,
 )
 
-require("pallas_tpu", "57fe1eb3408be71f", __name__)
+require("pallas_tpu", "b9354e9a79f211aa", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
