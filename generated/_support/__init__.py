@@ -9,7 +9,7 @@ from runpy import run_path
 VERSIONS = {
     "jax_xla": "31e1041329588454",
     "pallas_tpu": "b9354e9a79f211aa",
-    "triton_gpu": "49aae93fdfeacd3e",
+    "triton_gpu": "3545331965b91203",
 }
 
 

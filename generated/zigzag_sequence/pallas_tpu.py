@@ -427,7 +427,7 @@ def reshard(buffers, mesh, *, target_mesh=None, interpret=False, collective_id=N
     """
     if target_mesh is None:
         if not ONE_ORDER:
-            raise ValueError("target_mesh: got None, but the meshes list devices differently")
+            raise ValueError("target_mesh: got None, expected a mesh: the order of devices differs")
         target_mesh = Mesh(mesh.devices.reshape([*TARGET_AXES.values()]), [*TARGET_AXES])
     meshes = _checked(mesh, SOURCE_AXES, "mesh"), _checked(target_mesh, TARGET_AXES, "target_mesh")
     if buffers.keys() != SOURCE.keys():

@@ -163,7 +163,8 @@ class TritonMatmul:
             what = f"{name} of device {self.ids[position]}"
             check(tensor, self.shape(side, position), self.dtype, what)
             if not has_kernels(tensor, self.kernels["multiply"]):
-                raise ValueError(f"{what}: got a tensor on the CPU, expected one on a GPU")
+                fault = "got a tensor on the CPU, expected one on a GPU, or TRITON_INTERPRET=1"
+                raise ValueError(f"{what}: {fault}")
         if given[0].device != given[1].device:
             both = f"{given[0].device} and {given[1].device}"
             raise ValueError(f"operands of device {self.ids[position]}: got {both}, expected one")
