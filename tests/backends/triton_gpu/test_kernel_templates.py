@@ -30,7 +30,7 @@ from shardwright.ir.matmul import SIDES
 CONDITIONS = 8
 """A template with its frame has no more."""
 
-COMMENTS = ("comment", "does", "operands")
+COMMENTS = ("comment", "comments", "does", "operands")
 """Fields that are words."""
 
 TEMPLATES = ROOT / "templates"
