@@ -21,7 +21,8 @@ class Group(ArrayGroup):
     interpreted = pltpu.InterpretParams(detect_races=True)
 
     def exchange(self, stacks, union, called):
-        """Return target shards by kind, given source shards."""
+        """Return target shards by kind, given source shards. Raises ValueError if a v5e cannot send
+        a line directly to its receiver."""
         devices, (interpret, _) = list(union.devices.flat), called
         pairs = [pair for lines in self.lines.values() for line in lines for pair in line.pairs]
         if pairs and not interpret and is_v5e(devices):
