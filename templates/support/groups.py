@@ -30,9 +30,9 @@ def hosts_of(package, backend, plans):
 def order_of(paths, names, what="tensors"):
     """Return, for each name, the index of its leaf among leaves at `paths` (tuples of keys). Leaves
     of a flat list match names in order; leaves of other trees match by their keys, joined with
-    underscores.
+    underscores; other punctuation in keys counts as underscores.
 
-    Raises ValueError with the names of tensors if leaves and names do not match.
+    Raises ValueError if leaves and names do not match.
     """
     if paths and all(len(path) == 1 and isinstance(path[0], int) for path in paths):
         if len(paths) != len(names):
@@ -76,7 +76,8 @@ def moves_of(host):
 
 
 def flat(tree, is_leaf, path=()):
-    """Yield the leaves of nested dicts, lists and tuples, each with its path of keys."""
+    """Yield the path of keys and the value of each leaf of nested dicts, lists and tuples.
+    `is_leaf` returns whether a list or tuple is itself a leaf."""
     if isinstance(tree, dict):
         for key, value in tree.items():
             yield from flat(value, is_leaf, (*path, key))
@@ -88,7 +89,8 @@ def flat(tree, is_leaf, path=()):
 
 
 def rebuilt(tree, is_leaf, leaves):
-    """Return a container of the same form with leaves taken from an iterator."""
+    """Return a container of the same form, except that tuples become lists, with its leaves taken
+    from the iterator `leaves`."""
     if isinstance(tree, dict):
         return {key: rebuilt(value, is_leaf, leaves) for key, value in tree.items()}
     if isinstance(tree, list | tuple) and not is_leaf(tree):

@@ -1,8 +1,8 @@
 """Digests of flat arrays of bits, appended to them.
 
-Words of 4 bytes are multiplied by an odd number that depends on their place, folded, multiplied
-again and added: any change of one word changes the digest; changes of several are missed with
-probability 2^-32.
+Each word (4 bytes, or one element if elements are narrower) is multiplied by an odd number that
+depends on its place, folded, and multiplied again; the results are added. A change of one word
+always changes the digest; changes of several words are missed with probability 2^-32.
 """
 
 import jax.numpy as jnp
@@ -25,7 +25,7 @@ def checked_of(line):
 
 
 def words(itemsize):
-    """Return the number of integers of this size in a digest."""
+    """Return the number of integers of `itemsize` bytes in a digest."""
     return max(4 // itemsize, 1)
 
 

@@ -1,8 +1,8 @@
-"""Reshards of many arrays in one jit: one exchange for all arrays of one element width.
+"""Reshards of many arrays in one program: one exchange for all arrays of one element width.
 
 Arrays with equal reshards form a kind and are stacked, so the size of a program grows with the
-number of kinds. Elements for one receiver are packed into one line; in a round, every device sends
-and receives at most one line, and all lines have equal parts.
+number of kinds. A device packs all elements for one receiver into one line. In a round, every
+device sends and receives at most one line, and all lines have parts of the same shapes.
 """
 
 import functools
@@ -25,7 +25,8 @@ from .xla_rounds import Round, boxes_of
 
 
 class Line(NamedTuple):
-    """The lines of a round. `parts`: the kind number and the boxes of each part of a line."""
+    """The lines of all devices in a round. `parts`: for each part of a line, its kind number and
+    its boxes on all devices."""
 
     parts: list[tuple[int, Round]]
 
@@ -51,7 +52,8 @@ class Line(NamedTuple):
 
 
 def lines_of(moves, ranks):
-    """Return the lines that carry all transfers; `moves`: the exchanges by kind number."""
+    """Return a `Line` for each round; together they carry all transfers. `moves`: the exchanges by
+    kind number; `ranks`: the number of ranks."""
     by_pair: dict[tuple[int, int], list] = {}
     for kind, each in moves.items():
         for box in boxes_of(each):
@@ -75,9 +77,9 @@ def lines_of(moves, ranks):
 
 
 class Group:
-    """Arrays on the same devices that move together. `kinds`: a bundle's host for each kind;
-    `kind_of`: the kind number of each name; `kernel`: the function that sends the lines, with
-    `collective_id` as its first id; if None, XLA sends them."""
+    """Arrays on the same devices that move together. `kinds`: for each kind, the host of one of its
+    bundles; `kind_of`: the kind number of each name; `kernel`: the function that sends the lines,
+    with `collective_id` as its first id; if None, XLA sends them."""
 
     interpreted: object = False  # how checks interpret kernels
 
@@ -103,7 +105,7 @@ class Group:
         return {width: lines_of(each, len(self.ranks)) for width, each in moves.items()}
 
     def wire_bytes(self):
-        """Return the bytes that each rank receives from others."""
+        """Return a list of the number of bytes that each rank receives from other ranks."""
         found = [0] * len(self.ranks)
         for width, lines in self.lines.items():
             for line in lines:
@@ -120,10 +122,10 @@ class Group:
         the names: `{"layer0": {"wq": x}}` for `layer0_wq`. Each array comes from its own `pad` and
         is sharded as in `source_sharding(mesh)`; results as in `target_sharding(target_mesh)`.
         Usable under `jax.jit` if both meshes list the same devices in one order. If the bundles
-        were emitted with gradients, it is differentiable in reverse mode: cotangents move as a
-        group too. Peak memory is three times that of the shards. `interpret` and `collective_id`
-        are as for one array; a group's kernels use eight ids, half of them for its derivative, and
-        the first is a multiple of eight.
+        were emitted with gradients, `reshard` is differentiable in reverse mode: cotangents move as
+        a group too. Peak memory is three times that of the shards. `interpret` and `collective_id`
+        are as for one array, except that `collective_id` is the first of eight ids, half of them
+        for the derivative, and must be a multiple of eight.
 
         Raises ValueError for a wrong array, naming it, and for a wrong mesh; TypeError for an
         argument of a wrong type; NotImplementedError for a missing derivative.
@@ -135,13 +137,13 @@ class Group:
         called = interpret, self.collective_id if collective_id is None else collective_id
         source, target = self.kinds[0].meshes(mesh, target_mesh)
         faults = [kind.unlike(mesh, target_mesh) for kind in self.kinds]
-        if all(faults):  # tensors may be on meshes with other axes
+        if all(faults):  # kinds may name different axes: the meshes must fit one kind
             raise ValueError(faults[0])
         return give_back(self.moved(given, source, target, called))
 
     def _ordered(self, tree, what):
-        """Return the leaves of a pytree in the order of names, and a function that puts other
-        leaves in their place."""
+        """Return the leaves of a pytree in the order of names, and a function that takes other
+        leaves in that order and returns a pytree of the same form."""
         found, form = jax.tree_util.tree_flatten_with_path(tree)
         places = order_of([tuple(map(_key, path)) for path, _ in found], self.names, what)
 
@@ -152,8 +154,8 @@ class Group:
         return [found[place][1] for place in places], give_back
 
     def moved(self, arrays, mesh, target_mesh, called):
-        """Return the target arrays of source arrays, both in the order of names and differentiable;
-        `called`: `interpret` and the first collective id."""
+        """Return the target arrays of source arrays, both in the order of names; differentiable in
+        reverse mode. `called`: `interpret` and the first collective id."""
 
         def forth(arrays):
             for number in self._floats:
@@ -269,8 +271,9 @@ class Group:
         return results
 
     def compiled_for(self, devices):
-        """Return the argument types of a program and the program itself: `reshard`, or only its
-        exchange of stacks if one jit cannot use both meshes. `devices`: in the order of ranks."""
+        """Return the argument types of a program, and the program as a function to be jitted: the
+        whole reshard or, if one jitted program cannot use both meshes, only the exchange of stacks.
+        `devices`: in the order of ranks."""
         by_id = dict(zip(self.ranks, devices, strict=True))
         first, called = self.kinds[0], (False, self.collective_id)
         sides = first.source, first.target
@@ -308,7 +311,8 @@ class Group:
         return {n: host.target.on(mesh) for n, host in zip(self.names, self.hosts, strict=True)}
 
     def self_check(self):
-        """Move numbered elements of every tensor and return the facts checked; exit on a fault."""
+        """Move numbered elements of every tensor and return the facts checked; exit on a fault, or
+        if there are too many elements to move."""
         *_, checked = map(proved, self.kinds)
         *_, (mesh, target_mesh) = map(meshes_here, self.kinds)
         elements = sum(math.prod(host.shape) for host in self.hosts)
@@ -334,7 +338,7 @@ def _next(called):
 
 
 def _key(entry):
-    """Return the key of a path entry of a list, a dict or a class."""
+    """Return the key of an entry in a pytree path."""
     kinds = jax.tree_util
     match entry:
         case kinds.SequenceKey(idx=key) | kinds.DictKey(key=key) | kinds.GetAttrKey(name=key):
@@ -360,15 +364,15 @@ def _in_a_row(devices):
 
 @functools.cache
 def _compiled(group, stage, *static):
-    """Return a stage of a group's program, jitted for these meshes; the last one is the target mesh
-    if the stage returns target arrays."""
+    """Return the method `stage` of a group, jitted, with `static` as its remaining arguments. The
+    last of these is the target mesh if the method returns target arrays."""
 
     def run(given):
         return getattr(group, stage)(given, *static)
 
     if stage not in ("within", "parted"):
         return jax.jit(run)
-    # Without these, XLA chooses the shardings of a program's results.
+    # Without `out_shardings`, XLA chooses the shardings of a program's results.
     return jax.jit(run, out_shardings=[host.target.on(static[-1]) for host in group.hosts])
 
 

@@ -20,11 +20,12 @@ from .jax_units import Unit, needed
 from .models import Moves, cut, flat, listed, within
 from .progress_line import shown
 
-MOST = 16  # tensors moved per program call, a power of two
+MOST = 16  # most tensors moved per program call, a power of two
 
 
 class Weights:
-    """The tensors of a model, to be moved between any devices; `data`: as in `Moves`."""
+    """The tensors of a model, to be moved between any devices; `data`: the contents of the model's
+    JSON file (see `models`)."""
 
     def __init__(self, data):
         self.moves = Moves(data, padded=True)
@@ -45,8 +46,8 @@ class Weights:
     def __call__(self, state, devices=None, *, progress=None, digest=False):
         """Return a dict of the target buffers by name, given the source buffers.
 
-        `state`: arrays by name, possibly in nested dicts whose keys joined by dots are the names;
-        only arrays on devices of this process. A buffer is one array, sharded as in
+        `state`: arrays by name, possibly in nested dicts whose keys joined by dots are the names; a
+        process needs only the arrays on its own devices. A buffer is one array, sharded as in
         `source_shardings`, that holds each device's part padded to the largest; padding is never
         read, and zero in results. `devices`: as in `source_shardings`. `progress`: a function
         called after each bucket with (bytes of messages done, bytes in all, bucket number).
@@ -68,7 +69,7 @@ class Weights:
         return Call(self, by_id, given, target, bool(digest), progress).run()
 
     def _by_id(self, devices):
-        """Return devices by id. Raises ValueError for a wrong number of devices."""
+        """Return a dict of the devices by id. Raises ValueError for a wrong number of devices."""
         ids = self.moves.ranks
         found = jax.devices()[: len(ids)] if devices is None else [*devices]
         if len(found) != len(ids):
@@ -88,8 +89,8 @@ class Weights:
         return found
 
     def buffers(self, number, place, by_id, end):
-        """Return the shape, dtype and sharding of each buffer of kind `number` at an end, on the
-        devices of list `place`."""
+        """Return the shape, dtype and sharding of each buffer of kind `number` at an end (0:
+        source, 1: target). `place`: the index of the device list in `Moves.places`."""
         kind, found = self.moves.kinds[number], []
         axes = kind.axes[end]
         held = np.array([by_id[each] for each in self.moves.places[place]])
@@ -114,8 +115,8 @@ class Weights:
         return count * self.moves.kinds[member.kind].itemsize
 
     def alike(self, item):
-        """Return the first item seen with the same kind, devices and piece, so that equal items
-        share one program."""
+        """Return the first item seen with the same kind, devices, turn and piece, so that equal
+        items share one program."""
         member = self.moves.members[item.member]
         return self._alike.setdefault((*member[:4], *item[1:]), item)
 
@@ -127,8 +128,8 @@ class Weights:
         )
 
     def _relays(self, item):
-        """Yield an item's relays: sender and receiver as places in its row, form, and the first
-        element in each buffer."""
+        """Yield an item's relays as tuples: the index of the sender in the item's row, the index of
+        the receiver, the form, and the first element in each buffer."""
         member, row = self.moves.members[item.member], self.row(item)
         for device in self.moves.places[member.target_place]:
             for moved in self.moves.of_device(device, item, 1):
@@ -147,8 +148,8 @@ class Weights:
 
     def units(self, bucket, digest):
         """Yield lists of equal items of a bucket, or of equal pieces of its items, each with the
-        bytes that a device needs to move the list at once. They are at most half the limit, so that
-        devices pack one list while another travels."""
+        bytes that a device needs to move the list at once. If possible, that is at most half the
+        limit, so that devices pack one list while another travels."""
         groups: dict = {}
         for item in bucket:
             for piece in cut(item, self.pieces(self.alike(item), digest)):
@@ -194,7 +195,7 @@ class Call:
         self.sizes = [sum(map(model.bytes, bucket)) for bucket in model.moves.buckets]
 
     def run(self):
-        """Return the target buffers on devices of this process."""
+        """Move all buckets and return the target buffers on devices of this process, by name."""
         for number, bucket in enumerate(self.model.moves.buckets):
             for items, size in self.model.units(bucket, self.digest):
                 self.begin(items, size)
@@ -225,15 +226,16 @@ class Call:
         )
 
     def buffer(self, name):
-        """Return a target buffer as bits; zeros if nothing was written yet."""
+        """Return a target buffer as bits, zeros if nothing was written yet; None if this process
+        has no device of the buffer."""
         struct = self.target[name]
         if name not in self.made and struct.sharding.addressable_devices:
             self.made[name] = _zeros(struct.shape, struct.dtype, struct.sharding)()
         return self.made.get(name)
 
     def end(self, members, ids, size, senders, right, done):
-        """Wait until items have moved and free their room. Raises RuntimeError for a wrong
-        digest."""
+        """Wait until items have moved, then release the memory counted for them. Raises
+        RuntimeError for a wrong digest."""
         jax.block_until_ready(done)
         self.held.subtract(dict.fromkeys(ids, size))
         wrong = [] if right is None else np.argwhere(~np.asarray(right)).tolist()
@@ -259,7 +261,7 @@ def _zeros(shape, dtype, sharding):
 def _cast(x, struct):
     """Return an array of bits as an array of the dtype and sharding of `struct`, in the same
     memory."""
-    if not x.size:  # XLA may split such an array differently
+    if not x.size:  # XLA may shard an empty array differently
         empty = np.zeros(struct.shape, struct.dtype)
         return jax.make_array_from_callback(struct.shape, struct.sharding, empty.__getitem__)
     is_cpu = next(iter(struct.sharding.device_set)).platform == "cpu"

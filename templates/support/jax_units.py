@@ -1,7 +1,8 @@
 """Programs that move equal tensors of a model, or equal pieces of them, between JAX devices.
 
 Source devices pack a line for each round, all devices exchange the lines, and target devices write
-them into their buffers in place. Besides its buffers, a device holds only these lines.
+them into their buffers in place. Besides its buffers, a device holds only these lines and the
+elements that it is rearranging.
 """
 
 import functools
@@ -68,9 +69,10 @@ class Unit:
         self.blank = self._blank([each for each in row if each not in {*self.source.devices.flat}])
 
     def __call__(self, sources, targets):
-        """Return the written target buffers; whether digests are right, [device, round, tensor], or
-        None without digests; and an array that is ready when all work is done. Buffers are global
-        arrays, target buffers arrays of bits."""
+        """Return three values: the written target buffers, none if this process has no target
+        device; whether digests are right, indexed [device, round, tensor], or None without digests;
+        and an array that is ready when all work is done. Buffers are global arrays; target buffers
+        are arrays of bits."""
         own = [self.pack(sources)] if _is_here(self.source) else []
         lines = [*zip(*own, *self.blank(), strict=True)]
         arrived, right = lines, None
@@ -101,7 +103,8 @@ class Unit:
         return found
 
     def _exchange(self, lines):
-        """Return the lines that a device receives, and whether their digests are right."""
+        """Return the lines that a device receives, and whether digests are right on all devices,
+        None without digests."""
         moves = [moves for (_, stays), moves in self.rounds if not stays]
         found = [
             lax.ppermute(line, "device", [*each]) for line, each in zip(lines, moves, strict=True)
@@ -166,8 +169,8 @@ class Unit:
 
 
 def _reads(shapes, forms, moves, size, which, idle=()):
-    """Return the number of elements that a write reads because its own are not a box, and whether
-    it reads any elements at all. For the arguments see `written`."""
+    """Return the number of elements that a write reads because those it writes are not a box, and
+    whether it reads any elements at all. For the arguments see `written`."""
     number, place = which
     _, buffers, loops = forms[number]
     nest = [(loops[n][0], loops[n][2 + place]) for n in loop_order(loops, place)]
@@ -182,7 +185,7 @@ def _shapes(end):
 
 
 def _parts(forms):
-    """Return the index of each form paired with the index of each of its target buffers."""
+    """Return the pairs (index of a form, index of one of its target buffers)."""
     return [(n, place) for n, (_, buffers, _) in enumerate(forms) for place in range(len(buffers))]
 
 

@@ -45,8 +45,8 @@ class Boxes:
         return self.moves.kinds[self.moves.members[member].kind]
 
     def _placed(self, part):
-        """Yield, for each relay of a part, the offset of its first element in the line, its moved
-        elements, and its form."""
+        """Yield, for each relay of a part, where its element 0 is, or would be, in the buffer of
+        all messages, counted in elements; its moved elements; and its form."""
         kind = self._kind(part.member)
         begin = part.start // kind.itemsize
         for moved in part.moved:

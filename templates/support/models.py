@@ -49,10 +49,10 @@ class Kind(NamedTuple):
 
 
 class Member(NamedTuple):
-    """Tensors of a kind on some devices. `source_place`, `target_place`: the indices in `places` of
-    the device lists of both meshes. `turn`: receiver i of a class takes elements from sender
-    i + turn, modulo the number of senders. `pieces`: the number of pieces the member is cut into.
-    `tensors`, `source`, `target`: the names of the tensors and of the buffers."""
+    """Tensors of a kind on some devices. `source_place`, `target_place`: the indices in
+    `Moves.places` of the device lists of both meshes. `turn`: receiver i of a class takes elements
+    from sender i + turn, modulo the number of senders. `pieces`: the number of pieces the member is
+    cut into. `tensors`, `source`, `target`: the names of the tensors and of the buffers."""
 
     kind: int
     source_place: int
@@ -77,7 +77,7 @@ class Item(NamedTuple):
 
 
 def cut(item, count):
-    """Return the pieces of an item."""
+    """Cut an item into `count` pieces and return them."""
     first, pieces = count * item.piece, count * item.pieces
     return [Item(item.member, first + number, pieces) for number in range(count)]
 
@@ -115,7 +115,8 @@ class Message(NamedTuple):
 
 
 class Moves:
-    """All kinds, members and buckets; `padded`: whether buffers have one size on every device."""
+    """All kinds, members and buckets of a model. `data`: as in the module's docstring; `padded`:
+    whether buffers have one size on every device."""
 
     def __init__(self, data, padded=False):
         kinds = data["kinds"]
@@ -166,7 +167,8 @@ class Moves:
                     yield number, name, kind.dtype, tuple(shape)
 
     def _places_in_classes(self, kind, end):
-        """Return, by position, the numbers of its classes at an end and its index in each class."""
+        """Return, by position, a dict from the numbers of its classes at an end to its index in
+        each class."""
         found: dict = {}
         for number, positions in enumerate(
             self.kinds[kind].receivers if end else self.kinds[kind].senders
@@ -268,7 +270,7 @@ def flat(tree, before=""):
 
 
 def listed(names):
-    """Return at most ten names as text."""
+    """Return names as text: at most ten of them, and the number of the others."""
     names = list(names)
     more = f" and {len(names) - 10} more" if len(names) > 10 else ""
     return ", ".join(itertools.islice(map(str, names), 10)) + more
