@@ -1,8 +1,8 @@
-"""A sharded matmul: the planner chooses which operand moves, and when to add up the result.
+"""A sharded matmul: the planner chooses which operand moves, and when partial sums are added.
 
 Both operands are split along the contracting dimension by axis `y`. Each device multiplies its
-parts into a partial sum; the partial sums are then scattered over the rows of the result. Runs on
-eight devices of a CPU:
+shards into a partial sum; the partial sums are then added, and the rows of the sum are scattered.
+Runs on eight CPU devices:
 
     python examples/jax_matmul.py
 """

@@ -1,9 +1,9 @@
-"""A reshard inside a jitted JAX function: a module is emitted for two NamedShardings, and called
+"""A reshard inside a jitted JAX function: a module is emitted for two NamedShardings and called
 under `jax.jit`.
 
 An 8 x 12 array is split over both axes of a 2 x 4 mesh, and must be resharded with the axes
-swapped. The gradient of the call is the reverse reshard, which is emitted too. Runs on eight
-devices of a CPU:
+swapped. The gradient of the call is the reverse reshard, which is emitted too. Runs on eight CPU
+devices:
 
     python examples/jax_reshard.py
 """

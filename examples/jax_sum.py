@@ -2,8 +2,8 @@
 
 After a data-parallel backward pass every device along `data` has a term of the gradient. The source
 sharding states this (`unreduced={"data"}`), and the reshard adds the terms while it moves them.
-Here the target splits rows over `data`, which is a reduce-scatter; any other target works too. Runs
-on eight devices of a CPU:
+Here the target splits rows over `data`, so the reshard is a reduce-scatter; any other target works
+too. Runs on eight CPU devices:
 
     python examples/jax_sum.py
 """

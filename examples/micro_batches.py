@@ -1,10 +1,10 @@
 """Gradients of micro-batches: added up in a loop, and summed over devices only once, after the
 loop.
 
-Data-parallel training takes a batch in parts, to use less memory. The gradient of each part is a
-sum over the devices along `data`. `mode="cheapest"` carries the terms of that sum through the loop,
-which therefore moves no gradient. The backward pass recomputes each layer, as `jax.checkpoint`
-requests. Runs on eight devices of a CPU:
+Data-parallel training processes a batch in parts, the micro-batches, to use less memory. The
+gradient of each part is a sum over the devices along `data`. `mode="cheapest"` carries the terms of
+that sum through the loop, which therefore moves no gradient. The backward pass recomputes each
+layer, as `jax.checkpoint` requests. Runs on eight CPU devices:
 
     python examples/micro_batches.py
 """
@@ -60,7 +60,7 @@ program = sw.partition(
 )
 for each in program.communications:
     print(each)
-assert [each.times for each in program.communications] == [1, 1]  # none in the loop
+assert [each.times for each in program.communications] == [1, 1]  # no communication in the loop
 sw.emit(program).write(Path(__file__).parent / "kernels" / "micro_batches")
 
 from kernels.micro_batches import jax_spmd  # noqa: E402  # written above

@@ -3,8 +3,8 @@ DTensor.
 
 At first the rows are split over the first dimension of a 2 x 2 mesh and the columns over the
 second; then the other way around. The module moves only the bytes that devices lack. The example
-compares the result with that of `redistribute`. It runs four processes on a CPU, over gloo; for
-GPUs, make the mesh of "cuda":
+compares the result with that of `redistribute`. It runs in four processes on a CPU, over gloo; for
+GPUs, pass "cuda" to `init_device_mesh`:
 
     torchrun --nproc-per-node 4 examples/torch_reshard.py
 """

@@ -1,8 +1,8 @@
 """A checkpoint group: one jitted call moves all tensors of a checkpoint from one mesh to another.
 
 The config in this folder lists the tensors, their shardings when saved, and the shardings to
-restore. The call takes a tree of arrays and returns the same tree. Runs on eight devices of a CPU,
-after the group is emitted:
+restore them in. The call takes a tree of arrays and returns a tree of the same structure. Emit the
+group, then run it on eight CPU devices:
 
     shardwright emit examples/checkpoint/shardwright.toml
     python examples/checkpoint/restore.py

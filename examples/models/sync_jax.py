@@ -1,8 +1,9 @@
-"""RL weight sync of a whole model in JAX: from a trainer with pipeline stages to a packed server.
+"""RL weight sync of a whole model in JAX: from a trainer with pipeline stages to a server with
+packed weights.
 
-The trainer has two stages, each on four devices with FSDP and tensor parallelism, and experts on
-one device each. The server has two devices, which store q, k and v of a layer in one buffer, and
-half of the experts each. Devices without a part of a tensor take no part in its move:
+The trainer has two stages of four devices, with FSDP and tensor parallelism; each expert is on one
+device. The server has two devices; each stores its parts of a layer's q, k and v in one buffer, and
+half of the experts. A device without a part of a tensor takes no part in its move:
 
     python examples/models/sync_jax.py
 """
@@ -49,13 +50,13 @@ def plan() -> sw.Sync:
 
 
 def whole(name: str, shape: tuple[int, ...]) -> jax.Array:
-    """Return a whole tensor; only this example needs whole tensors."""
+    """Return a whole tensor, which the example needs; the sync itself needs none."""
     seed = np.frombuffer(name.encode(), np.uint8).sum()
     return jax.random.normal(jax.random.key(seed), shape, jnp.bfloat16)
 
 
 def check(served: dict[str, jax.Array]) -> None:
-    """Compare the server's tensors with the whole tensors."""
+    """Check the values of the server's tensors, and the devices of its experts."""
     for layer in range(2):
         name = f"layers.{layer}"
         parts = [np.split(whole(f"{name}.{each}", SHAPES[each]), 2) for each in "qkv"]
@@ -70,7 +71,7 @@ def check(served: dict[str, jax.Array]) -> None:
 
 
 def main() -> None:
-    """Move the weights, and check those of the server."""
+    """Move the weights, and check the server's tensors."""
     weights = plan()
     state = {
         name: jax.device_put(whole(name, struct.shape), struct.sharding)

@@ -1,9 +1,10 @@
-"""RL weight sync of a whole model in torch: from a trainer with pipeline stages to a packed server.
+"""RL weight sync of a whole model in torch: from a trainer with pipeline stages to a server with
+packed weights.
 
-The trainer has two stages, each on four ranks with tensor parallelism and FSDP2, and experts on one
-rank each. The server has two ranks, which store q, k and v of a layer in one buffer, and half of
-the experts each. All tensors move in one exchange; each rank has at most 16 KiB of it in flight.
-This process forks ten others:
+The trainer has two stages of four ranks, with tensor parallelism and FSDP2; each expert is on one
+rank. The server has two ranks; each stores its parts of a layer's q, k and v in one buffer, and
+half of the experts. One call moves all tensors, with at most 16 KiB of messages in flight on any
+rank. The script forks the ten ranks:
 
     python examples/models/sync_torch.py
 """
@@ -34,7 +35,7 @@ def plan() -> sw.Sync:
     trainer = {}
     for layer, ids in enumerate(STAGES):
         mesh = sw.Mesh({"fsdp": 2, "tp": 2}, ids)
-        # FSDP2 cuts the shards of tensor parallelism along the rows.
+        # FSDP2 splits each tensor-parallel shard along its rows.
         trainer[f"layers.{layer}.o.weight"] = {"layout": "_[{fsdp}, {tp}]", "mesh": mesh}
         trainer[f"layers.{layer}.{{q,k,v}}.weight"] = {"layout": "_[{tp,fsdp}]", "mesh": mesh}
         trainer[f"layers.{layer}.experts.*.weight"] = {
@@ -54,7 +55,7 @@ def plan() -> sw.Sync:
 
 
 def whole(name: str, shape: tuple[int, int], step: int) -> torch.Tensor:
-    """Return a whole tensor, the same on every rank; only this example needs whole tensors."""
+    """Return a whole tensor, the same on every rank; the sync itself needs none."""
     torch.manual_seed(zlib.crc32(f"{name} {step}".encode()))
     return torch.randn(shape)
 
@@ -71,8 +72,8 @@ def layer_of(rank: int, step: int) -> nn.Module:
 
 
 def state_of(rank: int, meshes: list[DeviceMesh], step: int) -> dict[str, torch.Tensor]:
-    """Return the state dict of a rank of the trainer. Of a DTensor in it, only the local tensor is
-    moved."""
+    """Return the state dict of a trainer rank. The sync moves only the local tensors of
+    DTensors."""
     stage, mesh = rank // 4, meshes[rank // 4]
     layer = layer_of(rank, step)
     ways = {name: ColwiseParallel() for name in "qkv"} | {"o": RowwiseParallel()}
@@ -100,7 +101,7 @@ def check(received: dict[str, torch.Tensor], tp: int, step: int) -> None:
 
 
 def main(rank: int, store: str) -> None:
-    """Move the weights twice, as after two training steps, and check those of the server."""
+    """Move the weights twice, as after two training steps, and check the server's tensors."""
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=10)
     meshes = [
         DeviceMesh("cpu", [ids[:2], ids[2:]], mesh_dim_names=("fsdp", "tp")) for ids in STAGES

@@ -1,9 +1,9 @@
-"""A training step of a transformer layer, sharded over eight devices in five ways.
+"""The loss and gradients of a transformer layer, sharded over eight devices in five ways.
 
 BY_FEATURE gives the dimension along which tensor parallelism splits each parameter, here heads and
 hidden features; without it, parameters would be split as in `network.py`. The pipeline has four
 such layers as its stages, and splits the rows of the batch over two devices per stage. Loss and
-gradients are compared with those of one device. Runs on eight devices of a CPU:
+gradients are compared with those computed on one device. Runs on eight CPU devices:
 
     python examples/strategies/layer.py
 """
@@ -56,7 +56,7 @@ def made(rng, *shape):
 
 
 def shown(name, function, given, mesh, shardings, expected):
-    """Partition a loss with its gradient, emit it, run it, and compare the results."""
+    """Partition a loss with its gradient, emit and run the program, and check its results."""
     program = sw.partition(
         jax.value_and_grad(function), *given, mesh=mesh, in_shardings=shardings, mode="cheapest"
     )

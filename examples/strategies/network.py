@@ -1,9 +1,9 @@
 """A network sharded over eight devices in five ways, from one function that mentions none of them.
 
 The ways are data parallelism, fully sharded data parallelism, tensor parallelism, the last two
-together, and a pipeline. Each is a tree of shardings for the parameters; the pipeline is a function
-of stacked parameters. Loss and gradients are compared with those of one device. Runs on eight
-devices of a CPU:
+together, and a pipeline. Each of the first four is a tree of shardings for the parameters; the
+pipeline is a function of stacked parameters. Loss and gradients are compared with those computed on
+one device. Runs on eight CPU devices:
 
     python examples/strategies/network.py
 """
@@ -57,7 +57,7 @@ def arguments():
 
 
 def shown(name, function, given, mesh, shardings, expected):
-    """Partition a loss with its gradient, emit it, run it, and compare the results."""
+    """Partition a loss with its gradient, emit and run the program, and check its results."""
     program = sw.partition(
         jax.value_and_grad(function), *given, mesh=mesh, in_shardings=shardings, mode="cheapest"
     )
@@ -72,8 +72,8 @@ def shown(name, function, given, mesh, shardings, expected):
 
 
 def pipelined(microbatches):
-    """Return a pipeline of the inner layers, with one layer in each of four stages, and the loss of
-    the network with it."""
+    """Return two functions: a pipeline of the inner layers, one in each of four stages, and the
+    loss of the network that uses this pipeline."""
     mesh = sw.Mesh({"stages": 4})
     pipe = sw.strategies.pipeline(layer, mesh, "stages", microbatches)
 
@@ -86,7 +86,7 @@ def pipelined(microbatches):
 
 
 def stacked(parameters):
-    """Return the first layer, the inner layers stacked, and the last layer."""
+    """Return the parameters of the first layer, the inner layers (stacked) and the last layer."""
     first, *inner, last = parameters
     return first, jax.tree.map(lambda *each: np.stack(each), *inner), last
 

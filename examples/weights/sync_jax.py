@@ -2,8 +2,8 @@
 
 The trainer has devices 0 to 3, on both processes. The server has the devices of its mesh in the
 config: two others (`disjoint`), or two of the trainer's and one more (`overlapping`). All arrays of
-a pytree move in one exchange, without a gather. Emit, then run; the script starts the second
-process itself:
+a pytree move in one exchange, without a gather. Emit, then run the script, which starts both
+processes:
 
     shardwright emit examples/weights/disjoint.toml
     python examples/weights/sync_jax.py disjoint
@@ -54,7 +54,7 @@ def tensors() -> dict[str, object]:
 
 
 def nested(shardings: dict[str, NamedSharding]) -> dict[str, object]:
-    """Return shardings as the tree of the weights; a group lists them by name."""
+    """Return a group's shardings, which it lists by name, as a tree like that of the weights."""
     layer = {key: shardings[f"layer0_{key}"] for key in ("wq", "wo", "w1", "w2", "norm")}
     return {"embed": shardings["embed"], "layer0": layer}
 

@@ -34,14 +34,14 @@ SPLIT = {"embed": 0, "layer0.wq": 0, "layer0.wo": 1, "layer0.w1": 0, "layer0.w2"
 
 
 def main(name: str) -> None:
-    """Move the weights twice, as after two training steps, and check those of the server."""
+    """Move the weights twice, as after two training steps, and check the server's tensors."""
     dist.init_process_group("gloo")
     rank, server = dist.get_rank(), SERVER[name]
     trainer = DeviceMesh("cpu", [[0, 1], [2, 3]], mesh_dim_names=("fsdp", "tp"))
     weights = importlib.import_module(name).load("weights", "triton_gpu")
     for step in range(2):
         whole = tensors(step)
-        # A rank outside the trainer gives None for each tensor; the result has the same keys.
+        # A rank outside the trainer passes None for each tensor; the result has the same keys.
         held = shards(whole, trainer) if rank < 4 else dict.fromkeys(whole)
         received = weights.reshard(held)
         if rank in server:
