@@ -4,7 +4,7 @@ import contextlib
 import sys
 import time
 
-WAIT_S = 1.0  # before anything is drawn
+WAIT_S = 1.0  # delay before the bar is drawn
 WIDTH = 30
 
 
@@ -16,7 +16,8 @@ def shown(progress, draws):
 
 
 class Bar:
-    """A line with the share of bytes done, removed at the end. Calls are as for `progress`."""
+    """A line that shows the share of bytes done, and is removed at the end. Called like
+    `progress`."""
 
     def __init__(self, file):
         self.file, self.began = file, time.monotonic()

@@ -16,7 +16,8 @@ from .triton_boxes import copy
 class Step(NamedTuple):
     """The work of a device in a bucket. `number`: the bucket number; `sends`, `receives`: the
     messages; `size`: their total bytes; `packs`, `unpacks`, `keeps`: the boxes, by element size, to
-    copy into the line, out of the line, and from source to target buffers."""
+    copy into the line (the buffer of all messages), out of the line, and from source to target
+    buffers."""
 
     number: int
     sends: list
@@ -28,7 +29,7 @@ class Step(NamedTuple):
 
 
 class Call:
-    """The part of one rank in a call."""
+    """One rank's part in a call. `model`: the `Weights`; `timeout`, `digest`: as in `Weights`."""
 
     def __init__(self, model, group, timeout, digest):
         self.model, self.timeout, self.digest = model, timeout, digest
@@ -44,7 +45,7 @@ class Call:
         self.talks = torch.device("cpu" if "cpu:" in self.config else "cuda")
 
     def _check_options(self, progress):
-        timeout, self.timeout = self.timeout, None  # report a wrong one to all ranks without it
+        timeout, self.timeout = self.timeout, None  # the group's own, to report a wrong value
         if timeout is not None and not (isinstance(timeout, int | float) and timeout > 0):
             raise ValueError(
                 f"timeout: got {timeout!r}, expected a positive number of seconds, or None"
@@ -82,7 +83,8 @@ class Call:
 
     def agree(self, said, cause, raised, what):
         """Raise an error of type `raised` on every rank if some rank has a fault or if ranks have
-        different messages. `said`: the fault or "", then any messages; `what`: see `told`."""
+        different messages. `said`: this rank's fault or "", then any messages; `what`: see
+        `told`."""
         every = told(said, self.group, self.talks, self.timeout, what)
         for rank, (fault, *_) in enumerate(every):
             if fault:
@@ -94,7 +96,7 @@ class Call:
 
     def run(self, steps, given, made, slots, progress):
         """Exchange all buckets. After an error this rank still sends and receives its messages, so
-        that no other rank waits; at the end all ranks raise RuntimeError."""
+        that no other rank waits for it; at the end all ranks raise RuntimeError."""
         self.error, self.done, self.total = None, 0, sum(step.size for step in steps)
         waiting: collections.deque = collections.deque()
         for place, step in enumerate(steps):

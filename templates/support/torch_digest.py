@@ -10,7 +10,7 @@ import functools
 import torch
 
 WORDS = 1 << 16  # words multiplied at once
-TURN = -7046029254386353131  # 2^64 / golden ratio, odd: the stride between blocks of words
+TURN = -7046029254386353131  # 2^64 / golden ratio, odd: the factor of the previous blocks' digest
 MASK = 0xFFFFFFFF
 
 

@@ -37,10 +37,10 @@ class Group:
         """Return the target shards of every tensor, in a container of the same form, in one launch
         on each device for all tensors. They equal the results of each tensor's own `reshard_local`.
 
-        `shards`: a list in the order of NAMES, or a dict, possibly nested, whose keys joined by
-        dots are the names with dots for underscores: `layer0.wq` for `layer0_wq`; each entry has
-        the tensor's shards, sorted by device id. `out` has the same form. `programs`: as in a
-        tensor's own `reshard`, but without extra threads.
+        `shards`: a list in the order of NAMES, or a dict, possibly nested, whose keys, joined by
+        dots, become the names if underscores replace dots and other symbols: `layer0.wq` becomes
+        `layer0_wq`; each entry has the tensor's shards, sorted by device id. `out` has the same
+        form. `programs`: as in a tensor's own `reshard`, but without extra threads.
         """
         check_few(programs)
         given, give_back = self._ordered(shards, "source shards", _is_shards)
@@ -70,9 +70,9 @@ class Group:
         """Return this device's target shards, exchanged with the other processes of a group, in a
         container of the same form.
 
-        Like each tensor's own `reshard`, whose docstring explains the arguments, with all tensors
-        in one exchange. `shards` and `out` are as for `reshard_local`, with one shard for each
-        tensor, or None if the rank has none; None in place of all tensors makes results a dict by
+        Works like each tensor's own `reshard`, whose docstring explains the arguments, but moves
+        all tensors in one exchange. `shards` and `out` are as for `reshard_local`, with one shard
+        for each tensor, or None if the rank has none. If `shards` is None, the result is a dict by
         name.
         """
         shards = dict.fromkeys(self.names) if shards is None else shards

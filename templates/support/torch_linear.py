@@ -12,7 +12,7 @@ def moved(forth, back, given, again=None):
 
 def add(boxes, sources, targets, dtype):
     """Add boxes of source tensors, viewed as `dtype`, to boxes of target tensors, one after
-    another; all are contiguous."""
+    another; the tensors are contiguous."""
     for source, target, read, write, loops in boxes:
         times, *steps = zip(*loops, strict=True) if loops else ((), (), ())
         held, whole = sources[source].view(dtype), targets[target]

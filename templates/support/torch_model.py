@@ -1,8 +1,8 @@
 """Models in one address space, and among the processes of a group.
 
-Processes exchange one bucket after another. In each they send at most one message to a peer, and
-they pack the next bucket while one is in flight. A rank without a part in a bucket skips it. Rank r
-of a group is the r-th id of all devices, sorted.
+Processes exchange one bucket after another. In each bucket they send at most one message to each
+peer, and they pack the next bucket while one is in flight. A rank without a part in a bucket skips
+it. Rank r of a group is the r-th id of all devices, sorted.
 """
 
 import functools
@@ -78,7 +78,7 @@ class Weights:
 
         Raises ValueError on all ranks for wrong arguments on any rank, before anything moves;
         RuntimeError on all ranks for a failure on any rank; TimeoutError for a silent rank and
-        ConnectionError for a lost rank, after both of which the group is unusable.
+        ConnectionError for a lost rank; after either the group is unusable.
         """
         call = Call(self, group, timeout, digest)
         steps, given, made, slots = call.prepared(state, out, progress)
@@ -86,7 +86,7 @@ class Weights:
         return dict(zip(self.shapes(call.device, 1), made, strict=True))
 
     def _steps(self, device, digest):
-        """Return the `Step` of a device in each bucket; buckets without data for it have none."""
+        """Return a device's steps: a `Step` for each bucket with data for the device."""
         found, moves = [], self.moves
         for number, bucket in enumerate(moves.buckets):
             sends = moves.messages(device, bucket, 0, digest)
