@@ -5,7 +5,7 @@ import os
 
 import jax
 
-# XLA on CPU copies larger arrays in another thread (kSmallDataTransferByteSize).
+# XLA on CPU copies arrays of more bytes in a separate thread (kSmallDataTransferByteSize).
 COPIED_AT_ONCE = 102400
 
 

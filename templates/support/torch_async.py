@@ -1,4 +1,4 @@
-"""Asynchronous calls."""
+"""Asynchronous `reshard` calls."""
 
 import torch
 

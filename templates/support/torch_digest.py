@@ -1,8 +1,8 @@
 """Digests of tensors, computed by torch on their device without a copy to the host.
 
-Words of 8 bytes are multiplied by an odd number that depends on their place, folded, multiplied
-again and added: any change of one word changes the digest; changes of several are missed with
-probability 2^-64.
+Each word of 8 bytes is multiplied by an odd number that depends on its place, folded, multiplied
+again and added. A change of one word always changes the digest; changes of several words are missed
+with probability 2^-64.
 """
 
 import functools

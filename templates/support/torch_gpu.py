@@ -180,7 +180,7 @@ class Reshard:
     def reshard(self, shard, group=None, *, out=None, **asked):
         """Return this device's target shard, exchanged with the other processes of a group.
 
-        `asked` are `transport=None`, `check=False`, `programs=None` and `async_op=False`. Rank r is
+        `asked`: `transport=None`, `check=False`, `programs=None` and `async_op=False`. Rank r is
         the r-th id of the sorted union of both meshes. `shard` is None on a rank outside the source
         mesh; the result is None on a rank outside the target mesh. Every process of the group must
         call this, with the same `transport`:

@@ -15,9 +15,9 @@ from .torch_tensors import check_few, requires_grad
 
 
 class Group:
-    """Tensors on the same devices that move together. `kinds`: a bundle's host for each kind;
-    `kind_of`: the kind number of each name; `kernel`: the kernel that copies listed rows of all
-    tensors."""
+    """Tensors on the same devices that move together. `kinds`: the hosts of the distinct bundles;
+    `kind_of`: for each name, the index of its host in `kinds`; `kernel`: the kernel that copies
+    listed rows of all tensors."""
 
     def __init__(self, names, kinds, kind_of, kernel):
         self.names, self.kinds, self.kind_of, self.kernel = names, kinds, kind_of, kernel

@@ -68,8 +68,8 @@ class TritonMatmul:
 
     @property
     def layout(self):
-        """Return the byte layout of each device's shared memory: the start of the offered operands,
-        which flags and counters precede, the start of the sums, and the end."""
+        """Return the byte layout of each device's shared memory: the start of the offered operands
+        (after flags and counters), the start of the sums, and the end."""
         offered = _up(12 * len(self.ids), ALIGNED)
         summed = offered + _up(2 * self.slots[0] * self.dtype.itemsize, ALIGNED)
         return offered, summed, summed + 2 * self.slots[2] * self.out_dtype.itemsize

@@ -19,8 +19,8 @@ POLLS = 500  # number of GPU polls in the time of one interpreter poll
 
 
 class Member:
-    """The device at a position. `of`: the `TritonMatmul`; `held`: the device's shared memory;
-    `places`: the addresses of all devices' shared memory, by position."""
+    """One device of a matmul, at a mesh position. `of`: the `TritonMatmul`; `held`: the device's
+    shared memory; `places`: the addresses of all devices' shared memory, by position."""
 
     def __init__(self, of, position, held, places):
         self.of, self.position, self.home = of, position, held.device

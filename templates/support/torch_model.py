@@ -71,8 +71,8 @@ class Weights:
         have, or set them to None. `out`: a dict of target buffers to fill; after an error their
         values are undefined. New results have zero padding.
 
-        `progress`: a function called after each bucket of this rank with (bytes of messages done,
-        bytes in all, bucket number); by default rank 0 draws a bar if its stderr is a terminal.
+        `progress`: a function called after each bucket of this rank with (bytes of messages moved,
+        total bytes, bucket number); by default rank 0 draws a bar if its stderr is a terminal.
         `timeout`: seconds to wait for any rank, by default the group's time-out. `digest`: whether
         every part of a message carries a digest, which receivers check.
 
