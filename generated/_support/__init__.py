@@ -7,9 +7,9 @@ from runpy import run_path
 
 # The version of each backend's support files.
 VERSIONS = {
-    "jax_xla": "31e1041329588454",
-    "pallas_tpu": "b9354e9a79f211aa",
-    "triton_gpu": "3545331965b91203",
+    "jax_xla": "2113e229b9ef504a",
+    "pallas_tpu": "e676937314eef4ef",
+    "triton_gpu": "fc70d7a3fa9ee864",
 }
 
 

@@ -9,14 +9,14 @@ NOT_RUN = 3  # exit status of a self-check that ran nothing
 
 
 def not_run(proved):
-    """Print `proved`, the facts established without data, and exit with status `NOT_RUN`: status 0
-    would claim correct results."""
+    """Print `proved`, the reason why nothing ran and the facts established without data, and exit
+    with status `NOT_RUN`; status 0 would claim correct results."""
     print(f"not run: {proved}")
     raise SystemExit(NOT_RUN)
 
 
 def ranges(box):
-    """Return the (low, high) pairs of a box."""
+    """Return an iterator over the (low, high) pairs of a box."""
     return zip(box[::2], box[1::2], strict=True)
 
 

@@ -7,8 +7,8 @@ from .exchanges import Exchange
 
 
 class Cut(NamedTuple):
-    """The division of a tile along dimension `dim` into `pieces` pieces. They start at multiples of
-    `unit` elements from the start of the tile; their sizes differ by at most one unit."""
+    """The division of a tile along dimension `dim` into `pieces` pieces. Pieces start at multiples
+    of `unit` elements from the start of the tile; their sizes differ by at most one unit."""
 
     pieces: int
     dim: int
@@ -36,7 +36,8 @@ class CutExchange(Exchange):
         return self._pieces((s, receiver, number) for s, number in self._senders(receiver))
 
     def outgoing(self, sender):
-        """Return the pieces of the source shard at a position, including the pieces it keeps."""
+        """Return the pieces of the source shard at a position, including the pieces that the device
+        keeps."""
         return self._pieces((sender, r, number) for r, number in self._receivers(sender))
 
     def _pieces(self, moves):

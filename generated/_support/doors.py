@@ -1,12 +1,12 @@
-"""Functions that features add to modules."""
+"""The features that add functions to modules, for error messages."""
 
 DOORS = {"reshard_done": "start", "reshard_dtensor": "dtensor", "reshard_start": "start"}
 DOORS |= {"symmetric_result": "symmetric", "symmetric_source": "symmetric"}
 
 
 def absent(module):
-    """Return a `__getattr__` for a module. Its AttributeError names the feature that adds the
-    missing function."""
+    """Return a `__getattr__` for a module, which raises AttributeError. If a feature adds the
+    missing function, the message names that feature."""
 
     def missing(name):
         feature = DOORS.get(name)

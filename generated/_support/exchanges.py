@@ -1,7 +1,8 @@
 """The transfers of one exchange in plain integers; each end computes its pieces independently.
 
-A box is a product of half-open ranges, one after another: (low, high, low, high, ...). A position
-is the row-major number of a device in a mesh; source and target may be on different meshes.
+A box is a product of half-open ranges, one after another: (low, high, low, high, ...). A tile is
+the intersection of a source shard and a target shard. A position is the row-major number of a
+device in a mesh; source and target may be on different meshes.
 """
 
 import functools
@@ -13,8 +14,8 @@ from .spread import at_some, common, gap, some, spread
 
 
 class Piece(NamedTuple):
-    """A piece of a tile that a device sends to another or keeps. `number`: its number among the
-    pieces of the tile, None for a whole tile."""
+    """A piece of a tile that a device sends to another or keeps. `sender`, `receiver`: positions;
+    `number`: its number among the pieces of the tile, None for a whole tile."""
 
     sender: int
     receiver: int
@@ -25,10 +26,11 @@ class Piece(NamedTuple):
 class Exchange:
     """The transfers of one reshard, in whole tiles (`CutExchange`: in pieces). `source` and
     `target` have the device ids by position (`ids`) and a function from a position to the box of
-    its shard (`box`). `senders` yields the positions that hold parts of a target shard, `receivers`
-    the positions that need parts of a source shard, both including the device itself. `hidden`: the
-    extents of the leading box dimensions, which number terms; along the last `new` of them only the
-    first term has a value and receives data. `by_plan`: whether the plan fixes the senders."""
+    its shard (`box`). `senders(receiver)` yields the positions that hold parts of a receiver's
+    target shard, `receivers(sender)` the positions that need parts of a sender's source shard; a
+    device may be among its own senders and receivers. `hidden`: the extents of the leading box
+    dimensions, which number terms; along the last `new` of them only the first term has a value and
+    receives data. `by_plan`: whether the plan fixes the senders."""
 
     cut: Any = None
 
@@ -39,11 +41,11 @@ class Exchange:
         self.ranks = sorted({*source.ids, *target.ids})
 
     def source_position(self, device_id):
-        """Return the position in the source mesh, -1 for a device outside it."""
+        """Return a device's position in the source mesh, -1 if the device is outside it."""
         return self.source.ids.index(device_id) if device_id in self.source.ids else -1
 
     def target_position(self, device_id):
-        """Return the position in the target mesh, -1 for a device outside it."""
+        """Return a device's position in the target mesh, -1 if the device is outside it."""
         return self.target.ids.index(device_id) if device_id in self.target.ids else -1
 
     def is_empty(self, receiver):
@@ -62,7 +64,8 @@ class Exchange:
         return self.full((sender, receiver) for sender in self._senders(receiver))
 
     def outgoing(self, sender):
-        """Return the pieces of the source shard at a position, including the pieces it keeps."""
+        """Return the pieces of the source shard at a position, including the pieces that the device
+        keeps."""
         return self.full((sender, receiver) for receiver in self._receivers(sender))
 
     def full(self, ends):

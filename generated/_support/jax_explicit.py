@@ -14,7 +14,8 @@ def retyped(x, sharding):
 
 
 def refuse_mix(context, target):
-    """Raise ValueError in a program whose Explicit axes differ from the result's."""
+    """Raise ValueError if `context`, the mesh that is set in a traced program, differs from the
+    result's mesh."""
     if context != target.abstract_mesh:
         raise ValueError(
             f"the result is on a mesh of axes {dict(target.shape)}, which a traced program "

@@ -12,14 +12,15 @@ from jax.sharding import AxisType
 from .boxes import not_run
 from .jax_meshes import apart, expect, not_mapped, over_devices, typed
 
-FEW = 2**18  # a self-check does not move larger tensors
+FEW = 2**18  # elements; a self-check does not move larger tensors
 
 
 class OneOrder:
     """An emitted reshard whose meshes list the same devices in the same order. `name`: the name of
-    the module; `source`, `target`: the two sides, `Sharded`s; `program`: the per-device function
-    within `shard_map`; `padding`: the class that pads shards, None if all have one shape;
-    `operation`: an `Operation` for derivatives and `jax.vmap`, None if emitted without them."""
+    the module; `source`, `target`: the two sides, `Sharded`s; `program`: the program that each
+    device runs within `shard_map`; `padding`: the class that pads shards, None if all have one
+    shape; `operation`: an `Operation` for derivatives and `jax.vmap`, None if emitted without
+    them."""
 
     def __init__(
         self, name, shape, dtype, source, target, program, *, padding=None, operation=None
@@ -40,8 +41,8 @@ class OneOrder:
         return self.program.moves
 
     def pad(self, x):
-        """Return the padded global array of a logical tensor, or of its terms [terms, ...]: every
-        source shard in a slot of one size.
+        """Return the padded global array of a logical tensor, or of its terms [terms, ...]: all
+        source shards are padded to one size.
 
         Under jit, XLA on CPU moves bfloat16 and float8_e5m2 as float32, which changes NaN payloads.
         Other dtypes, and calls outside jit, preserve every bit.
@@ -70,12 +71,13 @@ class OneOrder:
         calls `reshard` with an array that holds its devices' shards
         (`jax.make_array_from_callback`).
 
-        With the feature vmap, `jax.vmap` runs one exchange per element. With gradients `reshard` is
-        differentiable in forward and reverse mode: the sibling module moves the cotangent of the
-        result back, in Pallas with the collective id `collective_id ^ 1`. Between different device
-        orders, vmap and derivatives work only outside jit. Raises ValueError for a wrong shape,
-        dtype or mesh; TypeError for an argument of a wrong type and, between different device
-        orders, within jit; NotImplementedError if the feature was not emitted.
+        With the feature vmap, `jax.vmap` runs one exchange per batch element. With gradients
+        `reshard` is differentiable in forward and reverse mode: the sibling module moves the
+        cotangent of the result back, in Pallas with the collective id `collective_id ^ 1`. Between
+        different device orders, vmap and derivatives work only outside jit. Raises ValueError for a
+        wrong shape, dtype or mesh; TypeError for an argument of a wrong type and, between different
+        device orders, within jit; NotImplementedError if the module was emitted without the
+        feature.
         """
         not_mapped("reshard")
         expect(x, self.source.padded, self.dtype, "source array, as pad(x) makes it")
@@ -86,7 +88,7 @@ class OneOrder:
         if self.operation:
             return self.operation.bind(x, source, target, interpret, collective_id)
         if isinstance(x, jax.core.Tracer):
-            from .jax_refused import only_moved  # no derivative, no jax.vmap
+            from .jax_refused import only_moved  # emitted without derivatives and jax.vmap
 
             return self.lowered(only_moved(x), source, target, interpret, collective_id)
         return self.eager(x, source, target, interpret, collective_id)
@@ -123,10 +125,11 @@ class OneOrder:
         return source, target
 
     def refuse_mix(self, x, target):
-        """Raise ValueError in a program whose Explicit axes differ from the result's."""
+        """Raise ValueError if a mesh with Explicit axes is set in a traced program and differs from
+        the result's mesh."""
         context = jax.sharding.get_abstract_mesh()
         if isinstance(x, jax.core.Tracer) and AxisType.Explicit in context.axis_types:
-            from .jax_explicit import refuse_mix  # if axes are Explicit
+            from .jax_explicit import refuse_mix  # only if axes are Explicit
 
             refuse_mix(context, target)
 
@@ -157,8 +160,8 @@ def _compiled(host, batch, source, target, *how):
 
 
 def meshes_here(host):
-    """Return meshes of both sides on the available devices; exit if there are too few, or if a
-    device's box is not its shard."""
+    """Return the meshes of both sides on the available devices. Exit if there are too few devices,
+    or if a device's box differs from its shard."""
     if len(jax.devices()) < len(host.ranks):
         raise SystemExit(f"got {len(jax.devices())} devices, expected {len(host.ranks)}")
     if host.dtype.itemsize == 8:
@@ -209,8 +212,8 @@ def judge(host, y, wanted):
 
 
 def numbered(host):
-    """Yield tensors of the digits of element numbers, in a base that the dtype represents: the
-    argument of `pad`, and the result expected from `unpad`."""
+    """Yield a pair of tensors for each digit of the element numbers, in a base whose digits the
+    dtype represents exactly: the argument of `pad`, and the result expected."""
     few = {"bool": 2, "int8": 100, "uint8": 100}.get(host.dtype.name, 4)
     base = {1: few, 2: 100}.get(host.dtype.itemsize, FEW)
     number = np.arange(math.prod(host.shape), dtype=np.int32).reshape(host.shape)

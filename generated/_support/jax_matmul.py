@@ -39,8 +39,8 @@ class ArrayMatmul:
         self._multiply, self._axes, self._short = multiply, axes, short
 
     def pad_lhs(self, x):
-        """Return the padded global array of lhs, or of its terms [terms, ...]: every shard in a
-        slot of one size."""
+        """Return the padded global array of lhs, or of its terms [terms, ...]: all shards are
+        padded to one size."""
         return self._padded(0, x)
 
     def pad_rhs(self, x):
@@ -48,7 +48,7 @@ class ArrayMatmul:
         return self._padded(1, x)
 
     def unpad(self, y):
-        """Return the logical result of a padded one, or its terms."""
+        """Return the logical result, or its terms, given the padded result."""
         expect(y, self.out.padded, self.dtypes[1], "padded result")
         return self._paddings[2].take_off(y) if self._paddings else y
 
@@ -88,7 +88,8 @@ class ArrayMatmul:
             return _compiled(self, meshes, interpret)(a, b)
 
     def meshes(self, mesh):
-        """Return the meshes of lhs, rhs and the result. Raises TypeError or ValueError."""
+        """Return the meshes of lhs, rhs and the result. Raises TypeError or ValueError for a wrong
+        mesh."""
         meshes = tuple(side.mesh(mesh) for side in self.sides)
         if fault := self.lhs.unlike(mesh):
             raise ValueError(fault)
@@ -110,13 +111,14 @@ class ArrayMatmul:
         y = self.product(a, b, interpret)
         if not self._short:
             return y
-        from .jax_zeros import extent_of, zeroed  # if emitted with padding
+        from .jax_zeros import extent_of, zeroed  # only if emitted with padding
 
         me = lax.axis_index(self._axes)
         return zeroed(y, self.out, self._short, extent_of(self.out, self.out, me))
 
     def self_check(self):
-        """Multiply random numbers and return the facts checked; exit on a fault."""
+        """Multiply random numbers and return the facts checked; exit on a fault, or if the product
+        takes too many flops."""
         if len(jax.devices()) < len(self.out.ids):
             raise SystemExit(f"got {len(jax.devices())} devices, expected {len(self.out.ids)}")
         mesh = self.lhs.mesh_of(jax.devices()[: len(self.out.ids)])
@@ -142,7 +144,7 @@ class ArrayMatmul:
         """Return an operand of small random numbers whose products every dtype represents."""
         shape = self.sides[number].whole(self.shapes[number])
         terms = math.prod(shape) // math.prod(self.shapes[number])
-        # Most numbers are zero, so sums are about 16: exact in 16 bits in any order.
+        # Most numbers are zero, so sums are about 16: exact in 16-bit floats, in any order.
         share = 2 / (terms * math.sqrt(self.shapes[0][-1]))
         rng = np.random.default_rng(number)
         drawn = rng.integers(1, 4, shape) * (rng.random(shape) < share)
@@ -154,14 +156,15 @@ MOST_FLOPS = 2**28
 
 
 def _summed(side, x):
-    """Return the sum of an array of terms; return any other array unchanged."""
+    """Return the sum of an array of terms, or any other array, as a numpy array; dtypes that numpy
+    lacks become float32."""
     x = np.asarray(x).astype(np.float32) if np.asarray(x).dtype.kind == "V" else np.asarray(x)
     return x.sum(axis=0) if side.terms else x
 
 
 @functools.cache
 def _compiled(host, meshes, interpret):
-    # Without this, XLA chooses the sharding of a program's result.
+    # Without `out_shardings`, XLA chooses the sharding of a program's result.
     return jax.jit(
         functools.partial(_product, host, meshes, interpret),
         out_shardings=host.out.on(meshes[2]),

@@ -15,7 +15,7 @@ class MatmulGradient:
         self.name, self.modules = name, modules
 
     def cotangents(self, host, meshes, interpret, a, b, y_bar):
-        """Return the cotangents of both operands, given the result's."""
+        """Return the cotangents of both operands, given the cotangent of the result."""
         told = "matmul needs the matmuls of its cotangents"
         lhs, rhs = (host_beside(self.name, module, told)[0] for module in self.modules)
         # The siblings multiply in the dtype of the result.
@@ -28,8 +28,8 @@ class MatmulGradient:
 
 
 def _terms(side, mesh, x, given):
-    """Add the dimension of terms to a cotangent, which is then equal for all terms (`given`), or
-    remove it, which leaves each device its own term. Moves no data."""
+    """Return a cotangent with a leading dimension of terms, all of them equal to it (if `given`),
+    or without that dimension, leaving each device its own term. Moves no data."""
     if not side.terms:
         return x
     bare = jax.sharding.PartitionSpec(*list(side.spec)[1:])

@@ -14,12 +14,12 @@ from .boxes import extents
 
 class Sharded:
     """One side of a reshard: device ids by position, the box of the shard at a position, and the
-    sharding of the global array. `axes`: names and sizes of the mesh refined into the sub-axes in
-    use; `spec`: the sharding on these; `padded`: the shape of the global array with every shard
-    padded at its end to the largest; `terms`: whether dimension 0 numbers the terms along unreduced
-    axes."""
+    sharding of the global array. `axes`: names and sizes of the mesh's axes, split into the
+    sub-axes in use; `spec`: the `PartitionSpec` over these; `padded`: the shape of the global array
+    with every shard padded at its end to the largest; `terms`: whether dimension 0 numbers the
+    terms along unreduced axes."""
 
-    name = ""  # "source" or "target" in messages
+    name = ""  # the side's name in messages, such as "source"
     hidden: tuple[int, ...] = ()  # extents of the leading box dimensions, as in `Exchange`
     new = 0
 
@@ -34,11 +34,12 @@ class Sharded:
         return (self.padded[0], *shape) if self.terms else tuple(shape)
 
     def shape(self, device_id):
-        """Return the exact shape of the shard on a device."""
+        """Return the shape, without padding, of the shard on a device. Raises ValueError for a
+        device outside the mesh."""
         if device_id not in self.ids:
             expected = f"one of the {self.name} mesh, {[*self.ids]}"
             raise ValueError(f"device {device_id}: expected {expected}")
-        # A scalar moves as a vector of one element.
+        # A scalar moves as a vector of one element, so its box has one range.
         return extents(self.box(self.ids.index(device_id)))[: len(self.local)]
 
     def fault(self, mesh):
@@ -71,20 +72,20 @@ class Sharded:
         return mesh if mesh.shape_tuple == self.axes else self.mesh_of(mesh.devices)
 
     def mesh_of(self, devices):
-        """Return the mesh of devices by position."""
+        """Return the mesh of devices given by position."""
         return Mesh(np.reshape(devices, self.sizes), self.names)
 
     def unlike(self, mesh):
-        """Return the fault in a mesh whose axes have these names but a different order or different
-        sizes; "" if there is none."""
+        """Return the fault in a mesh whose axes share names with this side's axes but differ from
+        them in order or sizes; "" if there is none."""
         if mesh.shape_tuple == self.axes:
             return ""
-        from .jax_unlike import unlike  # if the mesh divides devices into other axes
+        from .jax_unlike import unlike  # only if the mesh divides devices into other axes
 
         return unlike(self, mesh)
 
     def on(self, mesh, batch=0):
-        """Return the sharding of the argument or result of `reshard`: id i belongs to
+        """Return the sharding of the argument or result of `reshard`: the device at position i is
         mesh.devices.flat[i]. `batch`: the number of leading batch dimensions."""
         return NamedSharding(self.mesh(mesh), P(*[None] * batch, *self.spec))
 
@@ -100,13 +101,13 @@ def not_mapped(what):
 
 
 def apart(x):
-    """Return a context with no mesh set, unless `x` is traced: an array moves on its own devices,
-    which may differ from the devices of the user's current mesh."""
+    """Return a context manager under which no mesh is set, unless `x` is traced: an array moves on
+    its own devices, which may differ from the devices of the user's current mesh."""
     same = jax.sharding.use_abstract_mesh(jax.sharding.get_abstract_mesh())
     try:
         traced = isinstance(x, jax.core.Tracer)
         return same if traced else jax.set_mesh(Mesh(np.empty((), object), ()))
-    except ValueError:  # while anything is traced, even around a constant
+    except ValueError:  # raised while anything is traced, even if `x` is a constant
         return same
 
 
@@ -122,7 +123,7 @@ def typed(sharding, x):
 
 def mapped(function, mesh, in_specs, out_specs):
     """Return the function mapped over the shards of a mesh, independent of the current mesh."""
-    # Drop the types of the mesh's axes, so that arrays of either type are valid.
+    # Drop the types of the mesh's axes, so that arrays over Auto and Explicit axes are valid.
     mesh = Mesh(mesh.devices, mesh.axis_names)
     specs = {"in_specs": in_specs, "out_specs": out_specs}
     over_shards = jax.shard_map(function, mesh=mesh, **specs, check_vma=False)
@@ -139,7 +140,7 @@ def over_devices(function, given, result):
     device's shards. `given`, `result`: the shardings of the arrays, on the same devices in the same
     order."""
     if len({each.mesh.shape_tuple for each in (*given, result)}) > 1:
-        from .jax_axes import over_axes  # if the sides divide devices into different axes
+        from .jax_axes import over_axes  # only if the sides divide devices into different axes
 
         return over_axes(mapped, function, given, result)
     return mapped(function, result.mesh, tuple(each.spec for each in given), result.spec)

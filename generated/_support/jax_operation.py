@@ -1,8 +1,8 @@
 """A reshard as a JAX primitive, for vmap and derivatives.
 
-`host`: the reshard (`OneOrder`, `TwoOrders`); `source`, `target`: meshes with the axes that
-shardings name. The derivative of a reshard is the reshard itself; its transpose is the reverse
-reshard, in the sibling module.
+The primitive's parameters: `host`, the reshard (a `OneOrder` or `TwoOrders`); `source` and
+`target`, meshes with the axes that shardings name. The derivative of a reshard is the reshard
+itself; its transpose is the reverse reshard, in the sibling module.
 """
 
 import functools
@@ -38,17 +38,19 @@ class Operation:
         self.host = host
 
     def bind(self, x, source, target, interpret, collective_id):
-        """Return the result of the primitive; the meshes may be refined differently."""
+        """Return the result of the primitive. `source`, `target`: meshes of the right devices, with
+        any axes."""
         host = self.host
         given = host.source.on(source)
-        if isinstance(x, jax.core.Tracer) and _is_program(host):  # JAX looks for devices here
-            x = typed(given, x)
+        if isinstance(x, jax.core.Tracer) and _is_program(host):
+            x = typed(given, x)  # tells JAX the devices of the program
         static = {"interpret": interpret, "collective_id": collective_id}
         meshes = {"source": given.mesh, "target": host.target.mesh(target)}
         return reshard_p.bind(x, host=host, **meshes, **static)
 
     def batched(self, move, batch):
-        """Return a function that moves elements of `batch` leading dimensions one after another."""
+        """Return a function that applies `move` to the elements of `batch` leading dimensions, one
+        after another."""
         for _ in range(batch):
             move = functools.partial(lax.map, move)
         return move
@@ -58,7 +60,7 @@ class Operation:
         if self.derivative == "extremum":
             raise NotImplementedError(EXTREMUM)
         if not self.derivative:
-            from .jax_refused import refuse_derivative  # if emitted for jax.vmap alone
+            from .jax_refused import refuse_derivative  # only if emitted for jax.vmap alone
 
             refuse_derivative()
 
@@ -82,7 +84,8 @@ def _alike(one, other):
 
 
 def _is_program(host):
-    """Return whether one program can use both meshes: they list the same devices in one order."""
+    """Return whether one program can use both meshes: whether they list the same devices in the
+    same order."""
     return tuple(host.source.ids) == tuple(host.target.ids)
 
 
@@ -105,7 +108,7 @@ def _effects(host, x, interpret, **static):
 
 
 def _vectorized(arrays, axes, **static):
-    """Bind the primitive to a batch, moved to axis 0: the rule for vmap."""
+    """Bind the primitive to an array whose batch axis is moved to 0: the rule for vmap."""
     (x,), (axis,) = arrays, axes
     with apart(x):
         return reshard_p.bind(jnp.moveaxis(x, axis, 0), **static), 0

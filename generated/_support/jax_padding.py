@@ -33,7 +33,7 @@ class Padding:
                 self._apart[axis] = ranges
 
     def _slots(self, axis):
-        """Return the shard number along a dimension, by position."""
+        """Return an array of the shard number along a dimension, by position."""
         side, names = self.side, self.side.spec[axis]
         split = [side.names.index(n) for n in ((names,) if isinstance(names, str) else names or ())]
         count, shards = math.prod(side.sizes), math.prod(side.sizes[each] for each in split)
@@ -84,7 +84,7 @@ class Padding:
             return _by_bits(move, x) if jnp.issubdtype(x.dtype, jnp.floating) else move(x)
 
     def added(self, x):
-        """Return the padded array of integers or tangents."""
+        """Return a padded copy of an array of integers or tangents."""
         x = _in_one_piece(x, self._changed)
         if self._apart:
             from .jax_slotted import slotted
@@ -94,7 +94,7 @@ class Padding:
         return jnp.pad(x, [(0, padded - size) for size, padded in sizes])
 
     def taken_off(self, y):
-        """Return the logical array of padded integers or tangents."""
+        """Return a copy, without padding, of an array of integers or tangents."""
         y = _in_one_piece(y, self._changed)
         if self._apart:
             from .jax_slotted import gathered
@@ -104,13 +104,14 @@ class Padding:
 
 
 def _in_one_piece(x, axes):
-    """Return the array unsharded along these axes, both in a program and over Explicit mesh axes:
-    JAX requires even shards, and XLA may compute uneven shards as sums with zeros."""
+    """Return an array unsharded along these axes if its mesh has Explicit axes, over which JAX
+    requires even shards, or if it is traced integers, whose uneven shards XLA may compute as sums
+    with zeros. Return any other array unchanged."""
     sharding = jax.typeof(x).sharding
     if AxisType.Explicit in sharding.mesh.axis_types:
         spec = [None if axis in axes else names for axis, names in enumerate(sharding.spec)]
         return jax.sharding.reshard(x, NamedSharding(sharding.mesh, P(*spec)))
-    tangent = jnp.issubdtype(x.dtype, jnp.inexact)  # values of floats move as integers
+    tangent = jnp.issubdtype(x.dtype, jnp.inexact)  # float values move as integers
     if sharding.mesh.empty or tangent or not isinstance(x, jax.core.Tracer):
         return x
     spec = P(*[None if axis in axes else P.UNCONSTRAINED for axis in range(x.ndim)])

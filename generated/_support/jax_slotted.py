@@ -1,4 +1,4 @@
-"""Slots of padded shards, where a shard does not begin at its slot in the unpadded array."""
+"""The slots of padded shards along axes where some shard's range does not begin at its slot."""
 
 import jax.numpy as jnp
 from jax import lax

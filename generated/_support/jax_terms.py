@@ -14,11 +14,12 @@ class Terms(NamedTuple):
     transposed: bool = False
 
     def of(self, tensor, count):
-        """Return `count` terms whose reduction by the operator gives the tensor."""
+        """Return `count` terms that the operator reduces to the tensor; if `transposed`, `count`
+        copies of the tensor."""
         if self.transposed:
             return np.stack([tensor] * count)
-        # For each element one term decides the result: the others are smaller (max), larger (min),
-        # or alternately 1 and -1 (sum).
+        # For each element one term decides the result: the others are not larger (max), are larger
+        # (min), or are alternately 1 and -1 (sum).
         turn = (np.arange(count).reshape(-1, *[1] * tensor.ndim) - tensor) % count
         others = {"min": tensor + 1, "max": np.maximum(tensor - 1, 0)}
         if self.operator in others:

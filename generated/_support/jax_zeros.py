@@ -12,8 +12,8 @@ from .ranks import at
 
 def zeroed(y, target, axes, extent, everywhere=False):
     """Return a target shard with zero padding along `axes`; `extent`: its exact shape. Write only
-    from the end of the shortest shard on, without a pass over the rest of memory; with
-    `everywhere` write the whole shard, because XLA copies it anyway."""
+    from the end of the shortest shard on, without a pass over the rest of memory. If `everywhere`,
+    write the whole shard, because XLA copies it anyway; write nothing if it has no padding."""
 
     def padded(y):
         for axis in axes:
@@ -38,7 +38,7 @@ def least_of(side):
 
 def extent_of(source, target, me):
     """Return the exact shape of the target shard of rank `me`. A rank is a position if both sides
-    have one device order, else an index into the sorted ids."""
+    have the same device order, else an index into the sorted ids."""
     alike = tuple(source.ids) == tuple(target.ids)
     ranks = list(target.ids) if alike else sorted({*source.ids, *target.ids})
     table = np.zeros((len(ranks), len(target.local)), np.int32)

@@ -39,15 +39,16 @@ class Cell(NamedTuple):
 class Parts:
     """A whole matmul over some devices. `boxes`: functions from a position to its box of lhs, rhs,
     the result and the product; the last has a range for each of batch, i, j and k. `batch`: the
-    number of batch dimensions. `terms`: functions, for lhs, rhs and the result, from a position to
-    (number of its term, low, high), the last two being the range of terms that it adds; None for
-    the default. The result's term is the device's product."""
+    number of batch dimensions. `terms`: for each of lhs, rhs and the result, a function from a
+    position to (number of its term, low, high), where low to high is the half-open range of terms
+    that the device adds. None stands for a single term of an operand, and for one term of the
+    result per range of j. A device's term of the result is its product."""
 
     def __init__(self, devices, boxes, batch, terms=(None, None, None)):
         ends = [[box(position) for position in range(devices)] for box in boxes]
         found = [[tuple(zip(e[::2], e[1::2], strict=True)) for e in each] for each in ends]
         self.devices, self.batch, self.product = devices, batch, found.pop()
-        rank = batch + 2  # leading dimensions number terms
+        rank = batch + 2  # any dimensions before these number terms
         found = [[box[-rank:] for box in each] for each in found]
         self.held = dict(zip("abc", found, strict=True))
         lead, (i, j, k) = range(batch), range(batch, batch + 3)
@@ -116,8 +117,8 @@ class Parts:
 
     @functools.cache  # noqa: B019
     def incoming(self, position):
-        """Return the operand parts that a device multiplies, in order of arrival: pairs of a side
-        and a part."""
+        """Return the parts of moved operands that a device multiplies, in order of arrival, as
+        pairs (side, part)."""
         if not elements(self.product[position]):
             return []
         found = [(side, part) for side in self.moved for part in self._added(side, position)]
@@ -129,7 +130,7 @@ class Parts:
 
     @functools.cache  # noqa: B019
     def added(self, position):
-        """Return the additions of a device: pairs of a term number and a part of a product."""
+        """Return the parts of products that a device adds up, as pairs (term number, part)."""
         own = self.held["c"][position]
         return [
             (number, part)
@@ -138,7 +139,8 @@ class Parts:
         ]
 
     def leaving(self, position):
-        """Return the destinations of a device's product: owners, term numbers, and ranges."""
+        """Return the destinations of a device's product, as triples (owner, term number there,
+        ranges)."""
         return [
             (owner, number, part.ranges)
             for owner in range(self.devices)
@@ -160,7 +162,7 @@ class Parts:
     @functools.cache  # noqa: B019
     def cells(self, position):
         """Return the cells of a device's product in the order of multiplication: as their operands
-        arrive and, among those available, cells of the farthest owner first."""
+        arrive and, among the cells available, those of the farthest owner first."""
         whole, incoming, leaving = (
             self.product[position], self.incoming(position), self.leaving(position),
         )  # fmt: skip
@@ -179,7 +181,8 @@ class Parts:
                  self._number("b", incoming, (*at, ends[0], column[0])))
                 for ends in along
             ]  # fmt: skip
-            # Replicas of a product sum in one order, for the same bits on all of them.
+            # Replicas of a product must sum in the same order, to get the same bits; a product
+            # without replicas may sum in order of arrival.
             if self.product.count(whole) == 1:
                 needs.sort(key=lambda need: max(need[2:]))
             place = *at, row[0], column[0]

@@ -169,12 +169,13 @@ class Relayed(Aligned):
 
     @property
     def room(self):
-        """Return the distance between slots along one dimension, in whole memory tiles."""
+        """Return the distance, in elements, between slots of one dimension: a whole number of
+        memory tiles."""
         return -(-self.slot.shape[0] // FLAT_TILE) * FLAT_TILE
 
     @property
     def slots(self):
-        """Return the shape of all slots together."""
+        """Return the shape of the array of all slots."""
         count, shape = max(self.schedule.slots - self._ends[1], 1), self.slot.shape
         return (count, *shape) if len(shape) > 1 else (count * self.room,)
 

@@ -1,4 +1,4 @@
-"""Arrays of matmul kernels that do not fill whole memory tiles."""
+"""Arrays that do not fill whole memory tiles, in the form that matmul kernels take."""
 
 from typing import NamedTuple
 
@@ -11,8 +11,8 @@ from .pallas_products import LANES
 
 class BlockedArray(NamedTuple):
     """An array [..., rows, columns] in the kernel's form. `extents`: the shape of the array;
-    `shape`: its shape in HBM; `pieces`: (axis, pitch, (start, size)...) if pieces do not begin at
-    memory tiles; piece n then begins at n * pitch."""
+    `shape`: its shape in HBM; `pieces`: (axis, pitch, (start, size)...) if pieces of the array do
+    not begin at memory tiles; in HBM, piece n then begins at n * pitch."""
 
     extents: tuple
     shape: tuple
@@ -28,7 +28,7 @@ class BlockedArray(NamedTuple):
         """Return an array in the kernel's form. On a TPU the memory beyond its shape, up to whole
         memory tiles, is undefined; for the interpreter it gets NaNs or the largest integers."""
         if self.pieces:
-            from .pallas_spaced import spaced  # if pieces do not begin at memory tiles
+            from .pallas_spaced import spaced  # only if pieces do not begin at memory tiles
 
             x = spaced(x, *self.pieces)
         x = jnp.pad(x, [(0, size - of) for size, of in zip(self.shape, x.shape, strict=True)])

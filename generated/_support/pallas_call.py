@@ -20,14 +20,14 @@ class Call(NamedTuple):
     collective_id: int | None
 
     def seen(self, kernel):
-        """Return the kernel; if there is no table, bind its first argument to None."""
+        """Return the kernel, with its first argument bound to None if there is no table."""
         return functools.partial(kernel, None) if self.order is None else kernel
 
     def run(self, kernel, *arrays, **settings):
-        """Run a kernel on arrays in HBM, after the table if there is one."""
+        """Run a kernel on the table, if there is one, and on arrays in HBM; return its results."""
         tables, smem = [], []
         if self.order is not None:
-            from .pallas_tables import in_smem  # if kernels take a table
+            from .pallas_tables import in_smem  # only if kernels take a table
 
             tables, smem = [self.order], [in_smem(self.order)]
         # A block spec tells only the kernel where an array is. Tell XLA too; otherwise it may place
@@ -35,7 +35,7 @@ class Call(NamedTuple):
         if not self.interpret:
             arrays = tuple(pltpu.with_memory_space_constraint(x, pltpu.HBM) for x in arrays)
         elif jax.sharding.get_abstract_mesh().size >= jax.local_device_count("cpu"):
-            from .pallas_threads import refuse_to_hang  # all devices, perhaps all threads, are busy
+            from .pallas_threads import refuse_to_hang  # perhaps no thread is left to copy arrays
 
             refuse_to_hang((arrays, settings["out_shape"], settings["scratch_shapes"]))
         return pl.pallas_call(

@@ -17,7 +17,7 @@ class Pieces(NamedTuple):
     range_of: Callable
 
     def exchange(self, source, target, senders, receivers, **settings):
-        """Return the exchange of the pieces, in plain integers, for its proof."""
+        """Return the exchange of the pieces in plain integers, to be checked without data."""
         cut = Cut(self.pieces, self.dim, self.unit)
         return CutExchange(source, target, senders, receivers, cut, **settings)
 

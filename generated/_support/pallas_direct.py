@@ -7,9 +7,9 @@ from .pallas_program import PallasProgram
 
 
 class Direct(PallasProgram):
-    """A reshard whose tiles start and end at memory tiles or span the dimension, so that they are
-    copied from shard to shard without packing. `kernel`: a function of a table of ranks or None,
-    the source shard, the target shard and DMA semaphores."""
+    """A reshard whose tiles, along each dimension, begin and end at memory-tile boundaries or span
+    the dimension, so they are copied from shard to shard without packing. `kernel`: a function of a
+    table of ranks or None, the source shard, the target shard and DMA semaphores."""
 
     form = "direct"
 
@@ -36,6 +36,6 @@ class Halves(Direct):
 
     def both(self, order, x, y, sent, received):
         """Start and wait in one kernel."""
-        del order  # both meshes have one device order
+        del order  # no table: both meshes have the same device order
         self.start(x, y, sent, received)
         self.wait(y, sent, received)

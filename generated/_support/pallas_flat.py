@@ -8,8 +8,8 @@ from .pallas_peers import div, rem
 
 
 def shifted_flat(words, by, chunk):
-    """Return the words of a vector's window moved to higher indices by `by` and cut to a chunk,
-    [rows, 128]."""
+    """Return the words of a vector's window moved to higher indices by `by` and cut to the first
+    `chunk` words, as [rows, 128]."""
     extent = words.size
     words = words.reshape(-1, 128)
     by = rem(by + extent, extent)

@@ -12,7 +12,7 @@ class InTwo(PallasProgram):
     def __init__(self, first, parts, then):
         self.first, self.parts, self.then = first, parts, then
         self.terms, self.collective_id = first.terms, first.collective_id
-        # One device may be in the second kernel while others are in the first.
+        # One device may be in the second kernel while others are in the first, so ids must differ.
         self._more_ids = then.collective_id - first.collective_id
         self.carriers = (*first.carriers, *then.carriers)
 

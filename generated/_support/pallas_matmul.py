@@ -63,11 +63,11 @@ class TiledArray(NamedTuple):
 
 class RingMatmul:
     """A matmul that multiplies while parts travel round rings. `axes`: the mesh axes that number
-    the devices; `rings`: positions in the order of each ring; `parts`: the part number by place in
-    a ring; `a`, `b`, `c`, `inbox`: the operands, the result and the array for arriving parts, each
-    a `TiledArray` or `BlockedArray`; `scratch`: the kernel's VMEM arrays and semaphores; `vmem`:
-    its VMEM limit in bytes; `out`: the dtype of the result; `lead`: the batch dimension that comes
-    first in the kernel.
+    the devices; `rings`: for each ring, its positions in order; `parts`: the part number by place
+    in a ring; `a`, `b`, `c`, `inbox`: the operands, the result and the array for arriving parts,
+    each a `TiledArray` or `BlockedArray`; `scratch`: the kernel's VMEM arrays and semaphores;
+    `vmem`: its VMEM limit in bytes; `out`: the dtype of the result; `lead`: the batch dimension
+    that comes first in the kernel.
 
     Only checks read these: `travels`, the array whose parts travel; `factor`, the index along which
     it is cut; `extents`, the (batch, i, j, k) of a device's product; `blocks`, its blocks."""
@@ -83,8 +83,8 @@ class RingMatmul:
         self.collective_id, self.lead = collective_id, lead
 
     def table(self):
-        """Return the table of rows by position: the place in the ring, the next and the previous
-        position, and the part numbers."""
+        """Return the kernel's table, one row per position: the place in the ring, the next and the
+        previous position, and the part numbers."""
         rows = np.zeros((np.size(self.rings), 3 + len(self.parts)), np.int32)
         for ring in self.rings:
             ends = zip(ring, np.roll(ring, -1), np.roll(ring, 1), strict=True)

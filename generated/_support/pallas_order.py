@@ -3,7 +3,8 @@
 
 def in_order_of_ids(devices, near):
     """Return advice to make a mesh whose devices ascend by id, as the module assumes; "" if they
-    already do, or if `near` is false for some devices in that order."""
+    already do, or if that would not help. `near`: a function from devices to an array that says of
+    each send whether a v5e can make it directly."""
     ids = [device.id for device in devices]
     if ids == sorted(ids) or not near(sorted(devices, key=lambda device: device.id)).all():
         return ""

@@ -1,5 +1,5 @@
-"""Integer division, loops, signals, copies and waits for kernels, named as in Pallas. Functions of
-integers also take traced values."""
+"""Integer division, loops, signals, copies and waits for kernels. Functions of integers also take
+traced values."""
 
 import jax
 import jax.numpy as jnp
@@ -43,7 +43,7 @@ def operand(b):
 
 
 def multiple(index, divisor):
-    """Return an index that the compiler knows to be a multiple of the divisor."""
+    """Return `index`, telling the compiler that it is a multiple of `divisor`."""
     return index if isinstance(index, int) else pl.multiple_of(index, divisor)
 
 

@@ -27,8 +27,8 @@ class Permuted:
         return [self.receiver(position, number) for number in range(self.count)]
 
     def fault(self):
-        """Return the first fault: a tile that only one end expects, or a target shard that its
-        tiles do not fill; "" if there is none."""
+        """Return the first fault: a tile that only one end lists, or a target shard that its tiles
+        do not fill; "" if there is none."""
         come = functools.cache(lambda position: Counter(self.senders(position)))
         leave = functools.cache(lambda position: Counter(self.receivers(position)))
         for position in spread(len(self.target.ids)):

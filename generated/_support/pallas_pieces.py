@@ -108,7 +108,7 @@ class Peers:
         return self.counted(me, self.source, met * self.count * self.replicas)
 
     def counted(self, position, side, count):
-        """Return a count, or 0 for a position outside the mesh."""
+        """Return `count`; `RankedPeers` returns 0 for a position outside the mesh."""
         del position, side
         return count
 
@@ -122,7 +122,7 @@ class Peers:
         box = self.tile(shard, self.forms.target_shard(receiver), piece)
         comes = is_full(ranges(box))
         if self.kept:
-            comes = comes & (self.holds(me, shard) ^ True)  # the receiver may hold it itself
+            comes = comes & (self.holds(me, shard) ^ True)  # unless the receiver holds it itself
         return PeerPiece(comes, self.holder(shard, receiver, piece), shard, piece, box)
 
     def outgoing(self, me, number, order=None):
@@ -144,7 +144,7 @@ class Peers:
         sends = is_full(ranges(box)) & (self.holder(own, receiver, piece) == me)
         if self.kept:
             position, _ = self.here(order, self.target_rank(receiver, order))
-            # the receiver may hold it itself
+            # unless the receiver holds it itself
             sends = sends & (self.holds(position, own) ^ True)
         return PeerPiece(sends, receiver, shard, piece, box)
 
@@ -197,7 +197,7 @@ class Peers:
                 yield self._end(me)
 
     def _receivers(self, sender):
-        """Yield the positions that need parts of a source shard, like `_senders`."""
+        """Yield the positions that need parts of a source shard, including the sender's own."""
         _, receiver = self.here(self.order, self.source_rank(sender, self.order))
         if self.kept and self.counted(receiver, self.target, 1):
             yield self._end(receiver)

@@ -55,7 +55,7 @@ def clear(total):
 
 
 def put_product(total, a, b):
-    """Set `total` to the product of two blocks, in place of a sum with a single term."""
+    """Set `total` to the product of two blocks: a sum of a single term."""
     total[...] = jnp.dot(a[...], b[...], preferred_element_type=total.dtype)
 
 

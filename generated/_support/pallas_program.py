@@ -18,8 +18,8 @@ from .pallas_call import Call, is_v5e
 
 class PallasProgram:
     """A program with kernels. `peers`: the ends of all transfers, None if partial results move;
-    `proof`: the object whose `fault` proves them, or None; `order`: a table of ranks, or None;
-    `terms`: the `Terms` that dimension 0 numbers, or None; `view`: the tensor's dimensions in
+    `proof`: the object whose `fault` checks the transfers, or None; `order`: a table of ranks, or
+    None; `terms`: the `Terms` that dimension 0 numbers, or None; `view`: the tensor's dimensions in
     kernel order, of which TPU memory tiles the last two; `powers_of_two`: whether the module is for
     a v5e, whose devices send directly only over a power of two of hops along one axis; `bits`: when
     elements are taken as integers of their width: "always", "interpreted" or "" (never);
@@ -56,14 +56,16 @@ class PallasProgram:
         return self.peers and self.peers.exchange
 
     def attach(self, host):
-        """Bind to the host of a reshard. `short`: the dimensions along which shards are padded."""
+        """Bind to the host of a reshard, and set `short`, the dimensions along which shards are
+        padded."""
         self.host = host
         whole, padded = host.target.whole(host.shape), host.target.padded
         self.short = tuple(axis for axis, size in enumerate(whole) if padded[axis] != size)
 
     def settings(self, devices, interpret, collective_id):
-        """Return the program's collective id; `collective_id`, if given, replaces the module's. On
-        TPUs, raise ValueError if devices, given by rank, cannot send to their peers."""
+        """Return the program's collective id; `collective_id`, if given, replaces the module's. If
+        kernels are not interpreted, raise ValueError for devices, given by rank, that are not TPUs
+        or cannot send to their peers."""
         if self.collective_id is None:
             return None
         if not interpret:
@@ -72,7 +74,7 @@ class PallasProgram:
 
     def exchange(self, shard, order, batch, interpret, collective_id):
         """Return the target shard with zero padding; `batch`: the number of leading batch
-        dimensions, nonzero only under the primitive."""
+        dimensions, nonzero only under `jax.vmap`."""
 
         def move(shard):
             return self.carried(shard, order, interpret, collective_id)
@@ -88,7 +90,7 @@ class PallasProgram:
         """Return the target shard with zero padding, given a source shard."""
         moved, call = self.moved, Call(order, interpret, collective_id)
         if shard.dtype in ("bool", "int64") or not shard.shape:
-            from .pallas_elements import in_vectors  # if kernels cannot take the elements
+            from .pallas_elements import in_vectors  # only if kernels cannot take the elements
 
             moved = functools.partial(in_vectors, moved)
         y = moved(shard, call)
@@ -98,7 +100,7 @@ class PallasProgram:
 
     def zeroed(self, y, receiver):
         """Return the target shard at a position with zero padding."""
-        from .jax_zeros import zeroed  # if emitted with padding
+        from .jax_zeros import zeroed  # only if emitted with padding
 
         target = self.host.target
         return zeroed(y, target, self.short, extents(target.box(receiver)))
@@ -115,8 +117,8 @@ class PallasProgram:
 
     def fault(self):
         """Return a message, found without data, about the first device whose wait does not match
-        the transfers on its semaphores, or "". Here there is none to find: a wait uses the box of
-        its piece or the whole target shard, which `moves` covers, as it covers sends and barrier
+        the transfers on its semaphores, or "". Here it is always "": a wait uses the box of its
+        piece or the whole target shard, which the proof of `moves` covers, like sends and barrier
         signals."""
         return ""
 

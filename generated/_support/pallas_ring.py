@@ -1,5 +1,6 @@
 """Terms reduced as partial results travel round rings: the code around the module's kernel. The
-kernel passes partial results from device to device, and every device combines its own term.
+kernel passes partial results from device to device, and every device combines them with its own
+term.
 
 A ring runs along a digit of the device's position; later rings work on the result of earlier ones.
 Both directions are used at once, each for half of every part.

@@ -36,8 +36,8 @@ class Forwarding(Packed):
         self.shares = schedule.starts is not None
 
     def fault(self):
-        """Return the fault in the final contents of slots, which is the same on all devices, or
-        ""."""
+        """Return the first fault in the final contents of slots, or "". Contents are relative to
+        the device, so they are the same on all devices."""
         schedule, (held, _) = self.schedule, self._carried()
         ends = zip(schedule.offsets, schedule.arrives, strict=True)
         for number, (offset, slot) in enumerate(ends):
@@ -50,11 +50,11 @@ class Forwarding(Packed):
         return ""
 
     def _carried(self):
-        """Return the final contents of slots, and the distances of moves. The contents are, by
-        (slot, half), the distance back to the origin of the data and the slot it left there; if
-        offsets share slots they are, by (offset number, half), the distance travelled and the slot.
-        The distances are, for every move, those that its data has travelled before and after
-        it."""
+        """Return two values: a dict of the final contents of slots, and a list of the distances of
+        moves. The dict gives, by (slot, half), the distance back to the origin of the data and the
+        slot that the data left there; if offsets share slots it gives, by (offset number, half),
+        the distance travelled and the slot. The list gives, for every move, how far its data has
+        travelled before and after the move."""
         schedule, come = self.schedule, []
         first = schedule.starts or range(schedule.slots)
         held = {(key, half): (0, slot) for key, slot in enumerate(first) for half in (0, 1)}
@@ -73,7 +73,7 @@ class Forwarding(Packed):
                         held[key, half] = after, there if slot == here else None
                     else:
                         held[there, half] = after, slot
-                # Both halves belong to one tile, or all tiles have equal size.
+                # One half is enough: both belong to one tile, or all tiles have equal size.
                 come.append((offset, after))
         return held, come
 

@@ -37,7 +37,7 @@ def shifted(values, by, chunk, rolled):
     """
     words = words_of(values)
     if len(chunk) == 1:
-        from .pallas_flat import shifted_flat  # if the tensor is a vector
+        from .pallas_flat import shifted_flat  # only if the tensor is a vector
 
         return shifted_flat(words, by[0], chunk[0])
     for axis in rolled:

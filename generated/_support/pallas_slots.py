@@ -39,8 +39,8 @@ class Slot(NamedTuple):
 
 class Packed(PallasProgram):
     """The common part of forms with slots. `slot`: the `Slot` of a tile; `window`: a shape into
-    which every tile fits; `source_reach`, `target_reach`: the extents to which windows need the
-    source and the target shard, if beyond their ends."""
+    which every tile fits; `source_reach`, `target_reach`: the extents to which windows reach in the
+    source and the target shard, if that is beyond the shard's end."""
 
     def __init__(
         self, peers, slot, window, source_reach=None, target_reach=None, view=None, **settings

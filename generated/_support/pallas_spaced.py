@@ -5,7 +5,8 @@ from jax import lax
 
 
 def spaced(x, axis, pitch, *pieces):
-    """Return an array with its pieces (start, size) along an axis each `pitch` after the last."""
+    """Return the pieces (start, size) of an array along an axis as one array, each piece padded
+    with zeros to `pitch`."""
     found = []
     for start, size in pieces:
         ends = [(0, (pitch - size) * (other == axis)) for other in range(x.ndim)]

@@ -34,7 +34,8 @@ class Started:
         arrays run after the start. Raises ValueError after `reshard_done`."""
         if not self.held:
             raise ValueError("then: got a Started after reshard_done, expected one in flight")
-        # Depend on the target shards, which the first kernel returns; if interpreted, the result.
+        # Depend on the target shards, which the first kernel returns, or, if interpreted, on the
+        # result.
         *before, place = self.held[:2]
         place, values = lax.optimization_barrier((place, values))
         self.held = *before, place, *self.held[2:]
@@ -61,8 +62,8 @@ class StartedReshard(OneOrder):
         Arguments are those of `reshard`. Both calls must be in one trace, such as one loop body,
         with `reshard_done` called once; several reshards may be in flight and finish in any order.
         The source shard is kept until then, and copied at the start if the program uses it later.
-        If interpreted, this is `reshard`. Raises like `reshard`, TypeError outside `jax.jit`, and
-        NotImplementedError under `jax.vmap` and for a derivative.
+        If interpreted, this is `reshard`. Raises the errors of `reshard`, TypeError outside
+        `jax.jit`, and NotImplementedError under `jax.vmap` and for a derivative.
         """
         not_mapped("reshard_start")
         expect(x, self.source.padded, self.dtype, "source array, as pad(x) makes it")
@@ -155,7 +156,7 @@ def _underived(x):
 
 
 def _refused(*_):
-    """Raise NotImplementedError."""
+    """Raise NotImplementedError for `jax.vmap` or a derivative."""
     raise NotImplementedError(
         "reshard_start has no jax.vmap and no derivative: call reshard, or stop_gradient(x) first"
     )

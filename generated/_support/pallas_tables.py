@@ -6,9 +6,9 @@ from jax.experimental.pallas import tpu as pltpu
 
 
 def in_smem(table):
-    """Return the block spec of a whole table in SMEM."""
+    """Return a block spec that holds a whole table in SMEM."""
 
-    # Without its own index map, a grid's block gets a 64-bit index if JAX allows 64-bit types.
+    # The default index map returns 64-bit integers if JAX enables 64-bit types.
     def start(*_):
         return (np.int32(0),) * table.ndim
 

@@ -18,9 +18,10 @@ UNROLLED = 8
 
 class Stacked(NamedTuple):
     """One side as kernels see it, with dimensions for terms. `ids`: device ids by position; `box`:
-    boxes, which start with ranges of terms; `local`: the shape of the largest shard; `axes`: the
-    axes of the mesh; `numbered`: the number of leading dimensions that number terms; `new`: the
-    number of the last of these along which only the first term has a value."""
+    a function from a position to its box, whose first ranges are of terms; `local`: the shape of
+    the largest shard; `axes`: the axes of the mesh; `numbered`: the number of leading dimensions
+    that number terms; `new`: how many of these, counted from the last, have a value for their first
+    term only."""
 
     ids: Sequence[int]
     box: Callable
@@ -40,13 +41,13 @@ class Stacked(NamedTuple):
         return self.local
 
     def whole(self, shape):
-        """Return the shape of a shard, for any tensor shape."""
+        """Return the shape of a shard, which does not depend on the tensor's shape."""
         del shape
         return self.local
 
 
 class Carried(NamedTuple):
-    """The host of the program with the kernels, in place of a `OneOrder`."""
+    """The host of the program with the kernels: the part of a `OneOrder` that it uses."""
 
     shape: tuple[int, ...]
     dtype: object
@@ -82,7 +83,7 @@ class ReducedTerms(PallasProgram):
         y = self.carrier.carried(x, order, interpret, collective_id)
         if self._reduces:
             floating = jnp.issubdtype(self.host.dtype, jnp.floating)
-            # Elements may be integers of their width, which cannot be reduced.
+            # Floats may have moved as integers of their width, which must not be reduced.
             values = lax.bitcast_convert_type(y, self.host.dtype) if floating else y
             y = reduced(values, self.terms.operator)
             y = lax.bitcast_convert_type(y, shard.dtype) if floating else y
@@ -105,8 +106,8 @@ class ReducedTerms(PallasProgram):
 
 
 def reduced(terms, operator):
-    """Reduce terms [terms, ...] by an operator, in order. Floats narrower than 32 bits are reduced
-    as float32 and rounded once."""
+    """Reduce an array [terms, ...] over its first dimension by an operator, in order. Floats
+    narrower than 32 bits are reduced as float32 and rounded once."""
     narrow = jnp.issubdtype(terms.dtype, jnp.floating) and terms.dtype.itemsize < 4
     wide = jnp.float32 if narrow else terms.dtype
     combined = {"sum": jnp.add, "max": jnp.maximum, "min": jnp.minimum}[operator]

@@ -13,8 +13,8 @@ from .pallas_program import PallasProgram
 
 
 class Dense(NamedTuple):
-    """A slot of whole granules of 512 bytes that has the elements of a tile contiguously. `shape`:
-    the shape of the slot; `tile`: the shape of the tile."""
+    """A slot of whole granules of 512 bytes that holds the elements of a tile contiguously.
+    `shape`: the shape of the slot; `tile`: the shape of the tile."""
 
     shape: tuple[int, ...]
     tile: tuple[int, ...]
@@ -24,7 +24,7 @@ class Dense(NamedTuple):
         return jnp.pad(line, (0, math.prod(self.shape) - line.size)).reshape(self.shape)
 
     def unpacked(self, slot):
-        """Invert `packed`."""
+        """Return the tile that `packed` put into a slot."""
         return slot.reshape(-1)[: math.prod(self.tile)].reshape(self.tile)
 
 

@@ -5,13 +5,14 @@ import os
 
 import jax
 
-# XLA on CPU copies larger arrays in another thread (kSmallDataTransferByteSize).
+# XLA on CPU copies arrays of more bytes in a separate thread (kSmallDataTransferByteSize).
 COPIED_AT_ONCE = 102400
 
 
 def refuse_to_hang(held):
     """Raise ValueError if the interpreter would wait forever, since each device occupies one of
-    XLA's threads and none is left to copy a large array. `held`: the arrays of a device."""
+    XLA's threads and none is left to copy a large array. `held`: the arrays that one device
+    holds."""
     devices, threads = jax.sharding.get_abstract_mesh().size, xla_threads()
     leaves = jax.tree.leaves(held)
     sized = (each for each in leaves if hasattr(getattr(each, "dtype", None), "itemsize"))
@@ -26,8 +27,8 @@ def refuse_to_hang(held):
 
 
 def xla_threads():
-    """Return the number of XLA threads on this CPU: one per device, but at least one per core or
-    the number in these environment variables (DefaultThreadPoolSize)."""
+    """Return the number of XLA threads on this CPU: that of JAX devices or, if larger, PJRT_NPROC,
+    else NPROC, else the number of cores (DefaultThreadPoolSize in XLA)."""
     said = (os.environ.get(name, "") for name in ("PJRT_NPROC", "NPROC"))
     cores = next((int(each) for each in said if each.isdecimal()), None)
     if cores is None:

@@ -1,8 +1,8 @@
-"""The windows form, for tiles that start and end anywhere, while memory is tiled over the last two
-dimensions (a vector by 1,024 elements). The sender copies a tile in chunks through windows in VMEM,
-where it shifts each chunk to its place, into a staging area on the receiver, in which the tile
-starts at a whole unit. The receiver then assembles every block of the target shard from that
-area."""
+"""The windows form: tiles may start and end at any element, although memory is tiled over the last
+two dimensions (a vector in units of 1,024 elements). The sender reads a tile in chunks into windows
+in VMEM, shifts each chunk there, and writes it to a staging area on the receiver, in which the tile
+starts on a unit boundary. The receiver then assembles every block of the target shard from that
+area and its own source shard."""
 
 from typing import NamedTuple
 
@@ -20,13 +20,13 @@ from .pallas_program import PallasProgram
 class Tiling(NamedTuple):
     """The division of tiles into chunks; fields are by dimension in kernel order. `unit`: the
     number of elements of which memory offsets are multiples; `chunk`: the extents of a chunk, which
-    is shifted as a whole; `window`: the extents of the whole units that a chunk reaches into;
-    `blocks`: the number of chunk-sized blocks in the target shard; `meet`: the number of source
-    shards that intersect a block, in tensor order; `chunks`: the number of chunks in the largest
-    tile; `stage`: the extents of the staging area; `step`: the extra offset of a tile there,
-    compared to the target shard, for each earlier tile; `rolled`: the dimensions along which some
-    chunk is shifted; `more_rows`: the number of rows to add if there are so few that memory tiles
-    would be smaller than in windows."""
+    is shifted as a whole; `window`: the extents of the whole units that hold a chunk; `blocks`: the
+    number of chunk-sized blocks in the target shard; `meet`: the largest number of source shards
+    that a block overlaps, in tensor order; `chunks`: the number of chunks in the largest tile;
+    `stage`: the extents of the staging area; `step`: the offset that each earlier tile adds to a
+    tile's place in the staging area, compared with its place in the target shard; `rolled`: the
+    dimensions along which some chunk is shifted; `more_rows`: the number of rows that pad a source
+    shard with so few that its memory tiles would be smaller than those of windows."""
 
     unit: tuple[int, ...]
     chunk: tuple[int, ...]
@@ -41,9 +41,9 @@ class Tiling(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """The send of one step. `sends`: whether the device sends in this step; `receiver`: the
-    receiving device; `origin`: the tensor index at the start of the staging area; `box`: the part
-    of the tensor to send."""
+    """The chunk that a device sends in one step. `sends`: whether the device sends in this step;
+    `receiver`: the receiving device; `origin`: the tensor index at the start of the staging area;
+    `box`: the part of the tensor to send."""
 
     sends: int
     receiver: int
@@ -54,7 +54,7 @@ class Chunk(NamedTuple):
 class Part(NamedTuple):
     """The part that a step contributes to a block. `comes`: whether there is a part; `here`:
     whether it is in the source shard of this device, not in the staging area; `origin`: the tensor
-    index at the start of either; `box`, `block`: the boxes of the part and of the block."""
+    index at the start of that array; `box`, `block`: the boxes of the part and of the block."""
 
     comes: int
     here: int
@@ -64,9 +64,9 @@ class Part(NamedTuple):
 
 
 class Windows(PallasProgram):
-    """A reshard in the windows form. `push_kernel` sends chunks, None if no device sends;
-    `unpack_kernel` assembles blocks. Both are functions of a table of ranks or None, arrays in HBM,
-    windows in VMEM, and semaphores."""
+    """A reshard in the windows form. `push_kernel`: sends chunks, None if no device sends;
+    `unpack_kernel`: assembles blocks. The kernels are functions of a table of ranks or None, arrays
+    in HBM, windows in VMEM, and semaphores."""
 
     form = "windows"
     leaves_padding = False
@@ -90,14 +90,14 @@ class Windows(PallasProgram):
             pltpu.VMEM(several(2, tiling.window), x.dtype),
             pltpu.SemaphoreType.DMA((2,)),
         )
-        stage = x  # never read without sends
+        stage = x  # a placeholder, never read if no device sends
         if self.peers.sends:
             chunks = pltpu.VMEM(several(self.slots, tiling.chunk), x.dtype)
             sizes = pltpu.SMEM((self.slots * len(self.view),), jnp.int32)
             sent, received = pltpu.SemaphoreType.DMA((self.slots,)), pltpu.SemaphoreType.DMA
             scratch = [windows, chunks, sizes, pair, sent, received]
             stage = call.pushed(call.seen(self.push_kernel), x, tiling.stage, scratch)
-        # Each block prefetches the data of the next one.
+        # Blocks run in order, since each prefetches the first part of the next.
         order = ("arbitrary",) * len(tiling.blocks)
         y = call.run(
             call.seen(self.unpack_kernel),
@@ -134,7 +134,7 @@ def units_of(box, origin, unit):
 
 
 def moved_by(origin, units, box):
-    """Return the shift from the start of units to the start of a box."""
+    """Return the start of units relative to the start of a box, per dimension."""
     return [a + first - low for a, (first, _), (low, _) in zip(origin, units, box, strict=True)]
 
 
@@ -145,7 +145,7 @@ def covering(low, high, start, unit):
 
 
 def floor_to(offset, unit):
-    """Round an offset down to whole units, which are powers of two."""
+    """Round an offset down to a multiple of `unit`, a power of two."""
     return multiple(offset & -unit, unit) if unit > 1 else offset
 
 

@@ -5,8 +5,9 @@ from jax import lax
 
 
 def end_ranks(exchange, by_id=False):
-    """Return the ranks of source and target positions: the positions themselves if both sides have
-    one order and `by_id` is false, else indices into the sorted ids."""
+    """Return the ranks of the source positions and of the target positions: the positions
+    themselves if both sides list the same devices in the same order and `by_id` is false, else
+    indices into the sorted ids."""
     alike = tuple(exchange.source.ids) == tuple(exchange.target.ids)
     if not by_id and alike and len(exchange.ranks) == len(exchange.source.ids):
         return range(len(exchange.ranks)), range(len(exchange.ranks))

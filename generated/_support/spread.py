@@ -1,4 +1,4 @@
-"""Proofs of a self-check: boxes fill a box, at all devices or, on a large mesh, at a sample."""
+"""Proofs, for a self-check, that boxes fill a box, at all devices or a sample of a large mesh."""
 
 import itertools
 import math
@@ -11,7 +11,7 @@ PROVED, SAMPLED = 512, 32
 
 def spread(count):
     """Return the positions to check: all if there are at most `PROVED`; otherwise the first, the
-    last, and a sample whose coordinates differ along every axis of the mesh."""
+    last, and a sample whose coordinates vary along every axis of the mesh."""
     if count <= PROVED:
         return range(count)
     start = count * 377 // 610  # the golden ratio: its multiples spread along every axis
@@ -41,5 +41,5 @@ def gap(box, parts):
 
 
 def some(pieces):
-    """Return the pieces to check: all, or a sample of many."""
+    """Return the pieces to check: all, or a sample if there are many."""
     return [pieces[number] for number in spread(len(pieces))]

@@ -1,4 +1,4 @@
-"""Asynchronous calls."""
+"""Asynchronous `reshard` calls."""
 
 import torch
 
@@ -26,8 +26,8 @@ class Work:
         self._shared.under_way = self
 
     def wait(self):
-        """Return the result: on a GPU make the current stream wait for it, on a CPU this thread.
-        Raises the error of the call."""
+        """Wait for the call and return its result: on a GPU the current stream waits, on a CPU this
+        thread. Raises the error of the call."""
         if self._shared.under_way is self:
             self._shared.under_way = None
         if self._event is None:
@@ -35,7 +35,7 @@ class Work:
         else:
             current = torch.cuda.current_stream(self._event.device)
             current.wait_event(self._event)
-            for tensor in self._result or ():  # created on the other stream
+            for tensor in self._result or ():  # allocated on the side stream
                 if tensor is not None:
                     tensor.record_stream(current)
         if self._error is not None:
@@ -43,7 +43,7 @@ class Work:
         return self._then(self._result)
 
     def _finish(self):
-        """Run the rest of the call, unless it has run; keep its result or error."""
+        """Run the rest of the call, unless it has already run; keep its result or RuntimeError."""
         steps, self._steps = self._steps, None
         if steps is None:
             return
@@ -53,8 +53,8 @@ class Work:
             self._error = error
 
     def _side(self, home):
-        """Return a device's stream for a group's asynchronous calls. There is only one, because
-        torch reuses memory freed on a stream only on that stream."""
+        """Return the stream for a group's asynchronous calls on a device. All of them use one,
+        because torch reuses memory freed on a stream only on that stream."""
         sides = self._shared.sides
         if home not in sides:
             sides[home] = torch.cuda.Stream(home)

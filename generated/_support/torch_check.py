@@ -9,9 +9,9 @@ import torch
 from .boxes import not_run, ranges, volume
 from .torch_tensors import has_kernels
 
-# The self-check moves no tensors with more elements.
+# The largest number of elements that a self-check moves.
 FEW = 2**18
-# Guard bytes after each result of a kernel, and their value.
+# The number of guard bytes after each result of a kernel, and their value.
 BEHIND, CANARY = 256, 0xA5
 
 
@@ -32,9 +32,9 @@ def _labels(here):
 
 
 def self_check(here, handed_over=None):
-    """Check as in `proved`; then move numbered elements, if there are at most `FEW`, by the kernel
-    and by the function `handed_over`. Return the facts checked; exit on a fault, or if nothing
-    ran."""
+    """Check as in `proved`; then move numbered elements by the kernel and, if given, by the
+    function `handed_over`. Return the facts checked. Exit on a fault, or if more than `FEW`
+    elements would move."""
     said, labels = proved(here), _labels(here)
     exchange, moves = here.exchange, here.moves
     elements = sum(math.prod(move.shape) for move in moves)
@@ -42,7 +42,7 @@ def self_check(here, handed_over=None):
         not_run(f"{elements} elements are too many to move here; {said}")
     for turn in range(max(move.turns() for move in moves)):
         sources, targets = zip(*(_shards(move, turn) for move in moves), strict=True)
-        # Where kernels cannot run, torch copies listed rows instead.
+        # If kernels cannot run on the device, torch copies listed rows instead.
         runs = has_kernels(sources[0][0], moves[0].kernel)
         ways = ["the kernel" if runs else "listed rows"]
         outs, canaries = zip(*(_guarded(move, sources[0][0].device) for move in moves), strict=True)

@@ -10,10 +10,10 @@ from .torch_symmetric import in_a_line
 
 
 class DTensors:
-    """A reshard `own` between placements. `before` and `after` have, for each axis of the source
-    and the target mesh, the dimension that the axis splits, or a pair of that dimension and a split
-    factor, None for a replicated axis, or the operator of an unreduced axis; `shapes`: the shapes
-    of the meshes."""
+    """A reshard `own` between placements. `before` has one entry for each axis of the source mesh,
+    `after` one for each axis of the target mesh: the dimension that the axis splits, a pair of that
+    dimension and a split factor, None for a replicated axis, or the operator of an unreduced axis;
+    `shapes`: the shapes of both meshes."""
 
     def __init__(self, own, before, after, shapes):
         self._own, self._shapes, self._dims = own, shapes, (before, after)
@@ -53,8 +53,7 @@ class DTensors:
         if not isinstance(x, DTensor):
             raise ValueError(f"got {type(x).__name__}, expected a DTensor")
         before, after = (tuple(map(_placement, dims)) for dims in self._dims)
-        # `from_local` ignores a scalar's shape and uses the local tensor's, (0,) on a rank outside
-        # the mesh.
+        # `from_local` gives a scalar the shape of its local tensor: (0,) on a rank without a shard.
         if tuple(x.shape) not in (shape, shape or (0,)) or _placements(x) != before:
             got = f"got {tuple(x.shape)} placed {_placements(x)}"
             raise ValueError(f"{got}, expected {shape} placed {before}")
@@ -88,7 +87,8 @@ def _placements(x):
 
 
 def _of_gradient(placement):
-    """Return the placement of a gradient; the gradient of a partial sum is equal for every term."""
+    """Return the placement of a gradient: replicated for a partial sum, whose terms have equal
+    gradients."""
     return _placement(None) if placement.is_partial() else placement
 
 

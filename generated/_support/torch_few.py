@@ -2,13 +2,13 @@
 
 import math
 
-BROAD = 4  # times the usual warps and bytes in flight of a program
+BROAD = 4  # factor on the usual warps and bytes in flight of a program
 
 
 def few(tiles, start, most):
-    """Return the block for at most `most` programs on shards aligned to `start` elements, the
-    number of programs, and their launch options. Each program strides over the blocks of all tiles,
-    so that every program uses all links."""
+    """Return three values for at most `most` programs on shards aligned to `start` elements: the
+    `Block`, the number of programs, and their launch options. Each program strides over the blocks
+    of all tiles, so every program uses all links."""
     block = tiles.block(start, BROAD)
     most = min(block.number, most)
     spread = (n for n in range(most, 0, -1) if n == block.number or math.gcd(n, tiles.number) == 1)

@@ -16,9 +16,9 @@ from .torch_tensors import LINE, UNITS, check, check_few, has_kernels, on, requi
 
 
 class Reshard:
-    """One emitted reshard. `plan`, `said`: the hash of its plan and its shardings as text;
-    `gradient`: a `Gradient`, None if not emitted; `empty`: the value of missing terms; `features`:
-    the optional parts of the module, by name."""
+    """One emitted reshard. `plan`: the hash of its plan; `said`: its shardings as text; `gradient`:
+    a `Gradient`, None if not emitted; `empty`: the value of missing terms; `features`: the optional
+    parts of the module, by name."""
 
     reduces = False  # whether terms are reduced to one value
 
@@ -60,7 +60,7 @@ class Reshard:
         return extents(box)[len(self.exchange.hidden) :][: len(self.shape)]
 
     def empty(self, device_id, home):
-        """Return memory for the target shard of a device, None outside the target mesh."""
+        """Return uninitialized memory for a device's target shard, None outside the target mesh."""
         if self.exchange.target_position(device_id) < 0:
             return None
         return torch.empty(self.target_shape(device_id), dtype=self.dtype, device=home)
@@ -69,14 +69,14 @@ class Reshard:
         """Return the target shards, given source shards in one address space.
 
         `shards`: contiguous tensors of shape `source_shape(id)`, sorted by device id of the source
-        mesh. Returns tensors of shape `target_shape(id)`, sorted by device id of the target mesh,
-        each on the device of the source shard with its id, else on that of the first position's
-        shard: those of `out` if given, else new tensors. Makes one launch per device, on its
-        current stream. To capture the launches in a CUDA graph, call it once before with the same
-        tensors. `programs`: see `reshard`. The gradient, if emitted, is the reverse reshard;
-        replicas of a target shard must get equal gradients. Raises ValueError for a wrong number of
-        shards, a wrong shape, dtype or device, and for shards that require a gradient if none was
-        emitted.
+        mesh. Returns the tensors of `out` if given, else new tensors: of shape `target_shape(id)`,
+        sorted by device id of the target mesh, each on the device of the source shard with the same
+        id or, if there is none, of the shard at the first source position. Makes one launch per
+        device, on its current stream. To capture the launches in a CUDA graph, call it once before
+        with the same tensors. `programs`: see `reshard`. The gradient, if emitted, is the reverse
+        reshard; replicas of a target shard must get equal gradients. Raises ValueError for a wrong
+        number of shards, a wrong shape, dtype or device, and for shards that require a gradient if
+        none was emitted.
         """
         shards = list(shards)
         check_few(programs)
@@ -89,7 +89,8 @@ class Reshard:
         return self.gradient.reshard_local(self, shards, programs)
 
     def by_position(self, shards):
-        """Reorder source shards from device id order to source mesh order."""
+        """Check source shards, given in order of device ids, and return them in order of
+        positions."""
         ids = self.exchange.source.ids
         if len(shards) != len(ids):
             raise ValueError(f"got {len(shards)} source shards, expected {len(ids)}")
@@ -109,7 +110,7 @@ class Reshard:
         check(shard, shape, self.dtype, what)
 
     def results(self, by_position, out):
-        """Return the tensors to fill, by device id: the tensors of `out` if given, else new
+        """Return the tensors to fill, in order of device ids: those of `out` if given, else new
         ones."""
         ids, first = sorted(self.exchange.target.ids), by_position[0]
         held = dict(zip(self.exchange.source.ids, by_position, strict=True))
@@ -129,7 +130,7 @@ class Reshard:
     def puller(self, addresses, outs, device_id, programs=None):
         """Return a function that fills a device's target shard, shaped like the shard in `outs`,
         from source shards at these addresses, in one launch of at most `programs` programs. On a
-        CPU outside Triton's interpreter torch copies in place of the kernel."""
+        CPU outside Triton's interpreter torch copies instead of the kernel."""
         (out,) = outs
         if not has_kernels(out, self.kernel):
             return self.processes.listed_puller(addresses, outs, device_id, programs)
@@ -142,8 +143,8 @@ class Reshard:
         return lambda outs: launch(*outs, *places)
 
     def launcher(self, kernel, tiles, addresses, shard, programs):
-        """Return a function of a shard and positions that launches a kernel to move `tiles` tiles
-        between that shard and the shards at some addresses."""
+        """Return a function of a shard and positions that launches a kernel to move `tiles` between
+        that shard and the shards at these addresses."""
         start = math.gcd(LINE, *addresses, shard.data_ptr()) // self.itemsize or 1
         block = tiles.block(start)
         number, options = block.number, {}
@@ -164,7 +165,7 @@ class Reshard:
         return run
 
     def units(self, out, block):
-        """Return a target shard in the kernel's units."""
+        """Return a shard viewed as a vector of the kernel's units."""
         return out.view(-1).view(UNITS[block.width * self.itemsize])
 
     def before(self, out):
@@ -173,12 +174,13 @@ class Reshard:
         return out
 
     def after(self, unpacked, out):
-        """Fill a target shard from the unpacked data, which is the shard itself here."""
+        """Fill a target shard from the unpacked data: nothing to do here, where both are one
+        tensor."""
 
     def reshard(self, shard, group=None, *, out=None, **asked):
         """Return this device's target shard, exchanged with the other processes of a group.
 
-        `asked` are `transport=None`, `check=False`, `programs=None` and `async_op=False`. Rank r is
+        `asked`: `transport=None`, `check=False`, `programs=None` and `async_op=False`. Rank r is
         the r-th id of the sorted union of both meshes. `shard` is None on a rank outside the source
         mesh; the result is None on a rank outside the target mesh. Every process of the group must
         call this, with the same `transport`:
@@ -186,7 +188,7 @@ class Reshard:
             "symmetric"  all GPUs on one host, or on hosts that share memory by fabric handles:
                          peers read each other's shards, in one launch per device. Parts that others
                          read are copied to symmetric memory first, unless the shard is there
-                         already, or peers write: see `symmetric_source`, `symmetric_result`.
+                         already, or tiles are pushed: see `symmetric_source`, `symmetric_result`.
             "exchange"   tiles are packed, exchanged by `all_to_all_single`, and unpacked; if each
                          tile is contiguous in source or target shards, `batch_isend_irecv` sends it
                          without packing or unpacking at that end.
@@ -221,19 +223,19 @@ class Reshard:
         return reshard_among(self, shard, group, out, asked)
 
     def _bits(self):
-        """Return how many bits of each element's number one pass moves, and how many bits the
-        largest element number has. Element numbers start at 1."""
+        """Return two numbers of bits: those of an element's number that one example holds, and
+        those of the largest element number. Element numbers start at 1."""
         size = 1 if self.dtype == torch.bool else 8 * self.itemsize
         return size, max(math.prod((*self.exchange.hidden, *self.shape)), 1).bit_length()
 
     def turns(self):
-        """Return the number of examples needed so that no two elements are equal in all."""
+        """Return the number of examples needed so that no two elements are equal in all of them."""
         size, bits = self._bits()
         return -(-bits // size)
 
     def example(self, turn, home):
-        """Return a tensor of numbers before and after the reshard, with hidden dimensions. `turn`:
-        the index of the example, which selects bits of the element numbers."""
+        """Return two tensors of element numbers with hidden dimensions, before and after the
+        reshard. `turn`: the index of the example, which selects bits of the element numbers."""
         shape, (size, _) = self.exchange.held(self.shape or (1,)), self._bits()
         number = torch.arange(math.prod(shape), device=home) + 1
         number = number >> turn % self.turns() * size

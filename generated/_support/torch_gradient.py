@@ -7,7 +7,7 @@ from .torch_moved import Moved
 
 
 class Gradient:
-    """The gradient of a reshard; `name`: the module of the reverse reshard in the package."""
+    """The gradient of a reshard; `name`: the module of the reverse reshard, in `package`."""
 
     def __init__(self, package, name):
         self._package, self._name = package, name

@@ -6,9 +6,9 @@ import triton
 
 
 class Launch:
-    """Launches of a kernel with arguments that all use one compiled program, and with Triton
-    options. Only the first launch looks up the program; later launches accept tensors of any dtype
-    as pointers."""
+    """Launches of a kernel, with Triton options, whose arguments all select one compiled program.
+    Only the first launch looks up the program; later launches accept tensors of any dtype as
+    pointers."""
 
     def __init__(self, kernel, programs, **options):
         self._first = functools.partial(kernel[(programs,)], **options)

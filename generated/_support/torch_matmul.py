@@ -32,7 +32,7 @@ class TritonMatmul:
     box of lhs, rhs, the result and the product; `kernels`: the kernels of the module; `slots`: the
     number of elements of a slot for offered operands, the start of rhs in it, and the number of
     elements of a slot for result terms; `unit`: the number of elements that `pull` copies as one;
-    `blocks`: the block sizes of i, k and j; `warps`, `stages`: the options of the kernel;
+    `blocks`: the block sizes of i, k and j; `warps`, `stages`: the Triton options of `multiply`;
     `described`: whether TMA can copy operand blocks; `terms`: functions for lhs, rhs and the
     result, or None (see `Parts`); `operators`: the operators that combine these terms; `overlap`:
     whether to multiply while parts arrive; `cotangents`: a `Cotangents`, None if not emitted.
@@ -68,8 +68,8 @@ class TritonMatmul:
 
     @property
     def layout(self):
-        """Return the byte layout of each device's shared memory: the start of the offered operands,
-        which flags and counters precede, the start of the sums, and the end."""
+        """Return the byte layout of each device's shared memory: the start of the offered operands
+        (after flags and counters), the start of the sums, and the end."""
         offered = _up(12 * len(self.ids), ALIGNED)
         summed = offered + _up(2 * self.slots[0] * self.dtype.itemsize, ALIGNED)
         return offered, summed, summed + 2 * self.slots[2] * self.out_dtype.itemsize
@@ -201,9 +201,9 @@ class TritonMatmul:
         return f"{flops} flops done twice, every element of the product right"
 
     def _scaled(self):
-        """Return the same matmul on small matrices. Shard ends are in proportion, at multiples of
-        the same fraction of a block: if the small boxes tile the tensors, so do the large ones, and
-        the kernels' assumptions about ends are preserved."""
+        """Return this matmul scaled down to small matrices. Shard ends keep their proportions, and
+        stay multiples of the same fraction of a block: if the small boxes tile the tensors, so do
+        the large ones, and the kernels' assumptions about ends are preserved."""
         *lead, i, j, k = range(self.batch + 3)
         along = [[*lead, i, j], [*lead, j, k], [*lead, i, k], [*lead, i, j, k]]
         ends: list[set] = [set() for _ in range(self.batch + 3)]
@@ -227,7 +227,7 @@ class TritonMatmul:
         return small
 
     def _check_results(self, results, wanted):
-        """Exit if results, with all terms combined, are wrong."""
+        """Exit if results are wrong after all their terms are combined."""
         array = torch.zeros(self._array(2), dtype=torch.float64)
         for position, found in zip(self.order, results, strict=True):
             part = _part(self.boxes[2](position))

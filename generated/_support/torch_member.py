@@ -19,8 +19,8 @@ POLLS = 500  # number of GPU polls in the time of one interpreter poll
 
 
 class Member:
-    """The device at a position. `of`: the `TritonMatmul`; `held`: the device's shared memory;
-    `places`: the addresses of all devices' shared memory, by position."""
+    """One device of a matmul, at a mesh position. `of`: the `TritonMatmul`; `held`: the device's
+    shared memory; `places`: the addresses of all devices' shared memory, by position."""
 
     def __init__(self, of, position, held, places):
         self.of, self.position, self.home = of, position, held.device
@@ -127,7 +127,7 @@ class Member:
 
     @property
     def described(self):
-        """Return whether TMA copies operand blocks, which the interpreter supports too."""
+        """Return whether TMA copies operand blocks; the interpreter emulates TMA."""
         if self.home.type != "cuda" or not (self.of.described and self.of.tma):
             return self.of.described and self.of.tma
         is_nvidia = torch.version.hip is None
@@ -135,7 +135,7 @@ class Member:
 
     @functools.cached_property
     def _matrices(self):
-        """Return the numbers of rows and columns of both operands, with batches stacked as rows."""
+        """Return (rows, columns) of both operands, by side, with batches stacked as rows."""
         return {
             side: (elements(used[:-1]), self.rows_apart[side])
             for side in "ab"
@@ -143,8 +143,8 @@ class Member:
         }
 
     def _operands(self, a, b):
-        """Return operands as arguments of `multiply`; as pointers if one of the caller's operands
-        is not aligned to 16 bytes."""
+        """Return operands as arguments of `multiply`: as TMA descriptors if TMA copies blocks and
+        both operands are aligned to 16 bytes, else as pointers."""
         if not self.of.described:
             return {"a": a, "b": b}
         if not self.described or any(x.data_ptr() % LINE for x in (a, b)):
@@ -184,8 +184,8 @@ class Member:
         )
 
     def ended(self):
-        """Record that all launches of the call are made; in the interpreter they have ended too.
-        Raises RuntimeError if one is known to have timed out."""
+        """Record that all launches of the call have been made; in the interpreter they have also
+        ended. Raises RuntimeError if one is known to have timed out."""
         self.failed = False
         self.noted.copy_(self.state, non_blocking=True)
         if not self.on_gpu:
@@ -242,8 +242,7 @@ class Member:
         return torch.cuda.Stream(self.home)
 
     def _pull(self, overlap):
-        """Pull parts of operands from peers, on a separate stream if this overlaps with the
-        product."""
+        """Pull parts of operands from peers; with `overlap` on a GPU, on a separate stream."""
         if not self.incoming:
             return
         beside = self.on_gpu and overlap
@@ -277,7 +276,7 @@ class Member:
             torch.cuda.current_stream(self.home).wait_stream(self._side)
 
     def _add(self, out):
-        """Wait for all terms of the result, add them, and return it."""
+        """Return `out`; if terms were pushed, first wait for them and write their sum to `out`."""
         if self.parts.pushes and out.numel():
             self._launch(
                 "add", min(self._programs(2), -(-out.numel() // SIZE)), sums=self.sums, out=out,
@@ -291,7 +290,7 @@ class Member:
         return f"device {self.of.ids[self.position]}, {self.of.said}"
 
     def _check_noted(self):
-        """Raise RuntimeError if a kernel's wait timed out; its code names the wait."""
+        """Raise RuntimeError, naming the event waited for, if a kernel's wait timed out."""
         epoch, code = self.noted.tolist()
         if code:
             from .torch_told import awaited  # imported on first use

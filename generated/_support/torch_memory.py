@@ -17,8 +17,8 @@ from .torch_tensors import capturing, check, table
 
 class Push(NamedTuple):
     """The pushing of tiles. `kernel`: the kernel of the module; `between`: a function that makes a
-    launch between two barriers; `tiles`: the largest number of tiles of a source shard, including
-    one for each replica."""
+    launch between two barriers; `tiles`: the largest number of tiles of a source shard, each
+    counted once per replica."""
 
     kernel: Any
     between: Callable
@@ -74,9 +74,9 @@ class SharedMemory:
 
         With `shard`, a tensor from torch.distributed._symmetric_memory.empty on every rank, return
         that tensor: if every rank passes its own to `reshard`, peers read it in place. If ranks
-        pass shards of different calls, they wait for each other until the time-out. The memory
-        lives as long as the group. Raises RuntimeError on every rank if one has no such memory or a
-        wrong shard.
+        pass shards from different calls of this function, they wait for each other until the
+        time-out. The memory lives as long as the group. Raises RuntimeError on every rank if one
+        has no such memory or a wrong shard.
         """
         group, own = in_group(group), self._first
         (move,), device_id = own.moves, own.exchange.ranks[dist.get_rank(group)]
@@ -108,8 +108,8 @@ class SharedMemory:
         pulled. For GPUs that share memory. Every rank must make the first call for a group, and all
         calls with `out`: the caller's own memory, as for `symmetric_source`.
 
-        Finish reading the result before the next `reshard`, or read it earlier on the same stream.
-        Raises ValueError for sums, and if some devices are in one mesh only.
+        Before the next `reshard`, finish reading the result, or start the reads on the same stream.
+        Raises ValueError if terms are reduced, or if some devices are in one mesh only.
         """
         own = self._last
         (move,), target = own.moves, own.exchange.target

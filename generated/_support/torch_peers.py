@@ -77,8 +77,8 @@ class PeerMemory(Together):
         return run
 
     def result_place(self, shards, outs, group):
-        """Return the shared memory of the result, into which to push tiles. Return None unless all
-        ranks can write the result and none reads the shard in place."""
+        """Return the shared memory of the result, for senders to push tiles into, or None if peers
+        cannot write it, or can read the source shard in place."""
         if "push" not in self.features or len(self.moves) > 1 or outs is None:
             return None
         kept, offered = self.kept(group), self.kept(group)["shared"].offered
@@ -95,14 +95,14 @@ class PeerMemory(Together):
 
     @functools.cached_property
     def starts(self):
-        """Return the first byte of each tensor's shard in a buffer for all tensors, and the size of
-        the buffer."""
+        """Return the first byte of each tensor's shard in a buffer for all tensors, followed by the
+        size of the buffer."""
         sizes = [-(-move.source_bytes // LINE) * LINE for move in self.moves]
         return [*itertools.accumulate(sizes, initial=0)]
 
     def _staged(self, device_id, whole):
-        """Yield the entries that copy the parts of a device's shards that other ranks read, or
-        whole shards."""
+        """Yield the entries that copy the parts of a device's shards that other ranks read or, if
+        `whole`, whole shards."""
         for number, move in enumerate(self.moves):
             me = move.exchange.source_position(device_id)
             held, ids = move.exchange.source.box(me), move.exchange.target.ids

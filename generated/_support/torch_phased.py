@@ -17,7 +17,7 @@ class Phased(Reshard):
         self.shape, self.dtype, self.gradient = first.shape, first.dtype, gradient
         self._both, self.features = (first, then), dict(features)
         self.exchange = Exchange(first.exchange.source, then.exchange.target, None, None)
-        # Copies stay in the target mesh, but one group of processes makes both exchanges.
+        # The second exchange stays in the target mesh, but uses the process group of the first.
         then.exchange.ranks = self.exchange.ranks
         self.here = _OneAfterOther(first.here, then.here)
 

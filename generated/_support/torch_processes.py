@@ -22,8 +22,8 @@ from .torch_tensors import capturing, check_few, on, requires_grad, stream
 from .torch_wire import Wire, call_of, unpacked
 from .triton_listed import Listed, copy_kernel, entries_of
 
-# The end of the message about a fault on one rank in a later call, in which ranks do not report
-# faults to each other.
+# The end of the message about a fault on one rank in a call after the first without `check`, in
+# which ranks do not report faults to each other.
 WAIT = "other ranks may wait for this one until they time out, but not with check=True on all"
 
 ITS_ONE = operator.itemgetter(0)
@@ -69,8 +69,8 @@ class Processes(PeerMemory):
     def _pulled(self, device_id):
         """Yield the entries that fill a device's target shards. Source memory blocks are numbered
         by tensor and source position, target memory blocks by tensor. Each device starts with the
-        shard of the device after it and ends with its own, so that devices read different
-        shards."""
+        shard of the device after it and ends with its own, so devices read different shards at a
+        time."""
         positions, receiver = (
             len(self.exchange.source.ids),
             self.exchange.target_position(device_id),
@@ -120,7 +120,7 @@ class Processes(PeerMemory):
         shards. `fault`: a fault already found in the arguments."""
         common = shared(group)
         under_way = common.under_way
-        common.number += 1  # first of all: a failed call counts as well
+        common.number += 1  # before anything can fail: a failed call counts too
         try:
             if under_way is not None:  # it uses buffers that this call would use
                 under_way.wait()
@@ -138,9 +138,9 @@ class Processes(PeerMemory):
 
     @torch.no_grad()
     def _prepared(self, shards, group, outs, asked, wants_gradient, fault):
-        """Return the results, and before them a function that moves tensors like `shards` to
-        tensors like the results. Raises ValueError for a fault on this rank or, in the first call
-        and with `check`, on any rank."""
+        """Return a function that moves tensors like `shards` to tensors like the results, and then
+        the results. Raises ValueError for a fault on this rank or, in the first call and with
+        `check`, on any rank."""
         cause = None
         try:
             home = self._check_call(shards, group, outs, asked, wants_gradient, fault)
@@ -282,8 +282,8 @@ class Processes(PeerMemory):
 
 
 def connect(home, group):
-    """Make NCCL connect all ranks of a group. It connects in the first call, which hangs if it is a
-    batch of messages and some rank has none."""
+    """Make NCCL connect all ranks of a group. Otherwise NCCL connects in its first call, which
+    hangs if it is a batch of messages and some rank has none."""
     if home.type == "cuda":
         dist.all_reduce(torch.zeros(1, device=home), group=group)
 
@@ -295,8 +295,8 @@ def by_pairs(home, group):
 
 
 def in_turn(leaving, arriving, group):
-    """Send and receive parts, as (rank, bytes), in place and return the handles. Parts between two
-    ranks have the same order on both."""
+    """Start to send and receive parts, each (rank, bytes), in place, and return the handles. Parts
+    between two ranks have the same order on both."""
     asked = [dist.P2POp(dist.irecv, part, group=group, group_peer=rank) for rank, part in arriving]
     asked += [dist.P2POp(dist.isend, part, group=group, group_peer=rank) for rank, part in leaving]
     if not asked:
@@ -307,7 +307,7 @@ def in_turn(leaving, arriving, group):
 
 def device_of(tensor, group):
     """Return a tensor's device; for None, the device on which the group communicates."""
-    # get_backend does not report a group made without a backend name, which has gloo and NCCL.
+    # get_backend does not list both gloo and NCCL for a group made without a backend name.
     if tensor is None and "cuda:nccl" in dist.get_backend_config(group):
         return torch.device("cuda", torch.cuda.current_device())
     return torch.device("cpu") if tensor is None else tensor.device

@@ -1,4 +1,4 @@
-"""Matmuls among the processes of a group, one for each device.
+"""Matmuls among the processes of a group, which has one process for each device.
 
 Shared memory is symmetric memory on GPUs of one host and, for Triton's interpreter, shared files.
 """

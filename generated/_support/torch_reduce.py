@@ -1,7 +1,7 @@
 """The host of an emitted reshard that reduces terms by sum, maximum or minimum.
 
 The kernel reduces the tiles that it pulls. If tiles are packed, or torch copies them, torch first
-gathers the terms of a target shard and then reduces them, in the same order and number type.
+gathers the terms of a target shard and then reduces them, in the same order and precision.
 """
 
 import math
@@ -61,7 +61,7 @@ class Reduction(Reshard):
         return term.to(COMPARED.get(self.dtype, self.dtype))
 
     def turns(self):
-        """Return the number of examples after which every term has decided every element; for
+        """Return the number of examples after which every term has determined every element; for
         booleans, with both values."""
         return self.terms * (2 if self.dtype == torch.bool else 1)
 

@@ -25,7 +25,7 @@ class Remembered:
             calls, given = processes.kept(group)["calls"], facts_of(asked, shards, outs)
             try:
                 run = calls.get(given)
-            except TypeError:  # the options cannot be remembered, as `_prepared` reports
+            except TypeError:  # the options cannot be hashed: `_prepared` reports them
                 given = run = None
             if run is None:
                 run, outs = processes._prepared(shards, group, outs, asked, *more)
@@ -54,8 +54,8 @@ def facts_of(asked, shards, outs):
 
 
 def facts(tensor):
-    """Return all properties of a tensor except its elements, None for None, and False for a tensor
-    of a special class."""
+    """Return the address and the checked properties of a tensor, None for None, and False for a
+    tensor of a class not in `PLAIN`."""
     if tensor is None:
         return None
     if type(tensor) not in PLAIN:

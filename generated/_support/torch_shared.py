@@ -10,10 +10,10 @@ from .torch_symmetric import on_all, placed, symmetric
 
 
 def shared_memory(size, home, group):
-    """Return `size` zero bytes of this rank, and the addresses in this process of the bytes of
-    every rank. They are symmetric memory on GPUs, else files that all processes map. All ranks of
-    the group must call this. Raises RuntimeError on every rank if one cannot allocate its
-    bytes."""
+    """Return `size` zero bytes of memory of this rank, and the addresses at which this process
+    reaches the memory of every rank. The memory is symmetric memory on GPUs, else files that all
+    processes map. All ranks of the group must call this. Raises RuntimeError on every rank if one
+    cannot allocate its memory."""
     if home.type == "cuda":
         place = placed(lambda: symmetric(size, home), group)
         held, places = place.held, place.addresses

@@ -12,8 +12,8 @@ import torch.distributed._symmetric_memory as symmetric_memory
 
 # Time-out of a symmetric memory barrier.
 BARRIER_MS = 600_000
-# Callers' tensors use these channels in turn, so that a barrier of ranks with different tensors
-# times out.
+# The number of first channels: 0 for the workspace, the others in turn for callers' tensors, so
+# ranks that pass different tensors wait at different barriers, and time out.
 CHANNELS = 4
 FLAG = 4  # bytes of a rank's flag for each rank, per channel
 
@@ -59,7 +59,8 @@ class Shared:
         self.number, self.sides = 0, {}
 
     def remembered(self):
-        """Return a dict for remembered calls, valid until the workspace changes."""
+        """Return a new dict for remembered calls, which is cleared when the shared memory
+        changes."""
         self._remembered.append({})
         return self._remembered[-1]
 

@@ -32,14 +32,15 @@ def requires_grad(tensors):
 
 
 def check_few(programs):
-    """Raise ValueError unless `programs` is a number of programs, or None for one program per
+    """Raise ValueError unless `programs` is an int of at least 1, or None for one program per
     block."""
     if programs is not None and (type(programs) is not int or programs < 1):
         raise ValueError(f"programs: got {programs!r}, expected None or at least 1")
 
 
 def has_kernels(tensor, kernel):
-    """Return whether a kernel can run on a tensor's device: a GPU, or Triton's interpreter."""
+    """Return whether a kernel can run on a tensor's device: on a GPU, or in Triton's
+    interpreter."""
     return tensor.device.type != "cpu" or not isinstance(kernel, triton.JITFunction)
 
 
@@ -74,7 +75,7 @@ def _table(numbers, device, stream):
 
 
 def table(numbers, device):
-    """Return integers as an int64 tensor on a device, cached by stream."""
+    """Return integers as an int64 tensor on a device, cached for the current stream."""
     if capturing(device):
         from .torch_graphs import table_of_graph  # imported on first use
 

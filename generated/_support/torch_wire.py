@@ -62,8 +62,8 @@ class Wire:
         others = sorted({peer for peer, *_ in (*arriving, *leaving)} - {device_id})
         self.peers = [exchange.ranks.index(peer) for peer in others]
         held = {"source": self._source, "target": self._target}
-        # By end ("source", "target"): (rank, first byte, end, tensor, box) of each remote piece;
-        # the first bytes of call numbers in the buffer; the end of the buffer.
+        # By end ("source", "target"): (rank, start byte, stop byte, tensor, box) of each remote
+        # piece; the start bytes of call numbers in the buffer; the size of the buffer.
         self._placed, self._numbers, self._ends = {}, {}, {}
         for end, pieces in (("source", leaving), ("target", arriving)):
             inside = held[end] if end in self.in_place else None
@@ -100,8 +100,8 @@ class Wire:
         self._placed[end], self._numbers[end], self._ends[end] = placed, numbers, stop
 
     def _sizes(self, end):
-        """Return the number of bytes for each rank ("source") or from it ("target") if one
-        collective sends all."""
+        """Return the number of bytes that one collective sends to each rank ("source") or receives
+        from it ("target")."""
         sizes = [0] * len(self.moves[0].exchange.ranks)
         for rank, start, stop, *_ in self._placed[end]:
             sizes[rank] += stop - start
@@ -114,8 +114,8 @@ class Wire:
         return () if end in self.in_place else self._placed[end]
 
     def _packed(self):
-        """Yield the entries that copy to the buffer from the shards and, for call numbers, from the
-        buffer, which is the last source."""
+        """Yield the entries that fill the buffer: with pieces from the shards, and with call
+        numbers from the buffer itself, which is the last source."""
         box, told = (0, SAID), self._told
         for start in self._numbers["source"]:
             yield from entries_of(box, box, box, 1, len(self.moves), 0, told, start)
@@ -130,8 +130,8 @@ class Wire:
             yield from entries_of(box, *ends, self.moves[number].itemsize, number, number)
 
     def _unpacked(self):
-        """Yield the entries that copy from the buffer to the results and, for call numbers, to the
-        buffer, which is the last target."""
+        """Yield the entries that empty the buffer: pieces go to the results, and call numbers to
+        the end of the buffer itself, which is the last target."""
         box, heard = (0, SAID), self._heard
         for number, start in enumerate(self._numbers["target"]):
             to = heard + SAID * number
@@ -141,8 +141,8 @@ class Wire:
             yield from entries_of(box, box, into, size, 0, number, start)
 
     def buffers(self):
-        """Return memory for outgoing pieces followed by this rank's call number, and memory for
-        incoming pieces followed by the call numbers of all peers."""
+        """Return two buffers. The first: outgoing pieces, then this rank's call number. The second:
+        incoming pieces, then the call numbers of all peers."""
         sizes = self._told + SAID, self._heard + SAID * len(self.peers)
         return [torch.empty(size, dtype=torch.uint8, device=self.home) for size in sizes]
 
@@ -159,14 +159,14 @@ class Wire:
         packed[self._told :].view(torch.int64).fill_(call)
 
     def at_once(self, packed, arrived):
-        """Return the arguments of `all_to_all_single`: both buffers, and the bytes for each
-        rank."""
+        """Return the arguments of `all_to_all_single`: the buffers to receive into and send from,
+        and the numbers of bytes from and for each rank."""
         ends = arrived[: self._ends["target"]], packed[: self._ends["source"]]
         return *ends, self.received, self.sent
 
     def messages(self, packed, arrived):
-        """Return (rank, bytes) of each call number that this rank sends and, in a second list, of
-        each that it receives, in separate messages."""
+        """Return two lists of (rank, bytes), for call numbers in separate messages: those that this
+        rank sends, and those that it receives."""
         told, starts = packed[self._told :], range(self._heard, len(arrived), SAID)
         heard = [arrived[start : start + SAID] for start in starts]
         return [(rank, told) for rank in self.peers], [*zip(self.peers, heard, strict=True)]
@@ -190,11 +190,11 @@ class Wire:
         self._packing.copy(sources, [packed.data_ptr()], programs)
 
     def keep(self, shards, held, programs=None):
-        """Copy local pieces to their place in one launch."""
+        """Copy local pieces to the memory `held` in one launch."""
         self._keeping.copy(map(_address, shards), map(_address, held), programs)
 
     def unpack(self, arrived, held, programs=None):
-        """Copy incoming pieces from the buffer to their place in one launch, unless they were
+        """Copy incoming pieces from the buffer to the memory `held` in one launch, unless they were
         received in place."""
         targets = (*map(_address, held), arrived.data_ptr())
         self._unpacking.copy([arrived.data_ptr()], targets, programs)
@@ -213,8 +213,8 @@ def call_of(number, plan):
 
 
 def span(box, held, size):
-    """Return the first byte and the end of a box in a contiguous array of elements of `size` bytes
-    that covers box `held`; None if other elements are in between."""
+    """Return the byte range of a box in a contiguous array of elements of `size` bytes that covers
+    box `held`, as (start, stop); None if the box is not contiguous there."""
     first = last = 0
     for (low, high), (begin, end) in zip(ranges(box), ranges(held), strict=True):
         first = first * (end - begin) + low - begin

@@ -11,7 +11,8 @@ def copy_some_lines(
     source, target, read, write, read_row, write_row, rows, columns, block, BLOCK: tl.constexpr
 ):
     """Copy one block of rows like `copy_rows`, in lines of 16 bytes if rows have the same alignment
-    in both shards. The starts, lengths and strides of rows are multiples of units only."""
+    in both shards. The starts, lengths and strides of rows are multiples of a unit, not of a
+    line."""
     row, column = places_of(block, BLOCK)
     read = in_units(read, block, BLOCK, 1)
     write = in_units(write, block, BLOCK, 1)

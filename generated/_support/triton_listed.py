@@ -15,7 +15,7 @@ from .torch_launch import Launch
 from .torch_tensors import capturing, has_kernels, on, table
 from .triton_rows import Block, copy_rows
 
-# The number of rows, and of bytes of a row, in a block.
+# The number of rows in a block, and of bytes in each of its rows.
 ROWS, COLUMNS = 4, 2048
 
 
@@ -132,7 +132,7 @@ class Listed:
         self.number = len(number)
 
     def copy(self, sources, targets, programs=None):
-        """Copy rows, as `copier` describes."""
+        """Call the function that `copier` returns."""
         self.copier(tuple(sources), tuple(targets), programs)()
 
     def copier(self, sources, targets, programs=None):

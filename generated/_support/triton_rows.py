@@ -69,8 +69,8 @@ def shard_at(peers, position, out, BLOCK: tl.constexpr):
 
 @triton.jit
 def in_units(elements, block, BLOCK: tl.constexpr, DIVISOR: tl.constexpr):
-    """Return a number of elements as a number of units, which the compiler knows to be a multiple
-    of DIVISOR, with the integer type of `block`."""
+    """Return a number of elements in units, with the integer type of `block`; the compiler may
+    assume that the result is a multiple of DIVISOR."""
     return tl.multiple_of(tl.cast(elements // BLOCK.width, block.dtype), DIVISOR)
 
 
@@ -113,7 +113,7 @@ def copy_rows(
     """Copy one block of rows without a division per unit. The first row begins at `read` in the
     source and at `write` in the target, each next row `read_row` and `write_row` later; `rows`: the
     number of rows; `columns`: the number of elements of a row; `block`: the number of the block.
-    All but `rows` and `block` are multiples of `BLOCK.lanes` units."""
+    Every number but `rows` and `block` is a multiple of `BLOCK.lanes` units."""
     read, write, inside = rows_at(
         read, write, read_row, write_row, rows, columns, block, BLOCK=BLOCK
     )

@@ -17,13 +17,13 @@ def as_bits(move, shard, axes):
     def branch(y):
         return lax.cond(me < 0, lax.bitwise_not, lambda y: y, y)
 
-    # On CPU a branch returns the integers, since XLA does not fuse it: a fused loop that selects
+    # On CPU the integers pass through a branch, which XLA does not fuse: a fused loop that selects
     # integers and converts them to floats would select floats instead, and change 16-bit NaNs.
     y = lax.platform_dependent(y, cpu=branch, default=lambda y: y)
     return lax.bitcast_convert_type(y, shard.dtype)
 
 
 def as_bits_but_on_tpu(move, shard, axes):
-    """Apply `move` to integers like `as_bits` except on a TPU, where a change of type takes two
-    passes over memory. For moves that are known to preserve every bit of floats there."""
+    """Apply `move` to integers like `as_bits`, except on a TPU, where a change of type takes two
+    passes over memory: there `move` gets the floats, and must preserve every bit of them."""
     return lax.platform_dependent(shard, tpu=move, default=lambda shard: as_bits(move, shard, axes))

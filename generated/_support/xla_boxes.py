@@ -1,10 +1,10 @@
 """Steps of a plan as boxes, in plain JAX.
 
 BEFORE and AFTER describe the sides of a step: for each dimension its extent and, for each cut, the
-position digits that cut it. SENDERS has the digits that number the holders of a shard, the digits
-that number its receivers, the number of pieces into which holders cut a box, the dimension of this
-cut, and the unit of which piece starts are multiples. `ids`: the device orders of both sides, if
-they differ.
+position digits that cut it (see `xla_steps`). SENDERS has the digits that number the holders of a
+shard, the digits that number its receivers, the number of pieces into which holders cut a box, the
+dimension of this cut, and the unit of which piece starts are multiples. `ids`: the device orders of
+both sides, if they differ.
 """
 
 import functools
@@ -32,7 +32,8 @@ def _range(dim, position):
 
 
 def _turn(senders, after, receiver, piece):
-    """Return the number, by holder digits, of the holder that sends a piece to a receiver."""
+    """Return the number that the holder digits form at the holder that sends a piece to a
+    receiver."""
     holders, receivers, pieces, cut, _ = senders
     turns = math.prod(size for _, size in holders) // pieces
     number = number_of(receivers, receiver)

@@ -26,9 +26,9 @@ def fetches(senders, groups, source, target):
 
 @functools.cache
 def _groups_of(moves):
-    """Return the groups of ranks that exchange boxes, each in the order of boxes in a receiver's
-    shard; the shape of boxes; and a table reads[i, rank] of the start, in a rank's shard, of the
-    box for member i of its group."""
+    """Return three values: the groups of ranks that exchange boxes, each in the order of boxes in a
+    receiver's shard; the shape of boxes; and a table [i, rank] of the start, in a rank's shard, of
+    the box for member i of its group."""
     boxes = boxes_of(moves)
     givers = defaultdict(list)
     for box in boxes:

@@ -31,7 +31,7 @@ class XlaProgram:
 
     def exchange(self, shard, order, batch, *_):
         """Return the target shard with zero padding; `batch`: the number of leading batch
-        dimensions, nonzero only under the primitive."""
+        dimensions, nonzero only under `jax.vmap`."""
         move = self._exchange_of
         move = self.host.operation.batched(move, batch) if batch else move
         return self._bits(move, shard, self._axes) if self._bits else move(shard)

@@ -12,8 +12,8 @@ from .xla_rounds import boxes_of
 
 @functools.cache
 def _ragged_tables(moves, axis, unit):
-    """Return tables [sender, receiver] of the start of a box's rows in the source shard, the number
-    of its rows, and their start in the target shard."""
+    """Return three tables [sender, receiver]: the start of a box's rows in the source shard, the
+    number of its rows, and their start in the target shard."""
     tables = np.zeros((3, len(moves.ranks), len(moves.ranks)), np.int32)
     for box in boxes_of(moves):
         tables[:, box.sender, box.receiver] = box.read[axis], box.shape[axis], box.write[axis]
@@ -45,7 +45,7 @@ def ragged(x, moves, axes, shape, axis, unit=1):
             if distance:
                 pairs = list(zip(ranks.tolist(), takers.tolist(), strict=True))
                 box = lax.ppermute(box, axes, pairs)
-            # The size of an arriving box is that of its sender, `distance` ranks before.
+            # Size and place of an arriving box are those of its sender, `distance` ranks before.
             size, write = (at(np.roll(table, distance), me) for table in (sizes, writes))
             y = y.at[jnp.where(rows < size, write + rows, len(y))].set(box, mode="drop")
         return y

@@ -95,8 +95,8 @@ def boxes_of(moves, by_id=False):
 
 
 def listed(rows, source, target):
-    """Return the exchange of whole tiles in rounds. Each round has a row that lists, for every
-    rank, the rank to which it sends, or -1 for none."""
+    """Return the exchange of whole tiles in rounds. `rows`: for each round a row with the rank to
+    which every rank sends, or -1 for none."""
     senders, receivers = map(list, end_ranks(Exchange(source, target, None, None)))
     pairs = ((rank, other) for row in rows for rank, other in enumerate(row) if other >= 0)
     ends = ((senders.index(rank), receivers.index(other)) for rank, other in pairs)
@@ -127,8 +127,8 @@ def rounds_of(moves, round_of, by_shape=False, by_rank=False):
 
 @functools.cache
 def listed_rounds(moves, rows):
-    """Return the rounds listed in `rows`. Each round has a row that lists, for every rank, the rank
-    to which it sends, or -1 for none."""
+    """Return the rounds listed in `rows`: for each round a row with the rank to which every rank
+    sends, or -1 for none."""
     by_ends = {(box.sender, box.receiver): box for box in boxes_of(moves)}
     ends = [[(s, r) for s, r in enumerate(row) if r >= 0] for row in rows]
     return [Round.of([by_ends[pair] for pair in pairs], len(moves.ranks)) for pairs in ends]
@@ -143,6 +143,6 @@ def in_rounds(x, rounds, axes, shape):
 
 
 def stacked_rounds(x, rounds, axes, axis):
-    """Return the arriving windows, stacked along a new axis by round."""
+    """Return the arriving windows of all rounds, in order, stacked along a new axis `axis`."""
     me = lax.axis_index(axes)
     return jnp.stack([each.arrives(x, axes, me) for each in rounds], axis)

@@ -28,7 +28,7 @@ def number_of(digits, position):
 
 def groups_along(devices, *digits, ids=None):
     """Return groups of the ranks whose positions differ only in these digits, each group in the
-    order of the number that they form."""
+    order of the number that the digits form."""
     positions = np.arange(devices)
     number = number_of(digits, positions)
     order = np.lexsort((number, positions - place_of(digits, number)))

@@ -22,16 +22,17 @@ from jax.sharding import PartitionSpec as P
 """Strided boxes of elements that devices in a row exchange in rounds.
 
 Shards are flat arrays of bits. In a round each device sends and receives at most one message. A
-message has a part for each of the round's forms. A form is the source buffer, the target buffers,
-and nested loops, outer to inner, each with its count and its step in each buffer, source first.
+message has a part for each of the round's forms. A form consists of the number of the source
+buffer, the numbers of the target buffers, and nested loops, outer to inner. A loop consists of its
+count and its step in each buffer, source first.
 """
 
 
 def rounds_of(relays, size):
-    """Return the rounds. Each is a pair: first the forms of its messages and whether they stay on
-    their devices, then by (sender, receiver) the first element of each form in each buffer.
-    `relays`: (sender, receiver, form, first element in each buffer); `size`: the number of
-    devices."""
+    """Return a list of the rounds. A round is a pair. Its first item: the forms of its messages,
+    and whether the messages stay on their devices. Its second item: a dict from (sender, receiver)
+    to the first element of each form in each buffer. `relays`: tuples (sender, receiver, form,
+    first element in each buffer...); `size`: the number of devices."""
     messages: dict = {}
     for sender, receiver, form, *starts in relays:
         messages.setdefault((sender, receiver), []).append((form, starts))
@@ -49,8 +50,9 @@ def rounds_of(relays, size):
 
 
 def packed(shards, shapes, forms, moves, me, size):
-    """Return a device's message in a round, read from its source shards: a flat array, or its only
-    part unflattened, which XLA sends without a copy. `shapes`: the source buffers' shapes."""
+    """Return a device's message in a round, read from its source shards: a flat array or, if the
+    message has one part, that part in its own shape, which XLA sends without a copy. `shapes`: the
+    source buffers' shapes."""
     reads, parts = starts_of(moves, len(forms), size)[0], []
     for place, (buffer, _, loops) in enumerate(forms):
         nest = [(times, step) for times, step, *_ in loops]
@@ -67,8 +69,8 @@ def unpacked(message, results, shapes, forms, moves, me, size):
 
 
 def written(message, results, shapes, forms, moves, me, size, which, idle=()):
-    """Write one part of a message into one target buffer; `which`: the indices of the form and of
-    the buffer in it. `idle`: the devices that do not run this."""
+    """Write one part of a message into one target buffer; `which`: the index of the form, and the
+    index of the buffer in the form. `idle`: the devices that do not run this program."""
     number, place = which
     begin = sum(math.prod(times for times, *_ in loops) for *_, loops in forms[:number])
     _, buffers, loops = forms[number]
@@ -86,13 +88,14 @@ def loop_order(loops, place):
 
 
 def taking(moves, size, idle):
-    """Return, by device, whether the device receives a message in a round or is in `idle`."""
+    """Return a mask by device: whether the device receives a message in a round or is in `idle`."""
     return np.isin(np.arange(size), [*idle, *(receiver for _, receiver in moves)])
 
 
 def starts_of(moves, count, size):
-    """Return the first element of each read, [device, form], and of each write, [form, device,
-    target buffer]. `count`: the number of forms; `size`: the number of devices."""
+    """Return two arrays: the first element of each read, indexed [device, form], and the first
+    element of each write, indexed [form, device, target buffer]. `count`: the number of forms;
+    `size`: the number of devices."""
     reads = np.zeros((size, count), np.int32)
     most = max(len(starts) for each in moves.values() for starts in each) - 1
     writes = np.zeros((count, size, most), np.int32)
@@ -104,8 +107,9 @@ def starts_of(moves, count, size):
 
 
 def taken(x, shape, starts, me, loops):
-    """Return elements of a flat array, in the order of loops (count, step), outer to inner.
-    `shape`: the buffer's shape; `starts`: the first element on each device."""
+    """Return the elements of a flat array that the loops visit, in that order. `loops`: pairs
+    (count, step), outer to inner; `shape`: the buffer's shape; `starts`: the first element on each
+    device."""
     box = box_seen(shape, starts, loops)
     if box is not None:
         shape, sizes, first = box
@@ -118,8 +122,9 @@ def taken(x, shape, starts, me, loops):
 
 
 def put(y, shape, starts, me, loops, part, takes):
-    """Return a flat array with the elements of these loops replaced by `part` on the devices where
-    `takes` is true. `shape`: the buffer's shape; `starts`: the first element on each device."""
+    """Return a flat array in which `part` replaces the elements that the loops visit, on devices
+    where `takes` is true. `shape`: the buffer's shape; `starts`: the first element on each
+    device."""
     box = box_seen(shape, starts, loops)
     if box is not None:
         shape, sizes, first = box
@@ -135,9 +140,9 @@ def put(y, shape, starts, me, loops, part, takes):
 
 
 def box_seen(shape, starts, loops):
-    """Return a shape in which the elements of loops are a box of the buffer, the sizes of the box,
-    and its first index on each device; None if there is no such shape, for instance if a loop's
-    rows straddle the buffer's."""
+    """Return a shape of the buffer in which the elements that the loops visit form a box, the sizes
+    of the box, and its first index on each device; None if no such shape is found, for instance if
+    a row of a loop straddles rows of the buffer."""
     found = _box_of(shape, starts, loops)
     return _box_of((math.prod(shape),), starts, loops) if found is None else found
 
@@ -152,7 +157,7 @@ def _box_of(shape, starts, loops):
     sizes = [1] * len(seen)
     for times, step in reversed(loops):
         dim, left = steps.index(step), times
-        while left > seen[dim]:  # the whole dimension, and a part of the previous one
+        while left > seen[dim]:  # fill this dimension and go on in the previous one
             if left % seen[dim] or sizes[dim] > 1 or dim == 0:
                 return None
             sizes[dim], left, dim = seen[dim], left // seen[dim], dim - 1
@@ -180,12 +185,13 @@ def reach_of(loops):
 
 
 def long(x, size):
-    """Return a flat array, extended to at least this size."""
+    """Return an array padded with zeros at the end of its last dimension to at least this size."""
     return jnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, max(size - x.shape[-1], 0))])
 
 
 def bits(x):
-    """Return an array as integers of its width; complex numbers unchanged."""
+    """Return an array of the elements as integers of the same width; complex arrays are returned as
+    they are."""
     if x.dtype == jnp.bool_:
         return x.astype(jnp.int8)
     if jnp.iscomplexobj(x):
@@ -194,7 +200,8 @@ def bits(x):
 
 
 def of_bits(x, dtype):
-    """Return integers as an array of a dtype of their width; values of that dtype unchanged."""
+    """Return an array of integers reinterpreted as elements of `dtype`, which has the same width;
+    arrays of that dtype are returned as they are."""
     if x.dtype == dtype or dtype == "bool":
         return x.astype(dtype)
     return lax.bitcast_convert_type(x, dtype)

@@ -27,16 +27,17 @@ from jax.sharding import PartitionSpec as P
 """Strided boxes of elements that devices in a row exchange in rounds.
 
 Shards are flat arrays of bits. In a round each device sends and receives at most one message. A
-message has a part for each of the round's forms. A form is the source buffer, the target buffers,
-and nested loops, outer to inner, each with its count and its step in each buffer, source first.
+message has a part for each of the round's forms. A form consists of the number of the source
+buffer, the numbers of the target buffers, and nested loops, outer to inner. A loop consists of its
+count and its step in each buffer, source first.
 """
 
 
 def rounds_of(relays, size):
-    """Return the rounds. Each is a pair: first the forms of its messages and whether they stay on
-    their devices, then by (sender, receiver) the first element of each form in each buffer.
-    `relays`: (sender, receiver, form, first element in each buffer); `size`: the number of
-    devices."""
+    """Return a list of the rounds. A round is a pair. Its first item: the forms of its messages,
+    and whether the messages stay on their devices. Its second item: a dict from (sender, receiver)
+    to the first element of each form in each buffer. `relays`: tuples (sender, receiver, form,
+    first element in each buffer...); `size`: the number of devices."""
     messages: dict = {}
     for sender, receiver, form, *starts in relays:
         messages.setdefault((sender, receiver), []).append((form, starts))
@@ -54,8 +55,9 @@ def rounds_of(relays, size):
 
 
 def packed(shards, shapes, forms, moves, me, size):
-    """Return a device's message in a round, read from its source shards: a flat array, or its only
-    part unflattened, which XLA sends without a copy. `shapes`: the source buffers' shapes."""
+    """Return a device's message in a round, read from its source shards: a flat array or, if the
+    message has one part, that part in its own shape, which XLA sends without a copy. `shapes`: the
+    source buffers' shapes."""
     reads, parts = starts_of(moves, len(forms), size)[0], []
     for place, (buffer, _, loops) in enumerate(forms):
         nest = [(times, step) for times, step, *_ in loops]
@@ -72,8 +74,8 @@ def unpacked(message, results, shapes, forms, moves, me, size):
 
 
 def written(message, results, shapes, forms, moves, me, size, which, idle=()):
-    """Write one part of a message into one target buffer; `which`: the indices of the form and of
-    the buffer in it. `idle`: the devices that do not run this."""
+    """Write one part of a message into one target buffer; `which`: the index of the form, and the
+    index of the buffer in the form. `idle`: the devices that do not run this program."""
     number, place = which
     begin = sum(math.prod(times for times, *_ in loops) for *_, loops in forms[:number])
     _, buffers, loops = forms[number]
@@ -91,13 +93,14 @@ def loop_order(loops, place):
 
 
 def taking(moves, size, idle):
-    """Return, by device, whether the device receives a message in a round or is in `idle`."""
+    """Return a mask by device: whether the device receives a message in a round or is in `idle`."""
     return np.isin(np.arange(size), [*idle, *(receiver for _, receiver in moves)])
 
 
 def starts_of(moves, count, size):
-    """Return the first element of each read, [device, form], and of each write, [form, device,
-    target buffer]. `count`: the number of forms; `size`: the number of devices."""
+    """Return two arrays: the first element of each read, indexed [device, form], and the first
+    element of each write, indexed [form, device, target buffer]. `count`: the number of forms;
+    `size`: the number of devices."""
     reads = np.zeros((size, count), np.int32)
     most = max(len(starts) for each in moves.values() for starts in each) - 1
     writes = np.zeros((count, size, most), np.int32)
@@ -109,8 +112,9 @@ def starts_of(moves, count, size):
 
 
 def taken(x, shape, starts, me, loops):
-    """Return elements of a flat array, in the order of loops (count, step), outer to inner.
-    `shape`: the buffer's shape; `starts`: the first element on each device."""
+    """Return the elements of a flat array that the loops visit, in that order. `loops`: pairs
+    (count, step), outer to inner; `shape`: the buffer's shape; `starts`: the first element on each
+    device."""
     box = box_seen(shape, starts, loops)
     if box is not None:
         shape, sizes, first = box
@@ -123,8 +127,9 @@ def taken(x, shape, starts, me, loops):
 
 
 def put(y, shape, starts, me, loops, part, takes):
-    """Return a flat array with the elements of these loops replaced by `part` on the devices where
-    `takes` is true. `shape`: the buffer's shape; `starts`: the first element on each device."""
+    """Return a flat array in which `part` replaces the elements that the loops visit, on devices
+    where `takes` is true. `shape`: the buffer's shape; `starts`: the first element on each
+    device."""
     box = box_seen(shape, starts, loops)
     if box is not None:
         shape, sizes, first = box
@@ -140,9 +145,9 @@ def put(y, shape, starts, me, loops, part, takes):
 
 
 def box_seen(shape, starts, loops):
-    """Return a shape in which the elements of loops are a box of the buffer, the sizes of the box,
-    and its first index on each device; None if there is no such shape, for instance if a loop's
-    rows straddle the buffer's."""
+    """Return a shape of the buffer in which the elements that the loops visit form a box, the sizes
+    of the box, and its first index on each device; None if no such shape is found, for instance if
+    a row of a loop straddles rows of the buffer."""
     found = _box_of(shape, starts, loops)
     return _box_of((math.prod(shape),), starts, loops) if found is None else found
 
@@ -157,7 +162,7 @@ def _box_of(shape, starts, loops):
     sizes = [1] * len(seen)
     for times, step in reversed(loops):
         dim, left = steps.index(step), times
-        while left > seen[dim]:  # the whole dimension, and a part of the previous one
+        while left > seen[dim]:  # fill this dimension and go on in the previous one
             if left % seen[dim] or sizes[dim] > 1 or dim == 0:
                 return None
             sizes[dim], left, dim = seen[dim], left // seen[dim], dim - 1
@@ -185,12 +190,13 @@ def reach_of(loops):
 
 
 def long(x, size):
-    """Return a flat array, extended to at least this size."""
+    """Return an array padded with zeros at the end of its last dimension to at least this size."""
     return jnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, max(size - x.shape[-1], 0))])
 
 
 def bits(x):
-    """Return an array as integers of its width; complex numbers unchanged."""
+    """Return an array of the elements as integers of the same width; complex arrays are returned as
+    they are."""
     if x.dtype == jnp.bool_:
         return x.astype(jnp.int8)
     if jnp.iscomplexobj(x):
@@ -199,7 +205,8 @@ def bits(x):
 
 
 def of_bits(x, dtype):
-    """Return integers as an array of a dtype of their width; values of that dtype unchanged."""
+    """Return an array of integers reinterpreted as elements of `dtype`, which has the same width;
+    arrays of that dtype are returned as they are."""
     if x.dtype == dtype or dtype == "bool":
         return x.astype(dtype)
     return lax.bitcast_convert_type(x, dtype)
@@ -221,11 +228,11 @@ class Call(NamedTuple):
     collective_id: int | None
 
     def seen(self, kernel):
-        """Return the kernel; if there is no table, bind its first argument to None."""
+        """Return the kernel, with its first argument bound to None if there is no table."""
         return functools.partial(kernel, None) if self.order is None else kernel
 
     def run(self, kernel, *arrays, **settings):
-        """Run a kernel on arrays in HBM, after the table if there is one."""
+        """Run a kernel on the table, if there is one, and on arrays in HBM; return its results."""
         tables, smem = [], []
         if self.order is not None:
             tables, smem = [self.order], [in_smem(self.order)]
@@ -303,9 +310,9 @@ def refuse_far(near, advice):
 
 
 def in_smem(table):
-    """Return the block spec of a whole table in SMEM."""
+    """Return a block spec that holds a whole table in SMEM."""
 
-    # Without its own index map, a grid's block gets a 64-bit index if JAX allows 64-bit types.
+    # The default index map returns 64-bit integers if JAX enables 64-bit types.
     def start(*_):
         return (np.int32(0),) * table.ndim
 
@@ -315,13 +322,14 @@ def in_smem(table):
 # _support/pallas_threads.py
 """The check that XLA has enough threads to interpret kernels."""
 
-# XLA on CPU copies larger arrays in another thread (kSmallDataTransferByteSize).
+# XLA on CPU copies arrays of more bytes in a separate thread (kSmallDataTransferByteSize).
 COPIED_AT_ONCE = 102400
 
 
 def refuse_to_hang(held):
     """Raise ValueError if the interpreter would wait forever, since each device occupies one of
-    XLA's threads and none is left to copy a large array. `held`: the arrays of a device."""
+    XLA's threads and none is left to copy a large array. `held`: the arrays that one device
+    holds."""
     devices, threads = jax.sharding.get_abstract_mesh().size, xla_threads()
     leaves = jax.tree.leaves(held)
     sized = (each for each in leaves if hasattr(getattr(each, "dtype", None), "itemsize"))
@@ -336,8 +344,8 @@ def refuse_to_hang(held):
 
 
 def xla_threads():
-    """Return the number of XLA threads on this CPU: one per device, but at least one per core or
-    the number in these environment variables (DefaultThreadPoolSize)."""
+    """Return the number of XLA threads on this CPU: that of JAX devices or, if larger, PJRT_NPROC,
+    else NPROC, else the number of cores (DefaultThreadPoolSize in XLA)."""
     said = (os.environ.get(name, "") for name in ("PJRT_NPROC", "NPROC"))
     cores = next((int(each) for each in said if each.isdecimal()), None)
     if cores is None:

@@ -78,14 +78,14 @@ class Box(NamedTuple):
 
 
 def dense(loops):
-    """Return the step of each loop in a line that stores the elements of all loops densely."""
+    """Return the step of each loop in a dense array of the elements of all loops."""
     times = [loop[0] for loop in loops]
     return [math.prod(times[n + 1 :]) for n in range(len(times))]
 
 
 def copy(boxes, sources, targets, size):
-    """Copy boxes of elements of `size` bytes between lists of tensors, possibly views; the steps of
-    boxes are those of contiguous tensors."""
+    """Copy boxes of elements of `size` bytes between lists of tensors, possibly views; boxes have
+    the steps of contiguous tensors of the same shapes."""
     if not boxes:
         return
     for end, tensors in enumerate((sources, targets)):
@@ -110,8 +110,8 @@ def copy(boxes, sources, targets, size):
 
 
 def _elements(x, size, times, steps, first):
-    """Return a view of the elements of nested loops (counts `times`, `steps`) from a tensor's
-    element `first` on, as integers of `size` bytes."""
+    """Return a view, as integers of `size` bytes, of the elements that nested loops (of counts
+    `times`) visit, starting at a tensor's element `first`."""
     whole = x.view(BITS[size])
     return whole.as_strided(times, steps, whole.storage_offset() + first)
 
@@ -151,8 +151,8 @@ def _moved(box, end, start, steps):
 
 
 def _width(boxes, size, aligned):
-    """Return the number of bytes to move as one integer: a divisor, at most 8, of all offsets and
-    steps if rows are contiguous at both ends, else `size`."""
+    """Return the number of bytes to move as one integer: if rows are contiguous at both ends, the
+    largest divisor, at most 8, of all addresses, offsets, row lengths and steps; else `size`."""
     most = math.gcd(aligned, 8)
     for _, _, read, write, loops in boxes:
         *outer, inner = loops or ((1, 1, 1),)
