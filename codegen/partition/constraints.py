@@ -1,7 +1,8 @@
 """Constraints inside a function: `constrain` states the sharding of a value, `shard_alike` gives
-several values one sharding.
+several values the same sharding.
 
-Outside `partition` both return their arguments unchanged, and so do their derivatives.
+Outside `partition`, both functions return their arguments unchanged, and their derivatives are
+identities too.
 """
 
 from __future__ import annotations
@@ -19,13 +20,15 @@ _groups = itertools.count()
 
 
 def constrain(x: Any, sharding: Any, mesh: Mesh | None = None) -> Any:
-    """Return `x`, and give it this sharding when the function is partitioned.
+    """Return `x`; when the function is partitioned, the returned value has this sharding.
 
     `sharding` is a `Sharding`, a `PartitionSpec`, or a string such as `[{"d"}p1, {?}]` or `P("d")`.
     A `PartitionSpec` or a string refers to `mesh` or, by default, to the mesh of `partition`.
     Shardy's notation can express priorities, closed and open dimensions and sub-axes, which a
     `PartitionSpec` cannot. Only uses of the returned value are constrained, not other uses of `x`.
-    The derivative is constrained too, as by `jax.lax.with_sharding_constraint`.
+    The derivative is constrained too, as with `jax.lax.with_sharding_constraint`.
+
+    Raise InputError for an invalid sharding or mesh.
     """
     given = str(sharding) if is_a(sharding, PARTITION_SPEC) else sharding
     check_type(given, str | Sharding, "a string such as '[{\"d\"}, {}]' or a Sharding", "sharding")
@@ -37,7 +40,8 @@ def constrain(x: Any, sharding: Any, mesh: Mesh | None = None) -> Any:
 
 
 def shard_alike(*values: Any) -> tuple[Any, ...]:
-    """Return the values unchanged, and give them one sharding when the function is partitioned.
+    """Return the values unchanged, as a tuple; when the function is partitioned, they all have the
+    same sharding.
 
     Raise InputError if their shapes differ.
     """
@@ -57,8 +61,8 @@ def shard_alike(*values: Any) -> tuple[Any, ...]:
 
 @functools.cache
 def _primitive(name: str) -> Any:
-    """Return the primitive of this name: an identity, like its derivatives and its batching
-    rule."""
+    """Return the primitive of this name. It is an identity; its derivatives and its batching rule
+    apply it again."""
     from jax.extend.core import Primitive
     from jax.interpreters import ad, batching, mlir
 
@@ -82,7 +86,8 @@ def _primitive(name: str) -> Any:
 
 
 def _with_open_dim(sharding: str | Sharding, dim: int) -> Sharding:
-    """Return the sharding of a batched value, in which the new dimension is open.
+    """Return the sharding of a batched value: `sharding` with an open dimension inserted at index
+    `dim`.
 
     Raise InputError for a string, which does not state its mesh.
     """

@@ -10,11 +10,11 @@ from shardwright.ir.sharding import DimSharding, Sharding
 
 
 def gather_sub_axes(program: Program) -> Program:
-    """Return the propagated program with only whole axes in the shardings of its arguments and
+    """Return the propagated program without sub-axes in the open dimensions of its arguments and
     results.
 
-    An open dimension loses its first sub-axis and all later axes: the value is gathered over them.
-    A closed dimension was stated by the user and is not changed.
+    Such a dimension loses its first sub-axis and all later axes: the value is gathered over them. A
+    closed dimension was stated by the user and is not changed.
     """
     values = list(program.values)
     for argument in program.body.arguments:

@@ -28,7 +28,7 @@ def partition(
     topology: str | None = None,
     kernels: tuple[str, ...] = (),
 ) -> Partitioned:
-    """Trace `fn` for `avals` and propagate the given shardings to all its values.
+    """Trace `fn` for arguments like `avals`, and return a program with a sharding for every value.
 
     `mesh` is a `Mesh` or a JAX mesh. `in_shardings` and `out_shardings` are prefixes of the trees
     of the arguments and results; a leaf is a `Sharding`, a `NamedSharding`, a `PartitionSpec`, a
@@ -41,13 +41,13 @@ def partition(
     Propagation may shard arguments and results along sub-axes, which a `NamedSharding` cannot
     express. With `sub_axes_at_edges="gather"` these values are gathered along sub-axes, except in
     closed dimensions. `gather`: `keep` keeps a gathered argument for later uses, such as the
-    backward pass; `regather` gathers it again. `memory_limit`: the greatest number of bytes that a
-    device may hold at once. `topology`, such as `v5e:2x4`, sets the costs of bytes over slow and
-    fast axes relative to each other and to computation; without a topology a byte costs as much as
-    a thousand operations of a matmul.
+    backward pass; `regather` gathers it again. `memory_limit`: the most bytes that a device may
+    hold at once. `topology`, such as `v5e:2x4`, sets the costs of bytes over slow and fast axes
+    relative to each other and to computation; without a topology a byte costs as much as a thousand
+    operations of a matmul.
 
-    `kernels`: with `("pallas_tpu",)`, one kernel performs a matmul and the adjacent gather or
-    scatter if that is faster on the topology, which is then required.
+    `kernels`: with `("pallas_tpu",)`, which requires `topology`, one kernel performs a matmul and
+    the adjacent gather or scatter if the model of the topology predicts that this is faster.
 
     Raise InputError for an invalid argument or a function that cannot be traced. Whether a plan
     fits `memory_limit` is checked later, when a plan is made.

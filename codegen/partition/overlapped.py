@@ -27,11 +27,12 @@ from shardwright.ir.matmul_plan import MatmulPlan
 
 @dataclass(frozen=True)
 class BesideMatmul:
-    """A matmul and the adjacent gather or scatter. `side`: the tensor that moves.
+    """A matmul and the adjacent gather or scatter. `side`: the tensor that is gathered or
+    scattered.
 
     `plan`: the plan of one kernel for both, None if separate steps are used; `reason`: the reason
     for this choice. `matrices`: the operands as the kernel multiplies them, possibly transposed.
-    `turn`: the transposition of one of them before or after the kernel, if any. `saving`: the
+    `turn`: the transposition of one tensor before or after the kernel, if any. `saving`: the
     seconds that the kernel saves each time.
     """
 
@@ -175,8 +176,8 @@ class _MatricesBeside:
 
     @staticmethod
     def of(local: LocalProgram, step: Compute, move: MoveValue, side: Side) -> _MatricesBeside:
-        """Return the variant that transposes the fewest bytes. Raise InputError for a matmul that
-        no kernel supports."""
+        """Return the matmul of matrices that transposes the fewest bytes. Raise InputError for a
+        matmul that no kernel supports."""
         lhs, rhs = (local.of(v) for v in step.operands)
         if lhs.dtype != rhs.dtype or not local.axes.whole:
             raise InputError(
@@ -220,8 +221,8 @@ class _MatricesBeside:
 
 
 def _other(choice: BesideMatmul) -> BesideMatmul:
-    """Return a choice without its kernel, for a matmul that has a kernel with another of its
-    tensors."""
+    """Return a choice without its kernel, because the matmul has a kernel that moves a different
+    tensor."""
     return replace(choice, plan=None, reason="the kernel with another of its tensors saves more")
 
 

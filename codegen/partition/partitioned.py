@@ -105,15 +105,16 @@ class Partitioned(Drawn):
         return least_cost(self.local.program, self.mesh, Ratings(topology=self.topology))
 
     def remedies(self, number: int) -> tuple[tuple[str, Partitioned], ...]:
-        """Return a program for each remedy of communication `number`, with the changed request,
-        such as "p_w as [{}, {}]". Programs that receive fewer bytes come first.
+        """Return a pair for each remedy of communication `number`: the changed request, such as
+        "p_w as [{}, {}]", and the program with this change. Pairs whose programs receive fewer
+        bytes come first.
 
         Raise InputError if there is no such communication.
         """
         check_type(number, int, "the number of a communication: 3 of C3", "number")
         made: list[tuple[str, Partitioned]] = []
         for each in remedied(self.given, self.local, number):
-            # for shardings that do not divide evenly, or plans over the memory limit
+            # skip shardings that do not divide evenly, and plans over the memory limit
             with contextlib.suppress(InputError):
                 program = replace(self, given=each.given)
                 program.bytes_received  # noqa: B018
@@ -145,13 +146,17 @@ class Partitioned(Drawn):
         return beside_matmuls(self.local, self.topology)
 
     def seconds(self, topology: str) -> tuple[float, ...]:
-        """Return the seconds of each communication on a topology. They follow the network model;
-        communications run in sequence and overlap no computation."""
+        """Return the seconds of each communication on a topology, as predicted by the network
+        model: communications run in sequence and overlap no computation.
+
+        Raise InputError for an unknown topology or one with too few devices.
+        """
         return seconds_of(self.local, topology)
 
     def to_json(self, topology: str | None = None) -> str:
-        """Return the communications as deterministic JSON, one line each. Include seconds if a
-        topology is given, and the cost and its lower bound if the mode is `cheapest`."""
+        """Return the arguments, results and communications as deterministic JSON, one line each.
+        Include seconds if a topology is given, and the cost and its lower bound if the mode is
+        `cheapest`."""
         seconds = () if topology is None else self.seconds(topology)
         bound = self.lower_bound
         costs = {} if bound is None else {"cost": math.ceil(self.cost), "lower_bound": bound}
@@ -195,12 +200,18 @@ class Partitioned(Drawn):
 
     def why(self, value: str | Value) -> tuple[Change, ...]:
         """Return the steps by which a value received its sharding, back to an argument or a
-        constraint."""
+        constraint.
+
+        Raise InputError if the program has no value with this name.
+        """
         return self.propagated.trail.why(self._named(value))
 
     def origins(self, value: str | Value) -> dict[str, str]:
         """Return, for each axis of a value's sharding, the name of the value or result from which
-        it propagated."""
+        it propagated.
+
+        Raise InputError if the program has no value with this name.
+        """
         return self.propagated.trail.origins(self._named(value))
 
     def _named(self, value: str | Value) -> str:

@@ -1,4 +1,4 @@
-"""The passes of a program, in order. `SHARDWRIGHT_DUMP=<pass>` prints it after one."""
+"""The passes of a program, in order. `SHARDWRIGHT_DUMP=<pass>` prints the program after a pass."""
 
 from __future__ import annotations
 
@@ -80,7 +80,8 @@ PASSES = (*SHARDING, *LOWERING)
 
 
 def run(passes: Sequence[Pass], asked: Partitioned, program: Program) -> Any:
-    """Return a program after these passes, and dump it after each."""
+    """Return a program after these passes, and print it after each pass that `SHARDWRIGHT_DUMP`
+    names."""
     made: Program | LocalProgram = program
     for each in passes:
         made = each.run(asked, made)

@@ -47,7 +47,8 @@ def planned(
 
 
 def in_order(plans: list[LocalProgram]) -> list[LocalProgram]:
-    """Return the plans, the one to use first."""
+    """Return the plans, the better one first. `plans`: a plan with padded ends, then one without,
+    if it differs."""
     padded, *gathered = plans
     is_better = gathered and received(gathered[0]) <= received(padded)
     return plans[::-1] if is_better and cost(gathered[0]) <= cost(padded) else plans

@@ -1,5 +1,5 @@
-"""Programs with remedies, for their total effect: change one request of the program so that a
-communication becomes unnecessary or smaller.
+"""Programs with a remedy, from which its total effect can be computed: one request of the program
+is changed so that a communication becomes unnecessary or smaller.
 
 An argument gets the needed layout from the start; a result or a constraint accepts the available
 layout; any other value is constrained, where it is produced, to the layout after the communication.
@@ -86,7 +86,8 @@ class _Remedies:
         return self.local.values[self.step.operand].value
 
     def _wanted(self) -> tuple[LocalLayout, ...]:
-        """Return layouts in which the value may be produced so that the move is unnecessary."""
+        """Return layouts in which the value may be produced so that the move is unnecessary or
+        smaller."""
         change = self.step.change
         if change.inside:
             return (left_whole(self._before, change),)
@@ -95,8 +96,8 @@ class _Remedies:
         return () if change.layout.partial else (change.layout,)
 
     def _kept(self) -> tuple[LocalLayout, ...]:
-        """Return layouts that a result or a constraint may accept so that the move is
-        unnecessary."""
+        """Return layouts that a result or a constraint may accept so that the move is unnecessary
+        or smaller."""
         if self.step.change.kind == "all_reduce":
             return tuple(scattered(self.local, self.step))
         return () if self._before.partial else (self._before,)
@@ -118,7 +119,8 @@ class _Remedies:
         yield Remedied(replace(self.given, values=tuple(new)), said)
 
     def _of_result(self) -> Iterator[Remedied]:
-        """Yield programs that return a result in the layout that it has before the move."""
+        """Yield programs that return a result in each layout that makes the move unnecessary or
+        smaller."""
         for place in results_of(self.local, self.step):
             for layout in self._kept():
                 results = list(self.given.results)
@@ -127,7 +129,8 @@ class _Remedies:
                 yield Remedied(replace(self.given, results=tuple(results)), said)
 
     def _of_constraints(self) -> Iterator[Remedied]:
-        """Yield programs in which a constraint of the value requests the layout before the move."""
+        """Yield programs in which the constraints of the value request a layout that makes the move
+        unnecessary or smaller."""
         for layout in self._kept():
             sharding = self.local.axes.sharding(layout)
             made = self._asking(sharding)

@@ -26,7 +26,7 @@ def leaves_of(
     """Return the sharding of each leaf of `tree`, None where none is stated.
 
     Raise InputError, which names `argument` and the leaf's path, for a prefix that does not fit, a
-    sharding of another rank, or axes that the mesh lacks.
+    sharding of a different rank, or axes that the mesh lacks.
     """
     full = jax.tree.unflatten(tree, [0] * tree.num_leaves)
     marked = jax.tree.map(lambda x: _FREE if x is None else x, given, is_leaf=_is_leaf)

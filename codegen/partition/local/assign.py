@@ -35,16 +35,17 @@ OPERATORS = {
     "reduce_or": "max",
     "reduce_and": "min",
 }
-"""Ops with partial results if a reduced factor is split, and the operator that combines these
-results."""
+"""Kinds of ops whose results are partial if a reduced factor is split, each with the operator that
+combines these results."""
 
 UNSPLIT = frozenset(
     {"random_bits", "random_fold_in", "random_gamma", "random_split", "threefry2x32"}
 )
-"""Ops that every device computes in full, whatever their rule allows."""
+"""Ops that every device computes in full, unless a local form or a rule from the user lets shards
+split them."""
 FUSED = frozenset({"transpose"})
-"""Ops that compilers fuse with their neighbours: a matmul writes its result in the needed
-layout."""
+"""Ops that cost nothing, because compilers fuse them with their neighbours: a matmul, for example,
+writes its result transposed."""
 
 
 @dataclass(frozen=True)
@@ -134,8 +135,9 @@ class Splits:
                     break
 
     def _trimmed(self, factors: Sequence[Names]) -> tuple[Names, ...]:
-        """Drop pieces until every shard is a contiguous block: a factor of a dimension may be split
-        only if all earlier factors of that dimension are fully split."""
+        """Return the pieces of each factor, without pieces that keep a shard from being a
+        contiguous block: a factor of a dimension may be split only if all earlier factors of that
+        dimension are fully split."""
         out = [
             self._allowed(factor, fitting(names, size, self.sizes))
             if factor in self.free
@@ -225,8 +227,8 @@ class Splits:
 
     @functools.cached_property
     def whole_work(self) -> float:
-        """The cost of the computation of all devices: the operations of a matmul or the bytes that
-        the op reads and writes, whichever takes longer."""
+        """The cost of the computation of all devices together: that of the operations of a matmul
+        or convolution, or that of the bytes that the op reads and writes, whichever is greater."""
         rates = self.axes.rates
         touched = sum(math.prod(shape) * item for shape, item in self._touched())
         flops = 0
@@ -244,9 +246,9 @@ class Splits:
         return max(flops / rates.operations(kind), touched / rates.touched)
 
     def _touched(self) -> Iterator[tuple[tuple[int, ...], int]]:
-        """Yield the shape and element size in bytes of each tensor that the op reads or writes. Of
-        ports, only tensors that a loop slices or stacks count. Without a topology, every element
-        counts as four bytes."""
+        """Yield the shape and element size in bytes of each tensor that the op reads or writes:
+        none for fused ops and, for a port, only the tensors that a loop slices or stacks. Without a
+        topology, every element counts as four bytes."""
         items = self.items if self.axes.rates.topology else repeat(4)
         sized = [*zip(self.shapes, items, strict=False)]
         count = len(self.op.operands)
@@ -269,15 +271,15 @@ def splits_of(op: Op, values: Sequence[Value], axes: CutAxes) -> Splits:
 
 def candidates(splits: Splits, layouts: Sequence[LocalLayout]) -> tuple[FactorAxes, ...]:
     """Return the splits that the layouts of an op's tensors suggest, with each tensor in turn
-    taking precedence."""
+    taking precedence, and the split with the fewest pieces."""
     tensors = list(enumerate(layouts))
     found = [splits.along((first, *tensors)) for first in (*reversed(tensors),)]
     return tuple(dict.fromkeys((*found, splits.whole)))
 
 
 def _manual(op: Op, axes: CutAxes) -> tuple[dict[int, Names], frozenset[str]]:
-    """Return the axes that must split the factors of a port, by factor, and the axes that may split
-    no other factor; both are empty unless it is the port of a manual computation."""
+    """Return the pieces that must split each factor of a port, by factor, and the pieces that may
+    split no other factor. Both are empty unless the port belongs to a manual computation."""
     if op.kind != PORT or op.param("of") != "manual":
         return {}, frozenset()
     given = op.param("manual")
@@ -338,7 +340,7 @@ def _held(op: Op, rule: Rule) -> Iterator[int]:
 
 
 def _held_by_convolution(op: Op, rule: Rule) -> Iterator[int]:
-    """Yield the spatial factors of a convolution; with groups, all its factors."""
+    """Yield the spatial factors of a convolution or, if it has groups, all its factors."""
     groups = (*op.integers("feature_group_count"), *op.integers("batch_group_count"))
     sides = ("lhs", "rhs", "out")
     for spec, dims in zip(sides, rule.tensors, strict=True):

@@ -34,7 +34,7 @@ class CutAxes:
 
     @functools.cached_property
     def known(self) -> dict[Hashable, Any]:
-        """The ways to split ops that were met (`assign.splits_of`)."""
+        """The cache of `assign.splits_of`: the splits of each kind of op seen so far."""
         return {}
 
     @property
@@ -89,7 +89,7 @@ class CutAxes:
         return Sharding(self.mesh, tuple(dims))
 
     def whole_axes(self, names: Param) -> tuple[str, ...]:
-        """Return the pieces of mesh axes, given by name, without pieces of size 1."""
+        """Return the pieces of the mesh axes `names`, without pieces of size 1."""
         listed = names if isinstance(names, tuple) else (names,)
         sizes = self.mesh.sizes
         return self.names(AxisPart(str(name), 1, sizes[str(name)]) for name in listed)
@@ -110,7 +110,7 @@ class CutAxes:
         return math.prod([sizes[name] for name in names])
 
     def ordered(self, names: Iterable[str]) -> tuple[str, ...]:
-        """Return pieces in mesh order."""
+        """Return these pieces in mesh order."""
         wanted = set(names)
         return tuple(name for name, _ in self.pieces if name in wanted)
 

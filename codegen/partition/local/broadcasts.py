@@ -24,8 +24,9 @@ Needed = Sequence[LocalLayout | None]
 def with_broadcasts_as_needed(
     program: Program, axes: CutAxes, choice: Choice, layouts: Needed
 ) -> tuple[Choice, Needed]:
-    """Return the split of each op, and the layout that each value must have, None for a broadcast
-    that is made as its uses need it. `choice`, `layouts`: those without such broadcasts."""
+    """Return the split of each op, and the layout that each value must have, or None for a
+    broadcast made in the layout that its uses need. `choice`, `layouts`: the splits and layouts
+    before this pass."""
     needs = _needs(program, axes, choice)
     changed: dict[int, FactorAxes] = {}
     for op in ops_of(program.body):
@@ -64,8 +65,9 @@ def _cheaper(
     layouts: Needed,
     needs: tuple[LocalLayout, ...],
 ) -> FactorAxes | None:
-    """Return the split with which devices receive the fewest bytes if the result has no layout of
-    its own; None if they receive no fewer than with it and the split `known`."""
+    """Return the split of a broadcast with which devices receive the fewest bytes if its result
+    need not have its layout in `layouts`; None if that layout and the split `known` cost no
+    more."""
     have = tuple(layout for v in op.operands if (layout := layouts[v]))
     own = layouts[op.results[0]]
     if own is None or own in needs or not needs or len(have) < len(op.operands):

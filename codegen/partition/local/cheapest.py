@@ -2,11 +2,11 @@
 
 Given shardings of arguments, results and constraints are binding; everything else is free,
 including operands and results of loops and branches. The cost of a program is the number of bytes
-that its busiest device receives, plus its computation, counted as the bytes that could be received
-in that time. The search starts from the propagated shardings and from a greedy pass. As long as
-that lowers the cost, it changes one op at a time, then an op and all ops that follow it. On a
-topology, latencies may hide the saving of a single change, so the search also starts from the
-result that it finds when only bytes count.
+that its busiest device receives, plus its computation, counted as the bytes that it could receive
+in the same time. The search starts from the propagated shardings and from a greedy pass. It changes
+one op at a time, then an op together with the neighbours that adopt its sharding, as long as this
+lowers the cost. On a topology, latencies may hide the saving of a single change, so the search also
+starts from the result that it finds when only bytes count.
 
 Then it tries the ideas of `seeds.py`: it improves each of them op by op, and the cheapest one
 fully. Received bytes are exact, but computation is an estimate, because compilers fuse ops. So a
@@ -44,7 +44,8 @@ SWEEPS = 8
 REACH = 60
 """Greatest number of ops that change together."""
 WIDE = 2000
-"""If a program has fewer ops than this, changes also propagate through matmuls."""
+"""If a program has fewer ops than this, changes also propagate through ops that are not in
+`PASSING`, such as matmuls."""
 PASSING = POINTWISE | {"reduce_sum", PORT}
 """Ops that adopt the sharding of a neighbour."""
 LEAST = 0.01
@@ -86,7 +87,7 @@ def _searched(
     better = [
         plan for plan in ideas if plan.price < best.price and plan.received < best.received + LEAST
     ]
-    # Several ops may share one fetched halo, but the search counts it for each op.
+    # Compare the exact bytes: the search counts a fetched halo that several ops share once per op.
     bytes_of = partial(_received, program, axes, ratings)
     most = bytes_of(best.choice) if better else 0
     chosen = next((plan for plan in better if bytes_of(plan.choice) <= most), best)
@@ -126,7 +127,7 @@ class _PriceSearch:
         self.known: dict[Hashable, FactorAxes | None] = {}
 
     def plan(self, start: Callable[[], None], improve: Callable[[], None]) -> _Plan:
-        """Improve a start, and return the plan that results."""
+        """Run `start`, then `improve` the plan, and return it."""
         self.visited.clear()
         self.whole.clear()
         start()
@@ -136,8 +137,8 @@ class _PriceSearch:
         return _Plan(self.costs.total, self.costs.received, self.costs.choice)
 
     def rounded_less(self, found: _Plan) -> Choice:
-        """Return a plan whose whole values are terms of partial sums only if that saves bytes: see
-        `TERM`."""
+        """Return the splits of a plan with fewer reduced values as terms of partial sums (see
+        `TERM`); return those of `found` if the new plan would receive more bytes."""
         self.costs.term = TERM
         self.known.clear()
         changed = self.plan(partial(self.start, found.choice), self.settle)
@@ -158,7 +159,7 @@ class _PriceSearch:
             self._settle(number)
 
     def improve(self) -> None:
-        """Change splits as long as that lowers the cost."""
+        """Change splits as long as this lowers the cost, in at most `SWEEPS` sweeps."""
         forward = range(len(self.costs.ops))
         for _ in range(SWEEPS):
             before = self.costs.total
@@ -202,8 +203,8 @@ class _PriceSearch:
             self._note(number)
 
     def _best(self, number: int) -> FactorAxes | None:
-        """Return an op's cheapest split while all other ops keep theirs. It depends on the splits
-        of the neighbours, and waves meet the same ones again and again."""
+        """Return an op's cheapest split while all other ops keep theirs. The result is cached by
+        the splits of the op and its neighbours, which often recur."""
         around = (self.costs.split[near] for near in self.near[number])
         state = number, number in self.whole, *around
         if state not in self.known:
@@ -273,7 +274,8 @@ class _PriceSearch:
 
     def _sum_early(self, wire: int) -> None:
         """Reduce a partial value before all its uses, if one use needs the reduced value anyway and
-        this lowers the cost. Changes of one op at a time would lower it only with the last op."""
+        this lowers the cost. Changing one op at a time would lower the cost only with the last
+        change."""
         costs = self.costs
         needs = costs.needs(wire)
         terms = [bool(need.partial) for need in needs]
@@ -336,7 +338,7 @@ class _PriceSearch:
         if place >= len(op.operands):
             layout = next(iter(costs.needs(wire)), layout)
         if own is not None and (*own.operands, *own.results)[place] == layout:
-            return costs.split[number]  # the op agrees already, so keep its whole split
+            return costs.split[number]  # the op already agrees: keep its split
         if number in costs.of_no_argument:
             return splits.along(((place, layout),))  # its operands follow at no cost
         homes = list(map(costs.layout, costs.operands[number]))
@@ -347,5 +349,5 @@ class _PriceSearch:
 
 
 def _of_sum(split: FactorAxes | None) -> FactorAxes | None:
-    """Return a split that takes the reduced values of its partial operands."""
+    """Return the same split, but with reduced values in place of partial operands."""
     return None if split is None else replace(split, partial=(), carriers=())

@@ -20,7 +20,8 @@ def axes_of(op: Op) -> tuple[str, ...]:
 
 
 def own_moves(split: SplitOp, axes: CutAxes) -> Iterator[FormMove]:
-    """Yield the traffic of a collective that the user wrote, as a ring algorithm would cause it."""
+    """Yield the communication of a collective that the user wrote, with the bytes that a device
+    receives in a ring algorithm."""
     op = split.op
     names = axes.whole_axes(axes_of(op))
     parts = math.prod(axes.sizes[name] for name in names)

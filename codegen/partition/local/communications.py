@@ -40,7 +40,7 @@ class Communication:
     line: str
     reason: str
     remedy: str  # a change that would remove the collective or make it cheaper
-    saving: int  # bytes that the remedy saves at most: it may add bytes elsewhere
+    saving: int  # the most bytes that the remedy saves: it may add bytes elsewhere
     where: str = ""  # how often it runs in a branch or a loop of unknown length: "each iteration"
     rounds: int = 1  # the number of collectives, which run one after another
 
@@ -127,7 +127,8 @@ def program_json(
 ) -> str:
     """Return `plan.json`: the mesh, arguments and results, and one line per communication.
 
-    `seconds`: the time of each communication on `topology`; `costs`: figures for the whole program.
+    `seconds`: the time of each communication on `topology`; `costs`: costs of the whole program, by
+    name.
     """
     found = list(communications(program).values())
     body = program.body

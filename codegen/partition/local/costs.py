@@ -19,14 +19,15 @@ from shardwright.codegen.propagate.elementwise import ELEMENTWISE
 from shardwright.ir.program import Body, Op, Program
 
 LATER = 0.5
-"""Bytes subtracted from the cost of an op with partial results, so that of two equal plans the one
-that sums later is preferred."""
+"""Bytes subtracted from the cost of an op that takes partial operands, so that of two equally cheap
+plans the one that reduces later is preferred."""
 TERM = 1.5 * LATER
-"""Bytes added to the cost of each use of a whole value as a term of a partial sum, so that of two
-equal plans the one that reduces the other terms first is preferred: a weight that is added to the
-terms of its update would pass through the reduction, which rounds at the size of the weight."""
+"""Bytes added to the cost for each reduced value used as a term of a partial sum, so that of two
+equally cheap plans the one that reduces the other terms first is preferred. Otherwise a weight
+added to the terms of its update would take part in their reduction, which would then round at the
+magnitude of the weight."""
 FEWEST = 3
-"""Smallest number of equal stretches that must be split the same way."""
+"""Stretches of ops that repeat at least this many times are split the same way."""
 POINTWISE = ELEMENTWISE | {"broadcast_in_dim", "reshape", "squeeze", "transpose"}
 """Ops that compute each element of the result from one element of each operand."""
 
@@ -99,7 +100,7 @@ class Costs:
             for members in self.members
         ]  # the wires of each op's tensors, in order
         self.of_no_argument = self._of_no_argument()
-        self.term = 0.0  # TERM once a plan is found: before, it hides better plans
+        self.term = 0.0  # TERM once a plan is found; earlier it would hide better plans
         self.split: list[FactorAxes | None] = [None] * len(self.ops)  # None: not chosen yet
         self.layouts: list[OpLayouts | None] = [None] * len(self.ops)
 
@@ -179,7 +180,8 @@ class Costs:
         return self.moved(wire) + self.term * terms * self.often[wire]
 
     def moved(self, wire: int) -> float:
-        """Return the cost of moving a wire's values to the layouts of their uses."""
+        """Return the cost of moving a wire's values to the layouts of their uses and, if memory is
+        scarce, of holding them there."""
         own, home, needs = self.wires[wire], self.layout(wire), self.needs(wire)
         if own.is_argument and self.ratings.regather:
             price = sum(price_of_uses(home, (need,), own.tensor) for need in needs)
@@ -191,8 +193,8 @@ class Costs:
         return price * self.often[wire]
 
     def of_op(self, number: int) -> float:
-        """Return the cost of computing an op. Partial results lower it slightly, because one later
-        sum may serve several uses."""
+        """Return the cost of computing an op. Partial operands lower it slightly, because one later
+        reduction may serve several uses."""
         split = self.split[number]
         if split is None:
             return 0.0
@@ -284,8 +286,8 @@ class _Graph:
             self._body(body, times * length, barred)
 
     def wires(self) -> tuple[list[Wire], list[int], dict[int, int]]:
-        """Return the wires, the number of times that the values of each are produced in total, and
-        the wire of each value."""
+        """Return the wires, the total number of times that the values of each wire are produced,
+        and the wire of each value, by index."""
         costs = self.costs
         known: dict[Wire, int] = {}
         often: list[int] = []

@@ -1,9 +1,10 @@
 """Direct exchanges: each device receives exactly the blocks of its new shard that it lacks, from
 devices that hold them.
 
-Both shards are cut into blocks of one shape, the greatest common divisor of their extents. If every
-device has one block for every device, all blocks travel in one all-to-all; otherwise they travel in
-rounds of permutes, in which every device sends and receives at most one block.
+The old and the new shard are cut into blocks of one shape, whose extents are the greatest common
+divisors of the shards' extents. If every device has one block for every device, all blocks travel
+in one all-to-all; otherwise they travel in rounds of permutes, in which every device sends and
+receives at most one block.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from shardwright.codegen.partition.local.layout import LocalLayout, Names
 from shardwright.codegen.planner.rounds import colouring
 
 MOST_DEVICES = 16
-"""Greatest number of devices in a group, because a module lists the blocks of each device."""
+"""Greatest number of devices in a group: it is limited because a module lists the blocks of each
+device."""
 MOST_ROUNDS = 8
 
 Sizes = tuple[tuple[str, int], ...]
@@ -45,8 +47,8 @@ class MoveBlocks:
 
     @staticmethod
     def of(source: LocalLayout, target: LocalLayout, shape: Place, sizes: Sizes) -> MoveBlocks:
-        """Return the blocks of a tensor of this shape. `sizes`: the size of every axis, in mesh
-        order."""
+        """Return the blocks of an exchange between two layouts of a tensor of this shape. `sizes`:
+        the size of every axis, in mesh order."""
         known = dict(sizes)
         starts = tuple(map(_common, source.dims, target.dims))
         ends = tuple(

@@ -1,4 +1,5 @@
-"""The ops that run on padded ends, the number that each needs there, and their parameters."""
+"""The ops that run on padded ends, the value that padded rows must have for each op, and the ops'
+parameters for padded shapes."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ Dims = frozenset[int]  # dimensions of a tensor
 NONE: Dims = frozenset()
 FLOATS = frozenset({"f16", "bf16", "f32", "f64"})
 DTYPES = FLOATS | {"bool", *(f"{sign}{bits}" for sign in "iu" for bits in (8, 16, 32, 64))}
-"""Dtypes that have a neutral number for every reduction."""
+"""Dtypes that have a neutral element for every reduction."""
 
 ZERO, ONE, LEAST, GREATEST = "zero", "one", "least", "greatest"
 APART = frozenset(
@@ -34,7 +35,7 @@ APART = frozenset(
         *("rev", "scatter-add", "shift", "slice", "sort", "split", "squeeze", "transpose"),
     }
 )
-"""Kinds that run on padded ends along dimensions whose rows they keep apart."""
+"""Kinds of ops that run on padded ends along dimensions in which they do not mix rows."""
 MIXING: dict[str, str] = {
     **dict.fromkeys(("reduce_sum", "reduce_or", "reduce_xor", "dot_general"), ZERO),
     **dict.fromkeys(("conv_general_dilated", "reduce_window_sum", "cumsum"), ZERO),
@@ -45,14 +46,15 @@ MIXING: dict[str, str] = {
     "reduce_and": GREATEST,
     "cumlogsumexp": LEAST,
 }
-"""Kinds that read several rows at once, with the number that changes no result if padded rows have
-it."""
+"""Kinds of ops that combine several rows, each with the value that padded rows must have to change
+no result."""
 BILINEAR = frozenset({"dot_general", "conv_general_dilated"})
-"""Kinds of which the gradient of an operand multiplies by the padded rows of the other."""
+"""Kinds of ops in which the gradient of one operand is a product with the other operand, padded
+rows included."""
 
 
 def neutral(kind: str, dtype: str) -> Param:
-    """Return the number that changes no result of an op of this kind.
+    """Return the value that padded rows must have to change no result of an op of this kind.
 
     >>> neutral("reduce_max", "f32"), neutral("argmin", "u8"), neutral("reduce_and", "i32")
     (-inf, 255, -1)
@@ -71,8 +73,8 @@ def neutral(kind: str, dtype: str) -> Param:
 
 
 def neutral_of(op: Op, place: int, dtype: str) -> Param:
-    """Return the number that changes no result of an op if padded rows of operand `place` have
-    it."""
+    """Return the value that padded rows of operand `place` must have to change no result of an
+    op."""
     if op.kind == "select_and_scatter_add" and place == 1:
         return neutral(f"reduce_{fills(op)}", dtype)
     return neutral(op.kind, dtype)
@@ -80,9 +82,9 @@ def neutral_of(op: Op, place: int, dtype: str) -> Param:
 
 def moved_dims(op: Op, shapes: Sequence[Shape], extents: Mapping[int, int]) -> list[Dims]:
     """Return for each tensor of an op the dimensions along which its rows move: those that a pad
-    extends or crops, those along which windows slide, and that of a shift where a tensor can be as
-    long as the result. `shapes`: the shapes of the tensors, operands first; `extents`: the padded
-    extent of each extent."""
+    extends or crops, those along which windows slide, and the dimension of a shift for tensors that
+    are, once padded, as long as the result. `shapes`: the shapes of the tensors, operands first;
+    `extents`: maps extents to padded extents."""
     found = [NONE] * len(shapes)
     if op.kind == "shift":
         (dim,) = op.integers("dimension")
@@ -103,7 +105,7 @@ def moved_dims(op: Op, shapes: Sequence[Shape], extents: Mapping[int, int]) -> l
 
 def read_dims(op: Op, place: int) -> Dims:
     """Return the dimensions of operand `place` along which a pad takes rows from beyond the end, or
-    a cumulative op adds up rows."""
+    a cumulative op accumulates rows."""
     if op.kind in CUMULATIVE:
         return frozenset(op.integers("axis"))
     if op.kind == "pad" and place == 0:
@@ -112,8 +114,8 @@ def read_dims(op: Op, place: int) -> Dims:
 
 
 def extended(op: Op, before: Sequence[Shape], after: Sequence[Shape]) -> Op | None:
-    """Return an op whose tensors get other shapes, with parameters for these; None if there are
-    none. `before`, `after`: the shapes of its tensors, operands first."""
+    """Return an op with the parameters for tensors of different shapes; None if no parameters
+    express it. `before`, `after`: the shapes of its tensors, operands first."""
     changed: dict[str, Param] = {}
     match op.kind:
         case "broadcast_in_dim" | "iota":
@@ -148,7 +150,7 @@ def extended(op: Op, before: Sequence[Shape], after: Sequence[Shape]) -> Op | No
 
 def _padding(op: Op, before: Sequence[Shape], after: Sequence[Shape]) -> list[tuple[int, int]]:
     """Return the padding of windows: more after the end if the result or the kernel has more rows,
-    less if the operand has."""
+    less if the operand has more."""
     spec = op.integers("lhs_spec")[2:] if op.kind == "conv_general_dilated" else None
     padding = pairs_of(op)
     more = [

@@ -10,9 +10,9 @@ from shardwright.ir.program import Op, Param, Program, Value
 
 
 class EndValues:
-    """Values as `given`, which have the shapes of the program, and as they are `now`. `ends`: the
-    padded dimensions of each; `extents`: from each extent that does not divide to the padded
-    one."""
+    """The values of a program, with their original shapes in `given` and their padded shapes in
+    `now`. `ends`: the padded dimensions of each value; `extents`: maps each extent that axes do not
+    divide to the padded extent."""
 
     def __init__(self, program: Program, extents: Mapping[int, int]) -> None:
         self.given, self.now = list(program.values), list(program.values)
@@ -21,7 +21,8 @@ class EndValues:
         self.names = {value.name for value in self.now}
 
     def is_wanted(self, value: int, dim: int) -> bool:
-        """Return whether the axes of a value do not divide a dimension that can be padded."""
+        """Return whether a dimension of a value should be padded: its axes do not divide the
+        dimension, and it can be padded."""
         own = self.given[value]
         extent = own.shape[dim]
         parts = 1 if own.sharding is None else own.sharding.parts(dim)
@@ -33,12 +34,13 @@ class EndValues:
         return tuple(self.extents[extent] if dim in dims else extent for dim, extent in pairs)
 
     def pad(self, value: int, dims: Dims) -> None:
-        """Pad dimensions of a value."""
+        """Pad exactly these dimensions of a value."""
         self.now[value] = replace(self.now[value], shape=self.shape(value, dims))
         self.ends[value] = dims
 
     def new(self, like: Value, role: str, dims: Dims = NONE) -> int:
-        """Return the number of a new value of an unpadded type, with these dimensions padded."""
+        """Add a value of the type of `like` with these dimensions padded, and return its number.
+        `role`: the end of its name."""
         long = f"{like.name}_{role}"
         role = long if len(long) < 24 else role
         name, count = role, 2
@@ -53,15 +55,15 @@ class EndValues:
 
 
 class PaddedBody:
-    """The ops of one body under construction. `unread`: the number that padded rows get which no op
-    reads; a test sets it to NaN."""
+    """The ops of one body under construction. `unread`: the value of padded rows that no op reads;
+    a test sets it to NaN."""
 
     unread: float = 0.0
 
     def __init__(self, values: EndValues) -> None:
         self.values = values
         self.ops: list[Op] = []
-        self.constant: set[int] = set()  # values made of constants
+        self.constant: set[int] = set()  # values that depend on constants alone
         self.made: dict[object, int] = {}
 
     def add(self, op: Op) -> None:
@@ -82,7 +84,7 @@ class PaddedBody:
         return self.made[key]
 
     def _cut(self, value: int, dims: Dims) -> int:
-        """Return a value without the padding of other dimensions than these."""
+        """Return a value without padding in dimensions other than these."""
         values, kept = self.values, self.values.ends[value] & dims
         if kept == values.ends[value]:
             return value
@@ -114,7 +116,8 @@ class PaddedBody:
         return self._made("constant", (), _scalar(like, like.dtype), value=number)
 
     def masked(self, value: int, dims: Dims, number: Param = 0, fill: int | None = None) -> int:
-        """Return a padded value with a number, or the scalar `fill`, at the ends of dimensions."""
+        """Return a padded value whose padded rows along these dimensions are `number` or, if given,
+        the scalar value `fill`."""
         key = value, dims, number, fill
         if key not in self.made:
             like = self.values.given[value]
@@ -124,7 +127,8 @@ class PaddedBody:
         return self.made[key]
 
     def mask(self, value: int, made: int, dims: Dims, fill: int) -> None:
-        """Append the op that fills the ends of dimensions of a value, as the value `made`."""
+        """Append the op that fills the padded rows of a value along these dimensions; its result is
+        `made`."""
         like = self.values.now[made]
         inside = None
         for dim in sorted(dims):
@@ -137,7 +141,7 @@ class PaddedBody:
 
     def select(self, dim: int, row: int, pair: tuple[int, int], made: int) -> None:
         """Append the op that takes rows before `row` from the first value of a pair and other rows
-        from the second, as the value `made`."""
+        from the second; its result is `made`."""
         first, ends = pair[0], self.values.ends[pair[0]]
         self.values.pad(made, ends)
         inside = self._before(self.values.now[made], dim, row)
@@ -145,7 +149,8 @@ class PaddedBody:
         self.add(Op("select_n", operands, (made,), line=self.values.given[made].line))
 
     def _before(self, like: Value, dim: int, row: int) -> int:
-        """Return whether rows along a dimension are before `row`, in the shape of a value."""
+        """Return a boolean value in the shape of `like` that is true for rows before `row` along a
+        dimension."""
         sharding = like.sharding and replace(like.sharding, dims=(like.sharding.dims[dim],))
         rows = replace(like, shape=(like.shape[dim],), sharding=sharding, dtype="i32")
         numbers = self._made("iota", (), rows, dimension=0, dtype="int32", shape=rows.shape)
@@ -158,13 +163,13 @@ class PaddedBody:
         )
 
     def is_varied(self, value: int) -> bool:
-        """Return whether a value may have a gradient: it is of floats, and not made of
+        """Return whether a value may have a gradient: it has a float dtype and depends on more than
         constants."""
         return self.values.given[value].dtype in FLOATS and value not in self.constant
 
     def spread(self, scalar: int, result: int, dims: Dims) -> int:
-        """Return a scalar in the shape of a result with these dimensions padded, and zero in the
-        padded rows: the gradient of the scalar must not add up theirs."""
+        """Return a scalar broadcast to the shape of a result with these dimensions padded. The
+        padded rows are zero, because the gradient of the scalar must not include theirs."""
         like = replace(self.values.given[result], dtype=self.values.given[scalar].dtype)
         every = self._spread(scalar, replace(like, shape=self.values.shape(result, dims)))
         made = self.values.new(like, "rows", dims)
@@ -172,7 +177,7 @@ class PaddedBody:
         return made
 
     def _spread(self, scalar: int, like: Value) -> int:
-        """Return a scalar in the shape of a value."""
+        """Return a scalar broadcast to the shape of a value."""
         own = replace(like, dtype=self.values.now[scalar].dtype)
         params = {"broadcast_dimensions": (), "shape": like.shape}
         return self._made("broadcast_in_dim", (scalar,), own, **params)
@@ -184,8 +189,8 @@ class PaddedBody:
         return made
 
     def results(self, op: Op, ends: Sequence[Dims], is_zero: bool) -> None:
-        """Append an op whose results have padded ends. `is_zero`: whether their padded rows are
-        zero; those of integers stay as they are, since they have no gradients."""
+        """Append an op whose results have padded ends. `is_zero`: whether to set the padded rows of
+        float results to zero; integers have no gradients, so their rows stay as they are."""
         values, raw, masked = self.values, list(op.results), []
         for place, (result, dims) in enumerate(zip(op.results, ends, strict=True)):
             values.pad(result, dims)

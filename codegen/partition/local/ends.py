@@ -2,13 +2,13 @@
 
 Along such a dimension a value gets rows at its end until its axes divide it. These rows have no
 meaning, and may even be infinite or NaN. Three rules keep them out of every other row, and of every
-gradient, also if JAX differentiates the emitted module:
+gradient, even if JAX differentiates the emitted module:
 
 1. An op that keeps rows apart runs on padded rows as well.
-2. An op that reads several rows at once (a sum, a maximum, a contraction, windows) gets a number in
-   the padded rows that changes no result. A select puts it there, whose gradient is zero.
-3. If rows move, or an operand without such rows is used for all of them, a select sets the padded
-   rows of the result to zero, so that the operand's gradient has no part of theirs.
+2. For an op that combines several rows (a sum, a maximum, a contraction, windows), a select sets
+   the padded rows to a number that changes no result. Its gradient in these rows is zero.
+3. If rows move, or an operand without padded rows is used for all of them, a select sets the padded
+   rows of the result to zero, so that they contribute nothing to the operand's gradient.
 
 Every other op gets the value without its padded rows.
 """
@@ -39,12 +39,12 @@ from shardwright.codegen.propagate.rules import rule_of
 from shardwright.ir.program import Body, Op, Param, Program, Rule
 
 MADE = frozenset({"broadcast_in_dim", "iota"})
-"""Kinds whose results have dimensions of their own."""
+"""Kinds of ops whose results have dimensions that no operand has."""
 
 
 def with_padded_ends(program: Program) -> Program:
-    """Return a program in which axes divide the values that they split. Arguments and results of
-    the program and of its loops and branches keep their shapes."""
+    """Return a program that pads dimensions that axes do not divide, if the ops can run on padded
+    ends. Arguments and results of the program and of its loops and branches keep their shapes."""
     extents = dict(_extents(program))
     if not extents:
         return program
@@ -54,8 +54,8 @@ def with_padded_ends(program: Program) -> Program:
 
 
 def _extents(program: Program) -> Iterator[tuple[int, int]]:
-    """Yield extents that do not divide, each with the least one that all axes divide along
-    dimensions of this extent. A dimension stays as it is if that would be twice as long."""
+    """Yield extents that axes do not divide, each with the least padded extent that the axes of all
+    dimensions of this extent divide. Leave out extents that would at least double."""
     parts: dict[int, set[int]] = {}
     for value in program.values:
         for dim, extent in enumerate(value.shape):
@@ -80,14 +80,14 @@ def _padded(body: Body, values: EndValues) -> Body:
 
 
 def _add(op: Op, padded: PaddedBody) -> None:
-    """Append an op, on padded ends if it runs on them."""
+    """Append an op, on padded ends if it can run on them."""
     if not _is_padded(op, padded):
         whole = tuple(padded.version(value, NONE) for value in op.operands)
         padded.add(replace(op, operands=whole))
 
 
 def _is_padded(op: Op, padded: PaddedBody) -> bool:
-    """Append an op that runs on padded ends, and return True; False if it does not run on them."""
+    """Append an op on padded ends and return True, or return False if it cannot run on them."""
     tensors = (*op.operands, *op.results)
     known = all(padded.values.given[value].dtype in DTYPES for value in tensors)
     if not known or op.bodies or op.rule is not None:
@@ -98,7 +98,7 @@ def _is_padded(op: Op, padded: PaddedBody) -> bool:
 
 
 def _is_extended(op: Op, padded: PaddedBody) -> bool:
-    """Append an op with other extents, and return True; False if it cannot have them."""
+    """Append an op with padded extents and return True, or return False if it cannot have them."""
     values, count, tensors = padded.values, len(op.operands), (*op.operands, *op.results)
     rule = rule_of(op, values.given)
     if rule is None or (op.kind == "reshape" and op.param("dimensions") is not None):
@@ -134,17 +134,17 @@ def _is_extended(op: Op, padded: PaddedBody) -> bool:
 
 
 def _fill(op: Op, place: int, padded: PaddedBody) -> tuple[Param, int | None]:
-    """Return what padded rows of operand `place` have to be before an op reads them: a number, or a
-    scalar value."""
+    """Return what padded rows of operand `place` must be when an op reads them: a number, and a
+    scalar value that takes precedence over it, or None."""
     if op.kind == "pad":
         return 0, op.operands[1]
     return neutral_of(op, place, padded.values.given[op.operands[place]].dtype), None
 
 
 def _moved_ends(op: Op, moved: Sequence[Dims], padded: PaddedBody) -> list[Dims]:
-    """Return for each tensor the dimensions with padded ends along which its rows move. A shift
-    needs equal extents in all of its tensors, the gradient of a maximum in its operand and
-    result."""
+    """Return for each tensor the dimensions with padded ends along which its rows move. All tensors
+    of a shift must have equal extents, and so must the operand and the result of a maximum's
+    gradient."""
     values, count = padded.values, len(op.operands)
     found = []
     for tensor, (value, dims) in enumerate(zip((*op.operands, *op.results), moved, strict=True)):
@@ -160,7 +160,7 @@ def _moved_ends(op: Op, moved: Sequence[Dims], padded: PaddedBody) -> list[Dims]
 
 
 def _uneven(op: Op, padded: PaddedBody) -> Iterator[int]:
-    """Yield the dimensions with padded ends along which an op puts rows at other places."""
+    """Yield the dimensions with padded ends along which an op moves rows."""
     values = padded.values
     tensors = [v for v in (*op.operands, *op.results) if values.given[v].shape]
     for dim in range(len(values.given[op.results[0]].shape)):
@@ -173,7 +173,7 @@ def _uneven(op: Op, padded: PaddedBody) -> Iterator[int]:
 
 
 def _cut(op: Op, dim: int, padded: PaddedBody) -> bool:
-    """Append a slice as a pad that crops."""
+    """Append a slice as a cropping pad and return True, or return False if that is not possible."""
     source = padded.values.given[op.operands[0]]
     strides = op.param("strides")
     if isinstance(strides, tuple) and any(stride != 1 for stride in strides):
@@ -184,7 +184,7 @@ def _cut(op: Op, dim: int, padded: PaddedBody) -> bool:
 
 
 def _split(op: Op, dim: int, padded: PaddedBody) -> bool:
-    """Append a split as slices."""
+    """Append a split as cropping pads, one per result, and return True."""
     (value,), start = op.operands, 0
     shape = padded.values.given[value].shape
     for result, size in zip(op.results, op.integers("sizes"), strict=True):
@@ -196,7 +196,8 @@ def _split(op: Op, dim: int, padded: PaddedBody) -> bool:
 
 
 def _extended_pad(op: Op, dim: int, padded: PaddedBody) -> bool:
-    """Append a pad, along one dimension as a shift, which fills the padded rows too."""
+    """Append a pad on padded ends and return True, or return False if that is not possible. If
+    possible, it becomes a shift, which fills the padded rows too."""
     values, pair = padded.values, (op.operands[0], op.results[0])
     before, after = (values.given[value].shape[dim] for value in pair)
     low, _, inner = dict(padded_dims(op))[dim]
@@ -210,8 +211,8 @@ def _extended_pad(op: Op, dim: int, padded: PaddedBody) -> bool:
 
 
 def _joined(op: Op, dim: int, padded: PaddedBody) -> bool:
-    """Append a concatenation as pads of its operands to the extent of the result, and selects
-    between these."""
+    """Append a concatenation as pads of its operands to the extent of the result and selects
+    between the padded operands, and return True."""
     values, (result,) = padded.values, op.results
     like, to = values.given[result], 0
     parts = []
@@ -271,8 +272,8 @@ def _dims(tensor: tuple[tuple[int, ...], ...], factors: frozenset[int]) -> Dims:
 
 
 def _lacking(op: Op, rule: Rule, factors: frozenset[int], padded: PaddedBody) -> frozenset[int]:
-    """Return the factors of results that an operand does not have, unless it is a constant, or a
-    scalar that gets them."""
+    """Return the factors of results that some operand lacks. Constants and operands of elementwise
+    ops do not count."""
     found: set[int] = set()
     for place, value in enumerate(op.operands):
         if padded.is_varied(value) and op.kind not in ELEMENTWISE:
@@ -287,4 +288,5 @@ REWRITTEN: dict[str, Callable[[Op, int, PaddedBody], bool]] = {
     "pad": _extended_pad,
     "concatenate": _joined,
 }
-"""Ops that put rows at other places along a dimension, each with the function that appends it."""
+"""Kinds of ops that move rows along a dimension, each with the function that appends the op on
+padded ends."""

@@ -11,8 +11,8 @@ from shardwright.ir.sharding import Sharding
 
 
 def check_even(given: Program, program: Program) -> None:
-    """Raise InputError for an argument or result whose given sharding does not divide it evenly, or
-    is a partial sum. `program`: the propagated program."""
+    """Raise InputError if the given sharding of an argument or result makes unequal shards or
+    partial sums. `program`: the propagated program."""
     arguments = ((given.values[v].sharding, given.values[v]) for v in given.body.arguments)
     results = zip(given.results, (program.values[v] for v in program.body.results), strict=True)
     for number, (sharding, value) in enumerate(chain(arguments, results)):

@@ -55,8 +55,8 @@ class ValueFlow:
 
     @cached_property
     def functions(self) -> dict[int, int]:
-        """The number of the function of equal layers that each local value is in; without values
-        of the program's own body."""
+        """The number of the function of equal layers that contains each local value. Values of the
+        program's own body are left out."""
         found: dict[int, int] = {}
         for number, body in enumerate(self.local.functions):
             found.update(dict.fromkeys(body.arguments, number))
@@ -66,13 +66,14 @@ class ValueFlow:
         return found
 
     def calls(self, step: MoveValue) -> int:
-        """Return the number of equal layers that a move is in; 1 outside of them."""
+        """Return the number of equal layers that perform a move; 1 for a move outside functions."""
         number = self.functions.get(step.result)
         return 1 if number is None else len(calls_of(self.local, number))
 
     def saved(self, step: MoveValue) -> int:
         """Return the bytes that each device would no longer receive in a move if the value were
-        produced in the layout after it: fewer than none if its sources need more bytes."""
+        produced in the layout after the move; negative if its sources would then need more
+        bytes."""
         axes, received = step.change.axes, step.change.received
         needed = self.cost(step.operand, axes)
         if step.change.inside:
@@ -80,8 +81,9 @@ class ValueFlow:
         return received - round(received * needed / max(self._gathered(step.operand, axes), 1))
 
     def cost(self, local: int, axes: Names) -> int:
-        """Return the bytes that each device would receive to compute a value that is not split
-        over `axes`: those of the value, or fewer of the values that it is computed from."""
+        """Return the bytes that each device would receive to have a value that is not split over
+        `axes`: by gathering the value or, if that takes fewer bytes, the values from which it is
+        computed."""
         if axes not in self._costs:
             costs: dict[int, int] = {}
             for each, step in self.makers.items():
@@ -106,8 +108,8 @@ class ValueFlow:
         return own * (parts - 1)
 
     def view_of(self, local: int) -> int:
-        """Return the value that a value is a broadcast, reshape or cast of, with as many elements;
-        the value itself if it is none."""
+        """Return the value from which a value is broadcast, reshaped or cast without a change in
+        the number of elements; the value itself if there is none."""
         while isinstance(step := self.makers.get(local), Compute) and step.op.kind in (
             *("broadcast_in_dim", "convert_element_type", "copy", "reshape", "squeeze"),
         ):
@@ -121,8 +123,8 @@ class ValueFlow:
         """Return the value of the forward pass whose gradient a communication moves, None if it is
         not known for certain.
 
-        A gradient is produced where the forward pass uses its value, and used where the forward
-        pass produces it.
+        The gradient of a value is produced where the forward pass uses the value, and used where
+        the forward pass produces the value.
         """
         gradient, taker = self.local.of(step.operand), self.takers.get(step.result)
         if taker is None or not self.local.of(taker.results[0]).backward:
@@ -140,7 +142,8 @@ class ValueFlow:
 
     @cached_property
     def _passing(self) -> dict[tuple[Place, Place], dict[Value, None]]:
-        """The values of the forward pass, by the places that produce and that use them."""
+        """The values of the forward pass, by the place that produces and the place that uses
+        them."""
         values = self.local.program.values
         found: dict[tuple[Place, Place], dict[Value, None]] = {}
         made = {v for op in ops_of(self.local.program.body) for v in op.results}
@@ -155,7 +158,7 @@ class ValueFlow:
 
 
 def place_of(value: Value) -> Place:
-    """Return the place of an op from its result."""
+    """Return the place of the op that produces a value."""
     is_backward = value.scope[:1] == (BACKWARD,)
     return value.line, value.scope[1:] if is_backward else value.scope
 
@@ -169,7 +172,8 @@ def stem(local: LocalProgram, value: Value) -> str:
 
 
 def _steps(given: Sequence[LocalBody]) -> Iterator[Compute | MoveValue | CallFunction]:
-    """Yield the steps of bodies and, in place of an op with bodies, the steps of these."""
+    """Yield the steps of bodies, then the steps of the bodies inside them. Ops with bodies are left
+    out."""
     bodies = [*given]
     for body in bodies:
         for step in body.steps:

@@ -55,7 +55,7 @@ def folded(
 
 
 def length(program: LocalProgram) -> int:
-    """Return the number of steps, and of values that functions take and return."""
+    """Return the number of steps plus the number of values that functions take and return."""
     functions = program.functions
     ends = sum(len(each.arguments) + len(each.results) for each in functions)
     return ends + sum(len(each.steps) for each in (program.body, *functions))
@@ -111,8 +111,8 @@ def _body_key(body: LocalBody, program: LocalProgram) -> Hashable:
 
 @dataclass
 class _Slots:
-    """The values that the copies of a stretch take from outside, and those used outside: one row
-    per copy, one column per argument or result of the function."""
+    """The values that the copies of a stretch take from outside, and their values that are used
+    outside: one row per copy, one column per argument or result of the function."""
 
     arguments: list[tuple[int, ...]]  # rows of values, one row per copy
     results: list[tuple[int, ...]]
@@ -158,7 +158,7 @@ class _Fold:
         return _Slots([_from_outside(copy) for copy in copies], results)
 
     def _function(self, copy: Sequence[Step], slots: _Slots) -> LocalBody:
-        """Return the first copy as a function with values of its own."""
+        """Return a copy as a function with new values."""
         renumbered: dict[int, int] = {}
 
         def new(values: Sequence[int]) -> tuple[int, ...]:

@@ -1,8 +1,8 @@
 """The order of the steps after a backward pass, such as an optimizer's: leaf by leaf.
 
 An optimizer maps over trees of arrays, one op at a time. Ordered by results instead, all steps of a
-leaf are consecutive, so those of a layer become one function. Only steps behind the last matmul,
-gather or loop change places.
+leaf are consecutive, so those of a layer become one function. Only steps after the last matmul,
+gather or loop are reordered.
 """
 
 from __future__ import annotations
@@ -60,7 +60,8 @@ class _ByResults:
         return [self.makers[value] for value in taken(self.given[at]) if value in self.makers]
 
     def steps(self) -> Iterator[Step]:
-        """Yield the steps: first what several results need, then each result with its own steps."""
+        """Yield the steps: first the steps that several results need, then for each result its
+        remaining steps."""
         everything = range(len(self.given))
         shared = self._shared()
         order: dict[int, None] = {}
@@ -73,7 +74,8 @@ class _ByResults:
             yield from (self.given[user] for user in self.users[at] if user in self.last)
 
     def _roots(self, part: Collection[int]) -> list[int]:
-        """Return the steps of a part that no other step of it uses, but for moves of results."""
+        """Return the steps of `part` whose results no step of `part` uses, except moves of
+        results."""
         return [
             at
             for at in part
@@ -87,13 +89,13 @@ class _ByResults:
         for at in reversed(range(len(self.given))):
             users = [needed[user] for user in self.users[at] if user not in self.last]
             needed[at] = set().union(*users) if users else {at}
-            if len(needed[at]) > 2:  # two roots are as good as all of them
+            if len(needed[at]) > 2:  # two roots suffice to show that a step is shared
                 needed[at] = set(sorted(needed[at])[:2])
         return frozenset(at for at, roots in needed.items() if len(roots) > 1)
 
     def _visit(self, root: int, done: Collection[int]) -> Iterator[int]:
-        """Yield the steps that a root needs, each behind its operands, and then the root, without
-        those in `done`, to which the caller adds each one."""
+        """Yield the steps that a root needs, each after its operands, and then the root. Steps in
+        `done` are left out; the caller adds each yielded step to it."""
         left = [(root, False)]
         while left:
             at, is_ready = left.pop()

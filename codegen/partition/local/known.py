@@ -1,4 +1,4 @@
-"""Names of values in the user's terms: a value is called by the argument that it reshapes or by the
+"""Names of values in the user's terms: a value is named after the argument that it reshapes or the
 only result that depends on it."""
 
 from __future__ import annotations

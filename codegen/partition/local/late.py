@@ -1,9 +1,8 @@
-"""Sums over devices made once: partial sums are added first, and their total is reduced.
+"""Sums reduced over devices once: partial sums are added first, and then their total is reduced.
 
-A global norm adds a sum of each gradient. If each sum is reduced by itself, devices communicate
-once per gradient; if each device adds its partial sums first, they communicate once. Values in a
-chain of linear ops stay partial if devices then receive fewer bytes, or as many in fewer
-collectives.
+A global norm adds one sum per gradient. If each sum is reduced by itself, devices communicate once
+per gradient; if each device adds its partial sums first, they communicate once. Values in a chain
+of linear ops stay partial if devices then receive fewer bytes, or as many in fewer collectives.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ FIXED = frozenset({"constant", "broadcast_in_dim", "convert_element_type"})
 @dataclass(frozen=True)
 class _SumForm:
     """A way to compute a value. `layout`: the value's layout after the op; `price`: the price of
-    the moves up to the value; `late`: the operands that the op takes as partial sums."""
+    all moves needed to compute it; `late`: the operands that the op takes as partial sums."""
 
     split: FactorAxes
     layout: LocalLayout
@@ -39,8 +38,8 @@ class _SumForm:
 def with_late_sums(
     program: Program, axes: CutAxes, choice: Choice, layouts: Sequence[LocalLayout]
 ) -> tuple[Choice, tuple[LocalLayout | None, ...]]:
-    """Return the split of each op, and the layout that each value must have, None for a value that
-    stays partial. `choice`, `layouts`: those without late sums."""
+    """Return the split of each op, and the layout that each value must have, or None for a value
+    that stays partial. `choice`, `layouts`: the splits and layouts without late sums."""
     sums = _Late(program, axes, choice, layouts)
     ops = [op for op in ops_of(program.body) if not is_control(op)]
     for op in ops:

@@ -2,7 +2,7 @@
 computation.
 
 The bound applies to all plans that split equal layers in the same way, as the search does. It is a
-minimum over relaxed plans, which cost less than real plans:
+minimum over relaxed plans, which cost no more than real plans:
 
 1. Each op may be split by pieces of axes in any way and any order, and receives nothing inside.
 2. A value moved to several uses costs the mean of the bytes that each use alone would receive. A
@@ -83,8 +83,8 @@ class _Side:
 
 @dataclass(eq=False)
 class _Pair:
-    """A value that one op produces and another uses. `cost`: the cost of the move between each two
-    layouts; `paid`: the part of it charged to each of the two ops, by layout."""
+    """A value that one op produces and another uses. `cost`: the cost of the move between each pair
+    of layouts; `paid`: the part of it charged to each of the two ops, by layout."""
 
     ops: tuple[int, int]
     sides: tuple[_Side, _Side]
@@ -144,8 +144,8 @@ class _Relaxed:
         return prices * costs.times[number], sides
 
     def _unseen(self, split: FactorAxes) -> float:
-        """Return the number of shards into which the other pieces could split the op in
-        addition."""
+        """Return the number of parts into which pieces that are not distinguished could split each
+        shard of the op."""
         others = (n for own in split.factors for n in own if n not in self.names)
         return self.rest / self.costs.axes.parts_of(others)
 
@@ -228,8 +228,8 @@ class _Relaxed:
 def _splits(
     splits: Splits, names: Names, carriers: Sequence[tuple[int, ...]]
 ) -> Iterator[FactorAxes]:
-    """Yield every split of an op by some pieces, each factor's pieces in one order. The operands in
-    one of `carriers` may be partial."""
+    """Yield every split of an op by the pieces `names`, with one order of pieces for each factor.
+    The operands in one of `carriers` may be partial."""
     whole, sizes = splits.whole.factors, splits.rule.sizes
     options: list[list[int | tuple[int, ...] | None]] = []
     for name in names:

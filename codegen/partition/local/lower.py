@@ -121,9 +121,9 @@ class _Steps:
         self.lowering = lowering
         self.steps: list[Step] = []
         self.versions: dict[int, dict[LocalLayout, int]] = {}
-        self.lost: set[tuple[int, LocalLayout]] = set()  # dropped layouts, by value
+        self.lost: set[tuple[int, LocalLayout]] = set()  # (value, dropped layout) pairs
         self.brought: set[Hashable] = set()  # keys of the data that ops have fetched
-        self.moved: int | None = None  # the argument moved last that is not kept
+        self.moved: int | None = None  # the last moved argument that is not kept
 
     def define(self, value: int, layout: LocalLayout) -> int:
         """Return a new local value, the first one for its value."""
@@ -132,8 +132,7 @@ class _Steps:
         return number
 
     def use(self, value: int, layout: LocalLayout, reason: Reason, line: Line | None) -> int:
-        """Return the local value of a value in a layout; add the moves that produce it to the
-        steps."""
+        """Append the moves that bring a value to a layout, and return the resulting local value."""
         known = self.versions[value]
         if layout in known:
             return known[layout]

@@ -1,5 +1,5 @@
-"""The memory of a device: arguments and results count throughout, other values from their
-definition to their last use."""
+"""The memory of a device: arguments count throughout, results from their definition to the end, and
+other values from their definition to their last use."""
 
 from __future__ import annotations
 

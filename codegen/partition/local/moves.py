@@ -75,8 +75,8 @@ def tensor_of(value: Value, axes: CutAxes) -> Tensor:
 def way(
     sources: tuple[LocalLayout, ...], target: LocalLayout, tensor: Tensor
 ) -> tuple[float, int, tuple[LayoutChange, ...]]:
-    """Return the price of the cheapest path from any of several layouts to another, the index of
-    the layout where it starts, and its changes.
+    """Return the price of the cheapest path from any layout in `sources` to `target`, the index of
+    the source where it starts, and its changes.
 
     A path always exists: reduce, gather everything, and slice.
     """
@@ -106,7 +106,7 @@ def way(
 
 
 def _least(layout: LocalLayout, target: LocalLayout, tensor: Tensor) -> float:
-    """Return a lower bound of the price of any path between two layouts."""
+    """Return a lower bound on the price of any path between two layouts."""
     each = tensor.pace.least if tensor.pace else 1.0
     if layout.partial and not target.partial:
         return each * _summed(layout, target, tensor)
@@ -115,9 +115,9 @@ def _least(layout: LocalLayout, target: LocalLayout, tensor: Tensor) -> float:
 
 
 def _summed(layout: LocalLayout, target: LocalLayout, tensor: Tensor) -> int:
-    """Return the least number of bytes that a device receives on the average to hold its target
-    shard of a sum: of n terms, n - 1 must be received for each element, and then every copy but the
-    first."""
+    """Return the least number of bytes that a device receives on average to hold its target shard
+    of a sum: for each element, n - 1 of the n terms must be received, and then every copy of the
+    sum but the first."""
     taken = {*layout.used, *layout.partial}
     terms = tensor.parts(layout.partial)
     copies = tensor.parts(name for name in target.used if name not in taken)
@@ -177,7 +177,7 @@ def _local(layout: LocalLayout, target: LocalLayout, tensor: Tensor) -> Iterator
 
 def _sums(layout: LocalLayout, target: LocalLayout, tensor: Tensor) -> Iterator[LayoutChange]:
     """Yield reductions of partial results by all-reduce or reduce-scatter. If the target is partial
-    with the same operator, its axes are not reduced."""
+    with the same operator, its partial axes are not reduced."""
     kept = target.partial if layout.operator == target.operator else ()
     open_ = [name for name in layout.partial if name not in kept]
     for length in range(1, len(open_) + 1):

@@ -17,8 +17,8 @@ from shardwright.codegen.planner.network.collectives import Prices
 
 @dataclass(frozen=True, eq=False)
 class Pace:
-    """Prices of communication over axes. `digits`: the digits of each axis in a mesh position;
-    `bandwidth`: the bytes per second over the fastest axis."""
+    """Prices of communication over axes. `digits`: the digit (stride, size) of each axis in a mesh
+    position; `bandwidth`: the bytes per second over the fastest axis."""
 
     prices: Prices
     digits: dict[str, Pair]

@@ -37,8 +37,8 @@ class End:
 @dataclass(frozen=True)
 class Port:
     """The border of a loop or branch for one tensor. Operands of `op` are moved to the port's
-    layout, and its results have that layout. The port of a condition has no results. `ends`: where
-    the operands and then the results are."""
+    layout, and its results have that layout. The port of a condition has no results. `ends`: the
+    ends of the operands, then those of the results."""
 
     op: Op
     ends: tuple[End, ...]

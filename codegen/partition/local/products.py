@@ -45,7 +45,8 @@ def _rewritten(body: LocalBody, program: LocalProgram) -> LocalBody:
 
 def _transposed(product: Compute, after: Compute, rank: int) -> Compute | None:
     """Return a matmul and its transposition as one matmul with swapped operands; None unless the
-    transposition only swaps the dimensions of the two operands. `rank`: that of the first one."""
+    transposition only swaps the dimensions of the two operands. `rank`: the rank of the first
+    operand."""
     op = product.op
     order = after.op.integers("permutation")
     batch = len(op.integers("batch_lhs"))

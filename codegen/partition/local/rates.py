@@ -1,5 +1,5 @@
-"""Rates of a device: its computation in the time in which it receives a byte, and the slowness of
-axes.
+"""Rates of a device: how much it computes in the time in which it receives a byte, and how slow its
+axes are.
 
 Without a topology, the rates are typical of current chips. With one, they follow from the model of
 a large all-gather along each axis and from the topology's devices.

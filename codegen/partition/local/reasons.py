@@ -168,8 +168,8 @@ def port_reason(port: Port) -> str:
 
 
 def after_loop(change: LayoutChange, turns: int | None) -> str:
-    """Return the part of a sentence on the saving of a sum that runs once after a loop of `turns`
-    iterations instead of in each; "" for other changes."""
+    """Return the clause about a reduction that runs once after a loop instead of in each of its
+    `turns` iterations; "" for other changes."""
     if turns is None or change.kind not in ("all_reduce", "reduce_scatter"):
         return ""
     op = change.kind.replace("_", "-")

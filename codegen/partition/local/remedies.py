@@ -99,8 +99,8 @@ def _asked(flow: ValueFlow, step: MoveValue, wanted: LocalLayout) -> Remedy:
 
 
 def _of_arguments(local: LocalProgram, change: LayoutChange, arguments: Sequence[int]) -> str:
-    """Return the remedy that shards arguments as an operation needs them, with what each device
-    then holds."""
+    """Return the text of the remedy that shards arguments as an operation needs them, with the
+    bytes that each device then holds."""
     value, layout = local.program.values[arguments[0]], argument_layout(local, change, arguments[0])
     homes = {local.values[v].value: local.values[v].layout for v in local.body.arguments}
     before, after = (
@@ -122,8 +122,8 @@ def _others(items: Sequence[object]) -> str:
 
 
 def _where(values: Sequence[Value], alike: int) -> str:
-    """Return the lines of values, or the line and scope of one value, which is in `alike` equal
-    layers."""
+    """Return the text that locates values: their lines, or the line and scope of a single value.
+    `alike`: the number of equal layers that contain it."""
     lines = list(dict.fromkeys(str(value.line) for value in values if value.line))
     where = f" at {' and '.join(lines)}" if lines else ""
     scope = "/".join(values[0].scope)
@@ -151,8 +151,8 @@ def left_whole(layout: LocalLayout, change: LayoutChange) -> LocalLayout:
 
 
 def argument_layout(local: LocalProgram, change: LayoutChange, argument: int) -> LocalLayout:
-    """Return a layout for an argument, given by its value's number, with which a change of it would
-    be unnecessary."""
+    """Return the layout of an argument with which a change of it would be unnecessary. `argument`:
+    the number of its value."""
     if change.kind != "all_gather" and not change.inside:
         return change.layout
     (home,) = (
@@ -171,8 +171,8 @@ def arguments_of(flow: ValueFlow, step: MoveValue) -> tuple[int, ...]:
 
 
 def passed_to(flow: ValueFlow, operand: int) -> list[int]:
-    """Return the program's value that a local value represents; for an argument of a function, the
-    values that calls pass; for another value in a function, none."""
+    """Return the program's values that a local value represents. For an argument of a function,
+    these are the values that calls pass; for any other value in a function, there are none."""
     local = flow.local
     value = local.values[operand].value
     number = flow.functions.get(operand)

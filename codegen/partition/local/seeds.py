@@ -59,8 +59,8 @@ class _Seed:
     filled: Filled
 
     def start(self) -> None:
-        """Split every op by its operands; then split the ops that are still unsplit by the users of
-        their results."""
+        """Split every op as its operands suggest; then split the remaining ops as the users of
+        their results suggest."""
         costs = self.costs
         for number in range(len(costs.ops)):
             costs.choose(number, self.bound.get(number))

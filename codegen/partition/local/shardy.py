@@ -1,7 +1,7 @@
 """The mode `as_shardy`: every value has its propagated sharding.
 
-For each op the split is chosen with which it receives the fewest bytes between its propagated
-operands and results.
+Each op gets the split that costs least, including the moves from and to the propagated layouts of
+its operands and results.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ def _planned(
 
 
 def propagated_layouts(program: Program, axes: CutAxes) -> Iterator[list[LocalLayout]]:
-    """Yield the propagated layout of every value. If axes do not divide a dimension, it is whole;
-    yield then also layouts in which these axes split another dimension, except of arguments and
-    constraints."""
+    """Yield the propagated layouts of all values; dimensions that axes do not divide are not split.
+    If any axes do not, also yield layouts in which these axes split a different dimension, except
+    in arguments and constraints."""
     values = program.values
     layouts = [axes.layout(value.sharding, value.shape) for value in values]
     yield layouts

@@ -54,7 +54,7 @@ class Squares:
         return self._follows(op.operands[1 - carrier], self._passed(op.operands[carrier]))
 
     def _passed(self, value: int) -> set[int]:
-        """Return the partial values, this value included, that pass on to it unreduced."""
+        """Return the values, this value included, whose partial sums reach it unreduced."""
         found: set[int] = set()
         stack = [value]
         while stack:

@@ -1,7 +1,7 @@
 """The steps of one device, which operate on local values. The whole grammar:
 
 program     pieces of axes, local values, functions, one body
-function    a body of its own that steps call
+function    a separate body that steps call
 body        arguments, steps in order, results; all are numbers of local values
 step        compute (an op of the program on shards, perhaps with bodies), move (a collective
             or a local change of layout) or call (of a function)
@@ -22,7 +22,7 @@ from shardwright.ir.errors import InputError
 from shardwright.ir.program import Line, Op, Program, Value
 
 COLLECTIVES = {"exchange": "all_to_all", "blocks": "all_to_all", "rounds": "permute"}
-"""The collectives by which changes of other names are performed."""
+"""The collective that performs each kind of change with a different name."""
 
 
 @dataclass(frozen=True)
@@ -207,7 +207,7 @@ def _inside(op: Op, body: int) -> str:
 def item_bytes(dtype: str) -> int:
     """Return the bytes of an element of a dtype in jaxpr notation.
 
-    Raises InputError for random keys of a kind unknown to JAX.
+    Raise InputError for random keys of a kind unknown to JAX.
 
     >>> item_bytes("bf16"), item_bytes("key<fry>"), item_bytes("float8_e5m2"), item_bytes("bool")
     (2, 8, 1, 1)

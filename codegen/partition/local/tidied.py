@@ -64,8 +64,8 @@ def _joined(before: Step | None, step: MoveValue) -> tuple[Step, ...]:
 
 
 def _masked(before: Step | None, step: MoveValue, values: list[LocalValue]) -> tuple[Step, ...]:
-    """Return the masked result of a broadcast or reshape as that of a masked operand; empty for
-    other steps."""
+    """Return the steps that mask the operand of a broadcast or reshape instead of its result; empty
+    for other steps."""
     if not isinstance(before, Compute) or before.op.kind not in VIEWS or before.formed:
         return ()
     (operand,) = before.operands

@@ -38,7 +38,7 @@ class Pipeline:
 
     @property
     def ticks(self) -> int:
-        """The number of ticks in which all stages compute."""
+        """The number of ticks; all stages compute in each tick."""
         return self.microbatches + self.stages - 1
 
     @property
@@ -59,6 +59,9 @@ class Pipeline:
         Of n micro-batches each takes every n-th row, so a sharding of the rows of `x` shards each
         micro-batch. While the pipeline fills and drains, stages without a micro-batch compute on
         copies.
+
+        Raise InputError if rows cannot be split into equal micro-batches, or if a parameter lacks
+        one entry per stage.
         """
         import jax
         import jax.numpy as jnp
@@ -110,7 +113,7 @@ def pipeline(stage: Stage, mesh: Mesh, axis: str, microbatches: int) -> Pipeline
     If another axis splits rows, partition the gradient with `mode="cheapest"`: then gradients of
     parameters are summed over that axis once, after the loop, instead of in every tick.
 
-    Raise InputError if `axis` is not an axis of the mesh, or for less than one micro-batch.
+    Raise InputError if `axis` is not an axis of the mesh, or for fewer than one micro-batch.
     """
     if axis not in mesh.names:
         raise InputError(

@@ -39,8 +39,10 @@ def tensor_parallel(parameters: Any, mesh: Mesh, axis: str, dims: Dims | None = 
     """Return shardings that split features over `axis`.
 
     `dims` maps patterns for the end of a leaf's path to dimensions: `{"w1": 1, "w2": 0}`. A leaf
-    whose pattern has None, or that no pattern matches, is not split. Without `dims` the first
-    dimension of every leaf is split, so that each layer sums over split inputs.
+    whose pattern maps to None, or that no pattern matches, is not split. Without `dims` the first
+    dimension of every leaf is split, so each layer sums over split inputs.
+
+    Raise InputError if the mesh lacks `axis`, or if a leaf lacks the dimension in `dims`.
     """
     _check(mesh, axis)
 

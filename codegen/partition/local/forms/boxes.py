@@ -1,8 +1,8 @@
 """Ops that move rows: slices, splits, concatenations, padding, reversals and permutations along a
 split dimension.
 
-A stretch of rows travels unchanged. Stretches of equal length share rounds, as many as the busiest
-device has transfers.
+A stretch of rows travels unchanged. Stretches of equal length share rounds; there are as many
+rounds as the busiest device has transfers.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ class SpacedRows:
     apart: int = 1
 
     def borders(self, own: int, extent: int, parts: int) -> list[int]:
-        """Return the places, as numbers of rows from the start of the stretch, at which a shard
-        begins or ends, both ends of the stretch included. `own`: the rows in a shard of the
-        operand; `extent`: the rows in a shard of the result."""
+        """Return the row numbers in the stretch at which a shard begins or ends, and both ends of
+        the stretch. `own`: the rows in a shard of the operand; `extent`: the rows in a shard of the
+        result."""
         found = {0, self.length}
         for shard in range(parts + 1):
             row = shard * own
@@ -190,7 +190,8 @@ def box_dims(op: Op, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
 
 
 def boxes(tensors: OpTensors) -> LocalForm | None:
-    """Return the form of an op that moves rows, None for random keys."""
+    """Return the form of an op that moves rows; None for random keys, or if no such dimension can
+    be split."""
     op, shapes = tensors.op, tensors.shapes
     ranked = [place for place, shape in enumerate(shapes) if shape]
     if any(value.dtype.startswith("key") for value in tensors.values):

@@ -66,8 +66,8 @@ def _best_of_shards(split: SplitOp) -> Iterator[FormMove]:
 def _chosen(
     split: SplitOp, along: int, sizes: tuple[int, int], results: Sequence[int]
 ) -> Iterator[FormMove]:
-    """Yield the communications. `sizes`: the bytes of a shard's candidates and of their
-    positions."""
+    """Yield the communications of an extremum or a top-k. `sizes`: the bytes of a shard's
+    candidates and of their positions."""
     parts, axes = split.parts(0, along), split.axes(0, along)
     if shared_dim(split.shape(0), along, parts) is None:
         for size, what in zip(sizes, (BEST, PLACES), strict=True):

@@ -17,8 +17,8 @@ the other terms."""
 
 @dataclass(frozen=True)
 class OpTensors:
-    """An op with its rule, its tensors (operands first), and the sizes of pieces of axes. Tensors
-    are given as `place`, their index in this order."""
+    """An op with its rule, its tensors (operands first), and the sizes of pieces of axes. Methods
+    take a tensor as `place`, its index in this order."""
 
     op: Op
     rule: Rule
@@ -40,7 +40,7 @@ class OpTensors:
 
     @property
     def is_added(self) -> bool:
-        """Whether the first result can be partial."""
+        """Whether the first result can be a partial sum."""
         dtype = self.values[self.result].dtype
         return dtype not in UNADDED and not dtype.startswith("key")
 

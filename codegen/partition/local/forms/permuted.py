@@ -31,7 +31,7 @@ COMPUTED: dict[str, Callable[..., Array]] = {
     "mul": np.multiply,
     "select_n": lambda which, *cases: np.choose(which.astype(int), cases),
 }
-"""Elementwise ops that may compute constant indices."""
+"""Elementwise ops that may compute constant indices, each with its numpy function."""
 
 
 def with_permuted_rows(program: Program, constants: Sequence[Array], mode: str) -> Program:
@@ -58,8 +58,8 @@ class _Permuted:
         return replace(body, ops=tuple(in_use(body, ops)))
 
     def _taken(self, op: Op, made_by: Mapping[int, Op]) -> Op | None:
-        """Return an op as `take_rows`; None for other ops, and if the rows would take more than
-        `MOST_ROUNDS` rounds."""
+        """Return an op that permutes rows as a `take_rows`; None for other ops, and if the rows
+        would take more than `MOST_ROUNDS` rounds."""
         found = self._source(op, made_by)
         if found is None:
             return None
@@ -87,8 +87,8 @@ class _Permuted:
     def _parts(self, op: Op, source: int, dim: int) -> int:
         """Return the number of shards between which rows move, 1 if none move.
 
-        Rows of an unsplit table can be indexed where they are needed. So can, in the mode
-        `as_shardy`, rows that propagation leaves unsplit on either side.
+        Rows of an unsplit table can be indexed where they are needed. In the mode `as_shardy`, rows
+        also do not move unless propagation splits them equally before and after the op.
         """
         given = [self.values[value].sharding for value in (source, op.results[0])]
         before, after = (1 if each is None else each.parts(dim) for each in given)
@@ -119,7 +119,8 @@ class _Permuted:
         return op.operands[source], dim
 
     def _number(self, value: int, made_by: Mapping[int, Op]) -> Array | None:
-        """Return the numbers of a value computed from constants alone, None for other values."""
+        """Return the elements of a value that is computed from constants alone, None for other
+        values."""
         op, shape = made_by.get(value), self.values[value].shape
         if op is None:
             return None
@@ -139,7 +140,8 @@ class _Permuted:
 
 
 def _rearranged(op: Op, given: Sequence[Array], shape: tuple[int, ...]) -> Array | None:
-    """Return the numbers that result from an op that rearranges numbers, None for other ops."""
+    """Return the elements of the result of an op that only rearranges the elements `given`, None
+    for other ops."""
     match op.kind:
         case "broadcast_in_dim":
             along = [1] * len(shape)
@@ -158,7 +160,8 @@ def _rearranged(op: Op, given: Sequence[Array], shape: tuple[int, ...]) -> Array
 
 
 def stretches_of_order(order: Array) -> tuple[SpacedRows, ...]:
-    """Return rows in this order as stretches with one common step that makes them fewest.
+    """Return rows in this order as stretches with one common step, chosen to give the fewest
+    stretches.
 
     >>> [(s.start, s.to, s.length) for s in stretches_of_order(np.array([0, 1, 6, 7, 2, 3, 4, 5]))]
     [(0, 0, 2), (6, 2, 2), (2, 4, 4)]

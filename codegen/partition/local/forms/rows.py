@@ -31,8 +31,8 @@ def scatter(tensors: OpTensors) -> LocalForm | None:
 
 
 def longest_cut(tensors: OpTensors) -> int | None:
-    """Return the longest dimension of the operand of which a slice takes only a part, None if there
-    is none."""
+    """Return the longest dimension of the operand that a slice takes only in part, None if there is
+    none."""
     op = tensors.op
     place = 1 if op.kind == "dynamic_update_slice" else tensors.result
     pairs = zip(tensors.shapes[0], tensors.shapes[place], strict=True)
@@ -41,7 +41,8 @@ def longest_cut(tensors: OpTensors) -> int | None:
 
 
 def read_slice(tensors: OpTensors) -> LocalForm | None:
-    """Return the form of a slice along a split dimension; the result is not split along it."""
+    """Return the form of a slice along a split dimension, along which the result is not split; None
+    if the slice takes all rows, or if its result cannot be a partial sum."""
     dim = longest_cut(tensors)
     if dim is None or not tensors.is_added:
         return None
@@ -64,7 +65,8 @@ def read_slice(tensors: OpTensors) -> LocalForm | None:
 
 
 def write_slice(tensors: OpTensors) -> LocalForm | None:
-    """Return the form of an update of a slice along a split dimension."""
+    """Return the form of an update of a slice along a split dimension, None if the slice covers the
+    operand."""
     dim = longest_cut(tensors)
     if dim is None:
         return None

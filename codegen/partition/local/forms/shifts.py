@@ -1,6 +1,6 @@
 """Shifts along a dimension: a roll, a slice padded again, concatenated slices.
 
-A jaxpr has several ops for a shift, and their intermediate values have one row too many or too few
+A jaxpr expresses a shift by several ops, whose intermediate values have one row too many or too few
 to be split evenly. They become one op, `shift`, whose result consists of stretches of its operands
 at given rows, and of a fill value elsewhere. On shards, neighbours exchange rows so that every
 operand is rotated around the ring of shards, and a mask selects each stretch.
@@ -92,7 +92,8 @@ def _needed(stretches: list[Stretch], at: int, length: int, extent: int, parts: 
 
 
 def ring_places(tensors: OpTensors) -> tuple[int, ...]:
-    """Return the operands that are as long as the result, because only these can be split."""
+    """Return the indices of the operands that are as long as the result: only these can be
+    split."""
     (dim,) = tensors.op.integers("dimension")
     extent = tensors.shapes[tensors.result][dim]
     return tuple(
@@ -142,7 +143,7 @@ def _rewritten(body: Body, values: Sequence[Value]) -> Body:
 
 
 def in_use(body: Body, ops: Sequence[Op]) -> Sequence[Op]:
-    """Return the ops, except ops whose results only ops that became shifts had used."""
+    """Return `ops` without the ops whose results were used in `body` but no longer are."""
     before = {operand for op in body.ops for operand in op.operands} | {*body.results}
     used = set(body.results)
     kept = []
@@ -216,7 +217,7 @@ def padded_dims(op: Op) -> list[tuple[int, tuple[int, int, int]]]:
 
 def _together(op: Op, made_by: Mapping[int, Op], values: Sequence[Value]) -> Found | None:
     """Return the stretches of concatenated slices. Operands filled with one number become the fill
-    value."""
+    value; None if they are filled with different numbers."""
     (dim,) = op.integers("dimension")
     rows: list[Rows] = []
     fills: dict[object, int] = {}

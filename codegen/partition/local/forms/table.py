@@ -39,8 +39,8 @@ FORMS: dict[str, Callable[[OpTensors], LocalForm | None]] = {
 
 
 def form_of(tensors: OpTensors) -> LocalForm | None:
-    """Return the local form of an op, or None. An op with a rule of the user's keeps that rule, and
-    empty tensors have no form because collectives do not accept them."""
+    """Return the local form of an op, None if it has none. An op with a rule from the user keeps
+    that rule, and empty tensors have no form because collectives do not accept them."""
     make = FORMS.get(tensors.op.kind)
     is_empty = any(0 in shape for shape in (*tensors.shapes[:1], *tensors.shapes[tensors.result :]))
     return None if make is None or is_empty or tensors.op.rule is not None else make(tensors)

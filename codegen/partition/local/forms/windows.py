@@ -27,8 +27,9 @@ from shardwright.ir.program import Op, Rule
 class Sliding:
     """A dimension along which windows slide.
 
-    `dims`: its index in the operand, the kernel (None if the kernel is no operand) and the result;
-    `source`, `kernel`, `target`: its unsplit extents in these; `stride`: the distance of windows.
+    `dims`: its index in the operand, the kernel (None if there is no kernel operand) and the
+    result; `source`, `kernel`, `target`: its unsplit extents in these; `stride`: the distance
+    between windows.
     """
 
     dims: tuple[int, int | None, int]
@@ -47,8 +48,8 @@ class Sliding:
 
     @property
     def most(self) -> int:
-        """The greatest number of shards: of the operand, and of the kernel or result that is split
-        with it."""
+        """The greatest number of shards into which the operand, and the kernel or result split with
+        it, can be cut."""
         return math.gcd(self.source, self.kernel if self.along_kernel else self.target)
 
     def window(self, parts: int) -> tuple[RowWindow, tuple[int, int]] | None:
@@ -96,7 +97,7 @@ def _of_convolution(op: Op, shapes: tuple[tuple[int, ...], ...]) -> Iterator[Sli
 
 
 def pairs_of(op: Op) -> list[tuple[int, int]]:
-    """Return an op's padding for each dimension."""
+    """Return an op's padding, (low, high), for each dimension."""
     given = op.param("padding")
     found = []
     for own in given if isinstance(given, tuple) else ():
@@ -107,7 +108,7 @@ def pairs_of(op: Op) -> list[tuple[int, int]]:
 
 def convolution(tensors: OpTensors) -> LocalForm | None:
     """Return the form of a convolution, None if it has none. The form splits spatial dimensions
-    and, if there are several groups, these."""
+    and, if there are several groups, the groups."""
     op, shapes = tensors.op, tensors.shapes
     if not tensors.is_added:
         return None
