@@ -1,6 +1,7 @@
-"""All measurements, one table each: `python -m bench [NAME[:COUNT] ...]`.
+"""Run measurements and print a table for each: `python -m bench [NAME[:COUNT] ...]`.
 
-COUNT is the number of random cases, if the measurement has any: `tpu_compile:20` for a short run.
+COUNT is the number of random cases, for measurements that have them: `tpu_compile:20` is a short
+run.
 """
 
 from __future__ import annotations
@@ -101,7 +102,7 @@ COUNTED = (
 
 
 def main(words: list[str]) -> None:
-    """Print the named tables, or all tables."""
+    """Print the tables named in `words`, or all tables if there are none."""
     asked = [word.partition(":") for word in words or TABLES]
     unknown = [name for name, _, _ in asked if name not in TABLES]
     if unknown:

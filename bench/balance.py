@@ -1,5 +1,5 @@
-"""The bytes of the busiest sender divided by their lower bound, for all pairs of shardings of a
-matrix."""
+"""The bytes that the busiest sender sends, divided by their lower bound, for all pairs of shardings
+of a matrix."""
 
 from __future__ import annotations
 

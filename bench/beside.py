@@ -1,9 +1,9 @@
 """Predicted seconds of our plans, of Shardy's own pass and of XLA, on random reshards.
 
 The table compares the basis plans of 500 reshards on up to 128 devices with Shardy's sequences, and
-`auto`'s plans of 100 on up to 32 devices with the cheaper of Shardy's and XLA's, each under a
-topology's model. It is written to `beside.md` in this folder. `tests/planner/test_peers.py` checks
-plans of the same reshards.
+`auto`'s plans of 100 reshards on up to 32 devices with the cheaper of Shardy's and XLA's sequences.
+Each is priced by the model of a topology. It is written to `beside.md` in this folder.
+`tests/planner/test_peers.py` checks plans of the same reshards.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def random_case(seed: int, most: int) -> tuple[sw.Reshard, str]:
 
 
 def in_parts(rng: random.Random, name: str, size: int) -> list[AxisRef]:
-    """Return an axis, whole or cut into sub-axes."""
+    """Return the sub-axes into which an axis is cut at random, or the whole axis."""
     found, pre = list[AxisRef](), 1
     while pre < size:
         inner = [d for d in range(2, size // pre) if size // pre % d == 0]
@@ -79,8 +79,8 @@ def seconds(made: Plan) -> float:
 
 
 def no_worse(ours: float, theirs: float) -> bool:
-    """Return whether our seconds are at most the peer's, within the tolerance ALIKE by which the
-    planner may prefer fewer steps."""
+    """Return whether our seconds exceed the peer's by no more than the tolerance ALIKE, within
+    which the planner prefers fewer steps."""
     return ours <= (1 + ALIKE) * theirs + 1e-12
 
 
@@ -97,7 +97,7 @@ class Row:
 
 def beside_shardy(count: int) -> Iterator[Row]:
     """Yield a row for each reshard for which Shardy's pass makes a sequence that leads to the
-    target: the basis plan, and that sequence."""
+    target. It compares the basis plan with that sequence."""
     cases = [random_case(seed, max(TOPOLOGIES)) for seed in range(count)]
     found = by_shardy([reshard for reshard, _ in cases])
     for seed, ((reshard, topology), steps) in enumerate(zip(cases, found, strict=True)):
@@ -107,8 +107,8 @@ def beside_shardy(count: int) -> Iterator[Row]:
 
 
 def beside_both(count: int) -> Iterator[Row]:
-    """Yield a row for each reshard: `auto`'s plan, and the cheaper of XLA's own plan and
-    Shardy's."""
+    """Yield a row for each reshard, which compares `auto`'s plan with the cheaper of XLA's own plan
+    and Shardy's."""
     seeds = range(XLA_SEED, XLA_SEED + count)
     cases = [random_case(seed, XLA_DEVICES) for seed in seeds]
     reshards = [reshard for reshard, _ in cases]

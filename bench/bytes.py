@@ -3,9 +3,9 @@
 The cases are all ordered pairs of shardings of a matrix, and the corpus. `auto` is the planner's
 choice for a switch of H100s. XLA compiles the identity between the two shardings, for dimensions
 that divide evenly; its bytes come from the HLO. DTensor can only express shardings with axes in
-mesh order, so it only plans pairs of these. Pairs that need no move are left out.
+mesh order, so it only plans pairs of such shardings. Pairs that need no move are left out.
 
-Takes about three minutes of CPU time. The picture is `pictures/bytes.svg`.
+A run takes about three minutes of CPU time. The picture is `pictures/bytes.svg`.
 """
 
 from __future__ import annotations
@@ -66,12 +66,12 @@ def pairs_of(axes: dict[str, int], shape: tuple[int, ...]) -> list[sw.Reshard]:
 
 
 def bound(reshard: sw.Reshard) -> int:
-    """Return the lower bound for the bytes that the busiest device receives."""
+    """Return the lower bound on the bytes that the busiest device receives."""
     return sw.plan(reshard).traffic.bound_received_max
 
 
 def planned(reshards: Iterable[sw.Reshard], strategy: str) -> Measured:
-    """Return the ratios of our own plans of a strategy."""
+    """Return the ratios of our own plans with a strategy."""
     found = []
     for reshard in reshards:
         topology = None if strategy == "direct" else TOPOLOGY
@@ -81,7 +81,7 @@ def planned(reshards: Iterable[sw.Reshard], strategy: str) -> Measured:
 
 
 def by_xla(reshards: Iterable[sw.Reshard]) -> Measured:
-    """Return the ratios of XLA's own reshards, without reshards that JAX does not accept."""
+    """Return the ratios of XLA's own reshards; reshards that JAX does not accept are left out."""
     asked = [reshard for reshard in reshards if why_not_xla(reshard) is None]
     if not asked:
         return Measured(())
@@ -94,7 +94,8 @@ def by_xla(reshards: Iterable[sw.Reshard]) -> Measured:
 
 
 def by_dtensor(reshards: Iterable[sw.Reshard]) -> Measured:
-    """Return the ratios of DTensor's reshards, without shardings that it cannot express."""
+    """Return the ratios of DTensor's reshards; reshards whose shardings it cannot express are left
+    out."""
     asked, lines = [], []
     for reshard in reshards:
         sides = [dimension_of_axes(side) for side in (reshard.source, reshard.target)]
@@ -107,7 +108,8 @@ def by_dtensor(reshards: Iterable[sw.Reshard]) -> Measured:
 
 
 def dimension_of_axes(sharding: sw.Sharding) -> list[int | None] | None:
-    """Return the dimension that each axis splits; None if axes are not in mesh order."""
+    """Return the dimension that each axis splits, or None for an unused axis. Return None if a
+    dimension's axes are not in mesh order."""
     names = sharding.mesh.names
     found: list[int | None] = [None] * len(names)
     for dim, axes in enumerate(sharding.dims):

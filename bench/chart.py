@@ -1,4 +1,4 @@
-"""A picture of a table: points and lines over a logarithmic axis as SVG, and its figures as JSON.
+"""A picture of a table as SVG, with points and lines over a logarithmic axis, and its data as JSON.
 
 `written` puts NAME.svg and NAME.json into `bench/pictures/`, which is under version control.
 """
@@ -47,8 +47,8 @@ class Series:
 class Chart:
     """A picture with a logarithmic vertical axis.
 
-    `ticks`: labelled places on the horizontal axis; `is_log`: whether that axis is logarithmic too;
-    `rules`: heights that are marked by a line and a label.
+    `ticks`: (place, label) pairs on the horizontal axis; `is_log`: whether that axis is logarithmic
+    too; `rules`: (height, label) pairs, marked by horizontal lines.
     """
 
     title: str
@@ -73,8 +73,8 @@ class Chart:
         return HEIGHT - BOTTOM - (math.log(value) - low) / (high - low) * (HEIGHT - TOP - BOTTOM)
 
     def heights(self) -> tuple[float, float]:
-        """Return the two ends of the vertical axis: the nearest 1, 2 or 5 times a power of ten
-        around all points and rules."""
+        """Return the two ends of the vertical axis: the nearest numbers of the form 1, 2 or 5 times
+        a power of ten between which all points and rules lie."""
         seen = [p[1] for s in self.series for p in s.points] + [height for height, _ in self.rules]
         steps = list(_steps(min(seen) / 10, max(seen) * 10))
         least = max(step for step in steps if step <= min(seen) * (1 + 1e-9))
@@ -82,7 +82,7 @@ class Chart:
 
 
 def written(name: str, chart: Chart) -> None:
-    """Write the picture and its figures."""
+    """Write the picture, NAME.svg, and its data, NAME.json."""
     PICTURES.mkdir(exist_ok=True)
     figures = {
         "title": chart.title,
@@ -164,5 +164,5 @@ def _text(
 
 
 def _rounded(value: float) -> float:
-    """Round to four digits."""
+    """Return a number rounded to four significant digits."""
     return float(f"{value:.4g}")

@@ -1,4 +1,4 @@
-"""Compare nine reshards with those of other systems, where these run on this machine; write
+"""Compare nine of our reshards with those of other systems that run on this machine; write
 `bench/comparison.md`.
 
 All use four devices. DTensor runs among gloo processes, and its values are compared; XLA's bytes
@@ -26,8 +26,9 @@ MESH = "x=2,y=2"
 
 @dataclass(frozen=True)
 class Case:
-    """A reshard on four devices. `placements`: DTensor's form of its two shardings, None if it has
-    none; `target_ids`: the target's device ids if they differ from the source's."""
+    """A reshard on four devices. `placements`: the placements that express its two shardings in
+    DTensor, None if there are none; `target_ids`: the target's device ids if they differ from the
+    source's."""
 
     name: str
     shape: tuple[int, int]
@@ -47,7 +48,7 @@ class Case:
         )
 
     def asked(self) -> dict[str, Any]:
-        """Return the case as `bench.comparison_rank` reads it."""
+        """Return the case in the form that `bench.comparison_rank` reads."""
         assert self.placements is not None
         ids: list[Any] = [[0, 1], [2, 3]] if self.target_ids is None else [0, 1]
         there = ids if self.target_ids is None else list(self.target_ids)
@@ -99,7 +100,7 @@ def torch_answers(cases: list[Case]) -> list[dict[str, str]]:
 
 
 def rows() -> list[tuple[str, ...]]:
-    """Return the table, headings first."""
+    """Return the rows of the table, headings first."""
     plans = [sw.plan(case.reshard) for case in CASES]
     said = [case for case in CASES if case.placements is not None]
     by_torch = dict(zip((case.name for case in said), torch_answers(said), strict=True))

@@ -1,7 +1,7 @@
-"""Run the cases of `bench.comparison` by torch's DTensor and by an emitted module.
+"""Run the cases of `bench.comparison` with torch's DTensor and with emitted modules.
 
-torchrun starts this on four gloo processes; the first prints a line of JSON for each case. For a
-mesh of two axes the flattened mesh exists too, as in programs that gather over both axes.
+torchrun starts this on four gloo processes; the first prints a line of JSON for each case. A mesh
+with two axes also gets a flattened axis, as in programs that gather over both axes.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ def mesh_of(ids: list[Any]) -> DeviceMesh:
 
 
 def held(x: torch.Tensor, mesh: DeviceMesh, kinds: list[str]) -> DTensor:
-    """Return `x` as a DTensor; for a partial sum, every rank has an equal share of `x` as its
-    term."""
+    """Return `x` as a DTensor. The terms of a partial sum are equal: `x` divided by their
+    number."""
     placements = [KINDS[kind] for kind in kinds]
     if "P" not in kinds:
         return distribute_tensor(x, mesh, placements)
@@ -41,14 +41,14 @@ def held(x: torch.Tensor, mesh: DeviceMesh, kinds: list[str]) -> DTensor:
 
 
 def by_torch(case: dict[str, Any], x: torch.Tensor) -> torch.Tensor:
-    """Return the whole result of `redistribute` on the first rank of the target."""
+    """Return the whole tensor after `redistribute`."""
     mesh, target = mesh_of(case["source_ids"]), [KINDS[kind] for kind in case["target"]]
     there = mesh if case["target_ids"] == case["source_ids"] else mesh_of(case["target_ids"])
     return held(x, mesh, case["source"]).redistribute(there, target).full_tensor()
 
 
 def by_module(case: dict[str, Any], x: torch.Tensor, folder: str) -> torch.Tensor:
-    """Return the result of a module emitted for the case."""
+    """Return the whole tensor after the reshard by a module emitted for the case."""
     mesh = mesh_of(case["source_ids"])
     sides = [tuple(KINDS[kind] for kind in case[side]) for side in ("source", "target")]
     reshard = sw.Reshard(tuple(x.shape), x.dtype, *sides, mesh=mesh)
@@ -74,7 +74,7 @@ def said(case: dict[str, Any], x: torch.Tensor, made: Any) -> str:
 
 
 def main() -> None:
-    """Answer every case of the named file."""
+    """Run every case in the file named by the first argument, and print the answers."""
     dist.init_process_group("gloo")
     folder = [tempfile.mkdtemp() if dist.get_rank() == 0 else ""]
     dist.broadcast_object_list(folder)

@@ -1,10 +1,10 @@
-"""The scalar work, in instruction bundles, of TPU kernels for all-to-alls that send straight to
-their receivers, from the TPU compiler, without a TPU.
+"""The scalar work, in instruction bundles, of TPU kernels for all-to-alls that send directly to
+their receivers. It is read from the TPU compiler's output, without a TPU.
 
 A device synchronises with, sends to and waits for all others, in loops over them. The final bundles
-that the compiler dumps give the length of these loops and their iterations: a bundle takes at least
-a cycle. In earlier kernels, a device waited for each tile separately, visited its peers one by one,
-and took remainders of possibly negative numbers. The table is written to `direct_bundles.md`.
+that the compiler dumps give the length and the iterations of these loops; a bundle takes at least
+one cycle. In earlier kernels, a device waited for each tile separately, visited its peers one by
+one, and took remainders of possibly negative numbers. The table is written to `direct_bundles.md`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ class Tiles:
     """A kind of tiles.
 
     `form`: the kernel's form for them; `replicas`: the number of devices with the same shard;
-    `rows` and `columns`: the extents of the matrix, each as (elements per shard, elements to add).
+    `rows` and `columns`: the extents of the matrix, each as (elements per shard, additional
+    elements).
     """
 
     form: str
@@ -63,8 +64,8 @@ BEFORE = {
     ("thin", 256): 36_385,
     ("unaligned", 256): 119_031,
 }
-"""The bundles of earlier kernels, those of commit 27aa82be's parent, by kind of tiles and number of
-devices, as counted by this script on 2026-11-24."""
+"""The number of bundles of earlier kernels, by kind of tiles and number of devices. The kernels
+were emitted at the parent of commit 27aa82be, and counted by this script on 2026-11-24."""
 
 DELAY = 4
 """The number of bundles after a branch that run before it is taken."""
@@ -93,8 +94,8 @@ class Bundles:
 
 
 def counted(text: str) -> Bundles:
-    """Count the final bundles of a kernel. A loop extends from its label to the branch after its
-    end test, and includes the bundles that run before that branch is taken."""
+    """Return the counts of a kernel's final bundles. A loop extends from its label to the branch
+    after its end test, and includes the bundles that run before that branch is taken."""
     pattern = r"^ *(?:0x[0-9a-f]+|0) +(\w\w)? *: *>* *\{(.*)$"
     found = [(m[1], m[2]) for m in re.finditer(pattern, text, re.MULTILINE)]
     labels, loops = list[int](), list[Loop]()
@@ -106,7 +107,7 @@ def counted(text: str) -> Bundles:
         ends = re.search(r"totalorder %\w+, (\d+) /\* loop exit test", words)
         branch = next(k for k in range(number, len(found)) if "sbr.rel" in found[k][1])
         begin = labels.pop()
-        # Only outermost loops are kept: their bundles include those of inner loops.
+        # Keep only outermost loops: their bundles include those of inner loops.
         loop = Loop(branch + DELAY + 1 - begin, int(ends[1]) if ends else 1)
         loops += [loop] if not labels else []
     return Bundles(tuple(loops), len(found) - sum(loop.bundles for loop in loops))

@@ -1,10 +1,10 @@
-"""Count the bytes that torch DTensor's `redistribute` receives, in its collectives under a fake
-process group. A separate process, `python -m bench.dtensor`, reads a JSON array per line and prints
-a number for each.
+"""Count the bytes that a rank receives in the collectives of torch DTensor's `redistribute`, under
+a fake process group. A separate process, `python -m bench.dtensor`, reads a JSON array per line and
+prints a number for each.
 
-The count is that of rank 0, which has the largest shards. On a CPU torch replaces the all-to-all by
-an all-gather; it is counted as an all-to-all. A placement gives the dimension that an axis splits,
-with minor axes last, so other shardings cannot be measured.
+The count is that of rank 0, which has the largest shards. On a CPU, torch replaces an all-to-all by
+an all-gather, which is counted as an all-to-all. A placement gives only the dimension that a mesh
+axis splits, so shardings with axes in a different order cannot be measured.
 """
 
 from __future__ import annotations

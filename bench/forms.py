@@ -1,10 +1,11 @@
-"""The value of each form and option of the TPU kernel: by how much the best alternative takes
-longer, by the model, for random reshards and for aligned ones.
+"""The value of each form and option of the TPU kernel: how much longer the best alternative takes,
+as predicted by the model, for random and for aligned reshards.
 
-A form stays if it wins at least 5 % in at least 5 % of the cases of some topology, or if no other
-form can run some case. The random reshards come from `bench/reshards.py`, on as many devices as the
-topology has, or on 8 without a topology. Aligned reshards have extents that are powers of two, so
-that tiles start at multiples of the tiling. The table is written to `forms.md`.
+A form stays if, on some topology, the best alternative takes at least 5 % longer in at least 5 % of
+the cases, or if no other form can run some case. The random reshards come from `bench/reshards.py`,
+on as many devices as the topology has, or on 8 without a topology. Aligned reshards have extents
+that are powers of two, so that tiles start at multiples of the tiling. The table is written to
+`forms.md`.
 """
 
 from __future__ import annotations
@@ -60,8 +61,8 @@ def traits(choice: FormChoice) -> frozenset[str]:
 
 
 def losses(every: Sequence[FormChoice]) -> dict[str, float]:
-    """Return, by form and option, by how much the best choice without it takes longer, as a
-    fraction of the best; infinite if there is no choice without it."""
+    """Return, for each form and option, how much longer the best choice without it takes, as a
+    fraction of the best choice's seconds; infinity if there is no choice without it."""
     best = min(choice.seconds for choice in every)
     found = {}
     for trait in frozenset[str]().union(*map(traits, every)):
@@ -73,7 +74,7 @@ def losses(every: Sequence[FormChoice]) -> dict[str, float]:
 def measured(
     topology: str, random_count: int, aligned_count: int
 ) -> dict[str, list[dict[str, float]]]:
-    """Return the losses of every case that moves data, random and aligned."""
+    """Return the losses of every case that moves data, by kind: "random" or "aligned"."""
     given = None if topology == UNKNOWN else topology
     devices = (given and topology_of(given).size) or 8
     cases = {

@@ -1,6 +1,7 @@
-"""The GPU compiler's code for the kernels of the whole corpus, read from the assembly.
+"""The resources and memory instructions of the corpus's GPU kernels, read from the compiler's
+assembly.
 
-`python -m bench gpu_assembly`. Nothing runs: the fraction of bytes that 16-byte instructions move
+`python -m bench gpu_assembly`. No kernel runs: the fraction of bytes that 16-byte instructions move
 follows from the widths of all instructions, and from the rows that each instruction moves.
 """
 
@@ -28,7 +29,7 @@ from shardwright.ir.dtypes import DTYPES
 
 TARGET = "sm_90"
 FEW = 4
-"""The factor on the threads of each program, for kernels of few programs."""
+"""The factor by which each program has more threads in kernels with few programs."""
 CORPUS = tuple(
     Path(__file__).parent.parent / "corpus" / name for name in ("reshards.toml", "examples.toml")
 )
@@ -36,8 +37,8 @@ CORPUS = tuple(
 
 @dataclass(frozen=True)
 class Row:
-    """One kernel. `moves`: the form of its moves; `code`: the compiler's figures; `loads` and
-    `stores`: the bytes of each load and store instruction."""
+    """One kernel. `moves`: the form of its moves; `code`: the resources that the compiler reports;
+    `loads` and `stores`: the bytes of each load and store instruction."""
 
     moves: Moves
     code: GpuCode
@@ -51,7 +52,8 @@ class Row:
 
     def _share(self, widths: tuple[int, ...]) -> float:
         wide = sum(width for width in widths if width >= LINE) / sum(widths)
-        # A kernel with both kinds of instructions uses the wide ones for the rows that allow them.
+        # A kernel with wide and narrow instructions uses the wide ones for the rows that allow
+        # them.
         return self.moves.line_share if self.moves.form == "mixed" and wide else wide
 
     @property
@@ -64,7 +66,8 @@ class Row:
 
 
 def measured(reshard: Reshard, target: str = TARGET, times: int = 1) -> Row:
-    """Compile the kernel of a reshard. `times`: the factor on the threads of each program."""
+    """Compile the kernel of a reshard, and return its row. `times`: the factor by which each
+    program has more threads."""
     made = plan(reshard, "direct")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "triton_gpu.py"
@@ -80,8 +83,8 @@ def measured(reshard: Reshard, target: str = TARGET, times: int = 1) -> Row:
 
 
 def main(target: str = TARGET) -> None:
-    """Print the table. The last column but one tells whether a kernel of few programs has the same
-    fractions and does not spill."""
+    """Print the table. The last column but one tells whether the kernel with few programs has the
+    same fractions and does not spill."""
     table = Table(title=f"Kernels for {target}: what moves bytes, what they use")
     for column in (
         "reshard",

@@ -1,4 +1,4 @@
-"""The speed of reshards on one GPU, as a fraction of a copy's: N logical devices on one card.
+"""The speed of reshards among N logical devices on one GPU, as a fraction of a copy's.
 
 `python -m bench gpu_copy`. For each reshard of the corpus all shards are on one GPU, and
 `reshard_local` fills existing target shards, with one launch for each device. It is timed as a CUDA
@@ -31,7 +31,7 @@ from shardwright.ir.dtypes import DTYPES
 REPEATS = 20
 MIB = 2**20
 
-# Returns the median seconds of a few runs of a call, made directly or replayed as a graph.
+# Returns the median seconds of a few runs of a call, run directly or replayed as a graph.
 Timer = Callable[[Callable[[], object]], float]
 
 
@@ -51,12 +51,12 @@ class Row:
 
     @property
     def ratio(self) -> float:
-        """The rate of the reshard in a graph, as a fraction of the copy's."""
+        """The rate of the reshard in a graph, as a fraction of the copy's rate."""
         return self.copy / self.graph
 
 
 def measured(name: str, reshard: Reshard, device: str, graph: Timer, call: Timer) -> Row:
-    """Measure a reshard with all shards on one device."""
+    """Return the measurements of a reshard with all shards on one device."""
     import torch
 
     made = plan(reshard)
@@ -91,7 +91,7 @@ def _tensors(module: ModuleType, device: str) -> tuple[list[Any], list[Any]]:
 
 
 def by_events(run: Callable[[], object]) -> float:
-    """Return the seconds of a call on the current GPU, between events around it."""
+    """Return the median seconds of a call on the current GPU, measured by events."""
     import torch
 
     run()
@@ -99,7 +99,7 @@ def by_events(run: Callable[[], object]) -> float:
     cold = torch.empty(256 * MIB, dtype=torch.uint8, device="cuda")
     seconds = []
     for _ in range(REPEATS):
-        cold.zero_()  # data in the L2 cache would not be read from memory
+        cold.zero_()  # flush the L2 cache, so that data is read from memory
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         start.record()
         run()
@@ -110,7 +110,7 @@ def by_events(run: Callable[[], object]) -> float:
 
 
 def by_graph(run: Callable[[], object]) -> float:
-    """Return the seconds of a call's GPU work, replayed without host work."""
+    """Return the median seconds of a call's GPU work, replayed as a graph."""
     import torch
 
     run()

@@ -1,8 +1,8 @@
 """The speed of the GEMM of emitted matmuls on a GPU, as a fraction of `torch.matmul`'s.
 
-`python -m bench gpu_matmul`. Modules are for a mesh of one device, so they exchange nothing. The
-times are those of the multiplying kernel, and of two launches at the beginning of a call. Both
-sides are replayed as CUDA graphs, from a cold cache, in one run. The goal is 0.8 of torch's rate.
+`python -m bench gpu_matmul`. Modules are for a mesh of one device, so they exchange nothing. Our
+times are those of the multiplying kernel and of two launches at the beginning of a call. Both sides
+are replayed as CUDA graphs, from a cold cache, in one run. The goal is 0.8 of torch's rate.
 `gpu_check.md` has the ratios on an H200.
 """
 
@@ -28,7 +28,7 @@ DTYPES = ("bfloat16", "float16")
 
 @dataclass(frozen=True)
 class Row:
-    """A product: the seconds of our GEMM and of torch's. `by`: how ours loads its operands."""
+    """A product: the seconds of our GEMM and of torch's. `by`: how our GEMM loads its operands."""
 
     dtype: str
     extents: tuple[int, int, int]
@@ -44,7 +44,7 @@ class Row:
 
 
 def measured(dtype: str, extents: tuple[int, int, int], device: str, timer: Timer) -> Row:
-    """Return the seconds of a product on a device. Raises ValueError for a wrong product."""
+    """Return the seconds of a product on a device. Raise ValueError for a wrong product."""
     import torch
 
     i, j, k = extents

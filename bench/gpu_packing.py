@@ -1,4 +1,4 @@
-"""The bytes that ranks pack and unpack around an exchange: contiguous tiles stay in place.
+"""The bytes that ranks pack and unpack around an exchange. Contiguous tiles stay in place.
 
 `python -m bench gpu_packing`. For each reshard of the corpus, and for random reshards together, the
 table has three byte counts, each for the device that packs most and for all devices: the bytes sent
@@ -56,8 +56,8 @@ def measured(reshard: Reshard) -> Row:
 
 
 def _bytes(phase: Any, device: int) -> tuple[int, int, int]:
-    """Return three byte counts of a device: sent or received, packed by earlier modules, and packed
-    now."""
+    """Return three byte counts of a device: the bytes sent or received, those packed by earlier
+    modules, and those packed now."""
     wire = phase.processes._wire(device, "cpu")
     travel = sum(wire.sent) + sum(wire.received)
     was_in_place = len(phase.tiles.together) == 2 and not phase.exchange.hidden
@@ -83,7 +83,7 @@ def main() -> None:
 
 
 def _cells(row: Row) -> list[str]:
-    """Return the MiB of the busiest device, then those of all devices."""
+    """Return the cells of a row: the MiB of the busiest device, then of all devices together."""
     kinds = row.travel, row.before, row.now
     sizes = (found(kind) / MIB for found in (max, sum) for kind in kinds)
     return [f"{size:,.0f}" if size >= 1000 else f"{size:.3g}" for size in sizes]

@@ -1,4 +1,5 @@
-"""Time reshards among the GPUs of a host, by modules, DTensor and NCCL: same tensors, same run.
+"""Time reshards among the GPUs of a host by modules, DTensor and NCCL, with the same tensors in the
+same run.
 
 `torchrun --nproc-per-node 8 -m bench.gpu_peers`, with one process for each device of the reshards
 to measure. Each transport of `reshard` is compared with `redistribute` of a DTensor, if placements
@@ -30,7 +31,7 @@ from shardwright.ir import Reshard
 
 REPEATS = 20
 LARGEST_ON_CPU = 2**22
-"""The most elements of a tensor in a trial on gloo."""
+"""The greatest number of elements of a tensor in a trial on gloo."""
 
 COLUMNS = ("symmetric", "exchange", "all_to_all alone", "DTensor")
 
@@ -57,7 +58,7 @@ def seconds(run: Callable[[], object], home: Any) -> float:
 
 
 def measured(reshard: Reshard, module: ModuleType, home: Any) -> dict[str, float]:
-    """Return seconds by column, without columns that do not apply."""
+    """Return the seconds by column; columns that do not apply are left out."""
     import torch
     import torch.distributed as dist
 

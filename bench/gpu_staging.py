@@ -1,4 +1,5 @@
-"""The bytes that ranks copy to symmetric memory for others to read: the parts that leave a shard.
+"""The bytes that ranks copy to symmetric memory for other ranks to read: the parts of a shard that
+leave its device.
 
 `python -m bench gpu_staging`. For each reshard of the corpus that is one exchange, the table has
 the bytes of the parts that the emitted module copies, and of whole shards, which earlier modules
@@ -36,7 +37,7 @@ class Row:
 
 
 def measured(reshard: Reshard) -> Row:
-    """Return the bytes that the module of a reshard copies."""
+    """Return the bytes that the module of a reshard copies, and the bytes of whole shards."""
     made = plan(reshard, "direct")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "triton_gpu.py"

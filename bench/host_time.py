@@ -1,9 +1,10 @@
-"""The host time of one call of `reshard` with `out`: Python alone, without a GPU.
+"""The host time of one call of `reshard` with `out`: that of Python alone, measured without a GPU.
 
 `python -m bench host_time`. The module is one of the corpus. Its kernel is compiled for sm_90 and
 launched by Triton as on a GPU; calls to the driver, the group or the memory of peers are faked and
-do nothing. Two calls are timed: one with the tensors of an earlier call, as in a training step or a
-server, and one with new tensors, which are checked.
+do nothing. Three calls are timed: with the tensors of an earlier call, as in a training step or a
+server; with a source shard that must first be copied to symmetric memory; and with new tensors,
+which are checked.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ class FakeDriver:
         return self.target
 
     def launcher_cls(self, *given: Any) -> Callable[..., None]:
-        """Return a kernel launcher that only counts."""
+        """Return a kernel launcher that only counts its launches."""
         del given
         return self._launch
 
@@ -70,7 +71,7 @@ class FakeDriver:
 
 
 class FakeGroup:
-    """A fake process group, which has no methods."""
+    """A fake process group without methods."""
 
 
 @contextmanager
@@ -112,7 +113,7 @@ def ready(module: ModuleType, group: object) -> tuple[Any, Any]:
 
 
 def microseconds(call: Callable[[], object], calls: int = CALLS) -> float:
-    """Return the microseconds of a call, the least mean of REPEATS repetitions."""
+    """Return the microseconds of a call: the least of REPEATS means over `calls` calls."""
     call()
     taken = []
     for _ in range(REPEATS):

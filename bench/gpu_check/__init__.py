@@ -5,9 +5,9 @@ sanitizer.
 
     PYTHONPATH=.typing:FOLDER_OF_LARK python3 -m bench.gpu_check
 
-`bench/gpu_check.md` keeps the results. Parts run one after another, in separate processes with time
-limits of 295 s in all. After each part, `gpu_check.json` and `gpu_check.md` are written to $OUT or
-`build/gpu_check`. Variables:
+`bench/gpu_check.md` keeps the results. Parts run one after another, in separate processes, with
+time limits that total 295 s. After each part, `gpu_check.json` and `gpu_check.md` are written to
+$OUT or `build/gpu_check`. Variables:
 
     GPU_CHECK_DRY=1      the same on the CPU, in Triton's interpreter, with small tensors
     GPU_CHECK_PARTS      the parts to run, such as `values,copies`

@@ -16,7 +16,7 @@ from bench.parts.run import Command, Part
 
 NAME = "gpu_check"
 SECONDS = {"values": 95, "copies": 40, "gemm": 40, "ranks": 60, "sanitize": 60}
-"""The time limit of each part in seconds, 295 s in all."""
+"""The time limit of each part in seconds, in total 295 s."""
 
 SECONDS_DRY = 580
 
@@ -45,8 +45,8 @@ def _itself(*words: str) -> Command:
 
 
 def _sanitized(tool: str, what: str, exits: int) -> Command:
-    """Return a command that runs `tiny WHAT` under a tool of compute-sanitizer, or without it in a
-    dry run."""
+    """Return a command that runs `tiny WHAT` under a tool of compute-sanitizer or, in a dry run,
+    without the tool."""
     itself = _itself("tiny", what).words
     under = ("compute-sanitizer", "--tool", tool, "--error-exitcode", "9")
     words = itself if DRY else (*under, *itself)
@@ -54,7 +54,7 @@ def _sanitized(tool: str, what: str, exits: int) -> Command:
 
 
 def about() -> dict[str, str]:
-    """Return the machine, the date and the versions."""
+    """Return facts about the run by name: the machine, the date and the versions."""
     import triton
 
     device = {"": "no GPU, in Triton's interpreter"}

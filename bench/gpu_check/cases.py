@@ -44,15 +44,16 @@ class Bundle:
         return math.prod(self.reshard.shape) * int(getattr(torch, self.reshard.dtype).itemsize)
 
     def module(self) -> ModuleType:
-        """Import the module. Raises LeftOutError for a tensor too large to move."""
+        """Import the module and return it. Raise LeftOutError if the tensor is too large to
+        move."""
         if self.bytes > MOST:
             raise LeftOutError("the tensor is too large to move here")
         return importlib.import_module(f"generated.{self.name}.triton_gpu")
 
 
 def descriptions(key: str) -> dict[str, dict[str, Any]]:
-    """Return the descriptions of bundles with a Triton module that have this key, by name: "shape"
-    for reshards, "lhs" for matmuls."""
+    """Return the descriptions that have the key `key`, of bundles with a Triton module, by name.
+    The key is "shape" for reshards and "lhs" for matmuls."""
     manifest = json.loads((GENERATED / "manifest.json").read_text())
     return {
         name: each["description"]
@@ -73,8 +74,8 @@ def _described(said: dict[str, Any]) -> sw.Reshard:
 
 
 def drawn(seed: int) -> tuple[sw.Reshard, int]:
-    """Return a random reshard with realistic extents, and the offset of its shards in memory, in
-    elements. One in five reshards is a sum."""
+    """Return a random reshard with realistic extents, and the offset of its shards from an aligned
+    address, in elements. About one in five reshards is a sum."""
     rng, dtype = random.Random(f"gpu{seed}"), DTYPES[seed % len(DTYPES)]
     rank, mesh = rng.randint(1, 4), random_mesh(rng)
     sides = [str(random_sharding(rng, mesh, rank)) for _ in range(2)]
@@ -88,7 +89,7 @@ def drawn(seed: int) -> tuple[sw.Reshard, int]:
 
 
 def _shape(rng: random.Random, rank: int) -> tuple[int, ...]:
-    """Return random extents with a product of about a random power of two."""
+    """Return random extents whose product is about 2 to a random power."""
     power = rng.uniform(6, 10 if DRY else 22)
     cuts = [0.0, *sorted(rng.random() for _ in range(rank - 1)), 1.0]
     widths = (high - low for low, high in itertools.pairwise(cuts))
@@ -96,8 +97,8 @@ def _shape(rng: random.Random, rank: int) -> tuple[int, ...]:
 
 
 def fuzzed(number: int) -> tuple[sw.Reshard, int]:
-    """Return a small reshard of the fuzzer, and the offset of its shards in memory, in elements:
-    any meshes, any order of devices, sub-axes, rank 0 to 4."""
+    """Return a small reshard of the fuzzer, with any meshes, any order of devices, sub-axes, and
+    rank 0 to 4; and the offset of its shards from an aligned address, in elements."""
     case = fuzz_case(number)
     sides = case.source, case.target
     texts, splits = (s.sharding for s in sides), (s.split for s in sides)
@@ -107,19 +108,19 @@ def fuzzed(number: int) -> tuple[sw.Reshard, int]:
 
 
 def fuzz_numbers(count: int) -> list[int]:
-    """Return the ids of the fuzzer's first cases for Triton modules."""
+    """Return the numbers of the fuzzer's first `count` cases for Triton modules."""
     return [n for n in range(5 * count) if n % 5 in (1, 3)][:count]
 
 
 _FOLDER = tempfile.TemporaryDirectory()
 FEATURES = ("async", "dtensor", "remembered", "symmetric")
-"""The features of reshards that are checked. Matmuls have none of them."""
+"""The features of the modules of reshards that are checked. Matmuls have none of these features."""
 ROOT = Path(_FOLDER.name) / "checked"
 """The package into which each process emits bundles, so that they share support modules."""
 
 
 def emitted(what: sw.Reshard | sw.Matmul, name: str) -> ModuleType:
-    """Emit a Triton module and import it."""
+    """Emit a Triton module, import it and return it."""
     features = FEATURES if isinstance(what, sw.Reshard) else ()
     sw.emit(what, backends=("triton_gpu",), features=features).write(ROOT / name)
     return imported(name)

@@ -11,12 +11,12 @@ from bench.gpu_check.home import DRY, HOME, MIB, synchronize, torch
 Run = Callable[[], object]
 
 COLD = 256 * MIB
-"""The bytes that are written before each run, so that none of its data is in the L2 cache."""
+"""The number of bytes written before each run, so that none of its data is in the L2 cache."""
 
 
 def timed(run: Run, *, graph: bool = True, repeats: int = 10) -> float:
-    """Return the median seconds of a run, from a cold cache. `graph`: replay it as a CUDA graph, in
-    which launches take no host time."""
+    """Return the median seconds of a run, from a cold cache. `graph`: whether to replay the run as
+    a CUDA graph, in which launches take no host time; `repeats`: the number of timed runs."""
     run()
     synchronize()
     if DRY:
@@ -44,7 +44,7 @@ def captured(run: Run) -> torch.cuda.CUDAGraph:
 
 
 def host_time(run: Run, times: int = 5) -> float:
-    """Return the mean seconds until a run returns, which on a GPU is before its work is done."""
+    """Return the mean seconds until a run returns; on a GPU, it returns before its work is done."""
     synchronize()
     start = time.perf_counter()
     for _ in range(times):
@@ -67,5 +67,5 @@ def kernel_times(run: Run) -> dict[str, float]:
     return {
         event.key: event.self_device_time_total / event.count / 1e6
         for event in kept.key_averages()
-        if event.key.isidentifier()  # torch's own are C++ signatures
+        if event.key.isidentifier()  # the names of torch's own kernels are C++ signatures
     }

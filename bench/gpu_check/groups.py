@@ -18,7 +18,8 @@ TENSORS = 6
 
 
 def check_group(seed: int) -> Row:
-    """Move a random group twice into poisoned results. Raises ValueError for a wrong element."""
+    """Move a random group of tensors twice into poisoned results. Raise ValueError for a wrong
+    element."""
     reshards = _reshards(seed)
     module = _emitted(f"group_{seed}", reshards)
     for turn in range(2):
@@ -42,7 +43,7 @@ def _check_call(module: ModuleType, reshards: dict[str, sw.Reshard], turn: int) 
 
 
 def _reshards(seed: int) -> dict[str, sw.Reshard]:
-    """Return reshards of tensors of several dtypes and ranks on one mesh."""
+    """Return reshards, by name, of tensors of several dtypes and ranks on one mesh."""
     rng = random.Random(f"group{seed}")
     mesh, found = random_mesh(rng), {}
     for number in range(TENSORS):

@@ -1,11 +1,11 @@
-"""The device of a check and its sizes: compiled on a GPU, or a dry run in the interpreter."""
+"""Where checks run and with what sizes: compiled on a GPU, or as a dry run in the interpreter."""
 
 from __future__ import annotations
 
 import os
 
 DRY = os.environ.get("GPU_CHECK_DRY") == "1"
-# Set in both cases, because a module's self-check otherwise chooses the interpreter.
+# Also set on a GPU, because a module's self-check otherwise chooses the interpreter.
 os.environ["TRITON_INTERPRET"] = str(int(DRY))
 
 import torch  # noqa: E402
@@ -15,7 +15,7 @@ HOME = "cpu" if DRY else "cuda"
 
 MIB = 2**20
 MOST = 2**14 if DRY else 2**31
-"""The most bytes of a tensor that is moved."""
+"""The size in bytes above which a tensor is not moved."""
 
 WORKERS = int(os.environ.get("GPU_CHECK_WORKERS") or (2 if DRY else 12))
 RANDOM = int(os.environ.get("GPU_CHECK_RANDOM") or (12 if DRY else 150))

@@ -8,7 +8,7 @@ from bench.parts.attempt import Row
 from bench.parts.table import Page, Section
 
 BIG = 32
-"""The MiB of a result above which a copy takes much longer than its launches."""
+"""The size of a result, in MiB, from which a copy takes much longer than its launches."""
 
 
 def _range(values: Sequence[float]) -> str:

@@ -36,7 +36,7 @@ def emitted_matmul(
 
 
 def order(module: ModuleType) -> list[int]:
-    """Return the mesh positions in the order of device ids."""
+    """Return the mesh positions, ordered by device id."""
     return sorted(range(len(module.IDS)), key=lambda position: module.IDS[position])
 
 
@@ -56,8 +56,8 @@ def operands(module: ModuleType, seed: int = 0) -> tuple[list[Tensor], list[list
 
 
 def part(tensor: Tensor, box: Sequence[int]) -> Tensor:
-    """Return the part of a tensor in a box, given as (low, high) for each dimension in one
-    sequence."""
+    """Return the part of a tensor in a box, which is a flat sequence of low and high for each
+    dimension."""
     return tensor[tuple(slice(*ends) for ends in zip(box[::2], box[1::2], strict=True))]
 
 
@@ -67,15 +67,16 @@ def check_product(
     results: Sequence[Any],
     positions: Sequence[int] | None = None,
 ) -> Row:
-    """Return the largest relative error of `results`, which are at `positions` of the mesh, by
-    default at all. Raises ValueError for an error that rounding does not explain."""
+    """Return the largest relative error of `results`, one for each of the mesh positions
+    `positions`, by default for all in the order of device ids. Raise ValueError for an error that
+    rounding does not explain."""
     exact, worst = whole[0].float() @ whole[1].float(), 0.0
     for position, got in zip(positions or order(module), results, strict=True):
         right = part(exact, module.out_box(position))
         if got.shape != right.shape:
             raise ValueError(f"position {position}: shape {tuple(got.shape)}")
         error = (got.float() - right).abs() / (right.abs() + right.abs().mean())
-        if not error.max().item() < WITHIN:  # nor NaN
+        if not error.max().item() < WITHIN:  # also true for NaN
             raise ValueError(f"position {position}: relative error {error.max().item()}")
         worst = max(worst, error.max().item())
     return {"worst_error": round(worst, 5)}

@@ -1,4 +1,4 @@
-"""The part `ranks`: processes of a group on one GPU, by exchange and by symmetric memory.
+"""The part `ranks`: the processes of a group on one GPU, with exchanges and with symmetric memory.
 
 NCCL refuses several ranks on a GPU. Gloo accepts them, as does torch's symmetric memory if
 TORCH_SYMM_MEM_ALLOW_OVERLAPPING_DEVICES is 1. The processes take turns on the GPU, so values, hangs
@@ -60,7 +60,7 @@ def moved(me: int, name: str, transport: str, way: str) -> Row:
 
 
 class _Calls:
-    """Calls of a module with the same tensors, and different values in each call."""
+    """Calls of a module with the same tensors, but with different values in each call."""
 
     def __init__(self, me: int, module: ModuleType, case: Case, way: str) -> None:
         self.me, self.module, self.case, self.way = me, module, case, way
@@ -94,8 +94,9 @@ class _Calls:
 
 
 def multiplied(me: int, side: str, skewed: bool) -> Row:
-    """Multiply different values in each of several calls. `skewed`: rank 0 has allocated symmetric
-    memory before, so that its buffers have other addresses there than those of the other ranks."""
+    """Multiply different values in each of several calls. `skewed`: whether rank 0 first allocates
+    symmetric memory, so that its buffers have different addresses there than those of the other
+    ranks."""
     kept = _symmetric_memory() if skewed and me == 0 else None
     module = products.emitted_matmul(f"matmul_{side}_{skewed}", EXTENTS, RANKS, side)
     for turn in range(4):
@@ -139,4 +140,4 @@ def rank(me: int, store: str) -> None:
             attempt("ranks", name, job, rank=me)
             dist.barrier()
     sys.stdout.flush()
-    os._exit(0)  # Destructors of groups may wait for each other.
+    os._exit(0)  # The destructors of groups on several ranks may wait for each other forever.

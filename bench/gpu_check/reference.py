@@ -87,8 +87,8 @@ def _numbers(case: Case, made: Made, rng: Any) -> tuple[Tensor, Tensor]:
 
 
 def _as_dtype(tensor: Tensor, dtype: Any) -> Tensor:
-    """Return numbers in a dtype, by way of a signed dtype where torch cannot convert to an unsigned
-    one."""
+    """Return numbers converted to a dtype; torch converts to some unsigned dtypes only by way of
+    signed ones."""
     signed = {torch.uint16: torch.int16, torch.uint32: torch.int32}.get(dtype, dtype)
     return tensor.to(signed).view(dtype)
 
@@ -128,7 +128,7 @@ def bytes_read(case: Case) -> int:
 
 
 def bytes_distinct(case: Case) -> int:
-    """Return the bytes of all terms that devices read, each byte counted once."""
+    """Return the bytes of all source terms that devices read, each byte counted once."""
     made = sums.made_of(case.source, case.target, transposed=False)
     terms = len({term for of in made for term in of})
     return terms * math.prod(case.shape) * getattr(torch, case.dtype).itemsize

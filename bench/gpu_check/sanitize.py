@@ -11,8 +11,8 @@ from bench.gpu_check.reference import case_of
 from bench.gpu_check.values import check_values
 
 ENV = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
-"""Disables torch's memory cache. With the cache, memory between tensors is allocated too, and an
-access to it is not an error."""
+"""Disables torch's memory cache. With the cache, memory between tensors is allocated too, so the
+sanitizer accepts accesses to it."""
 
 FOUND = 9
 """The exit status of a program with errors."""
@@ -43,7 +43,7 @@ def _write_beyond(out, size: tl.constexpr):
 
 
 def planted() -> None:
-    """Write twice as many bytes as a tensor has; the sanitizer must find that."""
+    """Write twice as many bytes as a tensor has; the sanitizer must find this fault."""
     out = torch.zeros(512, dtype=torch.uint8, device=HOME)
     _write_beyond[(1,)](out, 2 * out.numel())
     synchronize()
@@ -56,4 +56,4 @@ CHECKS = (
     ("racecheck", "matmuls", 0),
     *(() if DRY else (("memcheck", "planted", FOUND),)),
 )
-"""The checks: a tool, the function of WHAT that it runs, and the expected exit status."""
+"""The checks: the tool, the function that it runs, and the expected exit status."""

@@ -1,4 +1,5 @@
-"""The part `values`: bundles, self-checks, random reshards, groups and matmuls, bit by bit."""
+"""The part `values`: the values of bundles, random reshards and groups, bit by bit; of matmuls,
+within rounding; and self-checks."""
 
 from __future__ import annotations
 
@@ -19,24 +20,25 @@ NOT_RUN = 3
 """The exit status of a self-check that ran nothing."""
 
 FEW_BYTES = 2**26
-"""Tensors below this size are also moved by few programs."""
+"""Tensors with fewer bytes are also moved by few programs."""
 
 GROUPS = 1 if DRY else 4
 """The number of random groups of tensors."""
 
 NEW_SEED = 7919
-"""The number added to a seed to get other bits for the same memory."""
+"""The number added to a seed to get different bits for the same memory."""
 
 PRODUCTS = (("gather", (64, 48, 32)), ("scatter", (40, 64, 24)), ("gather", (37, 29, 41)))
-"""Matmuls on four devices: the side that moves, and the extents of i, j and k."""
+"""Matmuls on four devices: the moves that they require (`products.SHARDINGS`), and the extents of
+i, j and k."""
 
 
 def check_values(
     module: ModuleType, case: Case, seed: int, *, few: bool = False, offset: int = 0
 ) -> Row:
-    """Move random bits several times, always in the same memory. Raises ValueError for a wrong
+    """Move random bits several times, always in the same memory. Raise ValueError for a wrong
     element. `few`: whether to move them by 1 and by 7 programs too; `offset`: the offset of shards
-    in memory, in elements."""
+    from an aligned address, in elements."""
     given, wanted = example(case, seed)
     shards = placed(shards_of(case.source, given, case.shape).values(), offset)
     right = shards_of(case.target, wanted, case.shape)
