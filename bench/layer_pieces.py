@@ -15,7 +15,7 @@ Layouts = dict[str, str]
 
 @dataclass(frozen=True)
 class Sizes:
-    """The sizes that make up the shapes of a layer, in elements."""
+    """The sizes from which the shapes of a layer follow, in elements."""
 
     width: int  # the width of the residual stream
     heads: int
@@ -24,12 +24,12 @@ class Sizes:
     inner: int  # the inner width of the MLP, or of an expert
     vocabulary: int
     experts: int = 0
-    state: int = 0  # the states of a group (Mamba 2), or the size of a key head (DeltaNet)
-    latent: tuple[int, int] = (0, 0)  # MLA: ranks of q, and of keys and values with rope
+    state: int = 0  # states per group (Mamba 2), or the size of a key head (DeltaNet)
+    latent: tuple[int, int] = (0, 0)  # MLA: the ranks of q, and of k and v
 
     def small(self) -> Sizes:
-        """Return smaller sizes with the same numbers of heads and groups; a padded vocabulary gets
-        the same number of rows of padding."""
+        """Return smaller sizes with the same numbers of heads and groups. A padded vocabulary keeps
+        its number of padding rows."""
         return replace(
             self,
             width=16,
@@ -52,14 +52,14 @@ class Piece:
     vllm: Layouts
 
     def stored(self, by: str) -> Layouts:
-        """Return the layouts of a store, `hugging_face`, `megatron` or `vllm`."""
+        """Return the layouts of the store `by`: `hugging_face`, `megatron` or `vllm`."""
         found: Layouts = getattr(self, by)
         return found
 
 
 def _along(heads: int, devices: int) -> str:
-    """Return the axes along which heads are cut. With more devices than heads, neighbouring devices
-    share a head."""
+    """Return the axes along which heads are cut, as text. With more devices than heads,
+    neighbouring devices share a head."""
     return '"tp"' if heads >= devices else f'"tp":(1){heads}'
 
 
@@ -74,8 +74,8 @@ def _fused(parts: Iterable[str]) -> str:
 
 def _interleaved(names: tuple[str, ...], groups: int, devices: int, *beside: int) -> str:
     """Return a stack of tensors that interleaves their rows by group, like Megatron's q, k and v.
-    With more devices than groups, devices also cut the rows of a group. `beside`: the extents of
-    the other dimensions."""
+    With more devices than groups, the rows of a group are cut too. `beside`: the extents of the
+    other dimensions."""
     factors = f"'(g={groups} r) d -> g r d'" if beside else f"'(g={groups} r) -> g r'"
     axes = _along(groups, devices)
     stack = _stack(1, *(f"{name} {factors} [{{{axes}}}]" for name in names))
@@ -96,8 +96,8 @@ def _packed(names: tuple[str, str, str], groups: int, devices: int) -> str:
 
 
 def embedding(sizes: Sizes, devices: int) -> Piece:
-    """Return the embedding. vLLM pads its rows to a multiple of 64, Megatron to one of 128 per
-    device."""
+    """Return the embedding. vLLM pads its rows to a multiple of 64, Megatron to a multiple of 128
+    per device."""
     rows = sizes.vocabulary
     padded = -(-rows // 64) * 64 // devices
     wide = -(-rows // (128 * devices)) * 128
@@ -110,7 +110,7 @@ def embedding(sizes: Sizes, devices: int) -> Piece:
 
 
 def norms(*names: str) -> Callable[[Sizes, int], Piece]:
-    """Return a function that makes the weights of norms of the residual stream, which all devices
+    """Return a function that returns the weights of the residual stream's norms, which all devices
     hold."""
 
     def made(sizes: Sizes, devices: int) -> Piece:
@@ -140,9 +140,9 @@ def head_norms(sizes: Sizes, devices: int) -> Piece:
 
 
 def attention(*, bias: bool = False, hugging_face: str = "apart") -> Callable[[Sizes, int], Piece]:
-    """Return a function that makes q, k, v and o. `hugging_face`: whether Hugging Face stores q, k
-    and v `apart`, in one `stack`, or `interleaved` by heads; vLLM interleaves them too in the last
-    case."""
+    """Return a function that returns q, k, v and o. `hugging_face`: whether Hugging Face stores q,
+    k and v `apart`, in one `stack`, or `interleaved` by heads; in the last case vLLM interleaves
+    them too."""
 
     def made(sizes: Sizes, devices: int) -> Piece:
         groups, head, width = sizes.groups, sizes.head, sizes.width
@@ -218,8 +218,8 @@ def latent_attention(sizes: Sizes, devices: int) -> Piece:
 def gated(
     *, prefix: str = "", fused: bool = False, names: tuple[str, str, str] = ("gate", "up", "down")
 ) -> Callable[[Sizes, int], Piece]:
-    """Return a function that makes an MLP with a gate. `fused`: whether Hugging Face has gate and
-    up in one parameter."""
+    """Return a function that returns an MLP with a gate. `fused`: whether Hugging Face stores gate
+    and up in one parameter."""
 
     def made(sizes: Sizes, devices: int) -> Piece:
         del devices
@@ -281,10 +281,10 @@ def experts(sizes: Sizes, devices: int) -> Piece:
 
 
 def transposed_experts(sizes: Sizes, devices: int) -> Piece:
-    """Return GPT-OSS's experts and its sinks by heads. The experts are stored as `[in, out]`, with
-    the columns of gate and up alternating, and have biases. In vLLM only the first device adds the
-    bias of `down`; on the others it is zero. Megatron gives each device whole experts, because it
-    does not cut experts with biases."""
+    """Return GPT-OSS's experts, and its sinks, which are cut by heads. The experts are stored as
+    `[in, out]`, with the columns of gate and up alternating, and have biases. In vLLM only the
+    first device adds the bias of `down`; on the others it is zero. Megatron gives each device whole
+    experts, because it does not cut experts with biases."""
     many, wide, inner = sizes.experts, sizes.width, sizes.inner
     turned = "'e d (f one=1) -> e f one d' [{}, {tp}]"
     beside = "'e (f one=1) -> e f one' [{}, {tp}]"
@@ -337,7 +337,7 @@ def transposed_experts(sizes: Sizes, devices: int) -> Piece:
 
 
 def mamba(sizes: Sizes, devices: int) -> Piece:
-    """Return a mixer of Mamba 2: z, x, B, C and dt in one projection, x, B and C in one
+    """Return a mixer of Mamba 2, with z, x, B, C and dt in one projection, and x, B and C in one
     convolution."""
     inner, states = sizes.heads * sizes.head, sizes.groups * sizes.state
     rows = {"z": inner, "x": inner, "B": states, "C": states, "dt": sizes.heads}

@@ -9,16 +9,17 @@ every buffer over N devices:
   Experts with biases are not cut: each device has some whole experts. The down projections of
   latent attention are on every device, as with Transformer Engine.
 - `vllm`: vLLM 0.32 with tensor parallelism along the axis `tp`, without quantization. It runs
-  GPT-NeoX by the code of transformers.
+  GPT-NeoX with the code of transformers.
 
 Buffers have the names of the parameters, without `weight`. Some buffers with interleaved heads have
-one dimension more than the parameter; the bytes are the same. All experts are one buffer, along
+one dimension more than the parameter; the bytes are the same. All experts are in one buffer, along
 dimension 0. Values that loaders compute are left out, such as A of Mamba 2, `-exp(A_log)` in vLLM.
 
 vLLM 0.32 cannot load three of the cases; the recipes assume the layouts that it would use. It
-refuses T5, which is stored as `QKVParallelLinear` packs it. It refuses 8 groups of Mamba 2 on 16
-devices, where each device has the group of its heads. It divides by zero for 8 key and value heads
-of GPT-OSS on 16 devices, where each head is on two devices, as in other models.
+refuses T5, for which the recipe packs q, k and v as `QKVParallelLinear` does. It refuses 8 groups
+of Mamba 2 on 16 devices, for which each device has the group of its heads. It divides by zero for 8
+key and value heads of GPT-OSS on 16 devices, for which each head is on two devices, as in other
+models.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ STORES = ("hugging_face", "megatron", "vllm")
 
 @dataclass(frozen=True)
 class Recipe:
-    """An architecture: the model with its sizes, and the functions that make pieces of a layer."""
+    """An architecture: a model, its sizes, and the functions that return the pieces of a layer."""
 
     name: str
     model: str
@@ -64,13 +65,13 @@ class Recipe:
         return {name: shape for piece in made for name, shape in piece.tensors.items()}
 
     def layouts(self, by: str, devices: int, sizes: Sizes | None = None) -> Layouts:
-        """Return the layout of each buffer in a store over some devices."""
+        """Return the layout of each buffer of the store `by` over a number of devices."""
         made = (piece(sizes or self.sizes, devices) for piece in self.pieces)
         return {name: text for piece in made for name, text in piece.stored(by).items()}
 
     def stored(self, by: str, devices: int, sizes: Sizes | None = None) -> sw.Stored:
-        """Return the layer in a store over devices 0 to `devices` - 1, in bfloat16. `sizes`: by
-        default those of the model."""
+        """Return the layer as a store keeps it on devices 0 to `devices` - 1, in bfloat16. `sizes`:
+        by default the model's sizes."""
         axis = "fsdp" if by == "hugging_face" else "tp"
         layouts = self.layouts(by, devices, sizes)
         return sw.Stored({axis: devices}, self.tensors(sizes), layouts, "bfloat16")

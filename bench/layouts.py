@@ -1,5 +1,5 @@
-"""Move layers of 12 architectures from a trainer's layout to vLLM's: count the bytes, and the part
-of them that two simpler kinds of systems could move.
+"""Plan the moves of layers of 12 architectures from a trainer's layout to vLLM's. Count the bytes,
+and how many of them two simpler kinds of systems could move.
 
 A cell is a layer with the embedding (`bench/layers.py`), in bfloat16. A trainer stores it on
 devices 0 to 7, and vLLM with tensor parallelism N on devices 0 to N - 1. The least bytes that a
@@ -84,9 +84,9 @@ def least(source: sw.Stored, target: sw.Stored) -> dict[int, int]:
 
 
 def one_axis_tensors(stored: sw.Stored) -> set[str]:
-    """Return the tensors that any system with one sharding axis could store: with a buffer of their
-    own, in their own order, whole on each device or cut into one equal chunk per device along one
-    dimension."""
+    """Return the tensors that any system with one sharding axis could store. Each has a separate
+    buffer with its elements in order, and is whole on each device or cut along one dimension into
+    one equal chunk per device."""
     found = set()
     for layout in stored.buffers.values():
         if not isinstance(layout, TensorPart) or layout.factors is not None:
@@ -112,7 +112,7 @@ def same_bytes(source: sw.Stored, target: sw.Stored) -> set[tuple[int, str]]:
     wanted = [each for each in _lines(target) if each[2].size]
     found = set()
     for _, _, line in _lines(source):
-        # at[n] is the place of element n in this buffer, -1 if the buffer does not have it.
+        # at[n] is the index of element n in this buffer, -1 if the buffer does not contain it.
         at = np.full(size, -1)
         at[line] = np.arange(line.size)
         for device, name, numbers in wanted:

@@ -31,7 +31,7 @@ RESHARDS = (
     ("all to all", '[{"x", "y"}, {}]', '[{}, {"x", "y"}]'),
 )
 # Each program runs in a separate process, so that its memory is measured alone. It prints its
-# seconds and its peak megabytes, less those of the imports.
+# seconds and its peak megabytes, less the peak after the imports.
 PLAN = """
 import json, re, sys, time
 import shardwright as sw
@@ -83,7 +83,7 @@ class Planned:
     xla: float | None
 
     def cells(self) -> list[str]:
-        """Return a row of the table."""
+        """Return the cells of a row of the table."""
         figures = [
             cell for s, mb in (self.direct, self.basis) for cell in (f"{s:.3f}", f"{mb:.0f}")
         ]
@@ -117,7 +117,7 @@ def planning(found: list[Planned]) -> Table:
 
 
 def picture(found: list[Planned]) -> Chart:
-    """Return the chart of seconds over devices."""
+    """Return the chart of seconds against devices."""
     series = []
     for number, (what, *_) in enumerate(RESHARDS):
         own = [one for one in found if one.what == what]

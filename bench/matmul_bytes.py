@@ -1,17 +1,18 @@
-"""The elements that sharded matmuls bring to the busiest device: ours and those of `jax.jit`.
+"""The elements that the busiest device receives in sharded matmuls: ours and those of `jax.jit`.
 
-The matmuls have triples of shardings, of two matrices and their product, evenly split, with three
-ratios of sizes. The run takes all triples, or a random part of them; of triples that differ only by
-the names of axes of one size, it takes one. XLA's numbers are read from its programs for CPU
-devices, in float32, and for v5e, compiled ahead of time in bfloat16. XLA moves float32 as bfloat16
-there too, hence the count of elements in place of bytes. `codegen/hlo/collectives.py` counts actual
-moves: an all-reduce counts twice, as on a ring.
+A matmul has a triple of shardings, of two matrices and their product, which are evenly split and
+have one of three ratios of sizes. The run takes all triples, or a random part of them; of triples
+that differ only in the names of axes of equal size, it takes one. XLA's numbers are read from its
+programs for CPU devices, in float32, and for v5e, compiled ahead of time in bfloat16. On v5e, XLA
+moves float32 as bfloat16 too, so elements are counted instead of bytes.
+`codegen/hlo/collectives.py` counts actual moves: the elements of an all-reduce count twice, as on a
+ring.
 
-Ours are planned without a topology. For a random part, our modules are compiled for both platforms
-too, and must move as much: "modules read" in the table.
+Ours are planned without a topology. Our modules of a random part are also compiled for both
+platforms, to check that they move as many elements as planned.
 
-All 19,622 triples of 2x2x2 take most of an hour of CPU time. With a file named by KEPT_IN, results
-are kept there, one per line, and an interrupted run continues:
+All 19,622 triples of 2x2x2 take most of an hour of CPU time. If the variable in KEPT_IN names a
+file, results are kept there, one per line, and an interrupted run can be continued:
 
     MATMUL_BYTES=FILE timeout 600 python -m bench matmul_bytes:19622
 """
@@ -42,7 +43,7 @@ KEPT_IN = "MATMUL_BYTES"
 """The environment variable that names a file of earlier results."""
 
 PIECE = 100
-"""The number of matmuls that are measured, and kept, at a time."""
+"""The number of matmuls that are measured, and whose results are kept, at a time."""
 
 COUNT = 60
 """The number of matmuls of each mesh."""
@@ -81,13 +82,13 @@ class Moved:
 
     @property
     def least(self) -> int:
-        """The lower number of the two peers."""
+        """The smaller of the two peers' numbers."""
         return min(self.cpu, self.v5e)
 
 
 def triples(axes: dict[str, int]) -> list[Triple]:
-    """Return all triples of shardings in a fixed random order; of triples that differ only by names
-    of axes of one size, return the first."""
+    """Return all triples of shardings in a fixed random order. Of triples that differ only in the
+    names of axes of equal size, only the alphabetically first is returned."""
     texts = shardings(tuple(axes))
     found = [each for each in itertools.product(texts, repeat=3) if each == first(axes, each)]
     random.Random(0).shuffle(found)
@@ -95,8 +96,8 @@ def triples(axes: dict[str, int]) -> list[Triple]:
 
 
 def first(axes: dict[str, int], triple: Triple) -> Triple:
-    """Return the alphabetically first of the triples that differ from a triple only by the names of
-    axes of one size."""
+    """Return the alphabetically first of the triples that differ from a triple at most in the names
+    of axes of equal size."""
     renamed = []
     for names in itertools.permutations(axes):
         if all(axes[old] == axes[new] for old, new in zip(axes, names, strict=True)):
@@ -139,14 +140,14 @@ def kept(axes: dict[str, int], given: Sequence[Triple]) -> list[Moved]:
 
 
 def _kept(file: Path) -> dict[tuple[tuple[int, ...], Triple], Moved]:
-    """Return the results in a file, by sizes of the mesh and triple."""
+    """Return the results in a file, by (mesh sizes, triple)."""
     lines = file.read_text().splitlines() if file.exists() else []
     rows = map(json.loads, lines)
     return {(tuple(sizes), (lhs, rhs, out)): Moved(*n) for sizes, (lhs, rhs, out), n in rows}
 
 
 def read(axes: dict[str, int], given: Sequence[Triple]) -> list[tuple[int, int]]:
-    """Return the elements that our modules of each triple move on both platforms."""
+    """Return, for each triple, the elements that our modules for CPU and for v5e move."""
     with tempfile.TemporaryDirectory() as folder:
         paths = [
             write_modules(
@@ -249,7 +250,7 @@ def _module(asked: dict[str, Any], platform: str, devices: Any) -> int:
 
 
 def _moved(function: Any, shapes: tuple[Any, Any], sides: list[Any], platform: str) -> int:
-    """Return the elements that a function's program brings to the busiest device."""
+    """Return the elements that the busiest device receives in a function's compiled program."""
     import jax
 
     from shardwright.codegen.hlo.collectives import received_in_all
@@ -264,8 +265,8 @@ def _moved(function: Any, shapes: tuple[Any, Any], sides: list[Any], platform: s
 
 
 def rows(axes: dict[str, int], found: list[Moved]) -> Iterator[str]:
-    """Yield the table rows of a mesh: our elements compared with each peer's, and with the fewer of
-    the two."""
+    """Yield the table rows of a mesh: our elements compared with each peer's, and with the smaller
+    of the two."""
     for name in ("cpu", "v5e", "least"):
         peers = [getattr(each, name) for each in found]
         pairs = [(each.planned, peer) for each, peer in zip(found, peers, strict=True)]
@@ -284,7 +285,8 @@ def rows(axes: dict[str, int], found: list[Moved]) -> Iterator[str]:
 
 
 def text_of(found: list[tuple[dict[str, int], list[Moved]]], said: list[str]) -> str:
-    """Return the page: a table of bytes by mesh, then the lines `said` on individual programs."""
+    """Return the page: a table of elements by mesh, then the lines `said` on individual
+    programs."""
     return "\n".join(
         [
             "# Elements that matmuls move beside `jax.jit`",
@@ -324,7 +326,7 @@ def main(count: int = COUNT) -> None:
 
 
 def wrong_line(axes: dict[str, int], fewer: int, not_right: int) -> str:
-    """Return a line about jit's programs that move less than we planned."""
+    """Return a line about jit's programs that move fewer elements than we planned."""
     name = "x".join(map(str, axes.values()))
     return (
         f"Of {name} jit moves less than was planned in {fewer}; in {not_right} of these what it "

@@ -1,5 +1,5 @@
-"""The predicted microseconds of 60 matmuls, from few rows to many, with operands moved first and in
-a loop.
+"""The predicted microseconds of 60 matmuls, from few rows to many: with operands moved first, and
+with operands moved in a loop.
 
 The table is written to `matmul_loops.md` in this folder; nothing runs.
 """
@@ -27,7 +27,7 @@ SHARDINGS = {
 
 
 def matmul_shapes() -> Iterator[sw.Matmul]:
-    """Yield 60 matmuls, from as few rows as there are devices to many."""
+    """Yield 60 matmuls, whose number of rows varies from the number of devices upwards."""
     for sides, (inner, columns), rows in itertools.product(SHARDINGS.values(), SIZES, ROWS):
         lhs, rhs, out = map(MESH.sharding, sides)
         yield sw.Matmul("bfloat16", lhs=((rows, inner), lhs), rhs=((inner, columns), rhs), out=out)

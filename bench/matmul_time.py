@@ -1,12 +1,12 @@
 """The time of sharded matmuls on 8 host devices: our modules and `jax.jit`.
 
 The matmuls are random triples of shardings of two operands and their product, a third of them with
-a batch dimension, planned for `cpu:8`. Both sides are compiled for CPU devices and run in one
-process on the same arrays, turn by turn. The measure is the CPU time of all threads, which other
-work on the machine affects less. The table has the median and the least time of each side over
-TURNS turns; it is written to `matmul_time.md`. Both sides' results are compared with each other;
-tests compare them with numpy. A matmul that seems slower by a tenth is measured again, with more
-turns. A separate table forces loops.
+a batch dimension, planned for `cpu:8`. Both sides are compiled for CPU devices and take turns in
+one process on the same arrays. The measure is the CPU time of all threads, which other work on the
+machine affects less. The table has the median and the least time of each side over TURNS turns; it
+is written to `matmul_time.md`. The two results are compared with each other; tests compare ours
+with numpy. A matmul that seems slower by a tenth is measured again, with more turns. A second table
+has plans with requested loops.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ LINE = "from bench.matmul_time import serve; serve({})"
 HEADINGS = ("lhs", "rhs", "result", "moves", "ms", "jit's ms", "ratio", "of the least of each")
 
 Times = list[list[float]]
-"""The seconds of each turn, of our module and of jit's program."""
+"""The seconds of each turn: of our module, then of jit's program."""
 
 
 def drawn(count: int, seed: int = 0) -> Iterator[sw.Matmul]:
-    """Yield random matmuls, with the meshes and the sizes in turn."""
+    """Yield random matmuls, which use the meshes and the sizes in turn."""
     rng = random.Random(seed)
     for number in range(count):
         axes = MESHES[number % len(MESHES)]
@@ -167,7 +167,7 @@ def table(plans: list[MatmulPlan], found: list[Times]) -> list[str]:
 
 
 def _words(plan: MatmulPlan) -> tuple[str, ...]:
-    """Describe the three sides, and the moves."""
+    """Return the cells that describe the three sides and the moves."""
     matmul, chosen = plan.matmul, plan.chosen
     sides = (f"{'x'.join(map(str, matmul.shape(side)))} {matmul.sharding(side)}" for side in SIDES)
     moves = (f"{side}: {move.ops}" for side, move in zip(SIDES, chosen.moves, strict=True)
@@ -176,7 +176,7 @@ def _words(plan: MatmulPlan) -> tuple[str, ...]:
 
 
 def looped(count: int) -> Iterator[MatmulPlan]:
-    """Yield plans with a requested loop, in one and both directions in turn."""
+    """Yield plans with a requested loop, alternately in one direction and in both."""
     for number, matmul in enumerate(drawn(8 * count, seed=1)):
         try:
             yield plan_matmul(matmul, TOPOLOGY, loop=("one", "both")[number % 2], listed=0)

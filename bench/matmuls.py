@@ -13,7 +13,7 @@ from shardwright.ir.matmul_plan import MatmulPlan
 
 def shardings(axes: Sequence[str], rank: int = 2) -> list[str]:
     """Return all shardings of a tensor: each axis splits one dimension or none, and the axes of a
-    dimension are in every order."""
+    dimension may be in any order."""
     found = set()
     for count in range(len(axes) + 1):
         for chosen in itertools.permutations(axes, count):

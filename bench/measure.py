@@ -1,10 +1,10 @@
 """Predicted and measured seconds of plain JAX on 8 host devices, before and after a fit.
 
 Random reshards, sums and matmuls are emitted for `cpu:8`, and measured as `shardwright measure`
-does, in PASSES passes with separate processes. The least of the medians counts, because other work
-on the machine only adds to it. Of the modules that take at least QUICK seconds, every other one is
-used for the fit, and the rest to judge it; each half has COUNT modules. The table is written to
-`measure.md`.
+does, in PASSES passes with separate processes. The least of a module's medians counts, because
+other work on the machine only adds time. Of the modules that take at least QUICK seconds, every
+other one is used for the fit, and the rest to judge it; each half has COUNT modules. The table is
+written to `measure.md`.
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ def drawn(count: int, seed: int = 1) -> Iterator[tuple[str, sw.Reshard | sw.Matm
 
 
 def _moved(rng: random.Random, kind: str) -> sw.Reshard:
-    """Return a random reshard or sum; half of the extents divide evenly."""
+    """Return a random reshard or sum; in half of the cases, all extents are multiples of the number
+    of devices."""
     mesh, rank = sw.Mesh(rng.choice(MESHES)), rng.choice((2, 2, 3))
     elements = math.exp(rng.uniform(*map(math.log, ELEMENTS)))
     extents = [round(elements ** (1 / rank) * rng.uniform(0.5, 2.0)) for _ in range(rank)]
@@ -81,7 +82,7 @@ def emitted(root: Path, cases: Sequence[tuple[str, sw.Reshard | sw.Matmul]]) -> 
 
 
 def measured(root: Path) -> list[Measured]:
-    """Return the modules below a folder, each with its least seconds over all passes. Raises
+    """Return the modules below a folder, each with its least seconds over all passes. Raise
     RuntimeError for a wrong result."""
     os.environ["JAX_PLATFORMS"] = "cpu"
     os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={DEVICES}"
@@ -97,8 +98,8 @@ def measured(root: Path) -> list[Measured]:
 
 @dataclass(frozen=True)
 class Judged:
-    """A module, and the ratio of its predicted to its measured seconds: by the preset, and by the
-    fit."""
+    """A module, and the ratio of its predicted to its measured seconds, with the preset and with
+    the fit."""
 
     module: Measured
     before: float
@@ -127,8 +128,8 @@ def main(count: int = COUNT) -> None:
 def table(
     measured: list[Measured], cases: dict[str, sw.Reshard | sw.Matmul], count: int = COUNT
 ) -> str:
-    """Fit one half of the slow modules, judge by the other half, and return the page. Raises
-    InputError for fewer than twice `count`."""
+    """Fit the model to one half of the slow modules, judge it by the other half, and return the
+    page. Raise InputError for fewer than twice `count` slow modules."""
     taken = [each for each in measured if each.seconds >= QUICK]
     halves = [taken[number::2][:count] for number in range(2)]
     if len(halves[1]) < count:
@@ -139,8 +140,8 @@ def table(
 
 
 def page(told: Fit, judged: list[list[Judged]], cases: dict[str, sw.Reshard | sw.Matmul]) -> str:
-    """Return the table: the modules that judge the fit, the worst predicted first, below the
-    figures of both halves."""
+    """Return the page: a summary of both halves, then a table of the modules that judge the fit,
+    the worst predicted first."""
     lines = [
         "# Predicted over measured seconds of plain JAX on CPU devices",
         "",

@@ -1,11 +1,12 @@
-"""Move whole models in one exchange, and by DTensor's `redistribute` tensor by tensor, on gloo
-processes.
+"""Move whole models on gloo processes: in one exchange, and tensor by tensor with DTensor's
+`redistribute`.
 
 Toy models like Llama-3, Qwen3-MoE and DeepSeek-V3 move from FSDP2 x TP to DP x TP, or to TP over
-all ranks. Both sides use the same ranks, so that DTensor can express them. Its tensors are then
-stacked as a server stores them; ours arrive stacked. Seconds are the median of TURNS calls of the
-slowest rank. Bytes are those of the busiest rank. For DTensor they are counted in its collectives
-twice: as they run on a CPU, where an all-to-all is an all-gather, and as they would run on a GPU.
+all ranks. Source and target are on the same ranks, so that DTensor can express the moves. DTensor's
+results are then stacked as a server stores them; ours arrive stacked. Seconds are the median of
+TURNS calls of the slowest rank. Bytes are those of the busiest rank. For DTensor they are counted
+in its collectives twice: as they run on a CPU, where an all-to-all is an all-gather, and as they
+would run on a GPU.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ cuts after, and the buffer in which it is stacked."""
 
 
 def dense(prefix: str, width: int) -> Table:
-    """Return the attention of Llama-3 and Qwen3."""
+    """Return the attention tensors of Llama-3 and Qwen3."""
     qkv = f"{prefix}qkv"
     return {
         f"{prefix}q": ((2 * width, width), (0, 0), 0, qkv),
@@ -100,7 +101,8 @@ def row(name: str, table: Table, server: str, ranks: int) -> str:
 
 
 def measured(table: Table, server: str, ranks: int) -> list[dict[str, float]]:
-    """Return each rank's measurements; ranks are forked, so that torch is loaded once."""
+    """Return each rank's measurements. The ranks are forked processes, so that torch is loaded
+    once."""
     with tempfile.TemporaryDirectory() as folder:
         import torch
 
@@ -122,8 +124,8 @@ def measured(table: Table, server: str, ranks: int) -> list[dict[str, float]]:
 
 
 def of_rank(table: Table, server: str, rank: int, ranks: int, folder: Path) -> None:
-    """Measure our module and DTensor on one rank, and compare their results; write the figures to
-    `folder`."""
+    """Measure our module and DTensor on one rank, compare their results, and write the measurements
+    to `folder`."""
     import torch
     import torch.distributed as dist
 
@@ -179,7 +181,8 @@ def planned(table: Table, server: str, ranks: int) -> tuple[Any, dict[int, int]]
 
 
 def tensors(table: Table, mesh: Any) -> Iterator[tuple[str, Any]]:
-    """Yield random DTensors in FSDP2's form, which cuts the shards of tensor parallelism."""
+    """Yield random DTensors, each with its name, as FSDP2 stores them: it cuts the shards of tensor
+    parallelism."""
     import torch
     from torch.distributed.tensor import DTensor, Shard
     from torch.distributed.tensor.placement_types import _StridedShard

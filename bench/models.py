@@ -1,4 +1,4 @@
-"""The bytes that whole models bring to the busiest device: our two modes and other partitioners.
+"""The bytes that the busiest device receives in whole models: our two modes and other partitioners.
 
 The models are a GPT-2-like step (Adam, clipping, a scan over layers that are recomputed in the
 backward pass, dropout), a convolution net, a mixture of experts, and decoding with a cache
@@ -17,7 +17,7 @@ LINE = "from bench.models import measured; measured(%r)"
 
 
 def measured(column: str, family: str = "") -> None:
-    """Print a line of JSON for each model of a family: its name, and the KiB of a column, null if
+    """Print a line of JSON for each model of a family: its name, and the KiB in one column, null if
     unknown."""
     import model_cases
 

@@ -1,10 +1,10 @@
-"""Time `sw.reshard` after its first call, next to JAX's and torch's own reshards: eager, under jit,
-and of DTensors.
+"""Time `sw.reshard` after its first call, next to JAX's own reshards, eager and under jit, and to
+torch's own reshards of DTensors.
 
-Seconds are the CPU time of the calling process, all threads, so that other work on the machine
-counts little. They are the least of many rounds, in which all ways take turns: even for two ways
-that are the same program, medians differ by a quarter on a loaded machine. Each table is measured
-in separate processes.
+Seconds are the CPU time of all threads of the calling process, so that other work on the machine
+counts little. They are the least of many rounds, in which all functions take turns: even if two
+functions are the same program, their medians differ by a quarter on a loaded machine. Each table is
+measured in separate processes.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def _table(heads: tuple[str, ...], rows: list[list[Any]]) -> None:
 
 
 def measured(ways: dict[str, Callable[[], Any]]) -> dict[str, float]:
-    """Return the least seconds of each way, after two calls."""
+    """Return the least seconds of each function, by name, after two calls."""
     for way in (*ways.values(), *ways.values()):
         way()
     taken: dict[str, list[float]] = {name: [] for name in ways}

@@ -2,8 +2,8 @@
 without a TPU: the cost of compilation, and the fraction of the loops' time in which the MXUs are
 busy.
 
-Each kernel is compiled in turn with `jnp.matmul` of the same shardings, which XLA compiles to a
-windowed einsum, a gather or a reduce-scatter. Seconds are CPU time.
+Compilations of each kernel alternate with those of `jnp.matmul` with the same shardings, which XLA
+compiles to a windowed einsum, a gather or a reduce-scatter. Seconds are CPU time.
 
 The fraction comes from the final bundles that the compiler dumps. A bundle takes one cycle, or more
 if it waits for a matrix unit. The multiplying loop takes at least one cycle per bundle, and at
@@ -13,8 +13,8 @@ per block, even in branches that are seldom taken, so it is a lower bound.
 
 For extents that are not multiples of blocks, a second table has the cycles that the MXUs take for
 whole blocks, the cycles that the operands alone would take, and the compiler's estimate of XLA's
-work around the kernel. In a program with nothing but a matmul, XLA is free to choose the layouts of
-arrays; the kernel needs them by rows.
+work around the kernel. In a program that contains only a matmul, XLA is free to choose the layouts
+of arrays; the kernel needs row-major arrays.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ UNEVEN = (
 )
 TURNS = 3
 PRODUCTS = {"bfloat16": 65536, "float32": 65536, "int8": 131072}
-"""The products that a v5e's four MXUs of 128 x 128 compute per cycle, for float32 in one pass of
-bfloat16: by the peak rates in `hardware/rates.py`."""
+"""The products that a v5e's four MXUs of 128 x 128 compute per cycle, according to the peak rates
+in `hardware/rates.py`. Float32 takes one pass of bfloat16."""
 
 PER_ISSUE = {"bfloat16": 16 * 128 * 128, "float32": 8 * 128 * 128, "int8": 32 * 128 * 128}
 """The products of one `vmatmul`, which multiplies one register of rows."""
@@ -73,9 +73,9 @@ UNEVEN_HEADINGS = ("sides", "i, j, k", "blocks", "MXU cycles of blocks", "of the
 
 @dataclass(frozen=True)
 class Compiled:
-    """The compiler's result for a program. `seconds`: the time to compile it; `code` and `memory`:
-    the bytes of its code and of HBM; `form`: its collectives; `around`: the estimated cycles of
-    XLA's work around kernels."""
+    """The compiler's result for a program. `seconds`: the CPU time to compile it; `code` and
+    `memory`: the bytes of its code and of the HBM that it needs; `form`: its collectives; `around`:
+    the estimated cycles of XLA's work around kernels."""
 
     seconds: float
     code: int
@@ -110,7 +110,8 @@ class Busy:
 def ring_of(
     kind: str, dtype: str, topology: str, extents: Sequence[int] = ()
 ) -> tuple[sw.MatmulPlan, MatmulRing]:
-    """Return the plan of a matmul with a loop, and its kernel. `extents`: those of i, j and k."""
+    """Return the plan of a matmul with a loop, and its kernel. `extents`: the extents of i, j and
+    k, by default SIZE."""
     lhs, rhs, out = KINDS[kind]
     i, j, k = extents or (SIZE, SIZE, SIZE)
     mesh = sw.Mesh({"i": TOPOLOGIES[topology]})
@@ -129,8 +130,8 @@ def written(plan: sw.MatmulPlan, root: Path) -> Path:
 def compiled(
     path: Path, topology: str, turns: int, dump: Path | None = None, *, by_rows: bool = False
 ) -> list[Compiled]:
-    """Return the compiler's results: for a module and, without a `dump` folder, for `jnp.matmul`
-    too. `by_rows`: whether arrays have the kernels' layout."""
+    """Return the compiler's results for a module and, if there is no `dump` folder, for
+    `jnp.matmul`. `by_rows`: whether arrays are row-major, as kernels need them."""
     asked = {"module": str(path), "topology": topology, "turns": turns, "alone": dump is not None}
     asked["by_rows"] = by_rows
     told = {"JAX_PLATFORMS": "cpu", "TPU_SKIP_MDS_QUERY": "1", "ALLOW_MULTIPLE_LIBTPU_LOAD": "1"}
@@ -160,7 +161,8 @@ def serve() -> None:
 
 
 def _programs(asked: dict[str, Any]) -> Iterator[tuple[Any, list[Any], Any]]:
-    """Yield the module's function and jnp.matmul, with arguments and the result's sharding."""
+    """Yield the module's function and `jnp.matmul`, each with its arguments and the result's
+    sharding."""
     import jax
     from jax.experimental.layout import Format, Layout
 
@@ -213,8 +215,8 @@ def busy_of(dump: Path, ring: MatmulRing) -> Busy:
 
 
 def counted(text: str, ring: MatmulRing) -> Busy:
-    """Return the counts of a kernel's bundles. Raises ValueError if the number of products does not
-    match its blocks."""
+    """Return the counts of a kernel's bundles. Raise ValueError if the number of products does not
+    match the kernel's blocks."""
     bundles = re.findall(r"^ *0x[0-9a-f]+ [ \w]{2,3}: *(>*) *\{(.*)", text, re.MULTILINE)
     depth = max(len(nested) for nested, body in bundles if "vmatmul" in body)
     loop = [body for nested, body in bundles if len(nested) == depth]

@@ -1,9 +1,9 @@
 """Reshards by Shardy's passes and by XLA, priced by the same model as our plans.
 
-A peer runs in a separate process: Shardy's pass may abort it, and XLA's number of devices is fixed
-at its start. Shardy's sequence is made by `sdy-reshard-to-collectives` in jaxlib, and simplified by
-the canonical patterns of its collectives. XLA's sequence consists of the collectives of the
-compiled identity.
+Each peer runs in a separate process, because Shardy's pass may abort its process, and XLA's number
+of devices is fixed when a process starts. Shardy's sequence is made by `sdy-reshard-to-collectives`
+in jaxlib, and simplified by the canonical patterns of its collectives. XLA's sequence consists of
+the collectives of the compiled identity.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class PeerStep:
 
 
 def versions() -> str:
-    """Return the date, and the versions of the peers."""
+    """Return a sentence with the date and the versions of the packages."""
     names = ("jax", "jaxlib", "numpy")
     found = ", ".join(f"{name} {metadata.version(name)}" for name in names)
     return f"Made on {date.today().isoformat()} with {found}."
@@ -62,7 +62,7 @@ def by_shardy(reshards: Sequence[sw.Reshard]) -> list[tuple[PeerStep, ...] | Non
 
 
 def _led(reshard: sw.Reshard, answer: list[list[str]] | None) -> tuple[PeerStep, ...] | None:
-    """Return the steps in an answer, if they lead to the target; else None."""
+    """Return the steps in an answer, or None if they do not lead to the target."""
     if answer is None:
         return None
     steps, last = tuple(PeerStep(*step) for step in answer), reshard.source
@@ -72,8 +72,8 @@ def _led(reshard: sw.Reshard, answer: list[list[str]] | None) -> tuple[PeerStep,
 
 
 def by_xla(reshards: Sequence[sw.Reshard]) -> list[XlaCollectives]:
-    """Return the collectives of the identity between the shardings of each reshard, as compiled by
-    XLA."""
+    """Return, for each reshard, the collectives of the identity between its shardings as compiled
+    by XLA."""
     worker = "from shardwright.codegen.planner.xla import main; main()"
     lines = [json.dumps(Description.of(r, "asked").to_dict()) for r in reshards]
     devices = max(r.source.mesh.size for r in reshards)
@@ -102,8 +102,8 @@ def shardy_seconds(reshard: sw.Reshard, steps: Sequence[PeerStep], topology: str
 
 
 def xla_seconds(reshard: sw.Reshard, found: XlaCollectives, network: Network) -> float:
-    """Return the seconds of the collectives of XLA's own plan, without passes over memory, which
-    the predictions of plans and Shardy's steps omit too."""
+    """Return the seconds of the collectives of XLA's own plan. Passes over memory are left out, as
+    in the predictions of our plans and of Shardy's steps."""
     return seconds_of(found.moves, network, ids_of(reshard.source.mesh))
 
 
@@ -157,7 +157,7 @@ def _steps(context: Any, mesh: str, shape: list[int], source: str, target: str) 
 
 
 def serve() -> None:
-    """Answer each line's reshard with its steps as JSON."""
+    """Print, for each line with a reshard, a line with the steps of Shardy's pass as JSON."""
     from jax._src.interpreters import mlir
 
     context = mlir.make_ir_context()

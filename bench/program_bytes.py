@@ -1,10 +1,11 @@
-"""The bytes that a program brings to the busiest device: our two modes and other partitioners.
+"""The bytes that the busiest device receives in a program: our two modes and other partitioners.
 
 The programs are training steps in float32, sharded in eight ways, and small patterns
-(`tests/models.py`, `tests/program_patterns.py`). Ours are as reported, which equals their HLO
-(`tests/partition/test_program_bytes.py`). The other columns are `jax.jit` with the same shardings
-of arguments and results, for CPU, whose partitioner emits no reduce-scatter, and ahead of time for
-v5e:2x4, counting float32 that XLA narrows as float32; and the collectives of Shardy's own passes.
+(`tests/models.py`, `tests/program_patterns.py`). Our bytes are those that plans report, which equal
+those in the HLO (`tests/partition/test_program_bytes.py`). The other columns are `jax.jit` with the
+same shardings of arguments and results, for CPU, whose partitioner emits no reduce-scatter, and
+ahead of time for v5e:2x4, where float32 that XLA narrows counts as float32; and the collectives of
+Shardy's own passes.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ Cases = Iterator[tuple[str, Callable[[], Case]]]
 
 
 def measured(column: str, made: Callable[[str], Cases] | None = None) -> None:
-    """Print a line of JSON for each program: its name, and the MiB of a column, null if unknown.
-    `made`: returns the programs of a column, by default `cases`."""
+    """Print a line of JSON for each program: its name, and the MiB in one column, null if unknown.
+    `made`: returns the programs for a column, by default `cases`."""
     for name, make in (made or cases)(column):
         try:
             found = _column(column, make())
@@ -69,7 +70,7 @@ def _column(column: str, case: Case) -> int | None:
 
 
 def cases(column: str) -> Cases:
-    """Yield the name of every program, and a function that makes its case; constraints inside a
+    """Yield the name of every program, and a function that returns its case. Constraints inside a
     program are on the devices of the column."""
     import models
     import program_patterns
@@ -90,7 +91,7 @@ def cases(column: str) -> Cases:
 
 
 def of_patterns(column: str, patterns: Iterable[Any]) -> Cases:
-    """Yield the name of every pattern, and a function that makes its case."""
+    """Yield the name of every pattern, and a function that returns its case."""
 
     def of_pattern(each: Any) -> Case:
         mesh = _mesh(column, **each.mesh.sizes)
@@ -131,7 +132,7 @@ def _named(mesh: Any, text: str, to: Any) -> Any:
 
 def rows(line: str = LINE) -> list[list[Any]]:
     """Return the rows of a table. Each column comes from a process with eight devices, which runs
-    `line` and prints names and figures."""
+    `line` and prints names and numbers."""
     from shardwright.codegen.compile.totals import ENVIRONMENT
 
     env = {

@@ -1,11 +1,11 @@
-"""The quality of the search of `cheapest`, compared with remedies and constraints, and for many
-layers.
+"""The quality of the search of `cheapest`, compared with remedies and constraints, and its time for
+many layers.
 
-The first table has the cost of small programs, over a lower bound, and over the least cost of any
-equivalent program: with a batch constraint after every layer, or with a remedy of one of the
-largest communications that constrains a value. Remedies that change the sharding of an argument or
-a result are left out, because they change the request. No equivalent program should cost less by
-more than 5 %.
+The first table has the cost of small programs, its ratio to a lower bound, and its ratio to the
+least cost of any equivalent program. These have a batch constraint after every layer, or a remedy
+for one of the largest communications that constrains a value. Remedies that change the sharding of
+an argument or a result are left out, because they change the request. No equivalent program should
+cost less by more than 5 %.
 
 The second table has training steps like LLaMA's, each in a separate process, with the CPU seconds
 to trace and to partition them.
@@ -32,7 +32,7 @@ TESTS = Path(__file__).resolve().parent.parent / "tests"
 LINE = "from bench.program_search import measured; measured(%r, %d, %r)"
 VOCABULARY, WIDTH, HEADS, INNER, LENGTH, ROWS = 32768, 4096, 64, 14336, 4096, 1024
 LARGEST = 6
-"""The number of communications of a program whose remedies are tried."""
+"""The number of a program's largest communications whose remedies are tried."""
 LLAMAS = tuple(
     (way, layers, mesh)
     for layers in (32, 96)
@@ -172,8 +172,8 @@ def layers_of(strategy: str, mark: Mark) -> Asked:
 
 
 def measured(way: str, layers: int, sizes: str) -> None:
-    """Print the figures of a step like LLaMA's as JSON: its values, the seconds to trace, to
-    partition and to price it, the received bytes, the cost, and the bound."""
+    """Print measurements of a step like LLaMA's as JSON: the number of its values; the CPU seconds
+    to trace, to partition and to price it; the received bytes, the cost, and the lower bound."""
     asked = llama(way, layers, sizes, unmarked)
     times = [time.process_time()]
     program = asked.partitioned()
@@ -195,7 +195,7 @@ def _mesh(**axes: int) -> Any:
 
 
 def programs() -> Iterator[tuple[str, Callable[[Mark], Asked], str]]:
-    """Yield the name of each program, a function that makes it with a mark after every layer, and
+    """Yield the name of each program, a function that returns it with a mark after every layer, and
     the axis that splits its batch."""
     import models
 
@@ -210,7 +210,7 @@ def programs() -> Iterator[tuple[str, Callable[[Mark], Asked], str]]:
 
 def beside(program: sw.Partitioned) -> Iterator[tuple[str, sw.Partitioned]]:
     """Yield each remedy of the largest communications that leaves the shardings of arguments and
-    results unchanged, and the program that applies it."""
+    results unchanged, and the program with this remedy."""
     from shardwright.codegen.partition.remedied import remedied
     from shardwright.ir.errors import InputError
 

@@ -2,9 +2,9 @@
 
 The programs are training steps sharded in eight ways (`tests/models.py`), with a smaller batch than
 there. Both sides are compiled for CPU devices and take turns in one process, on the same arrays.
-The measure is the CPU time of all threads, which other programs affect less; each side's figure is
-the median of TURNS turns. `python -m bench program_time` runs all programs; `main` runs some by
-name.
+The measure is the CPU time of all threads, which other work on the machine affects less; each
+number is the median of TURNS turns. `python -m bench program_time` runs all programs; `main` runs
+some by name.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ TURNS = 7
 
 
 def measured(name: str) -> None:
-    """Print the seconds of our module and of jit's program, for a name such as `layer_step:tp`."""
+    """Print the CPU seconds of our module and of jit's program, for a name such as
+    `layer_step:tp`."""
     import jax
     import models
 

@@ -3,7 +3,7 @@ passes.
 
 The model is GPT-2-like (`tests/gpt2.py`): embeddings, unrolled transformer layers, a tied head and
 cross entropy, with a step of Adam, sharded as FSDP and tensor parallelism on 4 x 2 devices. A test
-with fewer layers checks that every sharding equals that of Shardy's passes.
+with fewer layers checks that every sharding equals the one that Shardy's passes give.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The main reason why a kernel is predicted to take longer than XLA's own plan: the part of its
-time that exceeds XLA's most.
+"""The main reason why a kernel is predicted to take longer than XLA's own plan: the part of the
+kernel's time that exceeds XLA's by the most.
 
 Both are priced twice, with and without the latencies of links: the difference is start-up time. The
 rest is time on links, or in copies that XLA makes.
@@ -21,7 +21,7 @@ from shardwright.codegen.registry import backend
 from shardwright.ir.plan import Plan
 
 PADDED = 1.05
-"""If the time on links is less than this many times that of the exact bytes, padding is not the
+"""If the time on links is less than this many times the time of the exact bytes, padding is not the
 reason."""
 
 
@@ -33,7 +33,8 @@ def at_once(network: Network) -> Network:
 
 @dataclass(frozen=True)
 class Parts:
-    """The seconds of one side: of start-ups, of copies besides transfers, and on links."""
+    """The predicted seconds of one side: of start-ups, of copies besides transfers, and on
+    links."""
 
     starts: float
     copies: float
@@ -86,7 +87,8 @@ def reason(name: str, plan: Plan, found: XlaCollectives, network: Network) -> st
 
 
 def _on_links(name: str, plan: Plan, network: Network, ours: Parts, theirs: Parts) -> str:
-    """Return the reason why links, or HBM meanwhile, are busy for longer than in XLA's plan."""
+    """Return the reason why links, or HBM during transfers, are busy for longer than in XLA's
+    plan."""
     timeline, exchange = backend(name).timeline(plan), plan.exchange
     bare, itemsize = at_once(network), plan.reshard.itemsize
     direct = bare.seconds(bare.total(flows(exchange, itemsize)))

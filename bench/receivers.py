@@ -1,11 +1,11 @@
 """The time of an all-to-all on a torus whose devices send to a few receivers at a time, relative to
-the time of its busiest link: 1 is the least possible. The times come from a model, without a TPU:
-all links and directions have equal bandwidth, shared fairly by the flows in flight, which take one
-axis after another.
+the time that its busiest link needs: 1 is the least possible. The times come from a model, without
+a TPU: all links and directions have equal bandwidth, shared fairly by the flows in flight, which
+take one axis after another.
 
-The order of receivers comes from the events of emitted kernels; in earlier kernels it began at the
-next device. Six messages are in flight at a time, like chunks of unaligned tiles. The table is
-written to `receivers.md`.
+The order of receivers comes from the events of emitted kernels; in earlier kernels, the receivers
+were in order of distance. Six messages are in flight at a time, like chunks of unaligned tiles. The
+table is written to `receivers.md`.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ Hops = Counter[Direction]
 
 
 def order(devices: int) -> list[int]:
-    """Return the distances from a device to its receivers, in the order of an all-to-all's
-    kernel."""
+    """Return the distances from a device to its receivers, in the order in which an all-to-all's
+    kernel sends."""
     from shardwright.codegen.backends.pallas_tpu.verify.contract import programs_of
     from shardwright.codegen.backends.pallas_tpu.verify.trace import Copy, traced_half
     from shardwright.codegen.checks.load import load
@@ -48,8 +48,9 @@ def order(devices: int) -> list[int]:
 
 
 def hops(offset: int, sizes: Sequence[int]) -> Hops:
-    """Return the number of hops in each direction to the device at an offset, the shorter way
-    around each axis; if it is exactly halfway around, half the hops go each way."""
+    """Return the number of hops in each direction to the device at an offset. Messages take the
+    shorter way around each axis; if the device is exactly halfway around, half of each message goes
+    each way."""
     found = Hops()
     for axis in reversed(range(len(sizes))):
         offset, digit = divmod(offset, sizes[axis])

@@ -13,7 +13,7 @@ from shardwright.ir.dtypes import DTYPES
 
 CORPUS = Path(__file__).parent.parent / "corpus" / "reshards.toml"
 LARGEST_EXTENT = 20_000
-MOST_ELEMENTS = 2**28  # so that a device holds both shards even if no axis splits them
+MOST_ELEMENTS = 2**28  # so that a device can hold both shards even if no axis splits them
 Parts = Callable[[random.Random, str, int], list[AxisRef]]
 """Cuts an axis, given its name and size, into sub-axes."""
 _SIZES = (4, 6, 8, 8, 8)  # sizes of meshes; most measured topologies have 8 devices
@@ -27,14 +27,14 @@ def corpus() -> dict[str, sw.Reshard]:
 
 
 def random_reshards(count: int) -> dict[str, sw.Reshard]:
-    """Return random reshards, by name; the first ones do not depend on the count."""
+    """Return `count` random reshards, by name; a larger count only adds reshards."""
     return {f"random_{seed:03}": random_reshard(seed) for seed in range(count)}
 
 
 def random_reshard(seed: int, sizes: Sequence[int] = _SIZES) -> sw.Reshard:
-    """Return a random reshard of rank 1 to 4, with extents from 1 to 20,000, uniform in their
-    logarithm, in any dtype but float64. Both sides are on one mesh with a size from `sizes`; axes
-    and sub-axes split random dimensions, or none."""
+    """Return a random reshard of rank 1 to 4, with log-uniform extents from 1 to 20,000, in any
+    dtype but float64. Both sides are on one mesh with a size from `sizes`; axes and sub-axes split
+    random dimensions, or none."""
     rng = random.Random(seed)
     rank = rng.randint(1, 4)
     mesh = random_mesh(rng, sizes)

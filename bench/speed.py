@@ -1,4 +1,5 @@
-"""The time of emission, enumeration and imports, for one reshard and for a whole checkpoint."""
+"""The time of emission, of the enumeration of transfers and of imports, for one reshard and for a
+whole checkpoint."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from shardwright.ir.transfers import enumerate_transfers
 
 REPEATS = 3
 MESHES = ({"x": 2, "y": 4}, {"x": 16, "y": 32}, {"x": 64, "y": 64}, {"x": 256, "y": 256})
-# (name, shape, source, target): an even one, an uneven one, and one with a replicated source.
+# (name, shape, source, target): an even reshard, an uneven one, and one with a replicated source.
 RESHARDS = (
     ("transpose", (131072, 65536), '[{"x"}, {"y"}]', '[{"y"}, {"x"}]'),
     ("uneven", (65537, 65539), '[{"x", "y"}, {}]', '[{"y"}, {"x"}]'),
@@ -36,8 +37,8 @@ def best(run: Callable[[], object]) -> float:
     return min(times)
 
 
-# Each measurement runs in a new process, because caches of an earlier one would help. It prints the
-# seconds after the imports, and the number of characters in the two modules.
+# Each measurement runs in a new process, because the caches of an earlier measurement would help.
+# It prints the seconds after the imports, and the number of characters in the two modules.
 BUNDLE = """
 import sys, time, pathlib
 import shardwright as sw
@@ -56,8 +57,8 @@ print(seconds, sum(len(path.read_text()) for path in modules))
 
 
 def bundle(*described: object) -> tuple[float, int]:
-    """Return the seconds to emit a description and the characters of its modules, the best of a few
-    processes."""
+    """Return the seconds to emit a description, the least of a few processes, and the number of
+    characters in its modules."""
     runs = []
     for _ in range(REPEATS):
         with tempfile.TemporaryDirectory() as folder:

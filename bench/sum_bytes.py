@@ -78,7 +78,7 @@ def read(text: str, devices: int) -> int:
     """Return the bytes that all devices receive in a compiled program.
 
     A TPU's reduce-scatter is a fusion that contains an all-reduce, but brings half of the
-    all-reduce's bytes. Raises ValueError for collectives that are cut into several fusions.
+    all-reduce's bytes. Raise ValueError for collectives that are cut into several fusions.
     """
     if "chain_id" in text:
         raise ValueError("cannot count collectives that several fusions share")
@@ -89,7 +89,8 @@ def read(text: str, devices: int) -> int:
 
 
 def compiled() -> None:
-    """Read both specs of a sum per line; print the bytes that XLA's program of the sum receives."""
+    """Read the two specs of a sum from each line; print the bytes that all devices receive in XLA's
+    program of the sum."""
     import jax
     from jax.experimental import topologies
     from jax.sharding import Mesh, NamedSharding, PartitionSpec
@@ -109,7 +110,7 @@ def compiled() -> None:
 
 
 def measured(reshards: list[sw.Reshard]) -> list[SumBytes]:
-    """Return the bytes that each sum moves."""
+    """Return the bytes that all devices receive in each sum."""
     specs = [json.dumps((spec_of(r.source), spec_of(r.target))) for r in reshards]
     found = {name: _ran(specs, more) for name, more in ENVIRONMENTS.items()}
     plans = [plan_of(reshard, "direct", topology=QUICK) for reshard in reshards]

@@ -41,8 +41,8 @@ GROWTH = (
     ({"x": 8, "y": 32}, "v5p:8x8x8"),
     ({"x": 16, "y": 32}, "v5p:8x8x8"),
 )
-# In an unaligned matrix, shards along one axis are no multiple of shards along the other, on any of
-# these meshes.
+# In an unaligned matrix, the extent of a shard along one axis is not a multiple of that along the
+# other axis, on any of these meshes.
 TRANSPOSES = {
     "aligned": ((65536, 65536), "bfloat16"),
     "unaligned": ((10117, 10121), "float32"),
@@ -52,8 +52,8 @@ TRANSPOSES = {
 
 @dataclass(frozen=True)
 class Emitted:
-    """Bundles on disk. `reshards`: the reshard of each; `choices`: the form of its kernel, with the
-    figures; `refused`: the generator's message for each reshard that it refused."""
+    """Bundles on disk. `reshards`: the reshard of each; `choices`: the form of its kernel, with its
+    costs; `refused`: the generator's message for each reshard that it refused."""
 
     root: Path
     reshards: Mapping[str, sw.Reshard]
@@ -87,8 +87,8 @@ def compiled(bundles: Emitted, topologies: Iterable[str]) -> dict[str, tuple[Com
 
 
 def shares(bundles: Emitted, reports: Mapping[str, tuple[CompileReport, ...]]) -> Table:
-    """Return the table of the number of modules that compile for each topology, and of the largest
-    code."""
+    """Return the table of the number of modules that compile and of the largest code, for each
+    topology."""
     table = _table(
         "Modules that compile", "topology", "reshards", "compile", "share", "largest code"
     )
@@ -115,7 +115,7 @@ def forms(title: str, choices: Iterable[FormChoice]) -> Table:
 
 
 def large(count: int) -> list[FormChoice]:
-    """Return the forms of the first `count` random reshards that move large tiles only."""
+    """Return the forms of the first `count` random reshards that move only large tiles."""
     reshards = filter(is_large, map(random_reshard, itertools.count()))
     return [chosen(sw.plan(reshard)) for reshard in itertools.islice(reshards, count)]
 
@@ -147,7 +147,7 @@ def is_large(reshard: sw.Reshard) -> bool:
 
 
 def smallest_tile(reshard: sw.Reshard) -> tuple[int, ...]:
-    """Return the smallest extent of moving tiles for each dimension; empty if none moves."""
+    """Return the smallest extent of the moving tiles in each dimension; empty if no tile moves."""
     transfers = sw.plan(reshard).transfers()
     moved = transfers.tensor[~transfers.is_local]
     return tuple(map(int, (moved[..., 1] - moved[..., 0]).min(axis=0))) if len(moved) else ()

@@ -56,7 +56,8 @@ def code_lines(text: str) -> int:
 
 
 def loaded(module: Path) -> dict[str, int]:
-    """Return the code lines of a module and of each support file that its self-check loads."""
+    """Return the number of code lines of a module and of each support file that its self-check
+    loads, by file name."""
     home = module.parents[1]
     name = f"{home.name}.{module.parent.name}.{module.stem}"
     run = subprocess.run(
@@ -72,8 +73,8 @@ def loaded(module: Path) -> dict[str, int]:
 
 
 def measured(home: Path) -> Iterator[tuple[str, list[tuple[int, str]]]]:
-    """Yield, for each backend, the code lines and the name of every bundle in a folder,
-    ascending."""
+    """Yield each backend with the number of code lines and the name of every bundle in a folder, in
+    ascending order."""
     for backend in registry.NAMES:
         modules = sorted(home.glob(f"*/{backend}.py"))
         rows = sorted((sum(loaded(each).values()), each.parent.name) for each in modules)

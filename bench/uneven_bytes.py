@@ -1,4 +1,4 @@
-"""The bytes that programs bring to the busiest device, in which extents do not divide.
+"""The bytes that the busiest device receives in programs with extents that axes do not divide.
 
 Each row is a loss of a sequence of 512 rows that is split over 8 devices (`tests/uneven_rows.py`),
 or its gradient. Slices, windows and concatenations in it make values of other extents. The columns
@@ -13,7 +13,8 @@ LINE = "from bench.uneven_bytes import measured; measured(%r)"
 
 
 def measured(column: str) -> None:
-    """Print a line of JSON for each program: its name, and the MiB of a column, null if unknown."""
+    """Print a line of JSON for each program: its name, and the MiB in one column, null if
+    unknown."""
     program_bytes.measured(column, _cases)
 
 

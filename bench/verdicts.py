@@ -4,13 +4,13 @@ model.
 A second table lists the kernels that take longer than XLA's own plan, each with the model's reason
 (`reasons.py`).
 
-The reshards are the corpus, and the first random ones that JAX accepts (each dimension divides).
-Kernels execute direct plans, plain JAX the choice of `auto`. A kernel has a second price, for
-programs that continue with its result. On TPUs, the prices of modules and of XLA's own plan include
-the passes over memory that XLA makes around collectives (`xla_copies.md`). On GPUs these passes are
-not counted, and Shardy's steps have none. If XLA's own plan loses bits of small floats on a TPU, it
-is marked and not compared: our modules keep every bit. The table is written to `verdicts.md` in
-this folder.
+The reshards are the corpus, and the first random ones that JAX accepts, whose dimensions divide
+evenly. Kernels execute direct plans; plain JAX executes the plan that `auto` chooses. A kernel has
+a second price, for programs that continue with its result. On TPUs, the prices of modules and of
+XLA's own plan include the passes over memory that XLA makes around collectives (`xla_copies.md`).
+On GPUs these passes are not counted, and Shardy's steps have none. If XLA's own plan loses bits of
+small floats on a TPU, it is marked and not compared: our modules keep every bit. The table is
+written to `verdicts.md` in this folder.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ RANDOM = 100
 DEVICES = 8
 NEARLY = 1.25
 ROUNDING = 1e-9
-"""Seconds that differ by less than this fraction are equal: they were added up in another order."""
+"""Seconds that differ by less than this fraction count as equal: they were added up in a different
+order."""
 RESULT = Path(__file__).parent / "verdicts.md"
 
 
@@ -66,12 +67,12 @@ class Row:
 
     @property
     def kernel(self) -> Priced | None:
-        """The module with a kernel, if any."""
+        """The price of the module with a kernel, None if there is none."""
         return next((one for one, _ in self.modules if one.backend in KERNELS), None)
 
     @property
     def best(self) -> tuple[Priced, Plan]:
-        """The fastest module."""
+        """The price and the plan of the fastest module."""
         return min(self.modules, key=lambda each: each[0].cost.seconds)
 
     @property

@@ -1,14 +1,14 @@
-"""The bytes that modules and XLA's own reshards copy on a v5e: predicted, and in their HLO.
+"""The bytes that modules and XLA's own reshards copy on a v5e: those predicted, and those in their
+HLO.
 
-The reshards are those of the corpus that JAX accepts on 8 devices, then the first aligned random
-ones (`forms.py`), by seed, that JAX accepts. Reshards in which every device keeps its shard
-unchanged are left out. Modules are those for the topology, in plain JAX and with Pallas kernels.
-XLA's own reshard is predicted from its HLO for host devices, and compared with that for the
-topology. Copies are all passes over memory except collectives and kernels
-(`codegen/hlo/copies.py`); the result leaves the program. Kernels whose slots XLA packs are left
-out, since HLO does not state the trip counts of the packing loops. So are kernels that send
-nothing, which the model prices without a copy of their result. The table is written to
-`xla_copies.md`.
+The reshards are those of the corpus on 8 devices, then the first aligned random ones (`forms.py`),
+by seed; all are reshards that JAX accepts. Reshards in which every device keeps its shard unchanged
+are left out. Modules are those for the topology, in plain JAX and with Pallas kernels. XLA's own
+reshard is predicted from its HLO for host devices, and compared with that for the topology. Copies
+are all passes over memory except collectives and kernels (`codegen/hlo/copies.py`), in programs
+that return the result. Kernels whose slots XLA packs are left out, since HLO does not state the
+trip counts of the packing loops. So are kernels that send nothing, which the model prices without a
+copy of their result. The table is written to `xla_copies.md`.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Row:
 
 
 def cases(count: int) -> dict[str, sw.Reshard]:
-    """Return the first `count` reshards of the corpus and of aligned random ones, by name."""
+    """Return the first `count` reshards, by name: those of the corpus, then aligned random ones."""
     drawn = ((f"aligned_{seed:03}", aligned(seed, DEVICES)) for seed in itertools.count())
     listed = itertools.chain(asked(0).items(), drawn)
     found = (pair for pair in listed if pair[1].source.mesh.size == DEVICES and _moves(pair[1]))
@@ -107,7 +107,7 @@ def copied(plan: Plan, backend: str = "jax_xla") -> int | None:
 
 def summary(found: Sequence[Row]) -> Iterator[str]:
     """Yield a line for each kind of program: the number of predictions that are near, among all
-    reshards, and among reshards that were not used to make the rules."""
+    reshards and among the reshards that were not used to make the rules."""
     for who in (*MODULES.values(), "XLA's own"):
         of = [row for row in found if row.who == who]
         later = [row for row in of if row.name >= f"aligned_{SEEN:03}" and "aligned" in row.name]

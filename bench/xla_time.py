@@ -1,14 +1,14 @@
 """The time of `jax_xla.py` and of XLA's own reshard on 8 host devices, and the bytes of both.
 
-XLA's own reshard is `jax.jit` of the identity with `out_shardings`. Both run in one process, turn
-by turn, on the same arrays. XLA's own runs a second time in each turn: the ratio of two equal
-programs is the machine's noise. There are PASSES passes over all reshards, so that a temporary
-disturbance affects one pass of a reshard. A pass has as many turns as fit into SECONDS, from
-LEAST_TURNS to MOST_TURNS. A figure is the median of all turns. Tensors have 16 to 64 MB. Bytes are
-those that the busiest device receives, read from the compiled programs.
+XLA's own reshard is `jax.jit` of the identity with `out_shardings`. Our program and XLA's take
+turns in one process, on the same arrays. XLA's runs a second time in each turn: the ratio of two
+equal programs shows the machine's noise. There are PASSES passes over all reshards, so that a
+temporary disturbance affects only one pass of a reshard. A pass has as many turns as fit into
+SECONDS, from LEAST_TURNS to MOST_TURNS. Each number is the median of all turns. Tensors have 16 to
+64 MB. Bytes are those that the busiest device receives, read from the compiled programs.
 
 For reshards of rank 3 the measure is the CPU time of all threads, which other work on the machine
-affects less. Each figure is the median of PROCESSOR_TURNS turns in each of PASSES processes, next
+affects less. Each number is the median of PROCESSOR_TURNS turns in each of PASSES processes, next
 to the least of all turns: the addresses of arrays affect a whole process. That table is written to
 `xla_time.md`.
 """
@@ -174,8 +174,8 @@ class Case:
         return taken
 
     def figures(self) -> dict[str, Any]:
-        """Return the median milliseconds of all programs, and the busiest device's bytes in ours
-        and XLA's."""
+        """Return the median milliseconds of all programs, the bytes that the busiest device
+        receives in ours and in XLA's, and the transport."""
         from shardwright.codegen.planner.xla import received
 
         texts = [program.as_text() for program in self.programs[:2]]
@@ -184,7 +184,7 @@ class Case:
 
 
 def _padded(module: Any, x: Any) -> Any:
-    """Return the identity from the padded source to the padded target."""
+    """Return `x`, padded as the source, with the padding of the target."""
     import jax.numpy as jnp
 
     shape, padded = module.SHAPE, module.PADDED_TARGET_SHAPE
@@ -214,7 +214,8 @@ def serve() -> None:
 
 
 def serve_processor_times() -> None:
-    """Measure CPU time like `serve`, but one reshard after another."""
+    """Measure CPU time as `serve` measures milliseconds, but with all turns of a reshard at
+    once."""
     import jax
 
     jax.config.update("jax_enable_x64", True)
@@ -258,7 +259,7 @@ def deep(count: int = DEEP) -> None:
 
 
 def _together(*passes: dict[str, Any]) -> dict[str, Any]:
-    """Return the answer for a reshard with the times of all its passes."""
+    """Return the answers of all passes for a reshard as one, with the times of all passes."""
     sides = zip(*(found["seconds"] for found in passes), strict=True)
     return passes[0] | {"seconds": [list(itertools.chain(*side)) for side in sides]}
 

@@ -1,4 +1,4 @@
-"""Rows of results: the figures or the error of one case, printed as lines of JSON that `run`
+"""Rows of results: the measurements or the error of one case, printed as lines of JSON that `run`
 reads."""
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from typing import Any
 
 Row = dict[str, Any]
 """A row has the keys `part`, `name`, `ok` (None if the case was left out) and `seconds`, and either
-figures or an `error`."""
+measurements or an `error`."""
 
 Job = tuple[str, Callable[[], Row | None]]
-"""The name of a case, and the function that runs it and returns figures."""
+"""The name of a case, and the function that runs it and returns its measurements."""
 
 MARK = "@"
 """The first character of a line that contains a row."""
 
 LONGEST = 300
-"""The number of characters of an error that are kept."""
+"""The greatest number of characters of an error that are kept."""
 
 
 class LeftOutError(Exception):
@@ -36,7 +36,7 @@ def attempt_all(part: str, jobs: Iterable[Job], names: tuple[str, ...] = ()) -> 
 
 
 def attempt(part: str, name: str, job: Callable[[], Row | None], **said: Any) -> None:
-    """Run a job and print its row, which includes `said`. Print a row without a result first, to
+    """Run a job and print its row, which includes `said`. First print a row without a result, to
     identify a case that hangs."""
     named = {"part": part, "name": name, **said}
     _say(named)
@@ -63,8 +63,8 @@ def _say(row: Row) -> None:
 
 
 def rows_of(lines: Iterable[str]) -> tuple[list[Row], list[Row]]:
-    """Return the rows in the output of a process, and the rows of cases that began but did not
-    end."""
+    """Return two lists from the output of a process: the rows of cases that ended, and those of
+    cases that began but did not end."""
     ended: list[Row] = []
     begun: dict[str, Row] = {}
     for line in lines:

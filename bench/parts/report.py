@@ -33,7 +33,7 @@ class Report:
         (self.folder / f"{self.name}.md").write_text(markdown(self.page, self.about, rows))
 
     def run(self, parts: Sequence[Part]) -> bool:
-        """Run the parts one after another, and write the results after each; return whether nothing
+        """Run the parts one after another, and write the results after each; return whether no case
         is wrong."""
         start, rows = time.monotonic(), []
         for part in parts:
@@ -67,6 +67,6 @@ def chosen(parts: Sequence[Part], variable: str) -> list[Part]:
 
 
 def printed(page: Page, path: Path) -> str:
-    """Return the table of the rows in a file that was written earlier."""
+    """Return the page for the rows in a JSON file written earlier."""
     data = json.loads(path.read_text())
     return markdown(page, data["about"], data["rows"])

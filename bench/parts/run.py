@@ -15,7 +15,7 @@ from typing import IO
 from bench.parts.attempt import MARK, Row, rows_of
 
 LAST_LINES = 40
-"""The number of lines of a failed process that are kept."""
+"""The number of last lines of a failed process's output that are kept."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Part:
 
 
 def run(part: Part) -> list[Row]:
-    """Return the rows of all processes of a part, within its time limit."""
+    """Run the processes of a part within its time limit, and return all their rows."""
     rows = []
     with contextlib.ExitStack() as logs:
         started = []

@@ -24,7 +24,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Page:
-    """The title and the first text of the page, and its sections."""
+    """The title, the first paragraph and the sections of a page."""
 
     title: str
     text: str
@@ -62,8 +62,8 @@ def _counted(section: Section, rows: Sequence[Row]) -> str:
 
 
 def merged(rows: Sequence[Row]) -> list[Row]:
-    """Return the rows, with the rows of all ranks for one case merged: right if all are, and with
-    the range of each figure."""
+    """Return the rows, in which the rows of all ranks for one case are merged. A merged row is
+    right if all of them are, and has the range of each number."""
     found: dict[str, list[Row]] = {}
     for row in rows:
         found.setdefault(row["name"], []).append(row)
@@ -103,7 +103,7 @@ def _failures(rows: Sequence[Row]) -> list[str]:
 
 
 def _few(names: Counter[str], most: int = 4) -> str:
-    """Return the first few names, each with its number of ranks."""
+    """Return the first `most` names as text, each with its number of ranks."""
     listed = [f"{name}, {ranks} ranks" if ranks > 1 else name for name, ranks in names.items()]
     more = [f"and {len(listed) - most} more"] if len(listed) > most else []
     return "; ".join(listed[:most] + more)

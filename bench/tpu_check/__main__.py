@@ -36,8 +36,8 @@ def parts() -> list[Part]:
 
 
 def about() -> dict[str, str]:
-    """Return the machine, the date and the versions. From then on, this process occupies the
-    chips."""
+    """Return facts about the run by name: the machine, the date and the versions. From then on,
+    this process occupies the chips."""
     platform = jax.default_backend()
     if not DRY and platform != "tpu":
         raise SystemExit(

@@ -36,15 +36,15 @@ class Bundle:
 
     @property
     def options(self) -> dict[str, Any]:
-        """The arguments of the module's functions besides arrays and meshes."""
+        """The keyword arguments of the module's functions besides arrays and meshes."""
         from jax.experimental.pallas import tpu as pltpu
 
         interpreted = DRY and self.backend == "pallas_tpu"
         return {"interpret": pltpu.InterpretParams()} if interpreted else {}
 
     def case(self) -> Case:
-        """Return the reshard in the oracle's form. Raises LeftOutError if it is too large for this
-        machine."""
+        """Return the reshard in the oracle's form. Raise LeftOutError if it is too large for this
+        machine, or needs more devices."""
         keys = ("shape", "dtype", "source", "target", "source_split", "target_split")
         meshes = {"mesh": self.said["mesh"], "target_mesh": self.said.get("target_mesh")}
         reshard = sw.Reshard(*(self.said[key] for key in keys), **meshes)
@@ -55,7 +55,7 @@ class Bundle:
         return case
 
     def module(self) -> ModuleType:
-        """Import the module."""
+        """Import the module and return it."""
         return importlib.import_module(f"generated.{self.name}.{self.backend}")
 
 
@@ -66,7 +66,8 @@ def enough(ids: Sequence[int]) -> None:
 
 
 def bundles(key: str) -> list[Bundle]:
-    """Return the bundles whose descriptions have a key: "shape" for reshards, "lhs" for matmuls."""
+    """Return the bundles whose descriptions have the key `key`: "shape" for reshards, "lhs" for
+    matmuls."""
     manifest = json.loads(Path("generated/manifest.json").read_text())
     return [
         Bundle(name, backend, each["description"])

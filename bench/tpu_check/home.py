@@ -16,12 +16,12 @@ import jax  # noqa: E402
 
 NAMES = tuple(name for name in os.environ.get("TPU_CHECK_NAMES", "").split(",") if name)
 MOST = 2**14 if DRY else 2**31
-"""The most bytes of a tensor that is moved."""
+"""The size in bytes above which a tensor is not moved."""
 
 MOST_FLOPS = 2**20 if DRY else 2**42
-"""The most floating-point operations of a matmul that is checked."""
+"""The number of floating-point operations above which a matmul is not checked."""
 
 
 def count() -> int:
-    """Return the most devices that a mesh can have."""
+    """Return the greatest number of devices that a mesh can have."""
     return DEVICES if DRY else len(jax.devices())

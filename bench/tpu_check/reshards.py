@@ -18,7 +18,8 @@ POISON = 0xFF
 
 
 class Moved:
-    """A module, its meshes, and its jitted call. Raises LeftOutError if it cannot run here."""
+    """A module, its meshes, and its jitted call. The constructor raises LeftOutError if it cannot
+    run here."""
 
     def __init__(self, bundle: Bundle) -> None:
         self.case = bundle.case()
@@ -33,7 +34,8 @@ class Moved:
 
     @cached_property
     def call(self) -> Any:
-        """The reshard, in a jit if both meshes have the same devices in the same order."""
+        """The reshard as a function, under jit if both meshes have the same devices in the same
+        order."""
         source, target = self.meshes
 
         def reshard(x: Any) -> Any:
@@ -80,7 +82,7 @@ class Moved:
 
     def _local(self, side: Placement, terms: Bits, fill: int) -> dict[int, Bits]:
         """Return the padded local array of each device, cut from the terms of a tensor, [terms,
-        ...]. `fill`: the bytes of the padding."""
+        ...]. `fill`: the byte that fills the padding."""
         term, held = sums.terms_held(side), definition.holdings(side, self.case.shape)
         largest = definition.largest(side, self.case.shape)
         found = {}

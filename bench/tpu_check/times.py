@@ -52,8 +52,7 @@ def _theirs(moved: Moved, x: Any, ours: float) -> Row:
 
 
 def _value(moved: Moved, x: Any) -> Any:
-    """Return the tensor that an array represents, adding up or combining the terms of a partial
-    sum."""
+    """Return the tensor that an array represents: the terms of a partial sum are combined."""
     if not moved.case.source.unreduced:
         return x
     numpy = jax.numpy

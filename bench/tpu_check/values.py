@@ -23,7 +23,7 @@ element."""
 
 
 def check_reshard(bundle: Bundle) -> Row:
-    """Move random bits several times. Raises ValueError for a wrong element."""
+    """Move random bits several times. Raise ValueError for a wrong element."""
     moved = Moved(bundle)
     for turn in range(CALLS):
         x, wanted = moved.example(turn)
@@ -33,7 +33,8 @@ def check_reshard(bundle: Bundle) -> Row:
 
 
 def check_matmul(bundle: Bundle) -> Row:
-    """Multiply, and compare with XLA's product in float32 on one device."""
+    """Multiply, and compare with XLA's product in float32 on one device. Raise ValueError if the
+    error exceeds WITHIN."""
     module = importlib.import_module(f"generated.{bundle.name}.{bundle.backend}")
     enough(module.IDS)
     flops = 2 * math.prod(module.LHS_SHAPE) * module.RHS_SHAPE[-1]
@@ -55,7 +56,7 @@ def check_matmul(bundle: Bundle) -> Row:
     wide = (jax.numpy.asarray(each).astype(np.float32) for each in (lhs, rhs))
     right = np.asarray(jax.numpy.matmul(*wide, precision="highest"))
     worst = float((np.abs(got - right) / (np.abs(right) + np.abs(right).mean())).max())
-    if not worst < WITHIN:  # nor NaN
+    if not worst < WITHIN:  # also true for NaN
         raise ValueError(f"relative error {worst}")
     return {"devices": len(module.IDS), "worst_error": round(worst, 5)}
 
