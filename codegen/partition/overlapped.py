@@ -230,4 +230,4 @@ MOVES: dict[Side, str] = {"lhs": "all_gather", "rhs": "all_gather", "out": "redu
 """The layout change that a kernel performs on each tensor."""
 
 _SHORT = {"bfloat16": "bf16", "float32": "f32", "int8": "i8", "int32": "i32", "float16": "f16"}
-"""The dtypes of matmuls in jaxpr notation."""
+"""Maps the dtypes of matmuls to jaxpr notation."""

@@ -93,7 +93,7 @@ class ProgramPrices:
         return pace.seconds_of(change.kind, digits, change.received, self.prices)
 
     def _permuted(self, axes: tuple[str, ...], pairs: list[tuple[int, int]], shard: int) -> float:
-        """Return the seconds in which devices send their shards. `pairs`: (sender, receiver)
+        """Return the seconds that devices take to send their shards. `pairs`: (sender, receiver)
         positions along the axes; `shard`: the bytes of a shard."""
         digits = tuple(self.digits[name] for name in axes)
         groups = self.prices.ids[positions_of_groups(digits, self.prices.ids.size)]

@@ -111,14 +111,15 @@ def _traced(fn: Callable[..., Any], avals: tuple[Any, ...]) -> tuple[Any, Any]:
 
 
 def _place(error: Exception) -> str:
-    """Return the innermost line of the user's code in an error's traceback."""
+    """Return the innermost line of the user's code in an error's traceback; "" if there is none."""
     frames = traceback.extract_tb(error.__traceback__)
     lines = [line for each in frames if (line := user_line(each.filename, each.lineno or 0))]
     return str(lines[-1]) if lines else ""
 
 
 def _parameters(fn: Callable[..., Any], count: int) -> tuple[str, ...]:
-    """Return distinct names for the arguments, taken from the function's parameters."""
+    """Return distinct names for the arguments, taken from the function's parameters; additional
+    arguments get names such as `arg3`."""
     try:
         signature = inspect.signature(fn).parameters.values()
     except (TypeError, ValueError):

@@ -23,7 +23,7 @@ LEAVES = (Sharding, NamedSharding, PartitionSpec, str)
 def leaves_of(
     given: Any, tree: Any, shapes: Sequence[tuple[int, ...]], meshes: ProgramMeshes, argument: str
 ) -> tuple[Sharding | None, ...]:
-    """Return the sharding of each leaf of `tree`, None where none is stated.
+    """Return the sharding of each leaf of `tree`, None if none is stated for it.
 
     Raise InputError, which names `argument` and the leaf's path, for a prefix that does not fit, a
     sharding of a different rank, or axes that the mesh lacks.

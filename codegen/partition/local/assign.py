@@ -234,7 +234,10 @@ class Splits:
         flops = 0
         if self.op.kind == "dot_general":
             flops = 2 * math.prod(self.rule.sizes)
-        elif self.op.kind in ("ragged_dot_general", "scaled_dot"):  # each row uses one matrix
+        elif self.op.kind in (
+            "ragged_dot_general",
+            "scaled_dot",
+        ):  # each row is multiplied by one matrix
             names = {"contract_rhs", "batch_rhs", "group_rhs"} & dict(self.op.params).keys()
             others = {dim for name in names for dim in self.op.integers(name)}
             columns = (size for dim, size in enumerate(self.shapes[1]) if dim not in others)

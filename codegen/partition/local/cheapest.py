@@ -100,7 +100,7 @@ def _received(program: Program, axes: CutAxes, ratings: Ratings, choice: Choice)
 
 
 class _Plan(NamedTuple):
-    """The splits of all ops, their cost, and the part of it that is received bytes."""
+    """The splits of all ops, their cost, and the part of the cost that is received bytes."""
 
     price: float
     received: float

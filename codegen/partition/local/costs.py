@@ -34,8 +34,8 @@ POINTWISE = ELEMENTWISE | {"broadcast_in_dim", "reshape", "squeeze", "transpose"
 
 @functools.cache
 def price_of_uses(home: LocalLayout, needs: tuple[LocalLayout, ...], tensor: Tensor) -> float:
-    """Return the cost of moving a value from its first layout to the layouts that its uses need, in
-    order. Intermediate layouts stay available to later moves."""
+    """Return the cost of moving a value from the layout `home` to the layouts that its uses need,
+    in order. Intermediate layouts stay available to later moves."""
     known = [home]
     total = 0.0
     for need in needs:
@@ -53,15 +53,15 @@ class Wire:
 
     tensor: Tensor
     home: LocalLayout | None  # the layout of a value that no op produces
-    made_by: tuple[int, int] | None  # an op and its result; either this or `home` is None
-    uses: tuple[tuple[int, int] | LocalLayout, ...]  # an op and its operand, or a required layout
+    made_by: tuple[int, int] | None  # op number and result index; either this or `home` is None
+    uses: tuple[tuple[int, int] | LocalLayout, ...]  # op number and operand index, or a layout
     propagated: LocalLayout
     times: int  # the number of times that each value is produced
     is_argument: bool
 
 
 class Costs:
-    """The splits of all ops and their cost. Ops and wires have numbers.
+    """The splits of all ops and their cost. Ops and wires are given by number.
 
     Corresponding ops in the copies of a repeated stretch count as one op, with one split.
     """
@@ -105,7 +105,7 @@ class Costs:
         self.layouts: list[OpLayouts | None] = [None] * len(self.ops)
 
     def choose(self, number: int, split: FactorAxes | None) -> None:
-        """Set the split of an op, or remove it."""
+        """Set the split of an op, or remove it if `split` is None."""
         self.split[number] = split
         self.layouts[number] = None if split is None else self.splits[number].layouts(split)
 
@@ -136,7 +136,8 @@ class Costs:
         return len(self.ops) - 1
 
     def _of_no_argument(self) -> frozenset[int]:
-        """Return the pointwise ops that depend on no argument, such as those of a causal mask.
+        """Return the numbers of pointwise ops that depend on no argument, such as those of a causal
+        mask.
 
         Their computation is free: compilers repeat it wherever its result is used, and store
         nothing.
@@ -242,7 +243,7 @@ class _Graph:
         ties: Sequence[Repeat],
     ) -> None:
         """Record the ops and values of a program, and the layouts of its arguments and results.
-        `ties`: its repeated stretches."""
+        `ties`: the stretches that are split the same way."""
         body = self.costs.program.body
         self.home.update(zip(body.arguments, arguments, strict=True))
         self._body(body, 1, (), ties)
@@ -287,7 +288,7 @@ class _Graph:
 
     def wires(self) -> tuple[list[Wire], list[int], dict[int, int]]:
         """Return the wires, the total number of times that the values of each wire are produced,
-        and the wire of each value, by index."""
+        and the index of each value's wire."""
         costs = self.costs
         known: dict[Wire, int] = {}
         often: list[int] = []

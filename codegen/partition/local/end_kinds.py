@@ -46,15 +46,15 @@ MIXING: dict[str, str] = {
     "reduce_and": GREATEST,
     "cumlogsumexp": LEAST,
 }
-"""Kinds of ops that combine several rows, each with the value that padded rows must have to change
-no result."""
+"""Kinds of ops that combine several rows, each with the value of padded rows that leaves the
+results unchanged."""
 BILINEAR = frozenset({"dot_general", "conv_general_dilated"})
 """Kinds of ops in which the gradient of one operand is a product with the other operand, padded
 rows included."""
 
 
 def neutral(kind: str, dtype: str) -> Param:
-    """Return the value that padded rows must have to change no result of an op of this kind.
+    """Return the value of padded rows that leaves the results of an op of this kind unchanged.
 
     >>> neutral("reduce_max", "f32"), neutral("argmin", "u8"), neutral("reduce_and", "i32")
     (-inf, 255, -1)
@@ -73,8 +73,8 @@ def neutral(kind: str, dtype: str) -> Param:
 
 
 def neutral_of(op: Op, place: int, dtype: str) -> Param:
-    """Return the value that padded rows of operand `place` must have to change no result of an
-    op."""
+    """Return the value of padded rows in operand `place` that leaves the results of an op
+    unchanged."""
     if op.kind == "select_and_scatter_add" and place == 1:
         return neutral(f"reduce_{fills(op)}", dtype)
     return neutral(op.kind, dtype)

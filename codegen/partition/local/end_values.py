@@ -55,8 +55,8 @@ class EndValues:
 
 
 class PaddedBody:
-    """The ops of one body under construction. `unread`: the value of padded rows that no op reads;
-    a test sets it to NaN."""
+    """The ops of one body under construction. `unread`: the number put into padded rows that no op
+    reads; a test sets it to NaN."""
 
     unread: float = 0.0
 
@@ -75,7 +75,7 @@ class PaddedBody:
             self.constant.update(op.results)
 
     def version(self, value: int, dims: Dims) -> int:
-        """Return a value with exactly these dimensions padded."""
+        """Return the version of a value in which exactly these dimensions are padded."""
         if dims == self.values.ends[value]:
             return value
         key = value, dims

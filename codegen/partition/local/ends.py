@@ -43,8 +43,9 @@ MADE = frozenset({"broadcast_in_dim", "iota"})
 
 
 def with_padded_ends(program: Program) -> Program:
-    """Return a program that pads dimensions that axes do not divide, if the ops can run on padded
-    ends. Arguments and results of the program and of its loops and branches keep their shapes."""
+    """Return a program in which dimensions that axes do not divide are padded, if the ops can run
+    on padded ends. Arguments and results of the program and of its loops and branches keep their
+    shapes."""
     extents = dict(_extents(program))
     if not extents:
         return program
@@ -197,7 +198,7 @@ def _split(op: Op, dim: int, padded: PaddedBody) -> bool:
 
 def _extended_pad(op: Op, dim: int, padded: PaddedBody) -> bool:
     """Append a pad on padded ends and return True, or return False if that is not possible. If
-    possible, it becomes a shift, which fills the padded rows too."""
+    possible, the pad becomes a shift, which fills the padded rows too."""
     values, pair = padded.values, (op.operands[0], op.results[0])
     before, after = (values.given[value].shape[dim] for value in pair)
     low, _, inner = dict(padded_dims(op))[dim]
@@ -233,7 +234,7 @@ def _joined(op: Op, dim: int, padded: PaddedBody) -> bool:
 
 
 def _pad(value: int, result: int, config: tuple[Param, ...], padded: PaddedBody) -> Op:
-    """Return a pad with zeros."""
+    """Return the op that pads a value with zeros."""
     like = padded.values.given[result]
     operands = value, padded.number(0, like)
     return Op("pad", operands, (result,), (("padding_config", config),), line=like.line)

@@ -123,7 +123,7 @@ class _Steps:
         self.versions: dict[int, dict[LocalLayout, int]] = {}
         self.lost: set[tuple[int, LocalLayout]] = set()  # (value, dropped layout) pairs
         self.brought: set[Hashable] = set()  # keys of the data that ops have fetched
-        self.moved: int | None = None  # the last moved argument that is not kept
+        self.moved: int | None = None  # of the arguments in `forgotten`, the one moved last
 
     def define(self, value: int, layout: LocalLayout) -> int:
         """Return a new local value, the first one for its value."""

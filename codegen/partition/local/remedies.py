@@ -151,8 +151,8 @@ def left_whole(layout: LocalLayout, change: LayoutChange) -> LocalLayout:
 
 
 def argument_layout(local: LocalProgram, change: LayoutChange, argument: int) -> LocalLayout:
-    """Return the layout of an argument with which a change of it would be unnecessary. `argument`:
-    the number of its value."""
+    """Return the layout of an argument with which `change` would be unnecessary. `argument`: the
+    number of its value."""
     if change.kind != "all_gather" and not change.inside:
         return change.layout
     (home,) = (

@@ -42,8 +42,8 @@ def _planned(
 
 def propagated_layouts(program: Program, axes: CutAxes) -> Iterator[list[LocalLayout]]:
     """Yield the propagated layouts of all values; dimensions that axes do not divide are not split.
-    If any axes do not, also yield layouts in which these axes split a different dimension, except
-    in arguments and constraints."""
+    If there are such dimensions, also yield layouts in which these axes split a different
+    dimension, except in arguments and constraints."""
     values = program.values
     layouts = [axes.layout(value.sharding, value.shape) for value in values]
     yield layouts

@@ -110,8 +110,8 @@ class Pipeline:
 def pipeline(stage: Stage, mesh: Mesh, axis: str, microbatches: int) -> Pipeline:
     """Return the pipeline of a stage function along `axis` of a mesh, with one stage per device.
 
-    If another axis splits rows, partition the gradient with `mode="cheapest"`: then gradients of
-    parameters are summed over that axis once, after the loop, instead of in every tick.
+    If a different axis splits rows, partition the gradient with `mode="cheapest"`: then gradients
+    of parameters are summed over that axis once, after the loop, instead of in every tick.
 
     Raise InputError if `axis` is not an axis of the mesh, or for fewer than one micro-batch.
     """

@@ -26,7 +26,10 @@ def data_parallel(parameters: Any, mesh: Mesh) -> Any:
 
 def fsdp(parameters: Any, mesh: Mesh, axis: str) -> Any:
     """Return shardings that split every parameter over `axis`, in the first dimension that the axis
-    divides."""
+    divides.
+
+    Raise InputError if the mesh lacks `axis`.
+    """
     _check(mesh, axis)
 
     def rule(path: str, shape: Shape) -> Split:
@@ -56,7 +59,10 @@ def fsdp_tensor_parallel(
     parameters: Any, mesh: Mesh, data_axis: str, model_axis: str, dims: Dims | None = None
 ) -> Any:
     """Return the shardings of `tensor_parallel` over `model_axis`, split over `data_axis` in
-    addition: in the first unsplit dimension that it divides, otherwise in the split dimension."""
+    addition: in the first unsplit dimension that it divides, otherwise in the split dimension.
+
+    Raise InputError if the mesh lacks an axis, or if a leaf lacks the dimension in `dims`.
+    """
     _check(mesh, data_axis, model_axis)
 
     def rule(path: str, shape: Shape) -> Split:

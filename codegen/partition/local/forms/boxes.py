@@ -28,7 +28,8 @@ from shardwright.codegen.propagate.build import Builder
 from shardwright.ir.program import Op
 
 MOST_ROUNDS = 8
-"""Greatest number of rounds for the rows of an op; beyond that, its dimension is gathered."""
+"""Greatest number of rounds for the rows of an op; if more are needed, its dimension is
+gathered."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,5 @@
-"""Extrema along a split dimension: each shard finds its own, then devices compare these candidates.
+"""Extrema along a split dimension: each shard finds its own extrema, then devices compare these
+candidates.
 
 If another dimension can be divided among the devices, each device compares the candidates of its
 part and sends the result to all. Otherwise every device receives all candidates.

@@ -103,7 +103,7 @@ def halo_moves(
 
 def at_busiest(sizes: Sequence[int], receivers: Iterable[Iterable[int]]) -> Iterator[int]:
     """Yield the bytes that each move adds to the busiest device. `sizes`: the bytes of each move;
-    `receivers`: the shards that receive it."""
+    `receivers`: the shards that receive each move."""
     totals: dict[int, int] = {}
     most = 0
     for size, shards in zip(sizes, receivers, strict=True):

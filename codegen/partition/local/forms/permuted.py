@@ -88,7 +88,7 @@ class _Permuted:
         """Return the number of shards between which rows move, 1 if none move.
 
         Rows of an unsplit table can be indexed where they are needed. In the mode `as_shardy`, rows
-        also do not move unless propagation splits them equally before and after the op.
+        move only if propagation splits them equally before and after the op.
         """
         given = [self.values[value].sharding for value in (source, op.results[0])]
         before, after = (1 if each is None else each.parts(dim) for each in given)

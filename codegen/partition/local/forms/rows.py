@@ -41,8 +41,8 @@ def longest_cut(tensors: OpTensors) -> int | None:
 
 
 def read_slice(tensors: OpTensors) -> LocalForm | None:
-    """Return the form of a slice along a split dimension, along which the result is not split; None
-    if the slice takes all rows, or if its result cannot be a partial sum."""
+    """Return the form of a slice along a split dimension, which is not split in the result; None if
+    the slice takes all rows, or if its result cannot be a partial sum."""
     dim = longest_cut(tensors)
     if dim is None or not tensors.is_added:
         return None
