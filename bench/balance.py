@@ -22,7 +22,7 @@ CASES = (
 
 
 def shardings(mesh: sw.Mesh) -> list[sw.Sharding]:
-    """Return every assignment of ordered subsets of the axes to the two dimensions."""
+    """Return all shardings of a matrix: an ordered subset of the axes splits each dimension."""
     texts = []
     for count in range(len(mesh.names) + 1):
         for names in itertools.permutations(mesh.names, count):

@@ -2,7 +2,7 @@
 
 The table compares the basis plans of 500 reshards on up to 128 devices with Shardy's sequences, and
 `auto`'s plans of 100 reshards on up to 32 devices with the cheaper of Shardy's and XLA's sequences.
-Each is priced by the model of a topology. It is written to `beside.md` in this folder.
+All are priced by the model of a topology. The table is written to `beside.md` in this folder.
 `tests/planner/test_peers.py` checks plans of the same reshards.
 """
 
@@ -41,9 +41,9 @@ RESULT = Path(__file__).parent / "beside.md"
 
 
 def random_case(seed: int, most: int) -> tuple[sw.Reshard, str]:
-    """Return a reshard on up to `most` devices, and a topology. Up to four axes, whole or cut into
-    sub-axes, some of them unused, split up to four dimensions; every extent is a multiple of the
-    number of devices."""
+    """Return a random reshard on up to `most` devices, and a topology for it. Up to four axes,
+    whole or cut into sub-axes, some of them unused, split up to four dimensions; every extent is a
+    multiple of the number of devices."""
     rng = random.Random(seed)
     devices = rng.choice([size for size in TOPOLOGIES if size <= most])
     sizes, left = list[int](), devices

@@ -66,8 +66,8 @@ def placements(dims: list[int | None]) -> list[Placement]:
 
 
 def main() -> None:
-    """Answer every line: the sizes of the mesh, the shape, and the dimension that each axis splits
-    before and after."""
+    """Print the bytes for every line of input. A line has the sizes of the mesh, the shape, and the
+    dimension that each axis splits before and after."""
     counter, started = Received(), False
     count_all_to_alls(counter)
     for line in sys.stdin:

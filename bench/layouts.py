@@ -70,7 +70,7 @@ def measured(recipe: Recipe, by: str, devices: int) -> Cell:
 
 
 def least(source: sw.Stored, target: sw.Stored) -> dict[int, int]:
-    """Return the bytes that each target device lacks, each element once."""
+    """Return the bytes that each target device lacks, counting each element once."""
     found = dict.fromkeys(target.mesh.device_ids, 0)
     for tensor, shape in target.tensors.items():
         sides = source.holdings[tensor], target.holdings[tensor]

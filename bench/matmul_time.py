@@ -66,7 +66,7 @@ def drawn(count: int, seed: int = 0) -> Iterator[sw.Matmul]:
 
 
 def serve(turns: int) -> None:
-    """Read the path of a module per line; print the seconds of both sides, turn by turn."""
+    """Read the path of a module from each line; print the seconds of both sides, turn by turn."""
     import jax
     import jax.numpy as jnp
     import numpy as np

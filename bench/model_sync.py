@@ -227,7 +227,8 @@ def timed(act: Any) -> tuple[Any, float]:
 
 
 def received() -> Any:
-    """Return a mode that adds up the bytes that functional collectives bring to this rank."""
+    """Return a torch dispatch mode that adds up the bytes that this rank receives in functional
+    collectives."""
     import torch
     from torch.distributed.tensor import placement_types
     from torch.utils._python_dispatch import TorchDispatchMode

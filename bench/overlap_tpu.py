@@ -259,7 +259,7 @@ def row_of(kind: str, dtype: str, topology: str) -> str:
 
 
 def uneven_row_of(kind: str, extents: tuple[int, int, int]) -> str:
-    """Return the row of a bfloat16 kernel on v5e:2x4 whose blocks are cut at the ends."""
+    """Return the row of a bfloat16 kernel on v5e:2x4 whose last blocks are cut."""
     topology, dtype = "v5e:2x4", "bfloat16"
     plan, ring = ring_of(kind, dtype, topology, extents)
     with tempfile.TemporaryDirectory() as folder:

@@ -1,8 +1,8 @@
 """The main reason why a kernel is predicted to take longer than XLA's own plan: the part of the
 kernel's time that exceeds XLA's by the most.
 
-Both are priced twice, with and without the latencies of links: the difference is start-up time. The
-rest is time on links, or in copies that XLA makes.
+The kernel and XLA's plan are priced twice, with and without the latencies of links: the difference
+is start-up time. The rest is time on links, or in copies that XLA makes.
 """
 
 from __future__ import annotations

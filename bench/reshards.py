@@ -67,7 +67,7 @@ def random_mesh(rng: random.Random, sizes: Sequence[int] = _SIZES) -> sw.Mesh:
 
 
 def in_two(rng: random.Random, name: str, size: int) -> list[AxisRef]:
-    """Return an axis, whole or as two sub-axes."""
+    """Return two sub-axes into which an axis is cut at random, or the whole axis."""
     inner = [d for d in range(2, size) if size % d == 0]
     if not inner or rng.random() < 0.6:
         return [AxisRef(name)]

@@ -64,7 +64,7 @@ RESULT = Path(__file__).parent / "xla_time.md"
 def cases(pairs: int) -> Iterator[tuple[str, sw.Reshard]]:
     """Yield reshards with their names: random pairs of shardings of matrices of 16, 32 and 64 MB,
     by a fixed seed; and the corpus's reshards of such sizes on one mesh of at most 8 devices, if
-    dimensions divide."""
+    their dimensions divide evenly."""
     rng = random.Random(0)
     for axes, shape in MATRICES:
         listed = list(itertools.permutations(_shardings(sw.Mesh(axes)), 2))
@@ -77,7 +77,7 @@ def cases(pairs: int) -> Iterator[tuple[str, sw.Reshard]]:
 
 def deep_cases(count: int) -> Iterator[tuple[str, sw.Reshard]]:
     """Yield random reshards of rank 3 of 8 to 128 MB on 8 devices, some with axes cut into sub-axes
-    or unused. The extents of every other one do not divide."""
+    or unused. The extents of every other reshard do not divide evenly."""
     rng = random.Random(1)
     for number in range(count):
         mesh = sw.Mesh(rng.choice([{"x": 2, "y": 4}, {"x": 2, "y": 2, "z": 2}, {"x": 8}]))
@@ -184,7 +184,7 @@ class Case:
 
 
 def _padded(module: Any, x: Any) -> Any:
-    """Return `x`, padded as the source, with the padding of the target."""
+    """Return `x`, which has the padding of the source, with the padding of the target instead."""
     import jax.numpy as jnp
 
     shape, padded = module.SHAPE, module.PADDED_TARGET_SHAPE

@@ -127,7 +127,7 @@ def emitted(what: sw.Reshard | sw.Matmul, name: str) -> ModuleType:
 
 
 def imported(name: str) -> ModuleType:
-    """Import the Triton module of an emitted bundle."""
+    """Import the Triton module of an emitted bundle and return it."""
     if str(ROOT.parent) not in sys.path:
         sys.path.append(str(ROOT.parent))
     importlib.invalidate_caches()

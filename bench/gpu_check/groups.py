@@ -55,7 +55,7 @@ def _reshards(seed: int) -> dict[str, sw.Reshard]:
 
 
 def _emitted(name: str, reshards: dict[str, sw.Reshard]) -> ModuleType:
-    """Emit the bundles of a group and its module, and import the module."""
+    """Emit the bundles of a group and its module; import the module and return it."""
     plans = {each: sw.plan(reshard) for each, reshard in reshards.items()}
     for each, plan in plans.items():
         sw.emit(plan, backends=("triton_gpu",), features=FEATURES).write(ROOT / each)

@@ -17,7 +17,7 @@ def _range(values: Sequence[float]) -> str:
 
 
 def values_summary(rows: Sequence[Row]) -> str:
-    """Summarise the comparisons."""
+    """Return a summary of the comparisons."""
     checks = sum("self-check" in row["name"] for row in rows)
     said = (
         "Elements of bundles, random reshards and groups are compared bit by bit; results hold "
@@ -27,7 +27,8 @@ def values_summary(rows: Sequence[Row]) -> str:
 
 
 def copies_summary(rows: Sequence[Row]) -> str:
-    """Summarise the rates of reshards and sums of large tensors, compared with torch's copy."""
+    """Return a summary of the rates of reshards and sums of large tensors, compared with torch's
+    copy."""
     large = [row for row in rows if row.get("written_MiB", 0) >= BIG and _by_all(row)]
     sums = [row["of_copy"] for row in large if row["read_MiB"] > row["written_MiB"]]
     moves = [row["of_copy"] for row in large if row["read_MiB"] <= row["written_MiB"]]
@@ -45,14 +46,14 @@ def _by_all(row: Row) -> bool:
 
 
 def gemm_summary(rows: Sequence[Row]) -> str:
-    """Summarise the rates of matmuls, compared with torch's."""
+    """Return a summary of the rates of matmuls, compared with torch's."""
     ratios = [row["of_torch"] for row in rows if row["name"].startswith("alone")]
     said = "Matmuls of one device run at {} of the rate of `torch.matmul`."
     return said.format(_range(ratios)) if ratios else ""
 
 
 def sanitize_summary(rows: Sequence[Row]) -> str:
-    """Summarise the findings of compute-sanitizer, if the rows show that it ran."""
+    """Return a summary of compute-sanitizer's findings; "" unless the rows show that it ran."""
     planted = any("planted" in row["name"] for row in rows)
     return "compute-sanitizer finds a planted fault, and none in modules." * planted
 

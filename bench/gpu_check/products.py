@@ -28,7 +28,7 @@ partial sums are scattered, or one device needs no moves."""
 def emitted_matmul(
     name: str, extents: tuple[int, int, int], devices: int, moves: str, dtype: str = "bfloat16"
 ) -> ModuleType:
-    """Emit a matmul of extents i, j and k, and import its module."""
+    """Emit a matmul of extents i, j and k; import its module and return it."""
     i, j, k = extents
     lhs, rhs, out = SHARDINGS[moves]
     matmul = sw.Matmul(dtype, ((i, j), lhs), ((j, k), rhs), out, mesh=f"x={devices}")

@@ -1,4 +1,4 @@
-"""The part `times`: the seconds of a reshard, and of XLA's own by `jit` and by `device_put`."""
+"""The part `times`: the seconds of our reshards, and of XLA's own by `jit` and by `device_put`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def seconds(run: Callable[[], Any]) -> float:
 
 
 def measured(bundle: Bundle) -> Row:
-    """Return the seconds of a reshard and, if JAX can express both shardings without padding, of
+    """Return the seconds of our reshard and, if JAX can express both shardings without padding, of
     XLA's own."""
     moved = Moved(bundle)
     x, _ = moved.example(0)
