@@ -4,7 +4,7 @@ prints a number for each.
 
 The count is that of rank 0, which has the largest shards. On a CPU, torch replaces an all-to-all by
 an all-gather, which is counted as an all-to-all. A placement gives only the dimension that a mesh
-axis splits, so shardings with axes in a different order cannot be measured.
+axis splits, so only shardings with axes in mesh order can be measured.
 """
 
 from __future__ import annotations

@@ -140,4 +140,4 @@ def rank(me: int, store: str) -> None:
             attempt("ranks", name, job, rank=me)
             dist.barrier()
     sys.stdout.flush()
-    os._exit(0)  # The destructors of groups on several ranks may wait for each other forever.
+    os._exit(0)  # The destructors of the ranks' groups may wait for each other.

@@ -34,7 +34,7 @@ class CutAxes:
 
     @functools.cached_property
     def known(self) -> dict[Hashable, Any]:
-        """The cache of `assign.splits_of`: the splits of each kind of op seen so far."""
+        """The cache of `assign.splits_of`: the splits of each distinct op seen so far."""
         return {}
 
     @property
