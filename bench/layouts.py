@@ -1,9 +1,10 @@
 """Plan the moves of layers of 12 architectures from a trainer's layout to vLLM's. Count the bytes,
 and how many of them two simpler kinds of systems could move.
 
-A cell is a layer with the embedding (`bench/layers.py`), in bfloat16. A trainer stores it on
-devices 0 to 7, and vLLM with tensor parallelism N on devices 0 to N - 1. The least bytes that a
-device must receive are counted independently of the plan, from its contents before and after.
+Each cell of the table is for a layer with the embedding (`bench/layers.py`), in bfloat16. A trainer
+stores it on devices 0 to 7, and vLLM with tensor parallelism N on devices 0 to N - 1. The minimum
+number of bytes that a device must receive is counted independently of the plan, from its contents
+before and after.
 """
 
 from __future__ import annotations

@@ -129,10 +129,12 @@ def permute(shape: Shape, dtype: str, source: Sharding, axes: Axes, *, pairs: Pa
     ends = [i for i, _ in moves], sorted(j for _, j in moves)
     if more or ends != (everywhere, everywhere):
         raise InputError(
-            "in a permutation of one axis each coordinate must send once and receive once",
+            "a permute must be along one axis"
+            if more
+            else "each coordinate must send once and receive once",
             argument="axes" if more else "pairs",
             got=", ".join(map(str, (ref, *more))) if more else str(moves),
-            expected="one axis" if more else f"each of 0 to {size - 1} once on either side",
+            expected="one axis" if more else f"each of 0 to {size - 1} once on each side",
         )
     digit = mesh.digit(ref)
     positions = np.arange(mesh.size, dtype=np.int64)

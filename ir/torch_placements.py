@@ -104,11 +104,11 @@ class Placing(NamedTuple):
                 continue
             if any(ref != AxisRef(ref.name) for ref in dim.axes):
                 raise InputError(
-                    "an extent must divide where a strided placement cuts through another axis",
+                    "an extent must be divisible if a strided placement cuts through another axis",
                     argument="placements",
                     got=f"extent {extent} of dimension {number}, split as {dim}",
                     expected=f"a multiple of {self.sharding.parts(number)}, or a split factor that "
-                    "is the size of whole axes",
+                    "is a product of sizes of whole axes",
                 )
             nested |= sum(digit.size > 1 for digit in self.sharding.digits(number)) > 1
         return "nested" if nested else "flat"

@@ -67,9 +67,9 @@ def check_product(
     results: Sequence[Any],
     positions: Sequence[int] | None = None,
 ) -> Row:
-    """Return the largest relative error of `results`, one for each of the mesh positions
-    `positions`, by default for all in the order of device ids. Raise ValueError for an error that
-    rounding does not explain."""
+    """Return the largest relative error of all `results`, as a table row. `results`: one for each
+    mesh position in `positions`, by default all positions in the order of device ids. Raise
+    ValueError for an error that rounding does not explain."""
     exact, worst = whole[0].float() @ whole[1].float(), 0.0
     for position, got in zip(positions or order(module), results, strict=True):
         right = part(exact, module.out_box(position))

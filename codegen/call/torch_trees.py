@@ -65,7 +65,8 @@ def _exchanged(leaves: list[Leaf]) -> list[DTensor]:
 
 
 def _placed(leaf: Leaf) -> Leaf:
-    """Return a leaf whose target is a mesh and placements."""
+    """Return the leaf with its target resolved to a mesh and placements. Raise InputError unless it
+    is a DTensor without a source."""
     if not isinstance(leaf.value, DTensor):
         raise InputError(
             "every leaf of the tree must be a DTensor",

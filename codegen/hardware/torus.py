@@ -208,7 +208,7 @@ class Torus:
         if self.wrap[axis]:
             share = np.where(up < down, 1.0, np.where(up > down, 0.0, 0.5))
         upwards = self._runs(axis, stride, line, start, up, weight * share)
-        # Downwards from a to b crosses the links that start at a, a-1, ..., b+1.
+        # A downward transfer from a to b crosses the links that start at a, a-1, ..., b+1.
         downwards = self._runs(axis, stride, line, stop + 1, down, weight * (1 - share))
         return upwards, downwards
 

@@ -65,10 +65,10 @@ def _pickled(load: Load, *rest: object) -> bytes:
         return pickle.dumps((load, *rest))
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         raise InputError(
-            "a loader that runs in processes must be a function of a module",
+            "a loader that runs in separate processes must be a module-level function",
             argument="load",
             got=f"{getattr(load, '__qualname__', in_a_line(load))} ({error})".splitlines()[0],
-            expected="a function that `from module import name` finds, not one inside another",
+            expected="a function that `from module import name` finds, not a nested one",
         ) from None
 
 

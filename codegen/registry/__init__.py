@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 class Duties:
     """The uses of a backend.
 
-    `reshards`, `multiplies`, `models`: whether reshards, matmuls and models get a module of it by
-    default; `overlaps`: whether programs may request its kernels; `features`: the features that its
-    modules of reshards can have.
+    `reshards`, `multiplies`, `models`: whether a module for this backend is emitted by default for
+    reshards, matmuls and models; `overlaps`: whether programs may request its kernels; `features`:
+    the features that its modules of reshards can have.
     """
 
     reshards: bool = False

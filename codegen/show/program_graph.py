@@ -72,7 +72,7 @@ class ProgramGraph:
 
     def around_communications(self) -> ProgramGraph:
         """Return the graph of arguments, results and values at the ends of communications. An edge
-        is hidden if its ends depend on each other through omitted values."""
+        is hidden if its target depends on its source through omitted values."""
         ends = {end for each in self.edges if each.number for end in (each.source, each.target)}
         kept = [
             number

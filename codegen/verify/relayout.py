@@ -30,9 +30,9 @@ def report_relayout(
 ) -> Report:
     """Return the verdict on a module.
 
-    A module that is too large to run must be equal to a new emission. The verdict is then on its
-    twin's module. If there are too many devices to run, the verdict is on the tables of the twin's
-    module, or on an equal reshard.
+    A module that is too large to run must equal a new emission; its twin is run in its place. If
+    there are also too many devices, only the tables of the twin's module are checked, or the module
+    of an equivalent reshard is verified.
     """
     given, name = (description.name, backend, description.devices), description.name
     relayout, few = description.relayout(), description.devices <= MAX_DEVICES

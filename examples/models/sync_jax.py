@@ -50,7 +50,7 @@ def plan() -> sw.Sync:
 
 
 def whole(name: str, shape: tuple[int, ...]) -> jax.Array:
-    """Return a whole tensor, which the example needs; the sync itself needs none."""
+    """Return the whole tensor `name`. Only this example needs whole tensors; the sync does not."""
     seed = np.frombuffer(name.encode(), np.uint8).sum()
     return jax.random.normal(jax.random.key(seed), shape, jnp.bfloat16)
 

@@ -8,8 +8,8 @@ from runpy import run_path
 # The version of each backend's support files.
 VERSIONS = {
     "jax_xla": "2113e229b9ef504a",
-    "pallas_tpu": "e676937314eef4ef",
-    "triton_gpu": "fc70d7a3fa9ee864",
+    "pallas_tpu": "e971a7ad1c3de2b9",
+    "triton_gpu": "b5fbd1e5a14d20db",
 }
 
 

@@ -187,7 +187,8 @@ class Peers:
         return Exchange(*ends, **terms)
 
     def _senders(self, receiver):
-        """Yield the positions that hold parts of a target shard, including the receiver's own."""
+        """Yield the positions that the parts of a target shard come from, including the receiver's
+        own, in the form of `_end`."""
         me, _ = self.here(self.order, self.target_rank(receiver, self.order))
         for number in range(self.incoming_count(receiver)):
             found = self.incoming(receiver, me, number)
@@ -207,6 +208,6 @@ class Peers:
                 yield self._end(found.peer, found.piece)
 
     def _end(self, position, piece=None):
-        """Return a position or, if tiles are cut, the pair of a position and a piece number, None
-        for a whole tile."""
+        """Return a position or, if tiles are cut, the pair of a position and a piece number (None
+        for a whole tile)."""
         return (position, piece) if self.pieces else position

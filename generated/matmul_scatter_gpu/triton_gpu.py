@@ -44,7 +44,7 @@ import triton.language as tl
 from .._support import require
 from .._support.torch_matmul import TritonMatmul
 
-require("triton_gpu", "fc70d7a3fa9ee864", __name__)
+require("triton_gpu", "b5fbd1e5a14d20db", __name__)
 
 __all__ = ["matmul", "matmul_local", "synchronize"]
 

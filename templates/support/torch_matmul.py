@@ -167,7 +167,9 @@ class TritonMatmul:
                 raise ValueError(f"{what}: {fault}")
         if given[0].device != given[1].device:
             both = f"{given[0].device} and {given[1].device}"
-            raise ValueError(f"operands of device {self.ids[position]}: got {both}, expected one")
+            raise ValueError(
+                f"operands of device {self.ids[position]}: got {both}, expected one torch device"
+            )
 
     def self_check(self):
         """Multiply random numbers twice and return the facts checked; exit on a fault."""

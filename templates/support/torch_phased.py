@@ -23,7 +23,8 @@ class Phased(Reshard):
 
     @functools.cached_property
     def processes(self):
-        """Return the `BothProcesses` that make both exchanges among the processes of a group."""
+        """Return the `BothProcesses` that performs both exchanges among the processes of a
+        group."""
         from .torch_both import BothProcesses  # imported on first use
 
         first, then = (phase.processes for phase in self._both)

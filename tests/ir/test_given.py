@@ -555,9 +555,9 @@ def test_mistakes_with_torch(tensor: Any) -> None:
     placements = [strided, tensor.Shard(0)]
     assert message(lambda: Reshard((12,), "f32", placements, "P()", mesh=eight)) == exactly(
         """
-        source: an extent must divide where a strided placement cuts through another axis
+        source: an extent must be divisible if a strided placement cuts through another axis
         got: extent 12 of dimension 0, split as {"b":(1)2, "a", "b":(2)2}
-        expected: a multiple of 8, or a split factor that is the size of whole axes
+        expected: a multiple of 8, or a split factor that is a product of sizes of whole axes
         """
     )
     backwards = device_mesh((2,), [1, 0])

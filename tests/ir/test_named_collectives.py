@@ -138,9 +138,9 @@ REFUSED: tuple[tuple[Callable[[], object], str], ...] = (
     (
         lambda: sw.permute(*of('[{"X"}, {}]'), "X", pairs=[(0, 1), (1, 0)]),
         """
-        pairs: in a permutation of one axis each coordinate must send once and receive once
+        pairs: each coordinate must send once and receive once
         got: [(0, 1), (1, 0)]
-        expected: each of 0 to 3 once on either side
+        expected: each of 0 to 3 once on each side
         """,
     ),
 )

@@ -43,13 +43,15 @@ def test_a_loader_inside_another_function() -> None:
 
     said = message(lambda: sw.learn(load, logical={"w": (4, 2)}, ranks=2, processes=True))
     lines = said.splitlines()
-    assert lines[0] == "load: a loader that runs in processes must be a function of a module"
+    assert (
+        lines[0] == "load: a loader that runs in separate processes must be a module-level function"
+    )
     assert lines[1].startswith(f"got: {load.__qualname__} (")
     assert (
         lines[2:]
         == exactly(
             """
-        expected: a function that `from module import name` finds, not one inside another
+        expected: a function that `from module import name` finds, not a nested one
         """
         ).splitlines()
     )

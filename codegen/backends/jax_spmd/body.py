@@ -98,7 +98,7 @@ class Writer(KnownValues):
                 continue
             line = _line(step)
             made = self._step(step, indent)
-            if isinstance(step, CallFunction) and made:  # calls are at no single line
+            if isinstance(step, CallFunction) and made:  # calls belong to no single line
                 lines += [""] if at else []
                 at = None
             if made and line is not None and line != at:
@@ -310,7 +310,7 @@ class Writer(KnownValues):
     def _expression(self, name: str) -> str:
         """Return the expression that this function uses for a value of the program, "" for none."""
         found = [self.text.get(v, "") for v in reversed(self.locals.get(name, []))]
-        if self.names is self.functions.names:  # results of calls can be seen here
+        if self.names is self.functions.names:  # here results of calls are in scope
             paths = (self.functions.paths.get(v, ()) for v in self.locals.get(name, []))
             found += map("".join, paths)
         return next((text for text in found if text and "(" not in text), "")

@@ -103,8 +103,8 @@ def _step_lines(said: Sequence[str], received: Sequence[int]) -> list[str]:
 
 
 def _memory_lines(plan: Plan) -> list[str]:
-    """Return lines about the peak memory of the tensor on a device and, if it exceeds the default
-    limit, why."""
+    """Return lines about the peak memory of the tensor on a device and, if no plan keeps every
+    shard within the default limit, the reason."""
     expected = plan.prediction
     if expected is None:
         return []

@@ -133,7 +133,8 @@ def steps_of(plan: Plan) -> Steps:
     axes = ProgramAxes.of(reshard.source, map(_digits, plan.steps)) if same_order else None
     ids = np.sort(ids_of(reshard.source.mesh))
     started = identity(reshard.source.operator, reshard.dtype, as_bits=False)
-    as_bits = not reshard.adds and DTYPES[reshard.dtype] < 4  # as in XlaProgram.as_bits
+    # the same condition as `_bits` in `jax_xla/context.py`
+    as_bits = not reshard.adds and DTYPES[reshard.dtype] < 4
     empty = identity(operator, reshard.dtype, as_bits)
     make = Blocks(reshard.source.mesh, reshard.dtype, ids, axes, started, empty)
     blocks = tuple(make.of(number, step) for number, step in enumerate(plan.steps, 1))

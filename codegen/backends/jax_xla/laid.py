@@ -100,6 +100,6 @@ def _pads(how: How, exchange: Exchange) -> bool:
         case Collectives() | Steps():
             return "jnp" in how.libraries
         case Groups() | Ragged():
-            raise AssertionError("boxes have their places")
+            raise AssertionError("unreachable: groups and ragged exchanges cut boxes")
         case _:
             assert_never(how)

@@ -23,8 +23,8 @@ from shardwright.codegen.checks.oracle.sums import Numbers
 
 
 def check_rings(program: Any, traces: Traces) -> None:
-    """Raise MismatchError unless every chunk of a device's own part reduces, at the end, one term
-    from every device of its rings."""
+    """Raise MismatchError unless, at the end, every chunk of each device's own part is the
+    reduction of exactly one term from every device of its rings."""
     held = _contents(traces)
     chunks, kept = program.chunks, sum(program.held)
     for rank in range(len(traces)):
