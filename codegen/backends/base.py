@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from shardwright.codegen.partition.local.communications import WrittenRows
 from shardwright.codegen.partition.partitioned import Partitioned
 from shardwright.codegen.planner.network.rings import Rings
 from shardwright.codegen.planner.network.timeline import Timeline
@@ -167,11 +168,19 @@ class Backend(Protocol):
         )
 
 
+@dataclass(frozen=True)
+class ProgramModule:
+    """The text of a program's module, and the communications in the names of this text."""
+
+    text: str
+    rows: WrittenRows
+
+
 class ProgramBackend(Protocol):
     """Renders programs, each a partitioned function, as one module each."""
 
-    def render(self, program: Partitioned) -> str:
-        """Return the text of a program's module, including the support code of its kernels."""
+    def render(self, program: Partitioned) -> ProgramModule:
+        """Return a program's module, which imports the support code of its kernels."""
 
     def stored(self, program: Partitioned) -> dict[str, str]:
         """Return the data files of a program's module, by name."""

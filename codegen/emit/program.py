@@ -13,6 +13,7 @@ from shardwright.codegen import registry
 from shardwright.codegen.emit.package import BundlePackage
 from shardwright.codegen.emit.write import write_file
 from shardwright.codegen.partition.entry import partition
+from shardwright.codegen.partition.local.communications import WrittenRows
 from shardwright.codegen.partition.partitioned import Partitioned
 from shardwright.codegen.registry import PROGRAM_FILE
 from shardwright.codegen.show.program_review import program_page
@@ -36,6 +37,7 @@ class ProgramBundle(Drawn):
 
     program: Partitioned
     module: str  # the source text
+    rows: WrittenRows  # the communications in the names of the module
     topology: str | None = None  # for the seconds of each communication
 
     def __repr__(self) -> str:
@@ -50,12 +52,12 @@ class ProgramBundle(Drawn):
             "README.md": program_page(
                 self.program,
                 name,
-                self.module,
+                self.rows,
                 self.topology,
                 registry.program_backend().kernel_lines(self.program),
             ),
             "__init__.py": render("common/package.py.jinja", BundlePackage("program", False)),
-            LOCKFILE: self.program.to_json(self.topology),
+            LOCKFILE: self.program.to_json(self.topology, self.rows),
         }
 
     def write(self, path: str | Path) -> tuple[Path, ...]:
@@ -187,18 +189,15 @@ def _called(arguments: Callable[[], Any], reference: str) -> Any:
         ) from error
 
 
-def program_module(program: Partitioned) -> str:
-    """Return the module of a program, including the support modules of its kernels."""
-    text = registry.program_backend().render(program)
-    return single_file(text, partial(support_text, program.kernels)) if program.kernels else text
-
-
 def emit_program(program: Partitioned, topology: str | None = None) -> ProgramBundle:
     """Return the bundle of a partitioned function, with communication priced on a topology.
 
     Raises InputError, with the user's line, for operations that a module cannot express.
     """
-    module = program_module(program)
+    module = registry.program_backend().render(program)
+    text = module.text
+    if program.kernels:
+        text = single_file(text, partial(support_text, program.kernels))
     if topology is not None:
         program.seconds(topology)
-    return ProgramBundle(program, module, topology)
+    return ProgramBundle(program, text, module.rows, topology)

@@ -73,7 +73,7 @@ class ProgramAnswers(Answers[ProgramDescription]):
         """Yield the program's communication, then raise InputError if it exceeds the budget."""
         program = traced_described(said)
         if asked.json:
-            yield program.to_json(said.topology)
+            yield emit_program(program, said.topology).files(said.name)[LOCKFILE]
         else:
             kernels = registry.program_backend().kernel_lines(program)
             yield program_text(program, said.topology, kernels=kernels)

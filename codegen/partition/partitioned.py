@@ -10,7 +10,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from shardwright.codegen.partition.local.communications import (
+    NO_ROWS,
     Communication,
+    WrittenRows,
     communications,
     program_json,
 )
@@ -153,14 +155,14 @@ class Partitioned(Drawn):
         """
         return seconds_of(self.local, topology)
 
-    def to_json(self, topology: str | None = None) -> str:
+    def to_json(self, topology: str | None = None, written: WrittenRows = NO_ROWS) -> str:
         """Return the arguments, results and communications as deterministic JSON, one line each.
-        Include seconds if a topology is given, and the cost and its lower bound if the mode is
-        `cheapest`."""
+        Include seconds if a topology is given, the cost and its lower bound if the mode is
+        `cheapest`, and the names of a module in which the communications are `written`."""
         seconds = () if topology is None else self.seconds(topology)
         bound = self.lower_bound
         costs = {} if bound is None else {"cost": math.ceil(self.cost), "lower_bound": bound}
-        return program_json(self.local, topology, seconds, costs)
+        return program_json(self.local, topology, seconds, costs, written)
 
     @property
     def in_shardings(self) -> Any:

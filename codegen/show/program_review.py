@@ -7,10 +7,13 @@ import math
 from collections.abc import Iterator, Sequence
 
 from shardwright.codegen.hardware.presets import name_of, topology_of
-from shardwright.codegen.partition.local.communications import Communication
+from shardwright.codegen.partition.local.communications import (
+    Communication,
+    WrittenRow,
+    WrittenRows,
+)
 from shardwright.codegen.partition.local.sizes import size_text
 from shardwright.codegen.partition.partitioned import Partitioned
-from shardwright.codegen.show.program_names import ModuleRow, module_rows
 
 NOTHING = "nothing"
 """The first word of a remedy's text if the communication has no remedy."""
@@ -20,18 +23,21 @@ HEADINGS = ("", "collective", "axes", "value", "bytes", "line", "why", "what wou
 def program_page(
     program: Partitioned,
     name: str,
-    module: str,
+    written: WrittenRows,
     topology: str | None = None,
     kernels: Sequence[str] = (),
 ) -> str:
-    """Return a program's page in Markdown, in the names of its module, given as text. `topology`
-    adds predicted seconds. `kernels`: a remark on each matmul next to a communication."""
-    lines = [*_lines(program, name, module, topology)]
+    """Return a program's page in Markdown. `written`: the communications in the names of its
+    module. `topology` adds predicted seconds. `kernels`: a remark on each matmul next to a
+    communication."""
+    lines = [*_lines(program, name, written, topology)]
     lines += ["", "Matmuls next to a communication:", ""] if kernels else []
     return "\n".join([*lines, *(f"- {each}" for each in kernels)]) + "\n"
 
 
-def _lines(program: Partitioned, name: str, module: str, topology: str | None) -> Iterator[str]:
+def _lines(
+    program: Partitioned, name: str, written: WrittenRows, topology: str | None
+) -> Iterator[str]:
     found = program.communications
     seconds = _seconds(program, topology)
     yield f"# {name}"
@@ -51,10 +57,9 @@ def _lines(program: Partitioned, name: str, module: str, topology: str | None) -
         yield ""
         yield f"| {' | '.join(headings)} |".replace("|  |", "| |")
         yield f"|{'|'.join('---' for _ in headings)}|"
-        named = module_rows(module)
         for number, each in enumerate(found):
             cells = [
-                *_cells(each, named.get(each.number)),
+                *_cells(each, written.get(each.number)),
                 *([f"{seconds[number]:.3g}"] if seconds else []),
             ]
             yield f"| {' | '.join(cells)} |"
@@ -63,11 +68,10 @@ def _lines(program: Partitioned, name: str, module: str, topology: str | None) -
         yield f"- {warning}"
 
 
-def _cells(each: Communication, named: ModuleRow | None) -> tuple[str, ...]:
+def _cells(each: Communication, written: WrittenRow | None) -> tuple[str, ...]:
     value = f"{each.value}: {each.shape}"
-    if named is not None:
-        type_ = f": {each.shape}" if named.typed else ""
-        value = f"{named.function}: {named.name}{type_}"
+    if written is not None:
+        value = f"{written.function}: {written.name}{written.type and f': {written.type}'}"
     return (
         f"C{each.number}",
         each.called,
@@ -75,7 +79,7 @@ def _cells(each: Communication, named: ModuleRow | None) -> tuple[str, ...]:
         f"`{value}`",
         size_text(each.bytes),
         each.line,
-        each.reason if named is None else named.reason,
+        each.reason if written is None else written.reason,
         each.remedy,
         size_text(each.saving),
     )

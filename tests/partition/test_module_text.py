@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+import dataclasses
 import itertools
+import json
+import re
 from typing import Any
 
 import jax
@@ -14,6 +18,10 @@ from jax.sharding import PartitionSpec as P
 import shardwright as sw
 
 CYCLE = (1, 2, 0)
+
+
+def shaped(*shape: int) -> Any:
+    return jax.ShapeDtypeStruct(shape, jnp.float32)
 
 
 def text(fn: Any, *avals: Any, mesh: sw.Mesh, **sides: Any) -> str:
@@ -223,3 +231,50 @@ def test_rows_of_one_are_indexed_and_added_as_a_number() -> None:
     assert "gather" not in made
     for one, other in zip(run(made, mesh, x), jax.jit(step)(x), strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+def test_rows_have_the_names_of_the_module() -> None:
+    """In the page and in plan.json: a result that the function of the row assigns, its type, and
+    the reason of its comment, in which an axis with the name of a value stays."""
+    layers, data = [shaped(8, 32), shaped(32, 8)], shaped(16, 8)
+
+    def step(layers: Any, data: Any) -> Any:
+        def loss(layers: Any) -> Any:
+            t = data
+            for w1, w2 in layers:
+                t = jnp.tanh(jnp.tanh(t @ w1) @ w2) + t
+            return (jnp.flip(t, 0) ** 2).mean() + jnp.argmax(t, 0).max()
+
+        grads = jax.grad(loss)(layers)
+        return jax.tree.map(lambda w, g: w - 0.1 * g / jnp.abs(g).max(), layers, grads)
+
+    specs = ([[P("data", "t"), P("t", "data")]] * 5, P("data", "t"))
+    mesh = sw.Mesh({"data": 4, "t": 2})
+    program = sw.partition(
+        *(step, [layers] * 5, data), mesh=mesh, in_shardings=specs, out_shardings=specs[0]
+    )
+    bundle = sw.emit(program)
+    files = bundle.files("step")
+    rows = {row["number"]: row for row in json.loads(files["plan.json"])["communications"]}
+    assert {row.function for row in bundle.rows.values()} > {"step"}  # some are in functions
+    assert {*bundle.rows} == {*rows} == {each.number for each in program.communications}
+    functions = {
+        each.name: ast.get_source_segment(bundle.module, each)
+        for each in ast.parse(bundle.module).body
+        if isinstance(each, ast.FunctionDef)
+    }
+    for each in program.communications:
+        row = bundle.rows[each.number]
+        function = " ".join(functions[row.function].replace("\n    #   ", " ").split())
+        start = f"# [C{each.number}] "
+        assert f"{each.head}: {row.reason} " in function
+        after = function.partition(start)[2]
+        assert f" {row.name} = " in after.partition("# [C")[0]
+        assert row.type == "" or f"# {row.type} " in after
+        assert f"`{row.function}: {row.name}{row.type and f': {row.type}'}`" in files["README.md"]
+        assert f"| {row.reason} |" in files["README.md"]
+        assert {key: rows[each.number][key] for key in ("function", "name", "type", "reason")} == (
+            dataclasses.asdict(row)
+        )
+        assert "reduced takes" not in row.reason  # an op, although `reduce_max` is a value, too
+        assert not re.findall(r'"(?!data"|t")\w+" splits|over "(?!data"|t")', row.reason)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from shardwright.codegen import registry
+from shardwright.codegen.backends.base import ProgramModule
 from shardwright.codegen.backends.jax_spmd.constants import STORED, stored_text
-from shardwright.codegen.backends.jax_spmd.module import module_text
+from shardwright.codegen.backends.jax_spmd.module import program_module
 from shardwright.codegen.backends.jax_spmd.opaque import blobs, stored_calls
 from shardwright.codegen.backends.jax_spmd.rings import ProgramRings, program_rings
 from shardwright.codegen.partition.partitioned import Partitioned
@@ -14,8 +15,8 @@ from shardwright.codegen.spec.collective_ids import program_id
 class SpmdBackend:
     """Renders programs as modules of plain JAX, which may include a backend's kernels."""
 
-    def render(self, program: Partitioned) -> str:
-        return module_text(program, _rings(program))
+    def render(self, program: Partitioned) -> ProgramModule:
+        return program_module(program, _rings(program))
 
     def stored(self, program: Partitioned) -> dict[str, str]:
         """Return the data file of a program's module, by name: long arrays of the closure, and

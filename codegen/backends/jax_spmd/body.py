@@ -8,7 +8,7 @@ import re
 import textwrap
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from shardwright.codegen.backends.jax_spmd.changes import change_call
@@ -33,7 +33,11 @@ from shardwright.codegen.backends.jax_spmd.rings import ProgramRing
 from shardwright.codegen.backends.jax_spmd.starts import counted
 from shardwright.codegen.backends.jax_spmd.stopped import stopped, uses_of
 from shardwright.codegen.backends.jax_spmd.varying import stays
-from shardwright.codegen.partition.local.communications import Communication, notation
+from shardwright.codegen.partition.local.communications import (
+    Communication,
+    WrittenRow,
+    notation,
+)
 from shardwright.codegen.partition.local.direct import direct
 from shardwright.codegen.partition.local.permutation import permutation
 from shardwright.codegen.partition.local.steps import (
@@ -54,9 +58,11 @@ JOINING = ("concatenate", "pad", "dynamic_update_slice")
 MARK = "\0"
 """Surrounds an expression in the text of a comment."""
 PLACE = f"#{MARK}"
-"""The start of a line in place of the comment on a communication, before its text."""
-ELIDED = re.compile(r"(?<=: )(broadcast_in_dim|convert_element_type|copy|reshape|squeeze) needs")
+"""The start of a line in place of the comment on a communication, before its number."""
+ELIDED = re.compile(r"^(broadcast_in_dim|convert_element_type|copy|reshape|squeeze) needs")
 """The reason of a move for an op that needs no statement."""
+NAMES = r"\"[^\"]*\"|(?<!^)\b[\w.]+"
+"""Matches quoted axes, and words that may name values. The first word of a reason is an op."""
 SPLIT = re.compile(r" splits dimension \d+ of (\S+)(?: \(\S+ \S+\))? there")
 """The part of a reason that names the dimension that an axis splits instead."""
 
@@ -78,6 +84,7 @@ class Writer(KnownValues):
     imports: dict[str, None] = field(default_factory=dict)
     made: dict[str, str] = field(default_factory=dict)  # names of fetched rows in this body, by key
     stopped: set[int] = field(default_factory=set)  # local values through which no gradient flows
+    rows: dict[int, WrittenRow] = field(default_factory=dict)  # communications, by number
 
     def __post_init__(self) -> None:
         self.locals: dict[str, list[int]] = defaultdict(list)  # local values, by name
@@ -127,8 +134,9 @@ class Writer(KnownValues):
         target = ", ".join(names)
         if len(names) == 1 and step.op.kind == "split":  # `split` returns a list
             target += ","
-        comments = (self._comment(move.result, indent) for move in step.moves)
-        lines = self._statement(target, made, step.results[0], indent)
+        shown = step.results[0]
+        comments = (self._comment(move.result, names[0], shown) for move in step.moves)
+        lines = self._statement(target, made, shown, indent)
         return [*itertools.chain.from_iterable(comments), *lines]
 
     def _ring(self, ring: ProgramRing, indent: int) -> list[str]:
@@ -137,7 +145,7 @@ class Writer(KnownValues):
         shapes = list(map(self.program.shape, (*ring.operands(), result)))
         name = self.text[result] = self.names.of(result)
         given = list(map(self.read, ring.operands()))
-        lines = list(self._comment(ring.beside.move.result, indent))
+        lines = list(self._comment(ring.beside.move.result, name, result))
         for target, made in ring.statements(name, given, shapes, self.names.fresh):
             shown = result if target == name else None
             lines += self._statement(target, made, shown, indent)
@@ -162,10 +170,10 @@ class Writer(KnownValues):
             found = next(moves).result if each.moves else None
             if not each.target:
                 continue
-            lines += [] if found is None else self._comment(found, indent)
             shown = {form.results[n]: local for n, local in enumerate(step.results)}.get(
                 each.target
             )
+            lines += [] if found is None else self._comment(found, each.target, shown)
             lines += self._statement(each.target, each.made, shown, indent)
         if next(moves, None) is not None:
             raise InternalError(f"no code makes a communication of {kind}")
@@ -190,10 +198,7 @@ class Writer(KnownValues):
     ) -> list[str]:
         """Return the lines of `target = made`. A comment with the type of the local value `shown`
         follows on the last line, or precedes the statement if that line would be too long."""
-        comment = ""
-        if shown is not None:
-            own, value = self.program.values[shown], self.program.of(shown)
-            comment = f"  # {notation(value.dtype, value.shape, own.layout)}"
+        comment = "" if shown is None else f"  # {self._type(shown)}"
         if isinstance(made, str):
             lines = [f"{target} = {made}"]
         else:
@@ -225,8 +230,9 @@ class Writer(KnownValues):
             given = f"lax.optimization_barrier({given})"
         if source.operator in ("max", "min") and step.result in self.stopped:
             given = f"lax.stop_gradient({given})"  # jax has no derivative of `lax.pmax`
-        lines = self._comment(step.result, indent)
-        name = self.text[step.result] = self.names.changed(step.result, change.kind)
+        name = self.names.changed(step.result, change.kind)
+        lines = self._comment(step.result, name, step.result)
+        self.text[step.result] = name
         if 0 in shape:  # collectives do not accept empty arrays
             empty = "jnp.zeros", [integers(shape), dtype_text(self.program.of(step.result).dtype)]
             return self._statement(name, empty, step.result, indent)
@@ -264,24 +270,37 @@ class Writer(KnownValues):
         self.tables[name] = tree
         return name
 
-    def _comment(self, local: int, indent: int) -> list[str]:
+    def _type(self, local: int) -> str:
+        """Return the type of a local value in the notation of comments."""
+        value = self.program.of(local)
+        return notation(value.dtype, value.shape, self.program.values[local].layout)
+
+    def _comment(self, local: int, target: str, shown: int | None) -> list[str]:
         """Return a line in place of the comment of the communication that produces a local value,
-        if any. `_explained` writes the comment, since it may name values that follow."""
+        if any. `_explained` writes the comment, since it may name values that follow. `target`: the
+        name that the communication's statement assigns; `shown`: the local value whose type follows
+        that statement, if any."""
         found = self.communications.get(local)
         if found is None:
             return []
-        said = ELIDED.sub("a later step needs", str(found))
+        said = ELIDED.sub("a later step needs", found.reason)
         for name, every in self.names.results.items():
             said = said.replace(f"{name} must", f"{every} must")
-        return [PLACE + re.sub(r"[\w.]+", self._known_by_now, said)]
+        said = re.sub(NAMES, self._known_by_now, said)
+        type_ = "" if shown is None else self._type(shown)
+        self.rows[found.number] = WrittenRow(self.names.function, target, type_, said)
+        return [f"{PLACE}{local}"]
 
     def _explained(self, line: str, indent: int) -> list[str]:
-        """Return a line, or the comment of a communication in its place."""
+        """Return a line, or the comment of a communication in its place, and complete its row."""
         if not line.startswith(PLACE):
             return [line]
-        said = SPLIT.sub(self._split, line.removeprefix(PLACE))
+        found = self.communications[int(line.removeprefix(PLACE))]
+        said = SPLIT.sub(self._split, self.rows[found.number].reason)
+        said = re.sub(f"{MARK}(.*?){MARK}|{NAMES}", self._called, said)
+        self.rows[found.number] = replace(self.rows[found.number], reason=said)
         return textwrap.wrap(
-            re.sub(f"{MARK}(.*?){MARK}|[\\w.]+", self._called, said),
+            f"{found.head}: {said}",
             WIDTH - indent * len(INDENT),
             initial_indent="# ",
             subsequent_indent="#   ",

@@ -182,7 +182,8 @@ class Functions:
         steps."""
         calls, body = self.calls[number], self.program.functions[number]
         functions = (each.function for each in self.given)
-        writer.names = names = self.names.inside(functions, self.given[number].instance)
+        given = self.given[number]
+        writer.names = names = self.names.inside(functions, given.instance, given.function)
         names.results = every_name(self.program, calls)
         named = {
             slot: common_name([self._at(writer, call.operands[slot]) for call in calls])

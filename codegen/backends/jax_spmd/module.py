@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from shardwright.codegen.backends.base import ProgramModule
 from shardwright.codegen.backends.jax_spmd.body import Writer
 from shardwright.codegen.backends.jax_spmd.callbacks import host_functions
 from shardwright.codegen.backends.jax_spmd.constants import (
@@ -35,6 +36,7 @@ from shardwright.codegen.backends.jax_spmd.trees import (
 from shardwright.codegen.backends.jax_spmd.varying import is_checked
 from shardwright.codegen.partition.local.communications import (
     Communication,
+    WrittenRows,
     communications,
 )
 from shardwright.codegen.partition.local.fold import taken
@@ -143,12 +145,14 @@ class _Sides:
         return restored(self.program.outputs(leaves), "results", known)
 
 
-def module_text(partitioned: Partitioned, rings: ProgramRings = NO_RINGS) -> str:
+def program_module(partitioned: Partitioned, rings: ProgramRings = NO_RINGS) -> ProgramModule:
     """Return the module of a program, kernels included."""
-    return render("jax_spmd/program.py.jinja", _context(partitioned, rings))
+    context, rows = _context(partitioned, rings)
+    return ProgramModule(render("jax_spmd/program.py.jinja", context), rows)
 
 
-def _context(partitioned: Partitioned, rings: ProgramRings) -> SpmdModule:
+def _context(partitioned: Partitioned, rings: ProgramRings) -> tuple[SpmdModule, WrittenRows]:
+    """Return the context of the template, and the communications in the names of the module."""
     check_ops(partitioned.given.body)
     local = partitioned.local
     found = communications(local)
@@ -160,8 +164,8 @@ def _context(partitioned: Partitioned, rings: ProgramRings) -> SpmdModule:
     called_back = tuple(called for _, called in host_functions(local.program.body))
     calls = stored_calls(partitioned)
     loaded = {call.name: call.lines for call in calls.values()}
-    module = (name, *rings.taken, *KERNEL_NAMES, *called_back, *loaded)
-    names = LocalNames(local, module, parameters)
+    reserved = (name, *rings.taken, *KERNEL_NAMES, *called_back, *loaded)
+    names = LocalNames(local, reserved, parameters, function=name)
     arrays = tuple(array_text(*pair) for pair in enumerate(partitioned.constants))
     stored = stored_text(partitioned.constants, blobs(calls))
     arguments, flattened = sides.places()
@@ -179,7 +183,7 @@ def _context(partitioned: Partitioned, rings: ProgramRings) -> SpmdModule:
     inputs = sides.inputs([_spec(local, v) for v in local.body.arguments])
     axes = local.axes
     options = [*([] if has_classes else [TEMPLATE]), *([INTERPRET] if rings.rings else [])]
-    return SpmdModule(
+    module = SpmdModule(
         name,
         str(axes.mesh),
         _axes_text(axes.pieces),
@@ -209,6 +213,7 @@ def _context(partitioned: Partitioned, rings: ProgramRings) -> SpmdModule:
         tuple(line for ring in rings.rings for line in ring.text.lines),
         listed(rings.names) if rings.rings else "",
     )
+    return module, writer.rows
 
 
 def _returned(given: Any, has_classes: bool) -> Iterator[str]:

@@ -39,7 +39,7 @@ def function_name(name: str) -> str:
 class LocalNames:
     """Distinct names for the local values of one function. `module`: names that the module already
     uses; `parameters`: names of the function's parameters; `instance`: the name of the first scope,
-    such as "Block_0", if the function is that of several scopes."""
+    such as "Block_0", if the function is that of several scopes; `function`: its name."""
 
     def __init__(
         self,
@@ -47,18 +47,21 @@ class LocalNames:
         module: Iterable[str],
         parameters: Iterable[str] = (),
         instance: str = "",
+        function: str = "",
     ) -> None:
-        self.program, self.instance = program, instance
+        self.program, self.instance, self.function = program, instance, function
         self.module = {*RESERVED, *module}
         self.taken = {*self.module, *parameters}
         self.known = {value.name for value in program.program.values}
         self.called: dict[str, str] = {}  # replacements for names of the program, by name
         self.results: dict[str, str] = {}  # replacements in comments on results
 
-    def inside(self, functions: Iterable[str], instance: str = "") -> LocalNames:
+    def inside(
+        self, functions: Iterable[str], instance: str = "", function: str = ""
+    ) -> LocalNames:
         """Return an empty set of names for a different function of the module, which calls
         `functions`."""
-        return LocalNames(self.program, {*self.module, *functions}, (), instance)
+        return LocalNames(self.program, {*self.module, *functions}, (), instance, function)
 
     def fresh(self, name: str) -> str:
         """Return an unused identifier similar to `name`."""

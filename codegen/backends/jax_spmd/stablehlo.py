@@ -20,7 +20,7 @@ from jaxlib.mlir.passmanager import PassManager
 
 from shardwright.codegen.backends.jax_spmd.constants import STORED, stored_text
 from shardwright.codegen.backends.jax_spmd.literals import dtype_name
-from shardwright.codegen.backends.jax_spmd.module import module_text
+from shardwright.codegen.backends.jax_spmd.module import program_module
 from shardwright.codegen.backends.jax_spmd.names import function_name
 from shardwright.codegen.backends.jax_spmd.opaque import blobs, stored_calls
 from shardwright.codegen.backends.jax_spmd.varying import is_checked
@@ -43,7 +43,7 @@ def stablehlo_text(program: Partitioned) -> str:
         Path(folder, STORED).write_text(
             stored_text(program.constants, blobs(stored_calls(program))), "utf-8"
         )
-        exec(compile(module_text(program), PROGRAM_FILE, "exec"), names)
+        exec(compile(program_module(program).text, PROGRAM_FILE, "exec"), names)
     local = program.local
     name = function_name(local.program.name)
     pieces = local.axes.pieces

@@ -49,12 +49,13 @@ class Communication:
         """The bytes that the busiest device receives in total."""
         return self.received * self.times
 
-    def to_dict(self) -> dict[str, object]:
-        """Return the fields for `plan.json`."""
+    def to_dict(self, written: WrittenRow | None = None) -> dict[str, object]:
+        """Return the fields for `plan.json`. `written`: the communication as a module writes it."""
         fields = {**dataclasses.asdict(self), "axes": list(self.axes), "bytes": self.bytes}
         where = {"where": self.where} if self.where else {}
         rounds = {"rounds": self.rounds} if self.rounds > 1 else {}
-        return {**{name: fields[name] for name in FIELDS}, **where, **rounds}
+        own = {} if written is None else dataclasses.asdict(written)
+        return {**{name: fields[name] for name in FIELDS}, **where, **rounds, **own}
 
     @property
     def called(self) -> str:
@@ -62,14 +63,33 @@ class Communication:
         op = self.op.replace("_", "-")
         return op if self.rounds == 1 else f"{self.rounds} {op}s"
 
-    def __str__(self) -> str:
+    @property
+    def head(self) -> str:
+        """The communication without its reason: `[C3] all-gather over d, 96 B, 2 times`."""
         over = ", ".join(self.axes)
         times = f", {self.times} times" if self.times > 1 else ""
         times += f", {self.where}" if self.where else ""
-        return (
-            f"[C{self.number}] {self.called} over {over}, {size_text(self.received)}{times}: "
-            f"{self.reason}"
-        )
+        return f"[C{self.number}] {self.called} over {over}, {size_text(self.received)}{times}"
+
+    def __str__(self) -> str:
+        return f"{self.head}: {self.reason}"
+
+
+@dataclass(frozen=True)
+class WrittenRow:
+    """A communication as a module writes it. `function`: the function that makes it; `name`: the
+    name of its result there; `type`: the type in the comment on that result, "" if there is none;
+    `reason`: its reason in the names of that function."""
+
+    function: str
+    name: str
+    type: str
+    reason: str
+
+
+WrittenRows = Mapping[int, WrittenRow]
+"""The communications that a module writes, by number."""
+NO_ROWS: WrittenRows = MappingProxyType({})
 
 
 def communications(program: LocalProgram) -> dict[int, Communication]:
@@ -124,11 +144,12 @@ def program_json(
     topology: str | None = None,
     seconds: Sequence[float] = (),
     costs: Mapping[str, int] = MappingProxyType({}),
+    written: WrittenRows = NO_ROWS,
 ) -> str:
     """Return `plan.json`: the mesh, arguments and results, and one line per communication.
 
     `seconds`: the time of each communication on `topology`; `costs`: costs of the whole program, by
-    name.
+    name; `written`: the communications as the program's module writes them.
     """
     found = list(communications(program).values())
     body = program.body
@@ -140,7 +161,7 @@ def program_json(
         lines += [f'  "{side}": [', *_listed(rows), "  ],"]
     lines.append(f'  "bytes_received": {sum(each.bytes for each in found)},')
     lines += [f'  "{name}": {cost},' for name, cost in costs.items()]
-    entries = [each.to_dict() for each in found]
+    entries = [each.to_dict(written.get(each.number)) for each in found]
     if topology is not None:
         lines.append(f'  "topology": {json.dumps(topology)},')
         lines.append(f'  "seconds": {_rounded(sum(seconds))},')
