@@ -30,6 +30,7 @@ import more_models
 import numpy as np
 import program_patterns
 import random_functions
+import random_layers
 import random_uneven
 import record_trees
 
@@ -171,8 +172,11 @@ def _random_function(seed: int, kind: str, mesh: sw.Mesh) -> tuple[Any, Any, dic
     """A random function, its avals, and its shardings; jitted, so that one device compiles it
     once."""
     formed = 6 if "formed" in kind else 0
+    made: Any
     if "uneven" in kind:
         made = random_uneven.case(seed, mesh)
+    elif "layered" in kind:
+        made = random_layers.case(seed, mesh)
     else:
         made = random_functions.case(seed, "rich" in kind, meshes=(mesh,), formed=formed)
     fn, outputs = made, made.outputs
@@ -214,6 +218,17 @@ def of_formed(first: str, last: str) -> dict[str, str]:
         mode, mesh = ("cheapest", "as_shardy")[seed % 2], ("2x4", "4", "2x2x2")[seed // 2 % 3]
         made = of_random(mode, "formed gradient", str(seed), str(seed + 1), mesh)
         found |= {f"{mode} formed {seed} {mesh}": said for said in made.values()}
+    return found
+
+
+def of_layered(first: str, last: str) -> dict[str, str]:
+    """Random layers, applied several times, each with its gradients in one mode on one mesh."""
+    found = {}
+    for seed in range(int(first), int(last)):
+        mode, mesh = ("cheapest", "as_shardy")[seed % 2], ("2x4", "4", "2x2x2")[seed // 2 % 3]
+        kind = ("layered both", "layered outside")[seed // 6 % 2]
+        made = of_random(mode, kind, str(seed), str(seed + 1), mesh)
+        found |= {f"{mode} {kind} {seed} {mesh}": said for said in made.values()}
     return found
 
 
@@ -340,6 +355,7 @@ RUNS: dict[str, Any] = {
     "records": of_records,
     "reshards": of_reshards,
     "formed": of_formed,
+    "layered": of_layered,
     "uneven": of_uneven,
     "poisoned": of_poisoned,
     "bytes": of_bytes,

@@ -62,6 +62,16 @@ def test_the_sweep_of_random_functions(start: int) -> None:
     assert wrong(run("sweep", str(start), str(start + 8))) == {}
 
 
+def test_random_layers_have_one_devices_values() -> None:
+    assert wrong(run("layered", "37", "40")) == {}
+
+
+@pytest.mark.parametrize("start", kept(range(0, 120, 12), 24))
+def test_the_sweep_of_random_layers(start: int) -> None:
+    """Functions that are called several times, and the values that they return to later steps."""
+    assert wrong(run("layered", str(start), str(start + 12))) == {}
+
+
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("start", range(0, 200, 4))
 def test_every_random_function(start: int) -> None:

@@ -22,6 +22,7 @@ from shardwright.codegen.backends.jax_spmd.calls import (
 from shardwright.codegen.backends.jax_spmd.control import BodyWriter
 from shardwright.codegen.backends.jax_spmd.names import LocalNames
 from shardwright.codegen.backends.jax_spmd.subtrees import (
+    distinct,
     ends_of,
     every_name,
     named_subtrees,
@@ -147,10 +148,7 @@ class Functions:
             writer.text = dict(before)
             own, lines = self._lines(writer, number, slots)
             results = list(map(writer.read, body.results))
-            keys = [
-                result if result.isidentifier() else writer.names.own(local)
-                for result, local in zip(results, body.results, strict=True)
-            ]
+            keys = distinct(results, list(map(writer.names.own, body.results)))
             ends = ends_of(self.program, keys, calls, self.places)
             if ends == self.given[number].ends:
                 break

@@ -11,6 +11,20 @@ from shardwright.codegen.backends.jax_spmd.trees import Path
 from shardwright.codegen.partition.local.steps import CallFunction, LocalProgram
 
 
+def distinct(texts: Sequence[str], names: Sequence[str]) -> list[str]:
+    """Return a key for each text of a result: the text if it is an identifier, otherwise a key
+    similar to the result's name. Only equal texts share a key.
+
+    >>> distinct(["a", "b[:, None]", "c[:, None]", "b[:, None]"], ["a", "a", "cast", "a"])
+    ['a', 'a_2', 'cast', 'a_2']
+    """
+    keys = {text: text for text in texts if text.isidentifier()}
+    taken = list(keys)
+    for text, name in zip(texts, names, strict=True):
+        keys[text] = keys.get(text) or _free(name, taken)
+    return [keys[text] for text in texts]
+
+
 def ends_of(
     program: LocalProgram,
     own: Sequence[str],
