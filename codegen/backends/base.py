@@ -156,6 +156,11 @@ class Backend(Protocol):
         barrier that its kernel uses."""
         raise InternalError(f"{self.name} cannot emit matmuls")
 
+    def matmul_usage(self, plan: MatmulPlan) -> tuple[str, ...]:
+        """Return sentences for the users of the module of a supported matmul: how to call it, what
+        it needs, and where it has run."""
+        raise InternalError(f"{self.name} cannot emit matmuls")
+
     def ring_of(self, plan: MatmulPlan, name: str, axes: str, collective_id: int) -> RingText:
         """Return the kernel `name` of a program, which multiplies some parts while other parts are
         in flight. `axes`: the Python expression for the axes that rank devices. Raise InputError

@@ -73,7 +73,7 @@ class Bundle(Drawn):
     features: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        return f"<Bundle of {', '.join(self.backends)} modules: {self.plan!r}>"
+        return f"<Bundle for {', '.join(self.backends)}: {self.plan!r}>"
 
     def description(self, name: str) -> Description:
         """Return the description that emits this bundle again under a name."""

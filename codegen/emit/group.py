@@ -14,6 +14,7 @@ from shardwright.codegen import registry
 from shardwright.codegen.backends.base import Grouping
 from shardwright.codegen.emit.package import other_backends
 from shardwright.codegen.planner import plan as plan_of
+from shardwright.codegen.show.review import commands_text
 from shardwright.codegen.spec.collective_ids import group_id
 from shardwright.codegen.spec.description import Description
 from shardwright.codegen.spec.group import GROUP_IDS, Group, check_devices
@@ -40,6 +41,11 @@ class GroupText:
     received_total: str
     command: str
     others: str
+
+    @property
+    def commands(self) -> str:
+        """The commands that end the page."""
+        return commands_text(self.name, self.command)
 
     @property
     def count(self) -> int:

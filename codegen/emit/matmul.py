@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -18,7 +19,7 @@ from shardwright.codegen.spec.collective_ids import matmul_id
 from shardwright.codegen.spec.description import BUNDLE_IDS, read_id, with_comment
 from shardwright.codegen.spec.matmul import MatmulDescription
 from shardwright.codegen.text.single_file import single_file as joined
-from shardwright.codegen.text.support import support_files, support_text
+from shardwright.codegen.text.support import reading_order, support_files, support_text
 from shardwright.codegen.text.templates import render
 from shardwright.ir.drawn import Drawn
 from shardwright.ir.dtypes import is_floating
@@ -41,7 +42,7 @@ class MatmulBundle(Drawn):
     collective_id: int | None = None
 
     def __repr__(self) -> str:
-        return f"<MatmulBundle of {', '.join(self.backends)} modules: {self.plan!r}>"
+        return f"<MatmulBundle for {', '.join(self.backends)}: {self.plan!r}>"
 
     def description(self, name: str) -> MatmulDescription:
         """Return the description that emits this bundle again under a name."""
@@ -65,15 +66,26 @@ class MatmulBundle(Drawn):
         deterministic."""
         described, picture = self.description(name), matmul_svg(self.plan)
         command, support = described.command(), bool(support_files(described.supported))
+        modules = self.modules(command)
         return {
-            **self.modules(command),
-            "README.md": matmul_page(self.plan, name, command, self.backward),
+            **modules,
+            "README.md": matmul_page(self.plan, name, command, self.backward, self._usage(modules)),
             "__init__.py": render(
                 "common/package.py.jinja", BundlePackage("matmul", support, self.backends)
             ),
             "plan.json": self.plan.to_json(),
             **({} if picture is None else {"matmul.svg": picture}),
         }
+
+    def _usage(self, modules: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+        """Return sentences for the users of each backend's module, by file name."""
+        found = {}
+        for name in self.backends:
+            file = f"{name}.py"
+            listed = ", ".join(f"`{each}`" for each in reading_order(modules[file]))
+            read = (f"Modules of `_support` to read, in this order: {listed}.",) if listed else ()
+            found[file] = *registry.backend(name).matmul_usage(self.plan), *read
+        return found
 
     def modules(self, command: str) -> dict[str, str]:
         """Return the text of every module, by file name, each followed by the modules of its

@@ -9,6 +9,7 @@ from shardwright.codegen.emit.model import model_backends, model_files
 from shardwright.codegen.emit.write import bundle_folder, write_bundles
 from shardwright.codegen.registry import MODELLING
 from shardwright.codegen.show.model_explorer import MODEL_PAGE, model_explorer
+from shardwright.codegen.show.review import commands_text
 from shardwright.codegen.spec.model import ModelDescription, of_key
 from shardwright.codegen.text.templates import render
 from shardwright.ir.drawn import Drawn
@@ -25,7 +26,7 @@ class ModelBundle(Drawn):
     backends: tuple[str, ...] = MODELLING
 
     def __repr__(self) -> str:
-        return f"<ModelBundle of {', '.join(self.backends)} modules: {self.plan!r}>"
+        return f"<ModelBundle for {', '.join(self.backends)}: {self.plan!r}>"
 
     def description(self, name: str) -> ModelDescription:
         """Return the description that emits this bundle again under a name."""
@@ -61,6 +62,11 @@ class ModelPage:
     name: str
     command: str
     lines: tuple[str, ...]
+
+    @property
+    def commands(self) -> str:
+        """The commands that end the page."""
+        return commands_text(self.name, self.command)
 
     @property
     def sides(self) -> list[tuple[str, str, list[tuple[str, str]]]]:

@@ -15,6 +15,7 @@ from shardwright.codegen.emit.relayout_reshard import modules_as_reshard, plan_a
 from shardwright.codegen.emit.write import bundle_folder, write_bundles
 from shardwright.codegen.registry import NAMES
 from shardwright.codegen.show.parts_svg import DRAWN, held_rows, parts_svg
+from shardwright.codegen.show.review import commands_text
 from shardwright.codegen.show.stored_forms import derived
 from shardwright.codegen.spec.collective_ids import relayout_id
 from shardwright.codegen.spec.relayout import RelayoutDescription
@@ -51,7 +52,7 @@ class RelayoutBundle(Drawn):
     gradient: bool = False
 
     def __repr__(self) -> str:
-        return f"<RelayoutBundle of {', '.join(self.backends)} modules: {self.plan!r}>"
+        return f"<RelayoutBundle for {', '.join(self.backends)}: {self.plan!r}>"
 
     def description(self, name: str) -> RelayoutDescription:
         """Return the description that emits this bundle again under a name."""
@@ -147,6 +148,11 @@ class RelayoutPage:
     command: str
     backends: tuple[str, ...]
     gradient: bool
+
+    @property
+    def commands(self) -> str:
+        """The commands that end the page."""
+        return commands_text(self.name, self.command)
 
     @property
     def reshards(self) -> str:

@@ -108,6 +108,13 @@ def name_of(topology: Topology) -> str:
     return next((name for name in names if _is_named(name, topology)), said)
 
 
+def idle_text(topology: Topology, used: int) -> str:
+    """Return a clause that follows the name of a topology if a plan uses only `used` of its
+    devices; "" if it uses all."""
+    size = topology.size
+    return "" if size is None or used >= size else f", {used} of whose {size} devices take part"
+
+
 def file_text(topology: Topology) -> str:
     """Return the text of a TOML file that describes a topology."""
     head, *figures = str(topology).split(",")

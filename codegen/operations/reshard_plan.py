@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from shardwright.codegen.emit.choice import planned
 from shardwright.codegen.emit.emit import executing
 from shardwright.codegen.emit.ways import plan_json, reduced_by, rings_by
+from shardwright.codegen.hardware.presets import idle_text, topology_of
 from shardwright.codegen.operations.answers import PlanAsked, Printed
 from shardwright.codegen.planner import plan as plan_of
 from shardwright.codegen.planner.compare import compare
@@ -104,7 +105,7 @@ def _plan(made: Plan, transfers: bool) -> Iterator[Printed]:
     if made.prediction is not None:
         if isinstance(made, DirectPlan):
             yield "links alone, all transfers at once: "
-        yield _prediction(made.prediction)
+        yield _prediction(made.prediction, made.devices)
         if isinstance(made, DirectPlan) and made.devices <= SCHEDULED_DEVICES:
             yield _rounds(made, made.prediction.topology)
     yield _bytes_table(made)
@@ -130,10 +131,12 @@ def _steps_table(made: SteppedPlan) -> Table:
     return table
 
 
-def _prediction(prediction: Prediction) -> str:
+def _prediction(prediction: Prediction, devices: int) -> str:
     """Return one or two lines with the predicted seconds and bytes, and why the peak exceeds the
-    larger shard if it does."""
-    said = f"{prediction.seconds:.3g} seconds on {prediction.topology}"
+    larger shard if it does. `devices`: the number of devices of the plan."""
+    topology = prediction.topology
+    said = f"{prediction.seconds:.3g} seconds on {topology}"
+    said += idle_text(topology_of(topology), devices)
     least = prediction.least_seconds
     if least is not None and least < (1 - PROVEN) * prediction.seconds:
         said += f"; at least {_rounded_down(least)} by any steps of the basis"

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from shardwright.codegen.hardware.presets import idle_text, topology_of
 from shardwright.codegen.text.docstring import TABLE_DEVICES, box_text
 from shardwright.ir.layout import Layout, read_digits
 from shardwright.ir.matmul import SIDES, Matmul, Side
@@ -54,7 +55,7 @@ def why_line(plan: MatmulPlan) -> str:
     if plan.topology is not None:
         what = "the lowest predicted time"
     count = f"{plan.considered} candidates" if plan.considered > 1 else "one candidate"
-    text = f"Chosen from {count} for {what}."
+    text = f"Chosen from {count} for {what}.{_same_line(plan)}"
     cost, loop = plan.chosen.cost, plan.chosen.loop
     if plan.topology is None or (loop is None and not plan.chosen.pulled):
         return text
@@ -63,6 +64,17 @@ def why_line(plan: MatmulPlan) -> str:
     how = "Multiplying while parts travel round rings"
     how = how if loop is not None else "A kernel that exchanges parts meanwhile"
     return f"{text} {how} takes {cost.seconds:.3g} s, {apart}."
+
+
+def _same_line(plan: MatmulPlan) -> str:
+    """Return a sentence on the row of the table that has the plan's product with, or without, a
+    kernel that exchanges parts; "" without such a row."""
+    mine = plan.chosen
+    same = [each for each in plan.others if each.multiplication == mine.multiplication]
+    if not same:
+        return ""
+    how = "with a" if same[0].pulled else "without the"
+    return f" One row below has the same product {how} kernel that exchanges parts."
 
 
 def instead_line(plan: MatmulPlan) -> str:
@@ -229,7 +241,9 @@ def columns(rows: tuple[Row, ...]) -> str:
 def matmul_text(plan: MatmulPlan) -> str:
     """Return a plan as `shardwright plan` and `show` print it."""
     matmul = plan.matmul
-    where = f"on {matmul.mesh}" + ("" if plan.topology is None else f", {plan.topology}")
+    where = f"on {matmul.mesh}"
+    if plan.topology is not None:
+        where += f", {plan.topology}{idle_text(topology_of(plan.topology), matmul.mesh.size)}"
     parts = (
         f"{matmul_words(matmul)}, {where}",
         columns(sharding_rows(matmul)),

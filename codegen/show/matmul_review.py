@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Mapping, Sequence
 
-from shardwright.codegen.hardware.presets import name_of, topology_of
+from shardwright.codegen.hardware.presets import idle_text, name_of, topology_of
 from shardwright.codegen.show.matmul import (
     CANDIDATES,
     Row,
@@ -18,7 +19,7 @@ from shardwright.codegen.show.matmul import (
     sharding_rows,
     why_line,
 )
-from shardwright.codegen.show.review import COMMANDS, IN_THE_ROOT
+from shardwright.codegen.show.review import commands_text, item
 from shardwright.ir.matmul_plan import MatmulPlan
 
 PICTURE = "![What each device has of A, B and C while it multiplies](matmul.svg)"
@@ -27,10 +28,15 @@ WIDTH = 80
 
 
 def matmul_page(
-    plan: MatmulPlan, name: str, command: str, backward: tuple[MatmulPlan, ...] = ()
+    plan: MatmulPlan,
+    name: str,
+    command: str,
+    backward: tuple[MatmulPlan, ...] = (),
+    usage: Mapping[str, Sequence[str]] = {},
 ) -> str:
     """Return the text of a bundle's README.md, which is deterministic. `backward`: the plans of the
-    cotangents of lhs and rhs, if emitted."""
+    cotangents of lhs and rhs, if emitted. `usage`: sentences for the users of each module, by file
+    name."""
     picture = columns(picture_rows(plan))
     sections = (
         f"# {name}",
@@ -44,14 +50,29 @@ def matmul_page(
         _priced(plan),
         *(("## Who multiplies what", PICTURE, _block(picture)) if picture else ()),
         *_gradients(backward),
+        *_usage(usage),
         "## Emit and check",
-        IN_THE_ROOT,
-        _block(
-            "\n".join((command, *(line.format(name) for line in COMMANDS))),
-            "sh",
-        ),
+        commands_text(name, command, _described(plan)),
     )
     return "\n\n".join(sections) + "\n"
+
+
+def _usage(usage: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
+    """Return a section for each module that has sentences for users."""
+    return tuple(
+        text
+        for file, sentences in usage.items()
+        for text in (f"## Using `{file}`", "\n".join(map(item, sentences)))
+    )
+
+
+def _described(plan: MatmulPlan) -> str:
+    """Return the words on the manifest, from which the matmul is emitted: the options that decided
+    the plan."""
+    topology = ""
+    if plan.topology is not None:
+        topology = f', `topology="{name_of(topology_of(plan.topology))}"`'
+    return f', whose `manifest.json` has the matmul{topology} and `loop="{plan.asked}"`'
 
 
 def _gradients(backward: tuple[MatmulPlan, ...]) -> tuple[str, ...]:
@@ -71,11 +92,11 @@ def _gradients(backward: tuple[MatmulPlan, ...]) -> tuple[str, ...]:
 
 def _priced(plan: MatmulPlan) -> str:
     """Return the paragraph that says how the numbers in the table are predicted."""
-    where = (
-        "one switch without latencies, because no topology is given"
-        if plan.topology is None
-        else name_of(topology_of(plan.topology))
-    )
+    if plan.topology is None:
+        where = "one switch without latencies, because no topology is given"
+    else:
+        topology = topology_of(plan.topology)
+        where = f"{name_of(topology)}{idle_text(topology, plan.matmul.mesh.size)}"
     text = (
         "The first row is the plan; the others are the best candidates of other kinds. Flops and "
         f"bytes are for the busiest device; seconds are predicted by a model of {where}."
@@ -83,8 +104,8 @@ def _priced(plan: MatmulPlan) -> str:
     return textwrap.fill(text, WIDTH)
 
 
-def _block(text: str, language: str = "") -> str:
-    return f"```{language}\n{text}\n```"
+def _block(text: str) -> str:
+    return f"```\n{text}\n```"
 
 
 def _markdown(rows: tuple[Row, ...]) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Sequence
 
+from shardwright.codegen.hardware.presets import idle_text, name_of, topology_of
 from shardwright.codegen.show.steps import STEP_HEADINGS, choice_lines, step_rows
 from shardwright.codegen.show.tables import (
     DEVICE_HEADINGS,
@@ -18,6 +19,7 @@ from shardwright.codegen.show.tables import (
     not_enumerated,
     ratio,
 )
+from shardwright.codegen.spec.description import IN_PARENT
 from shardwright.codegen.text.docstring import senders, side_lines, tile_lines, what_moves
 from shardwright.codegen.text.python_text import wrapped
 from shardwright.codegen.text.table import along_text, are_some, cut_dims, permutation
@@ -51,7 +53,7 @@ def review_page(
         f"{what_moves(plan)}.",
         _block(_form(plan)),
         _markdown(("bytes", "moved", "least possible", "ratio"), _traffic_rows(plan)),
-        *(("\n".join(map(_item, takes)),) if takes else ()),
+        *(("\n".join(map(item, takes)),) if takes else ()),
         *_cost(plan),
         *(_steps(plan) if isinstance(plan, SteppedPlan) else _exchanged(plan)),
         "![The source shards, the target shards, and the tiles they share](reshard.svg)",
@@ -59,17 +61,24 @@ def review_page(
         *(text for title, rows in tables for text in (f"## {title}", _markdown(*rows))),
         "## Emit and check",
         *_backward(backward),
-        IN_THE_ROOT,
-        _block([command, *(line.format(name) for line in COMMANDS)], "sh"),
+        commands_text(name, command),
     )
     return "\n\n".join(sections) + "\n"
 
 
-IN_THE_ROOT = "In the parent folder:"
 COMMANDS = (
     "shardwright verify {}  # against an oracle",
     "shardwright check .  # against a new emission",
 )
+
+
+def commands_text(name: str, command: str, described: str = "") -> str:
+    """Return the paragraph and the commands that end a page: emit, verify and check. `described`:
+    what the manifest has, if the command reads it and a reader should know."""
+    where = f"In the parent folder{described}:"
+    emit = command.removesuffix(f"  # {IN_PARENT}")
+    lines = _block([emit, *(line.format(name) for line in COMMANDS)], "sh")
+    return f"{textwrap.fill(where, WIDTH, break_on_hyphens=False)}\n\n{lines}"
 
 
 def _backward(files: Sequence[str]) -> tuple[str, ...]:
@@ -97,7 +106,7 @@ def _paragraph(text: str) -> str:
     return textwrap.fill(text, WIDTH, break_long_words=False, break_on_hyphens=False)
 
 
-def _item(text: str) -> str:
+def item(text: str) -> str:
     """Return the text as an item of a Markdown list, wrapped."""
     return textwrap.indent(_paragraph(text), "  ").replace("  ", "- ", 1)
 
@@ -128,9 +137,18 @@ def _cost(plan: Plan) -> tuple[str, ...]:
         return ()
     said = (
         f"With all tiles in flight at once, the links alone would take {predicted.seconds:.3g} "
-        f"seconds. A device holds at most {predicted.peak_bytes:,} bytes of the tensor at any time."
+        f"seconds{_idle(plan)}. A device holds at most {predicted.peak_bytes:,} bytes of the "
+        "tensor at any time."
     )
     return (_paragraph(said),)
+
+
+def _idle(plan: DirectPlan) -> str:
+    """Return words that name the topology if some of its devices take no part."""
+    assert plan.prediction is not None
+    topology = topology_of(plan.prediction.topology)
+    idle = idle_text(topology, plan.devices)
+    return idle and f" on {name_of(topology)}{idle}"
 
 
 def _steps(plan: SteppedPlan) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from shardwright.codegen.hardware.presets import idle_text, topology_of
 from shardwright.codegen.planner.basis.traffic import moved
 from shardwright.codegen.show.tables import Row
 from shardwright.ir.plan import SteppedPlan
@@ -39,7 +40,8 @@ def choice_lines(plan: SteppedPlan) -> tuple[str, ...]:
     chosen = plan.prediction
     limit = "" if chosen.memory_bytes is None else f", of {chosen.memory_bytes:,} allowed"
     return (
-        f"Seconds are predicted for `{chosen.topology}`,",
+        f"Seconds are predicted for `{chosen.topology}`"
+        f"{idle_text(topology_of(chosen.topology), plan.devices)},",
         f"where a device holds at most {chosen.peak_bytes:,} bytes of the tensor{limit}:",
         "before and after a step.",
         *((f"That is more than the larger shard: {chosen.why}.",) if chosen.why else ()),

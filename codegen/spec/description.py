@@ -215,10 +215,14 @@ def kept_features(features: tuple[str, ...], reshard: Reshard) -> tuple[str, ...
     return tuple(sorted({*features, *placed} - {"gradient"}))
 
 
+IN_PARENT = "in the parent folder"
+"""The comment on a command that reads the manifest of a folder."""
+
+
 def listed_command(name: str) -> str:
     """Return the command that emits a bundle again from the manifest of its folder."""
     command = shlex.join(["shardwright", "emit", "manifest.json", "--name", name])
-    return with_comment(command, "in the parent folder")
+    return with_comment(command, IN_PARENT)
 
 
 def with_comment(command: str, said: str) -> str:

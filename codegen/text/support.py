@@ -8,6 +8,7 @@ was emitted; the package states the version that is present.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
@@ -92,3 +93,16 @@ def support_files(backends: Iterable[str], **kinds: bool) -> dict[str, str]:
     wanted = (names(backend, **kinds) for backend in used)
     modules = sorted({name for listed in wanted for name in listed})
     return {f"{name}.py": support_text(used, name) for name in (PACKAGE, *modules)}
+
+
+def reading_order(module: str) -> tuple[str, ...]:
+    """Return the names of the support modules that the text of a module imports, directly or
+    indirectly: the modules that it imports, then those that these import, and so on."""
+    found = dict.fromkeys(re.findall(r"^from \.\._support\.(\w+) import", module, re.MULTILINE))
+    queue = [*found]
+    for name in queue:  # grows
+        for each in re.findall(r"^ *from \.(\w+) import", text(name), re.MULTILINE):
+            if each not in found:
+                found[each] = None
+                queue.append(each)
+    return tuple(queue)

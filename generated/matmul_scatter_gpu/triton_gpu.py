@@ -17,6 +17,13 @@ A device sums its products in float32.
 Partial sums of devices are bfloat16; the owner of a result adds them in float32, in the order of
     their ranges of j, and rounds once.
 
+Every rank of a torch group calls `c = matmul(a, b)` with its own shards, all calls of a group on
+one stream; `synchronize()` waits, and raises if a rank was missing. It needs GPUs of one host, with
+torch's symmetric memory of the backend CUDA. On a CPU it runs in Triton's interpreter
+(TRITON_INTERPRET=1). Its first call allocates 134,217,856 bytes of memory that peers access; they
+remain as long as the group. Such kernels have run on one H200 and in Triton's interpreter, not on
+several GPUs.
+
     device  lhs                         rhs                         out
     0       [0, 4096) x [0, 2048)       [0, 2048) x [0, 8192)       [0, 512) x [0, 8192)
     1       [0, 4096) x [2048, 4096)    [2048, 4096) x [0, 8192)    [512, 1024) x [0, 8192)

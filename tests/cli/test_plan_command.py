@@ -29,7 +29,10 @@ def test_a_basis_plan_is_printed() -> None:
     assert "strategy basis, steps: all_gather, slice" in result.out
     assert "(emitted by jax_xla; other backends take direct plans)" in result.out
     assert '[{"y"}, {"x"}]' in result.out
-    assert f"8.4e-06 seconds on {H100}; at most 168 bytes per device" in result.out
+    noted = "6 of whose 8 devices take part"
+    assert f"8.4e-06 seconds on {H100}, {noted}; at most 168 bytes per device" in result.out
+    whole = run("plan", *flags(), "--strategy", "basis", "--topology", "h100:6")
+    assert f"seconds on {topology_of('h100:6')}; at most 168 bytes per device" in whole.out
     (line,) = (line for line in result.out.splitlines() if line.startswith("jax_xla: "))
     assert " seconds on h100" in line
     assert line.endswith("; moves 120 bytes, 24 at least")

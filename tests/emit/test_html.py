@@ -93,7 +93,7 @@ def test_models_are_tables() -> None:
     line = "<ModelPlan: 30 tensors of 1 kind from 2 devices to 2, at most 120 bytes to a device>"
     assert repr(plan) == line
     assert repr(weights) == f"<Sync: {line}>"
-    assert repr(bundle) == f"<ModelBundle of triton_gpu, jax_xla modules: {line}>"
+    assert repr(bundle) == f"<ModelBundle for triton_gpu, jax_xla: {line}>"
     assert repr(sw.Rules("a=2", "_")) == '<Rules: 1 rule on <["a"=2]>>'
     table = ElementTree.fromstring(sw.html(tensors))
     assert len(table.findall(".//tr")) == 21

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import re
 
 import pytest
 
 import shardwright as sw
+from shardwright.codegen import registry
 from shardwright.codegen.emit.matmul import backward_plans
 from shardwright.codegen.planner.matmul.plan import plan_matmul
-from shardwright.codegen.show.matmul import CANDIDATES, instead_line
+from shardwright.codegen.show.matmul import CANDIDATES, instead_line, matmul_text, why_line
 from shardwright.codegen.show.matmul_review import matmul_page
 from shardwright.ir.matmul_plan import MatmulPlan
 
@@ -65,3 +67,46 @@ def test_the_page_has_all_that_a_review_asks_for() -> None:
     assert tables[0] == f"| {' | '.join(CANDIDATES)} |"
     assert len([line for line in tables if line.startswith(("| lhs | ", "| rhs | "))]) == 2
     assert "Its gradients" not in matmul_page(plan, "m", "make")
+
+
+def test_a_topology_with_more_devices_is_noted() -> None:
+    noted = "h100, 4 of whose 8 devices take part"
+    matmul = sw.Matmul("bf16", ((64, 64), "P('d')"), ((64, 64), "P()"), "P()", mesh="d=4")
+    for topology, said in (("h100:8", True), ("h100:4", False), ("switch", False)):
+        plan = plan_matmul(matmul, topology)
+        page = " ".join(matmul_page(plan, "m", "make").split())
+        assert (f"predicted by a model of {noted}." in page) == said
+        assert ("take part" in page) == said
+        assert (", 4 of whose 8 devices take part\n" in matmul_text(plan)) == said
+
+
+def test_the_row_of_the_same_product_is_explained() -> None:
+    """A row for the plan without its kernel is no candidate of its own."""
+    said = "One row below has the same product {} kernel that exchanges parts."
+    operands = ((8192, 8192), "P('d')"), ((8192, 8192), "P(None, 'd')")
+    matmul = sw.Matmul("bf16", *operands, "P(None, 'd')", mesh="d=8")
+    for loop, how in (("pulled", "without the"), ("auto", "with a")):
+        plan = plan_matmul(matmul, "h100:8", loop=loop)
+        assert plan.chosen.pulled == (loop == "pulled")
+        assert said.format(how) in why_line(plan)
+    assert "One row" not in why_line(plan_matmul(matmul, "v5e:2x4"))
+
+
+def test_users_of_a_module_learn_how_to_call_it() -> None:
+    """Every module has a section, a Triton module the same sentences in its docstring."""
+    plan = planned(ZERO_3, 16, 64)
+    names = ("pallas_tpu", "triton_gpu", "jax_xla")
+    files = sw.emit(plan, names).files("m")
+    page = " ".join(files["README.md"].split())
+    for name in names:
+        assert f"## Using `{name}.py`" in page
+        for sentence in registry.backend(name).matmul_usage(plan):
+            assert f"- {sentence} -" in page
+    docstring = " ".join((ast.get_docstring(ast.parse(files["triton_gpu.py"])) or "").split())
+    assert " ".join(registry.backend("triton_gpu").matmul_usage(plan)) in docstring
+    assert "`_support` to read, in this order: `torch_matmul`, `matmul_parts`," in page
+    assert (
+        "`_support` to read" not in sw.emit(plan, names, single_file=True).files("m")["README.md"]
+    )
+    told = 'In the parent folder, whose `manifest.json` has the matmul and `loop="auto"`:'
+    assert told in page

@@ -357,6 +357,15 @@ def test_review_page() -> None:
     assert page.count("```") % 2 == 0
 
 
+@pytest.mark.parametrize("strategy", ["direct", "basis"])
+def test_a_page_notes_devices_that_take_no_part(strategy: str) -> None:
+    noted = "6 of whose 8 devices take part"
+    for topology, said in (("h100:8", True), ("h100:6", False), ("switch", False)):
+        made = plan(TRANSPOSE, strategy, topology=topology)
+        page = " ".join(review_page(made, "transpose", "make").split())
+        assert (noted in page) == ("take part" in page) == said
+
+
 def test_the_page_of_a_permutation_pairs_devices() -> None:
     mesh = Mesh({"x": 2, "y": 3})
     ends = mesh.sharding('[{"x", "y"}]'), mesh.sharding('[{"y", "x"}]')

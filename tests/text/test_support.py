@@ -21,7 +21,14 @@ from shardwright.codegen import registry
 from shardwright.codegen.bundles.check import check
 from shardwright.codegen.emit.model import model_backends
 from shardwright.codegen.text.single_file import single_file
-from shardwright.codegen.text.support import names, support_files, support_text, text, version
+from shardwright.codegen.text.support import (
+    names,
+    reading_order,
+    support_files,
+    support_text,
+    text,
+    version,
+)
 
 SOURCES = sorted((ROOT / "templates" / "support").glob("*.py"))
 OURS = ("shardwright", "ir", "codegen", "templates")
@@ -262,3 +269,22 @@ def test_a_gradient_where_it_is_asked_for(tmp_path: Path) -> None:
     assert check(bundle.parent) == ()
     written(tmp_path)
     assert not (bundle / "triton_gpu_backward.py").exists()
+
+
+@pytest.mark.parametrize(
+    "name", ["gather_gpu/triton_gpu", "book_4x2/jax_xla", "gather_kernel/pallas_tpu"]
+)
+def test_the_modules_to_read(name: str) -> None:
+    """They are those that a single file has, each after one that imports it."""
+    module, backend = (ROOT / f"generated/matmul_{name}.py").read_text(), name.partition("/")[2]
+    found = reading_order(module)
+    joined = re.findall(
+        r"^# _support/(\w+).py$",
+        single_file(module, partial(support_text, (backend,))),
+        re.MULTILINE,
+    )
+    assert sorted((*found, "__init__")) == sorted(joined)
+    known = module
+    for each in found:
+        assert re.search(rf"^ *from \.(\._support\.)?{each} import", known, re.MULTILINE), each
+        known += text(each)

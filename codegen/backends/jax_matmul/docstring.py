@@ -13,6 +13,15 @@ from shardwright.ir.matmul import Side
 from shardwright.ir.matmul_plan import MatmulPlan
 
 
+def matmul_usage(backend: str) -> str:
+    """Return a sentence on the call of the module of a backend."""
+    return (
+        f"`{backend}.matmul(pad_lhs(a), pad_rhs(b), mesh)` multiplies arrays sharded as "
+        "`lhs_sharding(mesh)` and `rhs_sharding(mesh)`, also inside `jax.jit`; `unpad` removes the "
+        "padding of the result."
+    )
+
+
 def matmul_facts(
     plan: MatmulPlan, steps: MatmulSteps, layouts: dict[Side, Layout], more: tuple[str, ...] = ()
 ) -> tuple[str, ...]:

@@ -5,7 +5,11 @@ from __future__ import annotations
 from shardwright.codegen.backends.base import Backend, Grouping
 from shardwright.codegen.backends.jax_xla import context
 from shardwright.codegen.backends.jax_xla.contract import CONTRACT
-from shardwright.codegen.backends.jax_xla.matmul import refuse_matmul, render_matmul
+from shardwright.codegen.backends.jax_xla.matmul import (
+    matmul_usage,
+    refuse_matmul,
+    render_matmul,
+)
 from shardwright.codegen.backends.jax_xla.runtime import RUNTIME
 from shardwright.codegen.backends.jax_xla.timeline import relaid, timeline
 
@@ -67,6 +71,7 @@ class JaxXla(Backend):
     timeline = staticmethod(timeline)
     relaid = staticmethod(relaid)
     refuse_matmul = staticmethod(refuse_matmul)
+    matmul_usage = staticmethod(matmul_usage)
     render_matmul = staticmethod(render_matmul)
 
 

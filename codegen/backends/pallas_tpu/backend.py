@@ -9,6 +9,7 @@ from shardwright.codegen.backends.base import Backend, Grouping
 from shardwright.codegen.backends.pallas_tpu import context
 from shardwright.codegen.backends.pallas_tpu.contract import CONTRACT
 from shardwright.codegen.backends.pallas_tpu.matmul.context import (
+    matmul_usage,
     refuse_matmul,
     render_matmul,
     ring_of,
@@ -140,6 +141,7 @@ class PallasTpu(Backend):
     review = staticmethod(review)
     rings = staticmethod(rings)
     refuse_matmul = staticmethod(refuse_matmul)
+    matmul_usage = staticmethod(matmul_usage)
     render_matmul = staticmethod(render_matmul)
     ring_of = staticmethod(ring_of)
 

@@ -8,7 +8,11 @@ from pathlib import Path
 from shardwright.codegen.backends.base import Backend, Grouping
 from shardwright.codegen.backends.triton_gpu import context
 from shardwright.codegen.backends.triton_gpu.contract import CONTRACT
-from shardwright.codegen.backends.triton_gpu.matmul.context import refuse_matmul, render_matmul
+from shardwright.codegen.backends.triton_gpu.matmul.context import (
+    matmul_usage,
+    refuse_matmul,
+    render_matmul,
+)
 from shardwright.codegen.backends.triton_gpu.runtime import RUNTIME
 from shardwright.codegen.backends.triton_gpu.timeline import timeline
 from shardwright.codegen.registry.toolchain import Compiler
@@ -132,6 +136,7 @@ class TritonGpu(Backend):
     render = staticmethod(context.render)
     timeline = staticmethod(timeline)
     refuse_matmul = staticmethod(refuse_matmul)
+    matmul_usage = staticmethod(matmul_usage)
     render_matmul = staticmethod(render_matmul)
 
 

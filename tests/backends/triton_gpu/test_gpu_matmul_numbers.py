@@ -46,7 +46,8 @@ def test_numbers_hold_on_all_devices(seed: int, tmp_path: Path) -> None:
         case = write_module(plan, f"m{number}", tmp_path, backend="triton_gpu")
         product = plan.chosen.multiplication
         layouts = {side: layout_of(given, side) for side in SIDES}
-        text = MatmulKernels(product, layouts, tiles_of(product, layouts)).text
+        kernels = MatmulKernels(product, layouts, tiles_of(product, layouts))
+        text = kernels.text
         host = load(case.module)._HOST
         assert text.pushes == host.parts.pushes
         assert text.adds == host.parts.adds
@@ -56,6 +57,8 @@ def test_numbers_hold_on_all_devices(seed: int, tmp_path: Path) -> None:
         members = host._local((torch.device("cpu"),) * len(host.ids))
         for member in members:
             check_tables(member, text)
+            assert member.held.nbytes == kernels.shared
+        assert max(member.arena.nbytes for member in members) == kernels.arrivals
         lacks = [m for m in members if m.sums.numel() and not host.parts.terms(m.position)]
         assert text.neutral or all(0 in host.shape(2, m.position) for m in lacks)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from shardwright.codegen.backends.base import RingText
 from shardwright.codegen.backends.jax_matmul.context import MatmulKind, matmul_text
+from shardwright.codegen.backends.jax_matmul.docstring import matmul_usage as usage_of
 from shardwright.codegen.backends.jax_matmul.product import (
     ProductText,
     padding_lines,
@@ -45,6 +46,14 @@ def refuse_matmul(matmul: Matmul) -> None:
     """Raise InputError for matmuls that this backend does not support."""
     refuse_wide_matmul(matmul, NAME)
     refuse_dtype(matmul, NAME, DTYPES)
+
+
+def matmul_usage(plan: MatmulPlan) -> tuple[str, ...]:
+    """Return sentences for users of a module."""
+    return (
+        usage_of(NAME),
+        "Such kernels have run in JAX's interpreter and compile for TPUs; none has run on a TPU.",
+    )
 
 
 def render_matmul(

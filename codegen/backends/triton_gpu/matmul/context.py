@@ -98,8 +98,8 @@ def render_matmul(
     of lhs and rhs."""
     del collective_id  # only kernels on TPUs use it
     matmul, product = plan.matmul, plan.chosen.multiplication
-    layouts = {side: layout_of(matmul, side) for side in SIDES}
-    kernels = MatmulKernels(product, layouts, tiles_of(product, layouts))
+    kernels = _kernels(plan)
+    layouts = kernels.layouts
     whole = product_layout(product)
     boxes = [box_function(side, layouts[side]) for side in SIDES]
     boxes += [box_function("product", whole), *_terms_functions(product)]
@@ -125,6 +125,34 @@ def render_matmul(
         options=tuple(_options(plan, kernels, backward)),
     )
     return render("triton_gpu/matmul/module.py.jinja", found)
+
+
+def _kernels(plan: MatmulPlan) -> MatmulKernels:
+    product, layouts = plan.chosen.multiplication, {s: layout_of(plan.matmul, s) for s in SIDES}
+    return MatmulKernels(product, layouts, tiles_of(product, layouts))
+
+
+def matmul_usage(plan: MatmulPlan) -> tuple[str, ...]:
+    """Return sentences for users of a module."""
+    return tuple(_usage(plan, _kernels(plan)))
+
+
+def _usage(plan: MatmulPlan, kernels: MatmulKernels) -> Iterator[str]:
+    """Yield sentences on the call, its requirements, its memory, and where it has run."""
+    yield (
+        "Every rank of a torch group calls `c = matmul(a, b)` with its own shards, all calls of a "
+        "group on one stream; `synchronize()` waits, and raises if a rank was missing."
+    )
+    yield (
+        "It needs GPUs of one host, with torch's symmetric memory of the backend CUDA. On a CPU it "
+        "runs in Triton's interpreter (TRITON_INTERPRET=1)."
+    )
+    arrivals = f", and up to {kernels.arrivals:,} bytes for parts that arrive" * bool(kernels.moved)
+    yield (
+        f"Its first call allocates {kernels.shared:,} bytes of memory that peers access{arrivals}; "
+        "they remain as long as the group."
+    )
+    yield "Such kernels have run on one H200 and in Triton's interpreter, not on several GPUs."
 
 
 def _terms_functions(product: Multiplication) -> list[IndexFunction]:
@@ -196,7 +224,10 @@ def _facts(plan: MatmulPlan, layouts: dict[Side, Layout], kernels: MatmulKernels
         yield from textwrap.wrap(
             text, WIDTH, subsequent_indent=INDENT, break_long_words=False, break_on_hyphens=False
         )
+    yield ""
+    yield from textwrap.wrap(" ".join(_usage(plan, kernels)), WIDTH, break_on_hyphens=False)
     if has_terms(matmul):
+        yield ""
         yield "For unreduced operands the first range below is the number of the device's term."
     yield from device_table(layouts)
 

@@ -31,6 +31,8 @@ LINE = 16
 """The bytes of the widest load or store."""
 ALIGNED = 128
 """The alignment of slots, in bytes."""
+FLAGS = 12
+"""The bytes of flags and counters for each device."""
 BLOCK = 2048
 """The number of units of a block that is copied, or of elements of a block that is added."""
 COLUMNS = 128
@@ -164,6 +166,22 @@ class MatmulKernels:
         """Return the number of elements of a slot that can hold any shard of a side."""
         unit = ALIGNED // itemsize(self.dtype(side))
         return -(-int(_volume(self.held(side)).max()) // unit) * unit
+
+    @property
+    def shared(self) -> int:
+        """The bytes of memory that peers access, for each device: flags, and two slots each of
+        operands and of the terms of the result (`TritonMatmul.layout`)."""
+        text = self.text
+        flags = -(-FLAGS * len(self.whole) // ALIGNED) * ALIGNED
+        offered = -(-2 * text.slot * itemsize(self.dtype("lhs")) // ALIGNED) * ALIGNED
+        return flags + offered + 2 * text.sums * itemsize(self.dtype("out"))
+
+    @property
+    def arrivals(self) -> int:
+        """The bytes of memory for the operands that move, on the device with the largest."""
+        size = itemsize(self.dtype("lhs"))
+        sizes = [-(-_volume(self.used(side)) * size // LINE) * LINE for side in self.moved]
+        return int(np.sum(sizes, axis=0).max()) if sizes else 0
 
     @cached_property
     def described(self) -> bool:

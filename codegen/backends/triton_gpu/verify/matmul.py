@@ -21,6 +21,7 @@ from shardwright.codegen.backends.triton_gpu.verify.memory import Memory, guarde
 from shardwright.codegen.backends.triton_gpu.verify.order import POLLS, Order
 from shardwright.codegen.backends.triton_gpu.verify.quick import quick_launches
 from shardwright.codegen.backends.triton_gpu.verify.ranks import Rank
+from shardwright.codegen.backends.triton_gpu.verify.rounding import rounded_to_nearest
 from shardwright.codegen.checks.compare import MismatchError, expect
 from shardwright.codegen.checks.matmul_case import MatmulCase
 from shardwright.codegen.checks.matmul_compare import constants, same_product, wide_numbers
@@ -51,7 +52,7 @@ def run_matmul(module: ModuleType, case: MatmulCase) -> tuple[str, ...]:
     _check_traffic(module)
     if not case.execute:
         return CHECKS
-    with _few_polls(module._HOST):
+    with _few_polls(module._HOST), rounded_to_nearest():
         _run(module, case)
     return (
         *CHECKS,
