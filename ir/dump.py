@@ -13,7 +13,10 @@ VARIABLE = "SHARDWRIGHT_DUMP"
 RESHARD = ("plan", "context")
 """The stages of a reshard: its plan as JSON, and the context of each template."""
 
-PROGRAM = ("propagate", "edges", "pad", "shift", "permute", "plan", "transpose", "tidy", "fold")
+PROGRAM = (
+    *("propagate", "edges", "even", "pad", "shift", "permute"),
+    *("plan", "transpose", "tidy", "fold"),
+)
 """The stages of a program, which are the passes of `codegen/partition/passes.py`."""
 
 

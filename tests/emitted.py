@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -33,12 +34,17 @@ def fault(fn: Any, avals: Any, program: Any, mesh: Any, plant: Plant | None = No
     """What is wrong with what the module of a program computes; the empty string if nothing is."""
 
     def run(*given: Any) -> Any:
-        made = module_of(program, plant)["program"]
-        has_others = "template" in inspect.signature(made).parameters
+        module = module_of(program, plant)
+        has_others = "template" in inspect.signature(module["program"]).parameters
         options = {"template": jax.eval_shape(fn, *avals)} if has_others else {}
-        return made(mesh, **options)(*given)
+        return _unpadded(module, module["program"](mesh, **options))(*given)
 
     return program_values.fault(fn, avals, run)
+
+
+def _unpadded(module: dict[str, Any], run: Any) -> Any:
+    """A program on arrays without padding. That of its arguments is poisoned."""
+    return program_values.unpadded(SimpleNamespace(**module), run) if "pad" in module else run
 
 
 def fault_of_gradient(
@@ -50,13 +56,17 @@ def fault_of_gradient(
     plant: Plant | None = None,
 ) -> str:
     """What is wrong with the gradient that jax makes of the module of a function."""
-    run = module_of(program, plant)["program"](mesh)
+    module = module_of(program, plant)
+    run = _unpadded(module, module["program"](mesh))
     return program_values.fault(jax.jit(gradient_of(fn)), avals, gradient_of(run))
 
 
 def received(avals: Any, program: Any, mesh: Any) -> int:
     """The bytes that the busiest device receives by the HLO of the module, for CPUs."""
-    return program_values.received(avals, module_of(program)["program"](mesh), mesh.size)
+    module = module_of(program)
+    if "pad" in module:
+        avals = jax.eval_shape(module["pad"], *avals)
+    return program_values.received(avals, module["program"](mesh), mesh.size)
 
 
 def once(pattern: str, to: str) -> Plant:
@@ -65,6 +75,16 @@ def once(pattern: str, to: str) -> Plant:
     def plant(text: str) -> str:
         assert re.search(pattern, text), pattern
         return re.sub(pattern, to, text, count=1)
+
+    return plant
+
+
+def every(pattern: str, to: str) -> Plant:
+    """Replace every match of a pattern."""
+
+    def plant(text: str) -> str:
+        assert re.search(pattern, text, re.MULTILINE), pattern
+        return re.sub(pattern, to, text, flags=re.MULTILINE)
 
     return plant
 

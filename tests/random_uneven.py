@@ -2,6 +2,7 @@
 
 `case(seed, mesh)`: two sequences and two matrices, whose extents divide, and steps that make values
 of other extents and read them: slices, windows, convolutions, sums, softmax, searches, products.
+With `edges`, the arguments and results have such extents as well.
 """
 
 from __future__ import annotations
@@ -78,11 +79,13 @@ STEPS: dict[str, Any] = {
 random_functions._STEPS.update({f"uneven {name}": step for name, step in STEPS.items()})
 
 
-def case(seed: int, mesh: sw.Mesh, steps: int = 9) -> random_functions.Case:
+def case(seed: int, mesh: sw.Mesh, steps: int = 9, edges: bool = False) -> random_functions.Case:
     """What a seed makes."""
     rng = random.Random(seed)
-    long = rng.choice((24, 32))
-    shapes: list[Shape] = [(4, long, 6), (24, 6), (6, 6), (6, 9)]
+    long, other = rng.choice((24, 32)), 24
+    if edges:
+        long, other = rng.choice((21, 30, 31)), rng.choice((19, 23, 25))
+    shapes: list[Shape] = [(4, long, 6), (other, 6), (6, 6), (6, 9)]
     made = random_functions.Case(shapes, len(shapes), meshes=(mesh,))
     _add(made, "constrain", (0,), _split(rng, mesh, shapes[0], 1), shapes[0])
     _add(made, "constrain", (1,), _split(rng, mesh, shapes[1], 0), shapes[1])
@@ -98,7 +101,20 @@ def case(seed: int, mesh: sw.Mesh, steps: int = 9) -> random_functions.Case:
             long = max(range(len(shape)), key=lambda dim: shape[dim])
             _add(made, "constrain", (len(shapes) - 1,), _split(rng, mesh, shape, long), shape)
     made.inputs, made.outputs = (None,) * 4, (None,) * len(made.results())
+    if edges:
+        results = [shapes[value] for value in made.results()]
+        made.inputs = tuple(_edge(rng, mesh, shape) for shape in shapes[:4])
+        made.outputs = tuple(_edge(rng, mesh, shape) for shape in results)
     return made
+
+
+def _edge(rng: random.Random, mesh: sw.Mesh, shape: Shape) -> str | None:
+    """The sharding of an argument or result, None in one of four."""
+    if not shape or rng.random() < 0.25:
+        return None
+    return _split(
+        rng, mesh, shape, rng.choice((shape.index(max(shape)), rng.randrange(len(shape))))
+    )
 
 
 def _add(made: random_functions.Case, kind: str, given: Shape, more: Any, shape: Shape) -> None:

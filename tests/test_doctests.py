@@ -24,7 +24,7 @@ def test_examples(name: str) -> None:
 
 def test_the_examples_of_programs() -> None:
     done = doctest.testfile(str(ROOT / "docs" / "programs.md"), module_relative=False)
-    assert (done.failed, done.attempted) == (0, 33)
+    assert (done.failed, done.attempted) == (0, 37)
 
 
 def test_there_are_examples() -> None:

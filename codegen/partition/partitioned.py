@@ -16,12 +16,12 @@ from shardwright.codegen.partition.local.communications import (
     communications,
     program_json,
 )
-from shardwright.codegen.partition.local.even import check_even
 from shardwright.codegen.partition.local.least import least_cost
 from shardwright.codegen.partition.local.prices import Ratings
 from shardwright.codegen.partition.local.steps import LocalProgram
 from shardwright.codegen.partition.local.work import computed
 from shardwright.codegen.partition.overlapped import BesideMatmul, beside_matmuls
+from shardwright.codegen.partition.padding import pad, unpad
 from shardwright.codegen.partition.passes import LOWERING, SHARDING, run
 from shardwright.codegen.partition.remedied import remedied
 from shardwright.codegen.partition.seconds import seconds_of
@@ -69,10 +69,9 @@ class Partitioned(Drawn):
     def local(self) -> LocalProgram:
         """The program of one device.
 
-        Raise InputError if a given sharding does not divide an argument or a result evenly, if
+        Raise InputError if the given sharding of an argument or a result has partial sums, if
         values are on several meshes, or if every plan exceeds the memory limit.
         """
-        check_even(self.given, self.program)
         local: LocalProgram = run(LOWERING, self, self.program)
         return local
 
@@ -116,11 +115,10 @@ class Partitioned(Drawn):
         check_type(number, int, "the number of a communication: 3 of C3", "number")
         made: list[tuple[str, Partitioned]] = []
         for each in remedied(self.given, self.local, number):
-            # skip shardings that do not divide evenly, and plans over the memory limit
-            with contextlib.suppress(InputError):
+            with contextlib.suppress(InputError):  # skip plans over the memory limit
                 program = replace(self, given=each.given)
-                program.bytes_received  # noqa: B018
-                made.append((each.said, program))
+                if program.padding <= self.padding:
+                    made.append((each.said, program))
         return tuple(sorted(made, key=lambda pair: pair[1].bytes_received))
 
     def with_remedy(self, number: int) -> Partitioned:
@@ -174,6 +172,31 @@ class Partitioned(Drawn):
     def out_shardings(self) -> Any:
         """The sharding of each result, in the tree of results."""
         return self.outputs(self.program.results)
+
+    @functools.cached_property
+    def padding(self) -> int:
+        """The number of elements of padding in the arguments and results of the emitted program. It
+        is 0 if the stated shardings divide them evenly."""
+        given, local = self.given, self.local
+        padded = (local.of(v) for v in (*local.body.arguments, *local.body.results))
+        whole = (given.values[v] for v in (*given.body.arguments, *given.body.results))
+        return sum(each.size for each in padded) - sum(each.size for each in whole)
+
+    def pad(self, *arguments: Any, mesh: Any = None) -> tuple[Any, ...]:
+        """Return the arguments as the emitted program takes them: zeros follow the ends of arrays
+        whose shards are unequal. With a jax mesh, all arrays are placed on its devices.
+
+        Raise InputError for arguments that are not like those of the function.
+        """
+        return pad(self, arguments, mesh)
+
+    def unpad(self, results: Any) -> Any:
+        """Return results of the emitted program without their padding; NumPy arrays stay on the
+        host, and other arrays that lose padding are copied to every device whole.
+
+        Raise InputError for results that are not like those of the emitted program.
+        """
+        return unpad(self, results)
 
     @property
     def warnings(self) -> tuple[str, ...]:

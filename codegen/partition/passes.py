@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from shardwright.codegen.partition.edges import gather_sub_axes
+from shardwright.codegen.partition.local.even import with_even_shards
 from shardwright.codegen.partition.local.fold import folded, length
 from shardwright.codegen.partition.local.forms.padded import with_padding
 from shardwright.codegen.partition.local.forms.permuted import with_permuted_rows
@@ -41,6 +42,10 @@ def _edges(asked: Partitioned, program: Program) -> Program:
     return gather_sub_axes(program) if asked.gather_sub_axes else program
 
 
+def _even(asked: Partitioned, program: Program) -> Program:
+    return with_even_shards(asked.given, program)
+
+
 def _permute(asked: Partitioned, program: Program) -> Program:
     return with_permuted_rows(program, asked.constants, asked.mode)
 
@@ -66,6 +71,7 @@ SHARDING = (
 """The passes from the stated shardings to a sharding of every value."""
 
 LOWERING = (
+    Pass("even", _even),
     Pass("pad", lambda _, program: with_padding(program)),
     Pass("shift", lambda _, program: with_shifts(program)),
     Pass("permute", _permute),

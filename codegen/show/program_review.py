@@ -50,6 +50,11 @@ def _lines(
     yield f"Its computation costs as much as receiving {_computed(program)}."
     yield from (f"{said[0].upper()}{said[1:]}." for said in _bound(program))
     yield "`jax_spmd.py` is the program, `plan.json` has these rows."
+    if program.padding:
+        yield (
+            "Arguments and results have equal shards: `pad` adds zeros at the ends of arguments "
+            f"and `unpad` removes those of results, {program.padding:,} elements in all."
+        )
     if any(each.saving for each in found):
         yield "A saving is for its row alone: the remedy may add bytes to other rows."
     if found:

@@ -179,6 +179,42 @@ def difference(one: Any, exact: Any, ours: Any, allowed: float | None = None) ->
     return "" if off <= most else f"off by {off}, allowed {most}"
 
 
+def unpadded(module: Any, program: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a module's program as a function of arrays without padding. The padding of arguments
+    is NaN, or the largest integer, and must not change a result.
+
+    The function raises ValueError if the padding of a result is not zero.
+    """
+
+    def run(*given: Any) -> Any:
+        results = program(*jax.tree.map(_poisoned, module.pad(*given), given))
+        whole = module.unpad(results)
+        for made, own in zip(*map(jax.tree.leaves, (results, whole)), strict=True):
+            if made.shape != own.shape and not isinstance(made, jax.core.Tracer):
+                _check_padding(np.array(made), own.shape)
+        return whole
+
+    return run
+
+
+def _poisoned(padded: Any, given: Any) -> Any:
+    """Return a padded array with poison instead of zeros as its padding."""
+    if padded.shape == given.shape:
+        return padded
+    inside = np.zeros(padded.shape, bool)
+    inside[tuple(map(slice, given.shape))] = True
+    poison: Any = np.nan if is_inexact(padded.dtype) else True
+    if jnp.issubdtype(padded.dtype, jnp.integer):
+        poison = jnp.iinfo(padded.dtype).max
+    return jnp.where(inside, padded, jnp.asarray(poison, padded.dtype))
+
+
+def _check_padding(result: np.ndarray, shape: tuple[int, ...]) -> None:
+    result[tuple(map(slice, shape))] = 0
+    if result.any():
+        raise ValueError("the padding of a result is not zero")
+
+
 def received(avals: Any, program: Any, devices: int) -> int:
     """Return the bytes that the busiest device receives according to the program's HLO for CPUs;
     collectives in loops count once per iteration."""

@@ -16,7 +16,12 @@ import numpy as np
 from shardwright.codegen.checks.load import load
 from shardwright.codegen.emit.program import given_of
 from shardwright.codegen.spec.program import describe_program
-from shardwright.codegen.verify.program_values import fault, gradient_fault, received
+from shardwright.codegen.verify.program_values import (
+    fault,
+    gradient_fault,
+    received,
+    unpadded,
+)
 from shardwright.ir.errors import InputError
 
 
@@ -50,7 +55,10 @@ def main() -> None:
         options: dict[str, Any] = {"interpret": True} if has_kernels else {}
         if "template" in inspect.signature(module.program).parameters:
             options["template"] = jax.eval_shape(given.function, *given.avals)
-        program = module.program(mesh, **options)
+        program, avals = module.program(mesh, **options), given.avals
+        lowered = program
+        if "pad" in vars(module):
+            program, avals = unpadded(module, program), jax.eval_shape(module.pad, *avals)
         detail, checks = fault(given.function, given.avals, program), ["values"]
         slope = None if detail else gradient_fault(given.function, given.avals, program)
         if slope is not None:
@@ -58,7 +66,7 @@ def main() -> None:
             detail = slope
         unknown = "lax.while_loop" in text  # the loop's iteration count is unknown
         if not detail and not unknown and not has_kernels:
-            read = received(given.avals, program, given.mesh.size)
+            read = received(avals, lowered, given.mesh.size)
             checks.append("bytes")
             detail = _other_bytes(
                 json.loads(path.with_name("plan.json").read_text("utf-8"))["communications"], read

@@ -19,7 +19,7 @@ from shardwright.codegen.backends.jax_spmd.constants import (
 )
 from shardwright.codegen.backends.jax_spmd.functions import Functions
 from shardwright.codegen.backends.jax_spmd.literals import dtype_name, listed
-from shardwright.codegen.backends.jax_spmd.names import LocalNames, function_name
+from shardwright.codegen.backends.jax_spmd.names import PADDING_NAMES, LocalNames, function_name
 from shardwright.codegen.backends.jax_spmd.opaque import blobs, stored_calls
 from shardwright.codegen.backends.jax_spmd.ops import check_ops
 from shardwright.codegen.backends.jax_spmd.rings import ProgramRings
@@ -46,6 +46,7 @@ from shardwright.codegen.partition.local.steps import CallFunction, Compute, Loc
 from shardwright.codegen.partition.partitioned import Partitioned
 from shardwright.codegen.text.python_text import INDENT, fitted
 from shardwright.codegen.text.templates import render
+from shardwright.ir.program import Value
 
 NO_RINGS = ProgramRings()
 EXPORT = ("from jax import export",)
@@ -107,6 +108,7 @@ class SpmdModule:
     said_of_options: tuple[str, ...]
     rings: tuple[str, ...] = ()  # the constants of kernels
     ring_names: str = ""  # a tuple of these constants' names, if there are any
+    unpadded: tuple[str, ...] = ()  # types without padding, if arguments or results are padded
 
 
 @dataclass(frozen=True)
@@ -159,12 +161,13 @@ def _context(partitioned: Partitioned, rings: ProgramRings) -> tuple[SpmdModule,
     parameters = partitioned.parameters
     name = function_name(local.program.name)
     sides = _Sides(partitioned)
-    types = sides.inputs([_type(local, v) for v in local.body.arguments])
+    types = sides.inputs([_type(local.of(v)) for v in local.body.arguments])
     outputs = sides.outputs([_spec(local, v) for v in local.body.results])
     called_back = tuple(called for _, called in host_functions(local.program.body))
     calls = stored_calls(partitioned)
     loaded = {call.name: call.lines for call in calls.values()}
-    reserved = (name, *rings.taken, *KERNEL_NAMES, *called_back, *loaded)
+    own = PADDING_NAMES if partitioned.padding else ()
+    reserved = (name, *rings.taken, *KERNEL_NAMES, *called_back, *loaded, *own)
     names = LocalNames(local, reserved, parameters, function=name)
     arrays = tuple(array_text(*pair) for pair in enumerate(partitioned.constants))
     stored = stored_text(partitioned.constants, blobs(calls))
@@ -204,7 +207,7 @@ def _context(partitioned: Partitioned, rings: ProgramRings) -> tuple[SpmdModule,
         tuple(lines),
         checked,
         tuple(writer.imports),
-        IMPORTS if stored else (),
+        IMPORTS if stored else IMPORTS[-1:] if partitioned.padding else (),
         (*constant_lines(stored), *itertools.chain.from_iterable(loaded.values())),
         tuple(_returned(given, has_classes)),
         LIKE if not has_classes or "like(" in flat(given) else (),
@@ -212,8 +215,24 @@ def _context(partitioned: Partitioned, rings: ProgramRings) -> tuple[SpmdModule,
         tuple(line for *_, said in options for line in said),
         tuple(line for ring in rings.rings for line in ring.text.lines),
         listed(rings.names) if rings.rings else "",
+        tuple(_unpadded(sides)),
     )
     return module, writer.rows
+
+
+def _unpadded(sides: _Sides) -> Iterator[str]:
+    """Yield the lines of the trees of types without padding, if arguments or results are padded."""
+    program = sides.program
+    if not program.padding:
+        return
+    local, given = program.local, program.given
+    results = [_type(local.of(v)) for v in local.body.results]
+    trees = {
+        "UNPADDED_IN_TYPES": sides.inputs([_type(given.values[v]) for v in given.body.arguments]),
+        "OUT_TYPES": sides.outputs(results),
+        "UNPADDED_OUT_TYPES": sides.outputs([_type(given.values[v]) for v in given.body.results]),
+    }
+    yield from tables(trees, program.parameters, "UNPADDED")
 
 
 def _returned(given: Any, has_classes: bool) -> Iterator[str]:
@@ -273,9 +292,8 @@ def _axes_text(axes: tuple[tuple[str, int], ...]) -> str:
     return "{" + ", ".join(f'"{name}": {size}' for name, size in axes) + "}"
 
 
-def _type(local: LocalProgram, number: int) -> str:
+def _type(value: Value) -> str:
     """Return the dtype and shape of a whole value as a string literal, such as "float32[8, 4]"."""
-    value = local.of(number)
     dtype = dtype_name(value.dtype).removesuffix("_")
     return f'"{dtype}{list(value.shape)}"'
 

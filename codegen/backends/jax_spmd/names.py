@@ -16,6 +16,8 @@ RESERVED = frozenset(
         *dir(builtins),
     }
 )
+PADDING_NAMES = ("pad", "unpad", "checked", "extents")
+"""Functions of modules that take or return padded arrays."""
 CHANGED = {
     "slice": "part",
     "mask": "term",
@@ -33,7 +35,8 @@ CHANGED = {
 def function_name(name: str) -> str:
     """Return the name of the user's function, with an underscore appended if the module uses that
     name itself."""
-    return f"{name}_" if name in RESERVED or keyword.iskeyword(name) else name
+    is_taken = name in RESERVED or name in PADDING_NAMES or keyword.iskeyword(name)
+    return f"{name}_" if is_taken else name
 
 
 class LocalNames:

@@ -1,0 +1,125 @@
+"""Padding of the arguments and results of an emitted program, whose shards must be equal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from shardwright.codegen.partition.local.axes import CutAxes
+from shardwright.codegen.partition.local.communications import notation
+from shardwright.codegen.partition.local.layout import LocalLayout
+from shardwright.codegen.trace.avals import dtype_of
+from shardwright.ir.errors import InputError, in_a_line
+from shardwright.ir.program import Value
+
+if TYPE_CHECKING:
+    from shardwright.codegen.partition.partitioned import Partitioned
+
+
+def pad(program: Partitioned, arguments: tuple[Any, ...], mesh: Any) -> tuple[Any, ...]:
+    """Return arguments with zeros at the ends that the emitted program's arguments have padded.
+    Place them on a jax mesh unless it is None.
+
+    Raise InputError for arguments that are not like those of the function.
+    """
+    local = program.local
+    given = [program.given.values[v] for v in program.given.body.arguments]
+    wanted = [local.of(v).shape for v in local.body.arguments]
+    leaves = _leaves("arguments", arguments, program.inputs, given)
+    padded = map(_padded, leaves, wanted)
+    if mesh is not None:
+        import jax
+
+        layouts = (local.values[v].layout for v in local.body.arguments)
+        padded = map(jax.device_put, padded, _placed(local.axes, mesh, layouts))
+    made: tuple[Any, ...] = program.inputs(tuple(padded))
+    return made
+
+
+def _placed(axes: CutAxes, mesh: Any, layouts: Iterable[LocalLayout]) -> Iterator[Any]:
+    """Yield each layout as a sharding on a jax mesh. Raise InputError for a mesh of other axes."""
+    from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+    if not isinstance(mesh, Mesh) or tuple(mesh.shape.items()) != axes.mesh.axes:
+        raise InputError(
+            "arguments are placed on a jax mesh with the axes of the program's",
+            argument="mesh",
+            got=in_a_line(getattr(mesh, "shape", mesh)),
+            expected=f"a jax.sharding.Mesh with the axes {dict(axes.mesh.axes)}",
+        )
+    if not axes.whole:
+        names, sizes = zip(*axes.pieces, strict=True)
+        mesh = Mesh(mesh.devices.reshape(sizes), names)
+    for layout in layouts:
+        yield NamedSharding(mesh, PartitionSpec(*layout.dims))
+
+
+def unpad(program: Partitioned, results: Any) -> Any:
+    """Return results of the emitted program without their padding.
+
+    Raise InputError for results that are not like those of the emitted program.
+    """
+    local = program.local
+    padded = [local.of(v) for v in local.body.results]
+    leaves = _leaves("results", results, program.outputs, padded)
+    shapes = (program.given.values[v].shape for v in program.given.body.results)
+    return program.outputs(tuple(map(_unpadded, leaves, shapes)))
+
+
+def _leaves(
+    name: str, tree: Any, made: Callable[[tuple[Any, ...]], Any], wanted: Sequence[Value]
+) -> Iterator[Any]:
+    """Return the arrays of a tree, which must be like the tree that `made` makes of `wanted`."""
+    import jax
+
+    known = made(tuple(range(len(wanted))))
+    if jax.tree.structure(tree) != jax.tree.structure(known):
+        raise InputError(
+            f"the {name} must be a tree like the function's",
+            argument=name,
+            got=str(jax.tree.structure(tree)),
+            expected=str(jax.tree.structure(known)),
+        )
+    for (path, leaf), value in zip(
+        jax.tree_util.tree_flatten_with_path(tree)[0], wanted, strict=True
+    ):
+        dtype = getattr(leaf, "dtype", None)
+        is_array = dtype is not None
+        own = _type(dtype_of(dtype), leaf.shape) if is_array else f"a {type(leaf).__name__}"
+        if own != _type(value.dtype, value.shape):
+            raise InputError(
+                f"the {name} must have the types of the function's",
+                argument=name + jax.tree_util.keystr(path),
+                got=own,
+                expected=_type(value.dtype, value.shape),
+            )
+        yield leaf
+
+
+def _type(dtype: str, shape: tuple[int, ...]) -> str:
+    return notation(dtype, shape, LocalLayout(((),) * len(shape)))
+
+
+def _padded(x: Any, shape: tuple[int, ...]) -> Any:
+    """Return an array with zeros at its ends up to a shape; NumPy arrays stay on the host."""
+    if x.shape == shape:
+        return x
+    import jax.numpy as jnp
+
+    ends = [(0, to - own) for own, to in zip(x.shape, shape, strict=True)]
+    return np.pad(x, ends) if isinstance(x, np.ndarray) else jnp.pad(x, ends)
+
+
+def _unpadded(x: Any, shape: tuple[int, ...]) -> Any:
+    """Return an array without its ends beyond a shape."""
+    if x.shape == shape:
+        return x
+    import jax
+
+    sharding = jax.typeof(x).sharding
+    if jax.sharding.AxisType.Explicit in sharding.mesh.axis_types:
+        whole = jax.sharding.NamedSharding(sharding.mesh, jax.sharding.PartitionSpec())
+        x = jax.sharding.reshard(x, whole)
+    return x[tuple(map(slice, shape))]

@@ -1,0 +1,146 @@
+"""Arguments and results whose extents do not divide: padded arrays, `pad` and `unpad`."""
+
+from __future__ import annotations
+
+import jax
+import pytest
+from programs import findings
+from strategies import exactly, message
+from sweeps import swept
+
+import shardwright as sw
+from shardwright.ir.program_check import well_formed
+
+ROWS, WHOLE = '[{"d"}, {}]', "[{}, {}]"
+
+
+def wrong(script: str, *words: str) -> dict[str, str]:
+    """What is wrong with programs."""
+    return {name: said for name, said in findings(script, *words).items() if said}
+
+
+def test_random_functions_have_one_devices_values() -> None:
+    assert wrong("emitted_process.py", "edges", "0", "3") == {}
+
+
+@pytest.mark.parametrize("start", swept(range(0, 320, 8), 64))
+def test_the_sweep_of_random_functions(start: int) -> None:
+    assert wrong("emitted_process.py", "edges", str(start), str(start + 8)) == {}
+
+
+@pytest.mark.parametrize("mode", ["cheapest", pytest.param("as_shardy", marks=pytest.mark.slow)])
+def test_padded_arrays_in_and_out(mode: str) -> None:
+    """Steps, scans, dtypes, donation, meshes of Explicit axes; the padding of arguments is NaN."""
+    assert wrong("padded_process.py", "cases", mode) == {}
+
+
+def test_faults_are_found() -> None:
+    starts = {
+        "a pad read": "result 2: device 0: different elements are finite",
+        "a mask left out": "result 1: device 0: off by",
+        "a mean over the padded count": "result 1: device 0: off by",
+        "padding of a result": "ValueError: the padding of a result is not zero",
+    }
+    found = findings("padded_process.py", "faults")
+    assert found.pop("none") == ""
+    assert found.keys() == starts.keys()
+    for name, start in starts.items():
+        assert found[name].startswith(start), name
+
+
+def test_messages() -> None:
+    embed, tree = "state.weights['embed']", "[{'embed': *, 'head': *}, {'embed': *, 'head': *}]"
+    assert findings("padded_process.py", "messages") == {
+        "program": f"{embed} must be float32[56, 6] (call pad), it is float32[50, 6]",
+        "pad": f"{embed} must be float32[50, 6], it is int32[9]",
+        "pad of few": "there must be 5 arrays in arguments, not 1",
+        "pad twice": f"{embed} must be float32[50, 6], it is float32[56, 6]",
+        "pad on a mesh": "the mesh must be a jax Mesh with the axes {'d': 8}, it is {'e': 8}",
+        "unpad": "results[0].weights['embed'] must be float32[56, 6], it is float32[50, 6]",
+        "unpad of few": "there must be 5 arrays in results, not 2",
+        "Partitioned.pad": exactly("""
+            arguments[0].weights['embed']: the arguments must have the types of the function's
+            got: i32[9]
+            expected: f32[50,6]"""),
+        "Partitioned.pad of few": exactly(f"""
+            arguments: the arguments must be a tree like the function's
+            got: PyTreeDef((*,))
+            expected: PyTreeDef((CustomNode(namedtuple[State], {tree}), *))"""),
+        "Partitioned.pad on a mesh": exactly("""
+            mesh: arguments are placed on a jax mesh with the axes of the program's
+            got: 8
+            expected: a jax.sharding.Mesh with the axes {'d': 8}"""),
+        "Partitioned.unpad": exactly("""
+            results[0].weights['embed']: the results must have the types of the function's
+            got: f32[50,6]
+            expected: f32[56,6]"""),
+    }
+
+
+def types(program: sw.Partitioned) -> list[str]:
+    """The padded types of arguments and results."""
+    local = program.local
+    return [str(local.of(v).shape) for v in (*local.body.arguments, *local.body.results)]
+
+
+def test_only_stated_shardings_pad() -> None:
+    """Others become whole, and a dimension that another sharding divides keeps its extent."""
+    mesh, aval = sw.Mesh({"d": 4, "e": 3}), jax.ShapeDtypeStruct((30, 6), "float32")
+    sides = {"in_shardings": (ROWS,), "out_shardings": (None, ROWS, '[{"e"}, {?}]', WHOLE)}
+    program = sw.partition(lambda x: (x + 1, x + 2, x + 3, x + 4), aval, mesh=mesh, **sides)
+    assert types(program) == ["(32, 6)", "(30, 6)", "(32, 6)", "(30, 6)", "(30, 6)"]
+    assert program.padding == 2 * 2 * 6
+    well_formed(program.local.program)
+
+
+def test_what_does_not_divide_is_padded_as_the_propagated_axes_need() -> None:
+    mesh, aval = sw.Mesh({"d": 4, "e": 2}), jax.ShapeDtypeStruct((30, 6), "float32")
+    sides = {"in_shardings": ('[{"d", ?}, {?}]', '[{"d", "e"}, {}]'), "out_shardings": "[]"}
+    program = sw.partition(lambda x, y: (x * y).sum(), aval, aval, mesh=mesh, **sides)
+    assert types(program)[:2] == ["(32, 6)", "(32, 6)"]
+    assert [str(program.program.values[0].sharding.dims[0])] == ['{"d", "e", ?}']
+
+
+def test_nothing_moves_for_padding() -> None:
+    aval = jax.ShapeDtypeStruct((30, 6), "float32")
+    for mode in ("as_shardy", "cheapest"):
+        sides = {"in_shardings": (ROWS,), "out_shardings": ROWS, "mode": mode}
+        program = sw.partition(lambda x: x * 2, aval, mesh=sw.Mesh({"d": 4}), **sides)
+        assert program.communications == ()
+
+
+def test_remedies_pad_nothing_more() -> None:
+    """The reshard of x has the remedy that its rows are split, but not one that pads them."""
+    for rows, expected in ((32, 1), (30, 0)):
+        aval = jax.ShapeDtypeStruct((rows, 8), "float32")
+        sides = {"in_shardings": ('[{}, {"d"}]',), "out_shardings": "[{}, {}]"}
+        fn = lambda x: sw.constrain(jax.numpy.sin(x), '[{"d"}, {}]') + 1  # noqa: E731
+        program = sw.partition(fn, aval, mesh=sw.Mesh({"d": 4}), **sides)
+        made = [said for said, _ in program.remedies(1) if said == 'x as [{"d"}, {}]']
+        assert len(made) == expected
+
+
+def test_random_keys_are_not_padded() -> None:
+    keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), 10))
+    fn = jax.vmap(lambda key: jax.random.normal(key, (3,)))
+    program = sw.partition(fn, keys, mesh=sw.Mesh({"d": 4}), in_shardings=('[{"d"}]',))
+    assert message(lambda: program.local) == exactly("""
+        key: random keys cannot be padded to equal shards
+        got: dimension 0 of 10 keys in 4 parts
+        expected: 12 keys, or the keys' data (jax.random.key_data)""")
+
+
+def test_partial_sums_are_refused() -> None:
+    aval = jax.ShapeDtypeStruct((30, 6), "float32")
+    given = ('[{"d"}, {}], unreduced={"t"}',)
+    program = sw.partition(lambda x: x, aval, mesh=sw.Mesh({"d": 4, "t": 2}), in_shardings=given)
+    assert message(lambda: program.local).startswith(
+        "x: arguments and results of an emitted program must not be partial sums"
+    )
+
+
+def test_a_program_that_divides_has_neither_pad_nor_unpad() -> None:
+    aval = jax.ShapeDtypeStruct((32, 6), "float32")
+    program = sw.partition(lambda x: x, aval, mesh=sw.Mesh({"d": 4}), in_shardings=(ROWS,))
+    assert program.padding == 0
+    assert "pad" not in sw.emit(program).module
