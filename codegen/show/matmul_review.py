@@ -71,8 +71,8 @@ def _described(plan: MatmulPlan) -> str:
     the plan."""
     topology = ""
     if plan.topology is not None:
-        topology = f', `topology="{name_of(topology_of(plan.topology))}"`'
-    return f', whose `manifest.json` has the matmul{topology} and `loop="{plan.asked}"`'
+        topology = f', topology="{name_of(topology_of(plan.topology))}"'
+    return f', whose manifest.json has the matmul{topology} and loop="{plan.asked}"'
 
 
 def _gradients(backward: tuple[MatmulPlan, ...]) -> tuple[str, ...]:

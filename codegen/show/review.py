@@ -73,12 +73,11 @@ COMMANDS = (
 
 
 def commands_text(name: str, command: str, described: str = "") -> str:
-    """Return the paragraph and the commands that end a page: emit, verify and check. `described`:
-    what the manifest has, if the command reads it and a reader should know."""
-    where = f"In the parent folder{described}:"
+    """Return the commands that end a page: emit, verify and check. `described`: what the manifest
+    has, if the command reads it and a reader should know."""
     emit = command.removesuffix(f"  # {IN_PARENT}")
-    lines = _block([emit, *(line.format(name) for line in COMMANDS)], "sh")
-    return f"{textwrap.fill(where, WIDTH, break_on_hyphens=False)}\n\n{lines}"
+    where = f"# In the parent folder{described}:"
+    return _block([where, emit, *(line.format(name) for line in COMMANDS)], "sh")
 
 
 def _backward(files: Sequence[str]) -> tuple[str, ...]:

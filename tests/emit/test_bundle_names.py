@@ -125,7 +125,7 @@ def test_the_commands_of_a_page(
     monkeypatch.chdir(root)
     page = (root / "w/README.md").read_text()
     (block,) = re.findall(
-        r"^In the parent folder.*?:\n\n```sh\n(.*?)^```", page, re.MULTILINE | re.DOTALL
+        r"^```sh\n# In the parent folder.*?:\n(.*?)^```", page, re.MULTILINE | re.DOTALL
     )
     commands = [shlex.split(line, comments=True) for line in block.splitlines()]
     assert [words[:2] for words in commands] == [

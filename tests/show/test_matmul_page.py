@@ -108,5 +108,5 @@ def test_users_of_a_module_learn_how_to_call_it() -> None:
     assert (
         "`_support` to read" not in sw.emit(plan, names, single_file=True).files("m")["README.md"]
     )
-    told = 'In the parent folder, whose `manifest.json` has the matmul and `loop="auto"`:'
+    told = '# In the parent folder, whose manifest.json has the matmul and loop="auto":'
     assert told in page

@@ -353,7 +353,8 @@ def test_review_page() -> None:
         "Emit and check",
     ]
     assert "](reshard.svg)" in page
-    assert "```sh\nshardwright emit --mesh x=2,y=3\nshardwright verify transpose  # " in page
+    emitted = "# In the parent folder:\nshardwright emit --mesh x=2,y=3\n"
+    assert f"```sh\n{emitted}shardwright verify transpose  # " in page
     assert page.count("```") % 2 == 0
 
 
