@@ -26,13 +26,13 @@ class AxisRef:
         check_name(self.name)
         if (self.pre is None) != (self.size is None):
             raise InputError(
-                "a sub-axis has a pre-size and a size, a full axis neither",
+                "a sub-axis must have a pre-size and a size, and a full axis neither",
                 got=f"pre={self.pre}, size={self.size}",
-                expected="both or neither",
+                expected='AxisRef("x", 2, 4) for a sub-axis, or AxisRef("x") for the full axis',
             )
         for number in (self.pre, self.size):
             if number is not None:
-                check_type(number, int, 'a sub-axis of integers, as AxisRef("x", 2, 4)')
+                check_type(number, int, 'an integer, as in AxisRef("x", 2, 4)')
         if self.pre is not None and self.pre < 1:
             raise InputError(
                 "the pre-size of a sub-axis must be at least 1",
@@ -140,8 +140,8 @@ def pieces(name: str, size: int, cuts: Sequence[int]) -> tuple[AxisRef, ...]:
     for low, high in steps:
         if high % low:
             raise InputError(
-                "sub-axes of one axis must be able to coexist",
-                got=f'borders {low} and {high} on "{name}"={size}',
+                "all sub-axes of an axis must fit one factorization of its size",
+                got=f'sub-axes with borders at {low} and {high} on "{name}"={size}',
                 expected="each border a multiple of the previous border",
             )
     return tuple(between(name, low, high, size) for low, high in steps)
@@ -174,7 +174,7 @@ def check_name(name: object, where: Where = ()) -> None:
     if isinstance(name, str) and name and name.isprintable() and not set(name) & {'"', "\\"}:
         return
     raise InputError(
-        "the name of an axis must be printable text without quotes and backslashes",
+        "the name of an axis must be printable text without quotes or backslashes",
         got=repr(name),
         expected='a name such as "x"',
         where=where,

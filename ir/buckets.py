@@ -61,10 +61,10 @@ class Filling:
         """
         if busiest > MOST_BUCKETS * self.half:
             raise InputError(
-                f"the limit splits the model into too many buckets: more than {MOST_BUCKETS:,}",
+                f"the limit must not split the model into more than {MOST_BUCKETS:,} buckets",
                 argument="memory_limit",
-                got=f"{self.limit:,} bytes, where a device moves {busiest:,}",
-                expected=f"at least {max(2 * -(-busiest // MOST_BUCKETS), self.least):,}",
+                got=f"{self.limit:,} bytes, for a device that moves {busiest:,} bytes",
+                expected=f"at least {max(2 * -(-busiest // MOST_BUCKETS), self.least):,} bytes",
             )
         pieces, items = [], 0
         for member in self.members:
@@ -127,11 +127,11 @@ class Filling:
             while not self._all_fit(moving, count):
                 if count >= longest:
                     raise InputError(
-                        "the limit must hold two buckets, each with one element of every message "
-                        "of a tensor",
+                        "the limit must have room for two buckets, each with an element of every "
+                        "message of a tensor",
                         argument="memory_limit",
-                        got=f"{self.limit:,} bytes, for {member.tensor}",
-                        expected=f"at least {self.least:,}",
+                        got=f"{self.limit:,} bytes, too few for {member.tensor}",
+                        expected=f"at least {self.least:,} bytes",
                     )
                 count = min(count + max(count // 8, 1), longest)
             self.cut[moving] = count

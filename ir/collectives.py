@@ -50,10 +50,10 @@ def all_gather(
     extent, count = shape[here], _count(source, refs)
     if _without(source, here, refs) or extent % count:
         raise InputError(
-            "stacked shards must be equal, and no other axes may split their dimension",
+            "to stack shards, only the given axes may split their dimension, into equal shards",
             argument="source",
             got=f"{source}, {extent} elements over {count} devices",
-            expected="tiled, or a dimension of equal shards",
+            expected=f"a multiple of {count} elements, split by these axes alone; or tiled",
         )
     cut = (*shape[:here], extent // count, *shape[here + 1 :])
     dims = [replace(d, axes=()) if k == here else d for k, d in enumerate(source.dims)]
@@ -101,7 +101,7 @@ def all_to_all(
         raise InputError(
             "an all-to-all must move axes between two different dimensions",
             argument="dim",
-            got=f"{dim}, which they split already",
+            got=f"{dim}, the dimension that the axes already split",
             expected="a different dimension",
         )
     _one_each(shape[there], _count(source, refs), tiled)
@@ -172,7 +172,9 @@ def _refs(source: Sharding, axes: Axes) -> Refs:
     """Return the given axes as canonical references to axes of the sharding's mesh."""
     given = (axes,) if isinstance(axes, str | AxisRef) else tuple(axes)
     if not given:
-        raise InputError("at least one axis is needed", argument="axes", got="none", expected="one")
+        raise InputError(
+            "at least one axis is needed", argument="axes", got="none", expected='["x"]'
+        )
     refs = (AxisRef(axis) if isinstance(axis, str) else axis for axis in given)
     try:
         return tuple(map(source.mesh.canonical, refs))
@@ -187,7 +189,7 @@ def _dim(dim: int, rank: int) -> int:
         "no such dimension",
         argument="dim",
         got=str(dim),
-        expected=one_of(tuple(map(str, range(rank)))) if rank else "a tensor with dimensions",
+        expected=one_of(tuple(map(str, range(rank)))) if rank else "a tensor of rank 1 or more",
     )
 
 
@@ -202,7 +204,7 @@ def _one_each(extent: int, count: int, tiled: bool) -> None:
         "without `tiled` the dimension must have one element for each device along the axes",
         argument="shape",
         got=f"{extent} elements for {count} devices",
-        expected=f"{count}, or tiled",
+        expected=f"{count} elements, or tiled",
     )
 
 
@@ -213,10 +215,10 @@ def _split_by(source: Sharding, refs: Refs) -> int:
         if _left(source, here, refs) is not None:
             return here
     raise InputError(
-        "only minor-most axes can leave a dimension",
+        "a dimension must end with these axes",
         argument="axes",
-        got=f"{', '.join(map(str, refs))} of {source}",
-        expected="axes that a dimension ends with, in its order",
+        got=f"{', '.join(map(str, refs))}, for {source}",
+        expected='"y", or "x" and "y", if a dimension has {"x", "y"}',
     )
 
 
@@ -249,9 +251,9 @@ def _less(source: Sharding, refs: Refs) -> Refs:
     for ref in refs:
         if ref not in source.unreduced:
             raise InputError(
-                "only unreduced axes can be reduced",
+                "the axes to reduce must be unreduced in the source",
                 argument="axes",
-                got=f"{ref} of {source}",
-                expected="axes of its unreduced={…}",
+                got=f"{ref}, for {source}",
+                expected="axes that the source lists in unreduced={…}",
             )
     return tuple(ref for ref in source.unreduced if ref not in refs)

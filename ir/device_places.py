@@ -32,7 +32,7 @@ def position_of(text: str, given: object) -> int | str | tuple[int, ...]:
     elif (number := as_integer(given)) is not None:
         return number
     raise InputError(
-        "a place along an axis must be a position, a list of positions, or an expression",
+        "`at` must give a position along the axis, a list of positions, or an expression",
         argument=f"{text}, at",
         got=in_a_line(given),
         expected='3, [0, 2] or "$2 // 4"',
@@ -59,10 +59,10 @@ def evaluated(text: str, values: tuple[str, ...], argument: str, name: str) -> i
     3
     """
     wrong = InputError(
-        "a place is arithmetic of integers and holes: + - * // %",
+        "a position must be computed from integers and $1, $2, … with + - * // %",
         argument=argument,
         got=f"{text} for {name}",
-        expected="$2 // 4, where the second hole of the name is a number",
+        expected="$2 // 4, if the second wildcard matches a number",
     )
 
     def value(node: ast.expr) -> int:
@@ -99,7 +99,7 @@ def within(mesh: Mesh, chosen: Mapping[str, tuple[int, ...]], rule: str, name: s
             raise unknown_axis(axis, mesh).named(f"{rule}, at")
         if not all(0 <= place < mesh.sizes[axis] for place in places):
             raise InputError(
-                "a place along an axis must be one of its positions",
+                "a position must exist along its axis",
                 argument=f"{rule}, at {axis}",
                 got=f"{', '.join(map(str, places))} for {name}",
                 expected=f"0 to {mesh.sizes[axis] - 1}",

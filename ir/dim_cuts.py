@@ -39,7 +39,7 @@ class DimCut:
         least, most = _COUNTS.get(self.rule, (2, len(self.numbers)))
         if not least <= len(self.numbers) <= most:
             raise InputError(
-                f"{self.rule} must have its numbers",
+                f"{self.rule} does not take this many numbers",
                 got=f"{len(self.numbers)} numbers",
                 expected=_NUMBERS[self.rule],
                 where=("rule",),
@@ -50,21 +50,21 @@ class DimCut:
             min(self.numbers[:1] + self.numbers[2:]) < 1 or min(self.numbers) < 0
         ):
             raise InputError(
-                f"the numbers of {self.rule} must be positive",
+                f"the numbers of {self.rule} are too small",
                 got=", ".join(map(str, self.numbers)),
                 expected=_NUMBERS[self.rule],
                 where=("rule",),
             )
         if self.reversed and self.table is not None:
             raise InputError(
-                "a table already gives the shard of every position, so it cannot be reversed",
+                "a cut with a table must not be reversed: the table already orders the shards",
                 got=self,
-                expected="reversed, or a table",
+                expected="either reversed or a table",
                 where=("table",),
             )
         if self.rule == "nested" and self.into is not None:
             raise InputError(
-                "a nested cut makes as many shards as its axes have positions",
+                "a nested cut must not have `into`: it makes one shard per position of its axes",
                 got=f"into({self.into})",
                 expected="nested without into",
                 where=("into",),
@@ -93,7 +93,7 @@ class DimCut:
             raise InputError(
                 "a range must lie within its dimension",
                 got=f"{start}:{stop} of {extent} elements",
-                expected=f"a part of 0:{extent}",
+                expected=f"a range within 0:{extent}",
                 where=("window",),
             )
         axes = self.digits(mesh)
@@ -116,9 +116,9 @@ class DimCut:
         parts = listed if self.into is None else self.into
         if parts < positions and self.table is None:
             raise InputError(
-                "each position along the axes must have a shard of its own",
+                "there must be a shard for each position along the axes",
                 got=f"{parts} shards for {positions} positions",
-                expected=f"{positions} shards or more, or a table",
+                expected=f"at least {positions} shards, or a table",
                 where=("into",) if self.into is not None else ("rule",),
             )
         match self.rule:
@@ -135,13 +135,18 @@ class DimCut:
                 self._check(
                     "listed", "the last boundary must be the extent", self.numbers[-1], extent
                 )
-                self._check("into", "there must be a shard between boundaries", parts, listed)
+                self._check(
+                    "into", "`into` must be the number of ranges between boundaries", parts, listed
+                )
                 return Listed(extent, parts, self.numbers)
             case "cover":
                 block, covered, *sizes = self.numbers
                 inner = Sized(covered, parts, *sizes) if sizes else flat(covered, parts)
                 self._check(
-                    "cover", "the extent must be the number of blocks", extent, -(-covered // block)
+                    "cover",
+                    "the extent must equal the number of blocks",
+                    extent,
+                    -(-covered // block),
                 )
                 return Cover(extent, parts, block, inner)
 
@@ -164,7 +169,7 @@ class DimCut:
         for place, shard in enumerate(self.table):
             if shard is not None and not 0 <= shard < shards:
                 raise InputError(
-                    "a table must name existing shards",
+                    "each entry of a table must be the number of a shard",
                     got=f"{shard} at position {place}",
                     expected=f"0 to {shards - 1}, or - for none; into(N) makes N shards",
                     where=("table", place),
@@ -188,10 +193,10 @@ class DimCut:
 
 _NUMBERS = {
     "flat": "no numbers",
-    "sized": "sized(S) or sized(S, a), S of at least 1, a of at least 0",
-    "balanced": "balanced",
-    "nested": "nested",
-    "listed": "listed(0, …, K), ascending",
+    "sized": "sized(S) or sized(S, a), with S at least 1 and a at least 0",
+    "balanced": "balanced, without numbers",
+    "nested": "nested, without numbers",
+    "listed": "listed(0, …, K), with ascending numbers",
     "cover": "cover(B, K) or cover(B, K, S): blocks of B, of K elements in shards of S",
 }
 

@@ -206,6 +206,8 @@ def unknown(
 
 
 def suggested(got: str, choices: Iterable[str]) -> str:
-    """Return a suffix for a message that suggests the closest choice, or "" if none is close."""
-    near = difflib.get_close_matches(got, tuple(choices), 1)
-    return f"; did you mean {near[0]}?" if near else ""
+    """Return a suffix for a message that suggests the closest choice, ignoring case, or "" if none
+    is close."""
+    by_lower = {choice.lower(): choice for choice in reversed(tuple(choices))}
+    near = difflib.get_close_matches(got.lower(), by_lower, 1)
+    return f"; did you mean {by_lower[near[0]]}?" if near else ""

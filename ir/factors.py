@@ -44,7 +44,7 @@ class Factors:
             lacking = sorted({*names} ^ {*stored})
             raise InputError(
                 "both sides must have the same factors",
-                got=f"{', '.join(lacking)} on one side alone",
+                got=f"{', '.join(lacking)} on only one side",
                 expected="every factor on both sides",
             )
 
@@ -74,7 +74,7 @@ class Factors:
         if len(free) > 1 or extent % known or (not free and known != extent):
             said = " ".join(name if size is None else f"{name}={size}" for name, size in group)
             raise InputError(
-                "factors must multiply to the extent of their dimension",
+                "the factors of a dimension must multiply to its extent",
                 got=f"({said}) for dimension {dim} of extent {extent}",
                 expected=f"sizes whose product is {extent}; one size may be omitted",
             )

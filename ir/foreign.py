@@ -28,8 +28,8 @@ _DOORS = (
     ("Sharding", PLACEMENT, "of placements: sw.from_torch(device_mesh, placements, rank)"),
     ("Sharding", DTENSOR, "of a DTensor x: sw.Mesh.of(x.device_mesh).sharding(x)"),
     ("Sharding", JAX_ARRAY, "of an array x: sw.from_named_sharding(x.sharding, x.ndim)"),
-    ("Mesh", JAX_MESH, "of a mesh of jax: sw.Mesh.of(mesh)"),
-    ("Mesh", ABSTRACT_MESH, "of a mesh of jax: sw.Mesh.of(mesh)"),
+    ("Mesh", JAX_MESH, "of a JAX mesh: sw.Mesh.of(mesh)"),
+    ("Mesh", ABSTRACT_MESH, "of a JAX mesh: sw.Mesh.of(mesh)"),
     ("Mesh", DEVICE_MESH, "of a DeviceMesh: sw.Mesh.of(device_mesh)"),
 )
 """Triples of an expected type, a type that users give in its place, and text on how to convert

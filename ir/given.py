@@ -134,9 +134,9 @@ class _GivenReader(NamedTuple):
         if PLACEMENTS.match(text):
             return self._placed(parse_placements(text, self.argument), text)
         if HLO.match(text):
-            self._needed("a sharding of HLO's", text)
+            self._needed("a sharding in HLO notation", text)
         if INDEXED.match(text):
-            mesh = self._needed("a sharding by subscripts", text)
+            mesh = self._needed("a sharding in index notation", text)
             return Given(parse_indexed(text, mesh, self.argument))
         meshes = self.mesh if self.only or self.mesh is None else (self.mesh,)
         return Given(parse_sharding(text, meshes, self.argument, self.rank))
@@ -175,7 +175,7 @@ class _GivenReader(NamedTuple):
     def _own(self, sharding: Sharding) -> Sharding:
         if self.only and self.mesh is not None and sharding.mesh != self.mesh:
             raise InputError(
-                "the mesh of a sharding must be the given one",
+                "the sharding must be on the given mesh",
                 got=sharding.mesh,
                 expected=str(self.mesh),
             )
@@ -186,7 +186,7 @@ class _GivenReader(NamedTuple):
             raise InputError(
                 f"{what} needs a mesh",
                 got=given if isinstance(given, str) else in_a_line(given),
-                expected="mesh='x=2,y=3', or a mesh of jax or torch",
+                expected="mesh='x=2,y=3', a JAX mesh or a DeviceMesh",
             )
         return self.mesh
 
@@ -197,7 +197,7 @@ class _GivenReader(NamedTuple):
         elif is_a(given, PLACEMENT):
             expected = f"one placement for each dimension of the mesh: [{given!r}]"
         elif is_a(given, JAX_SHARDING):
-            expected = "a NamedSharding: others have no axes"
+            expected = "a NamedSharding: other JAX shardings have no named axes"
         elif isinstance(given, tuple | list) and all(_is_entry(entry) for entry in given):
             expected = f"P({', '.join(map(repr, given))})"
         return InputError(

@@ -61,9 +61,9 @@ class Glob:
             return Glob(text)
         if text.count("*") != len(self.holes) or "{" in text:
             raise InputError(
-                "a name in a layout must have one star for each hole of its rule",
+                "a tensor in a layout must have one star (*) for each wildcard of its rule",
                 got=f"{text} in a rule for {self.text}",
-                expected=f"{len(self.holes)} stars",
+                expected=f"a name with {len(self.holes)} star{'s' * (len(self.holes) != 1)}",
             )
         return Glob(filled(text, self.holes))
 
@@ -75,9 +75,9 @@ class Glob:
         """
         if self.is_regex or "*" in self.holes:
             raise InputError(
-                "the name of tensors in a table must list all names",
+                "a key of the table of tensors must list its names, not match a pattern",
                 got=self.text,
-                expected="a name, with {0..79} or {q,k}",
+                expected="a name without *, for example layers.{0..79}.{q,k}",
             )
         words = [_words(hole) for hole in self.holes]
         total = 1
@@ -85,9 +85,9 @@ class Glob:
             total *= len(each)
         if total > MOST_NAMES:
             raise InputError(
-                "one line of a table must not list too many names",
-                got=f"{total:,} of {self.text}",
-                expected=f"at most {MOST_NAMES:,}",
+                "a key of the table of tensors must not list too many names",
+                got=f"{total:,} names in {self.text}",
+                expected=f"at most {MOST_NAMES:,} names",
             )
         literals = _HOLE.split(self.text)
         for chosen in itertools.product(*words):
@@ -99,7 +99,9 @@ class Glob:
             return re.compile(self.text[1:-1] if self.is_regex else self._regex())
         except re.error as error:
             raise InputError(
-                f"the regular expression is invalid: {error.msg}", got=self.text, expected="/re/"
+                f"the regular expression is invalid: {error.msg}",
+                got=self.text,
+                expected="an expression for Python's re, such as /layers[.]([0-9]+)[.]w/",
             ) from None
 
     def _regex(self) -> str:

@@ -251,7 +251,7 @@ class _Sorting:
             lacking = ~grid.mask(boxes)
             if lacking.any():
                 raise InputError(
-                    "every element of a tensor must be on some device",
+                    "every element of a tensor must be on at least one device",
                     argument=f"{side}, {every[0][0].buffer}",
                     got=f"{lacking_of(grid, lacking)[1]} of {name} on no device",
                     expected="shards, parts or table entries that include them",
@@ -268,7 +268,7 @@ class _Sorting:
                 "all tensors of a buffer must have the same dtype",
                 argument=f"{side}, {placed.name}",
                 got=", ".join(dict.fromkeys(tensor.dtype for tensor in tensors)),
-                expected="one",
+                expected="one dtype",
             )
         shapes = tuple(tensor.shape for tensor in tensors)
         key = placed.place.axes, shapes, text, dtype, side

@@ -159,10 +159,10 @@ def _operand(given: object, mesh: Mesh | None, name: str) -> Operand:
         raise error.named(name) from None
     if len(shape) < 2:
         raise InputError(
-            "an operand of a matmul must have at least two dimensions, batch dimensions first",
+            "an operand of a matmul must have at least two dimensions",
             argument=name,
             got=f"{len(shape)} dimension{'s' * (len(shape) != 1)}",
-            expected="(…, i, j) for lhs, (…, j, k) for rhs; a vector is a matrix of one row",
+            expected="(…, i, j) for lhs or (…, j, k) for rhs; for a vector, a matrix of one row",
         )
     return Operand(shape, _sharding(pair[1], mesh, shape, name))
 
@@ -171,10 +171,10 @@ def _sharding(given: object, mesh: Mesh | None, shape: tuple[int, ...], argument
     found = sharding_of(given, mesh, shape, argument, only=False)
     if found.split == "nested":
         raise InputError(
-            "operands and results of a matmul must be split flat",
+            'operands and results of a matmul must have split="flat"',
             argument=argument,
             got="placements that cut an uneven dimension chunk by chunk",
-            expected="a reshard to a flat split first",
+            expected="a Sharding in place of placements; reshard the tensor to it first",
         )
     try:
         return found.sharding.for_rank(len(shape))
@@ -195,7 +195,7 @@ def _check_shapes(lhs: tuple[int, ...], rhs: tuple[int, ...]) -> None:
         raise InputError(
             "both operands must have the same batch dimensions",
             argument="rhs",
-            got=f"{_text(rhs)}, {len(rhs) - 2} of them, for an lhs of {_text(lhs)}",
+            got=f"{len(rhs) - 2} in rhs {_text(rhs)}, {len(lhs) - 2} in lhs {_text(lhs)}",
             expected=f"{len(lhs) - 2} batch dimensions, {_text(lhs[:-2])}"
             if len(lhs) > 2
             else "two dimensions",
@@ -204,15 +204,15 @@ def _check_shapes(lhs: tuple[int, ...], rhs: tuple[int, ...]) -> None:
         raise InputError(
             "the last dimension of lhs and the second to last of rhs must have the same extent",
             argument="rhs",
-            got=f"{_text(rhs)}, of which {rhs[-2]} meets {lhs[-1]} of {_text(lhs)}",
-            expected=_text((*rhs[:-2], lhs[-1], rhs[-1])),
+            got=f"lhs {_text(lhs)} and rhs {_text(rhs)}: {lhs[-1]} and {rhs[-2]} differ",
+            expected=f"an rhs of {_text((*rhs[:-2], lhs[-1], rhs[-1]))}, or a different lhs",
         )
     if lhs[:-2] != rhs[:-2]:
         raise InputError(
             "both operands must have the same batch dimensions",
             argument="rhs",
-            got=f"{_text(rhs[:-2])} for {_text(lhs[:-2])} of lhs",
-            expected=_text((*lhs[:-2], *rhs[-2:])),
+            got=f"{_text(rhs[:-2])} in rhs, {_text(lhs[:-2])} in lhs",
+            expected=f"an rhs of {_text((*lhs[:-2], *rhs[-2:]))}, or a different lhs",
         )
 
 
@@ -232,11 +232,11 @@ def _check_names(matmul: Matmul, given: tuple[object, ...]) -> None:
             other = next((each for each, said in known.items() if said == name), factor)
             if known.setdefault(factor, name) != name or other != factor:
                 raise InputError(
-                    "a matmul sums over the last index of lhs, the last but one of rhs; the "
-                    "result must have the other indices, in order",
+                    "the last index of lhs must be the second to last of rhs, and the result must "
+                    "have the other indices in order",
                     argument=side,
                     got=text,
-                    expected="A[I, J] and B[J, K] to C[I, K], batch indices first in all",
+                    expected="A[I, J], B[J, K] and C[I, K], each with the same batch indices first",
                 )
 
 
@@ -244,10 +244,10 @@ def _check_mesh(argument: str, mesh: Mesh, other: Mesh) -> None:
     if mesh == other:
         return
     raise InputError(
-        "operands and result of a matmul must be on the same mesh",
+        "the operands and the result of a matmul must be on the same mesh",
         argument=argument,
         got=str(mesh),
-        expected=f"{other}, that of lhs; a reshard moves a tensor between meshes",
+        expected=f"{other}, the mesh of lhs; reshard the tensor to it first",
     )
 
 
@@ -255,7 +255,7 @@ def _check_dtype(dtype: str) -> None:
     if dtype != "bool":
         return
     raise InputError(
-        "a matmul adds products, and booleans cannot be added",
+        "the dtype of a matmul must support addition, which booleans do not",
         argument="dtype",
         got="bool",
         expected="an integer or a floating dtype, such as int8",
@@ -267,7 +267,7 @@ def _check_out_dtype(matmul: Matmul) -> None:
     if matmul.out_dtype in known:
         return
     raise InputError(
-        "the result must have the operands' dtype or the dtype of the accumulator",
+        "the result must have the dtype of the operands or of the accumulator",
         argument="out_dtype",
         got=matmul.out_dtype,
         expected=one_of(known),

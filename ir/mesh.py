@@ -217,7 +217,7 @@ def with_target_mesh(error: InputError) -> InputError:
     it also suggests the argument `target_mesh`."""
     if not error.rule.startswith(UNKNOWN_AXIS):
         return error
-    expected = f"{error.expected}; or target_mesh, if the target has a mesh of its own"
+    expected = f"{error.expected}; or a target_mesh, if the target is on a different mesh"
     again = InputError(
         error.rule, argument=error.argument, got=error.got, expected=expected, where=error.where
     )
@@ -292,8 +292,8 @@ def _checked_ids(device_ids: Iterable[int] | None, axes: Axes) -> range | tuple[
     ids = _checked_range(device_ids) or _checked_each(tuple(device_ids))
     if len(ids) != size:
         raise InputError(
-            "there must be as many device_ids as the mesh has positions",
-            got=f"{len(ids)} device_ids",
+            "there must be one device id for each position of the mesh",
+            got=f"{len(ids)} device ids",
             expected=f"{size}, {_product(axes)}",
             where=("device_ids",),
         )
@@ -312,7 +312,7 @@ def _checked_range(ids: Iterable[int]) -> range | None:
 
 def _product(axes: Axes) -> str:
     if not axes:
-        return "for a mesh without axes is one device"
+        return "because a mesh without axes is one device"
     return "the product of " + ", ".join(f'"{name}"={size}' for name, size in axes)
 
 
@@ -336,7 +336,7 @@ def _checked_each(ids: tuple[object, ...]) -> range | tuple[int, ...]:
             raise InputError(
                 "device ids must be distinct",
                 got=f"{number} twice",
-                expected="every device at one position",
+                expected="each id only once",
                 where=("device_ids", i),
             )
         numbers.append(number)

@@ -60,7 +60,12 @@ class Model(Drawn):
             said = _logical(text, given, dtype)
             for name in Glob(text).names() if "{" in text else (text,):
                 if name in found:
-                    raise InputError("a name must match only one tensor", argument=text, got=name)
+                    raise InputError(
+                        "two keys must not give the same tensor",
+                        argument=text,
+                        got=f"{name} again",
+                        expected="each name in only one key",
+                    )
                 found[name] = said
         if not found:
             raise InputError(
@@ -100,7 +105,7 @@ class Model(Drawn):
                 if name != "__metadata__":
                     if name in found:
                         raise InputError(
-                            "a tensor must be in one file only", argument=str(path), got=name
+                            "a tensor must be in only one file", argument=str(path), got=name
                         )
                     found[name] = said
         return Model(found)
@@ -121,7 +126,7 @@ def flattened(tree: Any) -> dict[str, Any]:
     for name, leaf in _leaves(tree, ""):
         if name in found:
             raise InputError(
-                "two leaves of a tree must not have the same name",
+                "two leaves of a tree must not have the same name (their keys, joined by dots)",
                 got=name,
                 expected="keys without dots",
             )
@@ -190,7 +195,7 @@ def _logical(name: str, given: Any, dtype: object) -> Logical:
     if isinstance(given, Mapping):
         if {*given} - {"shape", "dtype", "data_offsets"} or "shape" not in given:
             raise InputError(
-                "a tensor must be given as its shape, or as a table of shape and dtype",
+                "a tensor must be a shape, or a table of its shape and dtype",
                 argument=name,
                 got=in_a_line(dict(given)),
                 expected='{shape = [64, 64], dtype = "float32"}',
@@ -211,7 +216,7 @@ def _logical(name: str, given: Any, dtype: object) -> Logical:
         raise InputError("a tensor must have a dtype", argument=name, expected='dtype="bfloat16"')
     if _is_packed(said):
         raise InputError(
-            "a model moves whole bytes, and two elements of this dtype share a byte",
+            "the dtype must fill whole bytes; two elements of this dtype share a byte",
             argument=name,
             got=in_a_line(said),
             expected="uint8, with half as many columns",
@@ -244,7 +249,7 @@ def _files(path: Path) -> list[Path]:
 
 def _header(path: Path) -> dict[str, Any]:
     """Return the header of a safetensors file: JSON, after 8 bytes with its length."""
-    reason = "no header of JSON"
+    reason = "no JSON header"
     try:
         with path.open("rb") as file:
             (length,) = struct.unpack("<Q", file.read(8))
@@ -259,5 +264,5 @@ def _header(path: Path) -> dict[str, Any]:
         "the file must be in the safetensors format",
         argument=str(path),
         got=reason,
-        expected="a header",
+        expected="the length of the header in 8 bytes, then the header as JSON",
     )

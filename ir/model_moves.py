@@ -33,10 +33,10 @@ def moved(data: Mapping[str, Any], shards: Arrays) -> dict[int, dict[str, npt.ND
         dtype, *others = dict.fromkeys(line.dtype for line in lines.values())
         if others:
             raise InputError(
-                "the shards of a buffer must have one dtype on all devices",
+                "the shards of a buffer must have the same dtype on all devices",
                 argument=held,
                 got=", ".join(map(str, (dtype, *others))),
-                expected="one",
+                expected="one dtype",
             )
         for position, device in enumerate(receivers):
             shape = _shape(kind["target"][0], position)
@@ -69,7 +69,7 @@ def _line(
     if found is None:
         had = ", ".join(list(shards.get(device, {}))[:10]) or "nothing"
         raise InputError(
-            "a device must have the buffers of its layout", argument=f"device {device}",
+            "a device must have every buffer of its layout", argument=f"device {device}",
             got=had, expected=name,
         )  # fmt: skip
     if tuple(np.shape(found)) != shape:
@@ -86,7 +86,7 @@ def _line(
             "a buffer must have the dtype of its tensor",
             argument=f"device {device}, {name}",
             got=line.dtype.name,
-            expected=f"{dtype}, or integers of {8 * itemsize(dtype)} bits that have its bits",
+            expected=f"{dtype}, or {8 * itemsize(dtype)}-bit integers with the same bits",
         )
     return line
 

@@ -109,7 +109,7 @@ def _check_members(plan: ModelPlan, data: dict[str, Any]) -> None:
             raise ProofError(f"{member.tensor}: invalid turn {turn} or count of pieces {count}")
         pieces += count
     if expected:
-        raise ProofError(f"{next(iter(expected))[0]}: nothing moves it")
+        raise ProofError(f"{next(iter(expected))[0]}: no relay moves it")
     ends = [0, *data["buckets"]]
     if ends[-1] != pieces or ends != sorted(ends):
         raise ProofError(f"buckets end at {ends[-1]} of {pieces} pieces")
@@ -163,7 +163,7 @@ class _OfKind:
         for form, relays in by_form.items():
             source, targets, loops = self.tables["forms"][form]
             if source != 0 or any(targets):
-                raise ProofError("a relay names another buffer")
+                raise ProofError("a relay names a buffer that does not exist")
             for group in self._grouped(relays, len(targets)):
                 self._check_group(group, loops)
 
@@ -242,7 +242,7 @@ class _OfKind:
             if (own := self.kind.meeting[position]) >= 0:
                 lacked &= ~grid.mask(boxes[0][own])
             if grid.elements(lacked) != count:
-                raise ProofError(f"{count} elements arrive, but {grid.elements(lacked)} lack")
+                raise ProofError(f"{count} elements arrive, but {grid.elements(lacked)} are needed")
 
     def _boxes(self, end: int) -> list[list[Box]]:
         """Return the boxes of the tensor at each position of the source (end 0) or target (end

@@ -16,7 +16,7 @@ from shardwright.ir.factors import Factors
 from shardwright.ir.mesh import Mesh
 from shardwright.ir.parts import BoundBuffer, BufferLayout, Shapes, Stack, TensorPart, bind
 
-_RULE = "a byte stores two neighbouring elements of the last dimension"
+_RULE = "two elements of the last dimension share a byte, which must not be split"
 
 
 def shapes_in_bytes(shapes: Shapes) -> dict[str, tuple[int, ...]]:
@@ -80,7 +80,7 @@ def _factors(factors: Factors, extent: int) -> Factors:
         raise InputError(
             "the last factor of packed elements must be even, and stored last",
             got=factors,
-            expected=f"{name} as the last one on the right, of an even size",
+            expected=f"{name} as the last factor on the right, with an even size",
             where=("factors",),
         )
     half = (*first, (name, None if size is None else size // 2))
@@ -120,6 +120,6 @@ def _odd(
     return InputError(
         _RULE,
         got=f"{what} of dimension {last} of {part.tensor} on device {mesh.device_ids[position]}",
-        expected="cuts at even elements",
+        expected="a cut before an element with an even index",
         where=("cut",) if through else ("parts", number, "dims", last),
     )

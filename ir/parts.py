@@ -71,7 +71,7 @@ class TensorPart:
             raise InputError(
                 "a part must not have more dimensions than its tensor",
                 got=f"{len(self.dims)} dimensions of {self.tensor}",
-                expected=str(len(axes)),
+                expected=f"at most {len(axes)}",
                 where=("dims", len(axes)),
             )
         cuts = []
@@ -79,9 +79,9 @@ class TensorPart:
             where = ("dims", number)
             if len(group) > 1 and not dim.is_whole:
                 raise InputError(
-                    "a stored dimension of several factors cannot be cut",
+                    "a stored dimension that merges several factors must not be cut",
                     got=dim,
-                    expected="a cut of one factor, stored as a dimension of its own",
+                    expected="a cut of a factor that is a separate stored dimension",
                     where=where,
                 )
             extent = math.prod(axis.size for axis in group)
@@ -230,9 +230,9 @@ def bind(layout: BufferLayout, shapes: Shapes, mesh: Mesh) -> BoundBuffer:
     for number, rank in enumerate(ranks):
         if rank != ranks[0] or layout.dim >= rank:
             raise InputError(
-                "the parts of a stack must have equal ranks that include its dimension",
-                got=f"{rank} dimensions of {parts[number].tensor}, along {layout.dim}",
-                expected=f"{max(ranks[0], layout.dim + 1)} dimensions",
+                "the parts of a stack must have the same rank, and the dimension of the stack",
+                got=f"{parts[number].tensor} of rank {rank}, stacked along dimension {layout.dim}",
+                expected=f"rank {max(ranks[0], layout.dim + 1)}",
                 where=("parts", number),
             )
     if layout.cut is None:
@@ -251,9 +251,9 @@ def _through(layout: Stack, cut: DimCut, parts: list[BoundPart], mesh: Mesh) -> 
     the stack."""
     if cut.window is not None:
         raise InputError(
-            "a cut through a stack must cut the whole stack",
+            "a cut of a stack must not have a range",
             got=cut,
-            expected="ranges of its parts, such as 0:64 {}",
+            expected="ranges in the parts, such as 0:64 {}",
             where=("cut", "window"),
         )
     with placed("cut"):
@@ -271,7 +271,7 @@ def _through(layout: Stack, cut: DimCut, parts: list[BoundPart], mesh: Mesh) -> 
         along = (*part.dims, *[DimCut()] * (layout.dim + 1))[layout.dim]
         if not replace(along, window=None).is_whole:
             raise InputError(
-                "no part may cut the dimension that the stack cuts",
+                "a part must not cut the dimension along which the whole stack is cut",
                 got=part,
                 expected=f"{part.tensor} with {{}} for dimension {layout.dim}",
                 where=("parts", number),

@@ -225,7 +225,7 @@ def direct_of(plan: Plan) -> DirectPlan:
             return plan
         case SteppedPlan():
             raise InputError(
-                "only a direct plan is a single exchange",
+                "the strategy must be direct, whose plan is a single exchange",
                 argument="strategy",
                 got=f"{plan.strategy}, {plan.ops or 'no steps'}",
                 expected="direct; `shardwright plan` lists the steps of others",

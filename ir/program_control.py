@@ -97,7 +97,7 @@ def _ranks(
 ) -> None:
     ranks = [sharding.rank for sharding in _shardings(op, side)]
     fitting = all(ranks == [len(values[v].shape) for v in ends] for ends in (outer, inner))
-    need(fitting, f"{side} of a manual computation are of its ranks")
+    need(fitting, f"{side} of a manual computation have the ranks of its values")
 
 
 def _lengths(op: Op, count: int) -> tuple[int, ...]:

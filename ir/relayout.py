@@ -67,7 +67,7 @@ def _said(own: object, other: object) -> str:
     if not isinstance(own, dict) or not isinstance(other, dict):
         return str(own)
     alone = (f"{name} {shape}" for name, shape in own.items() if other.get(name) != shape)
-    return ", ".join(alone) or "no others"
+    return ", ".join(alone) or "no other tensors"
 
 
 @dataclass(frozen=True, repr=False)

@@ -156,7 +156,7 @@ def _give_devices(reshard: Reshard) -> None:
     for side, own, other in sides:
         if own.mesh.is_empty and other.mesh.is_empty:
             raise InputError(
-                "the empty mesh has no devices, so one side must have a mesh with devices",
+                "one side must have a mesh with devices; the empty mesh has none",
                 argument=side,
                 got=f"{own.mesh} on both sides",
                 expected="a mesh of devices on either side, for example <[], device_ids=[0]>",
@@ -171,7 +171,7 @@ def _check_sum(reshard: Reshard) -> None:
     places = reshard.places and reshard.target.operator == "sum"
     if reshard.dtype == "bool" and (adds or places):
         raise InputError(
-            "partial sums are added, and booleans cannot be added",
+            "the dtype of partial sums must support addition, which booleans do not",
             argument="dtype",
             got="bool",
             expected="an integer or a floating dtype, such as int8; or unreduced=max{…}",
@@ -189,7 +189,7 @@ def _split(given: str | None, implied: str | None, argument: str) -> str:
     if implied == "nested" and given == "flat":
         raise InputError(
             "split 'flat' contradicts these placements: torch splits by one mesh axis after "
-            "another, which gives other shards here",
+            "another, which gives different shards here",
             argument=argument,
             got=given,
             expected="nested, or a Sharding in place of placements: sw.from_torch(…)",
@@ -203,9 +203,9 @@ def _check_bytes(reshard: Reshard) -> None:
     if reshard.nbytes * receivers < 2**63:
         return
     raise InputError(
-        "the tensor, once for each device of the target, must take fewer than 2**63 bytes",
+        "one copy of the tensor per target device must take fewer than 2**63 bytes in all",
         argument="shape",
-        got=f"{reshard.nbytes} bytes for {receivers} device{'s' * (receivers != 1)}",
+        got=f"{reshard.nbytes} bytes on {receivers} device{'s' * (receivers != 1)}",
         expected=f"a tensor of at most {(2**63 - 1) // receivers} bytes",
         where=("shape",),
     )

@@ -82,7 +82,7 @@ class LayoutRule:
         at = given.get("at", {})
         if "layout" not in given or not isinstance(at, Mapping):
             raise InputError(
-                "a rule must have a layout, and may have a mesh and a place along its axes",
+                "a rule must be a layout, or a table of a layout and, if needed, a mesh and `at`",
                 argument=text,
                 got=in_a_line(dict(given)),
                 expected=_RULE,
@@ -116,10 +116,10 @@ class LayoutRule:
         first = self.parts[0]
         if self.glob.is_regex and first != ONLY:
             raise InputError(
-                "a rule with a regular expression must store the first tensor that it matches",
+                "the first part of a layout must be _ if its rule is a regular expression",
                 argument=self.glob.text,
                 got=first,
-                expected="_, with stars for groups in the parts after it",
+                expected="_; the stars of later parts stand for groups of the expression",
             )
         return self.glob if first == ONLY else self.glob.named(first)
 
@@ -192,7 +192,7 @@ class Rules:
         if isinstance(given, Stored):
             return Rules(given.mesh, dict(given.buffers))
         raise InputError(
-            "a side of a model must be rules, or a stored layout of every tensor",
+            "a side of a model must be an sw.Rules, or an sw.Stored of every tensor",
             argument=argument,
             got=in_a_line(given),
             expected='sw.Rules("tp=4", {"*.norm.weight": "_", "*": "_[{tp}]"})',
@@ -296,7 +296,7 @@ class _Placing:
                     "a tensor must be in only one buffer, unless its rule has `also`",
                     argument=rule.glob.text,
                     got=f"{each}, already stored by {self.side.rules[self.owner[each]].glob.text}",
-                    expected="rules for stacks before rules for their tensors alone",
+                    expected="the rules of stacks before those of single tensors, or also = true",
                 )
             self.owner.setdefault(each, number)
         layout = rule.numbered or self._sharded(rule, name)
@@ -311,7 +311,7 @@ class _Placing:
         sharding, split, _ = sharding_of(rule.layout, mesh, shape, rule.glob.text, only=True)
         if sharding.unreduced:
             raise InputError(
-                "models store whole values, not partial sums", argument=rule.glob.text,
+                "the sharding of a tensor must not have partial sums", argument=rule.glob.text,
                 got=sharding, expected="a sharding without unreduced axes",
             )  # fmt: skip
         nested = split == "nested"
@@ -342,7 +342,7 @@ class _Placing:
                 raise InputError(
                     "two buffers with the same name must be on different devices",
                     got=f"{placed.name} twice on device {min(twice)}",
-                    expected="names with the stars of their tensors in them",
+                    expected="a * in the buffer's name for each * of its tensors' names",
                 )
             devices.update(placed.place.devices)
 

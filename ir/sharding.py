@@ -222,7 +222,7 @@ def _check_pair(mesh: Mesh, a: tuple[Where, AxisRef], b: tuple[Where, AxisRef]) 
         raise InputError(
             "an axis or sub-axis may be used only once",
             got=f"{ref} {_both(_said(first), _said(second))}",
-            expected=f"{ref} at one place",
+            expected=f"{ref} in one place only",
             where=second,
         )
     got = f"{ref} in {_said(first)} and {other} in {_said(second)}"
@@ -237,9 +237,9 @@ def _check_pair(mesh: Mesh, a: tuple[Where, AxisRef], b: tuple[Where, AxisRef]) 
     if not algebra.can_coexist(ref, other, mesh.sizes):
         (_, end), (begin, _) = sorted((algebra.borders(ref, size), algebra.borders(other, size)))
         raise InputError(
-            "sub-axes of one axis must come from one split of it",
+            "all sub-axes of an axis must fit one factorization of its size",
             got=got,
-            expected=f"the later pre-size, {begin}, to be a multiple of {end}",
+            expected=f"a pre-size of the later sub-axis that is a multiple of {end}, not {begin}",
             where=second,
         )
 

@@ -96,7 +96,10 @@ def _part(given: str | TensorPart, argument: str = "parts") -> TensorPart:
     if isinstance(found, TensorPart):
         return found
     raise InputError(
-        "a stack must consist of parts", argument=argument, got=found, expected="q, k, v"
+        "the parts of a stack must be tensors, not stacks",
+        argument=argument,
+        got=found,
+        expected='"q", "k", "v"',
     )
 
 
@@ -167,7 +170,7 @@ class Stored(Drawn):
         table.pop("learned", None)
         if {*table} != {*_KEYS} or not all(isinstance(table[k], dict) for k in _KEYS[2:]):
             raise InputError(
-                "a stored layout must have exactly these keys",
+                "a stored layout must have the keys mesh, dtype, tensors and buffers",
                 argument=argument,
                 got=", ".join(table) or "none",
                 expected=_TOML,
@@ -285,7 +288,7 @@ class Stored(Drawn):
         if len(self.tensors) == 1:
             return next(iter(self.tensors))
         raise InputError(
-            "a layout without a tensor's name needs a buffer named after the tensor",
+            "the buffer of a layout that names no tensor must have a tensor's name",
             argument="layout",
             got=buffer or "a layout without a name",
             expected=one_of(self.tensors),
@@ -296,7 +299,7 @@ class Stored(Drawn):
         sharding, split, _ = sharding_of(given, self.mesh, shape, argument, only=True)
         if sharding.unreduced:
             raise InputError(
-                "stored layouts hold whole values, not partial sums",
+                "the sharding of a stored layout must not have partial sums",
                 argument=argument,
                 got=sharding,
                 expected="a sharding without unreduced axes",
@@ -326,7 +329,7 @@ class Stored(Drawn):
             dim, said = lacking_of(grid, lacking)
             raise _located(
                 InputError(
-                    "every element of a tensor must be on some device",
+                    "every element of a tensor must be on at least one device",
                     got=f"{said} of {tensor} on no device",
                     expected="shards, parts or table entries that include them",
                     where=("parts", number, "dims", dim),
@@ -348,14 +351,14 @@ class Stored(Drawn):
         """Raise InputError unless a buffer has this shape on every device."""
         if name not in self.bound:
             raise InputError(
-                "shapes must be given for existing buffers", argument="shapes", got=name,
+                "a key of shapes must be the name of a buffer", argument="shapes", got=name,
                 expected=one_of(self.bound),
             )  # fmt: skip
         for position, device in enumerate(self.mesh.device_ids):
             found = self.bound[name].shape(position)
             if found != shape:
                 raise InputError(
-                    "the parts of a buffer must fill it",
+                    "the parts of a buffer must fill the shape given for it",
                     argument=name,
                     got=f"{found} on device {device}",
                     expected=str(shape),

@@ -104,7 +104,7 @@ class Placing(NamedTuple):
                 continue
             if any(ref != AxisRef(ref.name) for ref in dim.axes):
                 raise InputError(
-                    "an extent must be divisible if a strided placement cuts through another axis",
+                    "an extent must be divisible if a strided placement splits it by a sub-axis",
                     argument="placements",
                     got=f"extent {extent} of dimension {number}, split as {dim}",
                     expected=f"a multiple of {self.sharding.parts(number)}, or a split factor that "
@@ -232,11 +232,12 @@ def _with(mesh: Mesh, refs: list[AxisRef], name: str, each: Placed) -> list[Axis
     if left == 1:
         return [*before, AxisRef(name), *after]
     count = math.prod(map(mesh.full_size, refs))
+    makes = f"{count} shard{'s' * (count != 1)}"
     raise InputError(
-        "the split factor of a strided placement must match the placements after it",
+        "the split factor must fit the placements for later mesh dimensions",
         argument="placements",
-        got=f"{each.text} along {name}, before placements that make {count} shards",
-        expected="the product of the sizes of the first axes or sub-axes that those use",
+        got=f"{each.text} along {name}; the later placements make {makes}",
+        expected="the product of the sizes of the first axes, or sub-axes, that they split by",
     )
 
 

@@ -38,7 +38,7 @@ class Fate:
             raise InputError(
                 "axes that stay unreduced must keep their operator",
                 argument="target",
-                got=f"{target}, of {source}",
+                got=f"{target}, from {source}",
                 expected=f"unreduced={'' if source.operator == 'sum' else source.operator}{{…}}",
             )
         rests = (tuple(_rest(side, kept)) for side in (source, target))
@@ -57,10 +57,10 @@ def _shared(source: Sharding, target: Sharding) -> Iterator[AxisRef]:
             continue
         if not algebra.can_coexist(one, other, sizes):
             raise InputError(
-                "unreduced sub-axes of source and target must be able to coexist",
+                "unreduced sub-axes of both sides must fit one factorization of their axis",
                 argument="target",
                 got=f'{one} before and {other} after of "{one.name}"={sizes[one.name]}',
-                expected="sub-axes of which each border is a multiple of the previous border",
+                expected="each border a multiple of the previous border",
             )
         part = _common(one, other, sizes[one.name])
         if part is not None:

@@ -44,7 +44,7 @@ class Mistake:
 
 NO_SUM = (
     "dtype",
-    "partial sums are added, and booleans cannot be added",
+    "the dtype of partial sums must support addition, which booleans do not",
     "bool",
     "bool",
     "an integer or a floating dtype, such as int8; or unreduced=max{…}",
@@ -53,12 +53,12 @@ MISTAKES = {
     "an unreduced axis that splits": Mistake(
         '[{"x"}, {}], unreduced={"x"}', "[{}, {}]", "float32",
         "source", "an axis or sub-axis may be used only once",
-        '"x"', '"x" in dimension 0 and in unreduced={…}', '"x" at one place', by_place=True,
+        '"x"', '"x" in dimension 0 and in unreduced={…}', '"x" in one place only', by_place=True,
     ),
     "one that splits in the target": Mistake(
         "[{}, {}]", '[{}, {"y"}], unreduced={"y"}', "float32",
         "target", "an axis or sub-axis may be used only once",
-        '"y"', '"y" in dimension 1 and in unreduced={…}', '"y" at one place', by_place=True,
+        '"y"', '"y" in dimension 1 and in unreduced={…}', '"y" in one place only', by_place=True,
     ),
     "one of which a part splits": Mistake(
         '[{"y":(1)2}, {}], unreduced=max{"y"}', "[{}, {}]", "int8",
@@ -69,7 +69,7 @@ MISTAKES = {
     "one twice": Mistake(
         '[{}, {}], unreduced={"x", "x"}', "[{}, {}]", "float32",
         "source", "an axis or sub-axis may be used only once",
-        '"x"', '"x" twice in unreduced={…}', '"x" at one place', by_place=True,
+        '"x"', '"x" twice in unreduced={…}', '"x" in one place only', by_place=True,
     ),
     "a sum of bool": Mistake('[{}, {}], unreduced={"x"}', "[{}, {}]", "bool", *NO_SUM),
     "a new sum of bool": Mistake("[{}, {}]", '[{}, {}], unreduced={"x"}', "bool", *NO_SUM),
@@ -88,19 +88,19 @@ MISTAKES = {
         '[{}, {}], unreduced=max{"x"}', '[{}, {}], unreduced={"x"}', "float32",
         "target", "axes that stay unreduced must keep their operator",
         '[{}, {}], unreduced={"x"}',
-        '[{}, {}], unreduced={"x"}, of [{}, {}], unreduced=max{"x"}', "unreduced=max{…}",
+        '[{}, {}], unreduced={"x"}, from [{}, {}], unreduced=max{"x"}', "unreduced=max{…}",
     ),
     "kept and new ones by two operators": Mistake(
         '[{}, {}], unreduced={"x"}', '[{}, {}], unreduced=min{"x", "y"}', "float32",
         "target", "axes that stay unreduced must keep their operator",
         '[{}, {}], unreduced=min{"x", "y"}',
-        '[{}, {}], unreduced=min{"x", "y"}, of [{}, {}], unreduced={"x"}', "unreduced={…}",
+        '[{}, {}], unreduced=min{"x", "y"}, from [{}, {}], unreduced={"x"}', "unreduced={…}",
     ),
     "sub-axes of no splitting": Mistake(
         '[{}, {}], unreduced={"y":(2)3}', '[{}, {}], unreduced={"y":(3)2}', "float32",
-        "target", "unreduced sub-axes of source and target must be able to coexist",
+        "target", "unreduced sub-axes of both sides must fit one factorization of their axis",
         '[{}, {}], unreduced={"y":(3)2}', '"y":(2)3 before and "y":(3)2 after of "y"=6',
-        "sub-axes of which each border is a multiple of the previous border",
+        "each border a multiple of the previous border",
     ),
 }  # fmt: skip
 

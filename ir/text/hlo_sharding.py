@@ -104,7 +104,7 @@ class _Reader(NamedTuple):
         ids = self._iota() if self.match["iota"] else self._numbers("listed")
         if sorted(ids) != sorted(set(ids)) or len(ids) != count:
             raise self._error(
-                listed, "each tile must have a different device", f"{count} ids that differ"
+                listed, "each tile must have a different device", f"{count} distinct ids"
             )
         self._known(ids, listed)
         place = {device: at for at, device in enumerate(self.mesh.device_ids)}
@@ -118,7 +118,11 @@ class _Reader(NamedTuple):
     def _iota(self) -> list[int]:
         shape, order = self._numbers("iota"), self._numbers("order")
         if math.prod(shape) != self.mesh.size:
-            raise self._error("iota", "the iota must have one id per tile", f"{self.mesh.size} ids")
+            raise self._error(
+                "iota",
+                "the iota must have one id for each device of the mesh",
+                f"{self.mesh.size} ids",
+            )
         if order and sorted(order) != list(range(len(shape))):
             raise self._error(
                 "order", "a transpose must name each dimension of the iota once",
@@ -137,7 +141,7 @@ class _Reader(NamedTuple):
         if wrong or len(last) > rank:
             raise self._error(
                 "kinds", "unknown kinds of the last tile dimensions",
-                f"at most {rank} of replicated, unreduced, manual",
+                f"at most {rank} of the kinds replicated, unreduced and manual",
             )  # fmt: skip
         sizes = self._numbers("tiles")[rank - len(last) :]
         if any(kind == "manual" and size > 1 for kind, size in zip(last, sizes, strict=True)):
@@ -185,8 +189,8 @@ class _Reader(NamedTuple):
 
     def _misfit(self) -> InputError:
         return self._error(
-            "tiles", "axes and sub-axes of the mesh must make the tiles",
-            f"tiles along digits of {self.mesh}", got=self.source.text.strip(),
+            "tiles", "the tiles must be shards along axes or sub-axes of the mesh",
+            f"a tile assignment that follows the axes of {self.mesh}", got=self.source.text.strip(),
         )  # fmt: skip
 
     def _error(self, group: str, rule: str, expected: str, got: str | None = None) -> InputError:

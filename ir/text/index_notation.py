@@ -51,7 +51,7 @@ def _matched(source: Located) -> re.Match[str]:
     found = _WHOLE.fullmatch(source.text)
     if found is None:
         raise source.error(
-            "index notation is a name, indices in brackets, then any unreduced axes",
+            "the text must be a name, indices in brackets, then any unreduced axes in braces",
             (0, len(source.text)),
             got=source.text,
             expected=_EXAMPLE,

@@ -126,12 +126,13 @@ class _LayoutReader:
         for i, child in enumerate(node.children):
             if isinstance(child, Tree):
                 sides[i > arrow].append([self.factor(each) for each in _trees(child)])
-        for group, size in ((g, s) for g in sides[1] for _, s in g):
+        for name, size in (factor for group in sides[1] for factor in group):
             if size is not None:
                 raise self.source.error(
-                    "sizes of factors must be on the left",
+                    "the size of a factor must be on the left of ->",
                     span_of(node),
-                    got=f"{group[0][0]}={size}",
+                    got=f"{name}={size}",
+                    expected=name,
                 )
         with self.source.locating({(): span_of(node)}):
             before = tuple(map(tuple, sides[0]))
@@ -193,7 +194,7 @@ class _LayoutReader:
             self.spans[*where, field, i] = span_of(token)
             if token == "-" and field != "table":
                 raise self.source.error(
-                    "only a table may leave a shard out",
+                    "only a table may have - in place of a number",
                     span_of(token),
                     got="-",
                     expected="a number",

@@ -30,16 +30,16 @@ QUOTES = {"'", '"'}
 NAMED = "an axis name in quotes"
 WORDS = {
     "STRING": NAMED,
-    "NAME": "an axis as x=2",
+    "NAME": "an axis such as x=2",
     "INT": "an integer",
     "ID_LIST": "a list of device ids in brackets",
-    "MESH_NAME": "a mesh name as @mesh",
+    "MESH_NAME": "a mesh name such as @mesh",
     "MESH": "'mesh<'",
     "MESH_OP": "'sdy.mesh'",
     "SHARDING": "'sharding<'",
     "PER_VALUE": "'sharding_per_value<'",
-    "PRIORITY": "a priority as p1",
-    "TENSOR": "a tensor type as tensor<4x8xf32>",
+    "PRIORITY": "a priority such as p1",
+    "TENSOR": "a tensor type such as tensor<4x8xf32>",
     "KIND": "'replicated', 'unreduced'",
     "OPERATOR": "'sum', 'max', 'min'",
     "$END": "the end",
@@ -133,7 +133,7 @@ class Located:
         if len(digits) <= MOST_DIGITS:
             return int(digits)
         raise self.error(
-            "a number must not be too long",
+            "the number is too long",
             span,
             got=f"{len(digits)} digits",
             expected=f"at most {MOST_DIGITS} digits",

@@ -175,7 +175,7 @@ def _mesh_of(source: Located, node: Node, known: tuple[Mesh, ...], only: bool) -
     mesh = _mesh(source, inline[0])
     if only and mesh != known[0]:
         raise source.error(
-            "the mesh written in a sharding must be the given one",
+            "the mesh written in a sharding must equal the given mesh",
             span_of(inline[0]),
             got=mesh,
             expected=str(known[0]),
@@ -191,7 +191,7 @@ def _named_mesh(source: Located, token: Token, known: tuple[Mesh, ...]) -> Mesh:
             return mesh
     names = [f"@{mesh.name}" for mesh in known if mesh.name]
     raise source.error(
-        "a sharding must name a mesh that is given" + suggested(str(token), names),
+        "the mesh that a sharding names must be given" + suggested(str(token), names),
         span_of(token),
         got=str(token),
         expected=one_of(names) if names else "a mesh of that name",

@@ -226,8 +226,8 @@ def test_layouts_that_are_not_of_the_model() -> None:
     shards = {n: {"k": np.zeros((2, 4), f"{'fi'[n]}4"), "v": np.zeros((2, 4))} for n in (0, 1)}
     assert message(lambda: weights.local(shards)) == exactly(
         """
-        k: the shards of a buffer must have one dtype on all devices
+        k: the shards of a buffer must have the same dtype on all devices
         got: float32, int32
-        expected: one
+        expected: one dtype
         """
     )

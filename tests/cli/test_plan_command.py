@@ -129,7 +129,9 @@ def test_mistakes(changes: dict[str, str], expected: str) -> None:
 def test_show_draws_exchanges_only() -> None:
     result = run("show", *flags(strategy="basis"))
     assert (result.code, result.out) == (2, "")
-    assert result.err.startswith("error: --strategy: only a direct plan is a single exchange\n")
+    assert result.err.startswith(
+        "error: --strategy: the strategy must be direct, whose plan is a single exchange\n"
+    )
 
 
 def test_the_topology_of_a_file_is_in_the_description(tmp_path: Path) -> None:

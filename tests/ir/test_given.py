@@ -179,7 +179,7 @@ def test_mistakes_with_jax(jax_says: dict[str, Any]) -> None:
         ),
         "other": exactly(
             """
-            source: the mesh of a sharding must be the given one
+            source: the sharding must be on the given mesh
             got: <["x"=4, "y"=2], device_ids=[7, 6, 5, 4, 3, 2, 1, 0]>
             expected: <["x"=8]>
             """
@@ -188,7 +188,7 @@ def test_mistakes_with_jax(jax_says: dict[str, Any]) -> None:
             """
             source: a PartitionSpec needs a mesh
             got: P('x',)
-            expected: mesh='x=2,y=3', or a mesh of jax or torch
+            expected: mesh='x=2,y=3', a JAX mesh or a DeviceMesh
             """
         ),
         "long": exactly(
@@ -209,14 +209,14 @@ def test_mistakes_with_jax(jax_says: dict[str, Any]) -> None:
             """
             mesh: the value must be of type Mesh
             got: Mesh(axis_sizes=(4, 2), axis_names=('x', 'y'), axis_types=(Auto, Auto))
-            expected: of a mesh of jax: sw.Mesh.of(mesh)
+            expected: of a JAX mesh: sw.Mesh.of(mesh)
             """
         ),
         "mesh given axes": exactly(
             """
             axes: every axis of a mesh must have a name and a size
             got: Mesh(axis_sizes=(4, 2), axis_names=('x', 'y'), axis_types=(Auto, Auto))
-            expected: of a mesh of jax: sw.Mesh.of(mesh)
+            expected: of a JAX mesh: sw.Mesh.of(mesh)
             """
         ),
     }
@@ -378,7 +378,7 @@ MISTAKES = {
           P('x', ('y', 'x'))
                        ^^^
         got: "x" in dimension 0 and in dimension 1
-        expected: "x" at one place
+        expected: "x" in one place only
         """,
     ),
     "a set twice": (
@@ -454,7 +454,7 @@ MISTAKES = {
         {"shape": (7, 6), "source": "[Shard(0), Shard(0)]", "source_split": "flat"},
         """
         source_split: split 'flat' contradicts these placements: torch splits by one mesh axis \
-after another, which gives other shards here
+after another, which gives different shards here
         got: flat
         expected: nested, or a Sharding in place of placements: sw.from_torch(…)
         """,
@@ -480,9 +480,9 @@ text
     "no mesh for HLO's": (
         {"source": "{devices=[2,3]<=[6]}", "mesh": None},
         """
-        source: a sharding of HLO's needs a mesh
+        source: a sharding in HLO notation needs a mesh
         got: {devices=[2,3]<=[6]}
-        expected: mesh='x=2,y=3', or a mesh of jax or torch
+        expected: mesh='x=2,y=3', a JAX mesh or a DeviceMesh
         """,
     ),
     "a mesh that is none": (
@@ -555,7 +555,7 @@ def test_mistakes_with_torch(tensor: Any) -> None:
     placements = [strided, tensor.Shard(0)]
     assert message(lambda: Reshard((12,), "f32", placements, "P()", mesh=eight)) == exactly(
         """
-        source: an extent must be divisible if a strided placement cuts through another axis
+        source: an extent must be divisible if a strided placement splits it by a sub-axis
         got: extent 12 of dimension 0, split as {"b":(1)2, "a", "b":(2)2}
         expected: a multiple of 8, or a split factor that is a product of sizes of whole axes
         """

@@ -60,7 +60,7 @@ MISTAKES = [
   A[I_X, J_X]
            ^
 got: "X" in dimension 0 and in dimension 1
-expected: "X" at one place""",
+expected: "X" in one place only""",
     ),
     (
         "A[I_XYW, J]",
@@ -80,7 +80,7 @@ expected: A[I_X, J], or A[I, J] {U_X}""",
     ),
     (
         "A[I_X, J",
-        """sharding: index notation is a name, indices in brackets, then any unreduced axes
+        """sharding: the text must be a name, indices in brackets, then any unreduced axes in braces
   A[I_X, J
   ^^^^^^^^
 got: A[I_X, J

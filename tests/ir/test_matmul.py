@@ -68,38 +68,38 @@ MISTAKES = [
     (
         {"rhs": ((11, 6), "P('y')")},
         """rhs: the last dimension of lhs and the second to last of rhs must have the same extent
-got: 11x6, of which 11 meets 12 of 8x12
-expected: 12x6""",
+got: lhs 8x12 and rhs 11x6: 12 and 11 differ
+expected: an rhs of 12x6, or a different lhs""",
     ),
     (
         {"rhs": ((2, 12, 6), "P('y')")},
         """rhs: both operands must have the same batch dimensions
-got: 2x12x6, 1 of them, for an lhs of 8x12
+got: 1 in rhs 2x12x6, 0 in lhs 8x12
 expected: two dimensions""",
     ),
     (
         {"lhs": ((2, 8, 12), "P()"), "rhs": ((3, 12, 6), "P()"), "out": "P()"},
         """rhs: both operands must have the same batch dimensions
-got: 3 for 2 of lhs
-expected: 2x12x6""",
+got: 3 in rhs, 2 in lhs
+expected: an rhs of 2x12x6, or a different lhs""",
     ),
     (
         {"lhs": ((2, 3, 8, 12), "P()")},
         """rhs: both operands must have the same batch dimensions
-got: 12x6, 0 of them, for an lhs of 2x3x8x12
+got: 0 in rhs 12x6, 2 in lhs 2x3x8x12
 expected: 2 batch dimensions, 2x3""",
     ),
     (
         {"lhs": ((2, 8, 12), "P()"), "rhs": ((2, 11, 6), "P()"), "out": "P()"},
         """rhs: the last dimension of lhs and the second to last of rhs must have the same extent
-got: 2x11x6, of which 11 meets 12 of 2x8x12
-expected: 2x12x6""",
+got: lhs 2x8x12 and rhs 2x11x6: 12 and 11 differ
+expected: an rhs of 2x12x6, or a different lhs""",
     ),
     (
         {"lhs": ((12,), "P()")},
-        """lhs: an operand of a matmul must have at least two dimensions, batch dimensions first
+        """lhs: an operand of a matmul must have at least two dimensions
 got: 1 dimension
-expected: (…, i, j) for lhs, (…, j, k) for rhs; a vector is a matrix of one row""",
+expected: (…, i, j) for lhs or (…, j, k) for rhs; for a vector, a matrix of one row""",
     ),
     (
         {"lhs": ((8, 12), '[{"x"}, {"x"}]')},
@@ -107,7 +107,7 @@ expected: (…, i, j) for lhs, (…, j, k) for rhs; a vector is a matrix of one 
   [{"x"}, {"x"}]
            ^^^
 got: "x" in dimension 0 and in dimension 1
-expected: "x" at one place""",
+expected: "x" in one place only""",
     ),
     (
         {"lhs": ((8, 12), "A[I_x, J_x]")},
@@ -115,38 +115,38 @@ expected: "x" at one place""",
   A[I_x, J_x]
            ^
 got: "x" in dimension 0 and in dimension 1
-expected: "x" at one place""",
+expected: "x" in one place only""",
     ),
     (
         {"lhs": ((8, 12), "A[I_x, J]"), "rhs": ((12, 6), "B[K_y, J]"), "out": "C[I_x, K]"},
-        """rhs: a matmul sums over the last index of lhs, the last but one of rhs; the result \
-must have the other indices, in order
+        """rhs: the last index of lhs must be the second to last of rhs, and the result must have \
+the other indices in order
 got: B[K_y, J]
-expected: A[I, J] and B[J, K] to C[I, K], batch indices first in all""",
+expected: A[I, J], B[J, K] and C[I, K], each with the same batch indices first""",
     ),
     (
         {"dtype": "bool"},
-        """dtype: a matmul adds products, and booleans cannot be added
+        """dtype: the dtype of a matmul must support addition, which booleans do not
 got: bool
 expected: an integer or a floating dtype, such as int8""",
     ),
     (
         {"out_dtype": "float64"},
-        """out_dtype: the result must have the operands' dtype or the dtype of the accumulator
+        """out_dtype: the result must have the dtype of the operands or of the accumulator
 got: float64
 expected: one of bfloat16, float32""",
     ),
     (
         {"out": sw.Mesh({"x": 6}).sharding('[{"x"}, {}]')},
-        """out: operands and result of a matmul must be on the same mesh
+        """out: the operands and the result of a matmul must be on the same mesh
 got: <["x"=6]>
-expected: <["x"=2, "y"=3]>, that of lhs; a reshard moves a tensor between meshes""",
+expected: <["x"=2, "y"=3]>, the mesh of lhs; reshard the tensor to it first""",
     ),
     (
         {"out": "(Shard(0), Shard(0))", "lhs": ((7, 12), "P()")},
-        """out: operands and results of a matmul must be split flat
+        """out: operands and results of a matmul must have split="flat"
 got: placements that cut an uneven dimension chunk by chunk
-expected: a reshard to a flat split first""",
+expected: a Sharding in place of placements; reshard the tensor to it first""",
     ),
     (
         {"out": "P('x', 'y', None)"},
@@ -170,7 +170,7 @@ expected: one of "x", "y\"""",
   [{"x"}, {}], unreduced={"x"}
                           ^^^
 got: "x" in dimension 0 and in unreduced={…}
-expected: "x" at one place""",
+expected: "x" in one place only""",
     ),
     (
         {"out": "[{}]"},

@@ -231,7 +231,7 @@ BAD_MESHES = {
     "empty axis name": (
         lambda: Mesh({"": 2}),
         """
-        the name of an axis must be printable text without quotes and backslashes
+        the name of an axis must be printable text without quotes or backslashes
         got: ''
         expected: a name such as "x"
         """,
@@ -239,7 +239,7 @@ BAD_MESHES = {
     "quote in axis name": (
         lambda: Mesh({'x"': 2}),
         """
-        the name of an axis must be printable text without quotes and backslashes
+        the name of an axis must be printable text without quotes or backslashes
         got: 'x"'
         expected: a name such as "x"
         """,
@@ -247,32 +247,32 @@ BAD_MESHES = {
     "too few ids": (
         lambda: Mesh({"x": 2, "y": 2}, [0, 1, 2]),
         """
-        there must be as many device_ids as the mesh has positions
-        got: 3 device_ids
+        there must be one device id for each position of the mesh
+        got: 3 device ids
         expected: 4, the product of "x"=2, "y"=2
         """,
     ),
     "too many ids, as a range": (
         lambda: Mesh({"x": 2}, range(3)),
         """
-        there must be as many device_ids as the mesh has positions
-        got: 3 device_ids
+        there must be one device id for each position of the mesh
+        got: 3 device ids
         expected: 2, the product of "x"=2
         """,
     ),
     "two ids without axes": (
         lambda: Mesh({}, [1, 0]),
         """
-        there must be as many device_ids as the mesh has positions
-        got: 2 device_ids
-        expected: 1, for a mesh without axes is one device
+        there must be one device id for each position of the mesh
+        got: 2 device ids
+        expected: 1, because a mesh without axes is one device
         """,
     ),
     "no ids": (
         lambda: Mesh({"x": 2}, []),
         """
-        there must be as many device_ids as the mesh has positions
-        got: 0 device_ids
+        there must be one device id for each position of the mesh
+        got: 0 device ids
         expected: 2, the product of "x"=2
         """,
     ),
@@ -281,7 +281,7 @@ BAD_MESHES = {
         """
         device ids must be distinct
         got: 4 twice
-        expected: every device at one position
+        expected: each id only once
         """,
     ),
     "negative id": (
@@ -335,16 +335,16 @@ BAD_MESHES = {
     "pre-size without size": (
         lambda: AxisRef("x", 2),
         """
-        a sub-axis has a pre-size and a size, a full axis neither
+        a sub-axis must have a pre-size and a size, and a full axis neither
         got: pre=2, size=None
-        expected: both or neither
+        expected: AxisRef("x", 2, 4) for a sub-axis, or AxisRef("x") for the full axis
         """,
     ),
     "references that cannot coexist": (
         lambda: Mesh({"x": 12}).refine([AxisRef("x", 1, 2), AxisRef("x", 1, 3)]),
         """
-        sub-axes of one axis must be able to coexist
-        got: borders 2 and 3 on "x"=12
+        all sub-axes of an axis must fit one factorization of its size
+        got: sub-axes with borders at 2 and 3 on "x"=12
         expected: each border a multiple of the previous border
         """,
     ),

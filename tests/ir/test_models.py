@@ -188,10 +188,10 @@ def test_a_limit() -> None:
         lambda: sw.sync(model, sw.Rules("a=4", "_[{a}]"), target, memory_limit=100).plan.peak
     ) == exactly(
         """
-        memory_limit: the limit must hold two buckets, each with one element of every message of \
-a tensor
-        got: 100 bytes, for big
-        expected: at least 192
+        memory_limit: the limit must have room for two buckets, each with an element of every \
+message of a tensor
+        got: 100 bytes, too few for big
+        expected: at least 192 bytes
         """
     )
 
@@ -251,29 +251,29 @@ WRONG = (
         """
         source, *.qk: a tensor must be in only one buffer, unless its rule has `also`
         got: layers.0.k, already stored by *.k
-        expected: rules for stacks before rules for their tensors alone
+        expected: the rules of stacks before those of single tensors, or also = true
         """,
     ),
     (
         {"qk": "stack(0, *.q, *.k)", "*": "_"},
         """
-        source: a name in a layout must have one star for each hole of its rule
+        source: a tensor in a layout must have one star (*) for each wildcard of its rule
         got: *.q in a rule for qk
-        expected: 0 stars
+        expected: a name with 0 stars
         """,
     ),
     (
         {"*": {"layout": "_", "at": {"tp": "$1 // 0"}}},
         """
-        source, *, at tp: a place is arithmetic of integers and holes: + - * // %
+        source, *, at tp: a position must be computed from integers and $1, $2, … with + - * // %
         got: $1 // 0 for layers.0.q
-        expected: $2 // 4, where the second hole of the name is a number
+        expected: $2 // 4, if the second wildcard matches a number
         """,
     ),
     (
         {"layers.*.*": {"layout": "_", "at": {"tp": "$1 * 2"}}},
         """
-        source, layers.*.*, at tp: a place along an axis must be one of its positions
+        source, layers.*.*, at tp: a position must exist along its axis
         got: 2 for layers.1.q
         expected: 0 to 1
         """,
@@ -285,13 +285,13 @@ WRONG = (
           layers.0.norm[{}, {"tp"}]
                             ^^^^^^
         got: 2 dimensions of layers.0.norm
-        expected: 1
+        expected: at most 1
         """,
     ),
     (
         {"*.norm": "_[0:2 {}]", "*": "_"},
         """
-        source, layers.0.norm: every element of a tensor must be on some device
+        source, layers.0.norm: every element of a tensor must be on at least one device
         got: elements 2 to 4 of dimension 0 of layers.0.norm on no device
         expected: shards, parts or table entries that include them
         """,
@@ -301,7 +301,7 @@ WRONG = (
         """
         the regular expression is invalid: missing ), unterminated subpattern
         got: /layers[.](.*)[.](/
-        expected: /re/
+        expected: an expression for Python's re, such as /layers[.]([0-9]+)[.]w/
         """,
     ),
 )
@@ -361,7 +361,7 @@ def test_rules_place_tensors() -> None:
     assert weights.proof.tensors == 12
     assert message(lambda: weights.local({})) == exactly(
         """
-        device 0: a device must have the buffers of its layout
+        device 0: a device must have every buffer of its layout
         got: nothing
         expected: head
         """
@@ -371,7 +371,7 @@ def test_rules_place_tensors() -> None:
         """
         device 0, head: a buffer must have the dtype of its tensor
         got: float64
-        expected: float32, or integers of 32 bits that have its bits
+        expected: float32, or 32-bit integers with the same bits
         """
     )
 
@@ -399,22 +399,23 @@ def test_models_from_what_has_tensors(tmp_path: Path) -> None:
     twice = {"a.b": np.zeros(2), "a": {"b": np.zeros(3)}}
     assert message(lambda: sw.Model.from_pytree(twice)) == exactly(
         """
-        two leaves of a tree must not have the same name
+        two leaves of a tree must not have the same name (their keys, joined by dots)
         got: a.b
         expected: keys without dots
         """
     )
     assert message(lambda: sw.Model({"w": (4, 4)}, "int4")) == exactly(
         """
-        w: a model moves whole bytes, and two elements of this dtype share a byte
+        w: the dtype must fill whole bytes; two elements of this dtype share a byte
         got: 'int4'
         expected: uint8, with half as many columns
         """
     )
     assert message(lambda: sw.Model({"w": (4, 4), "{w,v}": (4,)}, "float32")) == exactly(
         """
-        {w,v}: a name must match only one tensor
-        got: w
+        {w,v}: two keys must not give the same tensor
+        got: w again
+        expected: each name in only one key
         """
     )
 
@@ -427,7 +428,7 @@ def test_a_learned_side() -> None:
     assert weights.plan.total == 48
     assert message(
         lambda: sw.sync(sw.Model(tensors, "bfloat16"), stored, "tp")  # type: ignore[arg-type]
-    ).startswith("target: a side of a model must be rules")
+    ).startswith("target: a side of a model must be an sw.Rules")
 
 
 CORPUS = {

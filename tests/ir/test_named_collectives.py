@@ -74,17 +74,17 @@ REFUSED: tuple[tuple[Callable[[], object], str], ...] = (
     (
         lambda: sw.all_gather(*of('[{"X", "Y"}, {}]'), "X"),
         """
-        axes: only minor-most axes can leave a dimension
-        got: "X" of [{"X", "Y"}, {}]
-        expected: axes that a dimension ends with, in its order
+        axes: a dimension must end with these axes
+        got: "X", for [{"X", "Y"}, {}]
+        expected: "y", or "x" and "y", if a dimension has {"x", "y"}
         """,
     ),
     (
         lambda: sw.all_gather(*of('[{"X"}, {}]', (7, 6)), "X", tiled=False),
         """
-        source: stacked shards must be equal, and no other axes may split their dimension
+        source: to stack shards, only the given axes may split their dimension, into equal shards
         got: [{"X"}, {}], 7 elements over 4 devices
-        expected: tiled, or a dimension of equal shards
+        expected: a multiple of 4 elements, split by these axes alone; or tiled
         """,
     ),
     (
@@ -92,15 +92,15 @@ REFUSED: tuple[tuple[Callable[[], object], str], ...] = (
         """
         axes: at least one axis is needed
         got: none
-        expected: one
+        expected: ["x"]
         """,
     ),
     (
         lambda: sw.all_reduce(*of('[{"X"}, {}]'), "X"),
         """
-        axes: only unreduced axes can be reduced
-        got: "X" of [{"X"}, {}]
-        expected: axes of its unreduced={…}
+        axes: the axes to reduce must be unreduced in the source
+        got: "X", for [{"X"}, {}]
+        expected: axes that the source lists in unreduced={…}
         """,
     ),
     (
@@ -108,7 +108,7 @@ REFUSED: tuple[tuple[Callable[[], object], str], ...] = (
         """
         shape: without `tiled` the dimension must have one element for each device along the axes
         got: 8 elements for 4 devices
-        expected: 4, or tiled
+        expected: 4 elements, or tiled
         """,
     ),
     (
@@ -123,7 +123,7 @@ REFUSED: tuple[tuple[Callable[[], object], str], ...] = (
         lambda: sw.all_to_all(*of('[{"X"}, {}]'), "X", dim=0),
         """
         dim: an all-to-all must move axes between two different dimensions
-        got: 0, which they split already
+        got: 0, the dimension that the axes already split
         expected: a different dimension
         """,
     ),
@@ -132,7 +132,7 @@ REFUSED: tuple[tuple[Callable[[], object], str], ...] = (
         """
         axes: an axis or sub-axis may be used only once
         got: "X" twice in dimension 0
-        expected: "X" at one place
+        expected: "X" in one place only
         """,
     ),
     (

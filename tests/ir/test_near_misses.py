@@ -20,6 +20,7 @@ MESHES = parse_meshes('@trainer = <["x"=2]> @server = <["y"=2]>')
 
 NEAR: dict[str, tuple[Callable[[], object], str | None]] = {
     "an axis": (lambda: MESH.sharding('[{"fdsp"}]'), "fsdp"),
+    "an axis in capitals": (lambda: MESH.sharding("P(None, 'TP')"), "tp"),
     "an axis of nothing like it": (lambda: MESH.sharding('[{"q"}]'), None),
     "an element type": (lambda: Reshard((6, 6), "bfloat61", SPLIT, SPLIT), "bfloat16"),
     "a split": (lambda: Reshard((6, 6), "int8", SPLIT, SPLIT, "nestd"), "nested"),
@@ -80,7 +81,7 @@ def test_a_target_mesh_that_was_forgotten() -> None:
         '  [{"tp"}, {}]\n'
         "    ^^^^\n"
         'got: "tp"\n'
-        'expected: "x"; or target_mesh, if the target has a mesh of its own'
+        'expected: "x"; or a target_mesh, if the target is on a different mesh'
     )
     said = message(lambda: Reshard((6, 6), "int8", *sides, mesh="x=2", target_mesh="y=2"))
     assert said.splitlines()[-1] == 'expected: "y"'

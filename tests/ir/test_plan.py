@@ -256,6 +256,7 @@ def test_steps_are_not_taken_for_an_exchange() -> None:
     with pytest.raises(InputError) as caught:
         direct_of(plan(reshard, "basis"))
     assert str(caught.value) == (
-        "strategy: only a direct plan is a single exchange\ngot: basis, no steps\n"
+        "strategy: the strategy must be direct, whose plan is a single exchange\n"
+        "got: basis, no steps\n"
         "expected: direct; `shardwright plan` lists the steps of others"
     )

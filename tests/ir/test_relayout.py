@@ -200,6 +200,6 @@ def test_what_is_said() -> None:
         """
         target: both layouts must have the same tensors
         got: k (8, 16), v (8, 16)
-        expected: no others
+        expected: no other tensors
         """
     )

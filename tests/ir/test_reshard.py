@@ -39,8 +39,8 @@ def test_bytes_are_counted_in_64_bits() -> None:
         Reshard((2**31, 2**30), "int8", ROWS, COLUMNS)
     assert str(caught.value) == exactly(
         """
-        shape: the tensor, once for each device of the target, must take fewer than 2**63 bytes
-        got: 2305843009213693952 bytes for 6 devices
+        shape: one copy of the tensor per target device must take fewer than 2**63 bytes in all
+        got: 2305843009213693952 bytes on 6 devices
         expected: a tensor of at most 1537228672809129301 bytes
         """
     )
@@ -220,7 +220,7 @@ def test_a_side_on_the_empty_mesh_is_replicated_on_the_devices_of_the_other() ->
         assert Reshard((4, 4), "int8", nowhere, split).source.used() == whole.used() == ()
     assert message(lambda: Reshard((4,), "int8", *[empty.sharding("[{}]")] * 2)) == exactly(
         """
-        source: the empty mesh has no devices, so one side must have a mesh with devices
+        source: one side must have a mesh with devices; the empty mesh has none
         got: <[]> on both sides
         expected: a mesh of devices on either side, for example <[], device_ids=[0]>
         """

@@ -256,7 +256,7 @@ INVALID = {
         """
         an axis or sub-axis may be used only once
         got: "a" in dimension 0 and in dimension 1
-        expected: "a" at one place
+        expected: "a" in one place only
         """,
     ),
     "axis used twice in one dimension": (
@@ -264,7 +264,7 @@ INVALID = {
         """
         an axis or sub-axis may be used only once
         got: "a" twice in dimension 0
-        expected: "a" at one place
+        expected: "a" in one place only
         """,
     ),
     "sub-axis used and replicated": (
@@ -272,7 +272,7 @@ INVALID = {
         """
         an axis or sub-axis may be used only once
         got: "a":(2)2 in dimension 0 and in replicated={…}
-        expected: "a":(2)2 at one place
+        expected: "a":(2)2 in one place only
         """,
     ),
     "axis replicated and unreduced": (
@@ -280,7 +280,7 @@ INVALID = {
         """
         an axis or sub-axis may be used only once
         got: "a" in replicated={…} and in unreduced={…}
-        expected: "a" at one place
+        expected: "a" in one place only
         """,
     ),
     "axis and its sub-axis": (
@@ -302,9 +302,9 @@ INVALID = {
     "sub-axes that cannot coexist": (
         lambda: a(AxisRef("b", 3, 2), AxisRef("b", 1, 2)),
         """
-        sub-axes of one axis must come from one split of it
+        all sub-axes of an axis must fit one factorization of its size
         got: "b":(3)2 in dimension 0 and "b":(1)2 in dimension 1
-        expected: the later pre-size, 3, to be a multiple of 2
+        expected: a pre-size of the later sub-axis that is a multiple of 2, not 3
         """,
     ),
     "pre-size that does not divide": (

@@ -67,7 +67,9 @@ def check_layout(case: Case) -> None:
     if len(held) == sum(map(np.prod, shapes.values())):
         Stored(mesh, shapes, {"it": layout}, "int8")
     else:
-        with pytest.raises(sw.InputError, match="every element of a tensor must be on some device"):
+        with pytest.raises(
+            sw.InputError, match="every element of a tensor must be on at least one device"
+        ):
             Stored(mesh, shapes, {"it": layout}, "int8")
 
 
@@ -164,7 +166,7 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
     (
         lambda: sw.Stored("tp=2", HEADS, "stack(0, q[{tp}], k[{tp}])", "int8"),
         """
-        v: every element of a tensor must be on some device
+        v: every element of a tensor must be on at least one device
         got: elements 0 to 8 of dimension 0 of v on no device
         expected: shards, parts or table entries that include them
         """,
@@ -172,7 +174,7 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
     (
         lambda: sw.Stored("tp=2", {"w": (10, 2)}, {"w": "w[{tp} sized(4)]"}, "int8"),
         """
-        w: every element of a tensor must be on some device
+        w: every element of a tensor must be on at least one device
           w[{"tp"} sized(4)]
             ^^^^^^^^^^^^^^^
         got: elements 8 to 10 of dimension 0 of w on no device
@@ -194,7 +196,7 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
             "tp=2", HEADS, {"qkv": "stack(0, q[{tp}], k, v)"}, "int8", shapes={"qkv": (24, 16)}
         ),
         """
-        qkv: the parts of a buffer must fill it
+        qkv: the parts of a buffer must fill the shape given for it
           stack(0, q[{"tp"}], k, v)
           ^^^^^^^^^^^^^^^^^^^^^^^^^
         got: (32, 16) on device 0
@@ -204,7 +206,7 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
     (
         lambda: sw.Stored("ep=4", {"w": (3, 2)}, "w[{ep} into(3) table(0, 1, 7, -)]", "int8"),
         """
-        w: a table must name existing shards
+        w: each entry of a table must be the number of a shard
           w[{ep} into(3) table(0, 1, 7, -)]
                                      ^
         got: 7 at position 2
@@ -214,7 +216,7 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
     (
         lambda: sw.Stored("tp=2", {"w": (10, 2)}, "w '(g=4 r) c -> r g c'", "int8"),
         """
-        w: factors must multiply to the extent of their dimension
+        w: the factors of a dimension must multiply to its extent
           w '(g=4 r) c -> r g c'
             ^^^^^^^^^^^^^^^^^^^^
         got: (g=4 r) for dimension 0 of extent 10
@@ -254,7 +256,7 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
     (
         lambda: sw.Stored("x=2", {"w": (4,)}, {"w": '[{}], unreduced={"x"}'}, "int8"),
         """
-        w: stored layouts hold whole values, not partial sums
+        w: the sharding of a stored layout must not have partial sums
         got: [{}], unreduced={"x"}
         expected: a sharding without unreduced axes
         """,
@@ -262,21 +264,21 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
     (
         lambda: sw.Stored("tp=2", {"w": (4, 6)}, "w[{}, {tp}]", "int4"),
         """
-        w: a byte stores two neighbouring elements of the last dimension
+        w: two elements of the last dimension share a byte, which must not be split
           w[{}, {"tp"}]
                 ^^^^^^
         got: elements 0 to 3 of dimension 1 of w on device 0
-        expected: cuts at even elements
+        expected: a cut before an element with an even index
         """,
     ),
     (
         lambda: sw.Stored("tp=2", {"w": (4, 12)}, "w[{}, {tp} sized(7)]", "float4_e2m1fn"),
         """
-        w: a byte stores two neighbouring elements of the last dimension
+        w: two elements of the last dimension share a byte, which must not be split
           w[{}, {"tp"} sized(7)]
                 ^^^^^^^^^^^^^^^
         got: elements 0 to 7 of dimension 1 of w on device 0
-        expected: cuts at even elements
+        expected: a cut before an element with an even index
         """,
     ),
     (
@@ -284,11 +286,11 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
             "tp=2", {"w": (4, 8), "u": (4, 2)}, "cut(1, {tp}, stack(1, w, u))", "int4"
         ),
         """
-        buffer: a byte stores two neighbouring elements of the last dimension
+        buffer: two elements of the last dimension share a byte, which must not be split
           cut(1, {"tp"}, stack(1, w, u))
                  ^^^^^^
         got: elements 0 to 5 of dimension 1 of w on device 0
-        expected: cuts at even elements
+        expected: a cut before an element with an even index
         """,
     ),
     (
@@ -298,13 +300,13 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
           w 'i o -> o i'
             ^^^^^^^^^^^^
         got: i o -> o i
-        expected: o as the last one on the right, of an even size
+        expected: o as the last factor on the right, with an even size
         """,
     ),
     (
         lambda: sw.Stored("tp=2", {"w": (4, 7)}, "w", "int4"),
         """
-        tensors: a byte stores two neighbouring elements of the last dimension
+        tensors: two elements of the last dimension share a byte, which must not be split
         got: w of shape (4, 7)
         expected: an even last extent
         """,
@@ -322,11 +324,11 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
     (
         lambda: sw.stack(0, q="tp sized"),
         """
-        q: sized must have its numbers
+        q: sized does not take this many numbers
           tp sized
              ^^^^^
         got: 0 numbers
-        expected: sized(S) or sized(S, a), S of at least 1, a of at least 0
+        expected: sized(S) or sized(S, a), with S at least 1 and a at least 0
         """,
     ),
 ]

@@ -202,7 +202,7 @@ def test_the_command(tmp_path: Path) -> None:
     (tmp_path / "wrong.toml").write_text("mesh = 'tp=4'")
     assert message(lambda: Stored.read(other)) == exactly(
         f"""
-        {other}: a stored layout must have exactly these keys
+        {other}: a stored layout must have the keys mesh, dtype, tensors and buffers
         got: mesh
         expected: mesh, dtype, and the tables tensors and buffers, as str(sw.Stored(…)) has them
         """

@@ -193,7 +193,7 @@ def test_trees_that_do_not_fit() -> None:
     )
     assert refused(in_shardings=(None, PartitionSpec("d", "d"))) == (
         "in_shardings[1]: an axis or sub-axis may be used only once\n"
-        'got: "d" in dimension 0 and in dimension 1\nexpected: "d" at one place'
+        'got: "d" in dimension 0 and in dimension 1\nexpected: "d" in one place only'
     )
     assert refused(mesh="d=4,t=2") == (
         "mesh: the value must be of type Mesh or AbstractMesh\n"

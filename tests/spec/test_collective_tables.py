@@ -128,11 +128,11 @@ MISTAKES = (
         'axes = ["y"]',
         'axes = ["x"]',
         """
-        c.toml, line 17, collective 'gathered', axes: only minor-most axes can leave a dimension
+        c.toml, line 17, collective 'gathered', axes: a dimension must end with these axes
           axes = ["x"]
           ^^^^^^^^^^^^
-        got: "x" of [{"x", "y"}, {}]
-        expected: axes that a dimension ends with, in its order
+        got: "x", for [{"x", "y"}, {}]
+        expected: "y", or "x" and "y", if a dimension has {"x", "y"}
         """,
     ),
     (

@@ -318,17 +318,17 @@ def test_mistakes_with_torch(tensor) -> None:
         (
             [_StridedShard(0, split_factor=3), tensor.Shard(0)],
             """
-            placements: the split factor of a strided placement must match the placements after it
-            got: _StridedShard(dim=0, sf=3) along a, before placements that make 2 shards
-            expected: the product of the sizes of the first axes or sub-axes that those use
+            placements: the split factor must fit the placements for later mesh dimensions
+            got: _StridedShard(dim=0, sf=3) along a; the later placements make 2 shards
+            expected: the product of the sizes of the first axes, or sub-axes, that they split by
             """,
         ),
         (
             [_StridedShard(0, split_factor=2), tensor.Shard(1)],
             """
-            placements: the split factor of a strided placement must match the placements after it
-            got: _StridedShard(dim=0, sf=2) along a, before placements that make 1 shards
-            expected: the product of the sizes of the first axes or sub-axes that those use
+            placements: the split factor must fit the placements for later mesh dimensions
+            got: _StridedShard(dim=0, sf=2) along a; the later placements make 1 shard
+            expected: the product of the sizes of the first axes, or sub-axes, that they split by
             """,
         ),
         (

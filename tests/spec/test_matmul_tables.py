@@ -77,8 +77,8 @@ WRONG = [
         shardwright.toml, line 20, matmul 'up', rhs: {long}
           rhs = {shape = "15x32", sharding = "P('y')"}
           ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
-        got: 15x32, of which 15 meets 16 of 8x16
-        expected: 16x32
+        got: lhs 8x16 and rhs 15x32: 16 and 15 differ
+        expected: an rhs of 16x32, or a different lhs
         """,
     ),
     (

@@ -179,7 +179,7 @@ def test_description() -> None:
         (
             {"target": {"qk": "stack(0, q[{tp}], k[{tp} sized(1)])"}},
             """
-            target: buffer qk: every element of a tensor must be on some device
+            target: buffer qk: every element of a tensor must be on at least one device
               stack(0, q[{"tp"}], k[{"tp"} sized(1)])
                                     ^^^^^^^^^^^^^^^
             got: elements 2 to 4 of dimension 0 of k on no device
@@ -189,7 +189,7 @@ def test_description() -> None:
         (
             {"source": {"q": "q '(g=3 r) c -> g r c'", "k": "k"}},
             """
-            source: buffer q: factors must multiply to the extent of their dimension
+            source: buffer q: the factors of a dimension must multiply to its extent
               q '(g=3 r) c -> g r c'
                 ^^^^^^^^^^^^^^^^^^^^
             got: (g=3 r) for dimension 0 of extent 8

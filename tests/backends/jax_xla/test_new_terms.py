@@ -202,7 +202,7 @@ def test_booleans_are_no_terms_of_a_sum() -> None:
     target = '[{}, {}], unreduced={"y"}'
     assert message(lambda: make("[{}, {}]", target, dtype="bool")) == exactly(
         """
-        dtype: partial sums are added, and booleans cannot be added
+        dtype: the dtype of partial sums must support addition, which booleans do not
         got: bool
         expected: an integer or a floating dtype, such as int8; or unreduced=max{…}
         """
@@ -214,9 +214,9 @@ def test_sub_axes_that_cannot_coexist() -> None:
     source, target = (mesh.sharding(f'[{{}}], unreduced={{"x":(1){k}}}') for k in (2, 3))
     assert message(lambda: Reshard((8,), "int8", source, target)) == exactly(
         """
-        target: unreduced sub-axes of source and target must be able to coexist
+        target: unreduced sub-axes of both sides must fit one factorization of their axis
         got: "x":(1)2 before and "x":(1)3 after of "x"=6
-        expected: sub-axes of which each border is a multiple of the previous border
+        expected: each border a multiple of the previous border
         """
     )
 

@@ -212,7 +212,7 @@ def test_booleans_have_no_sum() -> None:
     source, target = '[{"x"}, {}], unreduced={"y"}', '[{"x"}, {}]'
     assert message(lambda: make(source, target, dtype="bool")) == exactly(
         """
-        dtype: partial sums are added, and booleans cannot be added
+        dtype: the dtype of partial sums must support addition, which booleans do not
         got: bool
         expected: an integer or a floating dtype, such as int8; or unreduced=max{…}
         """

@@ -84,11 +84,11 @@ MISTAKES = (
     (
         "{devices=[8]0,1,2,3,4,5,7,6}",
         """
-        axes and sub-axes of the mesh must make the tiles
+        the tiles must be shards along axes or sub-axes of the mesh
           {devices=[8]0,1,2,3,4,5,7,6}
                     ^
         got: {devices=[8]0,1,2,3,4,5,7,6}
-        expected: tiles along digits of <["x"=4, "y"=2]>
+        expected: a tile assignment that follows the axes of <["x"=4, "y"=2]>
         """,
     ),
     (
@@ -118,7 +118,7 @@ MISTAKES = (
           {devices=[8]0,1,2,3,4,5,6,6}
                       ^^^^^^^^^^^^^^^
         got: 0,1,2,3,4,5,6,6
-        expected: 8 ids that differ
+        expected: 8 distinct ids
         """,
     ),
     (
@@ -138,7 +138,7 @@ MISTAKES = (
           {devices=[2,4]<=[8] last_tile_dims={shared}}
                                               ^^^^^^
         got: shared
-        expected: at most 2 of replicated, unreduced, manual
+        expected: at most 2 of the kinds replicated, unreduced and manual
         """,
     ),
     (

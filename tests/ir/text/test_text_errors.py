@@ -35,7 +35,7 @@ BAD_SHARDINGS = [
       [{"x"}
             ^
     got: the end of the text
-    expected: ',', ']' or a priority as p1
+    expected: ',', ']' or a priority such as p1
     """,
     """
     the text is not a sharding
@@ -91,7 +91,7 @@ BAD_SHARDINGS = [
       [{"x", "y"}, {"x"}]
                     ^^^
     got: "x" in dimension 0 and in dimension 1
-    expected: "x" at one place
+    expected: "x" in one place only
     """,
     """
     references to one axis must not overlap
@@ -150,7 +150,7 @@ BAD_SHARDINGS = [
     expected: p0, p1, p2, …
     """,
     """
-    a number must not be too long
+    the number is too long
       [{"x"}p9999999999999999999]
             ^^^^^^^^^^^^^^^^^^^^
     got: 19 digits
@@ -163,14 +163,14 @@ BAD_SHARDINGS = [
     got: replicated twice
     """,
     """
-    a sharding must name a mesh that is given
+    the mesh that a sharding names must be given
       <@other, [{"x"}]>
        ^^^^^^
     got: @other
     expected: @m
     """,
     """
-    the mesh written in a sharding must be the given one
+    the mesh written in a sharding must equal the given mesh
       <mesh<["x"=2]>, [{"x"}]>
        ^^^^^^^^^^^^^
     got: <["x"=2]>
@@ -198,7 +198,7 @@ BAD_SHARDINGS = [
     expected: extents and an element type, for example tensor<4x8xf32>
     """,
     """
-    the name of an axis must be printable text without quotes and backslashes
+    the name of an axis must be printable text without quotes or backslashes
       [{"x"}, {""}]
                ^^
     got: ''
@@ -219,7 +219,7 @@ BAD_MESHES = [
       x=2,
           ^
     got: the end of the text
-    expected: an axis as x=2
+    expected: an axis such as x=2
     """,
     """
     the text is not a mesh
@@ -257,10 +257,10 @@ BAD_MESHES = [
     expected: a different name
     """,
     """
-    there must be as many device_ids as the mesh has positions
+    there must be one device id for each position of the mesh
       <["x"=2, "y"=2], device_ids=[0, 1, 2]>
                                   ^^^^^^^^^
-    got: 3 device_ids
+    got: 3 device ids
     expected: 4, the product of "x"=2, "y"=2
     """,
     """
@@ -268,7 +268,7 @@ BAD_MESHES = [
       {<["x"=3]>, device_ids=[0, 10, 0]}
                                      ^
     got: 0 twice
-    expected: every device at one position
+    expected: each id only once
     """,
     """
     a device id must be zero or more
@@ -379,7 +379,7 @@ OTHER = {
 
           ^
         got: the end of the text
-        expected: '<', 'mesh<', 'sdy.mesh', '{', a mesh name as @mesh or an axis as x=2
+        expected: '<', 'mesh<', 'sdy.mesh', '{', a mesh name such as @mesh or an axis such as x=2
         """,
     ),
     "the argument is named": (
@@ -415,7 +415,7 @@ OTHER = {
     "a name among several": (
         lambda: parse_sharding("<@mesh_2, []>", parse_meshes(MANY)),
         """
-        a sharding must name a mesh that is given; did you mean @mesh_1?
+        the mesh that a sharding names must be given; did you mean @mesh_1?
           <@mesh_2, []>
            ^^^^^^^
         got: @mesh_2
@@ -425,7 +425,7 @@ OTHER = {
     "a name and no mesh": (
         lambda: parse_sharding("<@mesh_2, []>"),
         """
-        a sharding must name a mesh that is given
+        the mesh that a sharding names must be given
           <@mesh_2, []>
            ^^^^^^^
         got: @mesh_2
@@ -445,11 +445,11 @@ OTHER = {
     "sub-axes that cannot coexist": (
         lambda: parse_sharding('[{"x":(3)2}, {"x":(1)2}]', Mesh({"x": 12})),
         """
-        sub-axes of one axis must come from one split of it
+        all sub-axes of an axis must fit one factorization of its size
           [{"x":(3)2}, {"x":(1)2}]
                         ^^^^^^^^
         got: "x":(3)2 in dimension 0 and "x":(1)2 in dimension 1
-        expected: the later pre-size, 3, to be a multiple of 2
+        expected: a pre-size of the later sub-axis that is a multiple of 2, not 3
         """,
     ),
 }
