@@ -80,7 +80,7 @@ def on_mesh(x: Any, spec: PartitionSpec, source: Any) -> Any:
             "a PartitionSpec needs an array with a mesh, and this array has none",
             argument="target",
             got=str(spec),
-            expected="NamedSharding(mesh, P(…)), or jax.set_mesh(mesh) outside of a jit",
+            expected="NamedSharding(mesh, P(…)), or jax.set_mesh(mesh) outside jit",
         )
     return NamedSharding(mesh, spec)
 
@@ -137,7 +137,7 @@ def _check_order(source: NamedSharding, target: NamedSharding) -> None:
             "all arrays of one jit must be on the same devices, in the same order",
             argument="target",
             got=f"devices {in_a_line(after)}",
-            expected=f"devices {in_a_line(before)}, or sw.reshard outside of the jit",
+            expected=f"devices {in_a_line(before)}, or sw.reshard outside jit",
         )
 
 
@@ -186,10 +186,10 @@ def _traced_source(x: jax.Array, target: NamedSharding, source: Any) -> NamedSha
     types = set(said.mesh.axis_types)
     if AxisType.Manual in types:
         raise InputError(
-            "inside shard_map an array is a local shard without a sharding",
+            "sw.reshard must not be called inside shard_map, where arrays are local shards",
             argument="x",
             got=str(jax.typeof(x)),
-            expected="sw.reshard(x, target) around the shard_map",
+            expected="sw.reshard(x, target) before or after the shard_map",
         )
     if types == {AxisType.Explicit}:
         found = NamedSharding(_mesh_like(said.mesh, target), said.spec)
@@ -198,7 +198,7 @@ def _traced_source(x: jax.Array, target: NamedSharding, source: Any) -> NamedSha
         return found
     if source is None:
         raise InputError(
-            "the sharding of a traced array is known only if all axes are Explicit",
+            "under jit, `source` must be given unless all axes of the mesh are Explicit",
             argument="source",
             got=str(jax.typeof(x)),
             expected="sw.reshard(x, target, source=P(…)), or a mesh with Explicit axes",
@@ -242,7 +242,7 @@ def _check_devices(target: NamedSharding) -> None:
             "the target mesh must have devices",
             argument="target",
             got=f"an abstract mesh of {_axes(target.mesh)}",
-            expected="NamedSharding(mesh, P(…)) on the mesh of devices",
+            expected="NamedSharding(mesh, P(…)) on a mesh of devices",
         )
 
 

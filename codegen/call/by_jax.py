@@ -74,7 +74,7 @@ def of_terms(source: Any, target: NamedSharding) -> Move:
         raise InputError(
             "unreduced and reduced axes can be resharded only within one mesh",
             argument="target",
-            got=f"{target.spec} on another mesh than the array",
+            got=f"{target.spec} on a mesh other than the array's",
             expected="a NamedSharding on the mesh of the array",
         )
 

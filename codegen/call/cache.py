@@ -104,7 +104,7 @@ def _locked(root: Path) -> Iterator[None]:
 
 def _unwritable(path: Path, why: str | None) -> InputError:
     return InputError(
-        f"the cache folder of emitted modules cannot be written: {why}",
+        f"the cache folder for emitted modules cannot be written: {why}",
         argument=VARIABLE,
         got=str(path),
         expected="a folder that can be created and written",

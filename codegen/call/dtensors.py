@@ -133,7 +133,7 @@ def _made(
     if redistributes:
         unknown = unknown_to_modules(shape, dtype, (*source, *target))
         if unknown:
-            return f"torch itself, because modules do not know {unknown}", _by_torch(target)
+            return f"torch itself, because modules do not support {unknown}", _by_torch(target)
     placed = Placed.all_of(source, order, before.shape)
     if redistributes and is_undivided(before, placed, shape):
         return "torch itself, because no axes make these strided shards", _by_torch(target)

@@ -106,7 +106,7 @@ def _for_each(tree: Tree, given: Any, argument: str) -> list[Any]:
     extra = [_name(path) for path in by_path if path not in used]
     if lacking or extra:
         raise InputError(
-            f"a tree must have a {argument} for each of its leaves",
+            f"there must be one {argument} for each leaf of x",
             argument=argument,
             got=f"no {argument} for {listed(lacking)}"
             if lacking

@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from shardwright.codegen.audit.report import AuditFinding, AuditReport, AuditRow
 
 _KINDS = {
-    "rematerialization": "every device gathers all of it and keeps one part of {parts} (XLA's "
-    "involuntary full rematerialization)",
-    "computed whole": "every device gathers all of it, computes with all of it, and keeps one part "
-    "of {parts} of the result",
-    "sum of which a part is kept": "every device receives the whole sum and keeps one part of "
-    "{parts}: a reduce-scatter brings half",
+    "rematerialization": "every device gathers the whole tensor and keeps one of {parts} parts "
+    "(XLA's involuntary full rematerialization)",
+    "computed whole": "every device gathers the whole tensor, computes with it, and keeps one of "
+    "{parts} parts of the result",
+    "sum of which a part is kept": "every device receives the whole sum and keeps one of {parts} "
+    "parts: a reduce-scatter would receive half the bytes",
 }
 _SHOWN = 40
 """The most rows of the table; `--json` prints all."""

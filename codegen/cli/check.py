@@ -63,7 +63,7 @@ class CheckCommand(FolderFlags):
         if problems or moved:
             raise typer.Exit(1)
         if not self.quiet:
-            print(f"{', '.join(where)}: as it would be emitted now")
+            print(f"{', '.join(where)}: identical to a new emission")
 
     def _learned(self, path: Path) -> bool:
         """Run a file's loader again and print elements that it now stores elsewhere; return True if

@@ -282,7 +282,7 @@ class Flags(ABC):
         if found.kind == "reshard":
             return found
         raise InputError(
-            f"{self.chosen.path} describes another operation, not a reshard",
+            f"the operation of this name in {self.chosen.path} is not a reshard",
             argument="--name",
             got=found.name,
             expected="the name of a reshard",
@@ -358,7 +358,7 @@ class Flags(ABC):
         for key in ("strategy", "memory_limit"):
             if key in self.fields and meant:
                 raise InputError(
-                    "a matmul does not take this key",
+                    "a matmul does not take this option",
                     argument=flag(key),
                     got=description.name,
                     expected=f"no {flag(key)}",
@@ -415,7 +415,7 @@ class Flags(ABC):
         for key in self.fields:
             if key not in ("name", *taken):
                 raise InputError(
-                    f"a {what} does not take this key",
+                    f"a {what} does not take this option",
                     argument=flag(key),
                     got=name,
                     expected=f"no {flag(key)}",

@@ -106,7 +106,9 @@ class PlanCommand(Flags):
         from shardwright.codegen.emit.choice import planned
 
         self._refuse_options(
-            "one reshard is needed", f"the group {group.name}", "one of its members"
+            "this option takes a single reshard, not a group",
+            f"the group {group.name}",
+            "one of its members",
         )
         plans = {}
         for folder, (description, count) in self.kinds(group).items():

@@ -34,7 +34,7 @@ def notes(packages: Iterable[str]) -> Iterator[str]:
         if found.get(name) and not _numbers(first) <= found[name] <= _beyond(last):
             yield (
                 f"{name} {version(name)} is installed; "
-                f"verify and compile have been run with {said(name)}"
+                f"verify and compile were tested with {said(name)}"
             )
     if found.get("triton") and found["triton"] < (3, 7) and _version("numpy") >= (2, 4):
         yield (

@@ -193,14 +193,14 @@ def _check_package(root: Path) -> None:
             "the folder of bundles is a Python package, so its name must be an identifier",
             argument="output",
             got=root.name or str(root),
-            expected="letters, digits and underscores, not starting with a digit, no keyword",
+            expected="letters, digits and underscores, not starting with a digit; not a keyword",
         )
     if root.name in IMPORTED:
         raise InputError(
             "the folder of bundles must not hide a module that they import",
             argument="output",
             got=root.name,
-            expected="a name that neither Python's own modules nor imports of bundles have",
+            expected="a name that no standard module and no package that bundles import has",
         )
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from shardwright.codegen.spec.description import FIELDS, Description, describe
+from shardwright.codegen.spec.description import REQUIRED as REQUIRED_BY_RESHARDS
 from shardwright.codegen.spec.description import SHARED as SHARED_BY_RESHARDS
+from shardwright.codegen.spec.toml_tables import check_keys
 from shardwright.ir import collectives
 from shardwright.ir.errors import InputError, unknown
 from shardwright.ir.given import sharding_of
@@ -30,8 +32,15 @@ SHARED = tuple(key for key in SHARED_BY_RESHARDS if key not in DERIVED)
 """Keys of a collective that can be set for several tables."""
 
 KEYS = tuple(key for key in FIELDS if key not in DERIVED) + OWN
-REQUIRED = ("name", "kind", "mesh", "shape", "dtype", "source", "axes")
-NEEDED = {"all_to_all": ("dim",), "permute": ("pairs",)}
+REQUIRED = {
+    "name": '"gathered"',
+    "kind": '"all_gather"',
+    **{key: example for key, example in REQUIRED_BY_RESHARDS.items() if key not in DERIVED},
+    "axes": '["x"]',
+}
+"""Keys that a [[collective]] table must have, each with an example."""
+NEEDED = {"all_to_all": {"dim": "0"}, "permute": {"pairs": "[[0, 1], [1, 0]]"}}
+"""More of these keys, by kind."""
 
 
 def describe_collective(given: Mapping[str, object]) -> Description:
@@ -43,19 +52,15 @@ def describe_collective(given: Mapping[str, object]) -> Description:
     kind = given.get("kind")
     if kind is not None and str(kind) not in KINDS:
         raise unknown("no such collective", str(kind), KINDS, "kind")
-    for key in given:
-        if key not in (*KEYS, *DERIVED):
-            raise unknown("unknown key", key, KEYS, key)
-    for key in (*REQUIRED, *NEEDED.get(str(kind), ())):
-        if key not in given:
-            raise InputError("missing", argument=key, expected=f"a value for {key}")
+    known = {key: value for key, value in given.items() if key not in DERIVED}
+    check_keys(known, KEYS, {**REQUIRED, **NEEDED.get(str(kind), {})})
     make, takes = KINDS[str(kind)]
     for key in (*DERIVED, *OWN[2:]):
         if key in given and key not in takes:
             raise InputError(
-                "this collective does not take this key",
+                f"{kind} does not take this key",
                 argument=key,
-                got=kind,
+                got=given[key],
                 expected="no " + key,
             )
     _check(given)

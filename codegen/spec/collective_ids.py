@@ -136,9 +136,9 @@ def _distinct(
             continue
         if len(taken) == len(among):
             raise InputError(
-                "the config has more operations than there are collective ids",
+                "a config must not have more operations than there are collective ids",
                 argument="collective_id",
-                expected=f"at most {len(among)} in a config",
+                expected=f"at most {len(among)} operations",
                 where=(name,),
             )
         place = among.index(own)
@@ -152,7 +152,7 @@ def _distinct(
 
 def _twice(name: str, other: str, said: int) -> InputError:
     return InputError(
-        "two operations have the same collective id",
+        "two operations must not have the same collective id",
         argument="collective_id",
         got=f"{said}, already taken by {other}",
         expected="a different number for each",

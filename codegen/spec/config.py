@@ -141,9 +141,7 @@ class Config:
         wanted, known = set(names), self.names()
         for name in names:
             if name not in known:
-                raise unknown(
-                    f"{self.path} describes no reshard with this name", name, known, argument
-                )
+                raise unknown(f"{self.path} has no operation with this name", name, known, argument)
         groups = tuple(each for each in self.groups if each.name in wanted)
         wanted |= {member for group in groups for member in group.members}
         kept: dict[str, Any] = {
@@ -206,7 +204,11 @@ def read_config(path: str | Path) -> Config:
             groups.append((group, Origin((table,))))
     others: list[tuple[Operation, Origin]] = [*matmuls, *programs, *relayouts, *models]
     if not reshards and not others:
-        raise InputError("describes no reshard", argument=str(path), expected="[[reshard]] tables")
+        raise InputError(
+            "the file must describe at least one operation",
+            argument=str(path),
+            expected="[[reshard]] tables",
+        )
     origins = _origins([*reshards, *others, *groups])
     named = {description.name: description for description, _ in reshards}
     for group, _ in groups:
@@ -256,7 +258,7 @@ def _learned(root: Table) -> list[Path]:
     """Return the files of learned layouts, which are relative to the config."""
     names = root.values.get("learned", [])
     if not isinstance(names, list) or not all(isinstance(each, str) for each in names):
-        rule, expected = "learned layouts must be files", 'learned = ["server.toml"]'
+        rule, expected = "`learned` must be a list of files", 'learned = ["server.toml"]'
         error = InputError(rule, argument="learned", got=in_a_line(names), expected=expected)
         raise root.located(error)
     return [Path(os.path.normpath(root.path.parent / each)) for each in names]
@@ -272,13 +274,15 @@ def _meshes(files: Iterable[ConfigFile]) -> dict[str, str]:
             try:
                 if _NAME.fullmatch(name) is None:
                     raise InputError(
-                        "the name of a mesh must be an identifier", argument=name, expected="a name"
+                        "the name of a mesh must be an identifier",
+                        argument=name,
+                        expected="letters, digits and underscores, not starting with a digit",
                     )
                 mesh = str(read_mesh(name, table.values[name]))
             except InputError as error:
                 raise table.located(error) from None
             if found.setdefault(name, mesh) != mesh:
-                rule = "two meshes of one name"
+                rule = "two meshes must not have the same name"
                 raise table.located(
                     InputError(rule, argument=name, got=mesh, expected="a different name")
                 )
@@ -402,7 +406,7 @@ def _grouped(
             if key not in _GROUP:
                 raise unknown("unknown key", key, _GROUP, key)
         if not table.values.get("tensors"):
-            expected = "one or more, or members: names of [[reshard]] tables"
+            expected = 'tensors = [{name = "wq", …}], or members = ["wq"] of [[reshard]] tables'
             raise InputError("a group must have tensors", argument="tensors", expected=expected)
         first_id = read_id(table.values.get("collective_id"), GROUP_IDS)
     except InputError as error:
@@ -418,7 +422,7 @@ def _tensor(origin: Origin, meshes: Mapping[str, str]) -> _Said:
     given = origin.fields()
     name = given.get("name")
     if name is None:
-        rule = "a tensor of a group must have a name, by which it is given and taken"
+        rule = "a tensor of a group must have a name, its key in the dicts of calls"
         error = InputError(rule, argument="name", expected='name = "layer0.wq" in its table')
         raise origin.tables[0].located(error)
     if isinstance(name, str):
@@ -450,13 +454,15 @@ def _not_distinct(name: str, other: str, in_two: bool) -> InputError:
     same = name == other
     expected = "a different name for each"
     if not same:
-        expected += ", for file systems that ignore case too"
+        expected += "; some file systems ignore case"
     elif in_two:
-        expected += ", or, for the same tensors in two groups, a config and an `out` for each group"
+        expected += (
+            "; for the same tensors in two groups, a config with its own `out` for each group"
+        )
     return InputError(
-        "two operations have the same name"
+        "two operations must not have the same name"
         if same
-        else "two operations whose names differ only in case",
+        else "the names of two operations must not differ only in case",
         argument="name",
         got=name if same else f"{name} and {other}",
         expected=expected,

@@ -19,7 +19,8 @@ from typing import Any, ClassVar, Literal
 from shardwright.codegen.hardware.presets import topology_of
 from shardwright.codegen.registry import DEFAULT_BACKENDS, NAMES
 from shardwright.codegen.spec.features import read_features
-from shardwright.ir.errors import InputError, unknown
+from shardwright.codegen.spec.toml_tables import check_keys
+from shardwright.ir.errors import InputError
 from shardwright.ir.mesh import Mesh
 from shardwright.ir.reshard import Reshard
 from shardwright.ir.text.parse import parse_mesh, parse_shape
@@ -176,7 +177,15 @@ class Description:
 FIELDS = tuple(field.name for field in dataclasses.fields(Description))
 SHARED = FIELDS[1:-1]
 """Keys that can be set for several reshards: all but the name and the collective id."""
-REQUIRED = ("mesh", "shape", "dtype", "source", "target")
+REQUIRED = {
+    "mesh": '"x=2,y=3"',
+    "shape": "[6, 6]",
+    "dtype": '"float32"',
+    "source": """'[{"x"}, {"y"}]'""",
+    "target": """'[{"y"}, {"x"}]'""",
+}
+"""Keys that a reshard must have, besides its name, each with an example in TOML."""
+
 _TEXTS = ("source", "target", "dtype", "source_split", "target_split")
 
 
@@ -186,12 +195,7 @@ def describe(given: Mapping[str, object]) -> Description:
 
     An error names the field in `argument`; callers add its location.
     """
-    for key in given:
-        if key not in FIELDS:
-            raise unknown("unknown key", key, FIELDS, key)
-    for key in ("name", *REQUIRED):
-        if key not in given:
-            raise InputError("missing", argument=key, expected=f"a value for {key}")
+    check_keys(given, FIELDS, {"name": '"transpose"', **REQUIRED})
     features, reshard = read_features(given.get("features", ())), _reshard(given)
     gradient = read_switch("gradient", given.get("gradient", False))
     return Description.of(
@@ -247,14 +251,14 @@ def check_name(name: str) -> str:
             "the name of a bundle must be a Python identifier",
             argument="name",
             got=name,
-            expected="letters, digits and underscores, not starting with a digit, no keyword",
+            expected="letters, digits and underscores, not starting with a digit; not a keyword",
         )
     if name in IMPORTED or name.startswith("__"):
         raise InputError(
             "the name must not hide a module that bundles import",
             argument="name",
             got=name,
-            expected="a name that neither Python's own modules nor imports of bundles have",
+            expected="a name that no standard module and no package that bundles import has",
         )
     if name in OF_THE_ROOT:
         raise InputError(
@@ -358,7 +362,7 @@ def read_limit(value: object) -> int | None:
         "a memory limit must be a number of bytes",
         argument="memory_limit",
         got=value,
-        expected="an integer above 0",
+        expected="an integer of at least 1",
     )
 
 
@@ -368,15 +372,15 @@ def read_id(value: object, among: range) -> int | None:
         value = int(value)
     if value in INTERPRETERS_IDS and type(value) is int:
         raise InputError(
-            "JAX's interpreter of TPU kernels reserves this number",
+            "a collective id must not be a number that JAX's interpreter of TPU kernels reserves",
             argument="collective_id",
             got=value,
-            expected=f"a number below {INTERPRETERS_IDS.start} or from {INTERPRETERS_IDS.stop} on",
+            expected=f"a number below {INTERPRETERS_IDS.start} or at least {INTERPRETERS_IDS.stop}",
         )
     if value is None or (type(value) is int and value in among):
         return value
     raise InputError(
-        "a collective id must be one reserved for its kind",
+        "the id must be one that is reserved for this kind of operation",
         argument="collective_id",
         got=value,
         expected=f"a multiple of {among.step} from {among.start} to {among[-1]}",

@@ -48,7 +48,7 @@ def check_features(names: Iterable[str], backends: Iterable[str]) -> None:
         if chosen and name not in known:
             owners = [each for each, duties in DUTIES.items() if name in duties.features]
             raise InputError(
-                f"modules of {' and '.join(chosen)} cannot have {name}",
+                f"modules of {' and '.join(chosen)} do not support this feature",
                 argument="features",
                 got=name,
                 expected=f"{one_of(known)}; or the backend {' or '.join(owners)}",
@@ -60,7 +60,7 @@ def check_matmul_features(names: Iterable[str]) -> None:
     for name in names:
         if name not in OF_MATMULS:
             raise InputError(
-                f"modules of matmuls cannot have {name}",
+                "modules of matmuls do not support this feature",
                 argument="features",
                 got=name,
                 expected=one_of(OF_MATMULS),

@@ -45,7 +45,7 @@ class Group:
                 "the members of a group must be a list of reshard names",
                 argument="members",
                 got=members,
-                expected="a list of one or more names",
+                expected='members = ["wq", "wk"]',
             )
         if len(set(names)) < len(names):
             twice = next(member for member in names if names.count(member) > 1)
@@ -77,7 +77,7 @@ def group_name(given: Mapping[str, object]) -> str:
     """Return the name of a group from its table."""
     name = given.get("name")
     if not isinstance(name, str):
-        raise InputError("a group must have a name", argument="name", expected="a string in quotes")
+        raise InputError("a group must have a name", argument="name", expected='name = "weights"')
     return check_name(name)
 
 

@@ -46,7 +46,7 @@ def _files(
                 "an included file must not set `out`",
                 argument="out",
                 got=root.values["out"],
-                expected=f"out in {way[0]} alone",
+                expected=f"`out` only in {way[0]}",
             )
         )
     own = _defaults(root)
@@ -87,12 +87,12 @@ def _check_included(root: Table, path: Path, way: tuple[Path, ...], seen: set[Pa
     if _absolute(path) in steps:
         circle = (*way[steps.index(_absolute(path)) :], path)
         files = (os.path.relpath(each, way[0].parent) for each in circle)
-        rule, got = "a cycle of includes", " -> ".join(files)
+        rule, got = "includes must not form a cycle", " -> ".join(files)
         expected = "a file that does not include this one"
     elif _absolute(path) in seen:
-        rule, expected = "a file is included twice", "an include of it in only one file"
+        rule, expected = "a file must not be included twice", "an include of it in only one file"
     elif not path.is_file():
-        rule, expected = "no such file", "a file relative to this one"
+        rule, expected = "no such file", "a path relative to this file"
     if rule:
         raise root.located(InputError(rule, argument="include", got=got, expected=expected))
 

@@ -31,9 +31,9 @@ def to_named_sharding(sharding: Sharding, devices: Iterable[Device] | None = Non
     numpy = importlib.import_module("numpy")
     if sharding.mesh.is_empty:
         raise InputError(
-            "the empty mesh has no devices for a jax mesh",
+            "the sharding must be on a mesh with devices; the empty mesh has none",
             got=sharding.mesh,
-            expected="a sharding on a mesh of devices, replicated on them",
+            expected="a sharding that is replicated on a mesh of devices",
         )
     if sharding.operator != "sum":
         raise InputError(
@@ -83,7 +83,7 @@ def _device(by_id: Mapping[int, Device], wanted: int) -> Device:
     if wanted in by_id:
         return by_id[wanted]
     raise InputError(
-        "every device id of the mesh must be the id of a jax device",
+        "every device id of the mesh must be the id of a JAX device",
         argument="devices",
         got=f"no device with id {wanted} among {len(by_id)} devices",
         expected=f"ids {', '.join(map(str, sorted(by_id)))}",

@@ -91,7 +91,7 @@ class SupportEntry:
             if not path.is_file():
                 return f"{SUPPORT}/{name} is missing: `shardwright emit` writes it again"
             if sha256(path.read_bytes().decode(errors="replace")) != recorded:
-                return f"{SUPPORT}/{name} is edited by hand: `shardwright check` says how"
+                return f"{SUPPORT}/{name} was edited by hand: `shardwright check` says how"
         return ""
 
 
@@ -273,10 +273,10 @@ def _read(path: Path) -> Manifest:
         document = json.loads(read_text(path))
         if document["version"] != VERSION:
             raise InputError(
-                "the manifest has a different version",
+                "the manifest must have the version that this shardwright writes",
                 argument=str(path),
                 got=document["version"],
-                expected=str(VERSION),
+                expected=f"{VERSION}; emit the bundles again",
             )
         groups = sorted(document.get("groups", {}).items())
         return Manifest(
@@ -290,7 +290,7 @@ def _read(path: Path) -> Manifest:
         if isinstance(error, InputError):
             raise
         raise InputError(
-            "not a manifest of bundles",
+            "the file is not a manifest of bundles",
             argument=str(path),
             expected="the file that `shardwright emit` wrote",
         ) from None

@@ -27,11 +27,20 @@ from shardwright.codegen.spec.features import read_features
 from shardwright.codegen.spec.model import ModelDescription, describe_model
 from shardwright.codegen.spec.program import ProgramDescription, describe_program
 from shardwright.codegen.spec.relayout import RelayoutDescription, describe_relayout
-from shardwright.ir.errors import InputError, unknown
+from shardwright.codegen.spec.toml_tables import check_keys
+from shardwright.ir.errors import InputError
 from shardwright.ir.matmul import Matmul
 
 OPERAND = ("shape", "sharding")
-REQUIRED = ("name", "mesh", "dtype", "lhs", "rhs", "out")
+REQUIRED = {
+    "name": '"up"',
+    "mesh": '"x=2,y=4"',
+    "dtype": '"bfloat16"',
+    "lhs": """{shape = [8, 16], sharding = '[{"x"}, {}]'}""",
+    "rhs": """{shape = [16, 32], sharding = '[{}, {"y"}]'}""",
+    "out": """'[{"x"}, {"y"}]'""",
+}
+"""Keys that a [[matmul]] table must have, each with an example."""
 
 
 @dataclass(frozen=True)
@@ -169,12 +178,7 @@ def describe_matmul(given: Mapping[str, object]) -> MatmulDescription:
 
     An error names the field in `argument`; callers add its location.
     """
-    for key in given:
-        if key not in FIELDS:
-            raise unknown("unknown key", key, FIELDS, key)
-    for key in REQUIRED:
-        if key not in given:
-            raise InputError("missing", argument=key, expected=f"a value for {key}")
+    check_keys(given, FIELDS, REQUIRED)
     mesh = read_mesh("mesh", given["mesh"])
     texts = {key: read_text(key, given[key]) for key in ("name", "dtype", "out")}
     out_dtype = given.get("out_dtype")
@@ -201,13 +205,12 @@ def describe_matmul(given: Mapping[str, object]) -> MatmulDescription:
 
 def _operand(side: str, value: object) -> tuple[tuple[int, ...], str]:
     """Return the shape and the sharding of an operand from its table."""
-    example = f"""{side} = {{shape = [8, 16], sharding = '[{{"x"}}, {{}}]'}}"""
     if not isinstance(value, Mapping) or sorted(value) != sorted(OPERAND):
         raise InputError(
             f"{side} must be a table with a shape and a sharding",
             argument=side,
             got=value if not isinstance(value, Mapping) else f"keys {', '.join(value) or 'none'}",
-            expected=example,
+            expected=f"{side} = {REQUIRED[side]}",
         )
     try:
         return read_shape(value["shape"]), read_text("sharding", value["sharding"])

@@ -19,8 +19,8 @@ from shardwright.codegen.spec.description import (
     read_text,
     toml_value,
 )
-from shardwright.codegen.spec.toml_tables import read_toml
-from shardwright.ir.errors import InputError, one_of, unknown
+from shardwright.codegen.spec.toml_tables import check_keys, read_toml
+from shardwright.ir.errors import InputError, one_of
 from shardwright.ir.mesh import Mesh, as_integer
 from shardwright.ir.model import MEMORY_LIMIT, Model
 from shardwright.ir.rules import LayoutRule, Rules, check_stored
@@ -29,7 +29,15 @@ from shardwright.ir.stored import Stored
 if TYPE_CHECKING:
     from shardwright.ir.model_plan import ModelPlan
 
-REQUIRED = ("name", "mesh", "tensors", "source", "target")
+REQUIRED = {
+    "name": '"weights"',
+    "mesh": '"tp=4"',
+    "tensors": '{"layers.{0..79}.wq" = [8192, 8192]}, or "model.safetensors"',
+    "source": '{"*.norm" = "_", "*" = "_[{tp}]"}',
+    "target": '{"*" = "_"}',
+}
+"""Keys that a [[model]] table must have, each with an example."""
+
 FIELDS = (*REQUIRED, "dtype", "target_mesh", "memory_limit", "backends")
 """The keys of a [[model]] table."""
 SHARED = ("mesh", "target_mesh", "dtype", "memory_limit", "backends")
@@ -133,12 +141,7 @@ def describe_model(given: Mapping[str, Any], home: Path = Path()) -> ModelDescri
 
     An error names the field in `argument`.
     """
-    for key in given:
-        if key not in FIELDS:
-            raise unknown("unknown key", key, FIELDS, key)
-    for key in REQUIRED:
-        if key not in given:
-            raise InputError("missing", argument=key, expected=f"a value for {key}")
+    check_keys(given, FIELDS, REQUIRED)
     meshes: list[Mesh] = [read_mesh("mesh", given["mesh"])]
     meshes.append(read_mesh("target_mesh", given.get("target_mesh", given["mesh"])))
     tensors = _tensors(given["tensors"], given.get("dtype"), home)
@@ -154,11 +157,10 @@ def describe_model(given: Mapping[str, Any], home: Path = Path()) -> ModelDescri
                 meshes[number] = side.mesh
             elif meshes[number].axes != side.mesh.axes:
                 raise InputError(
-                    f"the {mesh} must have the axes and sizes of the mesh in {given[key]}, whose "
-                    "ranks go to its devices in order",
+                    f"the {mesh} must have the same axes and sizes as the mesh in {given[key]}",
                     argument=mesh,
                     got=meshes[number],
-                    expected=f"{side.mesh}, with other device_ids or without"
+                    expected=f"{side.mesh}, with any device_ids"
                     + (", or no target_mesh" if mesh == "target_mesh" else ""),
                 )
             side = dict(side.buffers)
@@ -211,7 +213,7 @@ def _read(path: Path, dtype: object) -> Said:
     values = read_toml(path).values
     if not isinstance(values.get("tensors"), Mapping) or {*values} - {"tensors", "dtype"}:
         raise InputError(
-            "a file of tensors must have a table of shapes, and may have a dtype",
+            "a file of tensors must have a [tensors] table of shapes and, if needed, a dtype",
             argument="tensors",
             got=f"{path} with {', '.join(values) or 'nothing'}",
             expected='dtype = "bfloat16", and [tensors]',

@@ -43,7 +43,7 @@ def _refuse_without_manifest(folder: Path, path: str) -> None:
             f"{FILE} is missing",
             argument=path,
             got=f"no {root / FILE} next to {', '.join(bundles)}",
-            expected="this file; `shardwright emit` of the same reshards writes it again",
+            expected="this file; run `shardwright emit` on the same reshards to write it again",
         )
 
 

@@ -16,9 +16,17 @@ from shardwright.codegen.spec.description import (
     read_topology,
     toml_value,
 )
-from shardwright.ir.errors import InputError, one_of, unknown
+from shardwright.codegen.spec.toml_tables import check_keys
+from shardwright.ir.errors import InputError, one_of
 
-REQUIRED = ("name", "mesh", "function", "arguments")
+REQUIRED = {
+    "name": '"step"',
+    "mesh": '"data=2,model=4"',
+    "function": '"train:step"',
+    "arguments": '"train:arguments"',
+}
+"""Keys that a [[program]] table must have, each with an example."""
+
 FIELDS = (
     *(*REQUIRED, "in_shardings", "out_shardings", "mode", "topology", "budget"),
     *("gather", "memory_limit", "kernels"),
@@ -28,11 +36,14 @@ SHARED = ("mesh", "mode", "topology", "budget", "gather", "memory_limit", "kerne
 """Keys of a program that can be set for several tables."""
 UNITS = {"B": 0, "KiB": 10, "MiB": 20, "GiB": 30}
 CHOICES = {
-    "mode": (("as_shardy", "cheapest"), "the mode must be known"),
-    "gather": (("keep", "regather"), "gathered values can be kept or gathered again"),
+    "mode": (("as_shardy", "cheapest"), "unknown mode"),
+    "gather": (
+        ("keep", "regather"),
+        "unknown choice for gathered values",
+    ),
     "sub_axes_at_edges": (
         ("allow", "gather"),
-        "sub-axes of arguments and results can be allowed or gathered",
+        "unknown choice for sub-axes of arguments and results",
     ),
 }
 """For each option of partitioning that has fixed choices, these choices and the rule that errors
@@ -94,12 +105,7 @@ class ProgramDescription:
 
 def describe_program(given: Mapping[str, object], home: str = ".") -> ProgramDescription:
     """Return the description for a user's fields; errors name the field."""
-    for key in given:
-        if key not in FIELDS:
-            raise unknown("unknown key", key, FIELDS, key)
-    for key in REQUIRED:
-        if key not in given:
-            raise InputError("missing", argument=key, expected=f"a value for {key}")
+    check_keys(given, FIELDS, REQUIRED)
     texts = {
         key: read_text(key, given[key])
         for key in ("function", "arguments", "in_shardings", "out_shardings")
@@ -155,14 +161,14 @@ def check_kernels(given: object, topology: object) -> tuple[str, ...]:
         )
     if listed and topology is None:
         raise InputError(
-            "kernels need a topology, on which they are compared",
+            "kernels need a topology on which to compare them",
             argument="kernels",
             got="no topology",
             expected='a topology, for example "v5e:2x4"',
         )
     if listed and is_gpus(topology_of(str(topology))):
         raise InputError(
-            "kernels of programs are for TPUs",
+            "kernels of programs need a topology of TPUs",
             argument="kernels",
             got=f"{', '.join(listed)}, on {topology}",
             expected='a topology of TPUs, for example "v5e:2x4", or no kernels',

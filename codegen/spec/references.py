@@ -35,7 +35,7 @@ def named(
             rule,
             argument=argument,
             got=f"{reference} ({type(error).__name__}: {error})".splitlines()[0],
-            expected=f"module:name, the module in {where} or installed",
+            expected=f"module:name, where the module is in {where} or installed",
         ) from error
     finally:
         sys.path.remove(home)
@@ -51,7 +51,7 @@ def loader(reference: str, argument: str, home: str = "") -> Any:
         name = name if path else "load"
     if reference != f"{path}:{name}":
         raise InputError(
-            "a loader is named MODULE:FUNCTION",
+            "a loader must be given as MODULE:FUNCTION",
             argument=argument,
             got=reference,
             expected=f"{path}:{name}",
@@ -75,8 +75,8 @@ def told(load: Callable[..., Any], like: str) -> Callable[..., Any]:
                 f"the loader failed on rank {rank}",
                 argument=f"{load.__module__}:{load.__qualname__}",
                 got=f"{type(error).__name__}: {error}{at}",
-                expected=f"load(rank, tensors), of {like} tensors {', '.join(tensors)}; for "
-                f"another kind of tensors {others.get(like, '--like numpy')}",
+                expected=f"load(rank, tensors) of {like} tensors {', '.join(tensors)}; for "
+                f"other tensors, {others.get(like, '--like numpy')}",
             ) from error
 
     return run if callable(load) else load

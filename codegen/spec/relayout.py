@@ -18,12 +18,22 @@ from shardwright.codegen.spec.description import (
     read_text,
     toml_value,
 )
-from shardwright.ir.errors import InputError, unknown
+from shardwright.codegen.spec.toml_tables import check_keys
+from shardwright.ir.errors import InputError
 from shardwright.ir.mesh import Mesh
 from shardwright.ir.relayout import Relayout
 from shardwright.ir.stored import Stored
 
-REQUIRED = ("name", "mesh", "dtype", "tensors", "source", "target")
+REQUIRED = {
+    "name": '"qkv"',
+    "mesh": '"tp=4"',
+    "dtype": '"bfloat16"',
+    "tensors": "{q = [32, 16], k = [8, 16]}",
+    "source": "{qkv = 'stack(0, q[{tp}], k[{tp}])'}",
+    "target": "{q = '[{tp}]', k = '[{tp}]'}",
+}
+"""Keys that a [[relayout]] table must have, each with an example."""
+
 FIELDS = (*REQUIRED, "target_mesh", "backends", "gradient")
 """The keys of a [[relayout]] table."""
 SHARED = ("mesh", "target_mesh", "dtype", "backends", "gradient")
@@ -125,12 +135,7 @@ def _inline(value: object) -> str:
 
 def describe_relayout(given: Mapping[str, object]) -> RelayoutDescription:
     """Return the description for a user's fields; errors name the field."""
-    for key in given:
-        if key not in FIELDS:
-            raise unknown("unknown key", key, FIELDS, key)
-    for key in REQUIRED:
-        if key not in given:
-            raise InputError("missing", argument=key, expected=f"a value for {key}")
+    check_keys(given, FIELDS, REQUIRED)
     return RelayoutDescription.of(
         _relayout(given),
         read_text("name", given["name"]),
@@ -148,7 +153,7 @@ def _relayout(given: Mapping[str, Any]) -> Relayout:
             "the tensors must be a table of shapes",
             argument="tensors",
             got=tensors,
-            expected="tensors = {q = [32, 16], k = [8, 16]}",
+            expected=f"tensors = {REQUIRED['tensors']}",
         )
     source, target = (
         _stored(side, on, tensors, given)
@@ -172,7 +177,7 @@ def _stored(
             "a side must be a layout, or a table of layouts by buffer",
             argument=side,
             got=said,
-            expected=f"{side} = {{qkv = 'stack(0, q[{{tp}}], k[{{tp}}])'}}",
+            expected=f"{side} = {REQUIRED['source']}",
         )
     layouts = {
         name: f"stack(0, {', '.join(map(str, each))})" if isinstance(each, list) else each

@@ -9,12 +9,12 @@ from __future__ import annotations
 import re
 import tomllib
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from shardwright.ir.errors import InputError, Span
+from shardwright.ir.errors import InputError, Span, unknown
 
 _TOKEN = re.compile(
     # a multi-line string may end in its own quote character
@@ -135,6 +135,24 @@ class Table:
 
 def _form(table: Table, key: str) -> str:
     return f"{key} = [{{…}}, …]" if table.what else f"[[{key}]] tables"
+
+
+def check_keys(given: Iterable[str], known: Iterable[str], required: Mapping[str, str]) -> None:
+    """Raise InputError for a key that is not known, or a required one that is missing.
+
+    `required`: by key, an example of a value. If an unknown key is a required key with a suffix,
+    such as `lhs_shape`, and the example is a table, the error shows the example.
+    """
+    given, known = tuple(given), tuple(known)
+    for key in given:
+        if key not in known:
+            start = key.partition("_")[0]
+            example = required.get(start, "")
+            expected = f"{start} = {example}" if example.startswith("{") else None
+            raise unknown("unknown key", key, known, key, expected)
+    for key, example in required.items():
+        if key not in given:
+            raise InputError("missing", argument=key, expected=f"{key} = {example}")
 
 
 def read_text(path: Path) -> str:

@@ -252,7 +252,7 @@ def check_ascii_names(mesh: Mesh, argument: str) -> None:
     for name in mesh.names:
         if not name.isascii():
             raise InputError(
-                "the axes of a JAX module must have ASCII names",
+                "axis names must be ASCII for a JAX module",
                 argument=argument,
                 got=f'"{name}"',
                 expected="a name of ASCII letters, digits and punctuation",
@@ -278,7 +278,7 @@ def check_extents(plan: Plan, backend: str) -> None:
     reshard = plan.reshard
     if max(reshard.shape, default=1) > MAX_EXTENT:
         raise InputError(
-            f"{backend} computes indices in 32 bits",
+            f"an extent must fit the 32-bit indices of {backend}",
             argument="shape",
             got="x".join(map(str, reshard.shape)),
             expected=f"extents of at most {MAX_EXTENT}",

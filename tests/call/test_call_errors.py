@@ -58,7 +58,7 @@ MISTAKES = {
         """\
         target: a PartitionSpec needs an array with a mesh, and this array has none
         got: P('y', 'x')
-        expected: NamedSharding(mesh, P(…)), or jax.set_mesh(mesh) outside of a jit
+        expected: NamedSharding(mesh, P(…)), or jax.set_mesh(mesh) outside jit
         """,
     ),
     "a target that is none": (
@@ -74,21 +74,21 @@ MISTAKES = {
         """\
         target: all arrays of one jit must be on the same devices, in the same order
         got: devices [3, 2, 1, 0]
-        expected: devices [0, 1, 2, 3], or sw.reshard outside of the jit
+        expected: devices [0, 1, 2, 3], or sw.reshard outside jit
         """,
     ),
     "terms on another mesh": (
         "sw.reshard(x, NamedSharding(explicit, P(unreduced={'z'})))",
         """\
         target: unreduced and reduced axes can be resharded only within one mesh
-        got: P(unreduced={'z'}) on another mesh than the array
+        got: P(unreduced={'z'}) on a mesh other than the array's
         expected: a NamedSharding on the mesh of the array
         """,
     ),
     "Auto axes in a jit": (
         "jax.jit(lambda x: sw.reshard(x, target))(x)",
         """\
-        source: the sharding of a traced array is known only if all axes are Explicit
+        source: under jit, `source` must be given unless all axes of the mesh are Explicit
         got: float32[4,4]
         expected: sw.reshard(x, target, source=P(…)), or a mesh with Explicit axes
         """,
@@ -105,9 +105,9 @@ MISTAKES = {
         "jax.jit(jax.shard_map(lambda x: sw.reshard(x, target), mesh=mesh,"
         " in_specs=P('x'), out_specs=P('x')))(x)",
         """\
-        x: inside shard_map an array is a local shard without a sharding
+        x: sw.reshard must not be called inside shard_map, where arrays are local shards
         got: float32[2,4]{V:x}
-        expected: sw.reshard(x, target) around the shard_map
+        expected: sw.reshard(x, target) before or after the shard_map
         """,
     ),
     "another source": (
@@ -147,14 +147,14 @@ MISTAKES = {
         """\
         target: the target mesh must have devices
         got: an abstract mesh of Auto axes x=2, y=2
-        expected: NamedSharding(mesh, P(…)) on the mesh of devices
+        expected: NamedSharding(mesh, P(…)) on a mesh of devices
         """,
     ),
     "a cache that is a file": (
         "open('taken', 'w').close(); os.environ['SHARDWRIGHT_CACHE'] = 'taken';"
         " jax.jit(lambda x: sw.reshard(x, target, source=P('x', 'y')))(x)",
         """\
-        SHARDWRIGHT_CACHE: the cache folder of emitted modules cannot be written: File exists
+        SHARDWRIGHT_CACHE: the cache folder for emitted modules cannot be written: File exists
         got: {folder}/taken
         expected: a folder that can be created and written
         """,

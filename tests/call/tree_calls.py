@@ -23,7 +23,7 @@ MESH = Mesh(DEVICES[:4].reshape(2, 2), ("x", "y"))
 SERVER = Mesh(DEVICES[[7, 3, 5, 6]], ("tp",))
 
 
-EACH = "a tree must have a target for each of its leaves"
+EACH = "there must be one target for each leaf of x"
 
 
 class Layer(NamedTuple):

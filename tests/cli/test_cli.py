@@ -65,7 +65,7 @@ def test_emit_from_a_file(tables: Path, tmp_path: Path) -> None:
         f"{root}/first: 6 files written\n{root}/second: 6 files written\n"
     )
     assert set(json.loads((root / "manifest.json").read_text())["bundles"]) == {"first", "second"}
-    assert ok("check", root) == f"{root}: as it would be emitted now\n"
+    assert ok("check", root) == f"{root}: identical to a new emission\n"
 
 
 def test_emit_one_of_a_file(tables: Path, tmp_path: Path) -> None:

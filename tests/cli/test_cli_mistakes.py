@@ -72,7 +72,7 @@ MISTAKES: list[tuple[dict[str, str | None], str]] = [
         """
         --name: the name of a bundle must be a Python identifier
         got: 2x3
-        expected: letters, digits and underscores, not starting with a digit, no keyword
+        expected: letters, digits and underscores, not starting with a digit; not a keyword
         """,
     ),
     (
@@ -167,7 +167,7 @@ def test_a_file_and_flags(tables: Path) -> None:
 
 def test_names_that_a_file_does_not_have(tables: Path) -> None:
     assert mistake("emit", tables, "--name", "third") == (
-        f"--name: {tables} describes no reshard with this name\n"
+        f"--name: {tables} has no operation with this name\n"
         "got: third\n"
         "expected: one of first, second"
     )

@@ -56,7 +56,7 @@ def test_where_no_config_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_name_that_is_nearly_one(command: str, home: Path) -> None:
     assert mistake(command, "secnd") == exactly(
         """
-        shardwright.toml describes no reshard with this name; did you mean second?
+        shardwright.toml has no operation with this name; did you mean second?
         got: secnd
         expected: one of first, second, third
         """

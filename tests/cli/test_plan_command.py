@@ -108,7 +108,7 @@ def test_json_says_what_is_predicted() -> None:
             """
             error: --memory-limit: a memory limit must be a number of bytes
             got: much
-            expected: an integer above 0
+            expected: an integer of at least 1
             """,
         ),
         (

@@ -29,7 +29,7 @@ def test_versions_inside(found: str, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("found", ["0.10.1", "0.13.0", "0.13.0rc1", "1.0", "0.9.12"])
 def test_versions_outside(found: str, monkeypatch: pytest.MonkeyPatch) -> None:
     installed(monkeypatch, jax=found)
-    said = f"jax {found} is installed; verify and compile have been run with 0.10.2 to 0.12"
+    said = f"jax {found} is installed; verify and compile were tested with 0.10.2 to 0.12"
     assert [*supported.notes(["jax"])] == [said]
 
 
@@ -47,7 +47,7 @@ def test_numpy_that_an_interpreter_fails_with(
 def test_one_version_is_no_range(monkeypatch: pytest.MonkeyPatch) -> None:
     installed(monkeypatch, torch="2.11.0")
     monkeypatch.setitem(supported.CHECKED, "torch", ("2.13", "2.13"))
-    said = "torch 2.11.0 is installed; verify and compile have been run with 2.13"
+    said = "torch 2.11.0 is installed; verify and compile were tested with 2.13"
     assert [*supported.notes(["torch"])] == [said]
 
 
@@ -59,5 +59,5 @@ def test_verify_notes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     done = run("verify", tmp_path / "generated")
     assert done.code == 0
     notes = [line for line in done.err.splitlines() if line.startswith("note: ")]
-    said = "jax 0.13.1 is installed; verify and compile have been run with 0.10.2 to 0.12"
+    said = "jax 0.13.1 is installed; verify and compile were tested with 0.10.2 to 0.12"
     assert notes == [f"note: {said}"]

@@ -320,7 +320,7 @@ def test_the_name_of_a_bundle_is_that_of_its_folder(tmp_path: Path) -> None:
     assert message(lambda: sw.emit(reshard()).write(tmp_path / "2x3")) == (
         "name: the name of a bundle must be a Python identifier\n"
         "got: 2x3\n"
-        "expected: letters, digits and underscores, not starting with a digit, no keyword"
+        "expected: letters, digits and underscores, not starting with a digit; not a keyword"
     )
     assert tree(tmp_path) == {}
 
@@ -450,7 +450,7 @@ def test_a_manifest_that_is_gone(root: Path) -> None:
         assert message(lambda path=path: check(path)) == (
             f"{path}: manifest.json is missing\n"
             f"got: no {root}/manifest.json next to a, b\n"
-            "expected: this file; `shardwright emit` of the same reshards writes it again"
+            "expected: this file; run `shardwright emit` on the same reshards to write it again"
         )
     sw.emit(reshard()).write(root / "a")
     sw.emit(reshard(12)).write(root / "b")
@@ -465,7 +465,7 @@ def test_a_manifest_that_is_gone(root: Path) -> None:
 def test_a_manifest_that_is_none(root: Path, text: str) -> None:
     (root / "manifest.json").write_text(text)
     expected = (
-        f"{root}/manifest.json: not a manifest of bundles\n"
+        f"{root}/manifest.json: the file is not a manifest of bundles\n"
         "expected: the file that `shardwright emit` wrote"
     )
     before = tree(root)
@@ -488,7 +488,8 @@ def test_a_manifest_of_another_version(root: Path) -> None:
     listing = root / "manifest.json"
     listing.write_text(listing.read_text().replace('"version": 1', '"version": 2'))
     assert message(lambda: check(root)) == (
-        f"{root}/manifest.json: the manifest has a different version\ngot: 2\nexpected: 1"
+        f"{root}/manifest.json: the manifest must have the version that this shardwright writes\n"
+        "got: 2\nexpected: 1; emit the bundles again"
     )
 
 

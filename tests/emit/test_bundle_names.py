@@ -79,7 +79,7 @@ def test_a_program_hides_no_module(tmp_path: Path) -> None:
     assert message(lambda: program().write(tmp_path / "jax")) == (
         "path: the name must not hide a module that bundles import\n"
         "got: jax\n"
-        "expected: a name that neither Python's own modules nor imports of bundles have"
+        "expected: a name that no standard module and no package that bundles import has"
     )
 
 
@@ -89,7 +89,7 @@ def test_a_root_hides_no_module(name: str, tmp_path: Path) -> None:
     assert message(lambda: reshard().write(tmp_path / name / "w")) == (
         "output: the folder of bundles must not hide a module that they import\n"
         f"got: {name}\n"
-        "expected: a name that neither Python's own modules nor imports of bundles have"
+        "expected: a name that no standard module and no package that bundles import has"
     )
     assert not [*tmp_path.iterdir()]
 

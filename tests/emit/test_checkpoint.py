@@ -130,6 +130,7 @@ def test_plan_and_show_have_a_part_a_kind() -> None:
     result = CliRunner().invoke(app, ["plan", str(CONFIG), "weights", "--explain"])
     assert (result.exit_code, result.stderr) == (
         2,
-        "error: --explain: one reshard is needed\ngot: the group weights\n"
+        "error: --explain: this option takes a single reshard, not a group\n"
+        "got: the group weights\n"
         "expected: one of its members\n",
     )

@@ -54,10 +54,10 @@ def found(*words: str | Path) -> str:
 
 
 def test_nothing_differs(home: Path) -> None:
-    assert ok("check") == "generated: as it would be emitted now\n"
-    assert ok("check", "generated") == "generated: as it would be emitted now\n"
-    assert ok("check", "rows") == "generated: as it would be emitted now\n"
-    assert ok("check", "shardwright.toml") == "generated: as it would be emitted now\n"
+    assert ok("check") == "generated: identical to a new emission\n"
+    assert ok("check", "generated") == "generated: identical to a new emission\n"
+    assert ok("check", "rows") == "generated: identical to a new emission\n"
+    assert ok("check", "shardwright.toml") == "generated: identical to a new emission\n"
     assert check(home / "generated") == ()
 
 
@@ -88,7 +88,7 @@ def test_an_edited_table_that_was_not_emitted(home: Path) -> None:
     )
     assert "rows/jax_xla.py: would be emitted differently now" in said
     assert "columns" not in said
-    assert ok("check", "columns") == "generated: as it would be emitted now\n"
+    assert ok("check", "columns") == "generated: identical to a new emission\n"
     assert found("rows") == said
     assert found("generated/rows").splitlines()[0] == said.splitlines()[0]
     ok("emit")
@@ -231,6 +231,6 @@ def test_a_config_takes_no_folder_with_other_bundles(home: Path) -> None:
 def test_flags_of_one_bundle_are_checked(tmp_path: Path) -> None:
     ok("emit", *flags(name="a", backends="jax_xla"), "-o", tmp_path)
     words = [*flags(name="a", backends="jax_xla"), "-o", tmp_path]
-    assert ok("check", *words) == f"{tmp_path}: as it would be emitted now\n"
+    assert ok("check", *words) == f"{tmp_path}: identical to a new emission\n"
     words[words.index("6x6")] = "6x12"
     assert found(*words).splitlines()[0] == "a: emitted from a different description"

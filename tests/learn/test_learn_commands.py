@@ -185,7 +185,7 @@ def test_the_config(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert done.code == 1
     assert "k rows 0 to 4 of rank 1 hold" in done.out or "k rows 4 to 8 of rank 1" in done.out
     (home / "shardwright.toml").write_text(text.replace('["server.toml"]', '"server.toml"'))
-    assert mistake("check").splitlines()[0].endswith("learned: learned layouts must be files")
+    assert mistake("check").splitlines()[0].endswith("learned: `learned` must be a list of files")
 
 
 def test_mistakes(home: Path) -> None:
@@ -206,7 +206,7 @@ def test_mistakes(home: Path) -> None:
         """
         MODULE:FUNCTION: the loader cannot be imported
         got: a_loader:none (AttributeError: module 'a_loader' has no attribute 'none')
-        expected: module:name, the module in this folder or installed
+        expected: module:name, where the module is in this folder or installed
         """
     )
     said = mistake("learn", "a_loader:load", "--tensor=q=4", "--ranks=4", "--like=tf")
@@ -220,7 +220,7 @@ MISTAKES = [
     (
         ("learn", "a_loader.py:load", *GIVEN),
         """
-        MODULE:FUNCTION: a loader is named MODULE:FUNCTION
+        MODULE:FUNCTION: a loader must be given as MODULE:FUNCTION
         got: a_loader.py:load
         expected: a_loader:load
         """,
@@ -230,7 +230,7 @@ MISTAKES = [
         """
         a_loader:load: the loader failed on rank 0
         got: KeyError: 'k' (a_loader.py, line 6)
-        expected: load(rank, tensors), of numpy tensors q; for another kind of tensors --like torch
+        expected: load(rank, tensors) of numpy tensors q; for other tensors, --like torch
         """,
     ),
     (

@@ -62,6 +62,6 @@ def test_which_axes_go(given: str, expected: str) -> None:
 
 def test_what_is_neither() -> None:
     assert message(lambda: partitioned(sub_axes_at_edges="no")) == (
-        "sub_axes_at_edges: sub-axes of arguments and results can be allowed or gathered\n"
+        "sub_axes_at_edges: unknown choice for sub-axes of arguments and results\n"
         "got: no\nexpected: one of allow, gather"
     )

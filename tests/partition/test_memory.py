@@ -69,7 +69,7 @@ def test_a_limit_that_no_plan_keeps() -> None:
 @pytest.mark.parametrize(
     ("how", "said"),
     [
-        ({"gather": "never"}, "gather: gathered values can be kept or gathered again"),
+        ({"gather": "never"}, "gather: unknown choice for gathered values"),
         ({"memory_limit": 0}, "memory_limit"),
         ({"memory_limit": "1GiB"}, "memory_limit"),
     ],

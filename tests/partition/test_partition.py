@@ -152,7 +152,7 @@ def test_mistakes() -> None:
     )
     assert (
         refused(mode="best")
-        == "mode: the mode must be known\ngot: best\nexpected: one of as_shardy, cheapest"
+        == "mode: unknown mode\ngot: best\nexpected: one of as_shardy, cheapest"
     )
     assert refused(fn=3).startswith("fn: the function must be callable\ngot: 3\n")
 

@@ -157,13 +157,13 @@ def test_mistakes() -> None:
     with pytest.raises(sw.InputError) as caught:
         sw.partition(lambda x: x @ x, x, mesh=MESH, kernels=("pallas_tpu",))
     assert str(caught.value) == (
-        "kernels: kernels need a topology, on which they are compared\n"
+        "kernels: kernels need a topology on which to compare them\n"
         'got: no topology\nexpected: a topology, for example "v5e:2x4"'
     )
     with pytest.raises(sw.InputError) as caught:
         sw.partition(lambda x: x @ x, x, mesh=MESH, kernels=("pallas_tpu",), topology="h100:4")
     assert str(caught.value) == (
-        "kernels: kernels of programs are for TPUs\n"
+        "kernels: kernels of programs need a topology of TPUs\n"
         "got: pallas_tpu, on h100:4\n"
         'expected: a topology of TPUs, for example "v5e:2x4", or no kernels'
     )

@@ -151,8 +151,8 @@ def test_one_that_is_said(home: Path) -> None:
             + table("a", "collective_id = 8\n")
             + table("b", 'collective_id = 8\nstrategy = "direct"\n'),
             """
-            shardwright.toml, line 18, reshard 'b', collective_id: two operations have the \
-same collective id
+            shardwright.toml, line 18, reshard 'b', collective_id: two operations must not have \
+the same collective id
               collective_id = 8
               ^^^^^^^^^^^^^^^^^
             got: 8, already taken by a
@@ -162,8 +162,8 @@ same collective id
         (
             HEAD + table("a", "collective_id = 7\n"),
             """
-            shardwright.toml, line 11, reshard 'a', collective_id: a collective id must be one \
-reserved for its kind
+            shardwright.toml, line 11, reshard 'a', collective_id: the id must be one that is \
+reserved for this kind of operation
               collective_id = 7
               ^^^^^^^^^^^^^^^^^
             got: 7
@@ -173,8 +173,8 @@ reserved for its kind
         (
             TABLES + GROUPS + "collective_id = 12\n",
             """
-            shardwright.toml, line 32, group 'more', collective_id: a collective id must be one \
-reserved for its kind
+            shardwright.toml, line 32, group 'more', collective_id: the id must be one that is \
+reserved for this kind of operation
               collective_id = 12
               ^^^^^^^^^^^^^^^^^^
             got: 12
@@ -191,7 +191,7 @@ def test_mistakes(text: str, expected: str, home: Path) -> None:
 
 def test_a_flag_that_is_none() -> None:
     assert mistake("plan", *flags(collective_id="x")) == (
-        "--collective-id: a collective id must be one reserved for its kind\n"
+        "--collective-id: the id must be one that is reserved for this kind of operation\n"
         "got: x\n"
         "expected: a multiple of 4 from 0 to 28668"
     )
@@ -216,7 +216,9 @@ def test_matmuls_of_one_product_and_many(tmp_path: Path) -> None:
     assert len({*found}) == len(found) == 300
     assert any(each.collective_id is not None for each in config.matmuls)
     path.write_text(product("p", 8, "collective_id = 8") + product("q", 16, "collective_id = 8"))
-    with pytest.raises(InputError, match="two operations have the same collective id") as raised:
+    with pytest.raises(
+        InputError, match="two operations must not have the same collective id"
+    ) as raised:
         read_config(path)
     assert raised.value.got == "8, already taken by p"
 

@@ -183,10 +183,10 @@ MISTAKES = (
         "dim = 1",
         "pairs = [[0, 1]]",
         """
-        c.toml, line 37, collective 'scattered', pairs: this collective does not take this key
+        c.toml, line 37, collective 'scattered', pairs: reduce_scatter does not take this key
           pairs = [[0, 1]]
           ^^^^^^^^^^^^^^^^
-        got: reduce_scatter
+        got: [[0, 1]]
         expected: no pairs
         """,
     ),

@@ -211,7 +211,7 @@ def test_some_of_a_config(tmp_path: Path) -> None:
         config.select(["weight"])
     assert str(caught.value) == exactly(
         f"""
-        {tmp_path}/shardwright.toml describes no reshard with this name; did you mean weights?
+        {tmp_path}/shardwright.toml has no operation with this name; did you mean weights?
         got: weight
         expected: one of wq, layer0_wq, layer0_norm, weights
         """
@@ -309,7 +309,7 @@ collective_id
     (
         CONFIG + GROUP.replace("layer0.norm", "layer0.wq"),
         """
-        shardwright.toml, line 25, name: two operations have the same name
+        shardwright.toml, line 25, name: two operations must not have the same name
             {name = "layer0.wq", shape = [64], source = '[{"fsdp"}]', target = '[{}]'},
                      ^^^^^^^^^
         got: layer0_wq
@@ -346,7 +346,7 @@ collective_id
         shardwright.toml, line 17, group 'weights', tensors: a group must have tensors
           [[group]]
           ^^^^^^^^^
-        expected: one or more, or members: names of [[reshard]] tables
+        expected: tensors = [{name = "wq", …}], or members = ["wq"] of [[reshard]] tables
         """,
     ),
     (
@@ -372,7 +372,7 @@ collective_id
     (
         CONFIG + '[[group]]\nname = "wq"\nmembers = ["wq"]\n',
         """
-        shardwright.toml, line 18, name: two operations have the same name
+        shardwright.toml, line 18, name: two operations must not have the same name
           name = "wq"
                   ^^
         got: wq
@@ -396,7 +396,7 @@ INCLUDED: list[tuple[str, dict[str, str], str]] = [
           include = ["layer.toml"]
           ^^^^^^^^^^^^^^^^^^^^^^^^
         got: layer.toml
-        expected: a file relative to this one
+        expected: a path relative to this file
         """,
     ),
     (
@@ -414,7 +414,7 @@ INCLUDED: list[tuple[str, dict[str, str], str]] = [
         'include = ["a.toml"]\n' + CONFIG,
         {"a": 'include = ["b.toml"]\n', "b": 'include = [\n  "a.toml",\n]\n'},
         """
-        b.toml, line 1, include: a cycle of includes
+        b.toml, line 1, include: includes must not form a cycle
           include = [
           ^^^^^^^^^^^
         got: a.toml -> b.toml -> a.toml
@@ -425,7 +425,7 @@ INCLUDED: list[tuple[str, dict[str, str], str]] = [
         'include = ["a.toml", "b.toml"]\n' + CONFIG,
         {"a": 'include = ["b.toml"]\n', "b": LAYER},
         """
-        shardwright.toml, line 1, include: a file is included twice
+        shardwright.toml, line 1, include: a file must not be included twice
           include = ["a.toml", "b.toml"]
           ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
         got: b.toml
@@ -440,14 +440,14 @@ INCLUDED: list[tuple[str, dict[str, str], str]] = [
           out = "there"
                  ^^^^^
         got: there
-        expected: out in shardwright.toml alone
+        expected: `out` only in shardwright.toml
         """,
     ),
     (
         'include = ["a.toml"]\n' + CONFIG,
         {"a": '[mesh]\ntrainer = "tp=2"\n' + LAYER},
         """
-        shardwright.toml, line 7, mesh, trainer: two meshes of one name
+        shardwright.toml, line 7, mesh, trainer: two meshes must not have the same name
           trainer = "fsdp=4,tp=2"   # the first eight
                      ^^^^^^^^^^^
         got: <["fsdp"=4, "tp"=2]>
@@ -458,7 +458,7 @@ INCLUDED: list[tuple[str, dict[str, str], str]] = [
         'include = ["a.toml"]\n' + CONFIG,
         {"a": LAYER.replace("wk", "wq")},
         """
-        shardwright.toml, line 11, name: two operations have the same name
+        shardwright.toml, line 11, name: two operations must not have the same name
           name = "wq"
                   ^^
         got: wq

@@ -120,7 +120,7 @@ def test_names_are_identifiers(name: str) -> None:
     assert message(lambda: described(name=name)) == (
         "name: the name of a bundle must be a Python identifier\n"
         f"got: {name or repr(name)}\n"
-        "expected: letters, digits and underscores, not starting with a digit, no keyword"
+        "expected: letters, digits and underscores, not starting with a digit; not a keyword"
     )
 
 
@@ -129,7 +129,7 @@ def test_names_hide_no_module(name: str) -> None:
     assert message(lambda: described(name=name)) == (
         "name: the name must not hide a module that bundles import\n"
         f"got: {name}\n"
-        "expected: a name that neither Python's own modules nor imports of bundles have"
+        "expected: a name that no standard module and no package that bundles import has"
     )
 
 
@@ -225,7 +225,7 @@ def test_invalid_fields(changes: dict[str, object], expected: str) -> None:
 
 def test_a_missing_field() -> None:
     given = {key: text for key, text in TRANSPOSE.items() if key != "dtype"}
-    assert message(lambda: describe(given)) == "dtype: missing\nexpected: a value for dtype"
+    assert message(lambda: describe(given)) == 'dtype: missing\nexpected: dtype = "float32"'
 
 
 def load(tmp_path: Path, text: str) -> tuple[Description, ...]:
@@ -286,7 +286,7 @@ def test_toml_missing_key(tmp_path: Path) -> None:
         reshards.toml, line 8, reshard 'transpose_2x3', dtype: missing
           [[reshard]]
           ^^^^^^^^^^^
-        expected: a value for dtype
+        expected: dtype = "float32"
         """
     )
 
@@ -294,7 +294,7 @@ def test_toml_missing_key(tmp_path: Path) -> None:
 def test_toml_two_reshards_of_one_name(tmp_path: Path) -> None:
     assert problem(tmp_path, TABLE + TABLE) == exactly(
         """
-        reshards.toml, line 9, name: two operations have the same name
+        reshards.toml, line 9, name: two operations must not have the same name
           name = "transpose_2x3"
                   ^^^^^^^^^^^^^
         got: transpose_2x3
@@ -306,11 +306,11 @@ def test_toml_two_reshards_of_one_name(tmp_path: Path) -> None:
 def test_toml_two_names_that_differ_only_in_case(tmp_path: Path) -> None:
     assert problem(tmp_path, TABLE + TABLE.replace("transpose_2x3", "Transpose_2x3")) == exactly(
         """
-        reshards.toml, line 9, name: two operations whose names differ only in case
+        reshards.toml, line 9, name: the names of two operations must not differ only in case
           name = "Transpose_2x3"
                   ^^^^^^^^^^^^^
         got: Transpose_2x3 and transpose_2x3
-        expected: a different name for each, for file systems that ignore case too
+        expected: a different name for each; some file systems ignore case
         """
     )
 
@@ -341,7 +341,11 @@ def test_not_toml(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("", "reshards.toml: describes no reshard\nexpected: [[reshard]] tables"),
+        (
+            "",
+            "reshards.toml: the file must describe at least one operation\n"
+            "expected: [[reshard]] tables",
+        ),
         (
             "[reshards]\n",
             "reshards.toml, line 1, reshards: unknown table; did you mean reshard?\n"

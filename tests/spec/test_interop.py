@@ -207,7 +207,7 @@ def test_mistakes_with_jax(jax_says: dict[str, object]) -> None:
         ),
         "devices": exactly(
             """
-            devices: every device id of the mesh must be the id of a jax device
+            devices: every device id of the mesh must be the id of a JAX device
             got: no device with id 8 among 8 devices
             expected: ids 0, 1, 2, 3, 4, 5, 6, 7
             """
@@ -383,9 +383,9 @@ def test_the_empty_mesh_is_none_of_jax() -> None:
     pytest.importorskip("jax")
     assert message(lambda: convert.to_named_sharding(Mesh({}).sharding("[]"))) == exactly(
         """
-        the empty mesh has no devices for a jax mesh
+        the sharding must be on a mesh with devices; the empty mesh has none
         got: <[]>
-        expected: a sharding on a mesh of devices, replicated on them
+        expected: a sharding that is replicated on a mesh of devices
         """
     )
 

@@ -25,6 +25,6 @@ def test_nobody_says_one() -> None:
     with pytest.raises(InputError) as error:
         read_id(2004, BUNDLE_IDS)
     assert str(error.value) == (
-        "collective_id: JAX's interpreter of TPU kernels reserves this number\n"
-        "got: 2004\nexpected: a number below 2000 or from 2256 on"
+        "collective_id: a collective id must not be a number that JAX's interpreter of TPU "
+        "kernels reserves\ngot: 2004\nexpected: a number below 2000 or at least 2256"
     )

@@ -98,13 +98,32 @@ WRONG = [
           rhs = [16, 32]
           ^^^^^^^^^^^^^^
         got: [16, 32]
-        expected: rhs = {shape = [8, 16], sharding = '[{"x"}, {}]'}
+        expected: rhs = {shape = [16, 32], sharding = '[{}, {"y"}]'}
+        """,
+    ),
+    (
+        ("""rhs = {shape = "16x32", sharding = "P('y')"}""", "rhs_shape = [16, 32]"),
+        """
+        shardwright.toml, line 20, matmul 'up', rhs_shape: unknown key
+          rhs_shape = [16, 32]
+          ^^^^^^^^^
+        got: rhs_shape
+        expected: rhs = {shape = [16, 32], sharding = '[{}, {"y"}]'}
+        """,
+    ),
+    (
+        ("""rhs = {shape = "16x32", sharding = "P('y')"}""", ""),
+        """
+        shardwright.toml, line 16, matmul 'up', rhs: missing
+          [[matmul]]
+          ^^^^^^^^^^
+        expected: rhs = {shape = [16, 32], sharding = '[{}, {"y"}]'}
         """,
     ),
     (
         ('name = "down"', 'name = "first"'),
         """
-        shardwright.toml, line 25, name: two operations have the same name
+        shardwright.toml, line 25, name: two operations must not have the same name
           name = "first"
                   ^^^^^
         got: first

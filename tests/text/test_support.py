@@ -257,7 +257,7 @@ def test_the_folder_of_bundles_is_a_package(name: str, tmp_path: Path) -> None:
     assert message(lambda: sw.emit(reshard()).write(tmp_path / name / "a")) == (
         "output: the folder of bundles is a Python package, so its name must be an identifier\n"
         f"got: {name}\n"
-        "expected: letters, digits and underscores, not starting with a digit, no keyword"
+        "expected: letters, digits and underscores, not starting with a digit; not a keyword"
     )
     assert not (tmp_path / name).exists()
 

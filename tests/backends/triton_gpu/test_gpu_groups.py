@@ -340,7 +340,7 @@ def test_a_member_of_another_shape(tmp_path: Path) -> None:
         ('members = ["up"]', "line 25, name: a group must have a name"),
         (
             'name = "Up"\nmembers = ["up"]',
-            "line 26, name: two operations whose names differ only in case",
+            "line 26, name: the names of two operations must not differ only in case",
         ),
         (
             'name = "both"\nmembers = ["up"]\nmesh = "x=2"',

@@ -77,7 +77,7 @@ def test_a_support_module_edited_by_hand(tmp_path: Path) -> None:
     root = emitted(TABLES, tmp_path)
     path = root / "_support" / "boxes.py"
     path.write_text(path.read_text() + "# mine\n")
-    said = "_support/boxes.py is edited by hand: `shardwright check` says how"
+    said = "_support/boxes.py was edited by hand: `shardwright check` says how"
     assert {(report.verdict, report.detail) for report in verify(root)} == {("failed", said)}
     path.unlink()
     said = "_support/boxes.py is missing: `shardwright emit` writes it again"

@@ -402,7 +402,7 @@ OTHER = {
         expected: 1, 2, 3, …
         """,
     ),
-    "two meshes of one name": (
+    "two meshes must not have the same name": (
         lambda: parse_meshes('@a = <["x"=2]>\n@a = <["x"=4]>'),
         """
         names of meshes must be distinct
