@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -53,15 +54,29 @@ class RowWindow:
     @functools.cached_property
     def halo(self) -> tuple[HaloPart, ...]:
         """The parts of shards that, concatenated in order, contain the needed rows of every
-        shard."""
+        shard. Rows that only shards at the ends reach, outside the tensor, are parts of their own
+        without pairs."""
         low, high = self._reach()
         first, last = low // self.extent, (high - 1) // self.extent
         found = []
         for hops in range(first, last + 1):
             base = hops * self.extent
             part = max(low - base, 0), min(high - base, self.extent)
-            found.append(HaloPart(hops, *part, tuple(self._pairs(hops, *part))))
+            cuts = [part[0], *self._sent(hops, *part), part[1]] if hops else [*part]
+            for start, stop in itertools.pairwise(cuts):
+                if start < stop:
+                    found.append(HaloPart(hops, start, stop, tuple(self._pairs(hops, start, stop))))
         return tuple(found)
+
+    def _sent(self, hops: int, low: int, high: int) -> tuple[int, ...]:
+        """Return the start and the end of the rows among `low` to `high` that some shard needs of
+        the shard `hops` places after it; empty if no shard needs any."""
+        starts, stops = [], []
+        for source, shard in self._pairs(hops, low, high):
+            rows, base = self.rows(shard), source * self.extent
+            starts.append(max(rows.start - base, low))
+            stops.append(min(rows.stop - base, high))
+        return (min(starts), max(stops)) if starts else ()
 
     def _reach(self) -> tuple[int, int]:
         """Return the start and the end of the rows that any shard needs, relative to the shard's
