@@ -14,7 +14,7 @@ RESHARD = ("plan", "context")
 """The stages of a reshard: its plan as JSON, and the context of each template."""
 
 PROGRAM = (
-    *("propagate", "edges", "even", "pad", "shift", "permute"),
+    *("propagate", "edges", "even", "pad", "shift", "permute", "once"),
     *("plan", "transpose", "tidy", "fold"),
 )
 """The stages of a program, which are the passes of `codegen/partition/passes.py`."""

@@ -15,6 +15,7 @@ from shardwright.codegen.partition.local.forms.permuted import with_permuted_row
 from shardwright.codegen.partition.local.forms.shifts import with_shifts
 from shardwright.codegen.partition.local.grouped import grouped
 from shardwright.codegen.partition.local.local_text import format_local
+from shardwright.codegen.partition.local.once import with_equal_ops_once
 from shardwright.codegen.partition.local.prices import Ratings
 from shardwright.codegen.partition.local.products import with_transposed_products
 from shardwright.codegen.partition.local.steps import LocalProgram
@@ -75,6 +76,7 @@ LOWERING = (
     Pass("pad", lambda _, program: with_padding(program)),
     Pass("shift", lambda _, program: with_shifts(program)),
     Pass("permute", _permute),
+    Pass("once", lambda asked, program: with_equal_ops_once(program, asked.mesh)),
     Pass("plan", _plan),
     Pass("transpose", lambda _, local: with_transposed_products(local)),
     Pass("tidy", lambda _, local: tidied(local)),

@@ -7,9 +7,7 @@ from places import ROOT
 
 import shardwright as sw
 
-ABOVE_V5E = {"normal rows", "normal rows, gradient", "a dilated convolution, gradient"}
-
-
+SOME = {"normal rows", "a dilated convolution, gradient", "differences, gradient", "a token before"}
 ABOVE_AS_SHARDY = {"a token before, gradient", "a token after, gradient"}
 """Rows in which `cheapest` receives more than `as_shardy` and computes less: its cost is lower."""
 
@@ -31,13 +29,13 @@ def test_cheapest_receives_no_more_than_xla() -> None:
     found = table()
     assert {name for name, row in found.items() if row[1] > row[2]} == set()
     assert {name for name, row in found.items() if row[1] > row[0]} == ABOVE_AS_SHARDY
-    assert {name for name, row in found.items() if row[1] > row[3]} == ABOVE_V5E
+    assert {name for name, row in found.items() if row[1] > row[3]} == set()
 
 
 def test_some_rows_are_what_the_mode_reports() -> None:
     found = table()
     for each in uneven_rows.patterns():
-        if each.name in ("differences, gradient", "a token before", "maxima of 3 rows, gradient"):
+        if each.name in SOME:
             sides = {"in_shardings": each.inputs, "out_shardings": each.output}
             program = sw.partition(each.fn, *each.avals, mesh=each.mesh, mode="cheapest", **sides)
             assert program.bytes_received == found[each.name][1], each.name

@@ -42,6 +42,6 @@ def test_an_unknown_stage(monkeypatch: pytest.MonkeyPatch) -> None:
         emitted()
     assert str(raised.value) == (
         "SHARDWRIGHT_DUMP: no such stage; did you mean plan?\ngot: plans\n"
-        "expected: one of propagate, edges, pad, shift, permute, plan, transpose, tidy, fold, "
-        "context"
+        "expected: one of propagate, edges, even, pad, shift, permute, once, plan, transpose, "
+        "tidy, fold, context"
     )

@@ -71,8 +71,8 @@ def test_an_unknown_pass(monkeypatch: pytest.MonkeyPatch) -> None:
         _ = asked().local
     assert str(raised.value) == (
         "SHARDWRIGHT_DUMP: no such stage; did you mean plan?\ngot: plon\n"
-        "expected: one of propagate, edges, even, pad, shift, permute, plan, transpose, tidy, "
-        "fold, context"
+        "expected: one of propagate, edges, even, pad, shift, permute, once, plan, transpose, "
+        "tidy, fold, context"
     )
 
 

@@ -34,8 +34,9 @@ print(json.dumps(sum(int(jnp.isnan(each).sum()) for each in jax.tree.leaves(foun
 
 
 def twice(x: jax.Array) -> jax.Array:
-    """The root of a square, whose factors are computed twice."""
-    return jnp.sqrt(x.sum(0) * x.sum(0))
+    """The root of a square, whose factors are computed twice, which barriers ask for."""
+    first, second = (jax.lax.optimization_barrier(x) for _ in range(2))
+    return jnp.sqrt(first.sum(0) * second.sum(0))
 
 
 def second_moment(x: jax.Array, v: jax.Array) -> tuple[jax.Array, jax.Array]:

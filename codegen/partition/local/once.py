@@ -1,0 +1,98 @@
+"""The pass that computes equal values once, so that a move of one serves the uses of all.
+
+Ops of one body are equal if they have the same kind, params and dtypes, equal operands, and results
+with equal shardings. The first of them stays, and the others are removed. Some equal ops stay:
+
+- Ops whose results are larger than their operands, such as broadcasts, since operands are cheaper
+  to move than results, and ops that depend on no argument, since nothing moves for them.
+- Ops whose results are numbers that are not floats, such as indices: a module folds each into the
+  slice that uses it.
+- Ops in different layers of a model, so that the layers remain alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from shardwright.codegen.partition.local.axes import cut_axes
+from shardwright.codegen.partition.local.costs import tied
+from shardwright.codegen.partition.local.end_kinds import FLOATS
+from shardwright.codegen.partition.local.forms.shifts import in_use
+from shardwright.codegen.partition.local.steps import item_bytes
+from shardwright.codegen.propagate.kinds import OPAQUE
+from shardwright.ir.mesh import Mesh
+from shardwright.ir.program import Body, Op, Program
+
+KEPT = frozenset({*OPAQUE, "optimization_barrier", "pure_callback"})
+"""Kinds of ops that are never removed. A barrier asks the compiler to keep equal values apart."""
+
+
+def with_equal_ops_once(program: Program, mesh: Mesh) -> Program:
+    """Return a program in which one op of several equal ones computes their values."""
+    once = _Once(program, mesh)
+    body = once.body(program.body, once.layers())
+    return replace(program, body=body) if once.source else program
+
+
+class _Once:
+    """Removes equal ops. `source`: maps each result of a removed op to the value that replaces it;
+    `same`: maps each value to the first value equal to it."""
+
+    def __init__(self, program: Program, mesh: Mesh) -> None:
+        self.program, self.values = program, program.values
+        self.axes = cut_axes(program, mesh)
+        self.source: dict[int, int] = {}
+        self.same: dict[int, int] = {}
+
+    def layers(self) -> dict[int, tuple[int, int]]:
+        """Return the repeated stretch and the copy of each op of the program's body that is in a
+        layer, by the place of the op."""
+        return {
+            place: (number, copy)
+            for number, each in enumerate(tied(self.program, self.axes))
+            for offset in range(each.period)
+            for copy, place in enumerate(each.places(offset))
+        }
+
+    def body(self, body: Body, layers: Mapping[int, tuple[int, int]]) -> Body:
+        """Return a body with one of several equal ops. `layers`: the layer of each op, by its
+        place."""
+        ops: list[Op] = []
+        first: dict[object, Op] = {}
+        varied = set(body.arguments)  # values that depend on an argument
+        for place, op in enumerate(body.ops):
+            operands = tuple(self.source.get(value, value) for value in op.operands)
+            bodies = tuple(self.body(inner, {}) for inner in op.bodies)
+            own = replace(op, operands=operands, bodies=bodies)
+            if bodies or not varied.isdisjoint(operands):
+                varied.update(op.results)
+            equal = first.setdefault((layers.get(place), self._key(own, place)), own)
+            self.same.update(zip(op.results, equal.results, strict=True))
+            if equal is not own and varied.issuperset(op.results) and not self._stays(op):
+                self.source.update(zip(op.results, equal.results, strict=True))
+                continue
+            ops.append(own)
+        results = tuple(self.source.get(value, value) for value in body.results)
+        body = replace(body, results=results)
+        return replace(body, ops=tuple(in_use(body, ops)))
+
+    def _key(self, op: Op, place: int) -> object:
+        """Return a key that only equal ops share. Text tells apart params such as 0.0 and -0.0."""
+        if op.kind in KEPT or op.bodies or op.rule is not None:
+            return place
+        operands = tuple(self.same.get(value, value) for value in op.operands)
+        results = ((self.values[v].dtype, self.values[v].sharding) for v in op.results)
+        return op.kind, str(op.params), operands, *results
+
+    def _stays(self, op: Op) -> bool:
+        """Return whether an op stays even if it is equal to an earlier one: its results are larger
+        than its operands, or no floats and numbers."""
+        results = [self.values[value] for value in op.results]
+        if all(value.shape == () and value.dtype not in FLOATS for value in results):
+            return True
+        return self._bytes(op.results) > self._bytes(op.operands)
+
+    def _bytes(self, tensors: Sequence[int]) -> int:
+        own = [self.values[value] for value in tensors]
+        return sum(value.size * item_bytes(value.dtype) for value in own)
