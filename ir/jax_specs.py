@@ -46,7 +46,7 @@ class Spec:
             raise InputError(
                 "a PartitionSpec must not be longer than the rank of the tensor",
                 got=f"{self.text} for rank {rank}",
-                expected=f"at most {rank} entries",
+                expected=f"a length of at most {rank}",
             )
         dims = tuple(
             DimSharding(open=True) if axes is None else DimSharding(tuple(map(AxisRef, axes)))

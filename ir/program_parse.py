@@ -143,8 +143,8 @@ class _Read:
             try:
                 check(op, self.values)
             except InternalError as error:
-                rule = str(error).removeprefix("the program is not well formed; the broken rule: ")
-                raise self.at(f"an op must be well formed: {rule}", node) from None
+                rule = str(error).removeprefix("the program is not well formed: ")
+                raise self.at(rule, node) from None
         return op
 
     def rule(self, token: Any) -> Rule:

@@ -59,7 +59,7 @@ def _shared(source: Sharding, target: Sharding) -> Iterator[AxisRef]:
             raise InputError(
                 "unreduced sub-axes of both sides must fit one factorization of their axis",
                 argument="target",
-                got=f'{one} before and {other} after of "{one.name}"={sizes[one.name]}',
+                got=f'{one} in source, {other} in target, of "{one.name}"={sizes[one.name]}',
                 expected="each border a multiple of the previous border",
             )
         part = _common(one, other, sizes[one.name])

@@ -99,7 +99,7 @@ MISTAKES = {
     "sub-axes of no splitting": Mistake(
         '[{}, {}], unreduced={"y":(2)3}', '[{}, {}], unreduced={"y":(3)2}', "float32",
         "target", "unreduced sub-axes of both sides must fit one factorization of their axis",
-        '[{}, {}], unreduced={"y":(3)2}', '"y":(2)3 before and "y":(3)2 after of "y"=6',
+        '[{}, {}], unreduced={"y":(3)2}', '"y":(2)3 in source, "y":(3)2 in target, of "y"=6',
         "each border a multiple of the previous border",
     ),
 }  # fmt: skip

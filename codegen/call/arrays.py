@@ -232,7 +232,7 @@ def _check_rank(named: NamedSharding, rank: int, argument: str) -> None:
             "a sharding must not be longer than the rank of the array",
             argument=argument,
             got=str(named.spec),
-            expected=f"at most {rank} entries",
+            expected=f"a length of at most {rank}",
         )
 
 

@@ -200,7 +200,7 @@ def _check_package(root: Path) -> None:
             "the folder of bundles must not hide a module that they import",
             argument="output",
             got=root.name,
-            expected="a name that no standard module and no package that bundles import has",
+            expected="a name other than those of standard modules and packages that bundles import",
         )
 
 

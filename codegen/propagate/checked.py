@@ -26,17 +26,20 @@ def check_propagated(op: Op, values: Sequence[Value]) -> None:
     """Raise InternalError unless an op has the parameters and shapes that its rule needs."""
     operands, results = (tuple(values[v].shape for v in side) for side in (op.operands, op.results))
     if op.kind in ELEMENTWISE and op.rule is None:
-        need(len(results) == 1, f"{op.kind} has one result")
+        need(len(results) == 1, f"{op.kind} must have one result")
         fitting = all(shape in (results[0], ()) for shape in operands)
-        need(bool(operands) and fitting, f"operands of {op.kind} have the shape of its result")
+        need(
+            bool(operands) and fitting,
+            f"the operands of {op.kind} must have the shape of its result",
+        )
     if op.kind in SAME_SIZE and op.rule is None:
-        need(len(operands) == len(results) == 1, f"{op.kind} has one operand and one result")
+        need(len(operands) == len(results) == 1, f"{op.kind} must have one operand and one result")
         same = math.prod(operands[0]) == math.prod(results[0])
-        need(same, f"{op.kind} keeps the number of elements")
+        need(same, f"{op.kind} must keep the number of elements")
     try:
         rule = rule_of(op, values)
     except (LookupError, ValueError, TypeError, ZeroDivisionError):
-        need(False, f"{op.kind} has the parameters and the shapes of its kind")
+        need(False, f"the parameters and shapes of {op.kind} must fit its sharding rule")
         return
     if rule is not None:
         check_rule(rule, list(operands), list(results), op.kind)

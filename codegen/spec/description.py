@@ -258,7 +258,7 @@ def check_name(name: str) -> str:
             "the name must not hide a module that bundles import",
             argument="name",
             got=name,
-            expected="a name that no standard module and no package that bundles import has",
+            expected="a name other than those of standard modules and packages that bundles import",
         )
     if name in OF_THE_ROOT:
         raise InputError(

@@ -95,7 +95,7 @@ def check_devices(reshards: Mapping[str, Reshard]) -> None:
                     "the members of a group must be on the same devices in the same order",
                     argument="members",
                     got=f"the {side} mesh of {name} on devices {_short(ids)}",
-                    expected=f"{_short(wanted)}, as that of {first_name}",
+                    expected=f"devices {_short(wanted)}, as for {first_name}",
                     where=(name, side),
                 )
 

@@ -66,7 +66,7 @@ class Printer:
             return f"{name}({', '.join(self.text(a) for a in expr.args)})", _ATOM
         if isinstance(expr, FloorDiv | CeilDiv | Mod):
             return self._division(expr)
-        raise InternalError(f"no way to print {expr!r}")
+        raise InternalError(f"cannot print {expr!r}")
 
     def terms(self, expr: sympy.Expr) -> list[str]:
         """Return the texts of the terms of a sum in order; each but the first begins with `+` or
@@ -97,7 +97,7 @@ class Printer:
     def _division(self, expr: sympy.Expr) -> tuple[str, int]:
         dividend, divisor = expr.args
         if not is_nonnegative(dividend):
-            raise InternalError(f"operand of a division may be negative: {dividend}")
+            raise InternalError(f"a dividend must not be negative: {dividend}")
         if isinstance(expr, CeilDiv):
             dividend = dividend + divisor - 1
         is_rest = isinstance(expr, Mod)

@@ -82,7 +82,7 @@ class Located:
     argument: str | None
 
     def __post_init__(self) -> None:
-        check_type(self.text, str, "a text", self.argument)
+        check_type(self.text, str, "a string", self.argument)
 
     def tree(self, start: str, what: str) -> Tree[Token]:
         """Return the parse tree. Raise InputError if the text does not follow the grammar.

@@ -123,7 +123,7 @@ MISTAKES = {
         """\
         target: a sharding must not be longer than the rank of the array
         got: P('y', 'x')
-        expected: at most 1 entries
+        expected: a length of at most 1
         """,
     ),
     "a source of another rank": (
@@ -131,7 +131,7 @@ MISTAKES = {
         """\
         source: a sharding must not be longer than the rank of the array
         got: P('x', None, 'y')
-        expected: at most 2 entries
+        expected: a length of at most 2
         """,
     ),
     "a source that is none": (

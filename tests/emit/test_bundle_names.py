@@ -79,7 +79,7 @@ def test_a_program_hides_no_module(tmp_path: Path) -> None:
     assert message(lambda: program().write(tmp_path / "jax")) == (
         "path: the name must not hide a module that bundles import\n"
         "got: jax\n"
-        "expected: a name that no standard module and no package that bundles import has"
+        "expected: a name other than those of standard modules and packages that bundles import"
     )
 
 
@@ -89,7 +89,7 @@ def test_a_root_hides_no_module(name: str, tmp_path: Path) -> None:
     assert message(lambda: reshard().write(tmp_path / name / "w")) == (
         "output: the folder of bundles must not hide a module that they import\n"
         f"got: {name}\n"
-        "expected: a name that no standard module and no package that bundles import has"
+        "expected: a name other than those of standard modules and packages that bundles import"
     )
     assert not [*tmp_path.iterdir()]
 

@@ -195,7 +195,7 @@ def test_mistakes_with_jax(jax_says: dict[str, Any]) -> None:
             """
             source: a PartitionSpec must not be longer than the rank of the tensor
             got: P('x', None, None) for rank 2
-            expected: at most 2 entries
+            expected: a length of at most 2
             """
         ),
         "axis": exactly(
@@ -397,7 +397,7 @@ MISTAKES = {
           P(None, None, 'x')
           ^^^^^^^^^^^^^^^^^^
         got: P(None, None, 'x') for rank 2
-        expected: at most 2 entries
+        expected: a length of at most 2
         """,
     ),
     "too few placements": (

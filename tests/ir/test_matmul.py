@@ -154,7 +154,7 @@ expected: a Sharding in place of placements; reshard the tensor to it first""",
   P('x', 'y', None)
   ^^^^^^^^^^^^^^^^^
 got: P('x', 'y', None) for rank 2
-expected: at most 2 entries""",
+expected: a length of at most 2""",
     ),
     (
         {"out": "P('x', 'z')"},

@@ -113,12 +113,12 @@ def test_a_reshape_splits_an_axis_so_that_nothing_moves() -> None:
         ),
         (
             MLP.replace("lengths=(0, 1, 0)", "lengths=(0, 2, 0)"),
-            "an op must be well formed: the lengths of scan add up to its operands",
+            "the lengths of scan must add up to the number of its operands",
             "got: %s: f32[8,32] = scan(%h) {length=3, lengths=(0, 2, 0), reverse=false} (",
         ),
         (
             MLP.replace("%c: f32[8,32]", "%c: f32[8,16]").replace("%e: f32[8,32]", "%e: f32[8,16]"),
-            "an op must be well formed: the body of scan takes its constants and carries",
+            "the constants and carries of scan must fit the arguments of its body",
             "got: %s: f32[8,32] = scan(%h)",
         ),
         (
@@ -128,12 +128,12 @@ def test_a_reshape_splits_an_axis_so_that_nothing_moves() -> None:
         ),
         (
             MLP.replace("contract_lhs=(1)", "contract_lhs=(7)"),
-            "an op must be well formed: dot_general has the parameters and the shapes of its kind",
+            "the parameters and shapes of dot_general must fit its sharding rule",
             "got: %h: f32[8,32] = dot_general(%x, %w) {",
         ),
         (
             MLP.replace("exp(%c)", "add(%c, %x)"),
-            "an op must be well formed: operands of add have the shape of its result",
+            "the operands of add must have the shape of its result",
             "got: %e: f32[8,32] = add(%c, %x)",
         ),
         (MLP.replace("(_, [", "(_, _, ["), "each result must have a sharding, or _", "(_, _, [{"),
@@ -168,18 +168,24 @@ PROGRAM = parse_program(MLP)
 @pytest.mark.parametrize(
     ("planted", "rule"),
     [
-        (with_op(PROGRAM, 0, operands=(3, 1)), "%k is defined before dot_general uses it"),
-        (with_op(PROGRAM, 1, results=(2,)), "%h is defined once"),
-        (with_op(PROGRAM, 2, bodies=()), "scan has its number of bodies"),
-        (with_op(PROGRAM, 2, operands=(0,)), "the body of scan takes its constants and carries"),
-        (with_op(PROGRAM, 0, params=(("b", 1), ("a", 1))), "params of dot_general are sorted"),
-        (replace(PROGRAM, results=()), "each result has a sharding slot"),
-        (replace(PROGRAM, meshes=()), "the mesh of %x is the program's"),
-        (replace(PROGRAM, groups=((0, 1),)), "values of a group are of one shape"),
-        (replace(PROGRAM, body=Body((0, 1), (), (0, 1))), "every value is defined once"),
+        (with_op(PROGRAM, 0, operands=(3, 1)), "%k must be defined before dot_general uses it"),
+        (with_op(PROGRAM, 1, results=(2,)), "%h must be defined only once"),
+        (with_op(PROGRAM, 2, bodies=()), "scan must not have 0 bodies"),
+        (
+            with_op(PROGRAM, 2, operands=(0,)),
+            "the constants and carries of scan must fit the arguments of its body",
+        ),
+        (
+            with_op(PROGRAM, 0, params=(("b", 1), ("a", 1))),
+            "the parameters of dot_general must be sorted",
+        ),
+        (replace(PROGRAM, results=()), "each result must have a sharding"),
+        (replace(PROGRAM, meshes=()), "the mesh of %x must be in the program"),
+        (replace(PROGRAM, groups=((0, 1),)), "the values of a group must have the same shape"),
+        (replace(PROGRAM, body=Body((0, 1), (), (0, 1))), "every value must be defined"),
         (
             with_op(PROGRAM, 1, rule=parse_rule("([i])->([i, j]) {i=8, j=32}")),
-            "the rule of opaque has the rank of its tensors",
+            "the rule of opaque must have the rank of each tensor",
         ),
     ],
 )

@@ -138,7 +138,7 @@ def test_mistakes() -> None:
     )
     assert refused(out_shardings=PartitionSpec(None, None, "d")) == (
         "out_shardings: a PartitionSpec must not be longer than the rank of the tensor\n"
-        "got: P(None, None, 'd') for rank 2\nexpected: at most 2 entries"
+        "got: P(None, None, 'd') for rank 2\nexpected: a length of at most 2"
     )
     assert refused(out_shardings='[{}p1, {"d"}]') == (
         "out_shardings: an empty closed dimension cannot have a priority: it would have no effect\n"

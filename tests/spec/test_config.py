@@ -324,7 +324,7 @@ the same devices in the same order
             {name = "b", shape = [6], target_mesh = 'tp=4', source = '[{"fsdp"}]', target = '[{}]'},
                                                      ^^^^
         got: the target mesh of b on devices 0, 1, 2, 3
-        expected: 8, 9, 10, 11, as that of layer0_wq
+        expected: devices 8, 9, 10, 11, as for layer0_wq
         """,
     ),
     (

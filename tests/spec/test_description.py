@@ -129,7 +129,7 @@ def test_names_hide_no_module(name: str) -> None:
     assert message(lambda: described(name=name)) == (
         "name: the name must not hide a module that bundles import\n"
         f"got: {name}\n"
-        "expected: a name that no standard module and no package that bundles import has"
+        "expected: a name other than those of standard modules and packages that bundles import"
     )
 
 

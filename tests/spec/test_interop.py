@@ -202,7 +202,7 @@ def test_mistakes_with_jax(jax_says: dict[str, object]) -> None:
             """
             a PartitionSpec must not be longer than the rank of the tensor
             got: P('x', 'y') for rank 1
-            expected: at most 1 entries
+            expected: a length of at most 1
             """
         ),
         "devices": exactly(

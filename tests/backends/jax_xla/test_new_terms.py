@@ -215,7 +215,7 @@ def test_sub_axes_that_cannot_coexist() -> None:
     assert message(lambda: Reshard((8,), "int8", source, target)) == exactly(
         """
         target: unreduced sub-axes of both sides must fit one factorization of their axis
-        got: "x":(1)2 before and "x":(1)3 after of "x"=6
+        got: "x":(1)2 in source, "x":(1)3 in target, of "x"=6
         expected: each border a multiple of the previous border
         """
     )

@@ -245,7 +245,7 @@ def test_members_on_other_devices() -> None:
     assert str(caught.value) == (
         "members: the members of a group must be on the same devices in the same order\n"
         "got: the target mesh of b on devices 2, 3, 0, 1\n"
-        "expected: 4, 5, 6, 7, as that of a"
+        "expected: devices 4, 5, 6, 7, as for a"
     )
 
 
