@@ -7,8 +7,8 @@ from runpy import run_path
 
 # The version of each backend's support files.
 VERSIONS = {
-    "jax_xla": "2113e229b9ef504a",
-    "pallas_tpu": "e971a7ad1c3de2b9",
+    "jax_xla": "2d7646b8228a9fc9",
+    "pallas_tpu": "8fe3e7fa7e0c50b4",
     "triton_gpu": "b5fbd1e5a14d20db",
 }
 

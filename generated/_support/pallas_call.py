@@ -59,8 +59,3 @@ class Call(NamedTuple):
             **more,
         )
         return found
-
-
-def is_v5e(devices):
-    """Return whether devices are v5e chips, which send directly over some offsets only."""
-    return all("v5 lite" in device.device_kind for device in devices)

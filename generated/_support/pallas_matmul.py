@@ -9,7 +9,7 @@ from jax import lax
 from jax.experimental.pallas import tpu as pltpu
 
 from .jax_matmul import ArrayMatmul
-from .pallas_call import HBM, Call, is_v5e
+from .pallas_call import HBM, Call
 
 
 class PallasMatmul(ArrayMatmul):
@@ -36,7 +36,9 @@ class PallasMatmul(ArrayMatmul):
         neighbours."""
         self.meshes(mesh)
         if self.ring and not interpret:
-            self.ring.check_routes(list(np.ravel(mesh.devices)))
+            from .pallas_order import check_ring  # only on TPUs
+
+            check_ring(self.ring, list(np.ravel(mesh.devices)))
         return super().multiplied(a, b, mesh, interpret)
 
 
@@ -111,19 +113,3 @@ class RingMatmul:
         )
         c = self.c.unpacked(c).astype(self.out)
         return jnp.moveaxis(c.reshape(*a.shape[:-2], *c.shape[1:]), 0, self.lead)
-
-    def check_routes(self, devices):
-        """Raise ValueError if devices are not TPUs, or a v5e cannot send directly to its ring
-        neighbour; `devices`: the devices by position."""
-        if devices[0].platform != "tpu":
-            got = f"mesh: got devices of platform {devices[0].platform}, expected TPUs"
-            raise ValueError(f"{got}, or interpret=True to run slowly without them")
-        if is_v5e(devices):
-            from .pallas_order import in_order_of_ids  # only for v5e
-            from .pallas_reach import are_near, refuse_far
-
-            def near(order):
-                return are_near(order, np.arange(len(order)), self.table()[:, 1])
-
-            advice = in_order_of_ids(devices, near) or "emit with the topology of these devices"
-            refuse_far(near(devices), advice)

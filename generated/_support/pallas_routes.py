@@ -1,9 +1,21 @@
-"""The check that the kernels of a program can send directly between devices of a TPU v5e."""
+"""The check that the devices of a mesh are TPUs, and that a v5e can send directly to receivers."""
 
 import numpy as np
 
-from .pallas_reach import are_near, refuse_far
+from .pallas_reach import are_near, is_v5e, refuse_far
 from .ranks import end_ranks
+
+
+def check_routes(program, devices):
+    """Raise ValueError if devices, given by rank, are not TPUs, or if a v5e cannot send directly to
+    a receiver of a program."""
+    if devices[0].platform != "tpu":
+        got = f"mesh: got devices of platform {devices[0].platform}, expected TPUs"
+        more = "interpret=True runs it slowly, and modules of backend jax_xla run anywhere"
+        raise ValueError(f"{got}; {more}")
+    if is_v5e(devices):  # other TPUs send over any distance
+        for carrier in program.carriers:
+            check_pairs(carrier, devices)
 
 
 def pairs_of(program):

@@ -265,11 +265,6 @@ class Call(NamedTuple):
         return found
 
 
-def is_v5e(devices):
-    """Return whether devices are v5e chips, which send directly over some offsets only."""
-    return all("v5 lite" in device.device_kind for device in devices)
-
-
 # _support/pallas_reach.py
 """The direct routes of a TPU v5e: a power of two of hops along one axis.
 
@@ -279,6 +274,11 @@ Source: JAX's guide to distributed Pallas kernels, "Routing".
 # If this environment variable is set, transfers that a v5e cannot send directly only cause a
 # warning.
 FAR = "SHARDWRIGHT_FAR_SENDS"
+
+
+def is_v5e(devices):
+    """Return whether devices are v5e chips, which send directly over some offsets only."""
+    return all("v5 lite" in device.device_kind for device in devices)
 
 
 def are_near(devices, sender, receiver):

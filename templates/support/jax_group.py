@@ -18,8 +18,9 @@ from jax.sharding import PartitionSpec as P
 
 from .boxes import not_run
 from .groups import moves_of, order_of
-from .jax_host import FEW, filled, judge, meshes_here, numbered, proved
+from .jax_host import FEW, meshes_here, proved
 from .jax_meshes import apart, bits_of, expect, mapped, not_mapped, typed
+from .jax_numbered import filled, judge, numbered, watched
 from .jax_refused import refuse_derivative
 from .xla_rounds import Round, boxes_of
 
@@ -325,7 +326,7 @@ class Group:
             arrays = [filled(host, given, mesh) for host, (given, _) in pairs]
             move = functools.partial(self.moved, arrays, mesh, target_mesh)
             move = functools.partial(move, (self.interpreted, self.collective_id))
-            found = self.hosts[0].program.watched(move)
+            found = watched(move)
             for host, y, (_, wanted) in zip(self.hosts, found, moved, strict=True):
                 judge(host, y, wanted)
         return f"{checked}{elements} elements moved, every target shard right"

@@ -1,7 +1,6 @@
 """The host side of an emitted matmul of JAX arrays: arguments, meshes, the jitted program."""
 
 import functools
-import math
 
 import jax
 import jax.numpy as jnp
@@ -130,36 +129,14 @@ class ArrayMatmul:
         flops = 2 * int(np.prod([*self.shapes[0], self.shapes[1][-1]], dtype=np.float64))
         if flops > MOST_FLOPS:
             not_run(f"{flops} flops are too many to do here; shards tile the tensors")
-        given = [self._drawn(number) for number in range(2)]
-        a, b = (_summed(side, x) for side, x in zip(self.sides, given, strict=False))
-        how = mesh, self.interpreted
-        y = np.asarray(self.multiplied(self.pad_lhs(given[0]), self.pad_rhs(given[1]), *how))
-        found = _summed(self.out, self.unpad(y))
-        wanted = a.astype(np.int64) @ b.astype(np.int64)
-        if not np.array_equal(found.astype(np.int64), wanted.astype(found.dtype).astype(np.int64)):
-            raise SystemExit("wrong product")
-        return f"shards tile the tensors; {flops} flops done, every element of the product right"
+        from .jax_drawn import check_product  # only if it takes few flops
 
-    def _drawn(self, number):
-        """Return an operand of small random numbers whose products every dtype represents."""
-        shape = self.sides[number].whole(self.shapes[number])
-        terms = math.prod(shape) // math.prod(self.shapes[number])
-        # Most numbers are zero, so sums are about 16: exact in 16-bit floats, in any order.
-        share = 2 / (terms * math.sqrt(self.shapes[0][-1]))
-        rng = np.random.default_rng(number)
-        drawn = rng.integers(1, 4, shape) * (rng.random(shape) < share)
-        return drawn.astype(self.dtypes[0])
+        check_product(self, mesh)
+        return f"shards tile the tensors; {flops} flops done, every element of the product right"
 
 
 MOST_FLOPS = 2**28
 """The most floating-point operations that a self-check does."""
-
-
-def _summed(side, x):
-    """Return the sum of an array of terms, or any other array, as a numpy array; dtypes that numpy
-    lacks become float32."""
-    x = np.asarray(x).astype(np.float32) if np.asarray(x).dtype.kind == "V" else np.asarray(x)
-    return x.sum(axis=0) if side.terms else x
 
 
 @functools.cache

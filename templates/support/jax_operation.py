@@ -12,15 +12,9 @@ import jax.numpy as jnp
 from jax import lax
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
-from jax.sharding import AxisType, NamedSharding
+from jax.sharding import NamedSharding
 
-from .beside import host_beside
 from .jax_meshes import apart, typed
-
-EXTREMUM = (
-    "a partial maximum or minimum has no derivative where values are equal: "
-    "stop_gradient(x) before reshard, or use a function of your own that has one"
-)
 
 reshard_p = Primitive("reshard")
 
@@ -58,7 +52,9 @@ class Operation:
     def refuse(self):
         """Raise NotImplementedError if there is no derivative."""
         if self.derivative == "extremum":
-            raise NotImplementedError(EXTREMUM)
+            from .jax_reverse import refuse_extremum
+
+            refuse_extremum()
         if not self.derivative:
             from .jax_refused import refuse_derivative  # only if emitted for jax.vmap alone
 
@@ -68,19 +64,9 @@ class Operation:
     def reverse(self):
         """Return the host of the reverse reshard, which moves cotangents. Raises ImportError if the
         sibling module is missing or belongs to a different reshard."""
-        told, host = "reshard needs the reverse reshard", self.host
-        found, beside = host_beside(self.name, self.derivative, told)
-        alike = _alike(found.target, host.source) and _alike(found.source, host.target)
-        if not alike or (found.shape, found.dtype) != (host.shape, host.dtype):
-            raise ImportError(f"{beside} is not the reverse of this reshard")
-        return found
+        from .jax_reverse import reverse_of  # only in reverse mode
 
-
-def _alike(one, other):
-    """Return whether every device holds the same data on both sides."""
-    if tuple(one.ids) != tuple(other.ids) or one.padded != other.padded:
-        return False
-    return all(tuple(one.box(n)) == tuple(other.box(n)) for n in range(len(one.ids)))
+        return reverse_of(self.name, self.derivative, self.host)
 
 
 def _is_program(host):
@@ -123,15 +109,12 @@ def _differentiated(primals, tangents, host, **static):
     )
 
 
-def _transposed(y, x, *, host, source, target, interpret, collective_id):
+def _transposed(y, x, *, host, **static):
     """Move the cotangent of the result back: the rule for reverse mode."""
+    from .jax_reverse import moved_back  # only in reverse mode
+
     host.operation.refuse()
-    collective_id = None if collective_id is None else collective_id ^ 1
-    x_bar = host.operation.reverse.operation.bind(y, target, source, interpret, collective_id)
-    if AxisType.Explicit in x.aval.sharding.mesh.axis_types:
-        with apart(x_bar):
-            x_bar = jax.sharding.reshard(x_bar, x.aval.sharding)
-    return [x_bar]
+    return [moved_back(host, y, x, **static)]
 
 
 reshard_p.def_impl(lambda x, host, **static: host.eager(x, **static))

@@ -9,8 +9,8 @@ from jax import lax
 from jax.experimental.pallas import tpu as pltpu
 
 from .jax_group import Group as ArrayGroup
-from .pallas_call import Call, is_v5e
-from .pallas_reach import are_near, refuse_far
+from .pallas_call import Call
+from .pallas_reach import are_near, is_v5e, refuse_far
 
 LANES = 128
 

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from jax.experimental import pallas as pl
 
 from .pallas_peers import each, multiple
@@ -33,20 +32,6 @@ class Block(NamedTuple):
 def by_way(way, up, down):
     """Return `up` for direction 0, else `down`; both are integers."""
     return jnp.where(way == 0, jnp.int32(up), jnp.int32(down))
-
-
-def mask(block, axis, size, first):
-    """Zero a block in VMEM along an axis from `size` on; `first`: the first lane tile that may be
-    affected."""
-
-    def one(number):
-        start = multiple(number * LANES, LANES)
-        at = (*(slice(None),) * axis, pl.ds(start, LANES))
-        value = block[at]
-        number = lax.broadcasted_iota(jnp.int32, value.shape, axis) + start
-        block[at] = jnp.where(number < size, value, jnp.zeros_like(value))
-
-    each(block.shape[axis] // LANES, one, first)
 
 
 def clear(total):

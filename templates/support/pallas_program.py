@@ -1,19 +1,15 @@
 """The code around the kernels of programs with Pallas kernels."""
 
-import contextlib
 import functools
-import io
-import re
 from collections.abc import Callable
 from typing import Any
 
-import jax
 from jax import lax
 from jax.experimental.pallas import tpu as pltpu
 
 from .boxes import extents
 from .jax_meshes import bits_of
-from .pallas_call import Call, is_v5e
+from .pallas_call import Call
 
 
 class PallasProgram:
@@ -69,7 +65,9 @@ class PallasProgram:
         if self.collective_id is None:
             return None
         if not interpret:
-            self.check_routes(list(devices))
+            from .pallas_routes import check_routes  # only on TPUs
+
+            check_routes(self, list(devices))
         return self.collective_id if collective_id is None else collective_id
 
     def exchange(self, shard, order, batch, interpret, collective_id):
@@ -105,32 +103,9 @@ class PallasProgram:
         target = self.host.target
         return zeroed(y, target, self.short, extents(target.box(receiver)))
 
-    def watched(self, move):
-        """Run a function to completion and return its result; exit if the interpreter reports a
-        race or a semaphore that is nonzero at the end, which it only prints."""
-        printed = io.StringIO()
-        with contextlib.redirect_stdout(printed):
-            found = jax.block_until_ready(move())
-        if noticed := re.search(r".*(RACE DETECTED|non-zero count).*", printed.getvalue()):
-            raise SystemExit(noticed[0])
-        return found
-
     def fault(self):
         """Return a message, found without data, about the first device whose wait does not match
         the transfers on its semaphores, or "". Here it is always "": a wait uses the box of its
         piece or the whole target shard, which the proof of `moves` covers, like sends and barrier
         signals."""
         return ""
-
-    def check_routes(self, devices):
-        """Raise ValueError if devices are not TPUs, or if a v5e cannot send directly to a
-        receiver."""
-        if devices[0].platform != "tpu":
-            got = f"mesh: got devices of platform {devices[0].platform}, expected TPUs"
-            more = "interpret=True runs it slowly, and modules of backend jax_xla run anywhere"
-            raise ValueError(f"{got}; {more}")
-        if is_v5e(devices):
-            from .pallas_routes import check_pairs  # other TPUs send over any distance
-
-            for program in self.carriers:
-                check_pairs(program, devices)

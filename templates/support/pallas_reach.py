@@ -13,6 +13,11 @@ import numpy as np
 FAR = "SHARDWRIGHT_FAR_SENDS"
 
 
+def is_v5e(devices):
+    """Return whether devices are v5e chips, which send directly over some offsets only."""
+    return all("v5 lite" in device.device_kind for device in devices)
+
+
 def are_near(devices, sender, receiver):
     """Return, for each pair of ranks, whether a power of two of hops along one axis separates them;
     `devices`: the devices by rank."""

@@ -25,10 +25,6 @@ class XlaProgram:
     def fault(self):
         """Return None: there are no semaphores to check."""
 
-    def watched(self, move):
-        """Run a function and return its result: without kernels there are no races to report."""
-        return move()
-
     def exchange(self, shard, order, batch, *_):
         """Return the target shard with zero padding; `batch`: the number of leading batch
         dimensions, nonzero only under `jax.vmap`."""

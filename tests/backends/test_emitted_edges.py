@@ -335,16 +335,16 @@ def test_an_error_where_v5e_does_not_send_directly(
     ]
     said = f"{far} of {len(pairs)} pairs of devices are at offsets that a v5e does not send over"
     with pytest.raises(ValueError, match=f"^mesh: {said} .* with SHARDWRIGHT_FAR_SENDS=1 in the"):
-        module._HOST.program.check_routes(devices)
+        module._HOST.program.settings(devices, False, None)
     monkeypatch.setenv("SHARDWRIGHT_FAR_SENDS", "1")
     with pytest.warns(UserWarning, match=f"^{said}"):
-        module._HOST.program.check_routes(devices)
+        module._HOST.program.settings(devices, False, None)
     monkeypatch.delenv("SHARDWRIGHT_FAR_SENDS")
     for device in devices:
         device.device_kind = "TPU v6 lite"
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        module._HOST.program.check_routes(devices)
+        module._HOST.program.settings(devices, False, None)
 
 
 @pytest.mark.parametrize("backend", ["pallas_tpu", "jax_xla"])

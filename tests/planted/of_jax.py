@@ -38,7 +38,7 @@ JAX = {
         "return y[tuple(slice(-size, None) for size in self.whole)]", "unpad(y)",
     ),
     "cotangents of the other sign": _jax(
-        "back", "jax_operation.py", "    return [x_bar]", "    return [-x_bar]", "the derivative",
+        "back", "jax_reverse.py", "    return x_bar\n", "    return -x_bar\n", "the derivative",
     ),
     "two rounds in one": _jax(
         "turn", "jax_xla.py", "return number % 3", "return number % 2", "",

@@ -42,11 +42,14 @@ class JaxXla(Backend):
         "jax_explicit",
         "jax_host",
         "jax_meshes",
+        "jax_numbered",
         "jax_operation",
         "jax_orders",
         "jax_padding",
         "jax_refused",
+        "jax_reverse",
         "jax_slotted",
+        "jax_term_numbers",
         "jax_terms",
         "jax_unlike",
         "jax_zeros",
@@ -61,7 +64,7 @@ class JaxXla(Backend):
         "xla_rounds",
         "xla_steps",
     )
-    matmul_support = ("jax_matmul", "jax_matmul_gradient")
+    matmul_support = ("jax_drawn", "jax_matmul", "jax_matmul_gradient")
     model_host = "jax_model"
     model_support = ("jax_boxes", "jax_digest", "jax_model", "jax_units", "models", "progress_line")
     gradient_on_request = True

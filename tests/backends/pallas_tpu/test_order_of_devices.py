@@ -22,10 +22,12 @@ def test_the_order_of_make_mesh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     bundle.write(tmp_path / "in_order" / "product")
     monkeypatch.syspath_prepend(str(tmp_path))
     ring = importlib.import_module("in_order.product.pallas_tpu")._RING
+    support = importlib.import_module("in_order._support.pallas_order")
 
     def check(ids: list[int]) -> None:
         chip = {"platform": "tpu", "device_kind": "TPU v5 lite"}
-        ring.check_routes([SimpleNamespace(id=n, coords=(n % 2, n // 2, 0), **chip) for n in ids])
+        stood = [SimpleNamespace(id=n, coords=(n % 2, n // 2, 0), **chip) for n in ids]
+        support.check_ring(ring, stood)
 
     check([*range(8)])
     with pytest.raises(ValueError, match=r"^mesh: ") as raised:

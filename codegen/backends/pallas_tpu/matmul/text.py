@@ -31,6 +31,7 @@ from shardwright.ir.dtypes import itemsize
 CALLED = {
     "pallas_integers": ("minimum",),
     "pallas_blocked": ("BlockedArray",),
+    "pallas_mask": ("mask",),
     "pallas_matmul": ("RingMatmul", "TiledArray"),
     "pallas_peers": ("LOGICAL", "div", "each", "multiple", "rem"),
     "pallas_products": (
@@ -38,7 +39,6 @@ CALLED = {
         "add_product",
         "by_way",
         "clear",
-        "mask",
         "put_product",
         "put_sum",
     ),

@@ -1,0 +1,35 @@
+"""Numbered elements of pending reductions, for a self-check."""
+
+import numpy as np
+
+
+def terms_of(terms, tensor, count):
+    """Return `count` terms that the operator of `terms`, a `Terms`, reduces to the tensor; if
+    cotangents move, `count` copies of the tensor."""
+    if terms.transposed:
+        return np.stack([tensor] * count)
+    # For each element one term decides the result: the others are not larger (max), are larger
+    # (min), or are alternately 1 and -1 (sum).
+    turn = (np.arange(count).reshape(-1, *[1] * tensor.ndim) - tensor) % count
+    others = {"min": tensor + 1, "max": np.maximum(tensor - 1, 0)}
+    if terms.operator in others:
+        return np.where(turn == 0, tensor, others[terms.operator])
+    own = tensor - (count - 1) % 2
+    return np.where(turn == 0, own, np.where(turn % 2, 1, -1))
+
+
+def as_terms(host, tensor):
+    """Return the argument of a host's `pad` that represents a tensor, and the result expected from
+    `tensor_of`."""
+    source, target, terms = host.source, host.target, host.program.terms
+    given = terms_of(terms, tensor, source.padded[0]) if source.terms else tensor
+    made = target.terms and terms.transposed
+    return given, np.stack([tensor] * target.padded[0]) if made else tensor
+
+
+def tensor_of(host, result):
+    """Return the tensor that an unpadded result represents."""
+    terms = host.program.terms
+    if not host.target.terms or terms.transposed:
+        return result
+    return getattr(np.asarray(result, np.float32), terms.target_operator)(axis=0)

@@ -1,0 +1,71 @@
+"""The part of a self-check that moves data: numbered elements, and the interpreter's reports."""
+
+import contextlib
+import functools
+import io
+import math
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+
+def check_moves(host, mesh, move):
+    """Move numbered elements by `move`, a function of a source array on a mesh and of `interpret`;
+    exit unless every target shard is right."""
+    for given, wanted in numbered(host):
+        x = filled(host, given, mesh)
+        once = functools.partial(move, x, interpret=host.program.interpreted)
+        judge(host, watched(once), wanted)
+
+
+def watched(move):
+    """Run a function to completion and return its result; exit if the interpreter of kernels
+    reports a race or a semaphore that is nonzero at the end, which it only prints."""
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        found = jax.block_until_ready(move())
+    if noticed := re.search(r".*(RACE DETECTED|non-zero count).*", printed.getvalue()):
+        raise SystemExit(noticed[0])
+    return found
+
+
+def filled(host, given, mesh):
+    """Return the source array of a tensor with ones in its padding, which must not be read."""
+    x = np.array(host.pad(given))
+    if host.paddings:
+        x[host.paddings[0].where()] = 1
+    return jax.device_put(x, host.source.on(mesh))
+
+
+def judge(host, y, wanted):
+    """Exit if a target array holds values other than `wanted`, or has nonzero padding."""
+    y = np.asarray(y)
+    if host.paddings and y[host.paddings[1].where()].any():
+        raise SystemExit("nonzero padding in a target shard")
+    found = np.asarray(host.unpad(jnp.asarray(y)))
+    if host.program.terms:
+        from .jax_term_numbers import tensor_of  # only if partial results move
+
+        found = tensor_of(host, found)
+    if not np.array_equal(found, np.asarray(wanted)):
+        raise SystemExit("wrong target shards")
+
+
+def numbered(host):
+    """Yield a pair of tensors for each digit of the element numbers, in a base whose digits the
+    dtype represents exactly: the argument of `pad`, and the result expected."""
+    number = np.arange(math.prod(host.shape), dtype=np.int32).reshape(host.shape)
+    few = {"bool": 2, "int8": 100, "uint8": 100}.get(host.dtype.name, 4)
+    base = {1: few, 2: 100}.get(host.dtype.itemsize, max(number.size, 1))
+    more = True
+    while more:
+        tensor, number = number % base, number // base
+        given = wanted = tensor
+        if host.program.terms:
+            from .jax_term_numbers import as_terms  # only if partial results move
+
+            given, wanted = as_terms(host, tensor)
+        yield given.astype(host.dtype), wanted.astype(host.dtype)
+        more = bool(number.any())
