@@ -15,7 +15,7 @@ RESHARD = ("plan", "context")
 
 PROGRAM = (
     *("propagate", "edges", "even", "pad", "shift", "permute", "once"),
-    *("plan", "transpose", "tidy", "fold"),
+    *("plan", "transpose", "tidy", "fold", "join"),
 )
 """The stages of a program, which are the passes of `codegen/partition/passes.py`."""
 

@@ -553,6 +553,11 @@ def mixed_precision(x: Any, w: Any) -> Any:
     return jax.nn.silu((x @ w.astype(jnp.bfloat16)).astype(jnp.float32))
 
 
+@feature(*(of(8, n, dtype=f"{each}") for each in ("float32", "bfloat16", "int32") for n in (3, 5)))
+def sums_of_several_dtypes(*arrays: Any) -> Any:
+    return [abs(each.sum(0)) for each in arrays]
+
+
 @feature(of(8, 16, dtype="int8"), of(16, 8, dtype="int8"), given=(ROWS, None), smooth=False)
 def quantized(x: Any, w: Any) -> Any:
     return (x.astype(jnp.int32) @ w.astype(jnp.int32)) // 3

@@ -20,6 +20,7 @@ from shardwright.codegen.partition.local.prices import Ratings
 from shardwright.codegen.partition.local.products import with_transposed_products
 from shardwright.codegen.partition.local.steps import LocalProgram
 from shardwright.codegen.partition.local.tidied import tidied
+from shardwright.codegen.partition.local.together import together
 from shardwright.codegen.partition.owners import owners
 from shardwright.codegen.partition.planned import planned
 from shardwright.ir.dump import VARIABLE, dump
@@ -81,6 +82,7 @@ LOWERING = (
     Pass("transpose", lambda _, local: with_transposed_products(local)),
     Pass("tidy", lambda _, local: tidied(local)),
     Pass("fold", _fold),
+    Pass("join", lambda _, local: together(local)),
 )
 """The passes from a sharding of every value to the steps of one device."""
 

@@ -21,11 +21,8 @@ from shardwright.codegen.partition.local.remedies import (
     results_of,
     scattered,
 )
-from shardwright.codegen.partition.local.steps import (
-    LocalProgram,
-    MoveValue,
-    moves_of,
-)
+from shardwright.codegen.partition.local.steps import LocalProgram, MoveValue
+from shardwright.codegen.partition.local.together import rows_of
 from shardwright.ir.errors import InputError
 from shardwright.ir.program import Body, Op, Program, Value
 from shardwright.ir.sharding import Sharding
@@ -45,7 +42,7 @@ def remedied(given: Program, local: LocalProgram, number: int) -> tuple[Remedied
 
     Raise InputError if there is no such communication.
     """
-    found = [step for step, _ in moves_of(local) if step.is_sent]
+    found = [run for run, _ in rows_of(local)]
     if not 1 <= number <= len(found):
         raise InputError(
             "the program has no communication with this number",
@@ -53,13 +50,13 @@ def remedied(given: Program, local: LocalProgram, number: int) -> tuple[Remedied
             got=number,
             expected=f"1 to {len(found)}" if found else "none: there are no communications",
         )
-    made = {each.said: each for each in _Remedies(given, local, found[number - 1]).every()}
-    return tuple(made.values())
+    made = (each for step in found[number - 1] for each in _Remedies(given, local, step).every())
+    return tuple({each.said: each for each in made}.values())
 
 
 @dataclass(frozen=True)
 class _Remedies:
-    """The remedies of one communication."""
+    """The remedies of one value's communication."""
 
     given: Program
     local: LocalProgram

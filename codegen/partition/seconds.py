@@ -14,14 +14,11 @@ import numpy as np
 from shardwright.codegen.hardware.presets import check_devices, topology_of
 from shardwright.codegen.partition.local import pace
 from shardwright.codegen.partition.local.direct import direct
-from shardwright.codegen.partition.local.moves import tensor_of
+from shardwright.codegen.partition.local.memory import size_of
 from shardwright.codegen.partition.local.permutation import permutation
 from shardwright.codegen.partition.local.rates import digits_of
-from shardwright.codegen.partition.local.steps import (
-    LayoutChange,
-    LocalProgram,
-    moves_of,
-)
+from shardwright.codegen.partition.local.steps import LayoutChange, LocalProgram
+from shardwright.codegen.partition.local.together import Run, rows_of
 from shardwright.codegen.planner.network.collectives import (
     Prices,
     positions_of_groups,
@@ -55,17 +52,17 @@ class ProgramPrices:
 
     def seconds(self) -> Iterator[float]:
         """Yield the seconds of each communication, multiplied by its count."""
-        for step, times in moves_of(self.program):
-            if step.is_sent:
-                yield times * self._seconds(step.change, step.operand)
+        for run, times in rows_of(self.program):
+            yield times * self._seconds(run)
 
-    def _seconds(self, change: LayoutChange, operand: int) -> float:
+    def _seconds(self, run: Run) -> float:
+        """Return the seconds of one communication, of values that are moved alike."""
+        change, operand = run[0].change, run[0].operand
         if change.inside:
             return self._in_form(change)
         value = self.program.of(operand)
         source = self.program.values[operand].layout
-        tensor = tensor_of(value, self.program.axes)
-        shard = tensor.bytes(source)
+        shard = sum(size_of(self.program, each.operand) for each in run)
         if change.kind == "permute":
             pairs = permutation(change.axes, self.program.axes.sizes, source, change.layout)
             return self._permuted(change.axes, pairs, shard)

@@ -18,6 +18,7 @@ from shardwright.codegen.partition.local.steps import (
     MoveValue,
     Step,
 )
+from shardwright.codegen.partition.local.together import rows_of
 
 SYMBOLS = {"sum": "+", "max": "max ", "min": "min "}
 """The symbol before the axes of a partial value."""
@@ -151,7 +152,10 @@ class GraphSteps:
     """Builds the graph of a program step by step. `number`: the graph's number of a local value."""
 
     def __init__(self, program: LocalProgram) -> None:
-        self.program, self.communications = program, communications(program)
+        found = communications(program)
+        rows = [run for run, _ in rows_of(program)]
+        self.communications = {move.result: found[run[0].result] for run in rows for move in run}
+        self.program = program
         self.values: list[GraphValue] = []
         self.edges: list[GraphEdge] = []
         self.number: dict[int, int] = {}

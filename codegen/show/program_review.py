@@ -3,6 +3,7 @@ seconds, reason, and remedies."""
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 
@@ -76,7 +77,9 @@ def _lines(
 def _cells(each: Communication, written: WrittenRow | None) -> tuple[str, ...]:
     value = f"{each.value}: {each.shape}"
     if written is not None:
-        value = f"{written.function}: {written.name}{written.type and f': {written.type}'}"
+        pairs = itertools.zip_longest(written.names, written.types)
+        values = ", ".join(f"{name}: {type_}" if type_ else name for name, type_ in pairs)
+        value = f"{written.function}: {values}"
     return (
         f"C{each.number}",
         each.called,

@@ -43,5 +43,5 @@ def test_an_unknown_stage(monkeypatch: pytest.MonkeyPatch) -> None:
     assert str(raised.value) == (
         "SHARDWRIGHT_DUMP: no such stage; did you mean plan?\ngot: plans\n"
         "expected: one of propagate, edges, even, pad, shift, permute, once, plan, transpose, "
-        "tidy, fold, context"
+        "tidy, fold, join, context"
     )

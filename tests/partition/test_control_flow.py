@@ -90,10 +90,10 @@ def said(program: sw.Partitioned) -> list[str]:
 def test_gradients_of_micro_batches_are_summed_after_the_loop() -> None:
     found = said(partitioned("micro-batches"))
     assert found[-1] == (
-        """[C4] all-reduce over d, 1 KiB: result[1]['b'] must be [{"t"}, {}]; one all-reduce """
-        "after the loop instead of 4 in it, 4 KiB"
+        "[C2] all-reduce of 3 values over d, 2.004 KiB: result[0] and 2 like it must be reduced; "
+        "one all-reduce after the loop instead of 4 in it, each value"
     )
-    assert sum("after the loop" in each for each in found) == 3
+    assert sum("after the loop" in each for each in found) == 1
 
 
 def test_a_sum_is_made_in_the_loop_where_memory_is_scarce() -> None:

@@ -8,6 +8,7 @@ import pytest
 from programs import findings
 
 SOME = ("host_function", "large_constant", "opaque_nodes", "triangular_columns")
+SOME += ("sums_of_several_dtypes", "gradient of sums_of_several_dtypes")
 SOME += ("own_kernel", "own_kernel_on_shards", "own_kernel_with_a_rule")
 
 

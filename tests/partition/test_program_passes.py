@@ -72,7 +72,7 @@ def test_an_unknown_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     assert str(raised.value) == (
         "SHARDWRIGHT_DUMP: no such stage; did you mean plan?\ngot: plon\n"
         "expected: one of propagate, edges, even, pad, shift, permute, once, plan, transpose, "
-        "tidy, fold, context"
+        "tidy, fold, join, context"
     )
 
 

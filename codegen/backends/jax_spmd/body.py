@@ -7,11 +7,11 @@ import itertools
 import re
 import textwrap
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from shardwright.codegen.backends.jax_spmd.changes import change_call
+from shardwright.codegen.backends.jax_spmd.changes import axes_text, change_call, sums_lines
 from shardwright.codegen.backends.jax_spmd.control import control
 from shardwright.codegen.backends.jax_spmd.direct import direct_statements
 from shardwright.codegen.backends.jax_spmd.exchange import exchange_statements
@@ -47,6 +47,7 @@ from shardwright.codegen.partition.local.steps import (
     MoveValue,
     Step,
 )
+from shardwright.codegen.partition.local.together import runs_of
 from shardwright.codegen.propagate.kinds import OPAQUE
 from shardwright.codegen.text.python_text import INDENT, WIDTH, called, fitted
 from shardwright.ir.errors import InternalError
@@ -100,11 +101,12 @@ class Writer(KnownValues):
         self.stopped |= stopped(self.program, body, uses)
         self.counted.update(counted(self.program, body, uses))
         at: Line | None = None
-        for step in body.steps:
+        for run in runs_of(self.program, body.steps):
+            step = run[0]
             if isinstance(step, Compute) and self.implied(step, uses):
                 continue
             line = _line(step)
-            made = self._step(step, indent)
+            made = self._step(step, indent) if len(run) == 1 else self._sums(run, indent)
             if isinstance(step, CallFunction) and made:  # calls belong to no single line
                 lines += [""] if at else []
                 at = None
@@ -135,7 +137,8 @@ class Writer(KnownValues):
         if len(names) == 1 and step.op.kind == "split":  # `split` returns a list
             target += ","
         shown = step.results[0]
-        comments = (self._comment(move.result, names[0], shown) for move in step.moves)
+        types = list(map(self._type, step.results))
+        comments = (self._comment(move.result, names, types) for move in step.moves)
         lines = self._statement(target, made, shown, indent)
         return [*itertools.chain.from_iterable(comments), *lines]
 
@@ -145,7 +148,7 @@ class Writer(KnownValues):
         shapes = list(map(self.program.shape, (*ring.operands(), result)))
         name = self.text[result] = self.names.of(result)
         given = list(map(self.read, ring.operands()))
-        lines = list(self._comment(ring.beside.move.result, name, result))
+        lines = list(self._comment(ring.beside.move.result, [name], [self._type(result)]))
         for target, made in ring.statements(name, given, shapes, self.names.fresh):
             shown = result if target == name else None
             lines += self._statement(target, made, shown, indent)
@@ -173,7 +176,8 @@ class Writer(KnownValues):
             shown = {form.results[n]: local for n, local in enumerate(step.results)}.get(
                 each.target
             )
-            lines += [] if found is None else self._comment(found, each.target, shown)
+            types = [] if shown is None else [self._type(shown)]
+            lines += [] if found is None else self._comment(found, [each.target], types)
             lines += self._statement(each.target, each.made, shown, indent)
         if next(moves, None) is not None:
             raise InternalError(f"no code makes a communication of {kind}")
@@ -211,9 +215,7 @@ class Writer(KnownValues):
 
     def _move(self, step: MoveValue, indent: int) -> list[str]:
         change = step.change
-        one_number = self.filled.get(step.operand)
-        if one_number is not None and stays(change.kind, one_number.value):
-            self.filled[step.result] = one_number
+        if self._stays(step):
             return []
         source = self.program.values[step.operand].layout
         pairs = ""
@@ -231,7 +233,7 @@ class Writer(KnownValues):
         if source.operator in ("max", "min") and step.result in self.stopped:
             given = f"lax.stop_gradient({given})"  # jax has no derivative of `lax.pmax`
         name = self.names.changed(step.result, change.kind)
-        lines = self._comment(step.result, name, step.result)
+        lines = self._comment(step.result, [name], [self._type(step.result)])
         self.text[step.result] = name
         if 0 in shape:  # collectives do not accept empty arrays
             empty = "jnp.zeros", [integers(shape), dtype_text(self.program.of(step.result).dtype)]
@@ -239,6 +241,32 @@ class Writer(KnownValues):
         for to, made in self._statements(step, given, name, pairs):
             lines += self._statement(to, made, step.result if to == name else None, indent)
         return lines
+
+    def _sums(self, run: Sequence[Step], indent: int) -> list[str]:
+        """Return the lines of all-reduces that are one communication: one `lax.psum` of values,
+        each of which keeps its dtype."""
+        moves = [each for each in run if isinstance(each, MoveValue) and not self._stays(each)]
+        if not moves:
+            return []
+        given = [self.read(move.operand) for move in moves]
+        names = [self.names.changed(move.result, move.change.kind) for move in moves]
+        types = [self._type(move.result) for move in moves]
+        lines = self._comment(_first_result(run[0]), names, types)
+        self.text.update((move.result, name) for move, name in zip(moves, names, strict=True))
+        axes = axes_text(moves[0].change.axes)
+        if len(moves) == 1:
+            made = ("lax.psum", [given[0], axes])
+            return [*lines, *self._statement(names[0], made, moves[0].result, indent)]
+        return [*lines, *sums_lines(names, given, types, axes, indent)]
+
+    def _stays(self, move: MoveValue) -> bool:
+        """Return whether a layout change leaves a value that is one number as it is. If so, record
+        the number as the result's."""
+        one_number = self.filled.get(move.operand)
+        if one_number is None or not stays(move.change.kind, one_number.value):
+            return False
+        self.filled[move.result] = one_number
+        return True
 
     def _statements(
         self, step: MoveValue, given: str, name: str, pairs: str
@@ -275,11 +303,10 @@ class Writer(KnownValues):
         value = self.program.of(local)
         return notation(value.dtype, value.shape, self.program.values[local].layout)
 
-    def _comment(self, local: int, target: str, shown: int | None) -> list[str]:
+    def _comment(self, local: int, names: Sequence[str], types: Sequence[str]) -> list[str]:
         """Return a line in place of the comment of the communication that produces a local value,
-        if any. `_explained` writes the comment, since it may name values that follow. `target`: the
-        name that the communication's statement assigns; `shown`: the local value whose type follows
-        that statement, if any."""
+        if any. `_explained` writes the comment, since it may name values that follow. `names`: the
+        names that the communication's statement assigns; `types`: those in its comment."""
         found = self.communications.get(local)
         if found is None:
             return []
@@ -287,8 +314,7 @@ class Writer(KnownValues):
         for name, every in self.names.results.items():
             said = said.replace(f"{name} must", f"{every} must")
         said = re.sub(NAMES, self._known_by_now, said)
-        type_ = "" if shown is None else self._type(shown)
-        self.rows[found.number] = WrittenRow(self.names.function, target, type_, said)
+        self.rows[found.number] = WrittenRow(self.names.function, tuple(names), tuple(types), said)
         return [f"{PLACE}{local}"]
 
     def _explained(self, line: str, indent: int) -> list[str]:

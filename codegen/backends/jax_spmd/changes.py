@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from shardwright.codegen.backends.jax_spmd.literals import listed
 from shardwright.codegen.partition.local.layout import LocalLayout
 from shardwright.codegen.partition.local.steps import LayoutChange
+from shardwright.codegen.text.python_text import INDENT, WIDTH, formatted
 from shardwright.ir.errors import InternalError
 
 REDUCERS = {"sum": "lax.psum", "max": "lax.pmax", "min": "lax.pmin"}
@@ -64,3 +66,19 @@ def change_call(
         case "permute":
             return "lax.ppermute", [given, axes, pairs]
     raise InternalError(f"no collective for {change.kind}")
+
+
+def sums_lines(
+    names: Sequence[str], given: Sequence[str], types: Sequence[str], axes: str, indent: int
+) -> list[str]:
+    """Return the statement that reduces several values at once: `a, b = lax.psum((x, y), "d")`,
+    with the types of its results in comments."""
+    room = WIDTH - indent * len(INDENT)
+    call = f"lax.psum({listed(given)}, {axes})"
+    line = f"{', '.join(names)} = {call}  # {', '.join(types)}"
+    if len(line) <= room:
+        return [line]
+    call = formatted(call, WIDTH - room + len(") = "), WIDTH - room)
+    lines = [f"{INDENT}{name},  # {type_}" for name, type_ in zip(names, types, strict=True)]
+    lines = [line if len(line) <= room else line.partition("  #")[0] for line in lines]
+    return ["(", *lines, *f") = {call}".split("\n")]

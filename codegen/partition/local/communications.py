@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,13 +11,10 @@ from types import MappingProxyType
 
 from shardwright.codegen.partition.local.flow import ValueFlow
 from shardwright.codegen.partition.local.layout import LocalLayout, Names
-from shardwright.codegen.partition.local.remedies import remedy
+from shardwright.codegen.partition.local.remedies import Remedy, remedy
 from shardwright.codegen.partition.local.sizes import size_text
-from shardwright.codegen.partition.local.steps import (
-    LocalProgram,
-    moves_of,
-    where_taken,
-)
+from shardwright.codegen.partition.local.steps import LocalProgram, where_taken
+from shardwright.codegen.partition.local.together import rows_of
 
 FIELDS = (
     *("number", "op", "axes", "value", "shape", "received", "times", "bytes", "line", "reason"),
@@ -27,14 +25,14 @@ FIELDS = (
 
 @dataclass(frozen=True)
 class Communication:
-    """One collective, or the rounds of a direct exchange. `received`: the bytes that the busiest
-    device receives each time, in all rounds together."""
+    """One collective, an all-reduce of several values, or the rounds of a direct exchange.
+    `received`: the bytes that the busiest device receives each time, in all rounds together."""
 
     number: int
     op: str
     axes: Names
-    value: str  # the name of the value in the program
-    shape: str  # type of the value after the collective: f32[16@d,32]
+    value: str  # the name of the value in the program, or of the values: "d_w, d_b"
+    shape: str  # type of each value after the collective: "f32[16@d,32]"
     received: int
     times: int  # iterations of enclosing loops, times calls of its function
     line: str
@@ -43,6 +41,7 @@ class Communication:
     saving: int  # the most bytes that the remedy saves: it may add bytes elsewhere
     where: str = ""  # how often it runs in a branch or a loop of unknown length: "each iteration"
     rounds: int = 1  # the number of collectives, which run one after another
+    values: int = 1  # the number of values
 
     @property
     def bytes(self) -> int:
@@ -59,8 +58,10 @@ class Communication:
 
     @property
     def called(self) -> str:
-        """The collective in words: `all-to-all`, or `3 permutes` for several rounds."""
+        """The collective in words: `all-to-all`, `all-reduce of 3 values`, or `3 permutes` for
+        several rounds."""
         op = self.op.replace("_", "-")
+        op += f" of {self.values} values" if self.values > 1 else ""
         return op if self.rounds == 1 else f"{self.rounds} {op}s"
 
     @property
@@ -77,13 +78,13 @@ class Communication:
 
 @dataclass(frozen=True)
 class WrittenRow:
-    """A communication as a module writes it. `function`: the function that makes it; `name`: the
-    name of its result there; `type`: the type in the comment on that result, "" if there is none;
-    `reason`: its reason in the names of that function."""
+    """A communication as a module writes it. `function`: the function that makes it; `names`: the
+    names of its results there; `types`: their types, if a comment states them; `reason`: its reason
+    in the names of that function."""
 
     function: str
-    name: str
-    type: str
+    names: tuple[str, ...]
+    types: tuple[str, ...]
     reason: str
 
 
@@ -93,37 +94,79 @@ NO_ROWS: WrittenRows = MappingProxyType({})
 
 
 def communications(program: LocalProgram) -> dict[int, Communication]:
-    """Return the communications of a program, by the local value that each produces."""
+    """Return the communications of a program, by the first local value that each produces."""
     return {found[0]: found[1] for found in _numbered(program)}
 
 
 def _numbered(program: LocalProgram) -> Iterator[tuple[int, Communication]]:
-    number, where, flow = 0, where_taken(program), ValueFlow(program)
-    for step, times in moves_of(program):
-        change = step.change
-        if not step.is_sent:
-            continue
-        number += 1
-        value = program.of(step.operand)
-        mended = remedy(flow, step)
+    where, flow = where_taken(program), ValueFlow(program)
+    for number, (run, times) in enumerate(rows_of(program), 1):
+        step, *_ = run
+        change, values = step.change, [program.of(each.operand) for each in run]
+        mended = _most([remedy(flow, each) for each in run])
+        types = (
+            notation(value.dtype, value.shape, each.change.layout)
+            for value, each in zip(values, run, strict=True)
+        )
         yield (
             step.result,
             Communication(
                 number,
                 change.collective,
                 change.axes,
-                value.name,
-                notation(value.dtype, value.shape, change.layout),
-                change.received,
+                ", ".join(value.name for value in values),
+                ", ".join(types),
+                sum(each.change.received for each in run),
                 times,
                 "" if step.line is None else str(step.line),
-                step.reason,
+                joined_reasons([each.reason for each in run]),
                 mended.text,
                 mended.saved * times,
                 where.get(step.result, ""),
                 change.rounds,
+                len(run),
             ),
         )
+
+
+def _most(remedies: Sequence[Remedy]) -> Remedy:
+    """Return the remedy that saves most."""
+    return max(remedies, key=lambda each: each.saved)
+
+
+def joined_reasons(reasons: Sequence[str]) -> str:
+    """Return the reasons of a communication of several values in one sentence for each op, and one
+    for all results.
+
+    >>> joined_reasons(["mul needs the sum of a, which is b", "mul needs the sum of c, which is b"])
+    'mul needs the sum of each value, which is b'
+    >>> joined_reasons(["result[0] must be [{}]", "result[1] must be []"])
+    'result[0] and 1 like it must be reduced'
+    """
+    alike: dict[str, list[list[str]]] = {}
+    for sentence in dict.fromkeys(each for reason in reasons for each in reason.split("; ")):
+        words = sentence.split(" ")
+        alike.setdefault(words[0].partition("[")[0], []).append(words)
+    return "; ".join(map(_common, alike.values()))
+
+
+def _common(sentences: Sequence[list[str]]) -> str:
+    """Return sentences that begin with the same word as one, in which "each value" replaces all
+    words between the first and the last ones that they share."""
+    if len(sentences) == 1:
+        return " ".join(sentences[0])
+    if sentences[0][0].startswith("result["):
+        return f"{sentences[0][0]} and {len(sentences) - 1} like it must be reduced"
+    start, end = (
+        len(list(itertools.takewhile(lambda same: len(set(same)) == 1, zip(*each, strict=False))))
+        for each in (sentences, [sentence[::-1] for sentence in sentences])
+    )
+    first, shortest = sentences[0], min(map(len, sentences))
+    start = min(start, shortest - 1)
+    end = min(end, shortest - 1 - start)
+    inner = [sentence[len(sentence) - end - 1] for sentence in sentences]
+    comma = "," if all(word.endswith(",") for word in inner) else ""
+    return " ".join([*first[:start], f"each value{comma}", *first[len(first) - end :]])
 
 
 def notation(dtype: str, shape: tuple[int, ...], layout: LocalLayout) -> str:
