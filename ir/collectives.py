@@ -134,7 +134,9 @@ def permute(shape: Shape, dtype: str, source: Sharding, axes: Axes, *, pairs: Pa
             else "each coordinate must send once and receive once",
             argument="axes" if more else "pairs",
             got=", ".join(map(str, (ref, *more))) if more else str(moves),
-            expected="one axis" if more else f"each of 0 to {size - 1} once on each side",
+            expected="one axis"
+            if more
+            else f"each of 0 to {size - 1} first in one pair and second in one pair",
         )
     digit = mesh.digit(ref)
     positions = np.arange(mesh.size, dtype=np.int64)

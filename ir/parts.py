@@ -230,7 +230,7 @@ def bind(layout: BufferLayout, shapes: Shapes, mesh: Mesh) -> BoundBuffer:
     for number, rank in enumerate(ranks):
         if rank != ranks[0] or layout.dim >= rank:
             raise InputError(
-                "the parts of a stack must have the same rank, and the dimension of the stack",
+                "the parts of a stack must have equal ranks, and its dimension must exist in them",
                 got=f"{parts[number].tensor} of rank {rank}, stacked along dimension {layout.dim}",
                 expected=f"rank {max(ranks[0], layout.dim + 1)}",
                 where=("parts", number),

@@ -65,7 +65,7 @@ def target_of(target: Any, x: DTensor) -> tuple[DeviceMesh, Placements]:
             "the target must have one placement per dimension of the mesh",
             argument="target",
             got=in_a_line(target),
-            expected=f"{there.ndim} of Shard(dim) and Replicate(), or (device_mesh, placements)",
+            expected=f"{there.ndim} of Shard(dim) or Replicate(), or (device_mesh, placements)",
         )
     return there, tuple(_counted(each, x.ndim) for each in placements)
 

@@ -181,7 +181,7 @@ def _print_rows(rows: "tuple[AuditRow, ...]") -> None:
     if rows:
         console().print(table)
     if len(listed) > _SHOWN:
-        print(f"{len(listed) - _SHOWN} more rows; --json has all")
+        print(f"{len(listed) - _SHOWN} more rows; --json prints all")
 
 
 def _order(rows: "list[AuditRow]") -> tuple[int, int]:

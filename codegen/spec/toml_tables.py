@@ -161,7 +161,7 @@ def read_text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:
-        raise InputError("not a text file in UTF-8", argument=str(path)) from None
+        raise InputError("the file must be UTF-8 text", argument=str(path)) from None
     except OSError as error:
         raise InputError(
             f"cannot be read: {error.strerror}",

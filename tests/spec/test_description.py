@@ -371,7 +371,7 @@ def test_toml_that_cannot_be_read(tmp_path: Path) -> None:
     )
     (tmp_path / "binary.toml").write_bytes(b"\xff\xfe")
     assert message(lambda: load_toml(tmp_path / "binary.toml")) == (
-        f"{tmp_path}/binary.toml: not a text file in UTF-8"
+        f"{tmp_path}/binary.toml: the file must be UTF-8 text"
     )
 
 
