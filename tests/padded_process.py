@@ -67,6 +67,20 @@ def pad(pad: Any, unpad: Any) -> Any:
     return pad.sum() + unpad, unpad[:5]
 
 
+def table(x: Any, ids: Any) -> Any:
+    """Rows of a table by index, of which some are in the padding."""
+    x, rows = jnp.asarray(x) * 2, jnp.asarray(ids) * 18 - 3  # -3, 15, 33, 51
+    found = [jnp.take(x, rows, axis=0, mode=mode) for mode in ("clip", "fill", "wrap")]
+    added = [x.at[rows].add(found[0], mode=mode) for mode in ("clip", "fill")]
+    return jnp.nan_to_num(found[1]), found[0], found[2], x[rows], *added
+
+
+def repeated(x: Any, y: Any) -> Any:
+    """A loop of unknown length that carries x, and a branch."""
+    carry = jax.lax.while_loop(lambda c: c[1] < 3, lambda c: (jnp.cos(c[0]), c[1] + 1), (x, 0))
+    return carry, jax.lax.cond(y[0] > 0, lambda x: x.sum(0), lambda x: x[1] + y[0], x)
+
+
 TREE = {"embed": shape(50, 6), "head": shape(6, 50)}
 STATE = State(TREE, TREE)
 SPLIT = {"embed": ROWS, "head": '[{}, {"d"}]'}
@@ -94,6 +108,13 @@ CASES: dict[str, Case] = {
     "fewer rows than devices": (
         *(lambda x: (jnp.cumsum(x, 0), x.mean(0)), (shape(3, 5),), (ROWS,), (ROWS, '[{"d"}]')),
         EIGHT,
+    ),
+    "rows of a table": (
+        *(table, (shape(50, 4), shape(16, dtype=jnp.int32)), (ROWS, "[{}]")),
+        *((WHOLE, WHOLE, WHOLE, WHOLE, ROWS, ROWS), EIGHT),
+    ),
+    "a while loop": (
+        *(repeated, (shape(30, 4), shape(2)), (ROWS, None), ((ROWS, None), None), EIGHT),
     ),
     "sub-axes": (
         *(lambda x, y: (x @ y, jnp.sort(x, 0)), (shape(10, 6), shape(6, 9))),

@@ -8,6 +8,7 @@ With `edges`, the arguments and results have such extents as well.
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -76,6 +77,43 @@ STEPS: dict[str, Any] = {
     "product": lambda x, y, _: x * y,
     "constrain": sw.constrain,
 }
+
+
+def _scanned(x: Any, dim: int) -> Any:
+    """A carry of this shape, and the means of every iteration."""
+
+    def body(carry: Any, factor: Any) -> Any:
+        made = jnp.tanh(carry * factor) - carry.mean(dim, keepdims=True)
+        return made, (made.sum(dim), made)
+
+    last, (sums, every) = lax.scan(body, x, jnp.linspace(0.5, 1.0, 3))
+    return last + every.mean(0) + jnp.expand_dims(sums[1], dim) / x.shape[dim]
+
+
+def _taken(x: Any, at: tuple[int, str]) -> Any:
+    """Rows of which some are out of range, some of them in the padding."""
+    dim, mode = at
+    rows = jnp.arange(x.shape[dim]) * 3 % (x.shape[dim] + 3)
+    found = jnp.take(x, rows, axis=dim, mode=mode, fill_value=0.5)
+    index = (slice(None),) * dim
+    return jnp.zeros_like(x).at[(*index, rows)].add(found, mode=mode)
+
+
+FLOW: dict[str, Any] = {
+    "scanned": _scanned,
+    "branched": lambda x, dim: lax.cond(
+        x[(0,) * x.ndim] > 0.1,
+        *(lambda x: x - x.mean(dim, keepdims=True), lambda x: jax.nn.softmax(x, dim)),
+        x,
+    ),
+    "computed again": lambda x, dim: jax.checkpoint(lambda x: jnp.sin(x) * x.mean(dim).mean())(x),
+    "repeated": lambda x, dim: lax.fori_loop(
+        0, 3, lambda n, y: jnp.cos(y + n) * y.mean(dim, keepdims=True), x
+    ),
+    "taken": _taken,
+}
+"""Steps with loops, branches and indices."""
+random_functions._STEPS.update({f"uneven {name}": step for name, step in FLOW.items()})
 random_functions._STEPS.update({f"uneven {name}": step for name, step in STEPS.items()})
 
 
@@ -92,7 +130,7 @@ def case(seed: int, mesh: sw.Mesh, steps: int = 9, edges: bool = False) -> rando
     while len(made.steps) < steps:
         values = range(4, len(shapes))
         x = rng.choice(values[-3:]) if rng.random() < 0.8 else rng.choice(values)
-        found = _step(rng, made, x)
+        found = _step(rng, made, x, [*STEPS, *(FLOW if edges else ())])
         if found is None:
             continue
         _add(made, *found)
@@ -130,7 +168,7 @@ def _split(rng: random.Random, mesh: sw.Mesh, shape: Shape, dim: int) -> str:
     return "[" + ", ".join(f"{{{own}}}" if d == dim else "{?}" for d in range(len(shape))) + "]"
 
 
-def _step(rng: random.Random, made: random_functions.Case, x: int) -> Any:
+def _step(rng: random.Random, made: random_functions.Case, x: int, kinds: Sequence[str]) -> Any:
     """A random step on a value; None where it does not fit."""
     shapes, shape = made.shapes, made.shapes[x]
     if not shape:
@@ -142,7 +180,7 @@ def _step(rng: random.Random, made: random_functions.Case, x: int) -> Any:
         return (*shape[:dim], n, *shape[dim + 1 :])
 
     gone = (*shape[:dim], *shape[dim + 1 :])
-    match rng.choice([name for name in STEPS if name != "constrain"]):
+    match rng.choice([name for name in kinds if name != "constrain"]):
         case "cut" if extent > 4:
             start = rng.choice((0, 0, 1, 2))
             stop = extent - rng.choice((0, 1, 1, 3) if start else (1, 1, 3))
@@ -172,6 +210,9 @@ def _step(rng: random.Random, made: random_functions.Case, x: int) -> Any:
         case "dot" if shape[-1] == 6 and len(shape) > 1:
             w = rng.choice((2, 3))
             return "dot", (x, w), None, (*shape[:-1], shapes[w][1])
+        case kind if kind in FLOW:
+            more = (dim, rng.choice(("clip", "fill"))) if kind == "taken" else dim
+            return kind, (x,), more, shape
         case ("root" | "log") as kind:
             return kind, (x,), None, shape
         case "product":

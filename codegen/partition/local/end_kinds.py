@@ -53,6 +53,10 @@ BILINEAR = frozenset({"dot_general", "conv_general_dilated"})
 rows included."""
 
 
+FILLED = ("FILL_OR_DROP",)
+"""Modes of gathers in which an index out of range reads no row."""
+
+
 def neutral(kind: str, dtype: str) -> Param:
     """Return the value of padded rows that leaves the results of an op of this kind unchanged.
 
@@ -111,6 +115,13 @@ def read_dims(op: Op, place: int) -> Dims:
     if op.kind == "pad" and place == 0:
         return frozenset(dim for dim, (_, high, inner) in padded_dims(op) if high > 0 or inner)
     return NONE
+
+
+def indexed_dims(op: Op) -> tuple[int, ...]:
+    """Return the dimensions of the first operand of a gather or scatter that indices refer to;
+    empty for other ops."""
+    names = {"gather": "start_index_map", "scatter-add": "scatter_dims_to_operand_dims"}
+    return op.integers(names[op.kind]) if op.kind in names else ()
 
 
 def extended(op: Op, before: Sequence[Shape], after: Sequence[Shape]) -> Op | None:

@@ -162,6 +162,21 @@ class PaddedBody:
             shape=like.shape,
         )
 
+    def bounded(self, indices: int, extent: int, beyond: int | None) -> int:
+        """Return indices in which those from `extent` on are replaced: by `beyond`, or by the last
+        row before `extent` if it is None."""
+        like, ends = self.values.given[indices], self.values.ends[indices]
+        now = self.values.now[indices]
+        made = self.values.new(like, "indices", ends)
+        last = self._spread(self.number(extent - 1, like), now)
+        if beyond is None:
+            self.add(Op("min", (indices, last), (made,), line=like.line))
+            return made
+        test = self._made("le", (indices, last), replace(now, dtype="bool"))
+        filled = self._spread(self.number(beyond, like), now)
+        self.add(Op("select_n", (test, filled, indices), (made,), line=like.line))
+        return made
+
     def is_varied(self, value: int) -> bool:
         """Return whether a value may have a gradient: it has a float dtype and depends on more than
         constants."""

@@ -19,20 +19,25 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
+from shardwright.codegen.partition.local.control import is_control
 from shardwright.codegen.partition.local.end_kinds import (
     APART,
     BILINEAR,
     DTYPES,
+    FILLED,
     MIXING,
     NONE,
     Dims,
     extended,
+    indexed_dims,
     moved_dims,
     neutral_of,
     read_dims,
 )
+from shardwright.codegen.partition.local.end_ports import entering, leaving
 from shardwright.codegen.partition.local.end_values import EndValues, PaddedBody
 from shardwright.codegen.partition.local.forms.shifts import padded_dims
+from shardwright.codegen.partition.local.ports import End, ports_of
 from shardwright.codegen.propagate.elementwise import ELEMENTWISE
 from shardwright.codegen.propagate.kinds import CUMULATIVE
 from shardwright.codegen.propagate.rules import rule_of
@@ -44,13 +49,14 @@ MADE = frozenset({"broadcast_in_dim", "iota"})
 
 def with_padded_ends(program: Program) -> Program:
     """Return a program in which dimensions that axes do not divide are padded, if the ops can run
-    on padded ends. Arguments and results of the program and of its loops and branches keep their
-    shapes."""
+    on padded ends. Arguments and results of the program keep their shapes."""
     extents = dict(_extents(program))
     if not extents:
         return program
     values = EndValues(program, extents)
-    body = _padded(program.body, values)
+    padded = _padded(program.body, values)
+    results = tuple(padded.version(value, NONE) for value in program.body.results)
+    body = Body(program.body.arguments, tuple(padded.ops), results)
     return replace(program, values=tuple(values.now), body=body)
 
 
@@ -70,14 +76,42 @@ def _extents(program: Program) -> Iterator[tuple[int, int]]:
             yield extent, padded
 
 
-def _padded(body: Body, values: EndValues) -> Body:
+def _padded(body: Body, values: EndValues) -> PaddedBody:
+    """Return the ops of a body, on padded ends if they can run on them."""
     padded = PaddedBody(values)
     for op in body.ops:
-        # the values of a `manual` body are shards already
-        inner = op.bodies if op.kind == "manual" else tuple(_padded(b, values) for b in op.bodies)
-        _add(replace(op, bodies=inner), padded)
-    results = tuple(padded.version(value, NONE) for value in body.results)
-    return Body(body.arguments, tuple(padded.ops), results)
+        if is_control(op) and op.kind != "manual":  # its values are shards already
+            _add_control(op, padded)
+        else:
+            _add(op, padded)
+    return padded
+
+
+def _add_control(op: Op, padded: PaddedBody) -> None:
+    """Append a loop or branch, whose bodies run on padded ends."""
+    values = padded.values
+    ports = ports_of(op, values.given)
+    ends = entering(ports, values)
+    for end, dims in ends.items():
+        if end.side == "arguments":
+            values.pad(end.of(op), dims)
+    inner = [_padded(body, values) for body in op.bodies]
+    ends |= leaving(ports, values)
+
+    def versions(
+        own: PaddedBody, taken: Sequence[int], side: str, body: int | None = None
+    ) -> tuple[int, ...]:
+        each = enumerate(taken)
+        return tuple(own.version(v, ends.get(End(side, n, body), NONE)) for n, v in each)
+
+    bodies = tuple(
+        Body(body.arguments, tuple(own.ops), versions(own, body.results, "results", number))
+        for number, (body, own) in enumerate(zip(op.bodies, inner, strict=True))
+    )
+    operands = versions(padded, op.operands, "operands")
+    for place, result in enumerate(op.results):
+        values.pad(result, ends.get(End("results", place), NONE))
+    padded.add(replace(op, operands=operands, bodies=bodies))
 
 
 def _add(op: Op, padded: PaddedBody) -> None:
@@ -91,11 +125,30 @@ def _is_padded(op: Op, padded: PaddedBody) -> bool:
     """Append an op on padded ends and return True, or return False if it cannot run on them."""
     tensors = (*op.operands, *op.results)
     known = all(padded.values.given[value].dtype in DTYPES for value in tensors)
-    if not known or op.bodies or op.rule is not None:
+    bounded = None if not known or op.bodies or op.rule is not None else _bounded(op, padded)
+    if bounded is None:
         return False
+    op = bounded
     for dim in _uneven(op, padded) if op.kind in REWRITTEN else ():
         return REWRITTEN[op.kind](op, dim, padded)
     return (op.kind in APART or op.kind in MIXING) and _is_extended(op, padded)
+
+
+def _bounded(op: Op, padded: PaddedBody) -> Op | None:
+    """Return an op whose indices do not refer to padded rows of its first operand, or None if the
+    indices cannot be changed so. An index beyond the last row remains beyond the padded rows if the
+    mode drops it, and becomes that of the last row otherwise."""
+    dims, values = indexed_dims(op), padded.values
+    kept = [dim for dim in dims if dim in values.ends[op.operands[0]]]
+    mode, is_read = str(op.param("mode")) if dims else "", op.kind == "gather"
+    if not kept or (not is_read and mode != "CLIP"):  # nothing reads what is added to padded rows
+        return op
+    table, indices, *others = op.operands
+    if len(dims) > 1 or values.given[indices].dtype not in ("i32", "i64", "u32", "u64"):
+        return None
+    extent = values.given[table].shape[kept[0]]
+    made = padded.bounded(indices, extent, values.extents[extent] if mode in FILLED else None)
+    return replace(op, operands=(table, made, *others))
 
 
 def _is_extended(op: Op, padded: PaddedBody) -> bool:
@@ -114,7 +167,7 @@ def _is_extended(op: Op, padded: PaddedBody) -> bool:
     if changed is None:
         return False
     lacking = _lacking(op, rule, factors, padded)
-    mixed = factors & {*rule.reduction}
+    mixed = factors & {*rule.reduction} if op.kind in MIXING else NONE
     operands = []
     for place, value in enumerate(op.operands):
         read = _dims(rule.operands[place], mixed) | (every[place] & read_dims(op, place))
@@ -246,7 +299,7 @@ def _factors(op: Op, rule: Rule, padded: PaddedBody, moved: Sequence[Dims]) -> I
     values, count = padded.values, len(op.operands)
     mixed = {f for d in read_dims(op, 0) for f in rule.tensors[0][d]} if op.kind in MIXING else ()
     held = {*rule.need_replication, *rule.permutation, *rule.blocked} - {*mixed}
-    if op.kind not in MIXING:
+    if op.kind not in MIXING and op.kind != "gather":  # indexed rows are not combined
         held.update(rule.reduction)
     for factor, size in enumerate(rule.sizes):
         places = [
