@@ -70,9 +70,10 @@ def pad(pad: Any, unpad: Any) -> Any:
 def table(x: Any, ids: Any) -> Any:
     """Rows of a table by index, of which some are in the padding."""
     x, rows = jnp.asarray(x) * 2, jnp.asarray(ids) * 18 - 3  # -3, 15, 33, 51
-    found = [jnp.take(x, rows, axis=0, mode=mode) for mode in ("clip", "fill", "wrap")]
+    modes = ("clip", "fill", "wrap")
+    found = [jnp.take(x, rows, axis=0, mode=mode, fill_value=0.5) for mode in modes]
     added = [x.at[rows].add(found[0], mode=mode) for mode in ("clip", "fill")]
-    return jnp.nan_to_num(found[1]), found[0], found[2], x[rows], *added
+    return *found, x[rows], *added
 
 
 def repeated(x: Any, y: Any) -> Any:
@@ -258,6 +259,12 @@ FAULTS: dict[str, tuple[str, str]] = {
 }
 
 
+INDICES = {
+    "an index beyond the last row": r"jnp\.minimum\((.+), 49\)",
+    "an index of the padding": r"jnp\.where\(\w+_end, (\w+), 56\)",
+}
+
+
 def faults() -> dict[str, str]:
     """What is said of a module with a planted fault."""
     avals = (shape(30, 4), shape(4, 8))
@@ -267,6 +274,9 @@ def faults() -> dict[str, str]:
     found = {"none": emitted.fault(scored, avals, program, mesh)}
     for name, (pattern, to) in FAULTS.items():
         found[name] = emitted.fault(scored, avals, program, mesh, emitted.every(pattern, to))
+    given = table, CASES["rows of a table"][1], partitioned("rows of a table", "as_shardy"), mesh
+    for name, pattern in INDICES.items():
+        found[name] = emitted.fault(*given, emitted.every(pattern, r"\1"))
     return found
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import jax
+import jax.numpy as jnp
 import pytest
+from jax import lax
 from programs import findings
 from strategies import exactly, message
 from sweeps import swept
@@ -40,6 +42,8 @@ def test_faults_are_found() -> None:
         "a mask left out": "result 1: device 0: off by",
         "a mean over the padded count": "result 1: device 0: off by",
         "padding of a result": "ValueError: the padding of a result is not zero",
+        "an index beyond the last row": "result 0: device 0: off by",
+        "an index of the padding": "result 1: device 0: off by",
     }
     found = findings("padded_process.py", "faults")
     assert found.pop("none") == ""
@@ -107,6 +111,33 @@ def test_nothing_moves_for_padding() -> None:
         sides = {"in_shardings": (ROWS,), "out_shardings": ROWS, "mode": mode}
         program = sw.partition(lambda x: x * 2, aval, mesh=sw.Mesh({"d": 4}), **sides)
         assert program.communications == ()
+
+
+@pytest.mark.parametrize("mode", ["as_shardy", "cheapest"])
+def test_loops_carry_padded_values(mode: str) -> None:
+    """Only the sums of the three iterations are reduced."""
+    aval = jax.ShapeDtypeStruct((30, 6), "float32")
+    program = sw.partition(
+        lambda x: lax.scan(lambda c, _: (jnp.sin(c), c.sum()), x, length=3),
+        *(aval,),
+        mesh=sw.Mesh({"d": 8}),
+        in_shardings=(ROWS,),
+        out_shardings=(ROWS, None),
+        mode=mode,
+    )
+    (only,) = program.communications
+    assert (only.op, only.bytes) == ("all_reduce", 21)
+    well_formed(program.local.program)
+
+
+@pytest.mark.parametrize("mode", ["as_shardy", "cheapest"])
+def test_a_table_is_read_where_its_rows_are(mode: str) -> None:
+    """Only the 16 rows that are read move, and not the 50 of the table."""
+    avals = jax.ShapeDtypeStruct((50, 4), "float32"), jax.ShapeDtypeStruct((16,), "int32")
+    sides = {"in_shardings": (ROWS, "[{}]"), "out_shardings": WHOLE, "mode": mode}
+    program = sw.partition(lambda x, ids: x[ids], *avals, mesh=sw.Mesh({"d": 8}), **sides)
+    (only,) = program.communications
+    assert (only.op, only.received) == ("all_reduce", 2 * 16 * 4 * 4 * 7 // 8)
 
 
 def test_remedies_pad_nothing_more() -> None:
