@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from shardwright.codegen.hardware.presets import name_of, topology_of
-from shardwright.codegen.partition.local.fold import taken
 from shardwright.codegen.partition.local.steps import (
     Compute,
     LocalBody,
@@ -17,6 +16,7 @@ from shardwright.codegen.partition.local.steps import (
     MoveValue,
     item_bytes,
     moves_of,
+    taken,
 )
 from shardwright.codegen.partition.matrices import PLAIN, AsMatrices, Turn
 from shardwright.codegen.planner.matmul.plan import plan_matmul

@@ -14,6 +14,7 @@ from shardwright.codegen.partition.local.forms.padded import with_padding
 from shardwright.codegen.partition.local.forms.permuted import with_permuted_rows
 from shardwright.codegen.partition.local.forms.shifts import with_shifts
 from shardwright.codegen.partition.local.grouped import grouped
+from shardwright.codegen.partition.local.leaves import gathered
 from shardwright.codegen.partition.local.local_text import format_local
 from shardwright.codegen.partition.local.once import with_equal_ops_once
 from shardwright.codegen.partition.local.prices import Ratings
@@ -62,7 +63,8 @@ def _plan(asked: Partitioned, program: Program) -> LocalProgram:
 def _fold(asked: Partitioned, local: LocalProgram) -> LocalProgram:
     arguments = owners(asked.inputs, len(local.body.arguments), "arguments")
     results = owners(asked.outputs, len(local.body.results), "results")
-    made = [folded(each, arguments, results) for each in (local, grouped(local))]
+    orders = (gathered(each) for each in (local, grouped(local)))
+    made = [folded(each, arguments, results) for each in orders]
     return min(made, key=length)
 
 

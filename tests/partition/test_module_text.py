@@ -164,7 +164,8 @@ def test_an_optimizer_is_one_function_for_each_layer() -> None:
     tree = {f"Block_{number}": leaves for number in range(6)}
     mesh = sw.Mesh({"d": 1})
     made = text(update, tree, tree, tree, mesh=mesh)
-    assert made.count("\ndef ") == 3  # with update and program
+    assert made.count("\ndef ") == 4  # with update, program and the function for each leaf
+    assert made.count("= leaf_m_new(") + made.count("= leaf_new_m(") == 4
     assert "def block_m_new(" in made or "def block_new_m(" in made
     assert "Compute m and new of a Block, one of 6." in made
     numbers = np.random.default_rng(1)
@@ -174,8 +175,8 @@ def test_an_optimizer_is_one_function_for_each_layer() -> None:
         np.testing.assert_allclose(one, other, rtol=1e-6)
 
 
-def test_leaves_with_equal_updates_are_called_by_their_trees() -> None:
-    """A function of leaves returns them by the names of the results that they are in."""
+def test_leaves_with_equal_updates_call_one_function() -> None:
+    """Whose parameters and results have the names of the trees that the leaves are in."""
 
     def step(params: Any, mu: Any, x: Any) -> Any:
         made = {"params": {"norm": {}}, "mu": {"norm": {}}}
@@ -189,8 +190,9 @@ def test_leaves_with_equal_updates_are_called_by_their_trees() -> None:
     leaf = jax.ShapeDtypeStruct((8,), jnp.float32)
     tree = {"norm": dict.fromkeys("abcdef", leaf)}
     made = text(step, tree, tree, leaf, mesh=sw.Mesh({"d": 2}))
-    assert "def norm_mu_params(" in made
-    assert '"""Compute mu and params of a norm, one of 6."""' in made
+    assert "def leaf_mu_params(mu, x, params):" in made
+    assert '"""Compute mu and params of one leaf."""' in made
+    assert made.count(" = leaf_mu_params(") == 6
 
 
 def test_updates_count_negative_starts_once() -> None:

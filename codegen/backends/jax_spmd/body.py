@@ -47,6 +47,7 @@ from shardwright.codegen.partition.local.steps import (
     MoveValue,
     Step,
 )
+from shardwright.codegen.partition.local.steps import made as results_of
 from shardwright.codegen.partition.local.together import runs_of
 from shardwright.codegen.propagate.kinds import OPAQUE
 from shardwright.codegen.text.python_text import INDENT, WIDTH, called, fitted
@@ -86,10 +87,12 @@ class Writer(KnownValues):
     made: dict[str, str] = field(default_factory=dict)  # names of fetched rows in this body, by key
     stopped: set[int] = field(default_factory=set)  # local values through which no gradient flows
     rows: dict[int, WrittenRow] = field(default_factory=dict)  # communications, by number
+    is_of_leaf: bool = False  # whether it writes a function for leaves of several shapes
+    locals: defaultdict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
+    """Local values, by name."""
 
     def __post_init__(self) -> None:
-        self.locals: dict[str, list[int]] = defaultdict(list)  # local values, by name
-        for local in range(len(self.program.values)):
+        for local in () if self.locals else range(len(self.program.values)):
             self.locals[self.program.of(local).name].append(local)
 
     def body(self, body: LocalBody, indent: int) -> list[str]:
@@ -101,13 +104,17 @@ class Writer(KnownValues):
         self.stopped |= stopped(self.program, body, uses)
         self.counted.update(counted(self.program, body, uses))
         at: Line | None = None
+        done: set[tuple[int, ...]] = set()  # steps of leaves' updates, which calls perform
         for run in runs_of(self.program, body.steps):
             step = run[0]
-            if isinstance(step, Compute) and self.implied(step, uses):
-                continue
-            line = _line(step)
-            made = self._step(step, indent) if len(run) == 1 else self._sums(run, indent)
-            if isinstance(step, CallFunction) and made:  # calls belong to no single line
+            made, line = self.functions.leaves.update(self, step, done, indent), None
+            if results_of(step) not in done:
+                if isinstance(step, Compute) and self.implied(step, uses):
+                    continue
+                made = self._step(step, indent) if len(run) == 1 else self._sums(run, indent)
+                line = _line(step)
+            is_call = results_of(step) in done or isinstance(step, CallFunction)
+            if made and is_call:  # calls belong to no single line
                 lines += [""] if at else []
                 at = None
             if made and line is not None and line != at:
@@ -116,6 +123,12 @@ class Writer(KnownValues):
             lines += made
         self.made, self.seen = outside
         return [each for line in lines for each in self._explained(line, indent)]
+
+    def of_leaf(self, names: LocalNames) -> Writer:
+        """Return a writer for a function of leaves, without their types, which may differ."""
+        inner = replace(self, names=names, is_of_leaf=True, text={}, inline={})
+        inner.roots, inner.turned, inner.flags = {}, {}, {}
+        return inner
 
     def _step(self, step: Step, indent: int) -> list[str]:
         ring = self.rings.by_step.get(_first_result(step))
@@ -202,7 +215,7 @@ class Writer(KnownValues):
     ) -> list[str]:
         """Return the lines of `target = made`. A comment with the type of the local value `shown`
         follows on the last line, or precedes the statement if that line would be too long."""
-        comment = "" if shown is None else f"  # {self._type(shown)}"
+        comment = "" if shown is None or self.is_of_leaf else f"  # {self._type(shown)}"
         if isinstance(made, str):
             lines = [f"{target} = {made}"]
         else:

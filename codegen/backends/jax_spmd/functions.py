@@ -7,7 +7,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 from shardwright.codegen.backends.jax_spmd.calls import (
     CallNames,
@@ -19,7 +19,7 @@ from shardwright.codegen.backends.jax_spmd.calls import (
     parameters,
     regular,
 )
-from shardwright.codegen.backends.jax_spmd.control import BodyWriter
+from shardwright.codegen.backends.jax_spmd.leaves import LeafFunctions, LeafWriter
 from shardwright.codegen.backends.jax_spmd.names import LocalNames
 from shardwright.codegen.backends.jax_spmd.subtrees import (
     distinct,
@@ -38,13 +38,6 @@ ROUNDS = 4
 """The greatest number of times that a function is written. It is written again if its results get
 new keys: keys are names of values, which depend on the keys of the results that a call takes from
 the previous call."""
-
-
-class FunctionWriter(BodyWriter, Protocol):
-    """Writes bodies, and knows the values that are filled with one number."""
-
-    filled: dict[int, Any]
-    names: LocalNames
 
 
 class Functions:
@@ -72,6 +65,7 @@ class Functions:
             self._place(number)
         self._lists = {own.made: own.function for own in self.given}
         self.lines: list[str] = []
+        self.leaves = LeafFunctions(program, names, self.lines)
         self._written: dict[tuple[str, ...], str] = {}  # function names, by parameters and lines
         self._index = ""  # the variable of loops over calls, which are never nested
         self.more = more or {}
@@ -82,7 +76,7 @@ class Functions:
         for at, call in enumerate(self.calls[number]):
             self.paths.update((v, own.path(at, slot)) for slot, v in enumerate(call.results))
 
-    def call(self, writer: FunctionWriter, step: CallFunction, indent: int) -> list[str]:
+    def call(self, writer: LeafWriter, step: CallFunction, indent: int) -> list[str]:
         """Return the lines of all calls of a function; empty for calls after the first."""
         number = step.function
         if step is not self.calls[number][0]:
@@ -128,7 +122,7 @@ class Functions:
         return [f"{head}:", *indented(_appended(own, given, first, indent + 1))]
 
     def _given(
-        self, writer: FunctionWriter, own: Parameter, step: CallFunction, at: int
+        self, writer: LeafWriter, own: Parameter, step: CallFunction, at: int
     ) -> Path | dict[Any, Any]:
         """Return a call's argument for a parameter: its path, or a tree built for it."""
         values = [step.operands[slot] for slot in own.slots]
@@ -137,7 +131,7 @@ class Functions:
         is_elsewhere = values[0] not in writer.text and values[0] not in writer.filled
         return self.paths[values[0]] if is_elsewhere else (writer.read(values[0]),)
 
-    def _write(self, writer: FunctionWriter, number: int) -> list[Parameter]:
+    def _write(self, writer: LeafWriter, number: int) -> list[Parameter]:
         """Write a function, or reuse an equal one, and return its parameters."""
         calls, body = self.calls[number], self.program.functions[number]
         slots = [
@@ -174,12 +168,12 @@ class Functions:
         return own
 
     def _lines(
-        self, writer: FunctionWriter, number: int, slots: Sequence[int]
+        self, writer: LeafWriter, number: int, slots: Sequence[int]
     ) -> tuple[list[Parameter], list[str]]:
         """Return the parameters of a function for the operands at `slots`, and the lines of its
         steps."""
         calls, body = self.calls[number], self.program.functions[number]
-        functions = (each.function for each in self.given)
+        functions = (*(each.function for each in self.given), *self.leaves.functions())
         given = self.given[number]
         writer.names = names = self.names.inside(functions, given.instance, given.function)
         names.results = every_name(self.program, calls)
@@ -196,12 +190,12 @@ class Functions:
                     names.called[self.program.of(body.arguments[slot]).name] = words[-1]
         return own, writer.body(body, 1)
 
-    def _at(self, writer: FunctionWriter, local: int) -> str:
+    def _at(self, writer: LeafWriter, local: int) -> str:
         """Return the expression by which calls refer to a value, "" for a number and for a value
         that is not written yet."""
         return writer.text.get(local, "") or "".join(self.paths.get(local, ()))
 
-    def _same(self, writer: FunctionWriter, number: int, slot: int) -> bool:
+    def _same(self, writer: LeafWriter, number: int, slot: int) -> bool:
         """Return whether an operand is the same number in all calls. If so, record the number,
         which the function then contains."""
         found = [writer.filled.get(call.operands[slot]) for call in self.calls[number]]

@@ -39,10 +39,15 @@ from shardwright.codegen.partition.local.communications import (
     WrittenRows,
     communications,
 )
-from shardwright.codegen.partition.local.fold import taken
 from shardwright.codegen.partition.local.layout import LocalLayout
 from shardwright.codegen.partition.local.sizes import size_text
-from shardwright.codegen.partition.local.steps import CallFunction, Compute, LocalProgram
+from shardwright.codegen.partition.local.steps import (
+    CallFunction,
+    Compute,
+    LocalProgram,
+    made,
+    taken,
+)
 from shardwright.codegen.partition.partitioned import Partitioned
 from shardwright.codegen.text.python_text import INDENT, fitted
 from shardwright.codegen.text.templates import render
@@ -270,7 +275,12 @@ def _unpacked(
     once."""
     local = writer.program
     used = Counter(local.body.results)
+    starts = writer.functions.leaves.starts
+    called = {made(step) for leaf in starts.values() for step in leaf.steps}
     for step in local.body.steps:
+        if made(step) in called:  # the call of a leaf's function uses each operand once
+            used.update(starts[made(step)].operands if made(step) in starts else ())
+            continue
         often = 2 if isinstance(step, Compute) and (step.bodies or step.formed) else 1
         for own in () if isinstance(step, CallFunction) else taken(step):
             used[own] += often

@@ -53,8 +53,8 @@ class LocalNames:
         function: str = "",
     ) -> None:
         self.program, self.instance, self.function = program, instance, function
-        self.module = {*RESERVED, *module}
-        self.taken = {*self.module, *parameters}
+        self.module, self.parameters = {*RESERVED, *module}, frozenset(parameters)
+        self.taken = {*self.module, *self.parameters}
         self.known = {value.name for value in program.program.values}
         self.called: dict[str, str] = {}  # replacements for names of the program, by name
         self.results: dict[str, str] = {}  # replacements in comments on results

@@ -11,8 +11,11 @@ from shardwright.codegen.backends.jax_host import imports_of
 from shardwright.codegen.backends.jax_spmd.changes import axes_text
 from shardwright.codegen.backends.jax_spmd.expressions import Expression
 from shardwright.codegen.backends.jax_spmd.literals import integers
-from shardwright.codegen.partition.local.fold import made
-from shardwright.codegen.partition.local.steps import Compute, LocalBody
+from shardwright.codegen.partition.local.steps import (
+    Compute,
+    LocalBody,
+    made,
+)
 from shardwright.codegen.partition.overlapped import BesideMatmul
 from shardwright.codegen.partition.partitioned import Partitioned
 from shardwright.ir.errors import InputError

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from shardwright.codegen.partition.local.fold import taken
 from shardwright.codegen.partition.local.steps import (
     Compute,
     LocalBody,
     LocalProgram,
     MoveValue,
     Step,
+    taken,
 )
 
 FLOATS = ("f", "bf", "c")

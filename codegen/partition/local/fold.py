@@ -10,6 +10,7 @@ import itertools
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from shardwright.codegen.partition.local.leaves import is_update, leaves
 from shardwright.codegen.partition.local.repeats import Item, Repeat, repeats
 from shardwright.codegen.partition.local.steps import (
     CallFunction,
@@ -19,6 +20,8 @@ from shardwright.codegen.partition.local.steps import (
     LocalValue,
     MoveValue,
     Step,
+    made,
+    taken,
 )
 
 LEAST = 24
@@ -36,6 +39,10 @@ def folded(
     owners = dict(zip((*body.arguments, *body.results), (*arguments, *results), strict=True))
     found = repeats([_item(step, program, owners) for step in steps])
     found = tuple(each for each in found if each.period * (each.copies - 1) >= LEAST)
+    single, *_ = leaves(program)
+    found = tuple(
+        each for each in found if not is_update(steps[each.start :][: each.period], single)
+    )
     if not found:
         return program
     fold = _Fold(program)
@@ -59,16 +66,6 @@ def length(program: LocalProgram) -> int:
     functions = program.functions
     ends = sum(len(each.arguments) + len(each.results) for each in functions)
     return ends + sum(len(each.steps) for each in (program.body, *functions))
-
-
-def taken(step: Step) -> tuple[int, ...]:
-    """Return the local values that a step uses."""
-    return (step.operand,) if isinstance(step, MoveValue) else step.operands
-
-
-def made(step: Step) -> tuple[int, ...]:
-    """Return the local values that a step produces."""
-    return (step.result,) if isinstance(step, MoveValue) else step.results
 
 
 def _item(step: Step, program: LocalProgram, owners: Mapping[int, Hashable]) -> Item:

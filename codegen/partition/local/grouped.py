@@ -11,8 +11,14 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
-from shardwright.codegen.partition.local.fold import made, taken
-from shardwright.codegen.partition.local.steps import Compute, LocalProgram, MoveValue, Step
+from shardwright.codegen.partition.local.steps import (
+    Compute,
+    LocalProgram,
+    MoveValue,
+    Step,
+    made,
+    taken,
+)
 from shardwright.codegen.propagate.elementwise import ELEMENTWISE
 
 MOVABLE = ELEMENTWISE | {

@@ -7,13 +7,14 @@ import math
 from collections import defaultdict
 from dataclasses import dataclass
 
-from shardwright.codegen.partition.local.fold import made, taken
 from shardwright.codegen.partition.local.steps import (
     Compute,
     LocalBody,
     LocalProgram,
     Step,
     item_bytes,
+    made,
+    taken,
 )
 from shardwright.ir.program import Line
 

@@ -10,8 +10,13 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from shardwright.codegen.partition.local.fold import taken
-from shardwright.codegen.partition.local.steps import Compute, LocalBody, LocalProgram, Step
+from shardwright.codegen.partition.local.steps import (
+    Compute,
+    LocalBody,
+    LocalProgram,
+    Step,
+    taken,
+)
 from shardwright.ir.program import Op, Param
 
 

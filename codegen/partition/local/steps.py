@@ -146,6 +146,16 @@ class LocalProgram:
         return self.values[number].layout.local(self.of(number).shape, self.axes.sizes)
 
 
+def taken(step: Step) -> tuple[int, ...]:
+    """Return the local values that a step uses."""
+    return (step.operand,) if isinstance(step, MoveValue) else step.operands
+
+
+def made(step: Step) -> tuple[int, ...]:
+    """Return the local values that a step produces."""
+    return (step.result,) if isinstance(step, MoveValue) else step.results
+
+
 def calls_of(program: LocalProgram, function: int) -> list[CallFunction]:
     """Return the calls of a function in order of execution."""
     calls = (step for step in program.body.steps if isinstance(step, CallFunction))

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from shardwright.codegen.partition.local.fold import made, taken
 from shardwright.codegen.partition.local.steps import (
     Compute,
     LocalBody,
@@ -17,6 +16,8 @@ from shardwright.codegen.partition.local.steps import (
     LocalValue,
     MoveValue,
     Step,
+    made,
+    taken,
 )
 
 VIEWS = ("broadcast_in_dim", "reshape", "squeeze")

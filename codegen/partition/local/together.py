@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from shardwright.codegen.partition.local.fold import made, taken
 from shardwright.codegen.partition.local.memory import size_of
 from shardwright.codegen.partition.local.steps import (
     Compute,
@@ -22,7 +21,9 @@ from shardwright.codegen.partition.local.steps import (
     LocalProgram,
     MoveValue,
     Step,
+    made,
     moves_of,
+    taken,
 )
 
 SMALL = 2**16
