@@ -9,7 +9,7 @@ from runpy import run_path
 VERSIONS = {
     "jax_xla": "2d7646b8228a9fc9",
     "pallas_tpu": "8fe3e7fa7e0c50b4",
-    "triton_gpu": "b5fbd1e5a14d20db",
+    "triton_gpu": "528ccccc28eb419a",
 }
 
 

@@ -241,11 +241,16 @@ class Member:
     def _side(self):
         return torch.cuda.Stream(self.home)
 
+    def _is_beside(self, overlap):
+        """Return whether parts are pulled on a separate stream, given whether that is wanted: on a
+        GPU with more SMs than the pulling programs take."""
+        return overlap and self.on_gpu and bool(self.incoming) and self._programs(0) > PULLERS
+
     def _pull(self, overlap):
-        """Pull parts of operands from peers; with `overlap` on a GPU, on a separate stream."""
+        """Pull parts of operands from peers, before or while devices multiply."""
         if not self.incoming:
             return
-        beside = self.on_gpu and overlap
+        beside = self._is_beside(overlap)
         with on(self.home):
             if beside:
                 self._side.wait_stream(torch.cuda.current_stream(self.home))
@@ -258,7 +263,7 @@ class Member:
     def _multiply(self, a, b, out, overlap):
         """Multiply local and arriving operands. Leave SMs to the pulling programs; otherwise they
         might not run before the programs that wait for them."""
-        beside = self.on_gpu and overlap and bool(self.incoming)
+        beside = self._is_beside(overlap)
         programs = self._programs(3) - (self._pullers if beside else 0)
         a, b = (
             self.arena[self.starts[side] :] if side in self.parts.moved else x

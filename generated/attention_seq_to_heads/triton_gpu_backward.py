@@ -48,7 +48,7 @@ from .._support.torch_gpu import Reshard
 from .._support.torch_gradient import Gradient
 from .._support.triton_rows import Tiles, copy_rows, shard_at
 
-require("triton_gpu", "b5fbd1e5a14d20db", __name__)
+require("triton_gpu", "528ccccc28eb419a", __name__)
 __all__ = ["reshard", "reshard_local", "source_shape", "target_shape"]
 __getattr__ = absent(__name__)
 

@@ -14,11 +14,13 @@ The busiest device receives 117440512 bytes.
 A device sums its products in float32.
 
 Every rank of a torch group calls `c = matmul(a, b)` with its own shards, all calls of a group on
-one stream; `synchronize()` waits, and raises if a rank was missing. It needs GPUs of one host, with
-torch's symmetric memory of the backend CUDA. On a CPU it runs in Triton's interpreter
-(TRITON_INTERPRET=1). Its first call allocates 33,554,560 bytes of memory that peers access, and up
-to 134,217,728 bytes for parts that arrive; they remain as long as the group. Such kernels have run
-on one H200 and in Triton's interpreter, not on several GPUs.
+one stream; `synchronize()` waits, and raises if a rank was missing. Until it or the next call
+raises, the result of such a call is undefined: kernels give up after `_HOST.polls` polls, which
+should take minutes. It needs GPUs of one host, with torch's symmetric memory of the backend CUDA.
+On a CPU it runs in Triton's interpreter (TRITON_INTERPRET=1). Its first call allocates 33,554,560
+bytes of memory that peers access, and up to 134,217,728 bytes for parts that arrive; they remain as
+long as the group. Such kernels have run on one H200 and in Triton's interpreter, not on several
+GPUs.
 
     device  lhs                       rhs                       out
     0       [0, 1024) x [0, 8192)     [0, 8192) x [0, 1024)     [0, 8192) x [0, 1024)
@@ -47,7 +49,7 @@ import triton.language as tl
 from .._support import require
 from .._support.torch_matmul import TritonMatmul
 
-require("triton_gpu", "b5fbd1e5a14d20db", __name__)
+require("triton_gpu", "528ccccc28eb419a", __name__)
 
 __all__ = ["matmul", "matmul_local", "synchronize"]
 

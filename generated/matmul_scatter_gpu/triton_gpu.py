@@ -18,11 +18,12 @@ Partial sums of devices are bfloat16; the owner of a result adds them in float32
     their ranges of j, and rounds once.
 
 Every rank of a torch group calls `c = matmul(a, b)` with its own shards, all calls of a group on
-one stream; `synchronize()` waits, and raises if a rank was missing. It needs GPUs of one host, with
-torch's symmetric memory of the backend CUDA. On a CPU it runs in Triton's interpreter
-(TRITON_INTERPRET=1). Its first call allocates 134,217,856 bytes of memory that peers access; they
-remain as long as the group. Such kernels have run on one H200 and in Triton's interpreter, not on
-several GPUs.
+one stream; `synchronize()` waits, and raises if a rank was missing. Until it or the next call
+raises, the result of such a call is undefined: kernels give up after `_HOST.polls` polls, which
+should take minutes. It needs GPUs of one host, with torch's symmetric memory of the backend CUDA.
+On a CPU it runs in Triton's interpreter (TRITON_INTERPRET=1). Its first call allocates 134,217,856
+bytes of memory that peers access; they remain as long as the group. Such kernels have run on one
+H200 and in Triton's interpreter, not on several GPUs.
 
     device  lhs                         rhs                         out
     0       [0, 4096) x [0, 2048)       [0, 2048) x [0, 8192)       [0, 512) x [0, 8192)
@@ -51,7 +52,7 @@ import triton.language as tl
 from .._support import require
 from .._support.torch_matmul import TritonMatmul
 
-require("triton_gpu", "b5fbd1e5a14d20db", __name__)
+require("triton_gpu", "528ccccc28eb419a", __name__)
 
 __all__ = ["matmul", "matmul_local", "synchronize"]
 

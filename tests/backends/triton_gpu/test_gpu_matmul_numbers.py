@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -90,3 +93,49 @@ def check_tables(member: Any, text: MultiplyText) -> None:
     for side, (low, high) in zip(text.moved, pairwise(starts), strict=True):
         assert high - low >= sizes[side.name]
     assert text.sums >= sizes["out"] * member.parts.terms(member.position) * text.pushes
+
+
+@pytest.mark.parametrize(("processors", "beside"), [(8, False), (16, False), (17, True)])
+def test_few_processors(
+    processors: int, beside: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A GPU has an SM for `multiply` beside those of `pull`, or pulls first."""
+    sides = ((512, 64), '[{"x"}, {}]'), ((64, 512), '[{}, {"x"}]')
+    given = sw.Matmul("float32", *sides, '[{}, {"x"}]', mesh=sw.Mesh({"x": 2}))
+    case = write_module(plan_matmul(given, listed=0), "m", tmp_path, backend="triton_gpu")
+    member = load(case.module)._HOST._local((torch.device("cpu"),) * 2)[0]
+    launched: list[tuple[object, ...]] = []
+    streams = ["main"]
+
+    class Stream(SimpleNamespace):
+        def wait_stream(self, other: Stream) -> None:
+            launched.append((self.name, "waits for", other.name))
+
+    @contextmanager
+    def on(stream: Stream) -> Iterator[None]:
+        streams.append(stream.name)
+        yield
+        streams.pop()
+
+    found = SimpleNamespace(multi_processor_count=processors)
+    monkeypatch.setattr(type(member), "on_gpu", True)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda home: found)
+    monkeypatch.setattr(torch.cuda, "Stream", lambda home: Stream(name="side"))
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda home: Stream(name="main"))
+    monkeypatch.setattr(torch.cuda, "stream", on)
+    monkeypatch.setattr(
+        member, "_launch", lambda name, few, *_, **__: launched.append((streams[-1], name, few))
+    )
+    out = torch.empty(member.of.shape(2, 0))
+    member._pull(True)
+    member._multiply(torch.empty(256, 64), torch.empty(64, 256), out, True)
+    assert member.tile_count >= 16
+    if beside:
+        assert launched == [
+            ("side", "waits for", "main"),
+            ("side", "pull", 16),
+            ("main", "multiply", 1),
+            ("main", "waits for", "side"),
+        ]
+    else:
+        assert launched == [("main", "pull", 16), ("main", "multiply", processors)]

@@ -141,7 +141,9 @@ def _usage(plan: MatmulPlan, kernels: MatmulKernels) -> Iterator[str]:
     """Yield sentences on the call, its requirements, its memory, and where it has run."""
     yield (
         "Every rank of a torch group calls `c = matmul(a, b)` with its own shards, all calls of a "
-        "group on one stream; `synchronize()` waits, and raises if a rank was missing."
+        "group on one stream; `synchronize()` waits, and raises if a rank was missing. Until it or "
+        "the next call raises, the result of such a call is undefined: kernels give up after "
+        "`_HOST.polls` polls, which should take minutes."
     )
     yield (
         "It needs GPUs of one host, with torch's symmetric memory of the backend CUDA. On a CPU it "
