@@ -6,14 +6,17 @@ import json
 import os
 import subprocess
 import sys
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import pytest
+from jax.sharding import PartitionSpec as P
 from places import TESTS
 from program_patterns import Pattern, patterns
 
 import shardwright as sw
+from shardwright.codegen.partition.local import cheapest
 
 SIZES = """
 import json, os, sys
@@ -109,3 +112,44 @@ def test_a_causal_mask_is_computed_wherever_it_is_used() -> None:
         mode="cheapest",
     )
     assert {each.op for each in program.communications} == {"all_to_all"}
+
+
+def test_a_small_update_is_computed_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If devices then receive fewer bytes: one gather of a bias's gradient instead of three of what
+    is computed from it."""
+
+    def step(params: Any, m: Any, v: Any, t: Any, x: Any) -> Any:
+        c1, c2 = 1 - 0.9**t, 1 - 0.99**t
+
+        def loss(p: Any) -> Any:
+            return ((jnp.tanh(x @ p["w1"] + p["b"]) @ p["w2"]) ** 2).mean()
+
+        grads = jax.grad(loss)(params)
+        m = jax.tree.map(lambda a, g: 0.9 * a + 0.1 * g, m, grads)
+        v = jax.tree.map(lambda a, g: 0.99 * a + 0.01 * g * g, v, grads)
+        return (
+            jax.tree.map(
+                lambda w, a, b: w - 0.1 * (a / c1) / (jnp.sqrt(b / c2) + 1e-8), params, m, v
+            ),
+            m,
+            v,
+        )
+
+    shapes = {"w1": (64, 256), "w2": (256, 64), "b": (256,), "t": (), "x": (8, 32, 64)}
+    avals = {key: jax.ShapeDtypeStruct(shape, jnp.float32) for key, shape in shapes.items()}
+    tree = {key: avals[key] for key in ("w1", "w2", "b")}
+    specs = {"w1": P("d", "t"), "w2": P("t", "d"), "b": P()}
+
+    def small() -> list[str]:
+        program = sw.partition(
+            *(step, tree, tree, tree, avals["t"], avals["x"]),
+            mesh=sw.Mesh({"d": 4, "t": 2}),
+            mode="cheapest",
+            in_shardings=(specs, specs, specs, P(), P("d")),
+            out_shardings=(specs, specs, specs),
+        )
+        return [each.head[5:] for each in program.communications if each.bytes < 1024]
+
+    assert small() == ["reduce-scatter over d, 384 B", "all-gather over t, d, 896 B"]
+    monkeypatch.setattr(cheapest, "EXTRA", 0.0)
+    assert small() == ["all-reduce over d, 768 B", *["all-gather over t, 512 B"] * 3]

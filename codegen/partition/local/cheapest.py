@@ -11,7 +11,8 @@ starts from the result that it finds when only bytes count.
 Then it tries the plans that `as_shardy` compares and the ideas of `seeds.py`: it improves each of
 them op by op, and the cheapest one fully. Received bytes are exact, but computation is an estimate,
 because compilers fuse ops. So a plan found from one of them is used only if it costs less and
-receives no more bytes than the plan found before.
+receives no more bytes than the plan found before. For the same reason small updates, such as that
+of a bias, are finally computed whole on every device if devices then receive fewer bytes.
 """
 
 from __future__ import annotations
@@ -30,10 +31,12 @@ from shardwright.codegen.partition.local.late import with_late_sums
 from shardwright.codegen.partition.local.layout import LocalLayout
 from shardwright.codegen.partition.local.linear import with_terms
 from shardwright.codegen.partition.local.lower import Choice, lower
+from shardwright.codegen.partition.local.moves import A_COLLECTIVE
 from shardwright.codegen.partition.local.ports import PORT
 from shardwright.codegen.partition.local.prices import Ratings
 from shardwright.codegen.partition.local.seeds import seeds
 from shardwright.codegen.partition.local.shardy import propagated_choices, propagated_layouts
+from shardwright.codegen.partition.local.small import small_updates
 from shardwright.codegen.partition.local.squares import Squares
 from shardwright.codegen.partition.local.steps import LocalProgram
 from shardwright.codegen.partition.local.work import received
@@ -49,6 +52,9 @@ WIDE = 2000
 `PASSING`, such as matmuls."""
 PASSING = POINTWISE | {"reduce_sum", PORT}
 """Ops that adopt the sharding of a neighbour."""
+EXTRA = 0.01
+"""The greatest share by which a plan may cost more to receive fewer bytes: bytes are exact, but the
+cost of computation is an estimate."""
 LEAST = 0.01
 """Smallest gain, in bytes, for which the search changes anything."""
 
@@ -83,7 +89,7 @@ def _searched(
     found = [search.plan(start, search.improve) for start in begin]
     best = min(found, key=_Plan.by_price)
     if not ratings.seeded:
-        return search.rounded_less(best)
+        return search.received_less(search.rounded_less(best))
     starts: list[Callable[[], None]] = [partial(search.start, each) for each in shardy]
     starts += seeds(costs, bound)
     settled = [search.plan(start, search.settle) for start in starts]
@@ -97,7 +103,7 @@ def _searched(
     bytes_of = partial(_received, program, axes, ratings)
     most = bytes_of(best.choice) if better else 0
     chosen = next((plan for plan in better if bytes_of(plan.choice) <= most), best)
-    return search.rounded_less(chosen)
+    return search.received_less(search.rounded_less(chosen))
 
 
 def _received(program: Program, axes: CutAxes, ratings: Ratings, choice: Choice) -> int:
@@ -151,6 +157,26 @@ class _PriceSearch:
         self.costs.term = 0.0
         self.known.clear()
         return changed.choice if changed.received < found.received + LEAST else found.choice
+
+    def received_less(self, found: Choice) -> Choice:
+        """Return the splits of a plan that computes small updates whole where devices then receive
+        fewer bytes, and the cost rises by at most the share `EXTRA` in all."""
+        costs = self.costs
+        self.start(found)
+        left = EXTRA * costs.total
+        for new in small_updates(costs):
+            if not self.bound.keys().isdisjoint(new):
+                continue
+            old = {number: costs.split[number] for number in new}
+            wires = {wire for number in new for wire, _ in costs.touched[number]}
+            price, moved = costs.around(old), sum(map(costs.moved, wires))
+            self._put(dict(new))
+            more = costs.around(old) - price
+            if more <= left and sum(map(costs.moved, wires)) < moved - A_COLLECTIVE:
+                left -= more
+            else:
+                self._put(old)
+        return costs.choice
 
     def start(self, known: Choice) -> None:
         """Set each op to its known split."""

@@ -1,0 +1,71 @@
+"""Small computations whose results are needed whole: plans that compute them whole on every device.
+
+A cost counts computation by its bytes, so a plan may split the update of a bias of a few elements
+over devices, and then gather what it computes. To compute the whole update everywhere may receive
+fewer bytes in fewer collectives.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from shardwright.codegen.partition.local.assign import FactorAxes
+from shardwright.codegen.partition.local.costs import POINTWISE, Costs
+from shardwright.codegen.partition.local.layout import LocalLayout
+
+SMALL = 2**14
+"""The most bytes of a whole tensor that counts as small."""
+
+
+def small_updates(costs: Costs) -> Iterator[dict[int, FactorAxes]]:
+    """Yield the splits, by op, with which each connected set of small pointwise ops computes in the
+    layout that arguments and results of its shape have."""
+    groups = _Groups()
+    homes: dict[int, dict[tuple[int, ...], LocalLayout]] = defaultdict(dict)
+    small = [number for number in range(len(costs.ops)) if _is_small(costs, number)]
+    for number in small:
+        for wire, _ in costs.touched[number]:
+            if costs.wires[wire].tensor.shape:
+                groups.join(number, ~wire)
+    for number in small:
+        for wire, _ in costs.touched[number]:
+            own = costs.wires[wire]
+            ends = (own.home, *(use for use in own.uses if isinstance(use, LocalLayout)))
+            for home in filter(None, ends):
+                homes[groups.first(number)].setdefault(own.tensor.shape, home)
+    found: dict[int, dict[int, FactorAxes]] = defaultdict(dict)
+    for number in small:
+        known = homes[groups.first(number)]
+        places = [
+            (place, known[costs.wires[wire].tensor.shape])
+            for wire, place in costs.touched[number]
+            if costs.wires[wire].tensor.shape in known
+        ]
+        found[groups.first(number)][number] = costs.splits[number].along(places)
+    yield from found.values()
+
+
+def _is_small(costs: Costs, number: int) -> bool:
+    """Return whether an op is pointwise or adds dimensions up, and all its tensors are small."""
+    wires = (costs.wires[wire].tensor for wire, _ in costs.touched[number])
+    return costs.ops[number].kind in (*POINTWISE, "reduce_sum") and all(
+        tensor.bytes(LocalLayout(((),) * len(tensor.shape))) <= SMALL for tensor in wires
+    )
+
+
+class _Groups:
+    """Sets of connected items, each known by one of them."""
+
+    def __init__(self) -> None:
+        self.parent: dict[int, int] = {}
+
+    def first(self, item: int) -> int:
+        """Return the item by which the set of an item is known."""
+        while (above := self.parent.setdefault(item, item)) != item:
+            item = above
+        return item
+
+    def join(self, one: int, other: int) -> None:
+        """Connect two items."""
+        self.parent[self.first(one)] = self.first(other)
