@@ -59,7 +59,7 @@ class DimClasses:
         cuts = [np.array([0, extent], dtype=np.int64), *map(_ends, every)]
         ends = np.unique(np.concatenate(cuts))
         starts, widths = ends[:-1], np.diff(ends)
-        whole = np.ones(starts.shape, dtype=np.bool_)  # so that there is a row without patterns
+        whole = np.ones(starts.shape, dtype=np.bool_)  # a row even without patterns
         member = np.stack([whole, *(_has(pattern, starts) for pattern in every)])
         columns, classes = np.unique(member, axis=1, return_inverse=True)
         counts = np.zeros(columns.shape[1], dtype=np.int64)

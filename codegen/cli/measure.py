@@ -40,7 +40,7 @@ class MeasureCommand(FolderFlags):
 
     @property
     def beside(self) -> tuple[str, ...]:
-        """The fields that may be combined with bundles."""
+        """The options that may be given together with bundles."""
         return ("name", "backends", "topology")
 
     def run(self) -> None:

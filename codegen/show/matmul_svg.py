@@ -26,7 +26,7 @@ from shardwright.ir.matmul_plan import MatmulPlan
 
 MARGIN, TOP, GAP, SPACE = 24, 70, 6, 34
 LABEL = 18  # the height of a device's heading
-LENGTHS = {"i": 76, "j": 76, "k": 76}  # pixels of a factor
+LENGTHS = {"i": 76, "j": 76, "k": 76}  # the length of each factor in pixels
 COLOURS: dict[Side, str] = {"lhs": "#accdec", "rhs": "#e0ecac", "out": "#ecc0ac"}
 NAMES: dict[Side, str] = {"lhs": "A", "rhs": "B", "out": "C"}
 EMPTY = "#f2f3f5"

@@ -149,7 +149,8 @@ def graph_of(program: LocalProgram) -> ProgramGraph:
 
 
 class GraphSteps:
-    """Builds the graph of a program step by step. `number`: the graph's number of a local value."""
+    """Builds the graph of a program step by step. `number`: the number in the graph of each local
+    value."""
 
     def __init__(self, program: LocalProgram) -> None:
         found = communications(program)

@@ -39,7 +39,7 @@ class Gradients:
             for operand in op.operands:
                 self.users[operand].append(op)
             self.makers.update(dict.fromkeys(op.results, op))
-        self.arguments: defaultdict[Place, set[int]] = defaultdict(set)  # by the place of a use
+        self.arguments: defaultdict[Place, set[int]] = defaultdict(set)  # by the place of their use
         self.passing: defaultdict[tuple[Place, Place], set[int]] = defaultdict(set)
         for value in range(len(program.values)):
             for used in {*self._used(value)}:

@@ -7,8 +7,8 @@ from runpy import run_path
 
 # The version of each backend's support files.
 VERSIONS = {
-    "jax_xla": "2d7646b8228a9fc9",
-    "pallas_tpu": "8fe3e7fa7e0c50b4",
+    "jax_xla": "b60d6fe2d4c35de9",
+    "pallas_tpu": "fb16c67913c8d6e6",
     "triton_gpu": "528ccccc28eb419a",
 }
 

@@ -66,7 +66,7 @@ from .._support.pallas_routed import Routed
 from .._support.pallas_slots import Slot
 from .._support.pallas_steps import Schedule, Step, hop
 
-require("pallas_tpu", "8fe3e7fa7e0c50b4", __name__)
+require("pallas_tpu", "fb16c67913c8d6e6", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]

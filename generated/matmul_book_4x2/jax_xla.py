@@ -45,7 +45,7 @@ from .._support import require
 from .._support.jax_matmul import ArrayMatmul
 from .._support.jax_meshes import Sharded
 
-require("jax_xla", "2d7646b8228a9fc9", __name__)
+require("jax_xla", "b60d6fe2d4c35de9", __name__)
 
 __all__ = ["lhs_sharding", "matmul", "out_sharding", "pad_lhs", "pad_rhs", "rhs_sharding", "unpad"]
 

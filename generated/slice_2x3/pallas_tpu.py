@@ -64,7 +64,7 @@ from .._support.pallas_windows import (
     within,
 )
 
-require("pallas_tpu", "8fe3e7fa7e0c50b4", __name__)
+require("pallas_tpu", "fb16c67913c8d6e6", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]

@@ -40,7 +40,8 @@ class Weights:
         return self._structs(self._by_id(devices), 0)
 
     def target_shardings(self, devices=None):
-        """Return the same as `source_shardings` for each target buffer."""
+        """Return the shape, dtype and sharding of each target buffer by name, as
+        jax.ShapeDtypeStructs. `devices`: as in `source_shardings`."""
         return self._structs(self._by_id(devices), 1)
 
     def __call__(self, state, devices=None, *, progress=None, digest=False):

@@ -101,7 +101,7 @@ def _vectorized(arrays, axes, **static):
 
 
 def _differentiated(primals, tangents, host, **static):
-    """Move the tangent like the array: the rule for forward mode."""
+    """Move an array and its tangent alike: the rule for forward mode."""
     host.operation.refuse()
     return tuple(
         reshard_p.bind(each, host=host, **static)

@@ -218,6 +218,6 @@ class PaddedBody:
 
 
 def _scalar(like: Value, dtype: str) -> Value:
-    """Return a scalar on the mesh of a value."""
+    """Return a scalar of `dtype`, whole on every device of the mesh of `like`."""
     sharding = like.sharding and replace(like.sharding, dims=())
     return replace(like, shape=(), sharding=sharding, dtype=dtype)

@@ -33,7 +33,7 @@ class LocalLayout:
         return replace(self, partial=(), operator="sum")
 
     def with_dim(self, dim: int, names: Iterable[str]) -> LocalLayout:
-        """Return this layout with one dimension split by other pieces."""
+        """Return this layout with dimension `dim` split by the pieces `names`."""
         dims = (*self.dims[:dim], tuple(names), *self.dims[dim + 1 :])
         return LocalLayout(dims, self.partial, self.operator)
 

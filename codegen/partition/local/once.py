@@ -56,7 +56,7 @@ class _Once:
         }
 
     def body(self, body: Body, layers: Mapping[int, tuple[int, int]]) -> Body:
-        """Return a body with one of several equal ops. `layers`: the layer of each op, by its
+        """Return a body that computes equal ops once. `layers`: the layer of each op, by its
         place."""
         ops: list[Op] = []
         first: dict[object, Op] = {}

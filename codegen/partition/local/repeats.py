@@ -111,8 +111,8 @@ class _Shape:
                 yield _Stretch(int(edges[run]) + 1, int(edges[run + 1]) + period, period)
 
     def begun(self, stretch: _Stretch) -> Repeat:
-        """Return the copies of a stretch, starting where the number of values that pass from one
-        copy to the next plus the number of owners of the copies is least."""
+        """Return the copies of a stretch, with the best of its possible starts: the sum of the
+        values that pass from one copy to the next and of the copies' owners is least there."""
         slack = (stretch.stop - stretch.start) % stretch.period
         rated = zip(self._passing(stretch), self._owners(stretch, slack + 1), strict=False)
         rates = [passing + owners for passing, owners in rated]

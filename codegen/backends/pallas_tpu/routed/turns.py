@@ -163,8 +163,8 @@ def _hops_of(legs: Legs) -> list[list[Hop]]:
 
 
 def _together(times: Sequence[Turn], first: Sequence[Hop], second: Sequence[Hop]) -> Legs:
-    """Return the route on which both halves make a hop at each time: `first` and `second` are the
-    hops of either half."""
+    """Return the route on which both halves make a hop at each of `times`. `first`, `second`: the
+    hops of the first and of the second half."""
     triples = zip(times, first, second, strict=True)
     return tuple((turn, hop, half) for turn, *hops in triples for half, hop in enumerate(hops))
 
