@@ -106,7 +106,7 @@ def main(words: list[str]) -> None:
     asked = [word.partition(":") for word in words or TABLES]
     unknown = [name for name, _, _ in asked if name not in TABLES]
     if unknown:
-        raise SystemExit(f"no such table: {', '.join(unknown)}; there are {', '.join(TABLES)}")
+        raise SystemExit(f"no such table: {', '.join(unknown)}; expected {', '.join(TABLES)}")
     for name, colon, count in asked:
         if colon and not (name in COUNTED and count.isdecimal()):
             known = ", ".join(COUNTED)

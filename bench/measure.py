@@ -133,7 +133,11 @@ def table(
     taken = [each for each in measured if each.seconds >= QUICK]
     halves = [taken[number::2][:count] for number in range(2)]
     if len(halves[1]) < count:
-        raise InputError("too few modules are slow enough", got=len(taken), expected=str(2 * count))
+        raise InputError(
+            "too few modules are slow enough to fit",
+            got=len(taken),
+            expected=f"at least {2 * count}",
+        )
     told = fit(topology_of(TOPOLOGY), [each.sample for each in halves[0]])
     judged = [[Judged.of(each, told.topology) for each in half] for half in halves]
     return page(told, judged, cases)

@@ -225,7 +225,10 @@ def counted(text: str, ring: MatmulRing) -> Busy:
     along = stretch_of(j)
     products, dtype = i * along * k, ring.matmul.dtype
     if issued * PER_ISSUE[dtype] != products:
-        raise ValueError(f"{issued} vmatmul in a loop over blocks of {i} x {along} x {k}")
+        raise ValueError(
+            f"got {issued} vmatmul in a loop over blocks of {i} x {along} x {k}, expected "
+            f"{products / PER_ISSUE[dtype]}"
+        )
     around = sum(0 < len(nested) < depth for nested, _ in bundles)
     return Busy(len(loop), products // PRODUCTS[dtype], j // along, around)
 

@@ -152,7 +152,7 @@ def _steps(context: Any, mesh: str, shape: list[int], source: str, target: str) 
     ops = [line for line in str(module).splitlines() if " = sdy." in line]
     found = [_STEP.search(op) for op in ops if "sdy.mesh" not in op]
     if None in found:
-        raise ValueError(f"unknown op in {ops}")
+        raise ValueError(f"no known step in an op of {ops}")
     return [match.groups() for match in found if match is not None]
 
 

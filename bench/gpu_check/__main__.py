@@ -69,7 +69,7 @@ def about() -> dict[str, str]:
 def main() -> None:
     """Run the parts, and exit with 1 if anything is wrong."""
     if not DRY and not torch.cuda.is_available():
-        raise SystemExit("no GPU here; GPU_CHECK_DRY=1 runs the same in Triton's interpreter")
+        raise SystemExit("torch finds no GPU; set GPU_CHECK_DRY=1 to run in Triton's interpreter")
     with tempfile.TemporaryDirectory() as folder:
         wanted = chosen(parts(f"{folder}/store"), "GPU_CHECK_PARTS")
         if not DRY and shutil.which("compute-sanitizer") is None:

@@ -74,9 +74,13 @@ def check_product(
     for position, got in zip(positions or order(module), results, strict=True):
         right = part(exact, module.out_box(position))
         if got.shape != right.shape:
-            raise ValueError(f"position {position}: shape {tuple(got.shape)}")
+            raise ValueError(
+                f"position {position}: got shape {tuple(got.shape)}, expected {tuple(right.shape)}"
+            )
         error = (got.float() - right).abs() / (right.abs() + right.abs().mean())
         if not error.max().item() < WITHIN:  # also true for NaN
-            raise ValueError(f"position {position}: relative error {error.max().item()}")
+            raise ValueError(
+                f"position {position}: relative error {error.max().item()}, expected below {WITHIN}"
+            )
         worst = max(worst, error.max().item())
     return {"worst_error": round(worst, 5)}

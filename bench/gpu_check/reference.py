@@ -108,7 +108,7 @@ def compare(ids: Iterable[int], got: Iterable[Tensor], wanted: Iterable[Tensor],
     bit."""
     for device, mine, right in zip(ids, got, wanted, strict=True):
         if mine.shape != right.shape:
-            shapes = f"shape {tuple(mine.shape)}, expected {tuple(right.shape)}"
+            shapes = f"got shape {tuple(mine.shape)}, expected {tuple(right.shape)}"
             raise ValueError(f"device {device}, {said}: {shapes}")
         if not torch.equal(bits(mine), bits(right)):
             wrong = (bits(mine) != bits(right)).nonzero().flatten()

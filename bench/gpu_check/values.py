@@ -85,7 +85,7 @@ def self_check(name: str) -> Row:
             raise
         raise LeftOutError(said.getvalue().strip()) from None
     if not said.getvalue().startswith("ok: "):
-        raise ValueError(f"the self-check said {said.getvalue()!r}")
+        raise ValueError(f"the self-check printed {said.getvalue()!r}, expected 'ok: …'")
     return {"said": said.getvalue().strip()}
 
 

@@ -41,7 +41,7 @@ def about() -> dict[str, str]:
     platform = jax.default_backend()
     if not DRY and platform != "tpu":
         raise SystemExit(
-            f"no TPU here, but {platform}; TPU_CHECK_DRY=1 runs the same on CPU devices"
+            f"JAX finds no TPU, only {platform}; set TPU_CHECK_DRY=1 to run on CPU devices"
         )
     kind = "CPU devices, kernels interpreted" if DRY else jax.devices()[0].device_kind
     versions = {"jax": jax.__version__, "Python": sys.version.split()[0]}

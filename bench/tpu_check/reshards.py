@@ -119,8 +119,12 @@ class Moved:
             right = wanted[device]
             got = np.ascontiguousarray(np.asarray(shard.data)).view(right.dtype)
             if got.shape != right.shape:
-                raise ValueError(f"device {device}, {said}: {got.shape}, expected {right.shape}")
+                raise ValueError(
+                    f"device {device}, {said}: got shape {got.shape}, expected {right.shape}"
+                )
             wrong = np.flatnonzero(got != right)
             if wrong.size:
                 first = wrong[:3].tolist()
-                raise ValueError(f"device {device}, {said}: {wrong.size} wrong, first {first}")
+                raise ValueError(
+                    f"device {device}, {said}: {wrong.size} wrong elements, first {first}"
+                )

@@ -39,7 +39,7 @@ def check_matmul(bundle: Bundle) -> Row:
     enough(module.IDS)
     flops = 2 * math.prod(module.LHS_SHAPE) * module.RHS_SHAPE[-1]
     if flops > MOST_FLOPS:
-        raise LeftOutError("the matmul is too large to multiply here")
+        raise LeftOutError("the matmul is too large to run here")
     mesh = mesh_of(module.MESH_AXES, list(module.IDS), sorted(module.IDS))
     rng, dtype = np.random.default_rng(1), jax.numpy.dtype(module.DTYPE)
     lhs, rhs = (
@@ -57,7 +57,7 @@ def check_matmul(bundle: Bundle) -> Row:
     right = np.asarray(jax.numpy.matmul(*wide, precision="highest"))
     worst = float((np.abs(got - right) / (np.abs(right) + np.abs(right).mean())).max())
     if not worst < WITHIN:  # also true for NaN
-        raise ValueError(f"relative error {worst}")
+        raise ValueError(f"relative error {worst}, expected less than {WITHIN}")
     return {"devices": len(module.IDS), "worst_error": round(worst, 5)}
 
 

@@ -96,4 +96,4 @@ def test_no_gpu() -> None:
         env={**os.environ, "CUDA_VISIBLE_DEVICES": "", "GPU_CHECK_DRY": ""},
     )
     assert done.returncode == 1
-    assert done.stderr == "no GPU here; GPU_CHECK_DRY=1 runs the same in Triton's interpreter\n"
+    assert done.stderr == "torch finds no GPU; set GPU_CHECK_DRY=1 to run in Triton's interpreter\n"

@@ -86,5 +86,5 @@ def test_no_tpu() -> None:
         env={**os.environ, "JAX_PLATFORMS": "cpu", "TPU_CHECK_DRY": ""},
     )
     assert done.returncode == 1
-    said = "no TPU here, but cpu; TPU_CHECK_DRY=1 runs the same on CPU devices\n"
+    said = "JAX finds no TPU, only cpu; set TPU_CHECK_DRY=1 to run on CPU devices\n"
     assert done.stderr.endswith(said)
