@@ -111,7 +111,7 @@ def emit_relayout(
             argument="target",
             got=f"{count:,} strided boxes between {len(plan.sent)} and "
             f"{len(plan.received)} devices",
-            expected=f"at most {MOST_RELAYS:,}; plain shardings are a sw.Reshard, which lists none",
+            expected=f"at most {MOST_RELAYS:,}; for plain shardings use sw.Reshard",
         )
     if any(registry.contract(each).pads for each in listing):
         _check_sizes(plan.relayout)
@@ -303,8 +303,9 @@ class RelayoutText:
     def no_gradient(self) -> str:
         """The reason why a module of real or complex numbers has no gradients, or ""."""
         if self.dtype in WITHOUT_GRADIENT:
-            return f"{self.dtype} has no gradient: use another dtype"
-        return "this module has no gradient: emit with --gradient" if self._inexact else ""
+            return f"{self.dtype} has no gradient: use a different dtype"
+        missing = "this module has no gradient: emit it with gradient=True (--gradient)"
+        return missing if self._inexact else ""
 
     @property
     def _inexact(self) -> bool:

@@ -7,9 +7,9 @@ from runpy import run_path
 
 # The version of each backend's support files.
 VERSIONS = {
-    "jax_xla": "b60d6fe2d4c35de9",
-    "pallas_tpu": "fb16c67913c8d6e6",
-    "triton_gpu": "528ccccc28eb419a",
+    "jax_xla": "3dbb6d8974ad37e4",
+    "pallas_tpu": "3d4bff68c7d96e9e",
+    "triton_gpu": "98a1a1b1dae6dac6",
 }
 
 
@@ -20,5 +20,5 @@ def require(backend, version, module):
     if found != version:
         raise ImportError(
             f"{module} was emitted with version {version} of the support modules of {backend}, "
-            f"but next to it is {found}: emit it again"
+            f"but `_support` next to it has version {found}: emit the module again"
         )

@@ -17,5 +17,5 @@ def host_beside(name, backward, of):
         # A standalone file belongs to no package: run it by its path.
         found = vars(importlib.import_module(beside)) if package else runpy.run_path(path)
     except (FileNotFoundError, ModuleNotFoundError):
-        raise ImportError(f"the derivative of {of}: {beside} is missing") from None
+        raise ImportError(f"the derivative of {of}, but {beside} is missing") from None
     return found["_HOST"], beside

@@ -161,7 +161,9 @@ def meshes_here(host):
     """Return the meshes of both sides on the available devices. Exit if there are too few devices,
     or if a device's box differs from its shard."""
     if len(jax.devices()) < len(host.ranks):
-        raise SystemExit(f"got {len(jax.devices())} devices, expected {len(host.ranks)}")
+        raise SystemExit(
+            f"self-check needs {len(host.ranks)} devices, JAX has {len(jax.devices())}"
+        )
     if host.dtype.itemsize == 8:
         jax.config.update("jax_enable_x64", True)
     devices = dict(zip(host.ranks, jax.devices(), strict=False))

@@ -128,7 +128,7 @@ class ArrayMatmul:
             jax.config.update("jax_enable_x64", True)
         flops = 2 * int(np.prod([*self.shapes[0], self.shapes[1][-1]], dtype=np.float64))
         if flops > MOST_FLOPS:
-            not_run(f"{flops} flops are too many to do here; shards tile the tensors")
+            not_run(f"{flops} flops are too many to compute here; shards tile the tensors")
         from .jax_drawn import check_product  # only if it takes few flops
 
         check_product(self, mesh)

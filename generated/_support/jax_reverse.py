@@ -33,7 +33,7 @@ def reverse_of(name, derivative, host):
     found, beside = host_beside(name, derivative, "reshard needs the reverse reshard")
     alike = _alike(found.target, host.source) and _alike(found.source, host.target)
     if not alike or (found.shape, found.dtype) != (host.shape, host.dtype):
-        raise ImportError(f"{beside} is not the reverse of this reshard")
+        raise ImportError(f"{beside} is not the reverse of this reshard: emit both again")
     return found
 
 

@@ -28,7 +28,7 @@ def in_order_of_ids(devices, near):
     if ids == sorted(ids) or not near(sorted(devices, key=lambda device: device.id)).all():
         return ""
     return (
-        f"the mesh has the ids {ids}, and the module needs {sorted(ids)}: give it "
+        f"the mesh has devices in the order {ids}, the module needs {sorted(ids)}: pass "
         "jax.sharding.Mesh(np.reshape(sorted(jax.devices(), key=lambda d: d.id), "
         "mesh.devices.shape), mesh.axis_names)"
     )

@@ -34,9 +34,9 @@ def refuse_far(near, advice):
     if near.all():
         return
     far = (
-        f"{(~near).sum()} of {near.size} pairs of devices are at offsets that a v5e does not send "
-        f"over directly: {advice}"
+        f"a v5e cannot send directly between {(~near).sum()} of the {near.size} pairs of devices "
+        f"that exchange data: {advice}"
     )
     if not os.environ.get(FAR):
-        raise ValueError(f"mesh: {far}; with {FAR}=1 in the environment this is a warning")
+        raise ValueError(f"mesh: {far}; {FAR}=1 in the environment makes this a warning")
     warnings.warn(far, stacklevel=3)

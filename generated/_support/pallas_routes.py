@@ -11,7 +11,7 @@ def check_routes(program, devices):
     a receiver of a program."""
     if devices[0].platform != "tpu":
         got = f"mesh: got devices of platform {devices[0].platform}, expected TPUs"
-        more = "interpret=True runs it slowly, and modules of backend jax_xla run anywhere"
+        more = "interpret=True runs the kernels slowly; a jax_xla module runs on any platform"
         raise ValueError(f"{got}; {more}")
     if is_v5e(devices):  # other TPUs send over any distance
         for carrier in program.carriers:

@@ -33,7 +33,7 @@ class Started:
         """Return the arrays `values`, in any container, such that computations on the returned
         arrays run after the start. Raises ValueError after `reshard_done`."""
         if not self.held:
-            raise ValueError("then: got a Started after reshard_done, expected one in flight")
+            raise ValueError("then: got a reshard that is already done, expected one in flight")
         # Depend on the target shards, which the first kernel returns, or, if interpreted, on the
         # result.
         *before, place = self.held[:2]
@@ -44,7 +44,7 @@ class Started:
     def __del__(self):
         if self.held:
             warnings.warn(
-                "reshard_start without reshard_done: tiles are still in flight", stacklevel=2
+                "reshard_start: tiles are still in flight, call reshard_done", stacklevel=2
             )
 
 
@@ -92,9 +92,13 @@ class StartedReshard(OneOrder):
         in any container, are computed. Raises TypeError if `started` is not a handle of
         `reshard_start`, and ValueError if it is done already."""
         if not isinstance(started, Started):
-            raise TypeError(f"reshard_done: got {type(started).__name__}, expected a Started")
+            raise TypeError(
+                f"reshard_done: got {type(started).__name__}, expected what reshard_start returns"
+            )
         if not started.held:
-            raise ValueError("reshard_done: got a Started that is already done")
+            raise ValueError(
+                "reshard_done: got a reshard that is already done, expected one in flight"
+            )
         started.then(after)
         held, started.held = started.held, ()
         if started.source is None:
@@ -158,7 +162,8 @@ def _underived(x):
 def _refused(*_):
     """Raise NotImplementedError for `jax.vmap` or a derivative."""
     raise NotImplementedError(
-        "reshard_start has no jax.vmap and no derivative: call reshard, or stop_gradient(x) first"
+        "reshard_start supports neither jax.vmap nor derivatives: call reshard instead, or, for "
+        "derivatives, pass stop_gradient(x)"
     )
 
 

@@ -20,8 +20,8 @@ def refuse_to_hang(held):
     if devices < threads or largest <= COPIED_AT_ONCE:
         return
     raise ValueError(
-        f"interpret: got {threads} threads of XLA for {devices} devices, and the interpreter hangs "
-        f"on arrays of over 100 KiB (here {largest} bytes) without one more; set XLA_FLAGS="
+        f"interpret: got {threads} XLA threads for {devices} devices, but on arrays over 100 KiB "
+        f"(here {largest} bytes) the interpreter hangs without a spare thread; set XLA_FLAGS="
         f"--xla_force_host_platform_device_count={devices + 1} before jax is imported"
     )
 

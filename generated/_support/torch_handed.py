@@ -24,7 +24,7 @@ def handed_over(moves, given):
                 leaving = [part for receiver, part in parts if receiver == rank]
                 arriving = [part for peer, part in expected if peer == sender]
                 if [*map(len, leaving)] != [*map(len, arriving)]:
-                    raise SystemExit(f"device {device}: receives unexpected bytes")
+                    raise SystemExit(f"device {device}: receives different bytes than expected")
                 for part, place in zip(leaving, arriving, strict=True):
                     place.copy_(part)
             wire.keep(held[device], targets)

@@ -114,8 +114,8 @@ class SharedMemory:
         own = self._last
         (move,), target = own.moves, own.exchange.target
         if "push" not in own.features or move.reduces:
-            why = "terms are reduced" if move.reduces else "a device is in one mesh only"
-            raise ValueError(f"symmetric_result: {why}, so tiles are pulled")
+            why = "reduces partial sums" if move.reduces else "has devices in one mesh only"
+            raise ValueError(f"symmetric_result: the reshard {why}: call it without out")
         group = in_group(group)
         device_id, kept = own.exchange.ranks[dist.get_rank(group)], own.kept(group)
         shape = move.target_shape(device_id)

@@ -14,7 +14,9 @@ def let_read(reader, owner):
     that copies, which is the source in copies between GPUs.
     """
     if not torch.cuda.can_device_access_peer(reader, owner):
-        raise ValueError(f"{reader} cannot read the memory of {owner}: use `reshard`")
+        raise ValueError(
+            f"{reader} cannot read the memory of {owner}: use `reshard` in a process group"
+        )
     torch.empty(1, device=owner).copy_(torch.empty(1, device=reader))
 
 

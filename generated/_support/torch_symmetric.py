@@ -18,7 +18,7 @@ CHANNELS = 4
 FLAG = 4  # bytes of a rank's flag for each rank, per channel
 
 
-NOT_SYMMETRIC = "got a tensor that is not in symmetric memory"
+NOT_SYMMETRIC = "got a tensor outside symmetric memory"
 
 # The driver's handle type for memory shared with other hosts: CU_MEM_HANDLE_TYPE_FABRIC.
 FABRIC = 8

@@ -15,7 +15,7 @@ def wrong(tensor, shape, dtype):
     if tuple(tensor.shape) != shape or tensor.dtype != dtype:
         return f"got {tuple(tensor.shape)} of {tensor.dtype}, expected {shape} of {dtype}"
     if not tensor.is_contiguous():
-        return "expected a contiguous tensor, as .contiguous() makes it"
+        return "got a tensor that is not contiguous, expected its contiguous()"
     return "got a lazily negated view, expected its resolve_neg()"
 
 
@@ -44,7 +44,5 @@ def part_of(move, device_id, rank):
     box = source.box(source.position(device_id, "source"))[: 2 * rank]
     what = f", x[{', '.join(f'{low}:{high}' for low, high in ranges(box))}] of a whole x"
     if len({move._shape(source.box(place)) for place in range(len(source.ids))}) > 1:
-        what += (
-            " (emit with --source-split nested to split as torch does, flat to split as JAX does)"
-        )
+        what += " (a Reshard with source_split nested splits as torch does, with flat as JAX does)"
     return what

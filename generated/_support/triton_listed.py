@@ -118,7 +118,9 @@ class Listed:
         if not self.entries:
             return
         if capturing(torch.device(device)):
-            raise RuntimeError("call this once before it is captured in a CUDA graph")
+            raise RuntimeError(
+                "a first call cannot be captured in a CUDA graph: make one call before the capture"
+            )
         table = torch.tensor(self.entries, dtype=torch.int64, device="cpu")
         across = -(-table[:, 4] // COLUMNS)
         counts = -(-table[:, 5] // ROWS) * across

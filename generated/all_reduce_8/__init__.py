@@ -3,9 +3,9 @@
 import pathlib
 
 if "." not in __name__:
-    raise ImportError(f"part of a package: import FOLDER.{__name__} from above FOLDER")
+    raise ImportError(f"import FOLDER.{__name__}, not {__name__}: the module is part of a package")
 if not pathlib.Path(__file__).parent.with_name("_support").is_dir():
-    raise ImportError(f"{__name__} needs _support next to it: copy it, or emit with --single-file")
+    raise ImportError(f"{__name__} needs the folder _support: copy it, or emit with --single-file")
 
 
 def __getattr__(name):

@@ -31,7 +31,7 @@ Emitted by
 import os
 
 if not __package__:
-    raise ImportError("part of a package: run `python -m FOLDER.NAME.triton_gpu` above FOLDER")
+    raise ImportError("run `python -m FOLDER.NAME.triton_gpu` in the folder that contains FOLDER")
 if __name__ == "__main__":
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
@@ -47,7 +47,7 @@ from .._support.torch_phased import Phased
 from .._support.torch_reduce import Reduction
 from .._support.triton_rows import BOTH, Tiles, copy_rows, read_once, rows_at, shard_at
 
-require("triton_gpu", "528ccccc28eb419a", __name__)
+require("triton_gpu", "98a1a1b1dae6dac6", __name__)
 __all__ = ["reshard", "reshard_local", "source_shape", "target_shape"]
 __getattr__ = absent(__name__)
 

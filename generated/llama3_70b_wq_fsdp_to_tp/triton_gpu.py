@@ -32,7 +32,7 @@ Emitted by
 import os
 
 if not __package__:
-    raise ImportError("part of a package: run `python -m FOLDER.NAME.triton_gpu` above FOLDER")
+    raise ImportError("run `python -m FOLDER.NAME.triton_gpu` in the folder that contains FOLDER")
 if __name__ == "__main__":
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
@@ -46,7 +46,7 @@ from .._support.sides import Side
 from .._support.torch_gpu import Reshard
 from .._support.triton_rows import Tiles, copy_rows, shard_at
 
-require("triton_gpu", "528ccccc28eb419a", __name__)
+require("triton_gpu", "98a1a1b1dae6dac6", __name__)
 __all__ = ["reshard", "reshard_local", "source_shape", "target_shape"]
 __getattr__ = absent(__name__)
 

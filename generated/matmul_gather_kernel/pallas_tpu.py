@@ -34,7 +34,7 @@ Emitted by
 import os
 
 if not __package__:
-    raise ImportError("part of a package: run `python -m FOLDER.NAME.pallas_tpu` above FOLDER")
+    raise ImportError("run `python -m FOLDER.NAME.pallas_tpu` in the folder that contains FOLDER")
 if __name__ == "__main__":
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=9")
@@ -51,7 +51,7 @@ from .._support.pallas_matmul import PallasMatmul, RingMatmul, TiledArray
 from .._support.pallas_peers import LOGICAL, div, each, multiple, rem
 from .._support.pallas_products import Block, add_product, clear, put_sum
 
-require("pallas_tpu", "fb16c67913c8d6e6", __name__)
+require("pallas_tpu", "3d4bff68c7d96e9e", __name__)
 
 __all__ = ["lhs_sharding", "matmul", "out_sharding", "pad_lhs", "pad_rhs", "rhs_sharding", "unpad"]
 

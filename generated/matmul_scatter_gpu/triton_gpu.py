@@ -42,7 +42,7 @@ Emitted by
 import os
 
 if not __package__:
-    raise ImportError("part of a package: run `python -m FOLDER.NAME.triton_gpu` above FOLDER")
+    raise ImportError("run `python -m FOLDER.NAME.triton_gpu` in the folder that contains FOLDER")
 if __name__ == "__main__":
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
@@ -52,7 +52,7 @@ import triton.language as tl
 from .._support import require
 from .._support.torch_matmul import TritonMatmul
 
-require("triton_gpu", "528ccccc28eb419a", __name__)
+require("triton_gpu", "98a1a1b1dae6dac6", __name__)
 
 __all__ = ["matmul", "matmul_local", "synchronize"]
 

@@ -36,7 +36,7 @@ Emitted by
 import os
 
 if not __package__:
-    raise ImportError("part of a package: run `python -m FOLDER.NAME.jax_xla` above FOLDER")
+    raise ImportError("run `python -m FOLDER.NAME.jax_xla` in the folder that contains FOLDER")
 if __name__ == "__main__":
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=8")
@@ -50,7 +50,7 @@ from .._support.jax_meshes import Sharded
 from .._support.xla_bits import as_bits_but_on_tpu
 from .._support.xla_program import XlaProgram
 
-require("jax_xla", "b60d6fe2d4c35de9", __name__)
+require("jax_xla", "3dbb6d8974ad37e4", __name__)
 
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
 __all__ += ["source_shape", "target_shape"]

@@ -297,9 +297,10 @@ def reshard(buffers, mesh, *, target_mesh=None, interpret=False, collective_id=N
     """
     if target_mesh is None:
         if not ONE_ORDER:
-            raise ValueError("target_mesh: got None, expected a mesh: the order of devices differs")
+            raise ValueError(f"target_mesh: got None, expected a mesh with the axes {TARGET_AXES}")
         target_mesh = Mesh(mesh.devices.reshape([*TARGET_AXES.values()]), [*TARGET_AXES])
     meshes = _checked(mesh, SOURCE_AXES, "mesh"), _checked(target_mesh, TARGET_AXES, "target_mesh")
+    _devices(*meshes)
     if buffers.keys() != SOURCE.keys():
         raise ValueError(f"buffers: got {[*buffers]}, expected {[*SOURCE]}")
     given = [buffers[name] for name in SOURCE]
@@ -363,6 +364,20 @@ def _checked(mesh, axes, what):
     return Mesh(mesh.devices, mesh.axis_names)
 
 
+def _devices(mesh, target_mesh):
+    """Return the devices of both meshes by id. Raises ValueError unless each id has one device."""
+    by_id = dict(zip(SOURCE_IDS, mesh.devices.flat, strict=True))
+    ends = zip(TARGET_IDS, target_mesh.devices.flat, strict=True)
+    wrong = [number for number, device in ends if by_id.setdefault(number, device) != device]
+    if wrong or len({*by_id.values()}) < len(by_id):
+        got = [device.id for device in target_mesh.devices.flat]
+        raise ValueError(
+            f"target_mesh: got devices {got}, expected, for the ids {[*TARGET_IDS]}, the devices that "
+            f"mesh has for {[*SOURCE_IDS]}, and devices outside mesh for other ids"
+        )
+    return by_id
+
+
 def _global_shape(buffer, spec, axes):
     _, (local, *_) = buffer
     counts = (math.prod(axes[name] for name in _names(each)) for each in spec)
@@ -422,7 +437,7 @@ def _underived(arrays):
 
 
 def _refuse(*_):
-    why = "this module has no gradient: emit with --gradient"
+    why = "this module has no gradient: emit it with gradient=True (--gradient)"
     raise NotImplementedError(f"{why}, or pass stop_gradient(x) to reshard")
 
 
@@ -472,10 +487,9 @@ def _union(arrays, mesh, target_mesh):
     """Return the devices of both meshes in a row. Raises ValueError for traced arrays."""
     if any(isinstance(x, jax.core.Tracer) for x in arrays):
         raise ValueError(
-            "reshard: one jit cannot use both meshes: call it, and jax.grad of it, outside jit"
+            "reshard: one jit cannot use both meshes: call reshard, and its jax.grad, outside jit"
         )
-    by_id = dict(zip(SOURCE_IDS, mesh.devices.flat, strict=True))
-    by_id |= dict(zip(TARGET_IDS, target_mesh.devices.flat, strict=True))
+    by_id = _devices(mesh, target_mesh)
     return _row(by_id[each] for each in RANKS)
 
 

@@ -436,8 +436,8 @@ def _checked(tensors, side, device, number, what):
             kind = "a pending conjugation or negation" if turned else "overlapping elements"
             raise ValueError(f"{said}: got a view with {kind}, expected x.contiguous()")
         if x.requires_grad and torch.is_grad_enabled():
-            why = "this module has no gradient: emit with --gradient"
-            raise ValueError(f"{said}: {why}, expected x.detach()")
+            why = "this module has no gradient: emit it with gradient=True (--gradient)"
+            raise ValueError(f"{said}: requires a gradient, but {why}, or pass x.detach()")
         found.append(x)
     return found
 

@@ -44,7 +44,7 @@ Emitted by
 import os
 
 if not __package__:
-    raise ImportError("part of a package: run `python -m FOLDER.NAME.pallas_tpu` above FOLDER")
+    raise ImportError("run `python -m FOLDER.NAME.pallas_tpu` in the folder that contains FOLDER")
 if __name__ == "__main__":  # one spare device, for the interpreter
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=13")
@@ -62,7 +62,7 @@ from .._support.pallas_peers import div, each, operand, rem, remote_copy, signal
 from .._support.pallas_permuted import Permuted
 from .._support.pallas_thin import Dense, Thin
 
-require("pallas_tpu", "fb16c67913c8d6e6", __name__)
+require("pallas_tpu", "3d4bff68c7d96e9e", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]

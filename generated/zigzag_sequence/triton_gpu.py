@@ -422,11 +422,11 @@ def _derived(given, made, forth, back, among_ranks=False):
     if not torch.is_grad_enabled() or not any(x.requires_grad for x in given):
         return forth(given, made)
     if made is not None:
-        why = "but out does not support one"
-        raise ValueError(f"shards: require a gradient, {why}: expected x.detach()")
+        why = "out does not support gradients: omit it"
+        raise ValueError(f"shards: require a gradient, but {why}, or pass x.detach()")
     if among_ranks and {*SOURCE_IDS} != {*TARGET_IDS}:
-        why = "autograd calls nothing on ranks without a result"
-        raise ValueError(f"shards: require a gradient, but {why}: expected x.detach()")
+        why = "autograd skips the backward pass of ranks without a result"
+        raise ValueError(f"shards: require a gradient, but {why}: pass x.detach()")
     return moved(forth, back, given)
 
 
@@ -519,7 +519,7 @@ def _checked(tensors, side, device, number, what):
             kind = "a pending conjugation or negation" if turned else "overlapping elements"
             raise ValueError(f"{said}: got a view with {kind}, expected x.contiguous()")
         if what == "out" and x.requires_grad:
-            raise ValueError(f"{said}: out takes no gradient, expected x.detach()")
+            raise ValueError(f"{said}: got a tensor that requires a gradient, expected x.detach()")
         found.append(x)
     return found
 

@@ -10,7 +10,7 @@ def absent(module):
 
     def missing(name):
         feature = DOORS.get(name)
-        needs = f"needs the feature {feature}: emit with --feature {feature}"
+        needs = f'needs features=("{feature}",) in emit (--feature {feature})'
         raise AttributeError(f"{module}.{name} {needs if feature else 'does not exist'}")
 
     return missing

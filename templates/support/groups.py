@@ -21,7 +21,7 @@ def hosts_of(package, backend, plans):
             said = f"{error.name} is missing: a group needs the bundles of its tensors next to it"
             raise ImportError(said) from error
         if plan != module.PLAN:
-            said = f"{module.__name__} has plan {module.PLAN}, expected {plan}: emit it again"
+            said = f"{module.__name__} has plan {module.PLAN}, expected {plan}: emit both again"
             raise ImportError(said)
         found.append(module._HOST)
     return found
@@ -43,7 +43,7 @@ def order_of(paths, names, what="tensors"):
     faults = [f"{name} is missing" for name in names if name not in place]
     faults += [f"unknown name {n}" for n in given if re.sub(r"\W", "_", n) not in {*names}]
     if not faults and len(place) < len(given):
-        faults = [f"got {len(given)}, expected {len(place)}"]
+        faults = [f"got {len(given)} keys that make only {len(place)} names"]
     if faults:
         more = f", and {len(faults) - 3} more" * (len(faults) > 3)
         raise ValueError(f"{what}: {', '.join(faults[:3])}{more}")

@@ -242,9 +242,9 @@ class Call:
         wrong = [] if right is None else np.argwhere(~np.asarray(right)).tolist()
         for rank, place, item in wrong:
             if rank in senders[place]:  # other devices receive nothing in this round
-                ends = f"from device {ids[senders[place][rank]]} to device {ids[rank]}"
+                sent = f"the bytes that device {ids[senders[place][rank]]} sent"
                 names = listed(members[item].target)
-                raise RuntimeError(f"{names}: the bytes received {ends} are not those sent")
+                raise RuntimeError(f"{names}: device {ids[rank]} did not receive {sent}")
 
     def tell(self, number):
         """Report that a bucket is done."""
@@ -288,13 +288,13 @@ def _checked(state, structs):
     found = {name: x for name, x in flat(state or {}) if x is not None}
     lacking, extra = [n for n in here if n not in found], [n for n in found if n not in structs]
     if lacking or extra:
-        got = f"none for {listed(lacking)}" if lacking else f"more: {listed(extra)}"
+        got = f"none for {listed(lacking)}" if lacking else f"unknown {listed(extra)}"
         raise ValueError(f"state: got {got}, expected an array for each source buffer")
     for name, struct in here.items():
         x = found[name]
         if isinstance(x, jax.core.Tracer) or not isinstance(x, jax.Array):
             got = "a traced array" if isinstance(x, jax.core.Tracer) else type(x).__name__
-            raise ValueError(f"state, {name}: got {got}, expected a jax.Array, outside of jit")
+            raise ValueError(f"state, {name}: got {got}, expected a jax.Array, outside jit")
         if (x.shape, x.dtype) != (struct.shape, struct.dtype):
             got = f"{x.dtype}{[*x.shape]}"
             expected = f"{struct.dtype}{[*struct.shape]}"

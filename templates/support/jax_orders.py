@@ -61,8 +61,8 @@ class TwoOrders(OneOrder):
     def lowered(self, *_, **static):
         """Raise TypeError: this reshard cannot run inside `jax.jit`."""
         raise TypeError(
-            "source and target list different devices, or in another order, which one jit does "
-            "not allow: call reshard(x, mesh, target_mesh=...) outside jit, on a concrete array"
+            "reshard cannot run under jit, because source and target list different devices, or "
+            "in a different order: call it outside jit, on a concrete array"
         )
 
     def refuse_mix(self, x, target):
@@ -81,7 +81,8 @@ class TwoOrders(OneOrder):
         ids = self.source.ids
         if not set(self.target.ids) <= set(ids):
             raise ValueError(
-                "target_mesh: expected a mesh, because the target has devices that the source lacks"
+                f"target_mesh: got None, expected a mesh with the axes {dict(self.target.axes)}, "
+                "because the source mesh lacks some of the target's devices"
             )
         devices = [mesh.devices.flat[ids.index(device_id)] for device_id in self.target.ids]
         return self.target.mesh_of(devices)
@@ -94,11 +95,11 @@ class TwoOrders(OneOrder):
             if by_id.setdefault(device_id, device) != device:
                 raise ValueError(
                     f"logical id {device_id}: got {by_id[device_id]} in the source mesh and "
-                    f"{device} in the target mesh, expected one device"
+                    f"{device} in the target mesh, expected the same device"
                 )
         ids: dict = {}
         for device_id, device in by_id.items():
             if ids.setdefault(device, device_id) != device_id:
-                both = f"{device} as logical ids {ids[device]} and {device_id}"
-                raise ValueError(f"target_mesh: got {both}, expected one device per id")
+                both = f"{device} for both logical ids {ids[device]} and {device_id}"
+                raise ValueError(f"target_mesh: got {both}, expected two devices")
         return [by_id[device_id] for device_id in sorted(by_id)]

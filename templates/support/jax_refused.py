@@ -6,13 +6,16 @@ import jax
 def refuse_derivative(*_):
     """Raise NotImplementedError for a derivative."""
     raise NotImplementedError(
-        "this module has no derivative: emit with --gradient, or pass stop_gradient(x) to reshard"
+        "this module has no derivative: emit it with gradient=True (--gradient), or pass "
+        "stop_gradient(x) to reshard"
     )
 
 
 def refuse_batch(*_):
     """Raise NotImplementedError for `jax.vmap`."""
-    raise NotImplementedError("reshard under jax.vmap: emit the module with --feature vmap")
+    raise NotImplementedError(
+        'this module cannot run under jax.vmap: emit it with features=("vmap",) (--feature vmap)'
+    )
 
 
 _underived = jax.custom_jvp(lambda x: x)

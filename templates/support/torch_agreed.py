@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 
 TOLD = 1024  # bytes of a rank's message
-GONE = "the connection is closed, since a rank ended or its call failed: see its error"
+GONE = "the connection closed because a rank ended or its call failed: see its error"
 NEW = "make a new process group"
 
 

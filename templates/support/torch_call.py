@@ -65,7 +65,9 @@ class Call:
             home = home_of(given, out, "cuda:nccl" in self.config)
             served = f"{home.type}:nccl" if home.type == "cuda" else "cpu:"
             if served not in self.config:
-                raise ValueError(f"tensors on {home}: the group communicates as {self.config}")
+                raise ValueError(
+                    f"got tensors on {home}, expected a device that the group serves: {self.config}"
+                )
             steps = self.model.steps(self.device, bool(self.digest))
             made = self.model.made(out, self.device, home, "out")
             check_apart(made, given if out is not None else [])
@@ -163,10 +165,8 @@ class Call:
                 if not torch.equal(_digest(line, part), _digest_now(line, part)):
                     name = self.model.moves.members[part.member].target[0]
                     bucket = f"bucket {step.number + 1}"
-                    sent = f"from device {message.peer} to device {self.device}"
-                    raise RuntimeError(
-                        f"{bucket}, {name}: the bytes received {sent} are not those sent"
-                    )
+                    fault = f"device {self.device} did not receive the bytes that device"
+                    raise RuntimeError(f"{bucket}, {name}: {fault} {message.peer} sent")
         copied(step.unpacks, [line], made)
 
 

@@ -83,7 +83,7 @@ class Reshard:
         if not requires_grad(shards):
             return self.here.local([shards], [out], programs)[0]
         if out is not None:
-            raise ValueError("out takes no gradient: got source shards that require one")
+            raise ValueError("out does not support gradients: omit it, or detach the source shards")
         if self.gradient is None:
             raise ValueError(NO_GRADIENT)
         return self.gradient.reshard_local(self, shards, programs)

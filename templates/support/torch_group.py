@@ -116,7 +116,7 @@ class Group:
         if not requires_grad(tensors):
             return ""
         if out is not None:
-            return "out takes no gradient: got source shards that require one"
+            return "out does not support gradients: omit it, or detach the source shards"
         moves = list(self.members.values())
         return NO_GRADIENT if any(moves[n].gradient is None for n in self._floats) else ""
 

@@ -3,7 +3,8 @@
 import torch
 
 NO_GRADIENT = (
-    "a source shard requires a gradient: emit with --gradient, or call this in torch.no_grad()"
+    "a source shard requires a gradient, but this module has none: emit it with gradient=True "
+    "(--gradient), or call it in torch.no_grad()"
 )
 
 
@@ -31,7 +32,7 @@ class Together:
         homes = {shard.device for each in held for shard in each}
         if {home.type for home in homes} not in ({"cpu"}, {"cuda"}):
             listed = sorted(map(str, homes))
-            raise ValueError(f"source shards on {listed}, expected all on GPUs or all on the CPU")
+            raise ValueError(f"got source shards on {listed}, expected all on GPUs or all on CPU")
         if several := len(homes) > 1:
             from .torch_several import join_streams  # imported on first use
 

@@ -19,7 +19,8 @@ from .torch_member import Member
 from .torch_tensors import check, has_kernels, requires_grad
 
 NO_COTANGENTS = (
-    "an operand requires a gradient: emit with --gradient, or call it in torch.no_grad()"
+    "an operand requires a gradient, but this module has none: emit it with gradient=True "
+    "(--gradient), or call it in torch.no_grad()"
 )
 ALIGNED = 128  # alignment of slots in bytes
 MOST_FLOPS = 2**24  # for more operations, a self-check uses smaller matrices
@@ -163,12 +164,12 @@ class TritonMatmul:
             what = f"{name} of device {self.ids[position]}"
             check(tensor, self.shape(side, position), self.dtype, what)
             if not has_kernels(tensor, self.kernels["multiply"]):
-                fault = "got a tensor on the CPU, expected one on a GPU, or TRITON_INTERPRET=1"
-                raise ValueError(f"{what}: {fault}")
+                fault = "got a tensor on the CPU, expected one on a GPU; to run on a CPU, set"
+                raise ValueError(f"{what}: {fault} TRITON_INTERPRET=1 before triton is imported")
         if given[0].device != given[1].device:
             both = f"{given[0].device} and {given[1].device}"
             raise ValueError(
-                f"operands of device {self.ids[position]}: got {both}, expected one torch device"
+                f"operands of device {self.ids[position]}: got {both}, expected the same device"
             )
 
     def self_check(self):

@@ -29,6 +29,6 @@ def check_out(move, out, device_id, home, shards):
     if out.device != home:
         raise ValueError(f"{what}: got a tensor on {out.device}, expected one on {home}")
     if any(overlap(out, shard) for shard in shards):
-        raise ValueError(f"{what}: shares memory with a source shard, which others still read")
+        raise ValueError(f"{what}: shares memory with a source shard, which other devices read")
     if out.requires_grad:
-        raise ValueError(f"{what}: out takes no gradient")
+        raise ValueError(f"{what}: got a tensor that requires a gradient, expected its detach()")

@@ -24,13 +24,13 @@ from .triton_listed import Listed, copy_kernel, entries_of
 
 # The end of the message about a fault on one rank in a call after the first without `check`, in
 # which ranks do not report faults to each other.
-WAIT = "other ranks may wait for this one until they time out, but not with check=True on all"
+WAIT = "other ranks may wait until they time out; with check=True on all ranks, all raise"
 
 ITS_ONE = operator.itemgetter(0)
 APART = (
-    "some devices are in one mesh only, and autograd calls nothing on a rank without a result: "
-    "call this in torch.no_grad(), and send gradients back by the reverse reshard (docs/groups.md, "
-    "Gradients)"
+    "some devices are in one mesh only, and autograd skips the backward pass of a rank without a "
+    "result: call this in torch.no_grad(), and send gradients back by the reverse reshard "
+    "(docs/groups.md, Gradients)"
 )
 
 
@@ -112,7 +112,8 @@ class Processes(PeerMemory):
     def feature(self, name, wanted):
         """Return a feature's implementation. Raises ValueError if the module lacks it."""
         if name not in self.features:
-            raise ValueError(f"{wanted} needs the feature {name}: emit with --feature {name}")
+            how = f'features=("{name}",) in emit (--feature {name})'
+            raise ValueError(f"{wanted} needs {how}")
         return self.features[name]
 
     def call(self, shards, group, outs, asked, *, wants_gradient=False, fault=""):
@@ -171,7 +172,9 @@ class Processes(PeerMemory):
         ranks, transport = self.exchange.ranks, asked.transport
         check_few(asked.programs)
         if wants_gradient and asked.async_op:
-            raise ValueError("async_op takes no gradient: got source shards that require one")
+            raise ValueError(
+                "async_op does not support gradients: omit it, or detach the source shards"
+            )
         if dist.get_world_size(group) != len(ranks):
             got = f"group of {dist.get_world_size(group)} ranks, expected {len(ranks)}"
             more = f"; pass group=dist.new_group(range({len(ranks)}))"
@@ -187,13 +190,13 @@ class Processes(PeerMemory):
         homes = {*self.each(checked, shards, wanted)}
         if len(homes) > 1:
             listed = sorted(map(str, homes))
-            raise ValueError(f"source shards on {listed}, expected all on one device")
+            raise ValueError(f"got source shards on {listed}, expected all on one device")
         (home,) = homes
         if transport == "symmetric" and home.type != "cuda":
             raise ValueError(f"transport 'symmetric': got a shard on {home}, expected one on a GPU")
         buffer = None if transport == "exchange" else self.kept(group).get("buffer")
         if buffer and any(overlap(out, buffer.held) for out in outs or () if out is not None):
-            raise ValueError("out shares memory with `symmetric_source`, which others still read")
+            raise ValueError("out shares memory with `symmetric_source`, which other ranks read")
         return home
 
     def _agree(self, group, fault, home, transport, wants_gradient, pushes=False):
@@ -330,9 +333,11 @@ def check_rank(move, shard, out, device_id, group, wants_gradient):
         check_out(move, out, device_id, home, [shard] if here else [])
     apart = {*move.exchange.source.ids} != {*move.exchange.target.ids}
     if wants_gradient and (out is not None or apart):
-        why = APART if out is None else "out takes no gradient"
+        why = (
+            APART if out is None else "out does not support gradients: omit it, or detach the shard"
+        )
         raise ValueError(f"{what} requires a gradient, but {why}")
     if f"{home.type}:" not in served:
-        where = f"expected one where the group communicates, {served}"
+        where = f"expected one on a device that the group serves: {served}"
         raise ValueError(f"{what}: got a tensor on {home}, {where}")
     return home

@@ -12,13 +12,13 @@ def checked(state, expected, device, what):
     found = dict(flat(state or {}))
     extra = [name for name, x in found.items() if x is not None and name not in expected]
     if extra:
-        raise ValueError(f"{what}: device {device} stores no {listed(extra)}")
+        raise ValueError(f"{what}: got {listed(extra)}, which device {device} does not store")
     for said, names in (
         ("no key", [name for name in expected if name not in found]),
         ("None", [name for name in expected if found.get(name, "") is None]),
     ):
         if names:
-            raise ValueError(f"{what}: got {said} for {listed(names)}, expected a tensor each")
+            raise ValueError(f"{what}: got {said} for {listed(names)}, expected a tensor for each")
     tensors = [_local(found[name]) for name in expected]
     for x, (name, wanted) in zip(tensors, expected.items(), strict=True):
         got = (x.dtype, tuple(x.shape)) if isinstance(x, torch.Tensor) else type(x).__name__
@@ -62,7 +62,9 @@ def check_apart(made, given):
     end, filled = ("", 0, False), ("", 0)
     for home, start, stop, is_out in spans:
         if filled > (home, start) or (is_out and end[:2] > (home, start)):
-            raise ValueError("out: a tensor shares memory with another, or with one of state")
+            raise ValueError(
+                "out: a tensor shares memory with another tensor of out, or with one of state"
+            )
         end = max(end, (home, stop, False))
         filled = max(filled, (home, stop)) if is_out else filled
 

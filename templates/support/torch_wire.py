@@ -13,8 +13,8 @@ from .triton_listed import Listed, entries_of
 # Bytes of a call's number: the width of the widest load, which keeps the tiles after it aligned.
 SAID = 16
 OTHER_CALL = (
-    "ranks of the group make different calls: one failed before on some ranks, or the "
-    "order differs. Make the next call with check=True on all ranks"
+    "the ranks of the group are in different calls: an earlier call failed on some ranks, or the "
+    "ranks call in different orders. Make the next call with check=True on all ranks"
 )
 
 
@@ -180,7 +180,7 @@ class Wire:
             return
         for rank, other in zip(self.peers, heard[::2].tolist(), strict=True):
             if other != call:
-                numbers = f"rank {rank} makes call {other >> 32}, this rank call {call >> 32}"
+                numbers = f"rank {rank} is in call {other >> 32}, this rank in call {call >> 32}"
                 raise RuntimeError(f"{OTHER_CALL}: {numbers}")
 
     def pack(self, shards, packed, programs=None):

@@ -227,10 +227,12 @@ def test_without_the_reverse_reshard(reshard: Reshard, tmp_path: Path) -> None:
     backward = tmp_path / "jax_xla_backward.py"
     backward.write_text(path.read_text())
     module, said = rf"\w+\.{tmp_path.name}\.jax_xla_backward", "ImportError: {}\n"
-    wrong = said.format(f"{module} is not the reverse of this reshard")
+    wrong = said.format(f"{module} is not the reverse of this reshard: emit both again")
     assert re.fullmatch(wrong, ran(reshard, FAILING, path))
     backward.unlink()
-    wrong = said.format(f"the derivative of reshard needs the reverse reshard: {module} is missing")
+    wrong = said.format(
+        f"the derivative of reshard needs the reverse reshard, but {module} is missing"
+    )
     assert re.fullmatch(wrong, ran(reshard, FAILING, path))
 
 
@@ -251,8 +253,8 @@ def test_without_a_gradient(reshard: Reshard, tmp_path: Path) -> None:
     (part,) = parts(plan(reshard), "pallas_tpu", "shardwright emit", single_file=True)
     (tmp_path / part.file).write_text(part.text)
     assert ran(reshard, FAILING, tmp_path / part.file) == (
-        "NotImplementedError: this module has no derivative: emit with --gradient, or pass "
-        "stop_gradient(x) to reshard\n"
+        "NotImplementedError: this module has no derivative: emit it with gradient=True "
+        "(--gradient), or pass stop_gradient(x) to reshard\n"
     )
 
 

@@ -29,9 +29,10 @@ for way in (lambda f: f, jax.jit):
         except NotImplementedError as error:
             print(f"{error}.", end=" ")
 """
-VMAP = "reshard under jax.vmap: emit the module with --feature vmap."
+VMAP = 'this module cannot run under jax.vmap: emit it with features=("vmap",) (--feature vmap).'
 GRADIENT = (
-    "this module has no derivative: emit with --gradient, or pass stop_gradient(x) to reshard."
+    "this module has no derivative: emit it with gradient=True (--gradient), or pass "
+    "stop_gradient(x) to reshard."
 )
 
 

@@ -83,14 +83,14 @@ SAID = {
     "whole": "fine",
     "parts": "fine",
     "other devices": ORDER,
-    "devices twice": "ValueError: target_mesh: got cpu:1 as logical ids 1 and 3, expected "
-    "one device per id",
+    "devices twice": "ValueError: target_mesh: got cpu:1 for both logical ids 1 and 3, "
+    "expected two devices",
     "group": ORDER,
     "group turned": MESH.format("{'x': 3, 'y': 2}", GRID),
     "mapped": INSIDE,
     "group mapped": INSIDE,
     "no tpu": "ValueError: mesh: got devices of platform cpu, expected TPUs; interpret=True runs "
-    "it slowly, and modules of backend jax_xla run anywhere",
+    "the kernels slowly; a jax_xla module runs on any platform",
     "no backend": "ImportError: grid has no module triton_gpu: expected one of jax_xla",
     "no name": "KeyError: \"unknown name 'grit': expected one of "
     'apart, grid, kernel, one, pair, square, sub, two"',

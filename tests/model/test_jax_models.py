@@ -12,11 +12,11 @@ from places import TESTS
 
 FAULTS = {
     "missing": r"ValueError: state: got none for model\.layers\.0\.self_attn\.q_proj, expected",
-    "extra": "ValueError: state: got more: more, expected an array for each source buffer",
+    "extra": "ValueError: state: got unknown more, expected an array for each source buffer",
     "dtype": r"ValueError: state, .*: got float32\[64, 16\], expected bfloat16\[",
     "sharding": "ValueError: state, .*: got SingleDeviceSharding.*, expected NamedSharding",
     "progress": "ValueError: progress: got 3, expected a function of the bytes done",
-    "changed": r"RuntimeError: model\.layers\.0.*: the bytes received from device . to device 2",
+    "changed": r"RuntimeError: model\.layers\.0.*: device 2 did not receive the bytes that dev",
 }
 
 

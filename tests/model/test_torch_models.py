@@ -117,14 +117,20 @@ def check_held(found: Any, wanted: dict[str, np.ndarray]) -> None:
 FAULTS = {
     "None": ("None", r"ValueError: rank 0: state: got None for model\.layers\.0"),
     "missing": ("missing", r"ValueError: rank 0: state: got no key for model\.layers\.0"),
-    "extra": ("extra", "ValueError: rank 0: state: device 0 stores no no such tensor"),
+    "extra": (
+        "extra",
+        "ValueError: rank 0: state: got no such tensor, which device 0 does not store",
+    ),
     "dtype": ("dtype", "ValueError: rank 0: state, .*: got torch.float64 .*, expected"),
     "shape": ("shape", r"ValueError: rank 0: state, .*: got torch.bfloat16 \(15, 8\), expected"),
     "strided": ("not contiguous", "ValueError: rank 0: state, .*not contiguous, expected"),
     "no tensor": ("no tensor", "ValueError: rank 0: state, .*: got int, expected torch.bfloat16"),
     "meta": ("meta", "ValueError: rank 0: state: got tensors on cpu, meta"),
-    "empty": ("no dict", "ValueError: rank 0: state: got no key for .*, expected a tensor each"),
-    "out": ("out", "ValueError: rank 2: out: device 2 stores no no such tensor"),
+    "empty": (
+        "no dict",
+        "ValueError: rank 0: state: got no key for .*, expected a tensor for each",
+    ),
+    "out": ("out", "ValueError: rank 2: out: got no such tensor, which device 2 does not store"),
     "shared": ("shared", "ValueError: rank 2: out: a tensor shares memory with another"),
     "other model": ("other model", "ValueError: ranks differ: rank 0 calls with model another"),
     "timeout": (
@@ -144,7 +150,7 @@ FAULTS = {
     ),
     "dead between": (
         "dead between",
-        "ConnectionError: rank .: bucket .*: the connection is closed",
+        "ConnectionError: rank .: bucket .*: the connection closed",
     ),
     "slow": (
         "slow",

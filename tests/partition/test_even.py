@@ -55,13 +55,13 @@ def test_faults_are_found() -> None:
 def test_messages() -> None:
     embed, tree = "state.weights['embed']", "[{'embed': *, 'head': *}, {'embed': *, 'head': *}]"
     assert findings("padded_process.py", "messages") == {
-        "program": f"{embed} must be float32[56, 6] (call pad), it is float32[50, 6]",
-        "pad": f"{embed} must be float32[50, 6], it is int32[9]",
-        "pad of few": "there must be 5 arrays in arguments, not 1",
-        "pad twice": f"{embed} must be float32[50, 6], it is float32[56, 6]",
-        "pad on a mesh": "the mesh must be a jax Mesh with the axes {'d': 8}, it is {'e': 8}",
-        "unpad": "results[0].weights['embed'] must be float32[56, 6], it is float32[50, 6]",
-        "unpad of few": "there must be 5 arrays in results, not 2",
+        "program": f"{embed}: got float32[50, 6], expected float32[56, 6] (call pad)",
+        "pad": f"{embed}: got int32[9], expected float32[50, 6]",
+        "pad of few": "arguments: got 1 arrays, expected 5",
+        "pad twice": f"{embed}: got float32[56, 6], expected float32[50, 6]",
+        "pad on a mesh": "mesh: got {'e': 8}, expected a jax Mesh with the axes {'d': 8}",
+        "unpad": "results[0].weights['embed']: got float32[50, 6], expected float32[56, 6]",
+        "unpad of few": "results: got 2 arrays, expected 5",
         "Partitioned.pad": exactly("""
             arguments[0].weights['embed']: the arguments must have the types of the function's
             got: i32[9]

@@ -93,12 +93,12 @@ def test_arguments_come_from_anywhere(found: dict[str, bool | str], how: str) ->
     assert found[how] is True
 
 
-MESH = "the mesh must be a jax Mesh with the axes {'d': 2, 't': 2}, it is "
+AXES = ", expected a jax Mesh with the axes {'d': 2, 't': 2}"
 REFUSED = {
-    "batch": "x must be float32[16, 8], it is float32[8, 8]",
-    "dtype": "p['w'] must be float32[8, 4], it is bfloat16[8, 4]",
-    "axes": MESH + "{'t': 2, 'd': 2}",
-    "no mesh": MESH + "a str",
+    "batch": "x: got float32[8, 8], expected float32[16, 8]",
+    "dtype": "p['w']: got bfloat16[8, 4], expected float32[8, 4]",
+    "axes": "mesh: got {'t': 2, 'd': 2}" + AXES,
+    "no mesh": "mesh: got a str" + AXES,
 }
 
 

@@ -186,17 +186,17 @@ def statements(source: str) -> int:
 def test_a_module_run_by_its_path_says_how_to_run_it(tmp_path: Path) -> None:
     bundle = written(tmp_path)
     assert said("triton_gpu.py", cwd=bundle) == (
-        "ImportError: part of a package: run `python -m FOLDER.NAME.triton_gpu` above FOLDER"
+        "ImportError: run `python -m FOLDER.NAME.triton_gpu` in the folder that contains FOLDER"
     )
     assert said("-m", "a.triton_gpu", cwd=bundle.parent) == (
-        "ImportError: part of a package: import FOLDER.a from above FOLDER"
+        "ImportError: import FOLDER.a, not a: the module is part of a package"
     )
 
 
 def test_a_bundle_copied_without_the_support_modules(tmp_path: Path) -> None:
     shutil.copytree(written(tmp_path), tmp_path / "copied" / "a")
     assert said("-m", "copied.a.triton_gpu", cwd=tmp_path) == (
-        "ImportError: copied.a needs _support next to it: copy it, or emit with --single-file"
+        "ImportError: copied.a needs the folder _support: copy it, or emit with --single-file"
     )
 
 
@@ -207,7 +207,8 @@ def test_support_modules_of_another_version(tmp_path: Path) -> None:
     package.write_text(package.read_text().replace(version("triton_gpu"), "0" * 16))
     assert said("-c", "import generated.a.triton_gpu", cwd=tmp_path) == (
         f"ImportError: generated.a.triton_gpu was emitted with version {version('triton_gpu')} of "
-        f"the support modules of triton_gpu, but next to it is {'0' * 16}: emit it again"
+        f"the support modules of triton_gpu, but `_support` next to it has version {'0' * 16}: "
+        "emit the module again"
     )
 
 
@@ -231,7 +232,7 @@ def test_one_version_in_a_folder(tmp_path: Path) -> None:
         "output: other bundles of this folder use a different version of the support modules of "
         "triton_gpu: a\n"
         f"got: {'0' * 16}\n"
-        f"expected: {version('triton_gpu')}, which `shardwright emit` of manifest.json writes for "
+        f"expected: {version('triton_gpu')}: run `shardwright emit` on manifest.json to update "
         "all"
     )
     assert before == {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}

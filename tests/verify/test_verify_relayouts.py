@@ -316,6 +316,11 @@ for wrong in ({"k": given["q"]}, {"q": np.ones((4, 3), np.float32)}):
         module.reshard(wrong, mesh, target_mesh=other, interpret=True)
     except ValueError as error:
         print(error)
+for wrong in (None, *(jax.sharding.Mesh(devices[places], ("tp",)) for places in ([1, 3], [0, 4]))):
+    try:
+        module.reshard(given, mesh, target_mesh=wrong, interpret=True)
+    except ValueError as error:
+        print(error)
 """
 
 
@@ -335,9 +340,25 @@ def test_gradients_between_devices(backend: str, kind: str, tmp_path: Path) -> N
     words = [sys.executable, "-c", GIVEN, str(tmp_path / f"{backend}.py"), kind]
     found = subprocess.run(words, capture_output=True, text=True, cwd=ROOT / "tests")
     assert "outside" in found.stdout, found.stderr
+    missing = "target_mesh: got None, expected a mesh with the axes {'tp': 2}"
+    wanted = "the ids [1, 4], the devices that mesh has for [3, 1], and devices outside mesh for"
+    of_ids = [
+        missing,
+        f"target_mesh: got devices [1, 3], expected, for {wanted} other ids",
+        f"target_mesh: got devices [0, 4], expected, for {wanted} other ids",
+    ]
+    of_meshes = {
+        ("jax_xla", "reshard"): [
+            f"{missing}, because the source mesh lacks some of the target's devices",
+            "target_mesh: got cpu:3 for both logical ids 3 and 4, expected two devices",
+            "logical id 1: got cpu:1 in the source mesh and cpu:0 in the target mesh, expected the "
+            "same device",
+        ],
+    }
     assert found.stdout.splitlines()[1:] == [
         "buffers: got ['k'], expected ['q']",
         "q: got float32[4, 3], expected float32[8, 3]",
+        *of_meshes.get((backend, kind), of_ids),
     ]
 
 

@@ -69,5 +69,6 @@ def test_gradients_are_refused(dtype: str, tmp_path: Path) -> None:
         with pytest.raises(NotImplementedError) as caught:
             jax.grad(lambda x: module.reshard(x, mesh)["buffer"].sum())(given)
         assert str(caught.value) == (
-            "this module has no gradient: emit with --gradient, or pass stop_gradient(x) to reshard"
+            "this module has no gradient: emit it with gradient=True (--gradient), or pass "
+            "stop_gradient(x) to reshard"
         )

@@ -33,7 +33,7 @@ def test_the_order_of_make_mesh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(ValueError, match=r"^mesh: ") as raised:
         check(IDS)
     assert (
-        f"the mesh has the ids {IDS}, and the module needs {[*range(8)]}: give it "
+        f"the mesh has devices in the order {IDS}, the module needs {[*range(8)]}: pass "
         "jax.sharding.Mesh(np.reshape(sorted(jax.devices(), key=lambda d: d.id), "
         "mesh.devices.shape), mesh.axis_names)"
     ) in str(raised.value)

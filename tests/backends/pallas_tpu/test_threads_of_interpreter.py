@@ -16,8 +16,8 @@ from shardwright.codegen.planner import plan
 from shardwright.codegen.planner.matmul.plan import plan_matmul
 
 SAID = (
-    "interpret: got 4 threads of XLA for 4 devices, and the interpreter hangs on arrays of over "
-    "100 KiB (here {} bytes) without one more; set XLA_FLAGS="
+    "interpret: got 4 XLA threads for 4 devices, but on arrays over 100 KiB (here {} bytes) the "
+    "interpreter hangs without a spare thread; set XLA_FLAGS="
     "--xla_force_host_platform_device_count=5 before jax is imported\n"
 )
 TRACED = """

@@ -173,8 +173,8 @@ SMALL = Reshard(
 
 
 ALONE = (
-    "NotImplementedError: reshard_start has no jax.vmap and no derivative: call reshard, or "
-    "stop_gradient(x) first"
+    "NotImplementedError: reshard_start supports neither jax.vmap nor derivatives: call "
+    "reshard instead, or, for derivatives, pass stop_gradient(x)"
 )
 
 
@@ -187,10 +187,11 @@ def test_interpreted_and_misused(tmp_path: Path) -> None:
         "outside": "TypeError: reshard_start: got an array outside jax.jit, expected a traced one",
         "of another shape": "ValueError: source array, as pad(x) makes it: got (1, 1024) of "
         "float32, expected (32, 1024) of float32",
-        "twice": "ValueError: reshard_done: got a Started that is already done",
-        "late": "ValueError: then: got a Started after reshard_done, expected one in flight",
-        "no start": "TypeError: reshard_done: got ArrayImpl, expected a Started",
+        "twice": "ValueError: reshard_done: got a reshard that is already done, expected one "
+        "in flight",
+        "late": "ValueError: then: got a reshard that is already done, expected one in flight",
+        "no start": "TypeError: reshard_done: got ArrayImpl, expected what reshard_start returns",
         "a batch": ALONE,
         "differentiated": ALONE,
-        "never done": "reshard_start without reshard_done: tiles are still in flight",
+        "never done": "reshard_start: tiles are still in flight, call reshard_done",
     }

@@ -76,7 +76,7 @@ def test_tensors_that_came_before_are_moved_again(
         (lambda x, out: (x, out.t_()), "out of device 0: got (6, 4)"),
         (lambda x, out: (x.view(torch.int32), out), "got (4, 6) of torch.int32"),
         (lambda x, out: (x.requires_grad_(), out), "a source shard requires a gradient"),
-        (lambda x, out: (x, out.requires_grad_()), "out of device 0: out takes no gradient"),
+        (lambda x, out: (x, out.requires_grad_()), "out of device 0: got a tensor that requires"),
         (lambda x, out: (x, x), "out of device 0: shares memory with a source shard"),
         (lambda x, out: (x, [out]), "out of device 0: got list, expected a torch.Tensor"),
     ],
@@ -129,7 +129,7 @@ def test_what_is_waited_for_later_takes_no_gradient(tmp_path: Path) -> None:
     module = load(tmp_path / "bundles" / "case" / "triton_gpu.py")
     x = torch.ones(4, 6, requires_grad=True)
     for _ in range(2):
-        said = "async_op takes no gradient: got source shards that require one"
+        said = "async_op does not support gradients: omit it, or detach the source shards"
         with pytest.raises(ValueError, match=said):
             module.reshard(x, async_op=True)
         assert module.reshard(x.detach(), async_op=True).wait().equal(x)

@@ -234,7 +234,7 @@ def test_uses_in_no_order(fault: str, tmp_path: Path) -> None:
         path = tmp_path / f"case{number}.py"
         path.write_text(planted(edits)(text_of(name)))
         # Values go too: where the number of a call is read too early, that is seen first.
-        with pytest.raises(MismatchError, match=f"{re.escape(said)}|make different calls"):
+        with pytest.raises(MismatchError, match=f"{re.escape(said)}|are in different calls"):
             calls.check_way(load(path), values_of(name), LATER)
 
 

@@ -316,12 +316,12 @@ def test_what_reshard_local_refuses(tmp_path: Path) -> None:
         "expected (16, 64) of torch.bfloat16",
         "source shard of device 3: got (16, 64) of torch.float32, "
         "expected (16, 64) of torch.bfloat16",
-        "source shard of device 3: expected a contiguous tensor, as .contiguous() makes it",
+        "source shard of device 3: got a tensor that is not contiguous, expected its contiguous()",
         "out of device 5: got (64, 16) of torch.bfloat16, expected (64, 32) of torch.bfloat16",
-        "out of device 5: expected a contiguous tensor, as .contiguous() makes it",
+        "out of device 5: got a tensor that is not contiguous, expected its contiguous()",
         "out of device 5: got a tensor on meta, expected one on cpu",
-        "source shards on ['cpu', 'meta'], expected all on GPUs or all on the CPU",
-        "out of device 5: shares memory with a source shard, which others still read",
+        "got source shards on ['cpu', 'meta'], expected all on GPUs or all on CPU",
+        "out of device 5: shares memory with a source shard, which other devices read",
         "out of device 5: shares memory with another tensor of out",
         "source shard of device 3: got NoneType, expected a torch.Tensor",
         "source shard of device 3: got ndarray, expected a torch.Tensor",
@@ -387,7 +387,7 @@ def test_gradients_that_cannot_be(tmp_path: Path) -> None:
     module = loaded(tmp_path / "case.py")
     shards = [torch.zeros(module.source_shape(d), requires_grad=True) for d in range(8)]
     out = [torch.zeros(module.target_shape(d)) for d in range(8)]
-    message = "out takes no gradient: got source shards that require one"
+    message = "out does not support gradients: omit it, or detach the source shards"
     assert refused(module, shards, out) == message
     results = module.reshard_local(shards)
     with pytest.raises(RuntimeError) as caught:
@@ -404,6 +404,7 @@ def test_a_gradient_that_was_not_asked_for(tmp_path: Path) -> None:
     module = loaded(written(CASES["uneven"], tmp_path))
     shards = [torch.zeros(module.source_shape(d), requires_grad=True) for d in range(8)]
     said = (
-        "a source shard requires a gradient: emit with --gradient, or call this in torch.no_grad()"
+        "a source shard requires a gradient, but this module has none: emit it with gradient=True "
+        "(--gradient), or call it in torch.no_grad()"
     )
     assert refused(module, shards, None) == said

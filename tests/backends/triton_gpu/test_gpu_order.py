@@ -180,13 +180,13 @@ FAULTS: dict[str, tuple[str, Reshard, dict[str, str], str]] = {
         "exchanged by CPUs",
         IN_PLACE,
         {WAITS: ""},
-        "ranks of the group make different calls",
+        "ranks of the group are in different calls",
     ),
     "written by the caller before it has left": (
         "exchanged by CPUs",
         IN_PLACE,
         {WAITS: WAITS.replace("works:", "works[:1]:")},
-        "ranks of the group make different calls",
+        "ranks of the group are in different calls",
     ),
     "terms reduced before they have come": (
         "exchanged",

@@ -39,7 +39,7 @@ SHARED = make({"x": 2, "y": 2}, (6, 31), '[{"x"}, {}]', '[{"y"}, {}]')
 ELSEWHERE = make({"x": 3}, (7, 20), '[{"x"}, {}]', '[{}, {"t"}]', Mesh({"t": 2}, [3, 1]))
 
 ENDS = "source", "target"
-WAIT = "other ranks may wait for this one until they time out, but not with check=True on all"
+WAIT = "other ranks may wait until they time out; with check=True on all ranks, all raise"
 
 
 def sides(reshard: Reshard) -> tuple[dict[str, str], dict[int, str]]:
@@ -193,21 +193,21 @@ def test_what_is_wrong_on_one_rank_is_an_error_on_all(tmp_path: Path) -> None:
     expected = {
         "shape": f"rank 2: source shard of device 2, {part}: got (3, 1) of torch.float32, {shape}",
         "dtype": f"rank 2: source shard of device 2: got (3, 4) of torch.float64, {shape}",
-        "order": "rank 2: source shard of device 2: expected a contiguous tensor, "
-        "as .contiguous() makes it",
+        "order": "rank 2: source shard of device 2: got a tensor that is not "
+        "contiguous, expected its contiguous()",
         "negated": "rank 2: source shard of device 2: got a lazily negated view, "
         "expected its resolve_neg()",
         "none": "rank 2: source shard of device 2: got None, expected a tensor",
         "device": "rank 2: source shard of device 2: got a tensor on meta, "
-        "expected one where the group communicates, cpu:gloo,cuda:gloo",
+        "expected one on a device that the group serves: cpu:gloo,cuda:gloo",
         "out": "rank 1: out of device 1: got (3,) of torch.float32, "
         "expected (3, 4) of torch.float32",
         "transport": "rank 0: transport 'pigeons': expected 'symmetric', 'exchange' or None",
         "symmetric": "rank 0: transport 'symmetric': got a shard on cpu, expected one on a GPU",
         "differ": "ranks differ: rank 0 has transport None, rank 1 has transport 'exchange'",
         "plans": f"ranks differ: rank 0 has {plans[0]}, rank 3 has {plans[1]}",
-        "gradient": "rank 2: a source shard requires a gradient: emit with --gradient, or call "
-        "this in torch.no_grad()",
+        "gradient": "rank 2: a source shard requires a gradient, but this module has none: emit it "
+        "with gradient=True (--gradient), or call it in torch.no_grad()",
         "some gradients": "ranks differ: rank 0 has tensors on cpu, rank 2 has tensors on cpu "
         "that require a gradient",
         "larger": "rank 0: group of 4 ranks, expected 2; pass group=dist.new_group(range(2))",
@@ -220,10 +220,7 @@ def test_what_is_wrong_on_one_rank_is_an_error_on_all(tmp_path: Path) -> None:
             "ValueError: rank 0: group of 2 ranks, expected 4" if rank["device"] < 2 else None
         )
         unheard = said.pop("unheard")
-        assert unheard.endswith(
-            f"{shape}; other ranks may wait for this one until they time out, but not with "
-            "check=True on all"
-        )
+        assert unheard.endswith(f"{shape}; {WAIT}")
         assert unheard.startswith(f"ValueError: source shard of device {rank['device']}")
         memory = said.pop("memory")
         assert memory == f"OutOfMemoryError: rank {rank['device']} of 4, {plans[0]}: full"
@@ -243,7 +240,8 @@ def test_gradients_among_processes(tmp_path: Path) -> None:
         wanted = weights[3 * row : 3 * row + 3, 4 * column : 4 * column + 4]
         assert lines[0]["gradient"] == wanted.tolist()
         assert re.fullmatch(
-            r"ValueError: .*device \d requires a gradient, but out takes no gradient; " + WAIT,
+            r"ValueError: .*device \d requires a gradient, but out does not support gradients: "
+            r"omit it, or detach the shard; " + WAIT,
             lines[0]["said"],
         )
 
@@ -332,7 +330,7 @@ def test_symmetric_memory(tmp_path: Path) -> None:
             assert found["results"] == [expected] * 3
             pulled = ["pull_kernel"] if expected else []
             assert found["events"] == ["barrier", *pulled, "barrier"] * 3
-            wrong = "out shares memory with `symmetric_source`, which others still read"
+            wrong = "out shares memory with `symmetric_source`, which other ranks read"
             said = f"ValueError: {wrong}; {WAIT}"
             assert found["refused"] == (said if reshard is FOUR else "")
             assert found["copied"] == [found["leaves"], found["leaves"], False]

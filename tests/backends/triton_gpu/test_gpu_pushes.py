@@ -125,13 +125,13 @@ def test_what_is_refused_of_results(tmp_path: Path) -> None:
     ]
     case = {"task": "refused_results", "modules": modules, "folder": str(tmp_path)}
     for lines in run_group(4, [case], tmp_path):
-        pulled = "so tiles are pulled"
+        fix = "call it without out"
         assert lines[0]["found"] == [
-            f"ValueError: symmetric_result: a device is in one mesh only, {pulled}",
-            f"ValueError: symmetric_result: terms are reduced, {pulled}",
+            f"ValueError: symmetric_result: the reshard has devices in one mesh only: {fix}",
+            f"ValueError: symmetric_result: the reshard reduces partial sums: {fix}",
             "RuntimeError: rank 3: out of device 3: got (7, 3) of torch.float32, "
             "expected (8, 3) of torch.float32",
-            "RuntimeError: rank 2: got a tensor that is not in symmetric memory",
+            "RuntimeError: rank 2: got a tensor outside symmetric memory",
             "ValueError: ranks differ: rank 0 has tensors on cpu, pushed to `symmetric_result`, "
             "rank 1 has tensors on cpu",
         ]

@@ -55,8 +55,8 @@ tensors = [
 """
 SAID = (
     "source shard of device {} requires a gradient, but some devices are in one mesh only, and "
-    "autograd calls nothing on a rank without a result: call this in torch.no_grad(), and send "
-    "gradients back by the reverse reshard (docs/groups.md, Gradients)"
+    "autograd skips the backward pass of a rank without a result: call this in torch.no_grad(), "
+    "and send gradients back by the reverse reshard (docs/groups.md, Gradients)"
 )
 
 

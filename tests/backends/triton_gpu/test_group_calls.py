@@ -76,7 +76,10 @@ def test_containers(tmp_path: Path) -> None:
     [
         (lambda given: {**given, "c": []}, "source shards: unknown name c"),
         (lambda given: {"a_w": given["a_w"]}, "source shards: a_b is missing, ids is missing"),
-        (lambda given: {**given, "a.w": given["a_w"]}, "source shards: got 4, expected 3"),
+        (
+            lambda given: {**given, "a.w": given["a_w"]},
+            "source shards: got 4 keys that make only 3 names",
+        ),
         (lambda given: [*given.values()][:2], "source shards: got 2, expected 3"),
         (lambda given: {**given, "a_b": given["a_b"][:3]}, "a_b: got 3 source shards, expected 4"),
     ],
@@ -106,7 +109,8 @@ def test_there_is_no_gradient_without_the_reverse(tmp_path: Path) -> None:
     given = shards(module, "source")
     given["a_w"][0].requires_grad_()
     said = (
-        "a source shard requires a gradient: emit with --gradient, or call this in torch.no_grad()"
+        "a source shard requires a gradient, but this module has none: emit it with gradient=True "
+        "(--gradient), or call it in torch.no_grad()"
     )
     with pytest.raises(ValueError, match="requires a gradient") as caught:
         module.reshard_local(given)

@@ -17,7 +17,9 @@ from shardwright.ir import Reshard
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
-OTHER = "ranks of the group make different calls: one failed before on some ranks, or the"
+OTHER = (
+    "the ranks of the group are in different calls: an earlier call failed on some ranks, or the"
+)
 
 
 def beside_rank_1(reshard: Reshard) -> set[int]:

@@ -98,13 +98,13 @@ def test_copies_of_the_source(tmp_path: Path) -> None:
     again = ((one**2).sum() + (other**2).sum(), [*q, *rows])
     first = torch.autograd.grad(*again, create_graph=True)
     assert refused(lambda: torch.autograd.grad(sum(map(torch.sum, first)), q)) == (
-        "shards: gradients that several places of an element get have none themselves, "
-        "expected a source with each element once"
+        "shards: a source that stores an element several times has no second derivative, "
+        "expected a source that stores each element once"
     )
 
 
 def refused(call: Any) -> str:
-    with pytest.raises(ValueError, match="expected") as caught:
+    with pytest.raises(ValueError, match=r"detach|expected") as caught:
         call()
     return str(caught.value)
 
@@ -114,19 +114,20 @@ def test_refused(module: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     given = {"q": learned, "k": [torch.zeros(2, 3)] * 2}
     out = {"buffer": [torch.zeros(12, 3) for _ in range(2)]}
     assert refused(lambda: module.reshard_local(given, out=out)) == (
-        "shards: require a gradient, but out does not support one: expected x.detach()"
+        "shards: require a gradient, but out does not support gradients: omit it, or pass "
+        "x.detach()"
     )
     wrong = {"buffer": [torch.zeros(12, 3, requires_grad=True) for _ in range(2)]}
     assert refused(lambda: module.reshard_local(given, out=wrong)) == (
-        "out, buffer of device 0: out takes no gradient, expected x.detach()"
+        "out, buffer of device 0: got a tensor that requires a gradient, expected x.detach()"
     )
     with torch.no_grad():
         assert module.reshard_local(given, out=out)["buffer"][0] is out["buffer"][0]
     other = {"q": "q[{tp}]", "k": "k[{tp}]"}
     without = emitted(tmp_path, other, {"q": "q", "k": "k"}, gradient=False)
     assert refused(lambda: without.reshard_local(given)) == (
-        "shards, q of device 0: this module has no gradient: emit with --gradient, "
-        "expected x.detach()"
+        "shards, q of device 0: requires a gradient, but this module has no gradient: emit it with "
+        "gradient=True (--gradient), or pass x.detach()"
     )
     assert not {"BACK", "Moved", "_derived"} & {*vars(without)}
     before = '<["tp"=2], device_ids=[5, 6]>'
@@ -134,6 +135,6 @@ def test_refused(module: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(apart, "dist", SimpleNamespace(get_rank=lambda group: 2))
     shards = {name: each[0] for name, each in given.items()}
     assert refused(lambda: apart.reshard(shards)) == (
-        "shards: require a gradient, but autograd calls nothing on ranks without a result: "
-        "expected x.detach()"
+        "shards: require a gradient, but autograd skips the backward pass of ranks without a "
+        "result: pass x.detach()"
     )

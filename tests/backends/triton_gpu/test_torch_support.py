@@ -83,7 +83,9 @@ def test_tables_while_a_graph_is_captured(tmp_path: Path, monkeypatch: pytest.Mo
         large = (2**62 + 1, 3)
         assert tensors.table(large, home).tolist() == [*large]
         patch.setattr(listed, "capturing", lambda device: True)
-        said = r"^call this once before it is captured in a CUDA graph$"
+        said = (
+            r"^a first call cannot be captured in a CUDA graph: make one call before the capture$"
+        )
         with pytest.raises(RuntimeError, match=said):
             listed.Listed(listed.entries_of((0, 4), (0, 4), (0, 4), 1, 0, 0), home)
     address = before.data_ptr()
@@ -118,7 +120,7 @@ def test_out_in_memory_of_its_own(tmp_path: Path) -> None:
 def test_what_is_refused(tmp_path: Path) -> None:
     module, _ = module_of(SIX, tmp_path)
     meta = [shard.to("meta") for shard in shards_of(module)]
-    said = r"^source shards on \['meta'\], expected all on GPUs or all on the CPU$"
+    said = r"^got source shards on \['meta'\], expected all on GPUs or all on CPU$"
     with pytest.raises(ValueError, match=said):
         module.reshard_local(meta)
     with pytest.raises(ValueError, match=r"^got Tensor, expected a DTensor$"):
@@ -188,8 +190,8 @@ def test_shards_of_the_other_split_are_recognised(split: str, tmp_path: Path) ->
     with pytest.raises(ValueError, match="source shard") as caught:
         module.reshard_local([torch.zeros(rows, 3, device="cpu") for rows in other])
     assert str(caught.value) == (
-        f"source shard of device 1, x[{part}, 0:3] of a whole x (emit with --source-split nested "
-        "to split as torch does, flat to split as JAX does): "
+        f"source shard of device 1, x[{part}, 0:3] of a whole x (a Reshard with "
+        "source_split nested splits as torch does, with flat as JAX does): "
         f"got ({other[1]}, 3) of torch.float32, "
         f"expected ({3 - other[1]}, 3) of torch.float32"
     )

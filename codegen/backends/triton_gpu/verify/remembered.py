@@ -81,7 +81,7 @@ def _check_refused(module: Any) -> None:
         module.symmetric_result()
     except ValueError:
         return
-    raise MismatchError("symmetric_result: raises no error, although tiles are pulled")
+    raise MismatchError("symmetric_result: raises no error for a reshard that cannot use it")
 
 
 def check_script(
