@@ -227,12 +227,14 @@ def _notes(found: tuple[HloCollective, ...], text: str) -> tuple[str, ...]:
     notes = []
     if not all(each.often.exact for each in found):
         notes.append(
-            "the text does not state the trip count of a loop: it counts once, and bytes are "
-            "lower bounds"
+            "the text does not state the trip count of a loop, so the loop counts once, and bytes "
+            "are lower bounds"
         )
     kernels = text.count('custom_call_target="tpu_custom_call"')
     if kernels:
-        notes.append(f"{kernels} Pallas kernels: their own sends are not in the text")
+        notes.append(
+            f"{kernels} Pallas kernels: the text does not show the bytes that kernels send"
+        )
     if any(each.op == RAGGED for each in found):
-        notes.append("a ragged all-to-all brings at most these bytes")
+        notes.append("the bytes of a ragged all-to-all are upper bounds")
     return tuple(notes)

@@ -169,7 +169,7 @@ class Backend(Protocol):
             f"{self.name} has no kernels for programs",
             argument="kernels",
             got=self.name,
-            expected="a backend whose kernels multiply, such as pallas_tpu",
+            expected="a backend with kernels for programs, such as pallas_tpu",
         )
 
 

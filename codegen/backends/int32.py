@@ -24,10 +24,10 @@ def refuse_wide(plan: Plan, exchange: Exchange, backend: str) -> None:
     if widest <= MAX_INDEX - ROUNDING:
         return
     raise InputError(
-        f"{backend} computes indices in 32 bits, and shards padded to one size reach {widest}",
+        f"padded shards have indices up to {widest}, which {backend} cannot compute in 32 bits",
         argument="shape",
         got="x".join(map(str, plan.reshard.shape)),
-        expected=f"shards that end at {MAX_INDEX - ROUNDING} or before",
+        expected=f"padded shards that end at or below {MAX_INDEX - ROUNDING}",
     )
 
 

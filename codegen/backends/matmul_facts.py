@@ -72,10 +72,10 @@ def refuse_wide_matmul(matmul: Matmul, name: str) -> None:
     padded = max(dim.parts * dim.size for side in SIDES for dim in layout_of(matmul, side).dims)
     if padded > MAX_INDEX - ROUNDING:
         raise InputError(
-            f"{name} computes indices in 32 bits, and padded shards reach {padded}",
+            f"padded shards have indices up to {padded}, which {name} cannot compute in 32 bits",
             argument="lhs",
             got=" and ".join("x".join(map(str, matmul.shape(side))) for side in SIDES[:2]),
-            expected=f"shards that end at {MAX_INDEX - ROUNDING} or before",
+            expected=f"padded shards that end at or below {MAX_INDEX - ROUNDING}",
         )
 
 

@@ -66,7 +66,7 @@ def check(path: str | Path, progress: Progress | None = None) -> tuple[Problem, 
     if owner.is_file():
         return check_config(read_config(owner), root, asked, progress)
     said = check_config(listing(root / manifest.FILE), root, asked, progress)
-    return Problem(manifest.FILE, f"the config {listed.config} is gone"), *said
+    return Problem(manifest.FILE, f"the config {listed.config} does not exist"), *said
 
 
 def check_config(

@@ -77,7 +77,7 @@ def _check_folder(save: Path, tasks: Sequence[Task[Any]]) -> None:
                 "two bundles with the same name cannot be saved in one folder",
                 argument="save",
                 got=f"{name} of {homes[name]} and of {task.root}",
-                expected="one of them",
+                expected="one of these bundles, or a different folder for each",
             )
     try:
         save.mkdir(parents=True, exist_ok=True)

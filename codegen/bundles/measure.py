@@ -154,7 +154,7 @@ def _topology(found: Sequence[Hardware]) -> Topology:
         raise InputError(
             "the links between devices of this kind are unknown",
             argument="topology",
-            got=f"no --topology, and {here.count} devices {here.kind}",
-            expected="--topology, for example v5e:2x4",
+            got=f"no topology, and {here.count} devices of kind {here.kind}",
+            expected="a topology, for example v5e:2x4",
         )
     return topology_of(f"{names[0]}:{here.count}")

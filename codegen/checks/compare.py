@@ -45,6 +45,12 @@ def expect(name: str, got: object, expected: object) -> None:
         raise MismatchError(f"{name}: got: {got!r}, expected: {expected!r}")
 
 
+def require(holds: bool, fault: str) -> None:
+    """Raise MismatchError with the message `fault` unless a condition holds."""
+    if not holds:
+        raise MismatchError(fault)
+
+
 def constants(module: ModuleType, case: Case) -> None:
     """Compare the constants and shape functions that every module must have with the description
     and the oracle."""

@@ -31,7 +31,7 @@ def executed(module: ModuleType, case: ModelCase) -> tuple[str, ...]:
             compare.expect("names of results", {*results}, {*structs})
             for name, struct in structs.items():
                 same = results[name].sharding == struct.sharding
-                compare.expect(f"{name} has the target sharding", same, True)
+                compare.require(same, f"the result {name} does not have the target sharding")
             compare.states(_held(results, ids), wanted)
             with compare.said_of("inputs kept"):
                 compare.states(_held(state, ids), given, padding=1)

@@ -42,7 +42,7 @@ def timed(module: ModuleType, case: Case | MatmulCase) -> list[float]:
     here, count = hardware(), len(case.devices())
     if here.count < count:
         hint = f": set {FORCED}={count}" if here.kind == "cpu" else ""
-        raise CannotTimeError(f"it runs on {count} devices, and JAX has {here.count}{hint}")
+        raise CannotTimeError(f"it needs {count} devices, but JAX has {here.count}{hint}")
     dtypes = (case.dtype, case.out_dtype) if isinstance(case, MatmulCase) else (case.dtype,)
     widest = max(dtypes, key=lambda name: jax.numpy.dtype(name).itemsize)
     check_memory(arrays_of(case), jax.numpy.dtype(widest).itemsize)

@@ -84,8 +84,8 @@ def _code(compiled: Compiled, module: ModuleType, job: Job) -> Code:
         if REFUSED not in str(error):
             raise
     said = (
-        f"XLA compiles no collective of all devices of this mesh, the first of {job.target}: their "
-        "number does not divide the topology's"
+        f"XLA cannot compile a collective among this mesh's devices, the first of {job.target}, "
+        "because their number does not divide the topology's"
     )
     if job.what in ("xla", "xla_matmul"):
         raise InputError(said)

@@ -300,7 +300,7 @@ def emit(
             "this value has no modules to emit",
             got=type(what).__name__,
             expected="a Reshard, Matmul or Relayout, a plan, a partitioned function, or the `plan` "
-            "of what sw.sync returns",
+            "of a result of sw.sync",
         )
     backends = checked(DEFAULT_BACKENDS if backends is None else backends)
     check_features(asked, backends)
@@ -389,12 +389,12 @@ def check_executed(strategy: str, backends: tuple[str, ...], reshard: Reshard) -
     known = executed_by(backends, reshard)
     if strategy in STRATEGIES[1:] and strategy not in known:
         lacking = ", ".join(b for b in backends if strategy not in executed_by([b], reshard))
-        named = ",".join(executing(strategy, reshard))
+        named = ", ".join(executing(strategy, reshard))
         raise InputError(
             "every backend must support the strategy",
             argument="strategy",
             got=f"{strategy} for {lacking}",
-            expected=f"{one_of(('auto', *known))}, or --backends {named}",
+            expected=f"{one_of(('auto', *known))}, or backends {named}",
         )
     if not known:
         ways = (f"{name} ({', '.join(registry.backend(name).reduces)})" for name in backends)
@@ -402,6 +402,6 @@ def check_executed(strategy: str, backends: tuple[str, ...], reshard: Reshard) -
             "all backends of a bundle must reduce partial sums in the same way",
             argument="backends",
             got=", ".join(ways),
-            expected="one bundle for each backend",
+            expected="a separate bundle for each backend",
         )
     return known

@@ -233,6 +233,6 @@ def _directly(name: str, plan: Plan) -> DirectPlan:
             "a group cannot reduce partial sums",
             argument="members",
             got=f"unreduced axes of {name}",
-            expected="members without them",
+            expected="members without unreduced axes; emit the others alone",
         )
     return plan if isinstance(plan, DirectPlan) else direct_of(plan_of(plan.reshard, "direct"))

@@ -82,7 +82,7 @@ def _shown(value: object) -> str:
         "there is no picture of this value",
         argument="value",
         got=type(value).__name__,
-        expected="for example sw.plan(reshard)",
+        expected="a plan, a bundle, a program or a layout, for example sw.plan(reshard)",
     )
 
 

@@ -41,10 +41,10 @@ def check_owner(
     if config is not None and owner is not None:
         if before.config != owner_of(root, config) and owner.is_file():
             raise InputError(
-                "another config owns this folder",
+                "a different config owns this folder",
                 argument="output",
                 got=f"{root}, written by {owner}",
-                expected=f"another folder, or the tables of {config.path} in {owner}",
+                expected=f"a different folder, or the tables of {config.path} moved to {owner}",
             )
     elif config is not None:
         _check_foreign(root, before, config)
@@ -57,7 +57,7 @@ def check_owner(
                     "a config owns this folder but does not describe this bundle",
                     argument="output",
                     got=f"{one.name}, with a description that {owner} does not have",
-                    expected=f"a table in {owner}, or another folder",
+                    expected=f"a table for it in {owner}, or a different folder",
                 )
 
 
@@ -69,5 +69,5 @@ def _check_foreign(root: Path, before: Manifest, config: Config) -> None:
             f"the folder holds bundles that {config.path} does not describe",
             argument="output",
             got=f"{listed} in {root}",
-            expected="tables for them, or another folder",
+            expected="tables for these bundles, or a different folder",
         )

@@ -88,7 +88,7 @@ class ProgramBundle(Drawn):
                 "refusing to overwrite a folder that is not the bundle of a program",
                 argument="path",
                 got=str(folder),
-                expected="another name for the bundle, or move that folder away",
+                expected="a different name for the bundle, or that folder moved away",
             )
 
 
@@ -182,7 +182,7 @@ def _called(arguments: Callable[[], Any], reference: str) -> Any:
         return arguments()
     except Exception as error:  # a user's function may raise anything
         raise InputError(
-            "the function that returns the arguments must take none",
+            "the function that returns the arguments must itself take no arguments",
             argument="arguments",
             got=f"{reference} ({type(error).__name__}: {error})".splitlines()[0],
             expected="a function that returns a tuple of avals",

@@ -197,7 +197,7 @@ def _check_package(root: Path) -> None:
         )
     if root.name in IMPORTED:
         raise InputError(
-            "the folder of bundles must not hide a module that they import",
+            "the folder of bundles must not hide a module that bundles import",
             argument="output",
             got=root.name,
             expected="a name other than those of standard modules and packages that bundles import",
@@ -220,7 +220,7 @@ def _check_versions(before: Manifest, after: Manifest, given: set[str]) -> None:
                 f"{backend}: {', '.join(others[:8])}",
                 argument="output",
                 got=found,
-                expected=f"{version}, which `shardwright emit` of {manifest.FILE} writes for all",
+                expected=f"{version}: run `shardwright emit` on {manifest.FILE} to update all",
             )
 
 
@@ -232,7 +232,7 @@ def _check_case(name: str, after: Manifest) -> None:
             "names of bundles must differ in more than case",
             argument="name",
             got=f"{name} and {alike[0]}",
-            expected="a name that also differs on file systems that ignore case",
+            expected="a name that differs even on file systems that ignore case",
         )
 
 
@@ -251,7 +251,7 @@ def _not_ours(path: Path) -> InputError:
         "refusing to overwrite a file that shardwright did not write",
         argument="output",
         got=str(path),
-        expected="another name for the bundle, or move that file away",
+        expected="a different name for the bundle, or that file moved away",
     )
 
 

@@ -239,7 +239,11 @@ def _torus(dims: tuple[int, ...]) -> Torus:
 
 def _hierarchical(dims: tuple[int, ...]) -> Hierarchical:
     if len(dims) != 2:
-        _wrong("must be hosts x devices per host", _said("hierarchical", dims), "hierarchical:4x8")
+        _wrong(
+            "a hierarchical topology must have two sizes, hosts x devices per host",
+            _said("hierarchical", dims),
+            "hierarchical:4x8",
+        )
     figures = (NVLINK_BANDWIDTH, NVLINK_LATENCY, NETWORK_BANDWIDTH, NETWORK_LATENCY)
     return Hierarchical(*dims, *figures)
 
@@ -255,7 +259,7 @@ def _with(base: Topology, figures: Mapping[str, object]) -> Topology:
     kind = type(base).__name__.lower()
     for key in figures:
         if key not in _FIGURES[kind]:
-            rule = f"a {kind} has no such number" + suggested(key, _FIGURES[kind])
+            rule = f"a {kind} topology has no such key" + suggested(key, _FIGURES[kind])
             _wrong(rule, key, one_of(_FIGURES[kind]))
     values: dict[str, object] = {}
     for key, value in figures.items():
@@ -297,7 +301,9 @@ def _flags(value: object, count: int) -> tuple[bool, ...]:
 def _count(key: str, value: object) -> int:
     text = str(value)
     if isinstance(value, bool) or not text.isdecimal() or len(text) > 9:
-        _wrong(f"{key} must be a number of bytes, 0 without such a collective", value, "512")
+        _wrong(
+            f"{key} must be a number of bytes, or 0 if there is no such collective", value, "512"
+        )
     return int(text)
 
 
@@ -342,7 +348,7 @@ def check_devices(topology: Topology, devices: int) -> None:
     for a plan."""
     if devices > MOST_DEVICES:
         raise InputError(
-            "device ids must be small: pricing a plan needs a table up to the largest",
+            "device ids are too large: pricing a plan needs a table up to the largest id",
             got=f"device {devices - 1}",
             expected=f"ids below {MOST_DEVICES}",
         )

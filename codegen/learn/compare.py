@@ -146,7 +146,7 @@ def _of_learned(given: Learned, argument: str) -> Side:
             "a large buffer can be compared only if it has a layout",
             argument=argument,
             got=next(iter(given.findings), lacking[0]),
-            expected=f"smaller tensors, of {LARGE:,} elements together, which are all compared",
+            expected=f"tensors of at most {LARGE:,} elements in total, which are compared in full",
         )
     layouts = Stored(given.mesh, given.tensors, given.layouts, given.dtype, partial=True)
     return LayoutSide(layouts, fitted=True)
@@ -164,7 +164,7 @@ def _run(
     other side."""
     if other is None and (logical is None or ranks is None):
         raise InputError(
-            "two loaders need the logical tensors and the ranks",
+            "comparing two loaders requires logical tensors and ranks",
             argument="logical" if logical is None else "ranks",
             got="none",
             expected='logical={"q": (32, 16)}, ranks=range(4)',

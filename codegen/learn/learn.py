@@ -231,7 +231,7 @@ def _unlike_the_sample(
         return
     stored = Stored(learned.mesh, learned.tensors, learned.layouts, learned.dtype, partial=True)
     for name, rows in differences(load, tensors, stored, learned.dtype):
-        yield f"{name} {rows} hold values other than those of {learned.layouts.pop(name)}"
+        yield f"{name} {rows} hold values that differ from {learned.layouts.pop(name)}"
 
 
 def read_ranks(ranks: object) -> Mesh:
@@ -319,8 +319,8 @@ def _odd(name: str, held: AnyHeld, shapes: Shapes) -> Iterator[tuple[str, str]]:
     order = "elements in no known order" if held.has_elements else "values of no tensor"
     if pads and held.has_elements:
         order = (
-            "padding, and elements in an order that no layout has beside padding; load them "
-            "without it to learn their order"
+            "padding, and elements in an order that no layout with padding has; load them "
+            "without padding to learn their order"
         )
     yield from min(found, key=len, default=[(name, f"holds {order}")])
 

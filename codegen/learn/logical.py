@@ -116,9 +116,8 @@ def check_memory(tensors: Mapping[str, LogicalTensor]) -> None:
         raise InputError(
             "the tensors that a loader gets must fit in this machine's memory",
             argument="logical",
-            got=f"{bytes_ / 2**30:,.0f} GiB, of {memory / 2**30:,.0f} GiB",
-            expected="fewer tensors, tensors of torch in bfloat16, or small sizes and "
-            "sw.learn_sizes",
+            got=f"{bytes_ / 2**30:,.0f} GiB of tensors, {memory / 2**30:,.0f} GiB of memory",
+            expected="fewer tensors, torch tensors in bfloat16, or small sizes with sw.learn_sizes",
         )
 
 

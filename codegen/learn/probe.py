@@ -195,7 +195,7 @@ def run_loader(
     try:
         returned = load(device, given)
     except Exception as error:
-        error.add_note(f"while the loader ran for rank {device} on tensors of numbers")
+        error.add_note(f"while the loader ran for rank {device} on tensors of test numbers")
         raise
     if not isinstance(returned, Mapping) or not all(isinstance(name, str) for name in returned):
         got = [*returned] if isinstance(returned, Mapping) else returned
@@ -216,7 +216,7 @@ def _array(name: str, given: Any, base: int) -> Floats:
         raise InputError(
             "dtype must be the narrowest element type that the loader converts to",
             argument=f"load, buffer {name!r}",
-            got=f"{narrow}, which rounds the numbers",
+            got=f"a buffer of {narrow}, which rounds the loader's tensors",
             expected=f'dtype="{narrow}", on the command line --dtype {narrow}',
         )
     if narrow.startswith("complex"):
@@ -224,7 +224,7 @@ def _array(name: str, given: Any, base: int) -> Floats:
             "a buffer must have real values",
             argument=f"load, buffer {name!r}",
             got=narrow,
-            expected="its real and its imaginary values as two buffers",
+            expected="two buffers, of its real and its imaginary parts",
         )
     if is_a(given, TORCH_TENSOR) and given.device.type != "meta":
         given = given.detach().double().cpu().numpy()

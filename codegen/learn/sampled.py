@@ -259,8 +259,8 @@ class _Sample:
             raise InputError(
                 "the loader cuts a large buffer into too many blocks to sample",
                 argument="load",
-                got=f"{name} of shape {shape}, {math.prod(map(len, found)):,} to read",
-                expected=f"at most {MOST_READ:,}, or smaller tensors with sw.learn_sizes",
+                got=f"{math.prod(map(len, found)):,} elements to read of {name}, of shape {shape}",
+                expected=f"at most {MOST_READ:,} elements, or smaller tensors with sw.learn_sizes",
             )
         return found
 

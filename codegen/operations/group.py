@@ -29,7 +29,9 @@ class GroupAnswers(Answers[Group]):
         members = {each.name: each for each in config.reshards}
         for name in said.members:
             if name not in members:
-                raise InputError(f"{manifest.FILE} lists no bundle of its member {name}")
+                raise InputError(
+                    f"{manifest.FILE} lists no bundle for {name}, a member of this group"
+                )
         plans = {name: within.plan_of(members[name]) for name in said.members}
         return group_files(said, plans, backends_of(said, config.reshards), config.folders)
 

@@ -112,7 +112,7 @@ class Partitioned(Drawn):
 
         Raise InputError if there is no such communication.
         """
-        check_type(number, int, "the number of a communication: 3 of C3", "number")
+        check_type(number, int, "the number of a communication, such as 3 for C3", "number")
         made: list[tuple[str, Partitioned]] = []
         for each in remedied(self.given, self.local, number):
             with contextlib.suppress(InputError):  # skip plans over the memory limit
@@ -244,7 +244,9 @@ class Partitioned(Drawn):
         name = value.name if isinstance(value, Value) else value.removeprefix("%")
         names = [known.name for known in self.program.values]
         if name not in names:
-            like = [known for known in names if name.rstrip("0123456789_") in known]
+            stem = name.rstrip("0123456789_")
+            like = [known for known in names if name in known]
+            like += [known for known in names if stem in known and known not in like]
             raise InputError(
                 "the program has no value with this name",
                 argument="value",

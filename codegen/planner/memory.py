@@ -49,7 +49,7 @@ def beyond_limit(memory_limit: int, least: int) -> InputError:
         "a device cannot hold both shards and the terms that arrive in the exchange",
         argument="memory_limit",
         got=f"{memory_limit} bytes",
-        expected=f"at least {least}, or --backends jax_xla, whose collectives reduce terms",
+        expected=f"at least {least}, or the backend jax_xla, whose collectives reduce terms",
     )
 
 

@@ -51,9 +51,10 @@ def relabel(reshard: Reshard) -> Relabelled:
             )
     if mesh.size > MOST_DEVICES:
         raise InputError(
-            f"at most {MOST_DEVICES} devices can be relabelled",
+            "the mesh has too many devices to relabel",
             argument="relabel",
             got=f"{mesh.size} devices",
+            expected=f"at most {MOST_DEVICES}",
         )
     before = _moved(reshard)
     other = _with_order(reshard, _assigned(reshard))

@@ -39,14 +39,14 @@ def check_manual(sharding: Sharding, mesh: Mesh | None, manual: frozenset[str]) 
     manual computation."""
     if mesh is not None and sharding.mesh != mesh:
         raise InputError(
-            "a constraint in a manual computation must be on its mesh",
+            "a constraint in a shard_map must be on the mesh of the shard_map",
             got=f"{sharding} on {sharding.mesh}",
             expected=f"a sharding on {mesh}",
         )
     taken = [ref.name for ref in sharding.used() if ref.name in manual]
     if taken:
         raise InputError(
-            "a constraint in a manual computation must not use its manual axes",
+            "a constraint in a shard_map must not use the manual axes of the shard_map",
             got=f"{sharding} where {taken[0]} is manual",
             expected="axes that are not manual: values are already local along manual axes",
         )
@@ -57,10 +57,10 @@ def check_places(places: Sequence[Any], line: Line | None) -> None:
     said = [str(place) for place in places if place is not None]
     if said:
         raise InputError(
-            "a function must not put values on devices: its program does",
+            "a function must not place values on devices, because its program does so",
             argument="fn",
             got=f"jax.device_put to {said[0]}{f', {line}' if line else ''}",
-            expected="jax.lax.with_sharding_constraint, or no place",
+            expected="jax.lax.with_sharding_constraint, or no jax.device_put",
         )
 
 
@@ -72,9 +72,9 @@ def branch_everywhere(platforms: Sequence[Any], line: Line | None) -> int:
     others = [name for names in platforms for name in names or () if name not in KERNELS]
     if others or None not in platforms:
         raise InputError(
-            "a function must not branch by platform: its module is for all platforms",
+            "a function must not branch by platform, because its module is for all platforms",
             argument="fn",
             got=f"branches for {', '.join(others)}{f', {line}' if line else ''}",
-            expected="no lax.platform_dependent, or a default alone",
+            expected="lax.platform_dependent with only a default, or without it",
         )
     return platforms.index(None)

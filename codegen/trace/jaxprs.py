@@ -144,7 +144,7 @@ class Tracer:
                     "with strict=True every primitive must have a rule",
                     argument="fn",
                     got=text.removesuffix(NO_RULE),
-                    expected="a primitive of the table, or strict=False to have it replicated",
+                    expected="a primitive with a rule, or strict=False to replicate its operands",
                 )
         return tuple(found)
 
@@ -226,7 +226,7 @@ class _Block:
     def _plain(self, equation: Any) -> Sequence[int]:
         kind, line = equation.primitive.name, self.tracer.lines.of(equation)
         if not equation.outvars:
-            self.tracer.warn(f"{kind} gives nothing and is left out", line)
+            self.tracer.warn(f"{kind} returns no value and is left out", line)
             return ()
         if not is_known(kind) and (found := implemented(equation)) is not None:
             return self._inlined(equation, found.jaxpr, found.consts, equation.invars)
@@ -293,7 +293,7 @@ class _Block:
         body = self.tracer.body(params["jaxpr"], (), names, literals, "remat_arg")
         results = tuple(self.tracer.value("remat", v.aval, line) for v in equation.outvars)
         if policy is None:
-            said = "the policy of jax.checkpoint has no name, left out"
+            said = "the policy of jax.checkpoint has no name, so it is ignored"
             self.tracer.warn(said, line, results)
         own: Params = (
             ("again", bool(params["differentiated"])),
@@ -346,8 +346,8 @@ class _Block:
             rule = read_rule(equation.params, self.tracer.meshes.first, line)
             return opaque(self, equation, partitioned_call(equation, line), rule)
         results = self._inlined(equation, call.jaxpr, call.consts, equation.invars)
-        said = "the function under custom_partitioning is split by its own operations"
-        self.tracer.warn(f"{said}, its partition function is not called", line, results)
+        said = "the function under custom_partitioning is split operation by operation"
+        self.tracer.warn(f"{said}; its partition function is not called", line, results)
         return results
 
     def _same(self, equation: Any) -> Sequence[int]:

@@ -108,12 +108,14 @@ class _Cover:
         sender, number, tiles = self._tiles(sender, receiver, number)
         if exchange.is_empty(receiver):
             if len(tiles):
-                raise MismatchError(f"device {device}: a term without a value gets boxes")
+                raise MismatchError(
+                    f"device {device}: it receives boxes for a term that has no value"
+                )
             return np.empty(0, np.int64)
         box = self.target[receiver]
         fault = self._partition_fault(tiles - box[:, :1], box[:, 1] - box[:, 0])
         if fault:
-            raise MismatchError(f"device {device}: the boxes that it takes {fault}")
+            raise MismatchError(f"device {device}: the boxes that it receives {fault}")
         if receiver in _some(len(self.target)):
             self._check_listed(exchange.incoming(receiver), tiles, f"device {device} takes")
         return self._keys(sender, receiver, number)

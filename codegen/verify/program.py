@@ -53,9 +53,11 @@ def report_program(
             timeout=time_limit,
         )
     except subprocess.TimeoutExpired:
-        return report("failed", f"it did not end in {time_limit:.0f} seconds")
+        return report("failed", f"it did not finish within {time_limit:.0f} seconds")
     if done.returncode:
-        return report("failed", (done.stderr.strip().splitlines() or ["it ended"])[-1])
+        return report(
+            "failed", (done.stderr.strip().splitlines() or ["it ended without a message"])[-1]
+        )
     answer = json.loads(done.stdout.splitlines()[-1])
     verdict: Verdict = "failed" if answer["detail"] else "ok"
     return report(verdict, answer["detail"], tuple(answer["checks"]))

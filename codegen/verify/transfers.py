@@ -44,10 +44,15 @@ def disagreement(
             transfers.tensor[..., 1] > own[..., 1]
         )
         shifted = local != transfers.tensor - own[..., :1]
-        for fault, where in (("outside its shard", outside), ("at a wrong place", shifted)):
+        for fault, where in (
+            ("outside the shard", outside),
+            ("at the wrong place in the shard", shifted),
+        ):
             wrong = np.flatnonzero(where.reshape(len(devices), -1).any(axis=1))
             if len(wrong):
-                return f"transfer {wrong[0]}: the {role} {devices[wrong[0]]} has it {fault}"
+                return (
+                    f"transfer {wrong[0]}: it is {fault} of the {role}, device {devices[wrong[0]]}"
+                )
     made_of = oracle_terms.made_of(source, target, transposed=transposed)
     held, made = oracle_terms.terms_held(source), oracle_terms.terms_held(target)
     sent = np.array([held[device] for device in transfers.sender.tolist()])

@@ -176,7 +176,7 @@ def test_shards_of_one_kind_of_device(tmp_path: Path) -> None:
     module = loaded(SAME_AXES, "triton_gpu", tmp_path)
     shards = [torch.ones(module.source_shape(i)) for i in range(8)]
     shards[3] = shards[3].to("meta")
-    message = "source shards on ['cpu', 'meta'], expected all on GPUs or all on the CPU"
+    message = "got source shards on ['cpu', 'meta'], expected all on GPUs or all on CPU"
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         module.reshard_local(shards)
 
@@ -186,7 +186,7 @@ def test_a_gpu_out_of_reach(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     pytest.importorskip("triton")
     module = loaded(SAME_AXES, "triton_gpu", tmp_path)
     monkeypatch.setattr(torch.cuda, "can_device_access_peer", lambda reader, owner: False)
-    message = "^cuda:0 cannot read the memory of cuda:1: use `reshard`$"
+    message = "^cuda:0 cannot read the memory of cuda:1: use `reshard` in a process group$"
     with pytest.raises(ValueError, match=message):
         module.let_read(torch.device("cuda", 0), torch.device("cuda", 1))
 
@@ -243,10 +243,10 @@ def test_shards_that_pass_32_bits_when_padded(backend: str) -> None:
     with pytest.raises(InputError) as caught:
         registry.backend(backend).refuse(made[0])
     assert str(caught.value) == (
-        f"shape: {backend} computes indices in 32 bits, and shards padded to one size reach "
-        "2147483648\n"
+        f"shape: padded shards have indices up to 2147483648, which {backend} cannot compute in 32 "
+        "bits\n"
         "got: 2147483647x4\n"
-        "expected: shards that end at 2146435071 or before"
+        "expected: padded shards that end at or below 2146435071"
     )
     registry.backend(backend).refuse(made[1])
 
@@ -333,8 +333,8 @@ def test_an_error_where_v5e_does_not_send_directly(
     devices = [
         SimpleNamespace(platform="tpu", device_kind="TPU v5 lite", coords=at) for at in coords
     ]
-    said = f"{far} of {len(pairs)} pairs of devices are at offsets that a v5e does not send over"
-    with pytest.raises(ValueError, match=f"^mesh: {said} .* with SHARDWRIGHT_FAR_SENDS=1 in the"):
+    said = f"a v5e cannot send directly between {far} of the {len(pairs)} pairs of devices"
+    with pytest.raises(ValueError, match=f"^mesh: {said} .*; SHARDWRIGHT_FAR_SENDS=1 in the"):
         module._HOST.program.settings(devices, False, None)
     monkeypatch.setenv("SHARDWRIGHT_FAR_SENDS", "1")
     with pytest.warns(UserWarning, match=f"^{said}"):

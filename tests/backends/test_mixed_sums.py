@@ -52,7 +52,7 @@ def test_two_exchanges_between_orders_are_refused() -> None:
     assert made.ops == "reduce_scatter, all_gather"
     assert message(lambda: sw.emit(made, ("pallas_tpu",))) == exactly(
         """
-        target_mesh: pallas_tpu reduces in two exchanges only if both meshes have one device order
+        target_mesh: pallas_tpu reduces in two exchanges only if meshes have the same device order
         got: <["x"=8], device_ids=[6, 3, 4, 7, 1, 2, 5, 0]>
         expected: a plan of one exchange, as sw.plan(…, backends=("pallas_tpu",)) makes it
         """

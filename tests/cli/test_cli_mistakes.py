@@ -96,7 +96,7 @@ MISTAKES: list[tuple[dict[str, str | None], str]] = [
         """
         --strategy: every backend must support the strategy
         got: basis for pallas_tpu, triton_gpu
-        expected: one of auto, direct, or --backends jax_xla
+        expected: one of auto, direct, or backends jax_xla
         """,
     ),
     (

@@ -181,7 +181,7 @@ def test_a_state_is_of_torch_or_jax() -> None:
         """
         this value has no modules to emit
         got: Sync
-        expected: a Reshard, Matmul or Relayout, a plan, a partitioned function, or the `plan` of what sw.sync returns
+        expected: a Reshard, Matmul or Relayout, a plan, a partitioned function, or the `plan` of a result of sw.sync
         """  # noqa: E501
     )
     assert message(lambda: weights({"w": np.zeros(2)})) == exactly(

@@ -31,8 +31,8 @@ rhs = { shape = [128, 128], sharding = '[{}, {}]' }
 out = '[{}, {}]'
 """
 REFUSED = (
-    "XLA compiles no collective of all devices of this mesh, the first of v5e:2x4: their number "
-    "does not divide the topology's"
+    "XLA cannot compile a collective among this mesh's devices, the first of v5e:2x4, "
+    "because their number does not divide the topology's"
 )
 ASIDE = "; it was compiled with the topology's last device in place of the mesh's last"
 

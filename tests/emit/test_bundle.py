@@ -229,7 +229,7 @@ def test_files_of_others_are_not_overwritten(tmp_path: Path) -> None:
     assert message(lambda: sw.emit(reshard()).write(tmp_path / "a")) == (
         "output: refusing to overwrite a file that shardwright did not write\n"
         f"got: {tmp_path}/a/README.md\n"
-        "expected: another name for the bundle, or move that file away"
+        "expected: a different name for the bundle, or that file moved away"
     )
     assert tree(tmp_path) == before
 
@@ -239,7 +239,7 @@ def test_names_that_differ_only_in_case(root: Path) -> None:
     assert message(lambda: sw.emit(reshard()).write(root / "A")) == (
         "name: names of bundles must differ in more than case\n"
         "got: A and a\n"
-        "expected: a name that also differs on file systems that ignore case"
+        "expected: a name that differs even on file systems that ignore case"
     )
     assert tree(root) == before
 

@@ -164,9 +164,9 @@ def test_another_file_with_the_same_names(home: Path) -> None:
     before = files(home)
     other = home / "other.toml"
     other.write_text("out = 'generated'\n" + tables.replace("[8, 4]", "[16, 4]"))
-    rule = "another config owns this folder\n"
+    rule = "a different config owns this folder\n"
     got = "got: generated, written by shardwright.toml\n"
-    expected = "expected: another folder, or the tables of other.toml in shardwright.toml"
+    expected = "expected: a different folder, or the tables of other.toml moved to shardwright.toml"
     assert mistake("emit", "other.toml") == (
         f"other.toml, line 1, out: {rule}  out = 'generated'\n         ^^^^^^^^^\n{got}{expected}"
     )
@@ -199,7 +199,7 @@ def test_a_group_that_was_edited(home: Path) -> None:
 
 def test_a_config_that_was_renamed_keeps_its_folder(home: Path) -> None:
     (home / "shardwright.toml").rename(home / "mine.toml")
-    assert found("generated") == "manifest.json: the config ../shardwright.toml is gone\n"
+    assert found("generated") == "manifest.json: the config ../shardwright.toml does not exist\n"
     assert ok("emit", "mine.toml") == "generated/rows: unchanged\ngenerated/columns: unchanged\n"
     assert ok("check", "generated")
 
@@ -211,7 +211,7 @@ def test_flags_beside_a_config(home: Path) -> None:
     assert mistake("emit", *flags(name="rows")) == (
         "--output: a config owns this folder but does not describe this bundle\n"
         "got: rows, with a description that shardwright.toml does not have\n"
-        "expected: a table in shardwright.toml, or another folder"
+        "expected: a table for it in shardwright.toml, or a different folder"
     )
     assert mistake("emit", "rows", "--backends", "triton_gpu").startswith("--output: a config owns")
     with pytest.raises(sw.InputError, match="a config owns this folder"):
@@ -224,7 +224,7 @@ def test_a_config_takes_no_folder_with_other_bundles(home: Path) -> None:
     assert mistake("emit", "-o", "others") == (
         "--output: the folder holds bundles that shardwright.toml does not describe\n"
         "got: mine in others\n"
-        "expected: tables for them, or another folder"
+        "expected: tables for these bundles, or a different folder"
     )
 
 

@@ -76,7 +76,7 @@ def test_of_two_configs_at_once_one_has_the_folder(home: Path) -> None:
     ended = at_once(home, *words)
     assert sorted(code for code, _ in ended) == [0, 2]
     (said,) = (said for code, said in ended if code == 2)
-    assert "another config owns this folder" in said
+    assert "a different config owns this folder" in said
     assert check("generated") == ()
 
 

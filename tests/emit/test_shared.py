@@ -154,7 +154,7 @@ def test_a_package_of_somebody_else(tmp_path: Path) -> None:
     assert mistake("emit", *words) == (
         "--output: refusing to overwrite a file that shardwright did not write\n"
         f"got: {root}/__init__.py\n"
-        "expected: another name for the bundle, or move that file away"
+        "expected: a different name for the bundle, or that file moved away"
     )
     (problem,) = check(root)
     assert (problem.path, problem.rule) == ("__init__.py", "edited by hand")

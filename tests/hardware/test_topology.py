@@ -182,7 +182,7 @@ def test_a_file(tmp_path: Path) -> None:
         (
             "switch:8,speed=1",
             """
-            topology: a switch has no such number
+            topology: a switch topology has no such key
             got: speed
             expected: one of bandwidth, latency, ragged, memory, launch, kernel, collective, multiplies, device
             """,  # noqa: E501
@@ -190,7 +190,7 @@ def test_a_file(tmp_path: Path) -> None:
         (
             "switch:8,ragged=-1",
             """
-            topology: ragged must be a number of bytes, 0 without such a collective
+            topology: ragged must be a number of bytes, or 0 if there is no such collective
             got: -1
             expected: 512
             """,

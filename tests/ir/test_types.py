@@ -89,7 +89,7 @@ def test_what_has_no_modules() -> None:
         """
         this value has no modules to emit
         got: NoneType
-        expected: a Reshard, Matmul or Relayout, a plan, a partitioned function, or the `plan` of what sw.sync returns
+        expected: a Reshard, Matmul or Relayout, a plan, a partitioned function, or the `plan` of a result of sw.sync
         """  # noqa: E501
     )
 

@@ -239,8 +239,8 @@ def test_what_is_computed() -> None:
         ranks=2,
     )
     assert padded.findings == (
-        "w of all ranks holds padding, and elements in an order that no layout has beside padding; "
-        "load them without it to learn their order",
+        "w of all ranks holds padding, and elements in an order that no layout with padding has; "
+        "load them without padding to learn their order",
     )
     missing = sw.learn(
         lambda rank, tensors: {"w": tensors["w"][2 * rank : 2 * rank + 2]},
@@ -377,7 +377,7 @@ def test_refused() -> None:
     assert message(learned(lambda rank, tensors: {"q": np.zeros(3, np.float16)})) == exactly(
         """
         load, buffer 'q': dtype must be the narrowest element type that the loader converts to
-        got: float16, which rounds the numbers
+        got: a buffer of float16, which rounds the loader's tensors
         expected: dtype="float16", on the command line --dtype float16
         """
     )
@@ -385,7 +385,7 @@ def test_refused() -> None:
         """
         load, buffer 'q': a buffer must have real values
         got: complex128
-        expected: its real and its imaginary values as two buffers
+        expected: two buffers, of its real and its imaginary parts
         """
     )
     assert message(learned(logical={"q": (10**9, 10**6)})).startswith(
@@ -421,11 +421,11 @@ def test_refused() -> None:
     )
     assert message(lambda: sw.compare(packed, packed)) == exactly(
         """
-        logical: two loaders need the logical tensors and the ranks
+        logical: comparing two loaders requires logical tensors and ranks
         got: none
         expected: logical={"q": (32, 16)}, ranks=range(4)
         """
     )
     with pytest.raises(KeyError) as raised:
         sw.learn(packed, logical={"q": (4, 2)}, ranks=1)
-    assert raised.value.__notes__ == ["while the loader ran for rank 0 on tensors of numbers"]
+    assert raised.value.__notes__ == ["while the loader ran for rank 0 on tensors of test numbers"]

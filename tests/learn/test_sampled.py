@@ -66,8 +66,8 @@ def test_what_no_sample_shows() -> None:
     learned = sw.learn(load, logical=logical, ranks=2)
     assert learned.findings == (
         "s elements 0 to 64 of all ranks hold s elements 0 to 64 times 3, by a sample",
-        'w rows 17 to 18 of rank 1 hold values other than those of w[{"rank"}]',
-        'v rows 20 to 21 of rank 1 hold values other than those of v[{"rank"}]',
+        'w rows 17 to 18 of rank 1 hold values that differ from w[{"rank"}]',
+        'v rows 20 to 21 of rank 1 hold values that differ from v[{"rank"}]',
     )
     assert [*learned.stored.buffers] == ["u"]
     said = message(lambda: sw.compare(load, learned.stored, logical=logical)).splitlines()
@@ -108,7 +108,7 @@ def test_check_learns_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert str(again).splitlines() == [
         f"{path}: w rows 0 to 32 of rank 0 hold w rows 32 to 64 (w rows 0 to 32)",
         f"{path}: w rows 32 to 64 of rank 1 hold w rows 0 to 32 (w rows 0 to 32)",
-        f"{path}: v rows 3 to 4 of rank 0 hold values other than those of v",
+        f"{path}: v rows 3 to 4 of rank 0 hold values that differ from v",
     ]
 
 

@@ -73,7 +73,7 @@ def test_too_few_devices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         measure([tmp_path / "made"], progress=lambda done, total, each: seen.append(each))
     assert str(caught.value) == (
         "nothing was measured\n"
-        f"got: it runs on 2 devices, and JAX has 1: set XLA_FLAGS={FORCED}=2\n"
+        f"got: it needs 2 devices, but JAX has 1: set XLA_FLAGS={FORCED}=2\n"
         "expected: at least one module that runs on the devices of this machine"
     )
     assert [each.verdict for each in seen if each] == ["skipped"] * 3

@@ -37,7 +37,7 @@ def test_a_reshard(tmp_path: Path) -> None:
     seconds = by_ranks(case, "cpu")
     assert len(seconds) == TURNS
     assert all(0 < each < 60 for each in seconds)
-    with pytest.raises(CannotTimeError, match=r"^it runs on 2 GPUs, but torch has 0$"):
+    with pytest.raises(CannotTimeError, match=r"^it needs 2 GPUs, but torch has 0$"):
         timed(load(case.module), case)
 
 

@@ -161,8 +161,8 @@ FAULTS = {
         "TimeoutError: rank 2: bucket 1 of 3, from rank 0"
         "|(Timeout|Connection)Error: rank [01]: bucket 3 of 3, to rank 2",
     ),
-    "changed": ("changed", "RuntimeError: rank 2: bucket 1, model.layers.0.*: the bytes received"),
-    "changed digest": ("changed", "RuntimeError: rank 2: bucket ., .*: the bytes received from"),
+    "changed": ("changed", "RuntimeError: rank 2: bucket 1, model.layers.0.*: device . did not"),
+    "changed digest": ("changed", "RuntimeError: rank 2: bucket ., .*: device . did not receive"),
 }
 QUICK = ("None", "changed", "dead between")
 

@@ -122,7 +122,7 @@ def test_a_constraint_in_a_manual_computation_is_on_its_mesh() -> None:
     said = message(lambda: sw.partition(inner, shaped(8, 16), mesh=MESH))
     assert said.startswith("constrain, ")
     assert said.endswith(
-        ": a constraint in a manual computation must be on its mesh\n"
+        ": a constraint in a shard_map must be on the mesh of the shard_map\n"
         'got: [{?}, {"d"}] on <["d"=8]>\nexpected: a sharding on <["d"=4, "t"=2]>'
     )
 

@@ -233,7 +233,7 @@ def test_a_constraint_that_contradicts_a_manual_computation() -> None:
         axis_names={"d"},
     )
     said = refused(fn=inner, avals=(shaped(8, 16),), in_shardings=None)
-    assert "a constraint in a manual computation must not use its manual axes" in said
+    assert "a constraint in a shard_map must not use the manual axes" in said
     assert 'got: [{"d"}, {}] where d is manual' in said
     assert said.startswith("constrain, ")
     assert "test_partition.py" in said.splitlines()[0]
@@ -282,7 +282,7 @@ def test_what_gives_nothing_is_left_out_and_said() -> None:
     x = jax.ShapeDtypeStruct((8, 4), jnp.float32)
     (said,) = sw.partition(printed, x, mesh=MESH).warnings
     assert re.fullmatch(
-        r"[\w/.]*test_partition.py:\d+: debug_\w+ gives nothing and is left out", said
+        r"[\w/.]*test_partition.py:\d+: debug_\w+ returns no value and is left out", said
     )
 
 
@@ -294,3 +294,5 @@ def test_a_value_that_is_not_there() -> None:
         "value: the program has no value with this name\ngot: tanh_7\n"
         "expected: one of p_w1, p_w2, x, h_dot, h, out"
     )
+    with pytest.raises(sw.InputError, match=r"expected: one of p_w2, p_w1$"):  # closest first
+        program.why("w2")

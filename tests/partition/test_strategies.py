@@ -73,7 +73,7 @@ def test_an_axis_must_be_of_the_mesh() -> None:
 
 
 def test_a_dimension_must_be_of_the_leaf() -> None:
-    with pytest.raises(sw.InputError, match="the leaf does not have this dimension"):
+    with pytest.raises(sw.InputError, match="this leaf has no such dimension"):
         sw.strategies.tensor_parallel(TREE, BOTH, "model", {"b": 1})
 
 

@@ -22,7 +22,7 @@ RESHARD = sw.Reshard((64, 64), "float32", SOURCE, TARGET, mesh=MESH)
 TOO_LOW = f"""
     memory_limit: a device cannot hold both shards and the terms that arrive in the exchange
     got: {TWICE - 1} bytes
-    expected: at least {TWICE}, or --backends jax_xla, whose collectives reduce terms
+    expected: at least {TWICE}, or the backend jax_xla, whose collectives reduce terms
     """
 
 

@@ -80,20 +80,20 @@ def test_a_right_exchange() -> None:
 def test_a_hole_on_late_devices_alone() -> None:
     """A form that is right below device 64."""
     found = said(senders=lambda receiver: senders(receiver)[: -1 if receiver >= 64 else None])
-    assert found == "device 64: the boxes that it takes have 32512 elements of 32768"
+    assert found == "device 64: the boxes that it receives have 32512 elements of 32768"
 
 
 def test_an_overlap() -> None:
     twice = [*range(DEVICES - 1), DEVICES - 2]
     found = said(senders=lambda receiver: twice if receiver == 100 else senders(receiver))
-    assert found == "device 100: the boxes that it takes overlap"
+    assert found == "device 100: the boxes that it receives overlap"
 
 
 def test_a_box_from_another_source() -> None:
     """Two rows less of one shard, and the next one has them: no hole, but not what is sent."""
     wrong = [*range(DEVICES - 1), DEVICES - 1 - 64]
     found = said(senders=lambda receiver: wrong if receiver == 127 else senders(receiver))
-    assert found == "device 127: the boxes that it takes overlap"
+    assert found == "device 127: the boxes that it receives overlap"
 
 
 def test_a_wrong_replica() -> None:
@@ -149,4 +149,4 @@ def test_pieces_of_tiles() -> None:
     check_cover(Cut(**planted, senders=lambda receiver: pieces(0)))
     with pytest.raises(MismatchError) as error:
         check_cover(Cut(**planted, senders=pieces))
-    assert str(error.value) == "device 99: the boxes that it takes overlap"
+    assert str(error.value) == "device 99: the boxes that it receives overlap"

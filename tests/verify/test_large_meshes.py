@@ -143,4 +143,4 @@ def test_a_group(tmp_path: Path) -> None:
     module.write_text(planted)
     (report,) = verify([root / "weights"])[-1:]
     assert report.verdict == "failed"
-    assert report.detail.startswith("wo: device 131: the boxes that it takes have ")
+    assert report.detail.startswith("wo: device 131: the boxes that it receives have ")

@@ -48,5 +48,5 @@ def test_a_module_lists_no_more(tmp_path: Path) -> None:
     assert message(lambda: sw.emit(sw.Relayout(*sides))) == (
         "target: too many boxes for a module to list\n"
         "got: 16,641 strided boxes between 129 and 129 devices\n"
-        "expected: at most 16,384; plain shardings are a sw.Reshard, which lists none"
+        "expected: at most 16,384; for plain shardings use sw.Reshard"
     )

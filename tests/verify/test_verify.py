@@ -238,7 +238,7 @@ PALLAS: Faults = {
     ),
     "another kernel than the one that is checked": (
         (("kernel=_kernel", "kernel=lambda x, y: None"),),
-        "the kernel's events bring device 0 0 elements, expected: the 4 that it lacks, or more",
+        "the kernel's events bring device 0 0 elements, expected: at least the 4 that it lacks",
     ),
     "a kernel that cannot be read": (
         (("    row, row_end, _, _ =", "    pltpu.sync_copy\n    row, row_end, _, _ ="),),
@@ -246,7 +246,7 @@ PALLAS: Faults = {
     ),
     "a division that is not checked": (
         (("def source_box", "def halved(n):\n    return lax.div(n, 2)\n\n\ndef source_box"),),
-        r"halved divides by lax\.div, whose dividends are not checked: expected in div only",
+        r"halved calls lax\.div, but dividends are checked only in the support function div",
     ),
     "unpad that drops a row": (
         (("    return y\n", "    return y[:4]\n"),),

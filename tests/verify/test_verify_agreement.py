@@ -75,14 +75,22 @@ def test_a_transfer_made_twice() -> None:
 
 def test_a_sender_that_does_not_hold_what_it_sends() -> None:
     transfers = edited(plan(reshard()).transfers(), "sender", (1,), 7)
-    assert fault(reshard(), transfers) == "transfer 1: the sender 7 has it outside its shard"
+    assert (
+        fault(reshard(), transfers) == "transfer 1: it is outside the shard of the sender, device 7"
+    )
 
 
 def test_a_receiver_that_does_not_want_it() -> None:
     transfers = edited(plan(reshard()).transfers(), "receiver", (1,), 3)
-    assert fault(reshard(), transfers) == "transfer 1: the receiver 3 has it outside its shard"
+    assert (
+        fault(reshard(), transfers)
+        == "transfer 1: it is outside the shard of the receiver, device 3"
+    )
 
 
 def test_a_local_range_off_by_one() -> None:
     transfers = edited(plan(reshard()).transfers(), "target", (0, 0, 0), 4)
-    assert fault(reshard(), transfers) == "transfer 0: the receiver 3 has it at a wrong place"
+    assert (
+        fault(reshard(), transfers)
+        == "transfer 0: it is at the wrong place in the shard of the receiver, device 3"
+    )

@@ -281,10 +281,11 @@ def _refuse_size(plan: Plan) -> None:
     ]
     if max(padded, default=0) > MAX_INDEX - ROUNDING:
         raise InputError(
-            f"jax_xla computes indices in 32 bits, and padded shards reach {max(padded)}",
+            f"padded shards have indices up to {max(padded)}, which jax_xla cannot compute in 32 "
+            "bits",
             argument="shape",
             got="x".join(map(str, reshard.shape)),
-            expected=f"shards that end at {MAX_INDEX - ROUNDING} or before",
+            expected=f"padded shards that end at or below {MAX_INDEX - ROUNDING}",
         )
     devices = reshard.source.mesh.size
     boxes = [block.boxes for block in plan.once(steps_of).blocks if block.boxes is not None]

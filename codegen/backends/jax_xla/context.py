@@ -116,7 +116,7 @@ def refuse(plan: Plan) -> None:
     """Raise InputError for a reshard that this backend does not support."""
     if plan.reshard.adds and plan.strategy == "direct":
         raise InputError(
-            "jax_xla reduces partial sums with collectives, not in an exchange",
+            "jax_xla can reduce partial sums only by collectives, not in a direct exchange",
             argument="strategy",
             got="direct",
             expected="basis",

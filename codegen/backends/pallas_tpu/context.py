@@ -101,7 +101,7 @@ def _refuse_orders(plan: Plan) -> None:
     source, target = plan.reshard.source.mesh, plan.reshard.target.mesh
     if isinstance(plan, SteppedPlan) and tuple(source.device_ids) != tuple(target.device_ids):
         raise InputError(
-            f"{NAME} reduces in two exchanges only if both meshes have one device order",
+            f"{NAME} reduces in two exchanges only if meshes have the same device order",
             argument="target_mesh",
             got=str(target),
             expected=f'a plan of one exchange, as sw.plan(…, backends=("{NAME}",)) makes it',

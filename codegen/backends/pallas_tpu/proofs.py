@@ -70,19 +70,21 @@ def _check_routed(form: Routed, exchange: Exchange) -> None:
     if form.name == "relayed":
         wrong = unplaced(exchange, form.view, form.itemsize)
         _expect(not wrong, f"{form.name} form: {wrong}")
-        _expect(is_apart(form.schedule), f"{form.name} form: a place of a shard is used twice")
+        _expect(
+            is_apart(form.schedule), f"{form.name} form: two tiles use the same place of a shard"
+        )
         whole = (widths == form.slot.held).all()
-        _expect(whole, f"{form.name} form: not whole tiles are sent")
+        _expect(whole, f"{form.name} form: a tile is not sent whole")
     if form.name == "gathered":
         wrong = misplaced(form.schedule, form.digits, exchange, form.view, form.itemsize)
         shape = tuple(exchange.source.local_shape[axis] for axis in form.view)
         _expect(not wrong, f"{form.name} form: {wrong}")
-        _expect(form.slot.shape == shape, f"{form.name} form: not whole source shards are sent")
+        _expect(form.slot.shape == shape, f"{form.name} form: a source shard is not sent whole")
     if not form.spreads:
         fits = form.slot.holds and bool((widths <= form.slot.held).all())
-        _expect(fits, f"{form.name} form: less of a slot is sent than a tile takes")
+        _expect(fits, f"{form.name} form: the part of a slot that is sent is smaller than a tile")
     mixes = form.schedule.is_shared and form.schedule.mixes()
-    _expect(not mixes, f"{form.name} form: halves of two tiles are sent as one of them")
+    _expect(not mixes, f"{form.name} form: one send mixes halves of two tiles")
 
 
 def _check_direct(divisor: int, pieces: Pieces, tiles: DimTiles, about: str) -> None:
@@ -126,7 +128,7 @@ def _check_cuts(
     _inside(at if dim.unit == 1 else 0 * at, size, dim.window, f"{about}, window")
     if dim.unit > 1 and not dim.rolled:
         phase = (low - start[number]) % dim.unit
-        _expect(bool((phase == at).all()), f"{about}: a tile is to be shifted, and is not")
+        _expect(bool((phase == at).all()), f"{about}: a tile that must be shifted is not")
 
 
 def _check_meetings(dim: WindowDim, tiles: DimTiles, about: str) -> None:
@@ -136,7 +138,10 @@ def _check_meetings(dim: WindowDim, tiles: DimTiles, about: str) -> None:
     )
     _, start, end = cut(low, high, low, dim.chunk)
     met = tiles.source.owner(end - 1) - tiles.source.owner(start) + 1
-    _expect(int(np.max(met)) <= dim.meet, f"{about}: a block meets more source shards")
+    _expect(
+        int(np.max(met)) <= dim.meet,
+        f"{about}: a block needs more source shards than the kernel visits",
+    )
 
 
 def _check_slots(form: Slots | Routed, axis: int, pieces: Pieces, about: str) -> None:
@@ -148,15 +153,13 @@ def _check_slots(form: Slots | Routed, axis: int, pieces: Pieces, about: str) ->
 
 def _inside(start: Integers, size: Integers, extent: int, about: str) -> None:
     within = (start >= 0).all() and (size >= 0).all() and (start + size <= extent).all()
-    _expect(bool(within), f"{about}: a window reaches out of {extent}")
+    _expect(bool(within), f"{about}: a window reaches beyond {extent}")
 
 
 def _apart(shard: Integers, start: Integers, size: Integers, about: str) -> None:
     """Check that ranges of the same shard, given in ascending order, do not overlap."""
     same = shard[1:] == shard[:-1]
-    _expect(
-        not (same & (start[:-1] + size[:-1] > start[1:])).any(), f"{about}: two tiles share a place"
-    )
+    _expect(not (same & (start[:-1] + size[:-1] > start[1:])).any(), f"{about}: two tiles overlap")
 
 
 def _expect(holds: bool, message: str) -> None:

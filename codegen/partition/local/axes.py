@@ -137,9 +137,9 @@ def cut_axes(program: Program, mesh: Mesh, topology: str | None = None) -> CutAx
         borders = sorted(cuts[name])
         if any(high % low for low, high in itertools.pairwise(borders)):
             raise InputError(
-                "the sub-axes of a program must be able to coexist",
-                got=f'borders {", ".join(map(str, borders))} of "{name}"={size}',
-                expected="each border a multiple of the previous border",
+                "all sub-axes of an axis must be cut at multiples of one another",
+                got=f'"{name}"={size} cut at {", ".join(map(str, borders))}',
+                expected="each cut a multiple of the previous cut",
             )
         stretches = list(itertools.pairwise(borders)) or [(1, 1)]
         for number, (low, high) in enumerate(stretches):

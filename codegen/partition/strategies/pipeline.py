@@ -92,7 +92,7 @@ class Pipeline:
 
         if x.shape[0] % self.microbatches:
             raise InputError(
-                "micro-batches must be equal",
+                "the rows must divide into equal micro-batches",
                 argument="x",
                 got=f"{x.shape[0]} rows",
                 expected=f"a multiple of {self.microbatches}",

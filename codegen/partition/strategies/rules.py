@@ -92,7 +92,7 @@ def _dim_of(path: str, shape: Shape, dims: Dims) -> int | None:
             found = dim
     if found is not None and found >= len(shape):
         raise InputError(
-            "the leaf does not have this dimension",
+            "this leaf has no such dimension",
             argument="dims",
             got=f"dimension {found} of {path}, which has {len(shape)}",
             expected=one_of(map(str, range(len(shape)))) if shape else "None",

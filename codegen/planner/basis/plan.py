@@ -256,8 +256,8 @@ def _none(reshard: Reshard, memory_limit: int | None) -> InputError:
         return InputError(
             "axes that stay unreduced must keep their device order",
             argument="target_mesh",
-            got=f"another order, and {reshard.target}",
-            expected="the source's order of devices, then a reshard to the other",
+            got=f"a different order of devices, and {reshard.target}",
+            expected="the source's order of devices, then a second reshard to the other order",
         )
     if memory_limit is None:
         return InputError(

@@ -269,9 +269,9 @@ def test_too_many_boxes_are_refused() -> None:
     wide = make('[{"x"}, {}]', '[{"x"}, {"y"}]', (2**31 - 8, 1))
     assert message(lambda: jax_xla.refuse(plan(wide, "basis"))) == exactly(
         """
-        shape: jax_xla computes indices in 32 bits, and padded shards reach 2147483640
+        shape: padded shards have indices up to 2147483640, which jax_xla cannot compute in 32 bits
         got: 2147483640x1
-        expected: shards that end at 2146435071 or before
+        expected: padded shards that end at or below 2146435071
         """
     )
 

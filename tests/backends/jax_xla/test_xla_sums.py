@@ -122,8 +122,8 @@ def test_terms_are_the_same_by_the_names_of_axes(tmp_path: Path) -> None:
     assert message(lambda: plan(Reshard((5,), "int8", first.sharding(both), one))) == exactly(
         """
         target_mesh: axes that stay unreduced must keep their device order
-        got: another order, and [{}], unreduced={"y"}
-        expected: the source's order of devices, then a reshard to the other
+        got: a different order of devices, and [{}], unreduced={"y"}
+        expected: the source's order of devices, then a second reshard to the other order
         """
     )
 
@@ -260,7 +260,7 @@ def test_a_bundle_reduces_terms_in_one_way() -> None:
         """
         backends: all backends of a bundle must reduce partial sums in the same way
         got: pallas_tpu (direct), jax_xla (basis)
-        expected: one bundle for each backend
+        expected: a separate bundle for each backend
         """
     )
 

@@ -155,11 +155,11 @@ def test_missing_waits_are_found(form: str, name: str, tmp_path: Path) -> None:
 
 def test_overlapping_writes_are_found(tmp_path: Path) -> None:
     wrong = ("slot_number(source_shard(me), senders(piece.peer), piece.piece, 1)", "0")
-    twice = "two copies write one place of 'y' of rank "
+    twice = "two copies write the same place of 'y' of rank "
     assert fault(SHARED, tmp_path, wrong).startswith(twice)
     assert fault(THIN, tmp_path, ("y.at[operand(there)]", "y.at[0]")).startswith(twice)
     found = fault(FLAT, tmp_path, (" - ((shard[0] - met[0]) * 4 + piece) * 1024", ""))
-    assert found.startswith("two copies write one place of 'stage' of rank ")
+    assert found.startswith("two copies write the same place of 'stage' of rank ")
 
 
 def test_a_false_hint_is_found(tmp_path: Path) -> None:

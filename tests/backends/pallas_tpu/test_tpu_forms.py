@@ -161,17 +161,20 @@ def _with(axis: int, **changes: object) -> Edit:
 @pytest.mark.parametrize(
     ("edit", "message"),
     [
-        (_with(0, step=0), "windows form, dimension 0: two tiles share a place"),
-        (_with(0, stage=8), "windows form, dimension 0, staging area: a window reaches out of 8"),
+        (_with(0, step=0), "windows form, dimension 0: two tiles overlap"),
+        (_with(0, stage=8), "windows form, dimension 0, staging area: a window reaches beyond 8"),
         (_with(1, unit=256), "windows form, dimension 1: not all multiples of 256"),
         (
             _with(1, window=128),
-            "windows form, dimension 1, sender, window: a window reaches out of 128",
+            "windows form, dimension 1, sender, window: a window reaches beyond 128",
         ),
         (_with(1, blocks=1), "windows form, dimension 1: too few blocks"),
         (_with(1, chunk=128), "windows form, dimension 1: too few chunks"),
-        (_with(0, meet=1), "windows form, dimension 0: a block meets more source shards"),
-        (_with(1, rolled=False), "windows form, dimension 1, sender: a tile is to be shifted, and"),
+        (_with(0, meet=1), "windows form, dimension 0: a block needs more source shards"),
+        (
+            _with(1, rolled=False),
+            "windows form, dimension 1, sender: a tile that must be shifted is",
+        ),
     ],
 )
 def test_wrong_windows_fail_emission(edit: Edit, message: str) -> None:
@@ -195,7 +198,7 @@ def test_pieces_that_start_within_a_block_are_shifted() -> None:
     assert exchange.rule.pieces > 1
     form = next(c.form for c in candidates(exchange, 1) if isinstance(c.form, Windows))
     assert form.rolled == (0,)
-    with pytest.raises(InternalError, match="own: a tile is to be shifted, and is not"):
+    with pytest.raises(InternalError, match="own: a tile that must be shifted is not"):
         check(_with(0, rolled=False)(form), exchange)
 
 

@@ -174,7 +174,7 @@ def test_wrong_places_fail_emission() -> None:
     with pytest.raises(InternalError, match="gathered form: a source shard is not aligned"):
         check(dataclasses.replace(form, view=(1, 0), itemsize=1), moved(CASES["rows"]))
     less = dataclasses.replace(form.slot, shape=(8, 256))
-    with pytest.raises(InternalError, match="gathered form: not whole source shards are sent"):
+    with pytest.raises(InternalError, match="gathered form: a source shard is not sent whole"):
         check(dataclasses.replace(form, slot=less), exchange)
     rows = '[{"x"}, {"y"}]'
     given = form.schedule, form.digits, moved(planned((64, 256), "int8", rows, rows)), form.view, 4
@@ -277,7 +277,7 @@ FAULTS = {
         "origin, _ = self.peers.here(order, self.schedule.farther(device, offset))",
         "",
         "",
-        r"rank \d sends .* of the tensor to the place of|two copies write one place of 'y'",
+        r"rank \d sends .* of the tensor to the place of|two copies write the same place of 'y'",
     ),
     "an own shard that is not copied": (
         "    keep.start()\n",

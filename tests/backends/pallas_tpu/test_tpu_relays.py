@@ -161,10 +161,12 @@ def test_wrong_ends_fail_emission() -> None:
     with pytest.raises(InternalError, match="relayed form: tiles have several shapes"):
         check(form, moved(OTHERS["uneven"][0]))
     packed = next(c.form.schedule for c in routes(made) if form_of(c).lines == form.lines)
-    with pytest.raises(InternalError, match="relayed form: a place of a shard is used twice"):
+    with pytest.raises(
+        InternalError, match="relayed form: two tiles use the same place of a shard"
+    ):
         check(dataclasses.replace(form, schedule=packed), exchange)
     less = dataclasses.replace(form.slot, held=(4, 128))
-    with pytest.raises(InternalError, match="relayed form: not whole tiles are sent"):
+    with pytest.raises(InternalError, match="relayed form: a tile is not sent whole"):
         check(dataclasses.replace(form, slot=less), exchange)
 
 
@@ -221,7 +223,7 @@ FAULTS: dict[str, tuple[tuple[tuple[str, str], ...], str]] = {
     ),
     "the place of another tile": (
         (("schedule.farther(goal, come, -1)", "schedule.farther(goal, by, -1)"),),
-        r"rank \d sends .* of the tensor to the place of|two copies write one place of 'y'",
+        r"rank \d sends .* of the tensor to the place of|two copies write the same place of 'y'",
     ),
     "into a slot at the end": (
         ((", arrives))", ", after))"),),

@@ -81,7 +81,9 @@ def test_parts_too_small_and_offsets_left_out_fail_emission() -> None:
     for form in (form for form in forms(made) if not form.spreads):
         first, *rest = form.slot.shape
         slot = dataclasses.replace(form.slot, shape=(first - form.slot.unit, *rest))
-        with pytest.raises(InternalError, match="less of a slot is sent than a tile takes"):
+        with pytest.raises(
+            InternalError, match="the part of a slot that is sent is smaller than a tile"
+        ):
             check(dataclasses.replace(form, slot=slot), exchange)
         pieces = [Freight(offset) for offset in form.schedule.offsets[1:]]
         fewer = routed(pieces, Ways.on_one_axis(form.digits))
@@ -520,8 +522,8 @@ def test_devices_that_hops_do_not_lead_to() -> None:
         with pytest.raises(InputError) as caught:
             pallas_tpu.refuse(made)
         assert str(caught.value) == (
-            "topology: some tiles must go farther than one send, which crosses a power of two of "
-            "links along one axis, and devices in this order cannot forward them\n"
+            "topology: some tiles must go farther than one send (a power of two of links along "
+            "one axis) can, and devices in this order cannot forward them\n"
             "got: torus:2x4,wrap=0x0,bandwidth=5e+10,latency=1e-06,powers_of_two=1,ragged=512,"
             "memory=8.19e+11, "
             f"device ids {', '.join(map(str, mesh.device_ids))}\n"

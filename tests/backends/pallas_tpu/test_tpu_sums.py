@@ -276,7 +276,7 @@ def test_what_is_refused() -> None:
         """
         strategy: every backend must support the strategy
         got: basis for pallas_tpu
-        expected: one of auto, direct, or --backends jax_xla
+        expected: one of auto, direct, or backends jax_xla
         """
     )
     both = make({"x": 2}, (4,), '[{}], unreduced={"x"}', '[{"x"}]', dtype="float64")

@@ -56,13 +56,13 @@ def large(devices: int = 8, shape: tuple[int, int] = (2048, 1024)) -> Reshard:
     return Reshard(shape, "bfloat16", mesh.sharding('[{"x"}, {}]'), mesh.sharding('[{}, {"x"}]'))
 
 
-WRONG = r"device {}: wrong copy by the kernel, RowCopy\(.*\)"
+WRONG = r"device {}: wrong copy by the kernel: RowCopy\(.*\)( of the first)?"
 FAULTS = {
     "start_off_by_one": (
         uneven(),
         r"read=\(low0 - from0\)",
         "read=(low0 - from0 - 1)",
-        r"device 0: wrong copy by the kernel, RowCopy\(sender=0, read=-2, .*\)",
+        r"device 0: wrong copy by the kernel: RowCopy\(sender=0, read=-2, .*\)",
     ),
     "tile_left_out": (
         uneven(),

@@ -271,20 +271,20 @@ def test_what_is_refused() -> None:
         """
         strategy: every backend must support the strategy
         got: basis for triton_gpu
-        expected: one of auto, direct, or --backends jax_xla
+        expected: one of auto, direct, or backends jax_xla
         """
     )
     assert message(lambda: sw.emit(SCATTERED, ("triton_gpu", "jax_xla"))) == exactly(
         """
         backends: all backends of a bundle must reduce partial sums in the same way
         got: triton_gpu (direct), jax_xla (basis)
-        expected: one bundle for each backend
+        expected: a separate bundle for each backend
         """
     )
     for made in (direct(SCATTERED), in_two(SHARED["uneven"])):
         assert message(lambda made=made: sw.emit(made, ("jax_xla",))) == exactly(
             """
-            strategy: jax_xla reduces partial sums with collectives, not in an exchange
+            strategy: jax_xla can reduce partial sums only by collectives, not in a direct exchange
             got: direct
             expected: basis
             """

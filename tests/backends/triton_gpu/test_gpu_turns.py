@@ -57,7 +57,7 @@ def test_tiles_that_all_devices_read_from_one_sender(name: str, tmp_path: Path) 
     with pytest.raises(MismatchError) as caught:
         check_copies(load(module)._HOST.phases)
     assert str(caught.value) == (
-        f"wrong order of tiles: turn by turn, the busiest senders give {longest} elements in all, "
+        f"wrong order of tiles: the busiest senders of all turns send {longest} elements together, "
         f"expected at most {least}, as in the plan's order"
     )
 

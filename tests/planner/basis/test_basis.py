@@ -218,8 +218,8 @@ def test_what_stays_a_sum_stays_in_its_order() -> None:
     assert message(lambda: plan(Reshard((8,), "int8", *sides))) == exactly(
         """
         target_mesh: axes that stay unreduced must keep their device order
-        got: another order, and [{}], unreduced={"x"}
-        expected: the source's order of devices, then a reshard to the other
+        got: a different order of devices, and [{}], unreduced={"x"}
+        expected: the source's order of devices, then a second reshard to the other order
         """
     )
 

@@ -282,10 +282,10 @@ def _check_reach(matmul: Matmul, loop: Loop, topology: str | None) -> None:
     after = np.roll(rings, -1, axis=1)
     if (topology_of(topology).messages(rings.ravel(), after.ravel()) > 1).any():
         raise InputError(
-            "every device of a ring must have a direct link to the next one",
+            "every device of a ring must have a direct link to the next device",
             argument="loop",
             got=f"rings as {rings[0].tolist()}",
-            expected='devices in the order of the topology, or "never"',
+            expected='a mesh that lists devices in the order of the topology, or loop="never"',
         )
 
 

@@ -65,8 +65,8 @@ def check_names(module: ModuleType, case: Case) -> None:
             for operation in sorted({*DIVIDE} & _attributes(function.__code__)):
                 if name != operation:
                     raise MismatchError(
-                        f"{name} divides by lax.{operation}, whose dividends are not checked: "
-                        f"expected in {operation} only"
+                        f"{name} calls lax.{operation}, but dividends are checked only in "
+                        f"the support function {operation}"
                     )
 
 

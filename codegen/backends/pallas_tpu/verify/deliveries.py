@@ -37,7 +37,7 @@ def check_received(kernels: Iterable[Traces], lacking: Mapping[int, int]) -> Non
         if received[rank] < needed:
             raise MismatchError(
                 f"the kernel's events bring device {device} {received[rank]} elements, "
-                f"expected: the {needed} that it lacks, or more"
+                f"expected: at least the {needed} that it lacks"
             )
 
 

@@ -90,7 +90,9 @@ def _check_end(traces: Traces) -> None:
             raise MismatchError(f"halves: rank {rank} never gets past {events[end]}")
     for (rank, semaphore), left in sorted(counts.items()):
         if left and semaphore:
-            raise MismatchError(f"halves: semaphore {semaphore!r} of rank {rank} is left at {left}")
+            raise MismatchError(
+                f"halves: semaphore {semaphore!r} of rank {rank} ends at {left}, expected: 0"
+            )
 
 
 def _check_held(traces: Traces, held: int, number: int, before: tuple[Event, ...]) -> None:

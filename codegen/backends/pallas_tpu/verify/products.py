@@ -264,7 +264,9 @@ class _Held:
             return Counter([(rank, *place, "")])
         found = self.held.get(event_place(rank, place))
         if found is None:
-            raise MismatchError(f"rank {rank} reads {place[0]}{list(place[1])}, never written")
+            raise MismatchError(
+                f"rank {rank} reads {place[0]}{list(place[1])}, which was never written"
+            )
         return found
 
     def _combine(self, rank: int, event: Combine) -> None:

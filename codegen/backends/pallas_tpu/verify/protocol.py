@@ -95,7 +95,8 @@ def _check_overlaps(traces: Traces) -> None:
         if pair is not None:
             first, second = (list(window.ranges) for window in pair)
             raise MismatchError(
-                f"two copies write one place of {buffer!r} of rank {rank}: {first} and {second}"
+                f"two copies write the same place of {buffer!r} of rank {rank}: {first} and "
+                f"{second}"
             )
 
 

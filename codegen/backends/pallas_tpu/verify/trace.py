@@ -335,7 +335,9 @@ class _Recorder:
         """Record the start of a copy. Raises MismatchError if a window is outside its buffer, or if
         its windows differ in size."""
         if copy.read.checked().elements != copy.write.checked().elements:
-            raise MismatchError(f"copy between windows of two sizes: {copy.read} and {copy.write}")
+            raise MismatchError(
+                f"copy between windows of different sizes: {copy.read} and {copy.write}"
+            )
         self.events.append(copy)
 
     def remote(

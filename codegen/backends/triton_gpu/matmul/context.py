@@ -84,7 +84,7 @@ def refuse_matmul(matmul: Matmul) -> None:
     refuse_dtype(matmul, NAME, DTYPES)
     if max(matmul.extents[matmul.batch :]) > MOST:
         raise InputError(
-            f"{NAME} computes offsets in a tile in 32 bits",
+            f"matrices are too large for {NAME}, which computes offsets in 32 bits",
             argument="lhs",
             got=" and ".join("x".join(map(str, matmul.shape(side))) for side in SIDES[:2]),
             expected=f"matrices of at most {MOST} rows and columns",

@@ -125,7 +125,9 @@ def judged(rank: Rank, result: Any, values: Values, call: int) -> None:
     device = sorted(values.case.devices())[rank.number]
     wanted = values.wanted(call).get(device)
     if (result is None) != (wanted is None):
-        raise MismatchError(f"device {device}: got {result!r} as the result of a call")
+        expected = "None" if wanted is None else "a tensor"
+        said = f"device {device}, call {call}: got {result!r}, expected {expected}"
+        raise MismatchError(said)
     if wanted is not None:
         rank.read(result, wanted, values.whole(call), f"device {device}, call {call}")
 

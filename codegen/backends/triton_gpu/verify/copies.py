@@ -89,7 +89,9 @@ def _check_device(host: Any, receiver: int, first: int, turns: Turns) -> None:
         copies, last = (trace(host, device, number) for number in (program, program + later))
         if last != tuple(copy._replace(block=later // first) for copy in copies):
             said = [", ".join(map(str, each)) or "None" for each in (last, copies)]
-            raise MismatchError(f"wrong copy by the kernel, {said[0]} of the last block, {said[1]}")
+            raise MismatchError(
+                f"wrong copy by the kernel: {said[0]} of the last block, {said[1]} of the first"
+            )
         parts = [_copied(host, receiver, copy, found) for copy in copies]
         _check_terms(host, [piece for piece, _ in parts])
         for piece, box in parts:
@@ -117,7 +119,7 @@ def _copied(host: Any, receiver: int, copy: RowCopy, pieces: Iterable[Any]) -> t
 
     Raises MismatchError if there is no such piece, or if the copy is larger than `Tiles` says.
     """
-    exchange, wrong = host.exchange, f"wrong copy by the kernel, {copy}"
+    exchange, wrong = host.exchange, f"wrong copy by the kernel: {copy}"
     if copy.block or copy.sender not in range(len(exchange.source.ids)):
         raise MismatchError(wrong)
     columns, rows = copy.columns, copy.rows

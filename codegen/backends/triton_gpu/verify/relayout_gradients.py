@@ -136,10 +136,10 @@ def handed(
         messages = next(following)
         sent = torch.split(line, sizes)
         same = all(map(torch.equal, sent, messages[device]))
-        compare.expect(f"device {device} packs the same again", same, True)
+        compare.require(same, f"device {device} packs different bytes the second time")
         coming = [each[rank] for each in messages.values()]
         lengths = [len(each) for each in coming]
-        compare.expect(f"bytes that device {device} expects of each rank", expected, lengths)
+        compare.expect(f"bytes that device {device} expects from each rank", expected, lengths)
         allow(arrived)
         arrived.copy_(torch.cat(coming))
 

@@ -47,7 +47,7 @@ def run_relayout(module: ModuleType, case: RelayoutCase) -> tuple[str, ...]:
         for name, each in _held(tensors, given).items():
             for device, bits in each.items():
                 kept = not bits.size or np.array_equal(bits, given[name][device])
-                compare.expect(f"{name} of device {device} kept", kept, True)
+                compare.require(kept, f"the input {name} of device {device} was changed")
     checks = ("values", "padding", "out", "views", "reads in bounds", "inputs kept")
     return (*checks, "calls of ranks", *check_gradients(module, case))
 
@@ -87,7 +87,7 @@ def _poisoned(
         memory.allow(x)
     results = module.reshard_local(tensors, out=out)
     same = all(a is b for name in out for a, b in zip(out[name], results[name], strict=True))
-    compare.expect("out is what is returned", same, True)
+    compare.require(same, "the results are not the tensors of out")
     _compare_filled(case, results, wanted, padding, "out")
 
 
@@ -113,12 +113,12 @@ def _views(
     results = module.reshard_local(sides[0], out=sides[1])
     _compare_filled(case, results, wanted, padding, "out of views")
     kept = all(map(np.array_equal, map(to_bits, whole[0]), before))
-    compare.expect("views of inputs kept", kept, True)
+    compare.require(kept, "an input that is a view was changed")
     for view, around in zip(itertools.chain(*sides[1].values()), whole[1], strict=True):
         view.view(_bits_of(view)).zero_()
         gaps = to_bits(around)
         same = int((gaps != 0).sum()) == around.numel() - view.numel()
-        compare.expect("gaps beside views kept", same, True)
+        compare.require(same, "elements between the rows of an out view were changed")
 
 
 def _view(x: Any) -> tuple[Any, Any]:
@@ -181,9 +181,9 @@ def _among_ranks(module: ModuleType, case: RelayoutCase, memory: Memory, tensors
     for rank, device in enumerate(module.RANKS):
         with patch.object(module, "dist", handed(rank, device, messages, allow=memory.allow)):
             results = module.reshard(given.get(device))
-        compare.expect(
-            f"device {device} has results", results is not None, device in case.target.device_ids
-        )
+        wanted = device in case.target.device_ids
+        said = f"device {device}: a result is missing or unexpected"
+        compare.require((results is not None) == wanted, said)
         for name, x in (results or {}).items():
             found[name][device] = to_bits(x)
     return found

@@ -48,7 +48,7 @@ def timed(module: ModuleType, case: Case | MatmulCase) -> list[float]:
     del module  # each rank loads its own
     here, count = hardware(), len(case.devices())
     if here.count < count:
-        raise CannotTimeError(f"it runs on {count} GPUs, but torch has {here.count}")
+        raise CannotTimeError(f"it needs {count} GPUs, but torch has {here.count}")
     check_memory(arrays_of(case), getattr(torch, case.dtype).itemsize)
     return by_ranks(case, "cuda")
 
@@ -57,7 +57,9 @@ def by_ranks(case: Case | MatmulCase, device: str) -> list[float]:
     """Return the seconds of a module's calls, as `timed` does, by ranks on devices of a type,
     "cuda" or "cpu"."""
     if isinstance(case, MatmulCase) and case.placements[2].unreduced:
-        raise CannotTimeError("its result is a partial sum on each rank, which no rank can compare")
+        raise CannotTimeError(
+            "its result is a partial sum on each rank, which no rank can check alone"
+        )
     count = len(case.devices())
     with tempfile.TemporaryDirectory(prefix="shardwright-ranks-") as folder:
         multiprocessing.spawn(_rank, (case, folder, device), count)
@@ -87,7 +89,7 @@ def _rank(me: int, case: Case | MatmulCase, folder: str, device: str) -> None:
         call, wanted = _reshard(module, case, number, home)
     result = call()
     if (result is None) != (wanted is None):
-        raise MismatchError(f"device {number}: an unexpected or a missing result")
+        raise MismatchError(f"device {number}: a result is missing or unexpected")
     if wanted is not None and not np.array_equal(to_bits(result.cpu()), wanted):
         raise MismatchError(f"device {number}: wrong result")
     _answer(folder, me).write_text(json.dumps([_turn(call, device) for _ in range(TURNS)]))

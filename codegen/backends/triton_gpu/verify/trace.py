@@ -178,7 +178,7 @@ class _ReducingLanguage(_PlainLanguage):
         its mask."""
         self._check(mask)
         if place is not _WRITE:
-            raise ValueError("the reduced block is not stored at its place")
+            raise ValueError("the reduced block is stored at the wrong place")
         self.note(total.copies)
 
     def _check(self, mask: object) -> None:

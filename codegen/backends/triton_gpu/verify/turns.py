@@ -93,8 +93,8 @@ def _add_others(turns: Turns, order: Sequence[tuple[int, int]], own: int) -> Non
 def _check_longest(copied: Turns, expected: Turns) -> None:
     if copied.longest > expected.longest:
         raise MismatchError(
-            f"wrong order of tiles: turn by turn, the busiest senders give {copied.longest} "
-            f"elements in all, expected at most {expected.longest}, as in the plan's order"
+            f"wrong order of tiles: the busiest senders of all turns send {copied.longest} "
+            f"elements together, expected at most {expected.longest}, as in the plan's order"
         )
 
 
