@@ -151,6 +151,14 @@ def test_remedies_pad_nothing_more() -> None:
         assert len(made) == expected
 
 
+def test_nothing_is_not_padded() -> None:
+    """Nine rows of no elements would have no padding either."""
+    aval = jax.ShapeDtypeStruct((8, 0), "float32")
+    program = sw.partition(lambda x: x, aval, mesh=sw.Mesh({"d": 3}), in_shardings=(ROWS,))
+    assert (types(program), program.padding) == (["(8, 0)", "(8, 0)"], 0)
+    assert "pad" not in sw.emit(program).module
+
+
 def test_random_keys_are_not_padded() -> None:
     keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), 10))
     fn = jax.vmap(lambda key: jax.random.normal(key, (3,)))

@@ -41,7 +41,7 @@ def _even_shape(
     asked: Sharding | None, sharding: Sharding | None, value: Value, name: str
 ) -> tuple[int, ...]:
     """Return a value's shape with padding in the dimensions that the stated sharding `asked` does
-    not divide, up to what `sharding` divides."""
+    not divide, up to what `sharding` divides. A value without elements has none."""
     if asked is None or sharding is None:
         return value.shape
     if asked.unreduced:
@@ -53,7 +53,7 @@ def _even_shape(
         )
     shape = list(value.shape)
     for dim, extent in enumerate(value.shape):
-        if extent % asked.parts(dim):
+        if extent % asked.parts(dim) and value.size:
             parts = sharding.parts(dim)
             shape[dim] = math.ceil(extent / parts) * parts
             if value.dtype.startswith("key<"):
