@@ -159,6 +159,23 @@ def test_nothing_is_not_padded() -> None:
     assert "pad" not in sw.emit(program).module
 
 
+def test_a_padded_program_has_kernels() -> None:
+    """Its functions have names that no support module has."""
+    avals = [jax.ShapeDtypeStruct(shape, "bfloat16") for shape in ((1022, 1024), (1024, 2046))]
+    program = sw.partition(
+        *(lambda x, w: jnp.tanh(x @ w), *avals),
+        mesh=sw.Mesh({"d": 4}),
+        in_shardings=(ROWS, '[{}, {"d"}]'),
+        out_shardings='[{}, {"d"}]',
+        mode="cheapest",
+        topology="v5e:2x2",
+        kernels=("pallas_tpu",),
+    )
+    module = sw.emit(program).module
+    assert "= RingMatmul(" in module
+    assert "def unpad(results)" in module
+
+
 def test_random_keys_are_not_padded() -> None:
     keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), 10))
     fn = jax.vmap(lambda key: jax.random.normal(key, (3,)))

@@ -16,7 +16,7 @@ RESERVED = frozenset(
         *dir(builtins),
     }
 )
-PADDING_NAMES = ("pad", "unpad", "checked", "extents")
+PADDING_NAMES = ("pad", "unpad", "of_type", "shape_in")
 """Functions of modules that take or return padded arrays."""
 CHANGED = {
     "slice": "part",
