@@ -18,6 +18,7 @@ from shardwright.codegen.partition.local.communications import (
 )
 from shardwright.codegen.partition.local.least import least_cost
 from shardwright.codegen.partition.local.prices import Ratings
+from shardwright.codegen.partition.local.sizes import size_text
 from shardwright.codegen.partition.local.steps import LocalProgram
 from shardwright.codegen.partition.local.work import computed
 from shardwright.codegen.partition.overlapped import BesideMatmul, beside_matmuls
@@ -94,13 +95,14 @@ class Partitioned(Drawn):
 
     @property
     def cost(self) -> float:
-        """The cost that the mode `cheapest` minimizes: received bytes plus computation."""
+        """The cost that the mode `cheapest` minimizes, in bytes: those received, plus those that a
+        device could receive while it computes."""
         return self.bytes_received + self.computed
 
     @functools.cached_property
     def lower_bound(self) -> int | None:
-        """A lower bound on the cost of every plan that splits equal layers in the same way; None
-        unless the mode is `cheapest`."""
+        """A lower bound, in bytes, on the cost of every plan that splits equal layers in the same
+        way; None unless the mode is `cheapest`."""
         if self.mode != "cheapest":
             return None
         return least_cost(self.local.program, self.mesh, Ratings(topology=self.topology))
@@ -256,10 +258,14 @@ class Partitioned(Drawn):
         return name
 
     def __repr__(self) -> str:
+        """Describe the program, with the bytes received if it is planned already."""
         given = self.given
+        is_planned = "communications" in vars(self)
+        received = f", receives {size_text(self.bytes_received)}" if is_planned else ""
         return (
             f"<Partitioned: {len(given.body.arguments)} arguments, {len(given.values)} values, "
-            f"{len(given.results)} results, on {self.mesh.size} devices, mode={self.mode!r}>"
+            f"{len(given.results)} results, on {self.mesh.size} devices, "
+            f"mode={self.mode!r}{received}>"
         )
 
     def __str__(self) -> str:

@@ -18,7 +18,7 @@ from shardwright.codegen.partition.partitioned import Partitioned
 
 NOTHING = "nothing"
 """The first word of a remedy's text if the communication has no remedy."""
-HEADINGS = ("", "collective", "axes", "value", "bytes", "line", "why", "what would remove it")
+HEADINGS = ("", "collective", "axes", "value", "bytes", "line", "why", "what would lower it")
 
 
 def program_page(
@@ -163,6 +163,6 @@ def program_text(
         lasts = f", in {seconds[number]:.3g} seconds" if seconds else ""
         lines.append(f"    {where}{each.value} becomes {each.shape}{lasts}")
         saves = f" (saves at most {size_text(each.saving)})" if each.saving else ""
-        lines.append(f"    to remove it, {each.remedy}{saves}")
+        lines.append(f"    to lower it, {each.remedy}{saves}")
     lines += ["matmuls next to a communication:"] if kernels else []
     return "\n".join((*lines, *(f"    {each}" for each in kernels), *program.warnings)) + "\n"

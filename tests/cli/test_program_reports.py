@@ -19,7 +19,7 @@ C1 = (
     'p_w2, split over "t"\n'
 )
 REMEDY = (
-    '    to remove it, return result as [{"d", "t"}, {}]: a reduce-scatter takes half (saves at '
+    '    to lower it, return result as [{"d", "t"}, {}]: a reduce-scatter takes half (saves at '
     "most 64 B)\n"
 )
 

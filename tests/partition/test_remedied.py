@@ -256,3 +256,34 @@ def test_results_of_layers_are_returned_as_they_come() -> None:
     (gather,) = made.communications
     assert (made.local.functions != (), gather.times) == (True, 4)
     assert gather.remedy == 'return result[0] and 3 like it as [{"d"}, {}]'
+
+
+def test_a_result_that_is_fed_back() -> None:
+    """The remedy names the argument of the same type and keys, the reason the op that adds up, and
+    the repr of a program with a remedy its bytes."""
+
+    def step(params: Any, x: Any) -> Any:
+        grads = jax.grad(lambda p: ((x @ p["w1"]) ** 2).mean())(params)
+        total = x.sum(0)
+        return jax.tree.map(lambda w, g: -0.1 * g, params, grads), total
+
+    params = {"w1": jax.ShapeDtypeStruct((16, 8), jnp.float32)}
+    x = jax.ShapeDtypeStruct((32, 16), jnp.float32)
+    made = sw.partition(
+        step, params, x, mesh=sw.Mesh({"d": 4}), mode="cheapest", in_shardings=(None, '[{"d"}, {}]')
+    )
+    first, second = made.communications
+    assert first.reason.startswith("result[0]['w1'] must be [{}, {}]: dot_general sums over dim")
+    assert second.reason.startswith("reduce_sum sums over dimension 0 of x") or (
+        second.reason
+        == "result[1] must be [{}]: reduce_sum sums over dimension 0 of x, split over "
+        '"d"'
+    )
+    assert first.remedy == (
+        "return result[0]['w1'] as [{\"d\"}, {}] (and the argument params_w1 alike, if this result "
+        "is its next value): a reduce-scatter takes half"
+    )
+    assert "argument" not in second.remedy
+    assert repr(made).endswith("mode='cheapest', receives 864 B>")
+    (_, best), *_ = made.remedies(1)
+    assert repr(best).endswith("receives 480 B>")

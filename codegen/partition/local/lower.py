@@ -22,6 +22,7 @@ from shardwright.codegen.partition.local.reasons import (
     after_loop,
     plainly,
     port_reason,
+    settled,
 )
 from shardwright.codegen.partition.local.steps import (
     Compute,
@@ -77,6 +78,7 @@ class _Lowering:
         self.forgotten: frozenset[int] = frozenset()  # arguments moved again for every use
         # for a value that a loop produces as a partial sum, the number of iterations
         self.loops: dict[int, int] = {}
+        self.summed: dict[int, str] = {}  # for a partial sum, the reduction that produced it
         self.values: list[LocalValue] = []
         self.known = known_as(program)
 
@@ -97,7 +99,12 @@ class _Lowering:
         for op in body.ops:
             block.op(op)
         given = tuple(
-            block.use(value, layout, plainly(reason), self.program.values[value].line)
+            block.use(
+                value,
+                layout,
+                settled(reason, self.summed.get(value)),
+                self.program.values[value].line,
+            )
             for value, layout, reason in zip(body.results, results, reasons, strict=True)
         )
         return LocalBody(taken, tuple(block.steps), given)
@@ -183,6 +190,8 @@ class _Steps:
             self.versions[op.results[0]] = {layouts.results[0]: operands[0]}
             return
         results = tuple(map(self.define, op.results, layouts.results))
+        if layouts.results[0].partial and (found := self._origin(op, split, reasons)):
+            self.lowering.summed.update(dict.fromkeys(op.results, found))
         turns = [self.lowering.loops.get(op.operands[place]) for place in split.carriers]
         for length in filter(None, turns):
             self.lowering.loops.update(dict.fromkeys(op.results, length))
@@ -191,6 +200,12 @@ class _Steps:
             Compute(op, operands, results, moves=moves, formed=splits.is_formed(split))
         )
         self._settle(op, reasons)
+
+    def _origin(self, op: Op, split: FactorAxes, reasons: OpReasons) -> str:
+        """Return the sentence about the reduction that makes an op's results partial sums: by the
+        op or, if the op only passes them on, before it; "" if it is not known."""
+        passed = (self.lowering.summed.get(op.operands[place], "") for place in split.carriers)
+        return next(filter(None, (*reasons.summed(), *passed)), "")
 
     def _inside(
         self,

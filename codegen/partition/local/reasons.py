@@ -63,7 +63,7 @@ class OpReasons:
         """Return the function that states why a result is moved to a layout after the op."""
 
         def reason(change: LayoutChange) -> str:
-            summed = next(self._summed(), None)
+            summed = next(self.summed(), None)
             if change.kind in ("all_reduce", "reduce_scatter"):
                 terms = f"the result of {self.kind} is a partial sum over {quoted(change.axes)}"
                 return summed or f"{terms} and must be {layout}"
@@ -78,7 +78,7 @@ class OpReasons:
         split = f"dimension {move.dim} split over {quoted(move.axes)}"
         return f"{self.kind} takes {self.names[move.place]} with {split}: {move.what}"
 
-    def _summed(self) -> Iterator[str]:
+    def summed(self) -> Iterator[str]:
         """Yield a sentence for each split factor that the op reduces."""
         for factor in self.splits.reducing:
             over = self.split.factors[factor]
@@ -153,6 +153,18 @@ class OpReasons:
 def plainly(text: str) -> Reason:
     """Return a function that states the same reason for every change."""
     return lambda change: text
+
+
+def settled(text: str, summed: str | None) -> Reason:
+    """Return the function that states why a result is moved: `text`, and the reduction `summed`, if
+    known, whose terms are added up."""
+    if not summed:
+        return plainly(text)
+
+    def reason(change: LayoutChange) -> str:
+        return f"{text}: {summed}" if change.kind in ("all_reduce", "reduce_scatter") else text
+
+    return reason
 
 
 def port_reason(port: Port) -> str:

@@ -4,6 +4,7 @@ sharding of an argument or a result, or a constraint at a line of the function."
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -73,7 +74,8 @@ def _asked(flow: ValueFlow, step: MoveValue, wanted: LocalLayout) -> Remedy:
     kept = wanted if is_reduced else local.values[step.operand].layout
     places = [*results_of(local, step)]
     if places and not kept.partial:
-        return Remedy(f"return {_results(local, places)} as {local.axes.sharding(kept)}", received)
+        said = f"return {_results(local, places)} as {local.axes.sharding(kept)}"
+        return Remedy(f"{said}{_fed_back(local, places[0])}", received)
     if wanted.partial:
         return Remedy(f"nothing: {value.name} is {WHOLES[wanted.operator]} of terms there", 0)
     saved = received if is_reduced else flow.saved(step)
@@ -115,6 +117,19 @@ def _of_arguments(local: LocalProgram, change: LayoutChange, arguments: Sequence
 
 def _results(local: LocalProgram, places: Sequence[int]) -> str:
     return f"{local.program.result_names[places[0]]}{_others(places)}"
+
+
+def _fed_back(local: LocalProgram, place: int) -> str:
+    """Return the clause about the argument that a result may be in the next call: one of the same
+    type and keys, `params["w1"]` for `result[0]["w1"]`; "" if there is none."""
+    result = local.program.values[local.program.body.results[place]]
+    keys = re.findall(r"\w+", local.program.result_names[place])[2:]
+    for number in local.program.body.arguments if keys else ():
+        own = local.program.values[number]
+        is_alike = (own.shape, own.dtype) == (result.shape, result.dtype)
+        if is_alike and own.name.endswith(f"_{'_'.join(keys)}"):
+            return f" (and the argument {own.name} alike, if this result is its next value)"
+    return ""
 
 
 def _others(items: Sequence[object]) -> str:
