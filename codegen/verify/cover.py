@@ -191,13 +191,13 @@ class _Cover:
     def _check_positions(self, positions: Integers, count: int, who: str) -> None:
         wrong = positions[(positions < 0) | (positions >= count)]
         if len(wrong):
-            raise MismatchError(f"{who} at position {wrong[0]} of {count}")
+            raise MismatchError(f"{who} has position {wrong[0]}, expected 0 to {count - 1}")
 
     def _check_listed(self, pieces: Iterable[Any], tiles: Integers, who: str) -> None:
         """Raise MismatchError unless the exchange lists these boxes."""
         listed = sorted(tuple(piece.box) for piece in pieces)
         if listed != sorted(map(tuple, _rows(tiles).tolist())):
-            raise MismatchError(f"{who} boxes that differ from those of its positions")
+            raise MismatchError(f"{who} boxes that differ from the boxes at its positions")
 
 
 def _boxes(side: Any) -> Integers:

@@ -48,7 +48,7 @@ def routes(module: ModuleType, case: Case) -> None:
         got = sorted(found)
         for transfer in got:
             if transfer not in expected:
-                raise MismatchError(f"the {end}' forms move {transfer}, which the plan does not")
+                raise MismatchError(f"the {end}' forms move {transfer}, which is not in the plan")
         if len(got) != len(expected):
             left = min(expected - set(got), default=got[0])
             raise MismatchError(f"the {end}' forms do not move {left} exactly once")

@@ -41,7 +41,7 @@ def check_pairs(program, devices):
     again = tuple(program.host.source.ids) == tuple(program.host.target.ids)
     direct = are_near(devices, sender, receiver)
     if not powers_of_two:
-        topology = "emit the module with --topology (such as v5e:2x4) to forward tiles"
+        topology = "emit the module with a topology, such as v5e:2x4, to forward tiles"
         refuse_far(direct, topology)
     if not powers_of_two or direct.all():
         return

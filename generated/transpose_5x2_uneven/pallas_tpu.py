@@ -88,7 +88,7 @@ from .._support.pallas_windows import (
     within,
 )
 
-require("pallas_tpu", "3d4bff68c7d96e9e", __name__)
+require("pallas_tpu", "a96aca74ea672240", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]

@@ -122,7 +122,7 @@ def test_a_shard_that_is_sent_twice() -> None:
 def test_a_position_that_is_none() -> None:
     """An array would take it from its end."""
     found = said(senders=lambda receiver: [*range(-1, DEVICES - 1)])
-    assert found == "device 0: a sender at position -1 of 128"
+    assert found == "device 0: a sender has position -1, expected 0 to 127"
 
 
 def test_pieces_of_tiles() -> None:

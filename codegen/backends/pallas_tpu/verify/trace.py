@@ -381,7 +381,7 @@ def _named(semaphore: object) -> str:
 
 def _multiple_of(value: int, divisor: int) -> int:
     if value % divisor:
-        raise MismatchError(f"false hint: {value} is said to be a multiple of {divisor}")
+        raise MismatchError(f"false hint: pl.multiple_of calls {value} a multiple of {divisor}")
     return value
 
 
