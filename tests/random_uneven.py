@@ -48,12 +48,18 @@ def _cut(x: Any, at: tuple[int, int, int]) -> Any:
     return lax.slice_in_dim(x, start, stop, axis=dim)
 
 
+def _every(x: Any, at: tuple[int, int, int, int]) -> Any:
+    dim, start, stop, stride = at
+    return lax.slice_in_dim(x, start, stop, stride, axis=dim)
+
+
 def _joined(x: Any, dim: int) -> Any:
     return jnp.concatenate([jnp.tanh(lax.slice_in_dim(x, 0, 1, axis=dim)), x], dim)
 
 
 STEPS: dict[str, Any] = {
     "cut": _cut,
+    "every": _every,
     "diff": lambda x, dim: jnp.diff(x, axis=dim),
     "max of windows": lambda x, at: _window(x, at, -jnp.inf, lax.max),
     "sum of windows": lambda x, at: _window(x, at, 0.0, lax.add) / at[1],
@@ -185,6 +191,10 @@ def _step(rng: random.Random, made: random_functions.Case, x: int, kinds: Sequen
             start = rng.choice((0, 0, 1, 2))
             stop = extent - rng.choice((0, 1, 1, 3) if start else (1, 1, 3))
             return "cut", (x,), (dim, start, stop), of(stop - start)
+        case "every" if extent > 8:
+            start, stride = rng.randint(0, 4), rng.choice((2, 2, 3))
+            stop = extent - rng.choice((0, 0, 1))
+            return "every", (x,), (dim, start, stop, stride), of(-(-(stop - start) // stride))
         case "diff" if extent > 4:
             return "diff", (x,), dim, of(extent - 1)
         case ("max of windows" | "sum of windows") as kind if extent > 8:

@@ -86,6 +86,19 @@ def cases() -> Iterator[FormCase]:
     yield FormCase("attention of all but the first row", attention, *one, "[]", most)
     fn = lambda x: jnp.tanh(x[1:]) @ jnp.ones((6, 6))  # noqa: E731
     yield FormCase("a result of all rows but one", fn, (f32(32, 6),), (ROWS,), "[{}, {}]", 29 * 24)
+    yield from strided()
+
+
+def strided() -> Iterator[FormCase]:
+    """31 of 64 or 96 rows: each device takes rows of its own, and one of the next device."""
+    fn = lambda x: jnp.exp(x[:, 2::2]).sum()  # noqa: E731
+    yield FormCase("every other row of 64", fn, (X,), (SEQUENCE,), "[]", ROW + SUM)
+    fn = gradient(lambda x: jnp.sin(x[:, 2::2]))
+    yield FormCase("gradient of every other row of 64", fn, (X,), (SEQUENCE,), SEQUENCE, 2 * ROW)
+    fn = lambda x: jnp.exp(x[:, 4:-1:3]).sum()  # noqa: E731
+    yield FormCase("every third row of 96", fn, (f32(4, 96, 16),), (SEQUENCE,), "[]", ROW + SUM)
+    fn = lambda x: jnp.exp(x[:, 1:][:, ::2]).sum()  # noqa: E731
+    yield FormCase("every other row but the first", fn, (X,), (SEQUENCE,), "[]", ROW + SUM)
 
 
 SUMMED, MASK = "a sum of all but the last row", r"(_end\w* = \w+) < "

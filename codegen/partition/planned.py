@@ -2,8 +2,9 @@
 tried later.
 
 Values whose extents do not divide are stored with padded ends, unless the whole program receives
-no more bytes and costs no more if they are gathered. Received bytes are exact, but the cost of
-computation is an estimate, because compilers fuse ops.
+no more bytes and costs no more if they are gathered. If padded ends receive less and cost more, the
+cost is an overestimate, because compilers fuse masks into the ops that read them. If they receive
+more and cost less, every device would compute whole values that it could split.
 """
 
 from __future__ import annotations

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import uneven_rows
 from jax import lax
 from programs import findings
 from sweeps import swept
@@ -105,6 +107,48 @@ def test_ends_are_not_padded_where_that_costs_more(
     assert received() == 0
     monkeypatch.setattr(planned, "in_order", lambda plans: plans)
     assert received() == (1 + 7 * 8) * 16 * 4
+
+
+@pytest.mark.parametrize(
+    ("padded", "gathered", "is_padded"),
+    [
+        ((10, 20), (12, 22), True),
+        ((10, 20), (12, 18), True),  # receives less
+        ((10, 20), (8, 22), True),  # costs less
+        ((10, 20), (8, 18), False),
+        ((10, 20), (10, 20), False),
+    ],
+)
+def test_which_plan_comes_first(
+    padded: tuple[int, int],
+    gathered: tuple[int, int],
+    is_padded: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Plans are given as their received bytes and their cost."""
+    monkeypatch.setattr(planned, "received", lambda plan: plan[0])
+    monkeypatch.setattr(planned, "cost", lambda plan: plan[1])
+    plans: list[Any] = [padded, gathered]
+    assert planned.in_order(plans)[0] == (padded if is_padded else gathered)
+
+
+def test_attention_is_not_computed_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To receive 4,103 bytes less, every device would compute all of it."""
+    tried: list[tuple[int, float]] = []
+    own = planned.in_order
+
+    def in_order(plans: Any) -> Any:
+        tried.extend((planned.received(plan), planned.cost(plan)) for plan in plans)
+        return own(plans)
+
+    monkeypatch.setattr(planned, "in_order", in_order)
+    (given,) = (each for each in uneven_rows.patterns() if each.name == "attention")
+    sides = {"in_shardings": given.inputs, "out_shardings": given.output}
+    program = sw.partition(given.fn, *given.avals, mesh=given.mesh, mode="as_shardy", **sides)
+    assert program.bytes_received == 1_839_111
+    (padded, least), (gathered, most) = tried
+    assert (padded, gathered) == (1_839_111, 1_835_008)
+    assert most > 2 * least
 
 
 def test_the_reason_names_the_extent_that_does_not_divide() -> None:

@@ -16,7 +16,7 @@ Every other op gets the value without its padded rows.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from shardwright.codegen.partition.local.control import is_control
@@ -41,7 +41,7 @@ from shardwright.codegen.partition.local.ports import End, ports_of
 from shardwright.codegen.propagate.elementwise import ELEMENTWISE
 from shardwright.codegen.propagate.kinds import CUMULATIVE
 from shardwright.codegen.propagate.rules import rule_of
-from shardwright.ir.program import Body, Op, Param, Program, Rule
+from shardwright.ir.program import Body, Op, Param, Program, Rule, Value
 
 MADE = frozenset({"broadcast_in_dim", "iota"})
 """Kinds of ops whose results have dimensions that no operand has."""
@@ -227,14 +227,64 @@ def _uneven(op: Op, padded: PaddedBody) -> Iterator[int]:
 
 
 def _cut(op: Op, dim: int, padded: PaddedBody) -> bool:
-    """Append a slice as a cropping pad and return True, or return False if that is not possible."""
+    """Append a slice as a cropping pad and return True, or return False if that is not possible.
+    A slice with a stride along `dim` is cut after its stride."""
     source = padded.values.given[op.operands[0]]
-    strides = op.param("strides")
-    if isinstance(strides, tuple) and any(stride != 1 for stride in strides):
+    strides = op.integers("strides") if op.param("strides") else (1,) * len(source.shape)
+    if any(stride != 1 for other, stride in enumerate(strides) if other != dim):
         return False
+    if strides[dim] != 1:
+        return _every(op, dim, strides[dim], padded)
     bounds = op.integers("start_indices"), op.integers("limit_indices"), source.shape
     config = tuple((-start, end - extent, 0) for start, end, extent in zip(*bounds, strict=True))
     return _is_padded(_pad(op.operands[0], op.results[0], config, padded), padded)
+
+
+def _every(op: Op, dim: int, stride: int, padded: PaddedBody) -> bool:
+    """Append a slice with a stride along `dim` as two slices and return True, or return False if
+    shards would not be equal. The first slice takes every row of the dimension that is a multiple
+    of the stride away, so that most shards take rows of their own; the second one cuts."""
+    values, (value,), (result,) = padded.values, op.operands, op.results
+    given, like = values.given[value], values.given[result]
+    starts, limits = op.integers("start_indices"), op.integers("limit_indices")
+    skipped, first = divmod(starts[dim], stride)
+    count = -(-(given.shape[dim] - first) // stride)
+    to = values.extents.get(count, count)
+    if like.sharding is None or to % like.sharding.parts(dim):
+        return False
+    end = first + (to - 1) * stride + 1
+    if values.now[value].shape[dim] < end:
+        config = [(0, 0, 0)] * len(given.shape)
+        config[dim] = 0, to * stride - given.shape[dim], 0
+        longer = values.new(_with_rows(given, dim, to * stride), "padded")
+        _add(_pad(value, longer, tuple(config), padded), padded)
+        value = longer
+    every = _with_rows(replace(given, sharding=like.sharding), dim, count)
+    made = result if every.shape == like.shape else values.new(every, "every")
+    ends = values.ends[value] - {dim} | ({dim} if to > count else NONE)
+    padded.results(
+        _slice(value, made, values.now[value], {dim: (first, end, stride)}), [ends], False
+    )
+    if made != result:
+        bounds = dict(enumerate((start, end, 1) for start, end in zip(starts, limits, strict=True)))
+        cut = skipped, skipped + like.shape[dim], 1
+        _add(_slice(made, result, every, {**bounds, dim: cut}), padded)
+    return True
+
+
+def _slice(value: int, result: int, whole: Value, bounds: Mapping[int, tuple[int, int, int]]) -> Op:
+    """Return the op that slices a value. `whole`: its shape; `bounds`: the start, the end and the
+    stride in each dimension that is not whole."""
+    every = [bounds.get(dim, (0, extent, 1)) for dim, extent in enumerate(whole.shape)]
+    start, end, stride = zip(*every, strict=True)
+    steps = stride if any(step != 1 for step in stride) else None
+    params = ("limit_indices", end), ("start_indices", start), ("strides", steps)
+    return Op("slice", (value,), (result,), params, line=whole.line)
+
+
+def _with_rows(value: Value, dim: int, rows: int) -> Value:
+    """Return a value with another extent along a dimension."""
+    return replace(value, shape=(*value.shape[:dim], rows, *value.shape[dim + 1 :]))
 
 
 def _split(op: Op, dim: int, padded: PaddedBody) -> bool:
