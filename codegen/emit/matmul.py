@@ -83,7 +83,7 @@ class MatmulBundle(Drawn):
         for name in self.backends:
             file = f"{name}.py"
             listed = ", ".join(f"`{each}`" for each in reading_order(modules[file]))
-            read = (f"Modules of `_support` to read, in this order: {listed}.",) if listed else ()
+            read = (f"Read of `_support`, in this order: {listed}.",) if listed else ()
             found[file] = *registry.backend(name).matmul_usage(self.plan), *read
         return found
 

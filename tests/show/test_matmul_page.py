@@ -104,9 +104,9 @@ def test_users_of_a_module_learn_how_to_call_it() -> None:
             assert f"- {sentence} -" in page
     docstring = " ".join((ast.get_docstring(ast.parse(files["triton_gpu.py"])) or "").split())
     assert " ".join(registry.backend("triton_gpu").matmul_usage(plan)) in docstring
-    assert "`_support` to read, in this order: `torch_matmul`, `matmul_parts`," in page
+    assert "Read of `_support`, in this order: `torch_matmul`, `matmul_parts`," in page
     assert (
-        "`_support` to read" not in sw.emit(plan, names, single_file=True).files("m")["README.md"]
+        "Read of `_support`" not in sw.emit(plan, names, single_file=True).files("m")["README.md"]
     )
     told = '# In the parent folder, whose manifest.json has the matmul and loop="auto":'
     assert told in page

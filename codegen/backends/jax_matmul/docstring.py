@@ -12,14 +12,11 @@ from shardwright.ir.layout import Layout
 from shardwright.ir.matmul import Side
 from shardwright.ir.matmul_plan import MatmulPlan
 
-
-def matmul_usage(backend: str) -> str:
-    """Return a sentence on the call of the module of a backend."""
-    return (
-        f"`{backend}.matmul(pad_lhs(a), pad_rhs(b), mesh)` multiplies arrays sharded as "
-        "`lhs_sharding(mesh)` and `rhs_sharding(mesh)`, also inside `jax.jit`; `unpad` removes the "
-        "padding of the result."
-    )
+USAGE = (
+    "Call `c = unpad(matmul(pad_lhs(a), pad_rhs(b), mesh))`, also in `jax.jit`, with operands "
+    "sharded as `lhs_sharding(mesh)` and `rhs_sharding(mesh)`."
+)
+"""A sentence on the call of a module."""
 
 
 def matmul_facts(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shardwright.codegen.backends.jax_matmul.context import MatmulKind, matmul_text
-from shardwright.codegen.backends.jax_matmul.docstring import matmul_usage as usage_of
+from shardwright.codegen.backends.jax_matmul.docstring import USAGE
 from shardwright.codegen.backends.jax_matmul.product import product_lines
 from shardwright.codegen.backends.matmul_facts import refuse_wide_matmul
 from shardwright.codegen.text.templates import render
@@ -30,4 +30,4 @@ def render_matmul(
 
 def matmul_usage(plan: MatmulPlan) -> tuple[str, ...]:
     """Return sentences for users of a module."""
-    return (usage_of(NAME),)
+    return (USAGE,)

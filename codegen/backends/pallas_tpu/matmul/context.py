@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from shardwright.codegen.backends.base import RingText
 from shardwright.codegen.backends.jax_matmul.context import MatmulKind, matmul_text
-from shardwright.codegen.backends.jax_matmul.docstring import matmul_usage as usage_of
+from shardwright.codegen.backends.jax_matmul.docstring import USAGE
 from shardwright.codegen.backends.jax_matmul.product import (
     ProductText,
     padding_lines,
@@ -51,7 +51,7 @@ def refuse_matmul(matmul: Matmul) -> None:
 def matmul_usage(plan: MatmulPlan) -> tuple[str, ...]:
     """Return sentences for users of a module."""
     return (
-        usage_of(NAME),
+        USAGE,
         "Such kernels have run in JAX's interpreter and compile for TPUs; none has run on a TPU.",
     )
 
