@@ -61,8 +61,8 @@ def shard_alike(*values: Any) -> tuple[Any, ...]:
 
 @functools.cache
 def _primitive(name: str) -> Any:
-    """Return the primitive of this name. It is an identity; its derivatives and its batching rule
-    apply it again."""
+    """Return the primitive of this name, an identity. Its derivatives and its batching rule apply
+    the primitive too."""
     from jax.extend.core import Primitive
     from jax.interpreters import ad, batching, mlir
 

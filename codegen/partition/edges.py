@@ -25,7 +25,8 @@ def gather_sub_axes(program: Program) -> Program:
 
 
 def without_sub_axes(sharding: Sharding | None) -> Sharding | None:
-    """Return a sharding in which every open dimension ends before its first sub-axis."""
+    """Return a sharding in which every open dimension ends before its first sub-axis; None for
+    None."""
     if sharding is None:
         return None
     dims = tuple(map(_whole, sharding.dims))

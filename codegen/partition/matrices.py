@@ -1,5 +1,5 @@
-"""Matmuls of tensors as matmuls of matrices. Dimensions with the same role are merged; a tensor is
-transposed if these are not adjacent, or if columns precede rows.
+"""Matmuls of tensors as matmuls of matrices. Dimensions with the same role are merged. A tensor
+is transposed if dimensions with the same role are not adjacent, or if columns precede rows.
 
 The order of rows does not affect a product if all its tensors agree on it. A gathered or scattered
 tensor consists of the devices' parts in sequence, so another tensor may have to be transposed so

@@ -30,10 +30,10 @@ class BesideMatmul:
     """A matmul and the adjacent gather or scatter. `side`: the tensor that is gathered or
     scattered.
 
-    `plan`: the plan of one kernel for both, None if separate steps are used; `reason`: the reason
-    for this choice. `matrices`: the operands as the kernel multiplies them, possibly transposed.
-    `turn`: the transposition of one tensor before or after the kernel, if any. `saving`: the
-    seconds that the kernel saves each time.
+    `plan`: the plan of one kernel that performs both, None if separate steps are used; `reason`:
+    the reason for this choice. `matrices`: the operands as the kernel multiplies them, possibly
+    transposed. `turn`: the transposition of one tensor before or after the kernel, if any.
+    `saving`: the seconds that the kernel saves each time.
     """
 
     product: Compute
@@ -76,7 +76,6 @@ class _Finder:
         self.times = {move.result: times for move, times in moves_of(local)}
 
     def pairs(self, body: LocalBody) -> Iterator[BesideMatmul]:
-        """Yield the pairs of a matmul and a move in a body."""
         moves = [each for each in body.steps if isinstance(each, MoveValue) and not each.change.own]
         made = {each.result: each for each in moves}
         used_by = {each.operand: each for each in moves}
@@ -127,7 +126,8 @@ class _Finder:
         return replace(none, plan=plan, reason=reason, matrices=matrices, turn=turn, saving=saving)
 
     def _plan(self, found: _MatricesBeside) -> MatmulPlan | None:
-        """Return the plan of one kernel for both, None if separate steps are faster."""
+        """Return the plan of one kernel that multiplies and moves; None if the best plan of the
+        matmul moves tensors in a different way."""
         matrices, move = found.matrices, found.move
         values = {name: self.local.of(v) for name, v in found.own.items()}
         (dim,), mesh = move.change.dims, self.local.axes.mesh
@@ -156,8 +156,6 @@ class _Finder:
         return plan
 
     def _turning(self, found: _MatricesBeside) -> float:
-        """Return the seconds that it takes to read and write the tensors that must be
-        transposed."""
         memory = topology_of(self.topology).memory
         return 2 * found.turned_bytes / memory if memory else 0.0
 
@@ -208,14 +206,12 @@ class _MatricesBeside:
 
     @property
     def turned(self) -> tuple[Side, ...]:
-        """The transposed tensors, by their names in the op."""
         turned = None if self.turn is None else self.turn.side
         sides = (s for s in SIDES if s == turned or not self.matrices.is_in_order(s))
         return tuple(map(self.matrices.side, sides))
 
     @property
     def turned_bytes(self) -> int:
-        """The bytes of the transposed tensors on a device."""
         own = (self.own[self.matrices.side(side)] for side in self.turned)
         return sum(math.prod(self.local.shape(v)) * item_bytes(self.local.of(v).dtype) for v in own)
 

@@ -17,7 +17,6 @@ def owners(tree_of: Callable[[tuple[Any, ...]], Any], count: int, side: str) -> 
 
 
 def _leaves(tree: Any, place: Place) -> Iterator[tuple[int, Place]]:
-    """Yield the leaves of a tree, each with the path of its container."""
     if isinstance(tree, int):
         yield tree, place[:-1]
     elif isinstance(tree, dict):

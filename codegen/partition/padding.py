@@ -113,7 +113,6 @@ def _padded(x: Any, shape: tuple[int, ...]) -> Any:
 
 
 def _unpadded(x: Any, shape: tuple[int, ...]) -> Any:
-    """Return an array without its ends beyond a shape."""
     if x.shape == shape:
         return x
     import jax

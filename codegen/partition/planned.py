@@ -48,8 +48,8 @@ def planned(
 
 
 def in_order(plans: list[LocalProgram]) -> list[LocalProgram]:
-    """Return the plans, the better one first. `plans`: a plan with padded ends, then one without,
-    if it differs."""
+    """Return the plans, the better one first. `plans`: the plan with padded ends and, if it
+    differs, the plan without."""
     padded, *gathered = plans
     is_better = gathered and received(gathered[0]) <= received(padded)
     return plans[::-1] if is_better and cost(gathered[0]) <= cost(padded) else plans
@@ -65,7 +65,6 @@ def _tries(mode: str, asked: Ratings) -> Iterator[Ratings]:
 
 
 def _too_large(held: Held, local: LocalProgram, limit: int) -> InputError:
-    """Return the error that reports the plan with the least memory."""
     where = [] if held.line is None else [str(held.line)]
     largest = ""
     if held.largest is not None:

@@ -1,5 +1,5 @@
-"""Programs with a remedy, from which its total effect can be computed: one request of the program
-is changed so that a communication becomes unnecessary or smaller.
+"""Programs to which a remedy is applied, so that the remedy's total effect can be computed: one
+request of the program is changed so that a communication becomes unnecessary or smaller.
 
 An argument gets the needed layout from the start; a result or a constraint accepts the available
 layout; any other value is constrained, where it is produced, to the layout after the communication.
@@ -30,7 +30,8 @@ from shardwright.ir.sharding import Sharding
 
 @dataclass(frozen=True)
 class Remedied:
-    """A program with a remedy. `said`: the change in words, such as "p_w as [{}, {}]"."""
+    """A program to which a remedy is applied. `said`: the change in words, such as
+    "p_w as [{}, {}]"."""
 
     given: Program
     said: str
@@ -56,14 +57,11 @@ def remedied(given: Program, local: LocalProgram, number: int) -> tuple[Remedied
 
 @dataclass(frozen=True)
 class _Remedies:
-    """The remedies of one value's communication."""
-
     given: Program
     local: LocalProgram
     step: MoveValue
 
     def every(self) -> Iterator[Remedied]:
-        """Yield all remedies."""
         if self.step.change.own or self.step.change.kind == "reduce_scatter":
             return
         arguments = arguments_of(ValueFlow(self.local), self.step)
@@ -116,8 +114,6 @@ class _Remedies:
         yield Remedied(replace(self.given, values=tuple(new)), said)
 
     def _of_result(self) -> Iterator[Remedied]:
-        """Yield programs that return a result in each layout that makes the move unnecessary or
-        smaller."""
         for place in results_of(self.local, self.step):
             for layout in self._kept():
                 results = list(self.given.results)
@@ -126,8 +122,6 @@ class _Remedies:
                 yield Remedied(replace(self.given, results=tuple(results)), said)
 
     def _of_constraints(self) -> Iterator[Remedied]:
-        """Yield programs in which the constraints of the value request a layout that makes the move
-        unnecessary or smaller."""
         for layout in self._kept():
             sharding = self.local.axes.sharding(layout)
             made = self._asking(sharding)
@@ -135,7 +129,6 @@ class _Remedies:
                 yield Remedied(made, f"the constraint of {self._name} as {sharding}")
 
     def _asking(self, sharding: Sharding) -> Program:
-        """Return a program in which all constraints of the value request a sharding."""
         values = list(self.given.values)
 
         def asked(op: Op) -> Op:
@@ -149,7 +142,6 @@ class _Remedies:
         return replace(self.given, body=body, values=tuple(values))
 
     def _of_value(self) -> Iterator[Remedied]:
-        """Yield programs that constrain the value where it is produced."""
         for layout in self._wanted() if self._value < len(self.given.values) else ():
             sharding = self.local.axes.sharding(layout)
             new = len(self.given.values)
@@ -168,7 +160,6 @@ class _Remedies:
 
 
 def _changed(body: Body, changed: Callable[[Op], Op]) -> Body:
-    """Return a body with `changed` applied to every op, inner bodies included."""
     ops = (replace(op, bodies=tuple(_changed(b, changed) for b in op.bodies)) for op in body.ops)
     return replace(body, ops=tuple(map(changed, ops)))
 

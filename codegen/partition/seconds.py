@@ -56,7 +56,6 @@ class ProgramPrices:
             yield times * self._seconds(run)
 
     def _seconds(self, run: Run) -> float:
-        """Return the seconds of one communication, of values that are moved alike."""
         change, operand = run[0].change, run[0].operand
         if change.inside:
             return self._in_form(change)

@@ -111,7 +111,6 @@ def _traced(fn: Callable[..., Any], avals: tuple[Any, ...]) -> tuple[Any, Any]:
 
 
 def _place(error: Exception) -> str:
-    """Return the innermost line of the user's code in an error's traceback; "" if there is none."""
     frames = traceback.extract_tb(error.__traceback__)
     lines = [line for each in frames if (line := user_line(each.filename, each.lineno or 0))]
     return str(lines[-1]) if lines else ""
@@ -129,6 +128,5 @@ def _parameters(fn: Callable[..., Any], count: int) -> tuple[str, ...]:
 
 
 def _names(parameters: tuple[str, ...], paths: list[Any]) -> list[str]:
-    """Return a name for each leaf of the arguments, such as `p_w1` for `p["w1"]`."""
     texts = [parameters[path[0].idx] + jax.tree_util.keystr(path[1:]) for path in paths]
     return [re.sub(r"\W+", "_", text.replace("<flat index ", "")).strip("_") for text in texts]

@@ -95,7 +95,6 @@ class Splits:
         return FactorAxes(tuple(map(self._fixed, range(len(self.rule.sizes)))))
 
     def _fixed(self, factor: int) -> Names:
-        """Return the pieces that must split a factor."""
         return self.fixed.get(factor, ())
 
     def along(self, tensors: Iterable[tuple[int, LocalLayout]]) -> FactorAxes:
@@ -123,7 +122,6 @@ class Splits:
         return FactorAxes(self._trimmed(factors))
 
     def _projected(self, tensor: int, layout: LocalLayout) -> Iterator[tuple[int, Names]]:
-        """Yield the factors of a tensor that a layout splits, each with its pieces."""
         for dim, names in zip(self.rule.tensors[tensor], layout.dims, strict=True):
             left = names
             for factor in dim:
@@ -296,7 +294,6 @@ def _joined(dims: Dims, factors: Sequence[Names]) -> tuple[Names, ...]:
 
 
 def _of_results(op: Op, values: Sequence[Value]) -> Rule:
-    """Return a rule for an op that has none: each dimension is a separate factor."""
     shapes = [tuple(values[v].shape for v in side) for side in (op.operands, op.results)]
     build = Builder(*shapes)
     for tensor, shape in enumerate(itertools.chain(*shapes)):

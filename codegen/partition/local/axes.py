@@ -105,12 +105,12 @@ class CutAxes:
         )
 
     def parts_of(self, names: Iterable[str]) -> int:
-        """Return the number of shards that pieces make together."""
+        """Return the number of shards into which the given pieces together split a dimension."""
         sizes = self.sizes
         return math.prod([sizes[name] for name in names])
 
     def ordered(self, names: Iterable[str]) -> tuple[str, ...]:
-        """Return these pieces in mesh order."""
+        """Return the pieces `names` in mesh order."""
         wanted = set(names)
         return tuple(name for name, _ in self.pieces if name in wanted)
 
@@ -151,7 +151,6 @@ def cut_axes(program: Program, mesh: Mesh, topology: str | None = None) -> CutAx
 
 
 def _fresh(name: str, mesh: Mesh) -> str:
-    """Return the name, with underscores appended until no mesh axis has it."""
     while name in mesh.names:
         name += "_"
     return name

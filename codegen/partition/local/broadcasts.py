@@ -65,9 +65,9 @@ def _cheaper(
     layouts: Needed,
     needs: tuple[LocalLayout, ...],
 ) -> FactorAxes | None:
-    """Return the split of a broadcast with which devices receive the fewest bytes if its result
-    need not have its layout in `layouts`; None if that layout and the split `known` cost no
-    more."""
+    """Return the split of a broadcast with which devices receive the fewest bytes if the result
+    need not have its layout in `layouts`. Return None if no split costs less than `known` with that
+    layout, if a use needs that layout, or if an operand has no layout yet."""
     have = tuple(layout for v in op.operands if (layout := layouts[v]))
     own = layouts[op.results[0]]
     if own is None or own in needs or not needs or len(have) < len(op.operands):

@@ -107,19 +107,15 @@ def _searched(
 
 
 def _received(program: Program, axes: CutAxes, ratings: Ratings, choice: Choice) -> int:
-    """Return the number of bytes that the busiest device receives."""
     return received(lower(program, axes, choice, [None] * len(program.values), ratings.regather))
 
 
 class _Plan(NamedTuple):
-    """The splits of all ops, their cost, and the part of the cost that is received bytes."""
-
     price: float
     received: float
     choice: Choice
 
     def by_price(self) -> float:
-        """Return the key for sorting plans by cost."""
         return self.price
 
 
@@ -139,7 +135,6 @@ class _PriceSearch:
         self.known: dict[Hashable, FactorAxes | None] = {}
 
     def plan(self, start: Callable[[], None], improve: Callable[[], None]) -> _Plan:
-        """Run `start`, then `improve` the plan, and return it."""
         self.visited.clear()
         self.whole.clear()
         start()
@@ -179,12 +174,10 @@ class _PriceSearch:
         return costs.choice
 
     def start(self, known: Choice) -> None:
-        """Set each op to its known split."""
         for number, op in enumerate(self.costs.ops):
             self.costs.choose(number, known[op.results[0]])
 
     def greedy(self) -> None:
-        """Give each op in turn its cheapest split, starting with no splits."""
         for number in range(len(self.costs.ops)):
             self.costs.choose(number, None)
         for number in range(len(self.costs.ops)):
@@ -206,7 +199,6 @@ class _PriceSearch:
                 return
 
     def settle(self) -> None:
-        """Give each op in turn its cheapest split, forwards and backwards."""
         forward = range(len(self.costs.ops))
         for number in (*forward, *reversed(forward)):
             if self._is_due(number, "alone"):
@@ -221,14 +213,12 @@ class _PriceSearch:
         return due
 
     def _note(self, number: int) -> None:
-        """Record that an op has changed."""
         self.clock += 1
         self.changed[number] = self.clock
         for beside in self.near[number]:
             self.changed[beside] = self.clock
 
     def _settle(self, number: int) -> None:
-        """Give an op its cheapest split, keeping all others fixed."""
         best = self._best(number)
         if best != self.costs.split[number]:
             self.costs.choose(number, best)
@@ -253,7 +243,6 @@ class _PriceSearch:
         return min(prices, key=lambda split: prices[split])
 
     def _candidates(self, number: int) -> tuple[FactorAxes, ...]:
-        """Return the splits that the tensors around an op suggest."""
         if number in self.bound:
             return (self.bound[number],)
         costs = self.costs
@@ -276,7 +265,8 @@ class _PriceSearch:
         return tuple(found)
 
     def _wave(self, number: int, split: FactorAxes) -> None:
-        """Change an op and let its neighbours follow; keep these changes if they lower the cost."""
+        """Change an op and let its neighbours follow. Keep the changes if they lower the cost;
+        otherwise undo them."""
         costs = self.costs
         if split == costs.split[number]:
             return
@@ -296,7 +286,8 @@ class _PriceSearch:
         self._keep_if_cheaper(old)
 
     def keep_whole(self, numbers: Iterable[int]) -> bool:
-        """Forbid some ops to take partial operands; return whether this is new for any of them."""
+        """Forbid the given ops to take partial operands. Return whether this is new for any of
+        them."""
         new = [number for number in numbers if number not in self.whole]
         self.whole.update(new)
         for number in new:
@@ -325,7 +316,6 @@ class _PriceSearch:
         self._keep_if_cheaper(old)
 
     def _carrying(self, wire: int) -> Iterator[int]:
-        """Yield the ops that take a wire as a partial operand."""
         for use in self.costs.wires[wire].uses:
             if not isinstance(use, LocalLayout):
                 split = self.costs.split[use[0]]
@@ -333,8 +323,6 @@ class _PriceSearch:
                     yield use[0]
 
     def _keep_if_cheaper(self, old: dict[int, FactorAxes | None]) -> None:
-        """Keep the current splits if they are cheaper than the old splits; otherwise restore the
-        old ones."""
         costs = self.costs
         new = {changed: costs.split[changed] for changed in old}
         after = costs.around(old)
@@ -349,7 +337,6 @@ class _PriceSearch:
             self.costs.choose(number, split)
 
     def _beside(self, number: int) -> Iterator[tuple[int, int]]:
-        """Yield each neighbour of an op, with the wire that they share."""
         costs = self.costs
         for wire, _ in costs.touched[number]:
             own = costs.wires[wire]
@@ -359,7 +346,6 @@ class _PriceSearch:
                     yield end[0], wire
 
     def _following(self, number: int, wire: int) -> FactorAxes | None:
-        """Return the split that an op adopts when a wire beside it has changed."""
         costs = self.costs
         op, splits = costs.ops[number], costs.splits[number]
         if op.kind not in PASSING:

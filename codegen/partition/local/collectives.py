@@ -21,7 +21,7 @@ def axes_of(op: Op) -> tuple[str, ...]:
 
 def own_moves(split: SplitOp, axes: CutAxes) -> Iterator[FormMove]:
     """Yield the communication of a collective that the user wrote, with the bytes that a device
-    receives in a ring algorithm."""
+    receives in a ring algorithm. Yield nothing for a collective over a single device."""
     op = split.op
     names = axes.whole_axes(axes_of(op))
     parts = math.prod(axes.sizes[name] for name in names)

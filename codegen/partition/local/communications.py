@@ -130,7 +130,6 @@ def _numbered(program: LocalProgram) -> Iterator[tuple[int, Communication]]:
 
 
 def _most(remedies: Sequence[Remedy]) -> Remedy:
-    """Return the remedy that saves most."""
     return max(remedies, key=lambda each: each.saved)
 
 
@@ -151,8 +150,9 @@ def joined_reasons(reasons: Sequence[str]) -> str:
 
 
 def _common(sentences: Sequence[list[str]]) -> str:
-    """Return sentences that begin with the same word as one, in which "each value" replaces all
-    words between the first and the last ones that they share."""
+    """Merge sentences that begin with the same word: "each value" replaces the words in which the
+    sentences differ. For results, return the first sentence's result and the number of the
+    others."""
     if len(sentences) == 1:
         return " ".join(sentences[0])
     if sentences[0][0].startswith("result["):

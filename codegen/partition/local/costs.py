@@ -74,7 +74,7 @@ class Costs:
     ) -> None:
         self.program, self.axes, self.values = program, axes, program.values
         self.ratings = ratings
-        self.ops: list[Op] = []  # the second of corresponding ops: the first may differ
+        self.ops: list[Op] = []  # the op in the second copy: the first copy may differ
         self.members: list[tuple[Op, ...]] = []
         self.splits: list[Splits] = []
         self.times: list[int] = []  # runs of all corresponding ops together
@@ -136,8 +136,8 @@ class Costs:
         return len(self.ops) - 1
 
     def _of_no_argument(self) -> frozenset[int]:
-        """Return the numbers of pointwise ops that depend on no argument, such as those of a causal
-        mask.
+        """Return the numbers of pointwise ops that depend on no argument, such as the ops of a
+        causal mask.
 
         Their computation is free: compilers repeat it wherever its result is used, and store
         nothing.
@@ -194,8 +194,8 @@ class Costs:
         return price * self.often[wire]
 
     def of_op(self, number: int) -> float:
-        """Return the cost of computing an op. Partial operands lower it slightly, because one later
-        reduction may serve several uses."""
+        """Return the cost of an op in all its runs, 0 before a split is chosen. Partial operands
+        lower the cost slightly, because one later reduction may serve several uses."""
         split = self.split[number]
         if split is None:
             return 0.0
@@ -227,8 +227,6 @@ class Costs:
 
 
 class _Graph:
-    """Records the producer and the users of each value of a program."""
-
     def __init__(self, costs: Costs) -> None:
         self.costs = costs
         self.made_by: dict[int, tuple[int, int]] = {}
@@ -243,7 +241,7 @@ class _Graph:
         ties: Sequence[Repeat],
     ) -> None:
         """Record the ops and values of a program, and the layouts of its arguments and results.
-        `ties`: the stretches that are split the same way."""
+        `ties`: the repeated stretches whose copies are split the same way."""
         body = self.costs.program.body
         self.home.update(zip(body.arguments, arguments, strict=True))
         self._body(body, 1, (), ties)
@@ -268,13 +266,11 @@ class _Graph:
             self._tensors(op, numbers[places[0]])
 
     def _tensors(self, op: Op, number: int) -> None:
-        """Record the operands and results of an op."""
         self.made_by.update((v, (number, place)) for place, v in enumerate(op.results))
         for place, value in enumerate(op.operands):
             self.uses[value].append((number, place))
 
     def _control(self, op: Op, times: int, barred: Names) -> None:
-        """Record the ports of an op with bodies, and its bodies."""
         for port in ports_of(op, self.costs.values):
             if port.op.results:
                 self._tensors(port.op, self.costs.add((port.op,), times, barred))
@@ -313,7 +309,6 @@ class _Graph:
 
 
 def _places_tied(ties: Sequence[Repeat]) -> dict[int, range]:
-    """Return, for each place in a repeated stretch, the corresponding places in all copies."""
     found = {}
     for each in ties:
         for offset in range(each.period):

@@ -32,7 +32,7 @@ Needed = tuple[int, list[int], int]  # receiver, holders of a block, its number 
 
 @dataclass(frozen=True)
 class MoveBlocks:
-    """The blocks of an exchange between two layouts, over the axes in which these differ.
+    """The blocks of an exchange between two layouts, over the axes in which the layouts differ.
 
     `splits`: before and after, the axes that split each dimension, without the leading axes that
     both layouts share; `cuts`: before and after, the number of blocks in a shard along each
@@ -82,8 +82,8 @@ class DirectMove:
     `sent`: for each round, the number of the block that each device sends, and the (sender,
     receiver) pairs; for an all-to-all, the numbers of the blocks that each device sends, by
     receiver, without pairs. `placed`: for each device, the blocks of its new shard in order,
-    numbered among the blocks of its old shard followed by the received ones; for an all-to-all,
-    among the received ones alone.
+    numbered among the blocks of its old shard followed by the received blocks; for an all-to-all,
+    among the received blocks alone.
     """
 
     blocks: MoveBlocks
@@ -138,13 +138,11 @@ def _in_rounds(blocks: MoveBlocks, found: Sequence[Needed]) -> DirectMove:
 
 
 def _common(one: Names, other: Names) -> Names:
-    """Return the longest common prefix of two lists of axes."""
     pairs = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False))
     return tuple(name for name, _ in pairs)
 
 
 def _needed(blocks: MoveBlocks) -> Iterator[Needed]:
-    """Yield the blocks of each device's new shard, in order of devices."""
     sizes = dict(blocks.sizes)
     places = itertools.product(*(range(sizes[name]) for name in blocks.axes))
     devices = [dict(zip(blocks.axes, place, strict=True)) for place in places]
@@ -166,7 +164,6 @@ def _needed(blocks: MoveBlocks) -> Iterator[Needed]:
 
 
 def _shard(splits: Sequence[Names], at: Mapping[str, int], sizes: Mapping[str, int]) -> Place:
-    """Return the index of the shard, along each dimension, that the device at a position holds."""
     found = []
     for names in splits:
         number = 0

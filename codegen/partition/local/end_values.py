@@ -29,18 +29,18 @@ class EndValues:
         return extent in self.extents and extent % parts > 0 and parts <= extent
 
     def shape(self, value: int, dims: Dims) -> tuple[int, ...]:
-        """Return the shape of a value with these dimensions padded."""
+        """Return the shape of a value whose dimensions `dims` are padded."""
         pairs = enumerate(self.given[value].shape)
         return tuple(self.extents[extent] if dim in dims else extent for dim, extent in pairs)
 
     def pad(self, value: int, dims: Dims) -> None:
-        """Pad exactly these dimensions of a value."""
+        """Pad exactly the dimensions `dims` of a value."""
         self.now[value] = replace(self.now[value], shape=self.shape(value, dims))
         self.ends[value] = dims
 
     def new(self, like: Value, role: str, dims: Dims = NONE) -> int:
-        """Add a value of the type of `like` with these dimensions padded, and return its number.
-        `role`: the end of its name."""
+        """Add a value of the type of `like` whose dimensions `dims` are padded, and return its
+        number. `role`: the end of its name."""
         long = f"{like.name}_{role}"
         role = long if len(long) < 24 else role
         name, count = role, 2
@@ -67,7 +67,7 @@ class PaddedBody:
         self.made: dict[object, int] = {}
 
     def add(self, op: Op) -> None:
-        """Append an op."""
+        """Append an op, and note whether its results depend on constants alone."""
         self.ops.append(op)
         if op.kind in ("constant", "iota", "broadcast_in_dim") and self.constant.issuperset(
             op.operands
@@ -75,7 +75,7 @@ class PaddedBody:
             self.constant.update(op.results)
 
     def version(self, value: int, dims: Dims) -> int:
-        """Return the version of a value in which exactly these dimensions are padded."""
+        """Return the version of a value in which exactly the dimensions `dims` are padded."""
         if dims == self.values.ends[value]:
             return value
         key = value, dims
@@ -84,7 +84,7 @@ class PaddedBody:
         return self.made[key]
 
     def _cut(self, value: int, dims: Dims) -> int:
-        """Return a value without padding in dimensions other than these."""
+        """Return a value without its padding in dimensions that are not among `dims`."""
         values, kept = self.values, self.values.ends[value] & dims
         if kept == values.ends[value]:
             return value
@@ -95,7 +95,6 @@ class PaddedBody:
         return made
 
     def _padded(self, value: int, dims: Dims) -> int:
-        """Return a value padded along all of these dimensions."""
         values, own = self.values, self.values.ends[value]
         if dims == own:
             return value
@@ -108,7 +107,7 @@ class PaddedBody:
         return made
 
     def number(self, number: Param, like: Value) -> int:
-        """Return a constant of a value's dtype."""
+        """Append a scalar constant of a value's dtype, and return it."""
         if like.dtype == "bool":
             number = bool(number)
         elif like.dtype[0] in "fb" and isinstance(number, int):
@@ -116,8 +115,8 @@ class PaddedBody:
         return self._made("constant", (), _scalar(like, like.dtype), value=number)
 
     def masked(self, value: int, dims: Dims, number: Param = 0, fill: int | None = None) -> int:
-        """Return a padded value whose padded rows along these dimensions are `number` or, if given,
-        the scalar value `fill`."""
+        """Return a padded value whose padded rows along `dims` are `number` or, if given, the
+        scalar value `fill`."""
         key = value, dims, number, fill
         if key not in self.made:
             like = self.values.given[value]
@@ -127,7 +126,7 @@ class PaddedBody:
         return self.made[key]
 
     def mask(self, value: int, made: int, dims: Dims, fill: int) -> None:
-        """Append the op that fills the padded rows of a value along these dimensions; its result is
+        """Append the ops that set the padded rows of a value along `dims` to `fill`; the result is
         `made`."""
         like = self.values.now[made]
         inside = None
@@ -163,8 +162,8 @@ class PaddedBody:
         )
 
     def bounded(self, indices: int, extent: int, beyond: int | None) -> int:
-        """Return indices in which those from `extent` on are replaced: by `beyond`, or by the last
-        row before `extent` if it is None."""
+        """Return indices in which `beyond` replaces indices of at least `extent`; if `beyond` is
+        None, the last row before `extent` does."""
         like, ends = self.values.given[indices], self.values.ends[indices]
         now = self.values.now[indices]
         made = self.values.new(like, "indices", ends)
@@ -183,8 +182,8 @@ class PaddedBody:
         return self.values.given[value].dtype in FLOATS and value not in self.constant
 
     def spread(self, scalar: int, result: int, dims: Dims) -> int:
-        """Return a scalar broadcast to the shape of a result with these dimensions padded. The
-        padded rows are zero, because the gradient of the scalar must not include theirs."""
+        """Return a scalar broadcast to the shape of a result whose dimensions `dims` are padded.
+        The padded rows are zero, so that they add nothing to the gradient of the scalar."""
         like = replace(self.values.given[result], dtype=self.values.given[scalar].dtype)
         every = self._spread(scalar, replace(like, shape=self.values.shape(result, dims)))
         made = self.values.new(like, "rows", dims)
@@ -192,13 +191,11 @@ class PaddedBody:
         return made
 
     def _spread(self, scalar: int, like: Value) -> int:
-        """Return a scalar broadcast to the shape of a value."""
         own = replace(like, dtype=self.values.now[scalar].dtype)
         params = {"broadcast_dimensions": (), "shape": like.shape}
         return self._made("broadcast_in_dim", (scalar,), own, **params)
 
     def _made(self, kind: str, operands: tuple[int, ...], like: Value, **params: Param) -> int:
-        """Append an op with one result, whose type is that of `like`, and return its result."""
         made = self.values.new(like, "end")
         self.add(Op(kind, operands, (made,), tuple(sorted(params.items())), line=like.line))
         return made
@@ -218,6 +215,5 @@ class PaddedBody:
 
 
 def _scalar(like: Value, dtype: str) -> Value:
-    """Return a scalar of `dtype`, whole on every device of the mesh of `like`."""
     sharding = like.sharding and replace(like.sharding, dims=())
     return replace(like, shape=(), sharding=sharding, dtype=dtype)

@@ -77,7 +77,6 @@ def _extents(program: Program) -> Iterator[tuple[int, int]]:
 
 
 def _padded(body: Body, values: EndValues) -> PaddedBody:
-    """Return the ops of a body, on padded ends if they can run on them."""
     padded = PaddedBody(values)
     for op in body.ops:
         if is_control(op) and op.kind != "manual":  # its values are shards already
@@ -88,7 +87,6 @@ def _padded(body: Body, values: EndValues) -> PaddedBody:
 
 
 def _add_control(op: Op, padded: PaddedBody) -> None:
-    """Append a loop or branch, whose bodies run on padded ends."""
     values = padded.values
     ports = ports_of(op, values.given)
     ends = entering(ports, values)
@@ -115,7 +113,6 @@ def _add_control(op: Op, padded: PaddedBody) -> None:
 
 
 def _add(op: Op, padded: PaddedBody) -> None:
-    """Append an op, on padded ends if it can run on them."""
     if not _is_padded(op, padded):
         whole = tuple(padded.version(value, NONE) for value in op.operands)
         padded.add(replace(op, operands=whole))
@@ -135,9 +132,9 @@ def _is_padded(op: Op, padded: PaddedBody) -> bool:
 
 
 def _bounded(op: Op, padded: PaddedBody) -> Op | None:
-    """Return an op whose indices do not refer to padded rows of its first operand, or None if the
-    indices cannot be changed so. An index beyond the last row remains beyond the padded rows if the
-    mode drops it, and becomes that of the last row otherwise."""
+    """Return an op whose indices do not refer to padded rows of its first operand; None if the
+    indices cannot be changed. An index beyond the last row remains beyond the padded rows if the
+    mode drops it, and becomes the index of the last row otherwise."""
     dims, values = indexed_dims(op), padded.values
     kept = [dim for dim in dims if dim in values.ends[op.operands[0]]]
     mode, is_read = str(op.param("mode")) if dims else "", op.kind == "gather"
@@ -188,8 +185,8 @@ def _is_extended(op: Op, padded: PaddedBody) -> bool:
 
 
 def _fill(op: Op, place: int, padded: PaddedBody) -> tuple[Param, int | None]:
-    """Return what padded rows of operand `place` must be when an op reads them: a number, and a
-    scalar value that takes precedence over it, or None."""
+    """Return what an op must read in the padded rows of operand `place`: a number, and a scalar
+    value that takes precedence over the number, or None."""
     if op.kind == "pad":
         return 0, op.operands[1]
     return neutral_of(op, place, padded.values.given[op.operands[place]].dtype), None
@@ -273,8 +270,6 @@ def _every(op: Op, dim: int, stride: int, padded: PaddedBody) -> bool:
 
 
 def _slice(value: int, result: int, whole: Value, bounds: Mapping[int, tuple[int, int, int]]) -> Op:
-    """Return the op that slices a value. `whole`: its shape; `bounds`: the start, the end and the
-    stride in each dimension that is not whole."""
     every = [bounds.get(dim, (0, extent, 1)) for dim, extent in enumerate(whole.shape)]
     start, end, stride = zip(*every, strict=True)
     steps = stride if any(step != 1 for step in stride) else None
@@ -283,12 +278,10 @@ def _slice(value: int, result: int, whole: Value, bounds: Mapping[int, tuple[int
 
 
 def _with_rows(value: Value, dim: int, rows: int) -> Value:
-    """Return a value with another extent along a dimension."""
     return replace(value, shape=(*value.shape[:dim], rows, *value.shape[dim + 1 :]))
 
 
 def _split(op: Op, dim: int, padded: PaddedBody) -> bool:
-    """Append a split as cropping pads, one per result, and return True."""
     (value,), start = op.operands, 0
     shape = padded.values.given[value].shape
     for result, size in zip(op.results, op.integers("sizes"), strict=True):
@@ -337,7 +330,6 @@ def _joined(op: Op, dim: int, padded: PaddedBody) -> bool:
 
 
 def _pad(value: int, result: int, config: tuple[Param, ...], padded: PaddedBody) -> Op:
-    """Return the op that pads a value with zeros."""
     like = padded.values.given[result]
     operands = value, padded.number(0, like)
     return Op("pad", operands, (result,), (("padding_config", config),), line=like.line)

@@ -1,10 +1,10 @@
-"""Equal shards of arguments and results, as JAX requires: the pass that pads those whose stated
-sharding does not divide their extents.
+"""Equal shards of arguments and results, as JAX requires: the pass that pads the arguments and
+results whose stated sharding does not divide their extents.
 
 The emitted program takes and returns padded arrays: the last shards end with padding, so that all
 shards have one shape. A slice takes an argument's rows without the padding, and a pad puts zeros
-behind those of a result. Both are ops like the user's own: with padded ends (see `ends`) they move
-no rows, and ops run on the padded shards.
+behind the rows of a result. Both are ops like the user's own: with padded ends (see `ends`) they
+move no rows, and ops run on the padded shards.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ def with_even_shards(given: Program, program: Program) -> Program:
     """Return a program in which every stated sharding of an argument or result makes equal shards.
     `program`: the propagated program of `given`.
 
-    Raise InputError for a stated sharding with partial sums, and for random keys that it does not
-    divide.
+    Raise InputError for a stated sharding with partial sums, and for random keys that the
+    sharding does not divide.
     """
     even = _Even(program)
     for value in program.body.arguments:
@@ -40,8 +40,8 @@ def with_even_shards(given: Program, program: Program) -> Program:
 def _even_shape(
     asked: Sharding | None, sharding: Sharding | None, value: Value, name: str
 ) -> tuple[int, ...]:
-    """Return a value's shape with padding in the dimensions that the stated sharding `asked` does
-    not divide, up to what `sharding` divides. A value without elements has none."""
+    """Return a value's shape, padded in the dimensions that the stated sharding `asked` does not
+    divide until the axes of `sharding` divide them. A value without elements has no padding."""
     if asked is None or sharding is None:
         return value.shape
     if asked.unreduced:
@@ -92,7 +92,6 @@ class _Even:
         self.slices.append(Op("slice", (value,), (rows,), params, line=own.line))
 
     def result(self, place: int, shape: tuple[int, ...], sharding: Sharding | None) -> None:
-        """Give a result a shape, with zeros as its padding."""
         value = self.results[place]
         own = self.given.values[value]
         if shape == own.shape:
@@ -109,7 +108,6 @@ class _Even:
         self.results[place] = padded
 
     def _new(self, like: Value, role: str) -> int:
-        """Add a value of the type of `like` and return its number. `role`: the end of its name."""
         name = f"{like.name}_{role}"
         while name in self.names:
             name += "_"
@@ -118,7 +116,6 @@ class _Even:
         return len(self.values) - 1
 
     def program(self) -> Program:
-        """Return the program."""
         body = self.given.body
         ops = (
             replace(op, operands=tuple(self.unpadded.get(v, v) for v in op.operands))

@@ -101,7 +101,7 @@ class ValueFlow:
         return min(gathered, sum(costs.get(v, self._gathered(v, axes)) for v in given))
 
     def _gathered(self, local: int, axes: Names) -> int:
-        """Return the bytes that each device receives if a value is gathered over `axes`."""
+        """Return the bytes that each device receives if a local value is gathered over `axes`."""
         split = [name for name in self.local.values[local].layout.used if name in axes]
         parts = math.prod(self.local.axes.sizes[name] for name in split)
         own = math.prod(self.local.shape(local)) * item_bytes(self.local.of(local).dtype)

@@ -116,7 +116,6 @@ class _Slots:
 
 
 def _from_outside(copy: Sequence[Step]) -> tuple[int, ...]:
-    """Return the values that steps use but do not produce, in order."""
     own = {v for step in copy for v in made(step)}
     return tuple(dict.fromkeys(v for step in copy for v in taken(step) if v not in own))
 
@@ -134,7 +133,6 @@ class _Fold:
         self.last_use.update(dict.fromkeys(program.body.results, len(self.steps)))
 
     def calls(self, repeat: Repeat) -> Iterator[CallFunction]:
-        """Yield the calls that replace the copies of a stretch, and record the called function."""
         copies = [self.steps[start : start + repeat.period] for start in repeat.places(0)]
         slots = self._slots(repeat, copies)
         number = len(self.functions)
@@ -155,7 +153,6 @@ class _Fold:
         return _Slots([_from_outside(copy) for copy in copies], results)
 
     def _function(self, copy: Sequence[Step], slots: _Slots) -> LocalBody:
-        """Return a copy as a function with new values."""
         renumbered: dict[int, int] = {}
 
         def new(values: Sequence[int]) -> tuple[int, ...]:

@@ -62,7 +62,6 @@ class _ByResults:
         }
 
     def _needs(self, at: int) -> list[int]:
-        """Return the indices of the steps that produce a step's operands."""
         return [self.makers[value] for value in taken(self.given[at]) if value in self.makers]
 
     def steps(self) -> Iterator[Step]:
@@ -90,7 +89,6 @@ class _ByResults:
         ]
 
     def _shared(self) -> frozenset[int]:
-        """Return the steps that several roots need."""
         needed: dict[int, set[int]] = {}
         for at in reversed(range(len(self.given))):
             users = [needed[user] for user in self.users[at] if user not in self.last]

@@ -30,7 +30,6 @@ def without_idle_constraints(program: Program) -> Program:
 
 
 def _without(body: Body, idle: dict[int, int]) -> Body:
-    """Return a body in which the operands of idle constraints replace their results."""
     kept = (op for op in body.ops if op.kind != "constrain" or op.results[0] not in idle)
     return replace(body, ops=tuple(_rewired(op, idle) for op in kept))
 

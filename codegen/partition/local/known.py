@@ -55,7 +55,6 @@ def _results(program: Program) -> dict[int, int]:
 
 
 def _taken(op: Op) -> Iterator[int]:
-    """Yield the operands of an op, and the values that ops of its bodies produce."""
     yield from op.operands
     for body in op.bodies:
         for inner in ops_of(body):

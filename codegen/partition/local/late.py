@@ -67,7 +67,6 @@ class _Late:
             self.uses.update((*op.operands, *(v for body in op.bodies for v in body.results)))
 
     def follow(self, op: Op) -> None:
-        """Find the cheapest forms of an op's result."""
         value = op.results[0]
         if op.kind in FIXED and self.fixed.issuperset(op.operands):
             self.fixed.add(value)
@@ -85,7 +84,6 @@ class _Late:
         self.whole[value] = min(settled, key=_by_price)
 
     def _known(self, splits: Splits, op: Op) -> _SumForm:
-        """Return an op's form without late sums."""
         split = self.choice[op.results[0]]
         layouts = splits.layouts(split)
         price = _inside(splits, split) + sum(
@@ -95,7 +93,6 @@ class _Late:
         return _SumForm(split, layouts.results[0], price)
 
     def _added(self, splits: Splits, op: Op) -> Iterator[_SumForm]:
-        """Yield an op's forms in which it takes partial sums."""
         late = [place for place, value in enumerate(op.operands) if value in self.partial]
         if not late or not self._is_linear(op, late):
             return
@@ -109,8 +106,9 @@ class _Late:
                 yield self._priced(splits, op, split)
 
     def _is_linear(self, op: Op, late: Sequence[int]) -> bool:
-        """Return whether an op may take these operands as partial sums. A factor may not depend on
-        the sum, because a square of partial sums may be negative."""
+        """Return whether an op may take the operands `late` as partial sums. A product may only if
+        one of its operands depends on no argument: otherwise it may be a square, and a square
+        computed from partial sums may be negative."""
         if op.kind in EITHER and not self.fixed.intersection(op.operands):
             return False
         return any({*late} & {*places} for places in carriers_of(op, self.program.values))
@@ -130,7 +128,6 @@ class _Late:
         return _SumForm(split, layouts.results[0], price, tuple(late))
 
     def _settled(self, value: int, need: LocalLayout) -> float:
-        """Return the price of a reduced operand in the layout that an op needs."""
         before = self.whole[value].price if value in self.partial else 0.0
         return before + self._move(value, self.layouts[value], need)
 
@@ -138,7 +135,6 @@ class _Late:
         return way((have,), need, tensor_of(self.program.values[value], self.axes))[0]
 
     def chosen(self, ops: Sequence[Op]) -> tuple[Choice, tuple[LocalLayout | None, ...]]:
-        """Return the splits and layouts of the cheapest forms."""
         choice, layouts = dict(self.choice), list[LocalLayout | None](self.layouts)
         for op in reversed(ops):
             value = op.results[0]
@@ -151,7 +147,6 @@ class _Late:
 
 
 def _inside(splits: Splits, split: FactorAxes) -> float:
-    """Return the price of the moves inside an op."""
     return splits.price(split) - splits.work(split)
 
 

@@ -76,7 +76,6 @@ class _Side:
     starts: Indices
 
     def least(self, prices: Array) -> Array:
-        """Return, for each layout, the least price of a split with that layout."""
         found: Array = np.minimum.reduceat(prices[self.order], self.starts)
         return found
 
@@ -92,20 +91,17 @@ class _Pair:
     paid: list[Array] = field(default_factory=list)
 
     def charge(self, at: int, prices: Array, share: float) -> None:
-        """Take over a share of the prices of the op at end `at`, and charge the op at the other end
-        all that remains."""
+        """Charge the op at end `at` a share of its prices, and the op at the other end the rest of
+        the cost of the move."""
         self.paid[at] = self.paid[at] - share * self.sides[at].least(prices)
         cost = self.cost if at == 0 else self.cost.T
         self.paid[1 - at] = (cost - self.paid[at][:, None]).min(axis=0)
 
     def left(self) -> float:
-        """Return the least cost that remains after deducting what the ops are charged."""
         return float((self.cost - self.paid[0][:, None] - self.paid[1][None, :]).min())
 
 
 class _Relaxed:
-    """The costs of a program's relaxed plans."""
-
     def __init__(self, costs: Costs) -> None:
         self.costs = costs
         pieces = sorted(costs.axes.pieces, key=lambda piece: -piece[1])
@@ -123,8 +119,6 @@ class _Relaxed:
             self._wire(wire)
 
     def _node(self, number: int) -> tuple[Array, list[_Side]]:
-        """Return the cost of computing an op with each of its splits, and the layouts of its
-        tensors."""
         costs, op, splits = self.costs, self.costs.ops[number], self.costs.splits[number]
         asked = costs.propagated(op.results[0]) if op.kind == "constrain" else None
         key = id(splits), asked
@@ -164,7 +158,6 @@ class _Relaxed:
         return tuple(at.get(name, UNUSED) for name in self.names)
 
     def _wire(self, wire: int) -> None:
-        """Add the costs of moving a value to each of its uses."""
         own, costs = self.costs.wires[wire], self.costs
         share = costs.often[wire] / max(len(own.uses), 1)
         home = self._made(own)
@@ -185,7 +178,6 @@ class _Relaxed:
                     self.pairs.append(_Pair((maker, user), (home, need), cost, paid))
 
     def _made(self, own: Wire) -> _Side:
-        """Return the layouts in which a value may be produced."""
         if own.made_by is None:
             return self._side([own.home or own.propagated])
         number, place = own.made_by
@@ -200,7 +192,6 @@ class _Relaxed:
         return self._costs[key]
 
     def bound(self) -> float:
-        """Return the lower bound after all sweeps."""
         beside: list[list[tuple[_Pair, int]]] = [[] for _ in self.prices]
         for pair in self.pairs:
             for at, number in enumerate(pair.ops):
@@ -218,7 +209,6 @@ class _Relaxed:
         return self.fixed + float(sum(ops)) + sum(pair.left() for pair in self.pairs)
 
     def _charged(self, number: int, beside: Sequence[tuple[_Pair, int]]) -> Array:
-        """Return the price of each split of an op, including its charges."""
         prices = self.prices[number]
         for pair, at in beside:
             prices = prices + pair.paid[at][pair.sides[at].of]

@@ -47,8 +47,9 @@ class LeafUpdate:
 
 
 def leaves(program: LocalProgram) -> tuple[tuple[LeafUpdate, ...], ...]:
-    """Return the updates of leaves with equal keys, if one function for them saves statements: of
-    the program's body and of each of its functions."""
+    """Return the updates of leaves in the program's body, then in each of its functions. Only
+    updates that share their key with others are returned, and only if one function for them saves
+    at least LEAST statements."""
     found = [list(_Updates(program, *each).leaves()) for each in _with_ends(program)]
     counts: dict[Hashable, list[LeafUpdate]] = defaultdict(list)
     for leaf in (leaf for each in found for leaf in each):
@@ -63,15 +64,15 @@ def leaves(program: LocalProgram) -> tuple[tuple[LeafUpdate, ...], ...]:
 
 
 def gathered(program: LocalProgram) -> LocalProgram:
-    """Return a program in which the steps of each update are consecutive: moves that they need are
-    before them, and moves of their results after them."""
+    """Return a program in which the steps of each update are consecutive. Moves that the steps need
+    are before them, and moves of their results after them."""
     found, *_ = leaves(program)
     steps = _contracted(program.body.steps, found)
     return replace(program, body=replace(program.body, steps=steps))
 
 
 def is_update(steps: Sequence[Step], found: Sequence[LeafUpdate]) -> bool:
-    """Return whether steps are exactly the update of one of these leaves."""
+    """Return whether `steps` are exactly the steps of one of the updates `found`."""
     return any(set(map(made, steps)) == set(map(made, leaf.steps)) for leaf in found)
 
 
@@ -85,8 +86,8 @@ def consecutive(body: LocalBody, found: Sequence[LeafUpdate]) -> Iterator[LeafUp
 
 
 def _contracted(steps: Sequence[Step], found: Sequence[LeafUpdate]) -> tuple[Step, ...]:
-    """Return steps in an order in which those of each update are consecutive; unchanged if there is
-    none."""
+    """Return the steps in an order in which the steps of each update are consecutive, or in the
+    given order if this is impossible."""
     groups = {made(step): number for number, leaf in enumerate(found) for step in leaf.steps}
     last = {groups[made(step)]: at for at, step in enumerate(steps) if made(step) in groups}
     units = [last[groups[made(s)]] if made(s) in groups else at for at, s in enumerate(steps)]
@@ -131,7 +132,6 @@ def _with_ends(program: LocalProgram) -> Iterator[tuple[LocalBody, frozenset[int
 
 
 def _moved_to(body: LocalBody, results: Sequence[int]) -> frozenset[int]:
-    """Return values and the operands of the moves that produce them."""
     found = set(results)
     for step in reversed(body.steps):
         if isinstance(step, MoveValue) and step.result in found:
@@ -140,7 +140,8 @@ def _moved_to(body: LocalBody, results: Sequence[int]) -> frozenset[int]:
 
 
 def _is_silent(program: LocalProgram, step: Compute) -> bool:
-    """Return whether a step is a number, or a broadcast of one, which its uses imply."""
+    """Return whether a step is a scalar constant or a broadcast of a scalar, which its users can
+    state themselves."""
     if step.op.kind == "constant":
         return "value" in dict(step.op.params)
     return step.op.kind == "broadcast_in_dim" and not program.of(step.operands[0]).shape
@@ -158,7 +159,6 @@ class _Updates:
         self.groups: dict[Results, list[Compute]] = {}  # the steps of a group, by each step
 
     def leaves(self) -> Iterator[LeafUpdate]:
-        """Yield the updates, in order of their first steps."""
         computes = [step for step in self.body.steps if isinstance(step, Compute)]
         for step in computes:
             if self._is_of_arrays(step):
@@ -185,7 +185,6 @@ class _Updates:
         return not self.program.of(step.results[0]).shape
 
     def _join(self, step: Compute) -> None:
-        """Join the groups that produce a step's operands."""
         joined = [step]
         found = [self.groups[own] for v in step.operands for own in self._makers(v)]
         for group in {id(group): group for group in found}.values():
@@ -193,11 +192,11 @@ class _Updates:
         self.groups.update((made(each), joined) for each in joined)
 
     def _makers(self, value: int) -> list[Results]:
-        """Return the step of a group that produces a value, if there is one."""
+        """Return a list with the grouped step that produces a value, given by its results; an empty
+        list if there is none."""
         return [(value,)] if (value,) in self.groups else []
 
     def _join_users(self, step: Compute) -> None:
-        """Let a step join the group that alone uses its result."""
         (result,) = step.results
         found = [self.groups.get(made(user)) for user in self.users[result]]
         first = found[0] if found else None
@@ -207,7 +206,8 @@ class _Updates:
             self.groups[made(step)] = first
 
     def _leaf(self, steps: Sequence[Compute]) -> LeafUpdate | None:
-        """Return the update that a group is; None if not all its results are the program's."""
+        """Return the update that consists of the given steps; None if a result that is used
+        elsewhere is not a result of the program."""
         own = {made(step) for step in steps}
         values = [v for step in steps for v in step.results]
         used = {v for v in values if any(made(user) not in own for user in self.users[v])}

@@ -49,7 +49,8 @@ def with_terms(
 
 
 def carriers_of(op: Op, values: Sequence[Value]) -> Iterator[tuple[int, ...]]:
-    """Yield the sets of an op's operands that may be partial together."""
+    """Yield the sets of an op's operands that may be partial together: none for ops that are not
+    linear, or that would lose precision."""
     if not op.operands or not _adds_exactly(op, values):
         return
     if op.kind == PORT and op.param("of") == "manual":

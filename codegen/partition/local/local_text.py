@@ -57,7 +57,6 @@ def _said(step: Step) -> str:
 
 
 def _defined(program: LocalProgram, number: int) -> str:
-    """Return a local value with its name, shape and layout."""
     value, layout = program.of(number), program.values[number].layout
     shape = ", ".join(map(str, program.shape(number)))
     return f"%{number}: {value.name} {value.dtype}[{shape}] {layout}"

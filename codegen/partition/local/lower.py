@@ -110,7 +110,6 @@ class _Lowering:
         return LocalBody(taken, tuple(block.steps), given)
 
     def of_port(self, port: Port) -> tuple[LocalLayout, ...]:
-        """Return the layouts of a port's tensors, operands first."""
         splits = splits_of(port.op, self.program.values, self.axes)
         split = self.choice[port.op.results[0]] if port.op.results else splits.whole
         layouts = splits.layouts(split)
@@ -133,7 +132,7 @@ class _Steps:
         self.moved: int | None = None  # of the arguments in `forgotten`, the one moved last
 
     def define(self, value: int, layout: LocalLayout) -> int:
-        """Return a new local value, the first one for its value."""
+        """Return a new local value, and forget all earlier layouts of `value`."""
         number = self.lowering.new(value, layout)
         self.versions[value] = {layout: number}
         return number
@@ -158,8 +157,8 @@ class _Steps:
         return number
 
     def _forget(self, value: int) -> None:
-        """Drop all layouts but the first of the argument that was moved last, unless it is this
-        value."""
+        """Drop all layouts but the first of the argument that was moved last, unless `value` is
+        this argument."""
         if self.moved not in (None, value):
             known = self.versions[self.moved]
             home = next(iter(known))
@@ -168,7 +167,6 @@ class _Steps:
         self.moved = value
 
     def op(self, op: Op) -> None:
-        """Append an op and the moves of its operands."""
         if is_control(op):
             self._control(op)
         else:
@@ -236,7 +234,6 @@ class _Steps:
         return self.lowering.known[value]
 
     def _settle(self, op: Op, reasons: OpReasons) -> None:
-        """Move results to the layouts that their values must have, and drop the other layouts."""
         for value in op.results:
             layout = self.lowering.layouts[value]
             if layout is not None:

@@ -55,7 +55,8 @@ class Tensor:
         return math.prod(layout.local(self.shape, self.size_of)) * self.item
 
     def price(self, change: LayoutChange) -> float:
-        """Return the price of a change, in bytes over the fastest axis."""
+        """Return the price of a change: bytes over the fastest axis, plus a small amount that
+        decides between equally cheap paths."""
         if not change.received:
             return A_LOCAL_CHANGE
         received = float(change.received)
@@ -106,7 +107,6 @@ def way(
 
 
 def _least(layout: LocalLayout, target: LocalLayout, tensor: Tensor) -> float:
-    """Return a lower bound on the price of any path between two layouts."""
     each = tensor.pace.least if tensor.pace else 1.0
     if layout.partial and not target.partial:
         return each * _summed(layout, target, tensor)
@@ -139,8 +139,6 @@ def _missing(layout: LocalLayout, target: LocalLayout, tensor: Tensor) -> int:
 def _traced(
     layout: LocalLayout, sources: tuple[LocalLayout, ...], came: Came
 ) -> tuple[int, tuple[LayoutChange, ...]]:
-    """Return the index of the layout where the path to a layout starts, and the changes on the
-    path."""
     changes: list[LayoutChange] = []
     while layout in came:
         layout, change = came[layout]
@@ -250,7 +248,7 @@ def _joint_exchange(
 
 
 def _permutes(layout: LocalLayout, target: LocalLayout, tensor: Tensor) -> Iterator[LayoutChange]:
-    """Yield the permute after which only gathers of trailing pieces remain."""
+    """Yield the permute, if there is one, after which only gathers of trailing pieces remain."""
     if layout.partial != target.partial:
         return
     lost = [tuple(name for name in names if name not in target.used) for names in layout.dims]
@@ -266,7 +264,7 @@ def _permutes(layout: LocalLayout, target: LocalLayout, tensor: Tensor) -> Itera
 
 def _direct(layout: LocalLayout, target: LocalLayout, tensor: Tensor) -> Iterator[LayoutChange]:
     """Yield the direct exchange, in which devices receive exactly the bytes of the target that they
-    lack."""
+    lack. Yield nothing if partial results change, or for too many devices or rounds."""
     if layout.partial != target.partial or layout.operator != target.operator:
         return
     received = _missing(layout, target, tensor)

@@ -5,7 +5,7 @@ with equal shardings. The first of them stays, and the others are removed. Some 
 
 - Ops whose results are larger than their operands, such as broadcasts, since operands are cheaper
   to move than results, and ops that depend on no argument, since nothing moves for them.
-- Ops whose results are numbers that are not floats, such as indices: a module folds each into the
+- Ops whose results are scalars that are not floats, such as indices: a module folds each into the
   slice that uses it.
 - Ops in different layers of a model, so that the layers remain alike.
 """
@@ -86,8 +86,8 @@ class _Once:
         return op.kind, str(op.params), operands, *results
 
     def _stays(self, op: Op) -> bool:
-        """Return whether an op stays even if it is equal to an earlier one: its results are larger
-        than its operands, or no floats and numbers."""
+        """Return whether an op stays even if it is equal to an earlier op: its results are larger
+        than its operands, or are scalars that are not floats."""
         results = [self.values[value] for value in op.results]
         if all(value.shape == () and value.dtype not in FLOATS for value in results):
             return True

@@ -47,7 +47,8 @@ class Pace:
 
 
 def seconds_of(kind: str, digits: tuple[Pair, ...], received: int, prices: Prices) -> float:
-    """Return the seconds of a collective in which a device receives this many bytes."""
+    """Return the seconds of a collective in which a device receives this many bytes. A kind without
+    a price of its own, such as a permute, counts as an all-gather."""
     count = parts_of(digits)
     part = received / (count - 1)  # bytes from each other device
     match kind:

@@ -55,7 +55,7 @@ def _transposed(product: Compute, after: Compute, rank: int) -> Compute | None:
     op = product.op
     order = after.op.integers("permutation")
     batch = len(op.integers("batch_lhs"))
-    cut = rank - len(op.integers("contract_lhs"))  # the first dimension of the second operand
+    cut = rank - len(op.integers("contract_lhs"))  # where dimensions of the second operand begin
     if order != (*range(batch), *range(cut, len(order)), *range(batch, cut)):
         return None
     made = replace(_swapped(op), results=after.op.results)
@@ -63,7 +63,6 @@ def _transposed(product: Compute, after: Compute, rank: int) -> Compute | None:
 
 
 def _swapped(op: Op) -> Op:
-    """Return a matmul with its operands swapped."""
     known: dict[str, Param] = dict(op.params)
     for name in ("contract", "batch"):
         sides = f"{name}_lhs", f"{name}_rhs"

@@ -89,11 +89,9 @@ class OpReasons:
                 yield f"{self.kind} {does} {where}, split over {quoted(over)}"
 
     def _operator(self, place: int) -> str:
-        """Return the operator that combines an operand's partial results, "sum" if it has none."""
         return next((each.operator for each in self.given[place] if each.partial), "sum")
 
     def _gathered(self, place: int, change: LayoutChange) -> str:
-        """Return the reason for gathering a dimension of an operand."""
         dim = change.dims[0]
         name = self.names[place]
         start = f"{self.kind} needs dimension {dim} of {name} whole"
@@ -120,7 +118,8 @@ class OpReasons:
         return f"{start}: {alike} is split over {quoted(change.axes)} along it too, {instead}"
 
     def _uneven(self, axes: Names) -> Iterator[str]:
-        """Yield a sentence for each dimension of a result that these axes do not divide."""
+        """Yield a sentence for each dimension of a result whose stated sharding names some of
+        `axes` but does not divide its extent."""
         own = self.splits.axes
         for name, value in zip(self.names[self.operands :], self.results, strict=True):
             dims = () if value.sharding is None else value.sharding.dims
@@ -132,7 +131,7 @@ class OpReasons:
                     yield f"{parts} does not divide the {extent} elements of {where}"
 
     def _alike(self, place: int, factors: tuple[int, ...], axes: Names) -> Iterator[str]:
-        """Yield the names of other operands that the same axes split along the same factor."""
+        """Yield the names of other operands that `axes` split along one of `factors`."""
         for factor in factors:
             for tensor in range(self.operands):
                 dims = self.splits.rule.operands[tensor]

@@ -102,7 +102,6 @@ class _Shape:
         }
 
     def candidates(self) -> Iterator[_Stretch]:
-        """Yield, for every period, the ranges in which keys repeat."""
         codes = self.codes
         for period in range(SHORTEST, len(codes) // 2 + 1):
             breaks = np.flatnonzero(codes[:-period] != codes[period:])

@@ -73,7 +73,6 @@ class _Seed:
                 costs.choose(number, self._asked(number))
 
     def _split(self, number: int) -> FactorAxes:
-        """Return the split that the operands of an op suggest, the highest rank first."""
         costs, splits = self.costs, self.costs.splits[number]
         homes = self._homes(number)
         asked = sorted(homes.items(), key=lambda each: -self._rank(number, each[0]))
@@ -106,7 +105,6 @@ class _Seed:
         return found
 
     def _asked(self, number: int) -> FactorAxes:
-        """Return the split that the first users of an op's results suggest."""
         costs, count = self.costs, len(self.costs.ops[number].operands)
         needs = (
             (place, need)

@@ -1,8 +1,8 @@
 """Small computations whose results are needed whole: plans that compute them whole on every device.
 
 A cost counts computation by its bytes, so a plan may split the update of a bias of a few elements
-over devices, and then gather what it computes. To compute the whole update everywhere may receive
-fewer bytes in fewer collectives.
+over devices, and then gather what it computes. If every device computes the whole update, devices
+may receive fewer bytes in fewer collectives.
 """
 
 from __future__ import annotations
@@ -55,17 +55,16 @@ def _is_small(costs: Costs, number: int) -> bool:
 
 
 class _Groups:
-    """Sets of connected items, each known by one of them."""
+    """Sets of connected items. One item of each set identifies the set."""
 
     def __init__(self) -> None:
         self.parent: dict[int, int] = {}
 
     def first(self, item: int) -> int:
-        """Return the item by which the set of an item is known."""
+        """Return the item that identifies the set of `item`."""
         while (above := self.parent.setdefault(item, item)) != item:
             item = above
         return item
 
     def join(self, one: int, other: int) -> None:
-        """Connect two items."""
         self.parent[self.first(one)] = self.first(other)

@@ -18,8 +18,8 @@ from shardwright.ir.program import Body, Op
 
 
 class Squares:
-    """Finds such products among the ops of a program with given splits. Values in repeated
-    stretches are followed separately."""
+    """Finds products of partial sums with values computed from their sum, in a program with given
+    splits. Values in repeated stretches are followed separately."""
 
     def __init__(self, costs: Costs) -> None:
         self.costs = costs

@@ -55,7 +55,8 @@ def _tidied(body: LocalBody, values: list[LocalValue]) -> LocalBody:
 
 
 def _joined(before: Step | None, step: MoveValue) -> tuple[Step, ...]:
-    """Return two slices of one dimension as one; empty for other steps."""
+    """Return a tuple of the slice that replaces two slices of one dimension; an empty tuple for
+    other steps."""
     if not isinstance(before, MoveValue) or before.change.dims != step.change.dims:
         return ()
     if before.change.kind != "slice" or step.change.kind != "slice":

@@ -3,7 +3,7 @@ values that are ready at the same time, become neighbours. Neighbours are one co
 module writes as one `lax.psum` of several values.
 
 Each all-reduce may run anywhere between the step that makes its operand and the first step that
-uses its result. A value lives no longer by that, except that a small operand with other uses may be
+uses its result. No value lives longer for that, except that a small operand with other uses may be
 reduced earlier.
 """
 
@@ -100,7 +100,6 @@ class _Group:
 def _gathered(
     program: LocalProgram, body: LocalBody, steps: Sequence[Step], key: Hashable
 ) -> list[Step]:
-    """Return the steps with the all-reduces of one key next to each other."""
     groups = _groups(program, body, steps, key)
     moved = {place for group in groups for place in group.places}
     at = {max(group.first, group.places[0]): group.places for group in groups}
@@ -114,7 +113,6 @@ def _gathered(
 def _groups(
     program: LocalProgram, body: LocalBody, steps: Sequence[Step], key: Hashable
 ) -> list[_Group]:
-    """Return the all-reduces of one key in groups that can run at one place."""
     makers = {v: place for place, step in enumerate(steps) for v in made(step)}
     uses = Counter(v for step in steps for v in taken(step))
     uses.update(body.results)

@@ -32,7 +32,6 @@ def computed(program: LocalProgram) -> float:
 
 
 def _work(program: LocalProgram, step: Compute) -> float:
-    """Return the cost of a device's share of an op."""
     layouts = (program.values[v].layout for v in (*step.operands, *step.results))
     splits = splits_of(step.op, program.program.values, program.axes)
     return splits.whole_work / program.axes.parts_of({n for each in layouts for n in each.used})

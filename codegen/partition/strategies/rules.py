@@ -73,7 +73,6 @@ def fsdp_tensor_parallel(
 
 
 def _by_feature(path: str, shape: Shape, mesh: Mesh, axis: str, dims: Dims | None) -> Split:
-    """Return the split of one leaf over its features."""
     split: Split = [[] for _ in shape]
     found = 0 if dims is None else _dim_of(path, shape, dims)
     if found is not None and shape and shape[found] % mesh.axis_size(axis) == 0:
@@ -82,7 +81,8 @@ def _by_feature(path: str, shape: Shape, mesh: Mesh, axis: str, dims: Dims | Non
 
 
 def _dim_of(path: str, shape: Shape, dims: Dims) -> int | None:
-    """Return the dimension of the last pattern that matches a path.
+    """Return the dimension of the last pattern that matches a path; None if no pattern matches, or
+    if the pattern maps to None.
 
     Raise InputError if the leaf has no such dimension.
     """
@@ -101,7 +101,8 @@ def _dim_of(path: str, shape: Shape, dims: Dims) -> int | None:
 
 
 def _fully_split(split: Split, shape: Shape, mesh: Mesh, axis: str) -> Split:
-    """Return a split over one more axis, in an unsplit dimension if possible."""
+    """Return a split over one more axis, in an unsplit dimension if possible; the same split if no
+    dimension can be split by the axis."""
     sizes = mesh.sizes
     for whole in (True, False):
         for dim, extent in enumerate(shape):
@@ -114,7 +115,6 @@ def _fully_split(split: Split, shape: Shape, mesh: Mesh, axis: str) -> Split:
 
 
 def _mapped(parameters: Any, mesh: Mesh, rule: Callable[[str, Shape], Split]) -> Any:
-    """Return a tree with a sharding for each leaf of a tree of arrays or avals."""
     from jax.tree_util import keystr, tree_map_with_path
 
     def leaf(path: Any, array: Any) -> Sharding:

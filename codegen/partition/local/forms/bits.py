@@ -11,8 +11,8 @@ COUNTED = 2**32
 
 
 def random_bits(tensors: OpTensors) -> LocalForm | None:
-    """Return the form of random bits from one threefry key; None if the bits depend on the number
-    of positions."""
+    """Return the form of random bits from one threefry key; None for other keys, and if the bits
+    depend on the number of positions."""
     key, bits = tensors.values
     counted = math.prod(bits.shape) < COUNTED and not bits.dtype.endswith("64")
     partitionable = dict(tensors.op.params).get("partitionable") is True

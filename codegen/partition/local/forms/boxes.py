@@ -191,8 +191,8 @@ def box_dims(op: Op, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
 
 
 def boxes(tensors: OpTensors) -> LocalForm | None:
-    """Return the form of an op that moves rows; None for random keys, or if no such dimension can
-    be split."""
+    """Return the form of an op that moves rows; None for random keys, or if no dimension along
+    which rows move can be split."""
     op, shapes = tensors.op, tensors.shapes
     ranked = [place for place, shape in enumerate(shapes) if shape]
     if any(value.dtype.startswith("key") for value in tensors.values):
@@ -219,7 +219,6 @@ def boxes(tensors: OpTensors) -> LocalForm | None:
 
 
 def _count(op: Op, shapes: tuple[tuple[int, ...], ...], dim: int, parts: int) -> int:
-    """Return the number of rounds that move rows between shards along a dimension."""
     count = len(op.operands)
     extents = tuple(shape[dim] // parts for shape in shapes[:count] if shape)
     found = 0

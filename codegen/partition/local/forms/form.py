@@ -109,8 +109,9 @@ def any_parts(factor: int, parts: int) -> bool:
 
 @dataclass(frozen=True)
 class LocalForm:
-    """The form of an op. `factors`: the factors of `rule` that it can split; `moves`: yields its
-    communications; `takes`: whether a factor can be split into a number of parts."""
+    """A way to run an op on shards that communicate. `factors`: the factors of `rule` that can be
+    split; `moves`: yields the communications; `takes`: returns whether a factor can be split into
+    a number of parts."""
 
     rule: Rule
     factors: frozenset[int]

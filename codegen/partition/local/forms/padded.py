@@ -35,8 +35,8 @@ def _rewritten(body: Body) -> Body:
 
 
 def _padding(op: Op, made_by: Mapping[int, Op]) -> Op | None:
-    """Return an op over windows of a padded value as an op that pads by itself; None for other ops,
-    or if the padding is negative or cannot be expressed."""
+    """Return an op over windows of a padded value as an op that pads the value itself; None for
+    other ops, or if the padding is negative or cannot be expressed."""
     pad = made_by.get(op.operands[0]) if op.kind in NOTHING else None
     if pad is None or pad.kind != "pad" or _number(pad, made_by) != NOTHING[op.kind]:
         return None

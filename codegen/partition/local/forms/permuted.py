@@ -43,13 +43,10 @@ def with_permuted_rows(program: Program, constants: Sequence[Array], mode: str) 
 
 
 class _Permuted:
-    """Rewrites the bodies of a program."""
-
     def __init__(self, values: Sequence[Value], constants: Sequence[Array], mode: str) -> None:
         self.values, self.constants, self.mode = values, constants, mode
 
     def rewritten(self, body: Body) -> Body:
-        """Return a body in which constant permutations of rows are single ops."""
         made_by = {result: op for op in body.ops for result in op.results}
         ops = []
         for op in body.ops:
@@ -58,8 +55,8 @@ class _Permuted:
         return replace(body, ops=tuple(in_use(body, ops)))
 
     def _taken(self, op: Op, made_by: Mapping[int, Op]) -> Op | None:
-        """Return an op that permutes rows as a `take_rows`; None for other ops, and if the rows
-        would take more than `MOST_ROUNDS` rounds."""
+        """Return an op that permutes rows as a `take_rows`; None for other ops, if the rows do not
+        move between equal shards, and if they would take more than `MOST_ROUNDS` rounds."""
         found = self._source(op, made_by)
         if found is None:
             return None

@@ -12,8 +12,8 @@ from shardwright.codegen.partition.local.forms.form import LocalForm, OpTensors
 
 
 def gather(tensors: OpTensors) -> LocalForm | None:
-    """Return the form of a gather from a table split along its rows, None if the rows are not
-    indexed."""
+    """Return the form of a gather from a table split along its rows; None if the rows are not
+    indexed, or if the result cannot be a partial sum."""
     op, rule = tensors.op, tensors.rule
     indexed = set(op.integers("start_index_map")) & set(op.integers("collapsed_slice_dims"))
     factors = frozenset(tensors.factor(0, dim) for dim in indexed) & set(rule.reduction)

@@ -1,5 +1,5 @@
-"""Cumulative sums along a split dimension: each device scans its shard, then adds the total of all
-earlier shards."""
+"""Cumulative ops along a split dimension, such as a cumulative sum, product or maximum: each device
+scans its shard, then combines the result with the totals of all earlier shards."""
 
 from __future__ import annotations
 

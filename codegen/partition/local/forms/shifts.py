@@ -1,4 +1,4 @@
-"""Shifts along a dimension: a roll, a slice padded again, concatenated slices.
+"""Shifts along a dimension: rolls, padded slices, and concatenations of slices.
 
 A jaxpr expresses a shift by several ops, whose intermediate values have one row too many or too few
 to be split evenly. They become one op, `shift`, whose result consists of stretches of its operands
@@ -187,7 +187,8 @@ def _is_split(value: Value, dim: int) -> bool:
 
 
 def _padded(op: Op, made_by: Mapping[int, Op], values: Sequence[Value]) -> Found | None:
-    """Return the stretch of a padded slice."""
+    """Return the shift that a pad of a slice makes, as its dimension, its one stretch and its fill
+    value; None for other pads."""
     moved = padded_dims(op)
     if len(moved) != 1:
         return None
@@ -285,8 +286,8 @@ def _fill(value: int, made_by: Mapping[int, Op]) -> tuple[object, int] | None:
 
 
 def _added(op: Op, made_by: Mapping[int, Op]) -> Op | None:
-    """Return the sum of two zero-filled shifts of one value as one shift, None for other ops. Such
-    a sum is the gradient of a roll, which is a roll too."""
+    """Return the sum of two zero-filled shifts of one value as one shift; None for other ops, and
+    if the shifts overlap. Such a sum is the gradient of a roll, which is a roll too."""
     if op.kind not in ("add", "add_any"):
         return None
     both = [made_by.get(operand) for operand in op.operands]
@@ -306,7 +307,6 @@ def _added(op: Op, made_by: Mapping[int, Op]) -> Op | None:
 
 
 def _is_zero_elsewhere(op: Op | None, made_by: Mapping[int, Op]) -> bool:
-    """Return whether an op is a shift of one value that fills the other rows with zero."""
     if op is None or op.kind != "shift" or len(op.operands) != 2:
         return False
     fill = made_by.get(op.operands[1])

@@ -28,7 +28,7 @@ class Sliding:
     """A dimension along which windows slide.
 
     `dims`: its index in the operand, the kernel (None if there is no kernel operand) and the
-    result; `source`, `kernel`, `target`: its unsplit extents in these; `stride`: the distance
+    result; `source`, `kernel`, `target`: its unsplit extents there; `stride`: the distance
     between windows.
     """
 
@@ -48,13 +48,14 @@ class Sliding:
 
     @property
     def most(self) -> int:
-        """The greatest number of shards into which the operand, and the kernel or result split with
-        it, can be cut."""
+        """The greatest number of shards into which the operand can be cut, together with the
+        result or, if devices split the kernel, with the kernel."""
         return math.gcd(self.source, self.kernel if self.along_kernel else self.target)
 
     def window(self, parts: int) -> tuple[RowWindow, tuple[int, int]] | None:
-        """Return the rows that each of `parts` shards needs, and their padding. None if the windows
-        of shards would differ in more than their first row."""
+        """Return the rows that each of `parts` shards needs, and their padding. None if shards of
+        the operand would not be equal, or if windows of shards would differ in more than their
+        first row."""
         kernel, target = self.kernel, self.target
         if self.along_kernel:
             kernel //= parts
@@ -107,8 +108,8 @@ def pairs_of(op: Op) -> list[tuple[int, int]]:
 
 
 def convolution(tensors: OpTensors) -> LocalForm | None:
-    """Return the form of a convolution, None if it has none. The form splits spatial dimensions
-    and, if there are several groups, the groups."""
+    """Return the form of a convolution, None if no dimension can be split. The form splits spatial
+    dimensions and, if there are several groups, the groups."""
     op, shapes = tensors.op, tensors.shapes
     if not tensors.is_added:
         return None
@@ -125,7 +126,8 @@ def convolution(tensors: OpTensors) -> LocalForm | None:
 
 
 def window(tensors: OpTensors) -> LocalForm | None:
-    """Return the form of a sum, maximum or minimum over windows, None if it has none."""
+    """Return the form of a sum, maximum or minimum over windows, None if no dimension can be
+    split."""
     if tensors.op.kind.endswith("sum") and not tensors.is_added:
         return None
     build = Builder(tensors.shapes[:1], tensors.shapes[1:])
@@ -209,7 +211,7 @@ class Pooled:
 
 def pooled(op: Op, dim: int, count: int, extent: int, parts: int) -> Pooled | None:
     """Return the rows that shards of a gradient need along a dimension of `extent` rows and `count`
-    windows. None if shards would differ in more than their first row."""
+    windows. None if shards would not be equal, or would differ in more than their first row."""
     size, stride = (op.integers(f"window_{name}")[dim] for name in ("dimensions", "strides"))
     low, own = pairs_of(op)[dim][0], extent // parts
     if own % stride or extent % parts or count % parts:
@@ -234,8 +236,9 @@ def pooled_dims(op: Op, shapes: tuple[tuple[int, ...], ...]) -> tuple[int, ...]:
 
 
 def select_and_scatter(tensors: OpTensors) -> LocalForm | None:
-    """Return the form of the gradient of a maximum over windows. Each device computes the windows
-    that overlap its rows, and keeps only its own rows."""
+    """Return the form of the gradient of a maximum over windows; None if its result cannot be a
+    partial sum. Each device computes the windows that overlap its rows, and keeps only its own
+    rows."""
     if not tensors.is_added:
         return None
     op, shapes = tensors.op, tensors.shapes
