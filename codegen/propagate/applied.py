@@ -31,8 +31,6 @@ def apply_constraints(program: Program) -> tuple[Program, tuple[ShardingCopy, ..
 
 
 class _Applied:
-    """Rewrites the bodies of a program so that constraints apply to their operands."""
-
     def __init__(self, program: Program) -> None:
         self.values = list(program.values)
         self.copies: list[ShardingCopy] = []

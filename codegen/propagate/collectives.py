@@ -56,7 +56,6 @@ def _ragged(operands: Shapes, results: Shapes) -> Rule:
 
 
 def _changed(op: Op) -> tuple[int, ...]:
-    """Return the dimensions that a collective changes."""
     if op.kind in GATHERS:
         return op.integers("all_gather_dimension")
     if op.kind == "reduce_scatter":

@@ -36,7 +36,7 @@ class Dim(NamedTuple):
 
 
 class TensorState(NamedTuple):
-    """The current sharding of a tensor. No axis in `fixed` may split it."""
+    """The current sharding of a tensor. Axes in `fixed` must not split any dimension."""
 
     dims: tuple[Dim, ...]
     fixed: Parts = ()  # replicated explicitly, unreduced, or reserved for a later priority
@@ -134,8 +134,8 @@ class _Tensor:
         return along._replace(axes=merged((*has, *more)))
 
     def _held(self, factor: int) -> list[AxisPart]:
-        """Return the axes that already split the tensor along any factor, and those that must not
-        split it."""
+        """Return the axes that already split the tensor along any factor, and the axes that must
+        not split it."""
         held = [part for axes in self.axes.values() for part in axes]
         held += [part for axes in self.overflow.values() for part in axes]
         return [*held, *self.state.fixed]

@@ -73,7 +73,6 @@ class _Agreed:
         return group
 
     def _opened(self, member: int, said: Sharding) -> int:
-        """Add a value for the result of a member's open constraint, and return its number."""
         old = self.values[member]
         sharding = Sharding(said.mesh, (DimSharding(open=True),) * len(old.shape))
         self.values.append(Value(self._name(), old.shape, old.dtype, sharding, old.line))

@@ -26,7 +26,7 @@ def identity(shape: Shape, operands: int, results: int = 1) -> Rule:
 
 
 class Loops:
-    """Adds nodes for which the program has no op."""
+    """Adds the nodes of control flow for which the program has no op."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -34,7 +34,7 @@ class Loops:
     def node(
         self, rule: Rule, tensors: Iterable[int], role: Role, kind: str, *, once: bool = False
     ) -> None:
-        """Append a node whose results are the slots after its operands."""
+        """Append a node. `tensors`: the slots of its operands, then the slots of its results."""
         slots = tuple(tensors)
         node = Node(len(self.graph.nodes), rule, slots, role, once, None, kind)
         self.graph.add(node, slots[len(rule.operands) :])

@@ -24,7 +24,7 @@ from shardwright.ir.program import Rule
 
 
 class Level(enum.IntEnum):
-    """The op priorities, highest first. Each allows everything that the earlier ones allow."""
+    """The op priorities, highest first. Each priority allows everything that earlier ones allow."""
 
     PASS_ONCE = 0  # pass-through ops whose operands have no other users
     PASS = 1  # pass-through ops

@@ -36,8 +36,6 @@ def graph_of(program: Program) -> Graph:
 
 
 class _Make:
-    """Adds the nodes of a program to a graph."""
-
     def __init__(self, program: Program) -> None:
         self.program, self.values = program, program.values
         self.graph = Graph()
@@ -58,14 +56,12 @@ class _Make:
         return self.graph
 
     def of(self, value: int) -> int:
-        """Return the slot of a value; create the slot if the value has none."""
         value = self.alias.get(value, value)
         if value not in self.slot:
             self.slot[value] = self._new(self.values[value].sharding, self._shape(value))
         return self.slot[value]
 
     def _new(self, sharding: Sharding | None, shape: tuple[int, ...]) -> int:
-        """Return a new slot for a tensor with this given sharding, or without one."""
         mesh = None if sharding is None else self.program.meshes.index(sharding.mesh)
         return self.graph.slot(state_of(sharding, len(shape)), mesh, sharding)
 
@@ -137,7 +133,6 @@ class _Make:
         self.graph.alike = by_member(slots)
 
     def _share(self, *values: int) -> None:
-        """Let all values share the slot of the first value."""
         slot = self.of(values[0])
         for value in values[1:]:
             self.slot[value] = slot

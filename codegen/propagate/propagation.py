@@ -93,7 +93,6 @@ class _Propagation:
         return kept
 
     def _shown(self, slot: int, index: int, dim: Dim) -> None:
-        """Restore a dimension at its priority."""
         state = self.graph.states[slot]
         fixed = minus(state.fixed, dim.axes)
         self.graph.states[slot] = TensorState(_with(state.dims, index, dim), fixed)
@@ -143,7 +142,8 @@ class _Propagation:
         return replace(self.program, values=tuple(values), results=results)
 
     def _sharding(self, slot: int) -> Sharding | None:
-        """Return the sharding of a slot. A slot without a mesh is replicated on the first mesh."""
+        """Return the sharding of a slot; None if the program has no mesh. A slot without a mesh is
+        replicated on the first mesh."""
         if not self.program.meshes:
             return None
         state = self.graph.states[slot]

@@ -61,8 +61,6 @@ Shapes = tuple[Shape, ...]
 
 
 def _elementwise(op: Op, operands: Shapes, results: Shapes) -> Rule:
-    """Return a rule with one factor per dimension. Operands of rank 0 (a predicate, the bounds of a
-    clamp) have no factors."""
     return aligned(operands, results)
 
 
@@ -368,7 +366,6 @@ def _triangular_solve(op: Op, operands: Shapes, results: Shapes) -> Rule:
 
 
 def _whole(op: Op, operands: Shapes, results: Shapes) -> Rule:
-    """Return a rule under which no tensor may be split."""
     build = Builder(operands, results)
     for place, shape in enumerate((*operands, *results)):
         for dim, extent in enumerate(shape):

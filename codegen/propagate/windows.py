@@ -109,8 +109,6 @@ def _rest(rank: int, without: tuple[int, ...]) -> list[int]:
 
 
 def _batching(op: Op, table: str, indices: str) -> dict[int, int]:
-    """Return the batching dimensions of the indices, each with the corresponding dimension of the
-    table."""
     left, right = (op.integers(f"{name}_batching_dims") for name in (indices, table))
     return dict(zip(left, right, strict=True))
 
