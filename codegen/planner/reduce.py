@@ -129,7 +129,6 @@ def _cut(side: Sharding, shape: tuple[int, ...], target: Sharding) -> Iterator[S
 def _in_two(
     reshard: Reshard, parts: Sharding, network: Network, memory_limit: int | None
 ) -> SteppedPlan:
-    """Return the plan of two exchanges, with the sharding `parts` between them."""
     split = reshard.target_split
     halves = _halves(reshard, parts)
     made = [plan_direct(half, network=network) for half in halves]
@@ -154,5 +153,4 @@ def _in_two(
 
 
 def _added(parts: Sharding, target: Sharding) -> tuple[AxisRef, ...]:
-    """Return the axes along which `parts` cuts the shards of the target further."""
     return parts.mesh.refs_free_of((*target.used(), *target.unreduced))

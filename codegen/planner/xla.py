@@ -68,13 +68,12 @@ def collectives(hlo: str, devices: int) -> list[Collective]:
 
 
 def in_words(names: Iterable[str]) -> str:
-    """Return text that lists names with their counts: `2 all-gather, all-to-all`."""
+    """Return text that lists names with their counts: `2 all-gather, all-to-all`, or `none`."""
     counts = Counter(names).items()
     return ", ".join(f"{n} {name}" if n > 1 else name for name, n in counts) or "none"
 
 
 def _found(hlo: str) -> Iterator[tuple[str, int, str]]:
-    """Yield the opcode, the bytes of the result and the line of each collective."""
     for line in hlo.splitlines():
         match = _LINE.search(line)
         if match is not None:

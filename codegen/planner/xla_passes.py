@@ -87,8 +87,8 @@ def _exchanged(module: HloModule, each: HloInstruction, elements: int) -> Laid:
 
 
 def _place(shape: tuple[int, ...], axis: int) -> Standing:
-    """Return the position of the dimension that follows the dimension of parts, dimension
-    `axis`."""
+    """Return the position in memory of the dimension after dimension `axis`, which numbers the
+    parts and is left out."""
     return Standing.of((*shape[:axis], *shape[axis + 1 :]), axis)
 
 
@@ -110,7 +110,6 @@ def _joining(
 
 
 def _transpose(module: HloModule, given: Iterable[HloInstruction]) -> HloInstruction | None:
-    """Return the first transpose that uses one of the given instructions, or None."""
     users = (user for one in given for user in _users(module, one))
     return next((user for user in users if user.op == "transpose"), None)
 

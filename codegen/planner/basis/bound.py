@@ -109,8 +109,8 @@ class Estimates:
         return self._latency + nbytes / self._fastest if nbytes else 0.0
 
     def quick(self, state: State) -> float:
-        """Return a lower bound on the seconds from a state to the target, which takes little time
-        to compute."""
+        """Return a lower bound on the seconds from a state to the target, from the results of
+        `relaxation.py` so far, without further search."""
         return self.remaining.so_far(state)
 
     def ahead(self, state: State) -> float:
@@ -141,7 +141,6 @@ class Estimates:
                 self._lacks.update(zip(some, self._all_lacking(layer, some), strict=True))
 
     def _all_lacking(self, layer: int, states: list[State]) -> Iterator[float]:
-        """Yield `lacking` of each of several states of one layer."""
         for state, nbytes, seconds in zip(states, *self._received(layer, states), strict=True):
             moves = nbytes >= 0.5  # less than a byte is a rounding error
             alone = self._latency + seconds if moves else 0.0
@@ -150,8 +149,8 @@ class Estimates:
 
     @cached_property
     def _hosts(self) -> Hosts | None:
-        """The hosts of the topology, or None for a single host and for hosts of more than
-        LARGEST_HOST devices."""
+        """The hosts of the topology, or None for a topology without several hosts, and for hosts of
+        more than LARGEST_HOST devices."""
         topology = self.network.topology
         if not isinstance(topology, Hierarchical) or topology.hosts == 1:
             return None
@@ -243,7 +242,6 @@ class Estimates:
 
     @cached_property
     def _per_byte(self) -> tuple[Floats, ...]:
-        """The seconds per byte received, by layer and position."""
         topology = self.network.topology
         return tuple(1.0 / topology.ingest_of(prices.ids) for prices in self.prices)
 

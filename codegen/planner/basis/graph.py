@@ -146,7 +146,6 @@ class Basis:
         )
 
     def _cuts(self, layer: int) -> Iterator[Digits]:
-        """Yield the digits of source and target that refer to a layer."""
         for side in (self.start, self.goal):
             if side.layer == layer:
                 yield from (*side.dims, side.unreduced)
@@ -266,13 +265,12 @@ class Basis:
         return self.free((*itertools.chain.from_iterable(state.dims), *state.unreduced))
 
     def slices(self, state: State) -> Iterator[Move]:
-        """Yield the slices of a state over one atom."""
+        """Yield the slices from a state, each of which splits one dimension by one atom."""
         for atom in self.within(state.layer, self.free_of(state)):
             for dim in range(len(state.dims)):
                 yield Move("slice", (atom,), appended(state, dim, (atom,)))
 
     def _all_slices(self, state: State) -> Iterator[Move]:
-        """Yield a slice over one or more atoms to each state that slices can reach."""
         found, ahead = {state}, [Move("slice", (), state)]
         while ahead:
             before = ahead.pop()
@@ -290,7 +288,6 @@ class Basis:
         yield from self.reductions(state)
 
     def _gathers(self, state: State) -> Iterator[Move]:
-        """Yield the all-gathers of a state, over digits of one or several dimensions."""
         ways = [((digits, ()), *self.tails(state, dim)) for dim, digits in enumerate(state.dims)]
         for kept in itertools.product(*ways):
             gone = tuple(itertools.chain.from_iterable(moved for _, moved in kept))
@@ -299,7 +296,6 @@ class Basis:
                 yield Move("all_gather", gone, after)
 
     def _exchanges(self, state: State) -> Iterator[Move]:
-        """Yield the all-to-alls of a state, over digits of one or several dimensions."""
         found: dict[State, Move] = {}
         ahead = [(Move("all_to_all", (), state), frozenset[int](), frozenset[int]())]
         for before, lost, gained in ahead:

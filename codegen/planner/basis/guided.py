@@ -129,22 +129,19 @@ class Guided:
 
     @property
     def _last(self) -> int:
-        """The most shardings to expand."""
         effort = MIXED if self.basis.size.bit_count() > 1 else POWERS_OF_TWO
         effort = BEFORE_EXACT if self.basis.is_exact else effort
         return min(effort.expansions, (self._improved or 0) + effort.patience)
 
     def _least(self, state: State) -> float:
-        """Return a lower bound on the cost of paths through a state that has been reached."""
         return self._best[state] + self.estimates.lacking(state)
 
     def _may_improve(self, state: State, cost: float) -> bool:
-        """Return whether a path that reaches a state at `cost` may be cheaper than the best."""
         return cost + self.estimates.lacking(state) < self._found
 
     def _is_done(self, entry: _Candidate) -> bool:
         """Return whether to skip an entry: no better path goes through it, or its lower bound was
-        too low. In the latter case, queue it again with a better bound."""
+        too low. If the bound was too low, queue the entry again with a better bound."""
         state, cost = entry.state, entry.cost
         if state == self.basis.goal or entry.least >= self._found:
             return True
@@ -178,7 +175,8 @@ class Guided:
         return True
 
     def _most(self, state: State) -> float:
-        """Return the lowest cost of known paths to a state and to the target."""
+        """Return the lower of two costs: that of the cheapest known path to a state, and that of
+        the cheapest known path to the target."""
         best = self._best.get(state, math.inf)
         return min(best, self._found)
 
@@ -196,7 +194,6 @@ class Guided:
         return reached
 
     def _permute(self, state: State, cost: float) -> list[State]:
-        """Expand a state by permutes, and return the states that are reached more cheaply."""
         if cost + self.estimates.with_permute(state, False) >= self._found:
             return []
         choice, reached = self._choice(state), list[State]()
@@ -243,8 +240,6 @@ class Guided:
         return self._gathered(state, place, over)
 
     def _gathered(self, state: State, place: Place, over: Iterable[int]) -> Move:
-        """Return the all-gather over the excess digits of some dimensions. If the shards of a
-        dimension would not nest, gather over all its digits. `over`: the dimensions."""
         dims, gone = list(state.dims), list[tuple[int, int]]()
         for dim in over:
             found = place.dims[dim]
@@ -265,7 +260,6 @@ class Guided:
         return Place(dims, self.basis.free_of(state))
 
     def _moves(self, state: State) -> Iterator[Move]:
-        """Yield the steps to try from a state, except permutes."""
         reductions = tuple(self.basis.reductions(state))
         yield from reductions
         if state.layer != self.basis.goal.layer:

@@ -78,7 +78,6 @@ class Naming:
 
     @property
     def _operator(self) -> Operator:
-        """The operator of partial sums, in all states of a path."""
         return self.basis.reshard.source.operator
 
     def _layout(self, named: Named) -> Layout:

@@ -24,7 +24,7 @@ from shardwright.ir.arrays import Integers
 
 @dataclass(frozen=True)
 class Choice:
-    """A choice of states for one permute."""
+    """The states to which one permute may lead."""
 
     states: tuple[State, ...]
     layers: Integers  # the layer of each state
@@ -95,7 +95,7 @@ class Permutes:
         return np.stack(found if len(found) > 1 else [np.arange(self.basis.size)])
 
     def choice(self, states: Iterable[State]) -> Choice:
-        """Return a choice of the given states. The receivers of each state are cached."""
+        """Return a `Choice` of the given states, whose receivers are computed once per state."""
         found = tuple(states)
         layers = np.array([state.layer for state in found], dtype=np.int64)
         new = tuple(state for state in found if state not in self._receivers)
@@ -105,7 +105,6 @@ class Permutes:
         return Choice(found, layers, np.array(rows, np.int64).reshape(-1, self.basis.size))
 
     def _received(self, states: tuple[State, ...]) -> Integers:
-        """Return the receivers in each state, as in `Choice.receivers`."""
         layers = np.array([state.layer for state in states], dtype=np.int64)
         numbers = np.stack([self._number(state) for state in states])
         rank = self._by_rank[layers]

@@ -124,7 +124,6 @@ class _Found:
 
     @property
     def seconds(self) -> float:
-        """The seconds of all steps."""
         return sum(self.costs)
 
     def peak(self, estimates: Estimates) -> int:
@@ -153,7 +152,6 @@ def _whatever(_before: State, _after: State) -> bool:
 
 
 def _fitting(basis: Basis, allowed: Allowed) -> Allowed:
-    """Return a function that allows a step if `allowed` does and its shards nest."""
     return lambda before, after: basis.fit(before, after) and allowed(before, after)
 
 

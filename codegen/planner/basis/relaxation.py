@@ -149,7 +149,6 @@ class Remaining:
                 yield Relaxed(layer, used, before), self._exchange(layer, choice, before)
 
     def _exchange(self, layer: int, choice: tuple[Digits, ...], parts: Parts) -> float:
-        """Return the least seconds of an all-to-all over any of the sets of digits in `choice`."""
         key = layer, choice, self.nbytes(parts)
         if key not in self._exchanges:
             prices = (self.price("all_to_all", layer, digits, parts) for digits in choice)
@@ -199,7 +198,6 @@ class Remaining:
 
     @cached_property
     def _alike(self) -> dict[int, list[Use]]:
-        """All uses, grouped by their number of parts."""
         found: dict[int, list[Use]] = {}
         for layer, used in self._inside:
             found.setdefault(parts_of(used), []).append((layer, used))

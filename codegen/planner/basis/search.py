@@ -33,7 +33,8 @@ from shardwright.codegen.planner.basis.graph import Basis, Move, State
 from shardwright.codegen.planner.basis.permutes import Permutes
 
 MOST_LOOKED = 400
-# The tie of a step, as a fraction of the smallest latency.
+# The extra cost of each step, as a fraction of the smallest latency. It breaks ties in favour of
+# paths with fewer steps.
 TIE = 1e-6
 # The relative rounding error of a sum of seconds.
 ROUNDING = 1e-9
@@ -224,7 +225,6 @@ def way_to(
 def _slices_joined(
     found: list[tuple[Move, float]],
 ) -> tuple[tuple[Move, ...], tuple[float, ...]]:
-    """Return the steps and their seconds, with successive slices joined to one."""
     joined: list[tuple[Move, float]] = []
     for move, seconds in found:
         if joined and move.op == "slice" == joined[-1][0].op:

@@ -33,8 +33,8 @@ class Place:
 
 
 def next_slice(state: State, place: Place) -> Move | None:
-    """Return the slice over all missing digits that are free and can be added now, or None if there
-    are none."""
+    """Return the slice over all missing digits that are free and can be added now; None if there
+    are no such digits."""
     if not place.free:
         return None
     dims, free, digits = list(state.dims), place.free, list[tuple[int, int]]()

@@ -47,7 +47,9 @@ def _at(place: Place, axes: Refs, places: tuple[Place, ...]) -> Refs:
 
 
 def _places(matmul: Matmul, axes: Refs) -> list[tuple[Place, ...]]:
-    """Return the possible uses of each axis."""
+    """Return the possible uses of each axis: all factors of an extent above 1 or, if there were
+    more than MOST combinations, only the factors that the axis splits in an operand or in the
+    result; `lhs` or `rhs` for an operand that stays unreduced; None for no use."""
     stays = [_terms(matmul, axis) for axis in axes]
     every = [factor for factor, extent in enumerate(matmul.extents) if extent > 1]
     wide = [(*every, *terms, None) for terms in stays]
@@ -57,7 +59,6 @@ def _places(matmul: Matmul, axes: Refs) -> list[tuple[Place, ...]]:
 
 
 def _terms(matmul: Matmul, axis: AxisRef) -> tuple[Side, ...]:
-    """Return the operands that may stay unreduced along an axis."""
     found: list[Side] = []
     for side in ("lhs", "rhs"):
         sharding = matmul.sharding(side)
@@ -67,7 +68,6 @@ def _terms(matmul: Matmul, axis: AxisRef) -> tuple[Side, ...]:
 
 
 def _used(matmul: Matmul, axis: AxisRef) -> tuple[int, ...]:
-    """Return the factors that an axis splits in the operands and in the result."""
     found = {
         factor
         for side in SIDES

@@ -34,8 +34,8 @@ def orders(places: Integers) -> Iterator[tuple[int, ...]]:
 
 
 def _cycles(sizes: Sequence[int]) -> Iterator[Path]:
-    """Yield cycles through a box of the given sizes, one for each choice of the dimension of
-    columns."""
+    """Yield cycles through a box of the given sizes, one for each dimension of more than one cell:
+    the rows are paths through the other dimensions."""
     wide = [axis for axis, size in enumerate(sizes) if size > 1]
     for last in wide:
         rest = [axis for axis in wide if axis != last]

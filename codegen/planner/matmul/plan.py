@@ -94,7 +94,6 @@ class _Bounded:
     rank: Rank
 
     def is_like(self, other: MatmulCandidate) -> bool:
-        """Return whether the product is split as in a candidate of another matmul."""
         mine, its = self.multiplication, other.multiplication
         return (mine.axes, mine.terms) == (its.axes, its.terms)
 
@@ -108,8 +107,6 @@ class _Bounded:
 
 @dataclass(frozen=True)
 class _Search:
-    """Ranks and prices the candidates of a matmul."""
-
     matmul: Matmul
     network: Network
     movements: Movements
@@ -160,7 +157,6 @@ class _Search:
             )
 
     def bounded(self) -> Iterator[_Bounded]:
-        """Yield the candidates with lower bounds on their ranks."""
         for each in multiplications(self.matmul):
             try:
                 moves = tuple(each.movement(side) for side in SIDES)
@@ -204,7 +200,6 @@ class _Search:
                 yield each
 
     def faster(self, plain: MatmulCandidate) -> Iterator[MatmulCandidate]:
-        """Yield the candidate with a pulling kernel if that is faster."""
         found = pulled(plain, self.network)
         if found.cost.seconds < plain.cost.seconds:
             yield found
@@ -229,7 +224,6 @@ class _Search:
         return tuple(sorted(found, key=self.rank_of))
 
     def priced(self, bounded: _Bounded) -> MatmulCandidate:
-        """Return the candidate with plans of its movements and its cost, without a loop."""
         lhs, rhs, out = map(self.movements.of, bounded.movements)
         product = bounded.multiplication
         cost = MatmulCost(
@@ -245,7 +239,6 @@ class _Search:
         return MatmulCandidate(product, (lhs.plan, rhs.plan, out.plan), cost)
 
     def rank_of(self, candidate: MatmulCandidate) -> Rank:
-        """Return the rank of a planned candidate."""
         cost = candidate.cost
         return self._rank(sum(cost.received), cost.flops, cost.seconds)
 
@@ -264,7 +257,6 @@ class _Search:
 
 
 def _touched(product: Multiplication) -> int:
-    """Return the bytes of memory that the busiest device reads and writes for its product."""
     return sum(
         math.prod(product.local_shape(side)) * itemsize(product.matmul.dtype_of(side))
         for side in SIDES
@@ -272,7 +264,6 @@ def _touched(product: Multiplication) -> int:
 
 
 def _no_loop(matmul: Matmul, loop: str) -> InputError:
-    """Return the error for a requested loop that no candidate has."""
     return InputError(
         "no gather of an operand or scatter of the result can become this loop: the dimension must "
         "divide evenly into its shards",

@@ -125,8 +125,8 @@ class Prices:
         return self._gather(ordered(digits)).seconds(shard / parts_of(digits), times=2)
 
     def all_to_all(self, digits: tuple[Pair, ...], shard: float) -> float:
-        """Return the seconds in which every device divides `shard` bytes evenly among the devices
-        of its group."""
+        """Return the seconds in which every device sends an equal part of its `shard` bytes to each
+        device of its group."""
         key = ordered(digits)
         if key not in self._exchanges:
             phase = _phase(self.network, self._all_pairs(key))
@@ -205,7 +205,6 @@ class Prices:
         return [digits for _, digits in found]
 
     def _axes_of(self, digit: Pair) -> frozenset[int]:
-        """Return the axes of the topology along which devices that differ in a digit are apart."""
         if digit not in self._axes:
             group = self._groups((digit,))
             place = self.network.topology.coordinates(group.ravel())
@@ -215,11 +214,9 @@ class Prices:
         return self._axes[digit]
 
     def _forwarding(self, digits: tuple[Pair, ...]) -> Load:
-        """Return the load of a gather in a ring or a chain, for shards of one byte."""
         return self._kept(self._ring_or_chain, digits)
 
     def _kept(self, route: Callable[[tuple[Pair, ...]], Load], digits: tuple[Pair, ...]) -> Load:
-        """Return `route(digits)`, cached if there are few links."""
         key = route.__name__, digits
         if key in self._loads:
             return self._loads[key]

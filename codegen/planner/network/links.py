@@ -205,5 +205,4 @@ class Network:
 
 @functools.lru_cache(maxsize=2)
 def _routes(topology: Topology, devices: int) -> Floats:
-    """Return `topology.routes(devices)`, cached."""
     return topology.routes(devices)

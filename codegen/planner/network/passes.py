@@ -80,8 +80,9 @@ def exchanged(shape: Sequence[int], split: int, joined: int, count: int, form: F
 
 
 def gathered(before: Sequence[int], after: Sequence[int], turned: int = 0) -> Laid:
-    """Return an all-gather. It keeps floats unless the shard is a vector, for which XLA adds
-    zero-padded shards. `before`, `after`: the shapes of the shard and of the result."""
+    """Return an all-gather. `before`, `after`: the shapes of the shard and of the result. XLA
+    gathers vectors by summing shards padded with zeros, so their floats are not kept bit for
+    bit."""
     keeps = sum(extent > 1 for extent in before) > 1
     return Laid("all-gather", math.prod(after), turned=turned, keeps_floats=keeps)
 
@@ -171,7 +172,6 @@ class _Walk:
         self.late = 0
 
     def end(self) -> Passes:
-        """Add the passes at the end of the program, and return all passes."""
         self._flush()
         if self.as_bits and self.program and not self.fuses:
             return Passes(self.staying + self.nbytes)
