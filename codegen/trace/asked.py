@@ -27,7 +27,6 @@ def asked(meshes: ProgramMeshes, equation: Any, rank: int) -> Sharding:
 
 
 def _opened(sharding: Sharding, free: Sequence[int]) -> Sharding:
-    """Return a JAX sharding with its unconstrained dimensions open."""
     dims = tuple(
         DimSharding(dim.axes, True) if i in free else dim for i, dim in enumerate(sharding.dims)
     )

@@ -25,7 +25,7 @@ def split_constants(program: Program) -> Program:
 
 
 def without_dead(body: Body, kept: frozenset[int]) -> Body:
-    """Return the body without ops whose results are unused, but with those that produce a value in
+    """Return the body without ops whose results are unused, except ops that produce a value in
     `kept`."""
     needed = {*body.results, *kept}
     ops: list[Op] = []
@@ -97,7 +97,6 @@ class _Split:
 
 
 def _compacted(program: Program) -> Program:
-    """Return the program without values that no op or argument defines any more."""
     alive: set[int] = set()
     _collect(program.body, alive)
     number = {old: new for new, old in enumerate(sorted(alive))}

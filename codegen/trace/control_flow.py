@@ -100,7 +100,6 @@ def control(
 
 
 def _names(block: OpBlock, op: Op) -> Iterator[Sequence[str]]:
-    """Yield names for the arguments of each body in turn."""
     names = block.tracer.names_of(op.operands)
     if op.kind == "cond":
         yield from itertools.repeat(names[1:])

@@ -21,8 +21,9 @@ class Gradients:
     """The names of a program's values of which backward passes compute gradients. `names`: the
     names of all values; `places`: their places; `backward`: whether a backward pass computes them.
 
-    A gradient is produced where the forward pass uses its value, and used where the forward pass
-    produces it. It has a name only if that fits values of one name.
+    The backward pass produces the gradient of a value where the forward pass uses the value, and
+    uses the gradient where the forward pass produces the value. A gradient has a name only if all
+    values that its places fit have the same name.
     """
 
     def __init__(
@@ -85,14 +86,14 @@ class Gradients:
         return known.get(result, "") if values[result].size == values[value].size else ""
 
     def _used(self, value: int) -> Iterator[Place]:
-        """Yield the places where the forward pass uses a value."""
         if not self.backward[value]:
             for op in self.users[value]:
                 if op.results and not self.backward[op.results[0]]:
                     yield self.places[op.results[0]]
 
     def _made(self, value: int, adds: int = ADDS) -> Iterator[Place]:
-        """Yield the places of the op that produces a value and of operands with its gradient."""
+        """Yield the places of the op that produces a value and, if it is a sum, of its terms in the
+        same shape, which have the same gradient."""
         op = self.makers.get(value)
         if op is None:
             return

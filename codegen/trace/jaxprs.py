@@ -210,7 +210,6 @@ class _Block:
     def _inlined(
         self, equation: Any, jaxpr: Any, consts: Sequence[Any], atoms: Sequence[Any]
     ) -> Sequence[int]:
-        """Return the results of a jaxpr after adding its ops to this body."""
         operands = [self.read(atom) for atom in atoms]
         block = _Block(self.tracer)
         block.ops = self.ops

@@ -86,7 +86,7 @@ def _line(traceback: Any) -> Line | None:
 
 
 def _own(traceback: Any) -> Iterator[tuple[CodeType, int]]:
-    """Yield the frames of the user's own code, innermost first."""
+    """Yield the frames of the user's own code in the traced function, innermost first."""
     for code, instruction in zip(*traceback.raw_frames(), strict=True):
         if code.co_filename == _FRONT:
             return
@@ -115,8 +115,8 @@ def is_installed(file: str) -> bool:
 
 
 def user_line(file: str, number: int) -> Line | None:
-    """Return the source line at a line number of a file; None if the file belongs to JAX,
-    shardwright or Python itself."""
+    """Return the source line at a line number of a file; None for files of JAX, shardwright or
+    Python itself, and for text that is not in a file, such as `<stdin>`."""
     if file.startswith((_JAX, *_OURS, "<")):
         return None
     if file.startswith(_PYTHON) and INSTALLED not in file:

@@ -50,8 +50,8 @@ class OpaqueCall:
 
 
 def kernel(block: OpBlock, equation: Any) -> Sequence[int]:
-    """Add the op of a Pallas kernel, which every device runs on whole tensors, and return its
-    results."""
+    """Add the op of a Pallas kernel, and return its results. Outside `shard_map`, every device runs
+    the kernel on whole tensors, and a warning says so."""
     line = block.tracer.lines.of(equation)
     results = opaque(block, equation, kernel_call(equation, line), None)
     if not block.tracer.manual:
@@ -103,7 +103,6 @@ def has_kernel(jaxpr: Any) -> bool:
 
 
 def _inner(equation: Any) -> Iterator[Any]:
-    """Yield the jaxprs in an equation's parameters, closed or open."""
     for value in equation.params.values():
         for each in value if isinstance(value, tuple | list) else (value,):
             if isinstance(each, core.Jaxpr | core.ClosedJaxpr):

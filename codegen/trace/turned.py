@@ -98,7 +98,6 @@ def summed(block: OpBlock, equation: Any) -> Sequence[int]:
 
 
 def _turned(aval: Any, order: Sequence[int]) -> Any:
-    """Return the type of a tensor with permuted dimensions."""
     return jax.ShapeDtypeStruct(tuple(aval.shape[dim] for dim in order), aval.dtype)
 
 

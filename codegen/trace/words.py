@@ -72,7 +72,6 @@ class UserWords:
         )
 
     def _node(self, code: CodeType, instruction: int) -> ast.AST | None:
-        """Return the expression to which an instruction belongs, or None if it cannot be found."""
         if code not in self.ranges:
             self.ranges[code] = list(code.co_positions())
         found = self.ranges[code][instruction // 2]
@@ -84,9 +83,9 @@ class UserWords:
 
 
 def _nodes(text: str) -> Iterator[tuple[Range, ast.AST]]:
-    """Yield the expressions of a file, each with its range. Yield calls by their end too, because
-    the instruction of a call may begin at the name of a method. Set the parent of each
-    expression."""
+    """Yield the expressions of a file, each with its range; none if the file is not Python. Yield
+    calls by their end too, because the instruction of a call may begin at the name of a method. Set
+    the parent of each expression."""
     try:
         tree = ast.parse(text)
     except SyntaxError:
