@@ -148,14 +148,14 @@ def _step(
 
 
 def _is_element(found: HloInstruction | None, index: int) -> bool:
-    """Return whether an instruction is element `index` of a loop's carry."""
     return (
         found is not None and found.op == "get-tuple-element" and found.text("index") == str(index)
     )
 
 
 def _operand(module: HloModule, of: HloInstruction, number: int) -> HloInstruction | None:
-    """Return the instruction that computes an operand, before any copies and conversions."""
+    """Return the instruction that computes an operand, before any copies and conversions; None if
+    it is not in the text."""
     here = module.computations[of.computation]
     found = here.get(of.operands[number]) if number < len(of.operands) else None
     while found is not None and found.op in _THROUGH and found.operands:

@@ -92,8 +92,8 @@ def _pairs(line: str) -> list[list[int]]:
 def groups(line: str, devices: int) -> list[list[int]]:
     """Return the groups of a collective, as positions in the program's list of devices.
 
-    The text lists the groups, or states them as a transposed iota or as axes of a mesh. Raises
-    ValueError for any other notation.
+    The text lists the groups, or states them as a transposed iota or as axes of a mesh; without
+    groups, all devices are one group. Raises ValueError for any other notation.
     """
     if "replica_groups={}" in line or "replica_groups" not in line:
         return [list(range(devices))]
