@@ -158,5 +158,5 @@ def _with_digests(pairs: Integers) -> Flow:
 
 def _most(flow: Flow) -> int:
     """Return an upper bound on the bytes that one device sends and receives together for a piece:
-    the most that any device sends plus the most that any device receives."""
+    the largest number of bytes sent plus the largest number of bytes received by a device."""
     return int(flow.sent.max(initial=0) + flow.received.max(initial=0))

@@ -154,7 +154,6 @@ def _to(
     dims: dict[int, Refs],
     unreduced: Refs | None = None,
 ) -> Reshard:
-    """Return the reshard that changes the axes of some dimensions and the unreduced axes."""
     after = tuple(
         replace(dim, axes=dims[k], priority=dim.priority if dims[k] or dim.open else None)
         if k in dims

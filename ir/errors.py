@@ -95,7 +95,6 @@ class InputError(ValueError):
 
 
 def _rebuilt(state: dict[str, object]) -> InputError:
-    """Return the error with these attributes, which were pickled."""
     error = InputError(str(state["rule"]))
     error.__dict__.update(state)
     return error
@@ -169,7 +168,7 @@ def _short(value: object, most: int = LONGEST_VALUE) -> str:
 
 
 def install(extra: str) -> str:
-    """Return the command that installs an extra from a checkout. (A package index may have a
+    """Return text that says how to install an extra from a checkout. (A package index may have a
     different package of this name.)"""
     return f"pip install -e '.[{extra}]' in the checkout of shardwright"
 
@@ -179,7 +178,8 @@ MOST_LISTED = 40
 
 
 def one_of(choices: Iterable[str]) -> str:
-    """Return the text `one of a, b, c` for the `expected` line, or the name of a single choice."""
+    """Return the text `one of a, b, c` for the `expected` line, with at most MOST_LISTED choices; a
+    single choice by itself; or text that says that there are no choices."""
     listed = tuple(choices)
     if not listed:
         return "none: there is nothing to choose from"

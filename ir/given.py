@@ -105,7 +105,6 @@ class _GivenReader(NamedTuple):
     argument: str | None
 
     def read(self, given: Any) -> Given:
-        """Return the sharding given in any accepted form."""
         if isinstance(given, str):
             return self._text(given)
         if isinstance(given, Sharding):
@@ -158,7 +157,6 @@ class _GivenReader(NamedTuple):
             raise error if text is None else error.within(text, (0, len(text))) from None
 
     def _dtensor(self, x: Any) -> Given:
-        """Return the sharding of a DTensor, on its own mesh."""
         found = placing(mesh_of_torch(x.device_mesh), placed_of(x), x.ndim)
         return Given(self._own(found.sharding), found.split(tuple(x.shape)), placed=True)
 

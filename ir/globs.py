@@ -55,8 +55,9 @@ class Glob:
         return None if found is None else found.groups(default="")
 
     def named(self, text: str) -> Glob:
-        """Return `text` as a glob, with the n-th star replaced by the n-th hole of this glob. Raise
-        InputError unless the text has one star per hole."""
+        """Return `text` as a glob, with the n-th star replaced by the n-th hole of this glob. If
+        this glob is a regular expression, or if `text` has the same holes, return the glob of
+        `text` as it is. Raise InputError unless any other text has one star per hole."""
         if self.is_regex or _HOLE.findall(text) == [*self.holes]:
             return Glob(text)
         if text.count("*") != len(self.holes) or "{" in text:
@@ -124,7 +125,6 @@ def filled(text: str, values: Sequence[str]) -> str:
 
 
 def _words(hole: str) -> list[str]:
-    """Return the words or numbers that a hole in braces lists."""
     inside = hole[1:-1]
     if numbers := _NUMBERS.fullmatch(inside):
         low, high = map(int, numbers.groups())

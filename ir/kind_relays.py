@@ -32,8 +32,8 @@ class KindRelays:
     `Relay.sender` and `Relay.receiver` are indices into `senders` and `receivers`.
     """
 
-    senders: tuple[tuple[int, ...], ...]  # the positions of each class, also in rotated copies
-    receivers: tuple[tuple[int, ...], ...]  # the positions of each class
+    senders: tuple[tuple[int, ...], ...]  # the positions in each class, and rotated copies of it
+    receivers: tuple[tuple[int, ...], ...]  # the positions in each class
     relays: tuple[Relay, ...]
     step: int  # the increase of the turn from one member to the next
 
@@ -102,7 +102,6 @@ class _Choosing:
         )
 
     def relays(self, cell: Cells) -> Iterator[Relay]:
-        """Yield the relays that move a cell to all classes of receivers that store it."""
         holders: dict[int, StoredBox] = {}
         for part in cell.holders:
             holders.setdefault(part.device, part)

@@ -77,8 +77,8 @@ class Geometry:
         return renamed(self.layout, self.names)
 
     def buffer_shapes(self, padded: bool) -> list[Shape]:
-        """Return the shape of the buffer at each position. `padded`: return the same shape for all
-        positions, into which each fits."""
+        """Return the shape of the buffer at each position. `padded`: return, for all positions,
+        the smallest shape into which the shapes of all positions fit."""
         return shapes_of(self.stored, self.stored.bound[BUFFER], padded)
 
     @cached_property
@@ -191,8 +191,6 @@ def renamed(layout: BufferLayout, names: tuple[str, ...]) -> BufferLayout:
 
 
 class _Sorting:
-    """Finds the kinds and the members of a model."""
-
     def __init__(self, model: Model) -> None:
         self.model = model
         self.kinds: dict[tuple[object, ...], int] = {}
@@ -227,7 +225,6 @@ class _Sorting:
         return ModelMember(number, name, home.buffer, wanted.buffer, home.place, wanted.place)
 
     def _homes(self, placed: Iterable[PlacedBuffer], side: str) -> Iterator[tuple[str, Homed]]:
-        """Yield pairs of a tensor's name and a buffer that stores the tensor."""
         for each in placed:
             geometry = self._geometry(each, side)
             place = self.places.setdefault(each.place, len(self.places))

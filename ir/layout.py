@@ -101,7 +101,6 @@ def digits_apart(digits: Digits, others: Digits) -> tuple[Digits, Digits]:
 
 
 def _digit(stride: Value, size: Value, number: Number) -> Number:
-    """Return the value of the digit with the given stride and size in a number."""
     digit: Number = mod(floor_div(number, stride), size)
     return digit
 

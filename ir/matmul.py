@@ -217,7 +217,6 @@ def _check_shapes(lhs: tuple[int, ...], rhs: tuple[int, ...]) -> None:
 
 
 def _text_of(given: object) -> object:
-    """Return the sharding as the user gave it, if the operand is a pair, else None."""
     return given[1] if isinstance(given, tuple | list) else None
 
 

@@ -149,7 +149,6 @@ def _leaves(tree: Any, before: str) -> Iterator[tuple[str, Any]]:
 
 
 def _fields(given: tuple[Any, ...]) -> tuple[str, ...]:
-    """Return the field names of a named tuple; an empty tuple for any other tuple."""
     return getattr(given, "_fields", ())
 
 

@@ -50,7 +50,6 @@ def _tables(kind: Kind, found: KindRelays, *, padded: bool) -> dict[str, Any]:
 
 
 def _spec(geometry: Geometry) -> list[list[str]]:
-    """Return, for each dimension of a buffer, the names of the mesh axes that cut it."""
     rank = len(geometry.buffer_shapes(padded=False)[0])
     return [list(names) for names in axes_by_dim(geometry.layout, rank)]
 

@@ -88,5 +88,4 @@ class ModelFlows:
 
 
 def _moved(found: KindRelays) -> list[Relay]:
-    """Return the relays in which the sender is not the receiver itself."""
     return [relay for relay in found.relays if relay.sender != OWN]

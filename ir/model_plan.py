@@ -111,7 +111,8 @@ class ModelPlan(Drawn):
 
     @property
     def peak(self) -> int:
-        """An upper bound on the bytes in flight on any device: twice the largest bucket."""
+        """An upper bound on the bytes in flight on any device: the largest bucket, twice if there
+        are several buckets."""
         return self.buckets.largest * min(2, len(self.buckets.ends))
 
     @cached_property

@@ -216,7 +216,6 @@ class _OfKind:
                 self.written[ends.receiver].append(Write(number, first, along, times))
 
     def _check_once(self) -> None:
-        """Check that each element of each target part is written once."""
         seen = set()
         for number, positions in enumerate(self.tables["receivers"]):
             for part in self.parts[1][positions[0]]:

@@ -32,7 +32,7 @@ def fate_of(product: Multiplication, side: Side) -> Fate:
 
 
 def added(product: Multiplication, side: Side) -> int:
-    """Return the number of partial sums that a device adds up to one value."""
+    """Return the number of partial sums that a device adds to get one value."""
     return math.prod(map(product.matmul.mesh.full_size, fate_of(product, side).reduced))
 
 

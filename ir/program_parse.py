@@ -49,8 +49,6 @@ def parse_program(text: str, check: Check | None = None) -> Program:
 
 
 class _Read:
-    """Builds the program of one parse tree."""
-
     def __init__(self, text: str, checks: tuple[Check, ...]) -> None:
         self.text, self.checks = text, checks
         self.hidden: set[str] = set()  # the names of values in bodies that have ended

@@ -46,7 +46,7 @@ class Reduction:
 
     @property
     def count(self) -> int:
-        """The number of partial sums that are added to one value."""
+        """The number of partial sums that add up to one value."""
         return math.prod(digit.size for digit in self.terms)
 
     def sender(self, shard: tuple[Value, ...], receiver: Value, term: Value) -> Value:

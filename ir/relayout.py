@@ -232,5 +232,4 @@ def _viewed(axes: tuple[tuple[FactorAxis, ...], ...]) -> tuple[int, ...]:
 
 
 def _filled(box: Ranges) -> Ranges | None:
-    """Return the box, or None if it has no elements."""
     return box if all(low < high for low, high in box) else None

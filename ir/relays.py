@@ -93,7 +93,6 @@ def relays_of(source: Stored, target: Stored, *, padded: bool = False) -> tuple[
 
 
 def _parts(stored: Stored, padded: bool) -> Iterator[tuple[str, StoredBox]]:
-    """Yield the boxes in the buffers of all devices, each with the name of its tensor."""
     buffers = [(each, shapes_of(stored, each, padded)) for each in stored.bound.values()]
     for position, device in enumerate(stored.mesh.device_ids):
         for number, (buffer, shapes) in enumerate(buffers):

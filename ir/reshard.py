@@ -23,8 +23,8 @@ class Reshard:
     unreduced only in the target, the device of coordinate 0 gets the value, and the others get the
     neutral element of the operator. `transposed`: whether the reshard moves cotangents back to the
     source of another reshard. Then all devices along an axis that is unreduced only in the target
-    get a copy of the value, and of the partial sums along an axis that is unreduced only in the
-    source, only that at coordinate 0 is read.
+    get a copy of the value. Along an axis that is unreduced only in the source, only the partial
+    sum at coordinate 0 is read.
     """
 
     shape: tuple[int, ...]  # at most eight extents, each at least 1

@@ -112,7 +112,7 @@ class LayoutRule:
     @cached_property
     def tensor(self) -> Glob:
         """The pattern for the name of the first part: the rule makes a buffer for each tensor that
-        matches it."""
+        matches it. Raises InputError for a name in the rule of a regular expression."""
         first = self.parts[0]
         if self.glob.is_regex and first != ONLY:
             raise InputError(
@@ -221,8 +221,6 @@ def check_stored(stored: Stored, model: Model, argument: str) -> None:
 
 
 class _Placing:
-    """Applies the rules of a side to a model."""
-
     def __init__(self, side: Rules, model: Model) -> None:
         self.side, self.model = side, model
         self.owner: dict[str, int] = {}  # for each tensor, the number of the first rule storing it
@@ -361,7 +359,6 @@ def _positions(
     name: str,
     values: tuple[str, ...],
 ) -> tuple[int, ...]:
-    """Return the positions along an axis at which a tensor is stored."""
     if isinstance(given, tuple):
         return given
     if isinstance(given, int):

@@ -198,7 +198,7 @@ class Stored(Drawn):
     @cached_property
     def in_bytes(self) -> Stored:
         """The stored layout of the bytes of a packed dtype, with dtype uint8. For any other dtype,
-        this layout itself."""
+        this layout itself. Raises InputError if a cut separates the two elements of a byte."""
         if self.dtype not in PACKED:
             return self
         shapes = shapes_in_bytes(self.tensors)
@@ -440,7 +440,6 @@ def _located(error: InputError, text: str, argument: str) -> InputError:
 
 
 def _quoted(text: str) -> str:
-    """Return a text as a quoted TOML string."""
     return json.dumps(text) if "'" in text else f"'{text}'"
 
 

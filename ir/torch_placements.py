@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Placed:
-    """The content of a torch placement along one mesh axis; a replicated one has neither `dim` nor
-    `operator`."""
+    """The content of a torch placement along one mesh axis. A replicated placement has neither
+    `dim` nor `operator`."""
 
     text: str  # the printed form of the placement
     dim: int | None = None  # the tensor dimension that the axis splits

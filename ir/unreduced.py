@@ -20,7 +20,7 @@ Refs = tuple[AxisRef, ...]
 
 @dataclass(frozen=True)
 class Fate:
-    """The unreduced axes of a reshard, sorted by their fate."""
+    """The unreduced axes of a reshard: those that stay unreduced, are reduced, or are new."""
 
     kept: Refs  # unreduced in source and target, in the order of the source's mesh
     reduced: Refs  # unreduced only in the source
@@ -50,7 +50,6 @@ NONE = Fate((), (), ())
 
 
 def _shared(source: Sharding, target: Sharding) -> Iterator[AxisRef]:
-    """Yield the axes and sub-axes that are unreduced in source and target."""
     sizes = source.mesh.sizes
     for one, other in itertools.product(source.unreduced, target.unreduced):
         if one.name != other.name or sizes[one.name] != target.mesh.sizes[one.name]:
@@ -76,7 +75,6 @@ def _common(one: AxisRef, other: AxisRef, size: int) -> AxisRef | None:
 
 
 def _rest(side: Sharding, kept: Refs) -> Iterator[AxisRef]:
-    """Yield the unreduced axes of a side, or the parts of them, that are not kept."""
     for ref in side.unreduced:
         size = side.mesh.axis_size(ref.name)
         low, high = algebra.borders(ref, size)

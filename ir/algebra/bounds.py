@@ -119,7 +119,6 @@ def _plain(function: type, value: sympy.Expr, divisor: sympy.Expr) -> sympy.Expr
 
 
 def _exactly(expr: sympy.Expr) -> bool:
-    """Return whether the expression contains only extents and no index."""
     return not expr.atoms(Index)
 
 

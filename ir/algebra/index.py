@@ -105,7 +105,6 @@ class Maximum(_IndexFunction):
 def _applied(
     function: type[sympy.Function], concrete: Callable[[Value, Value], Value], a: Value, b: Value
 ) -> Value:
-    """Return `function(a, b)` if either operand is an expression, else `concrete(a, b)`."""
     symbolic = isinstance(a, sympy.Basic) or isinstance(b, sympy.Basic)
     return function(a, b) if symbolic else concrete(a, b)
 

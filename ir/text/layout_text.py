@@ -31,7 +31,7 @@ def parse_layout(text: str, argument: str | None = None) -> BufferLayout:
 
 def layout_and_spans(text: str, argument: str | None = None) -> tuple[BufferLayout, Spans]:
     """Parse a layout. Return it, with the spans of its parts, dimensions and factors in the text,
-    by their paths in the layout."""
+    by their paths in the layout. Raise InputError, with a caret, for an invalid text."""
     source = Located(text, argument)
     spans: Spans = {}
     try:

@@ -42,8 +42,8 @@ def parse_mesh(text: str, argument: str | None = None) -> Mesh:
 
 
 def parse_meshes(text: str, argument: str | None = None) -> tuple[Mesh, ...]:
-    """Parse a list of named meshes, `@name = <[...]>`. Comments, `// ...`,
-    are skipped."""
+    """Parse a list of named meshes, `@name = <[...]>`, skipping comments, `// ...`. Raise
+    InputError, with a caret, for an invalid text."""
     source = Located(text, argument)
     meshes: dict[str | None, Mesh] = {}
     for node in source.tree("meshes_text", "a list of named meshes").children:
@@ -137,7 +137,6 @@ def _extent(source: Located, part: Span) -> int:
 
 
 def _mesh(source: Located, node: Node) -> Mesh:
-    """Return the mesh of a `mesh`, `named_mesh`, `shorthand` or `inline_mesh` node."""
     spans: Spans = {(): span_of(node)}
     name = _tokens(node, "MESH_NAME")
     inner = _child(node, "mesh") if node.data == "named_mesh" else node
@@ -199,7 +198,6 @@ def _named_mesh(source: Located, token: Token, known: tuple[Mesh, ...]) -> Mesh:
 
 
 def _sharding(source: Located, node: Node, mesh: Mesh) -> Sharding:
-    """Return the sharding of a `bare` node, on a mesh."""
     spans: Spans = {(): span_of(node)}
     dims = tuple(
         _dim(source, dim, ("dims", i), spans)
@@ -219,7 +217,6 @@ def _sharding(source: Located, node: Node, mesh: Mesh) -> Sharding:
 
 
 def _operator(source: Located, axis_set: Node, kind: Token) -> Operator | None:
-    """Return the operator before the braces of unreduced axes, or None."""
     for token in _tokens(axis_set, "OPERATOR"):
         if kind != "unreduced":
             raise source.error(
