@@ -194,7 +194,8 @@ def _logical(name: str, given: Any, dtype: object) -> Logical:
     if isinstance(given, Mapping):
         if {*given} - {"shape", "dtype", "data_offsets"} or "shape" not in given:
             raise InputError(
-                "a tensor must be a shape, or a table of its shape and dtype",
+                "a tensor must be given as a shape, or as a table with its shape and, optionally, "
+                "dtype",
                 argument=name,
                 got=in_a_line(dict(given)),
                 expected='{shape = [64, 64], dtype = "float32"}',

@@ -151,8 +151,10 @@ class AsMatrices:
         """
         if layout.partial and (layout.operator != "sum" or side != "out"):
             raise InputError(
-                "an operand is a partial sum, or the result a partial maximum or minimum",
+                f"{self.side(side)} of a kernel's matmul must not be a partial {layout.operator}",
                 argument="matmul",
+                got=str(layout),
+                expected="reduced operands; only the result may be a partial sum",
             )
         numbers, *_ = groups = self.groups(side)
         if axes and dim in numbers:
