@@ -175,7 +175,8 @@ class Backend(Protocol):
 
 @dataclass(frozen=True)
 class ProgramModule:
-    """The text of a program's module, and the communications in the names of this text."""
+    """The text of a program's module, and its table of communications, which uses the value names
+    of the module."""
 
     text: str
     rows: WrittenRows

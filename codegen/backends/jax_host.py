@@ -127,7 +127,7 @@ class HostText:
 
     @property
     def is_padded(self) -> bool:
-        """Return whether the arrays of either side are padded."""
+        """Whether the source or the target array is padded."""
         sides = zip(self.padded, self.terms, strict=True)
         shape = ast.literal_eval(self.module.shape)
         return any(ast.literal_eval(each)[terms:] != shape for each, terms in sides)
@@ -225,7 +225,6 @@ def axes_of(sharding: Sharding) -> list[tuple[str, int]]:
 
 
 def _axes_line(name: str, axes: Iterable[tuple[str, int]]) -> list[str]:
-    """Return the lines of a constant with the names and sizes of axes."""
     return constant_lines(name, [f'("{axis}", {size})' for axis, size in axes])
 
 

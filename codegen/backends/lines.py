@@ -46,7 +46,9 @@ def printed(printer: Printer, assignments: list[Assignment], depth: int = 1) -> 
 
 
 def pruned(assignments: list[Assignment], texts: list[str]) -> list[Assignment]:
-    """Drop unused assignments and inline those used once. `texts`: the lines that use them."""
+    """Return assignments in which unused ones are dropped, and ones that only one other assignment
+    uses are inlined there. `texts`: the lines that follow the assignments; names that they use are
+    kept."""
     words = set(re.findall(r"\w+", " ".join(texts)))
     kept: list[Assignment] = []
     for assignment in reversed(assignments):

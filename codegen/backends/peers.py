@@ -75,8 +75,8 @@ class Peers:
 
     @property
     def numbered(self) -> str:
-        """Words for the docstrings of both functions if their results include pieces, otherwise
-        ""."""
+        """Words for the docstrings of `senders` and `receivers` if their results include pieces,
+        otherwise ""."""
         return ", and pieces (None: all of a tile)" if self._cut else ""
 
     def senders(self) -> list[str]:
@@ -142,14 +142,11 @@ class Peers:
         return [*held, *keeps, "elif not held:", *map(_indented, loop)]
 
     def _held(self, sources: tuple[Value, ...]) -> list[str]:
-        """Return lines that compute `held`: whether a receiver holds a source shard."""
         start = "held = "
         tests = conjunction(self.held(sources), "and", FITS - 8 - len(start))
         return (start + tests).splitlines()
 
     def _own_position(self) -> list[str]:
-        """Return lines that compute a receiver's position in the source mesh, if they are
-        needed."""
         if not self.knows_me:
             return []
         return [
@@ -203,12 +200,11 @@ def _ends(
 
 
 def _below(body: FunctionBody, lines: list[str]) -> list[str]:
-    """Prepend to lines the assignments that they use."""
+    """Return the lines, preceded by the assignments that they use."""
     return [*printed(PYTHON, pruned(body.lines, lines)), *lines]
 
 
 def _listed(item: str, loops: list[str]) -> list[str]:
-    """Return the lines of a return statement: a list comprehension of `item` over `loops`."""
     if not loops:
         return [f"return [{item}]"]
     if len(loops) == 1 and loops[0].startswith(f"for {item} in "):
@@ -223,6 +219,5 @@ def _listed(item: str, loops: list[str]) -> list[str]:
 
 
 def _nested(loops: list[str], body: list[str]) -> list[str]:
-    """Indent a body below its loops."""
     lines = [f"{INDENT * depth}{loop}:" for depth, loop in enumerate(loops)]
     return [*lines, *(INDENT * len(loops) + line for line in body)]

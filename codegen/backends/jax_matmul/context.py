@@ -134,8 +134,6 @@ def _short(steps: MatmulSteps, out: Layout) -> tuple[int, ...]:
 
 
 def _constants(matmul: Matmul, steps: MatmulSteps, layouts: dict[Side, Layout]) -> list[str]:
-    """Return the lines of constants for the operands, their shardings, and the axes of the
-    program."""
     lines = [f"{side.upper()}_SHAPE = {matmul.shape(side)}" for side in SIDES]
     same = matmul.dtype == matmul.out_dtype
     lines += [f'DTYPE = {"OUT_DTYPE = " * same}"{matmul.dtype}"']
@@ -177,12 +175,10 @@ def _axes_lines(matmul: Matmul, steps: MatmulSteps) -> list[str]:
 
 
 def _own_axes(matmul: Matmul, steps: MatmulSteps, side: Side) -> list[tuple[str, int]]:
-    """Return the mesh axes of a side; lhs uses the axes of the program."""
     return _program_axes(steps) if side == "lhs" else axes_of(matmul.sharding(side))
 
 
 def _side_lines(matmul: Matmul, steps: MatmulSteps, side: Side) -> list[str]:
-    """Return the lines of the constant that describes a side, such as `_LHS`."""
     upper, sharding = side.upper(), matmul.sharding(side)
     prefix = "" if steps.named else f"{upper}_"
     given = ["IDS", f"{side}_box", f"PADDED_{upper}_SHAPE", f"{prefix}MESH_AXES"]
@@ -192,8 +188,6 @@ def _side_lines(matmul: Matmul, steps: MatmulSteps, side: Side) -> list[str]:
 
 
 def _spec(matmul: Matmul, steps: MatmulSteps, side: Side) -> str:
-    """Return the PartitionSpec of a side. It names axes of the program if they can express all
-    shardings, otherwise the side's own axes."""
     sharding = matmul.sharding(side)
     if not steps.named and side != "lhs":
         return spec_of(sharding)
@@ -204,7 +198,6 @@ def _spec(matmul: Matmul, steps: MatmulSteps, side: Side) -> str:
 
 
 def _box_constants(steps: MatmulSteps) -> list[str]:
-    """Return the lines of constants for steps that move boxes."""
     lines: list[str] = []
     for step in steps.every:
         if step.block.boxes is None:
@@ -217,7 +210,6 @@ def _box_constants(steps: MatmulSteps) -> list[str]:
 
 
 def _body(plan: MatmulPlan, steps: MatmulSteps, product: tuple[str, ...]) -> list[str]:
-    """Return the statements that compute the result's shard `c` from the shards `a` and `b`."""
     matmul = plan.matmul
     lines = ["a = a[0]"] if matmul.lhs.sharding.unreduced else []
     lines += ["b = b[0]"] if matmul.rhs.sharding.unreduced else []

@@ -52,8 +52,6 @@ def _step_lines(plan: MatmulPlan, steps: MatmulSteps) -> list[str]:
 
 
 def _sums(plan: MatmulPlan) -> list[str]:
-    """Return lines about rounding: the dtype in which a device sums products, and the dtype of
-    partial sums."""
     matmul = plan.matmul
     text = f"A device sums its products in {matmul.sum_dtype}."
     if plan.chosen.multiplication.shardings["out"].unreduced:

@@ -64,7 +64,6 @@ class _Rotation:
         return self.loop.count
 
     def axis(self, side: Side) -> int | None:
-        """Return the dimension of a side along which parts are cut, None if the side is not cut."""
         factors = self.matmul.factors(side)
         return factors.index(self.loop.factor) if self.loop.factor in factors else None
 
@@ -86,12 +85,9 @@ class _Rotation:
         return f"order[{device} % {self.loop.count}] * {self.size}{offset}"
 
     def sliced(self, name: str, start: str, axis: int) -> str:
-        """Return the expression for the slice of an array that is multiplied in one turn."""
         return f"lax.dynamic_slice_in_dim({name}, {start}, {self.step}, axis={axis})"
 
     def multiplied(self, a: str, b: str) -> str:
-        """Return the expression for the product of two arrays, summed in the dtype of the
-        matmul."""
         return f"jnp.matmul({a}, {b}, preferred_element_type=jnp.{self.matmul.sum_dtype})"
 
 
@@ -125,7 +121,6 @@ class _Gathered(_Rotation):
         return lines + self._turned(names, zeros, hops)
 
     def _added(self, names: list[str]) -> Lines:
-        """Return the local function that adds the product of one turn."""
         where = "before and behind" if len(names) == 2 else "before"
         what = "sum" if self.axis("out") is None else "result"
         product = f"the product of {'parts' if len(names) == 2 else 'the part'}"
@@ -139,7 +134,6 @@ class _Gathered(_Rotation):
         return [*lines, "    return c"]
 
     def _one(self, name: str, device: str, half: int) -> Lines:
-        """Return lines that multiply by one part and add the product."""
         other: Side = "rhs" if self.loop.side == "lhs" else "lhs"
         axis, out = self.axis(other), self.axis("out")
         lines = [f"start = {self.start(device, half)}"]
@@ -202,7 +196,6 @@ class _Scattered(_Rotation):
         return lines
 
     def _term(self) -> Lines:
-        """Return the local function that computes a device's term of a part."""
         both = self.loop.directions == 2
         lines = [
             f"def term(device{', half' if both else ''}):",

@@ -99,7 +99,6 @@ def ring_of(loop: Loop, steps: MatmulSteps, matmul: Matmul) -> Ring:
 
 
 def _in_order(loop: Loop, steps: MatmulSteps, matmul: Matmul) -> Ring:
-    """Return the rings of a loop whose devices are ordered by the loop's digits."""
     names = steps.axes.over(loop.digits)
     place = f"number_of({loop.digits}, lax.axis_index(AXES))"
     if names is not None:

@@ -129,7 +129,6 @@ def _axes(matmul: Matmul, chosen: MatmulCandidate) -> ProgramAxes:
 
 
 def _shardings(matmul: Matmul) -> Iterator[Digits]:
-    """Yield the digits of each axis in the shardings of the operands and the result."""
     for side in SIDES:
         sharding = matmul.sharding(side)
         for ref in (*sharding.used(), *sharding.unreduced):
@@ -149,7 +148,6 @@ def digits_of(matmul: Matmul, refs: tuple[AxisRef, ...]) -> Digits:
 
 
 def _steps(chosen: MatmulPlan, side: Side, axes: ProgramAxes, first: int) -> Iterator[MatmulStep]:
-    """Yield the movements of a side, numbered from `first` on."""
     matmul, plan = chosen.matmul, chosen.chosen.move(side)
     reshard, on = plan.reshard, chosen.topology
     outermost = on is not None and is_processor(topology_of(on))

@@ -156,7 +156,6 @@ class Writer(KnownValues):
         return [*itertools.chain.from_iterable(comments), *lines]
 
     def _ring(self, ring: ProgramRing, indent: int) -> list[str]:
-        """Return the lines that call a kernel that multiplies while parts are in flight."""
         result = ring.result
         shapes = list(map(self.program.shape, (*ring.operands(), result)))
         name = self.text[result] = self.names.of(result)
@@ -168,13 +167,11 @@ class Writer(KnownValues):
         return lines
 
     def _named(self, step: Compute) -> list[str]:
-        """Name the results of an op, and return the names."""
         for result in step.results:
             self.text[result] = self.names.of(result)
         return [self.text[result] for result in step.results]
 
     def _form(self, step: Compute, indent: int) -> list[str]:
-        """Return the statements of a local form, with a comment before each communication."""
         text = self.op_text(step)
         form = FormText(text, tuple(self._named(step)), self.names.fresh, self.made, self.checked)
         moves = iter(step.moves)
@@ -312,14 +309,14 @@ class Writer(KnownValues):
         return name
 
     def _type(self, local: int) -> str:
-        """Return the type of a local value in the notation of comments."""
         value = self.program.of(local)
         return notation(value.dtype, value.shape, self.program.values[local].layout)
 
     def _comment(self, local: int, names: Sequence[str], types: Sequence[str]) -> list[str]:
-        """Return a line in place of the comment of the communication that produces a local value,
-        if any. `_explained` writes the comment, since it may name values that follow. `names`: the
-        names that the communication's statement assigns; `types`: those in its comment."""
+        """Return a placeholder line for the comment of the communication that produces a local
+        value; no line if there is none. `_explained` later replaces the placeholder, because the
+        comment may name values that follow. `names`: the names that the communication's statement
+        assigns; `types`: the types in its comment."""
         found = self.communications.get(local)
         if found is None:
             return []
@@ -331,7 +328,8 @@ class Writer(KnownValues):
         return [f"{PLACE}{local}"]
 
     def _explained(self, line: str, indent: int) -> list[str]:
-        """Return a line, or the comment of a communication in its place, and complete its row."""
+        """Return the line or, for a placeholder of `_comment`, the lines of the comment, whose text
+        then also becomes the reason in the communication's row."""
         if not line.startswith(PLACE):
             return [line]
         found = self.communications[int(line.removeprefix(PLACE))]
@@ -348,14 +346,15 @@ class Writer(KnownValues):
         )
 
     def _split(self, said: re.Match[str]) -> str:
-        """Return a reason's words on the dimension that an axis splits instead. They name no tensor
-        without an expression here, whose name may be that of another value."""
+        """Return the matched words, which name the tensor whose dimension an axis splits instead;
+        without the tensor's name if it has no expression here, because the name may be that of
+        another value."""
         is_here = MARK in said[1] or self._expression(said[1])
         return said[0] if is_here else " splits another dimension there"
 
     def _known_by_now(self, word: re.Match[str]) -> str:
-        """Return the marked expression that this function uses so far for a value of the program;
-        any other word unchanged."""
+        """Return the marked expression that this function uses at this point for a value of the
+        program; return any other word unchanged."""
         found = self._expression(word[0])
         return f"{MARK}{found}{MARK}" if found else word[0]
 
@@ -366,7 +365,6 @@ class Writer(KnownValues):
         return word[1] or self._expression(word[0]) or word[0]
 
     def _expression(self, name: str) -> str:
-        """Return the expression that this function uses for a value of the program, "" for none."""
         found = [self.text.get(v, "") for v in reversed(self.locals.get(name, []))]
         if self.names is self.functions.names:  # here results of calls are in scope
             paths = (self.functions.paths.get(v, ()) for v in self.locals.get(name, []))
@@ -375,7 +373,6 @@ class Writer(KnownValues):
 
 
 def _first_result(step: Step) -> int:
-    """Return the first local value that a step produces, -1 if there is none."""
     made = (step.result,) if isinstance(step, MoveValue) else step.results
     return made[0] if made else -1
 

@@ -106,7 +106,6 @@ def _parts(
 
 
 def _most_common(program: LocalProgram, number: int) -> str:
-    """Return the first word of most of a function's values; "" if no word is that frequent."""
     made = (s.results for s in program.functions[number].steps if isinstance(s, Compute))
     values = [program.of(v).name for results in made for v in results]
     words = Counter(name.removeprefix("d_").partition("_")[0] for name in values)
@@ -176,7 +175,6 @@ def layer_of(scope: tuple[str, ...]) -> str:
 
 
 def _scopes(program: LocalProgram, steps: Sequence[Step]) -> Counter[tuple[str, ...]]:
-    """Return the number of steps in each scope, steps in inner scopes included."""
     counts: Counter[tuple[str, ...]] = Counter()
     for step in steps:
         scope = program.of(step.results[0]).scope if isinstance(step, Compute) else ()
@@ -242,7 +240,6 @@ def common_name(texts: Sequence[str]) -> str:
 
 
 def _start(way: Path, end: Path) -> Path:
-    """Return a path without its suffix `end`, or the empty path if it ends differently."""
     return way[: -len(end)] if way[-len(end) :] == end else ()
 
 
@@ -264,8 +261,6 @@ def _common_end(ways: Sequence[Path]) -> Path:
 
 
 def _tree_name(prefix: Path, lists: Mapping[str, str]) -> str:
-    """Return a name for a tree: the words of its path or, for the results of a function, the
-    function's name."""
     first, *rest = prefix
     start = f"from_{lists[first]}" if first in lists else first
     words = re.findall(r"[A-Za-z]\w*", "".join((start, *rest)))
@@ -297,7 +292,6 @@ def _is_next(*rows: Sequence[Path]) -> bool:
 
 
 def _number(part: str) -> int | None:
-    """Return the index in one part of a path, None if it is not an index."""
     return int(part[1:-1]) if re.fullmatch(r"\[\d+\]", part) else None
 
 

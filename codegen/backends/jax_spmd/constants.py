@@ -86,7 +86,6 @@ def _is_key(array: Any) -> bool:
 
 
 def _is_numpys(array: Any) -> bool:
-    """Return whether numpy's file format supports the array's dtype."""
     return np.dtype(array.dtype).kind in "biufc" and "float8" not in str(array.dtype)
 
 

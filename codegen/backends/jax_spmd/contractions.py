@@ -26,8 +26,6 @@ def dot(text: OpText) -> Expression:
 
 
 def _ragged_dot(text: OpText) -> Expression:
-    """Return a matmul of groups of rows: `lax.ragged_dot` if possible, otherwise the general
-    form."""
     ends = [*_precision(text), *_preferred(text)]
     sides = ("contract_lhs", "contract_rhs", "batch_lhs", "batch_rhs", "ragged_lhs", "group_rhs")
     given = [*text.given[:3], *(f"group_offset={each}" for each in text.given[3:])]
@@ -59,8 +57,6 @@ def _is_matmul(text: OpText) -> bool:
 
 
 def _precision(text: OpText) -> list[str]:
-    """Return the `precision` argument, if the user requested one: for both operands, for each, or
-    the name of an algorithm."""
     given = text.has("precision")
     if isinstance(given, tuple) and given and given[0] == given[-1]:
         given = given[0]
@@ -72,7 +68,6 @@ def _precision(text: OpText) -> list[str]:
 
 
 def _quoted(precision: object) -> str:
-    """Return a precision as jax spells it; an algorithm keeps its name."""
     name = str(precision)
     return f'"{name.lower() if name in PRECISIONS else name}"'
 
@@ -134,7 +129,6 @@ def _mode(text: OpText) -> list[str]:
 
 
 def _sliced(text: OpText) -> tuple[int, ...]:
-    """Return the slice sizes of a gather from a shard."""
     offsets = text.op.integers("offset_dims")
     gone = {
         *text.op.integers("collapsed_slice_dims"),

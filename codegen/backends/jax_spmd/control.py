@@ -24,7 +24,7 @@ class BodyWriter(Protocol):
         """Return the expression for a local value."""
 
     def alias(self, local: int, like: int) -> None:
-        """Make a local value a synonym of another."""
+        """Make `local` a synonym of `like`."""
 
     def body(self, body: LocalBody, indent: int) -> list[str]:
         """Return the lines of a body's steps."""
@@ -68,14 +68,12 @@ def _function(
 
 
 def _named(writer: BodyWriter, locals_: Sequence[int]) -> list[str]:
-    """Name local values, and return the names."""
     for local in locals_:
         writer.text[local] = writer.names.of(local)
     return [writer.text[local] for local in locals_]
 
 
 def _shared(writer: BodyWriter, arguments: Sequence[int], operands: Sequence[int]) -> None:
-    """Let a body read values of the enclosing function in place of its arguments."""
     for argument, operand in zip(arguments, operands, strict=True):
         writer.alias(argument, operand)
 
@@ -143,7 +141,6 @@ def _again(writer: BodyWriter, step: Compute, indent: int) -> list[str]:
 
 
 def _manual(writer: BodyWriter, step: Compute, indent: int) -> list[str]:
-    """Return a function that the user passed to `jax.shard_map`, and its call."""
     (body,), op = step.bodies, step.op
     given = [writer.read(local) for local in step.operands]
     name = writer.names.fresh(str(op.param("name")))
@@ -157,7 +154,6 @@ def _manual(writer: BodyWriter, step: Compute, indent: int) -> list[str]:
 
 
 def _remat(writer: BodyWriter, step: Compute, indent: int) -> list[str]:
-    """Return a function under `jax.checkpoint`, and its call."""
     (body,), op = step.bodies, step.op
     given = [writer.read(local) for local in step.operands]
     name = writer.names.fresh("checkpointed")

@@ -74,7 +74,6 @@ def _selected(
 
 
 def _cut(given: str, cuts: Place, block: Place) -> Expression:
-    """Return the blocks of a shard, stacked along a new first dimension."""
     pieces, fronts = list[int](), list[int]()
     for cut, extent in zip(cuts, block, strict=True):
         if cut > 1:
@@ -86,7 +85,6 @@ def _cut(given: str, cuts: Place, block: Place) -> Expression:
 
 
 def _joined(given: str, cuts: Place, block: Place) -> Expression:
-    """Return the shard assembled from stacked blocks."""
     several = [cut for cut in cuts if cut > 1]
     order, fronts = list[int](), iter(range(len(several)))
     for dim, cut in enumerate(cuts, len(several)):

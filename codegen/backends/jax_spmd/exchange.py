@@ -55,7 +55,6 @@ def exchange_statements(
 
 
 def _moved(axes: Names, layout: LocalLayout) -> list[Names]:
-    """Return, for each dimension of a layout, the axes of an exchange that split it."""
     return [tuple(name for name in names if name in axes) for names in layout.dims]
 
 

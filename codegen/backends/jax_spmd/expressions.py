@@ -129,7 +129,8 @@ def _tile(text: OpText) -> Expression:
 
 
 def _reshape(text: OpText) -> Expression:
-    """Return a reshape, as an index if it only adds dimensions of size 1."""
+    """Return a reshape, written as an index such as `x[:, None]` if it only adds dimensions of size
+    1."""
     left = list(text.shapes[0])
     kept = [bool(left) and left[0] == extent and left.pop(0) == extent for extent in text.shape]
     is_added = all(keep or n == 1 for keep, n in zip(kept, text.shape, strict=True))
@@ -260,7 +261,6 @@ def _barrier(text: OpText) -> Expression:
 
 
 def _named(text: OpText) -> Expression:
-    """Return a value that policies of `jax.checkpoint` refer to by name."""
     return "checkpoint_name", [text.given[0], f'"{text.has("name")}"']
 
 

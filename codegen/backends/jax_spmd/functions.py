@@ -71,7 +71,6 @@ class Functions:
         self.more = more or {}
 
     def _place(self, number: int) -> None:
-        """Record the paths of the results of a function's calls."""
         own = self.given[number]
         for at, call in enumerate(self.calls[number]):
             self.paths.update((v, own.path(at, slot)) for slot, v in enumerate(call.results))
@@ -106,7 +105,6 @@ class Functions:
     def _loop(
         self, number: int, rows: Sequence[Sequence[Path]], first: int, indent: int
     ) -> list[str]:
-        """Return the loop over regular calls of a function, from call number `first` on."""
         own = self.given[number]
         variable = self._index = self._index or self.names.fresh("i")
         given = [at_each(paths, first, variable) for paths in zip(*rows, strict=True)]
@@ -124,7 +122,6 @@ class Functions:
     def _given(
         self, writer: LeafWriter, own: Parameter, step: CallFunction, at: int
     ) -> Path | dict[Any, Any]:
-        """Return a call's argument for a parameter: its path, or a tree built for it."""
         values = [step.operands[slot] for slot in own.slots]
         if own.prefixes:
             return own.prefixes[at] or tree_of(own.suffixes, list(map(writer.read, values)))
@@ -132,7 +129,6 @@ class Functions:
         return self.paths[values[0]] if is_elsewhere else (writer.read(values[0]),)
 
     def _write(self, writer: LeafWriter, number: int) -> list[Parameter]:
-        """Write a function, or reuse an equal one, and return its parameters."""
         calls, body = self.calls[number], self.program.functions[number]
         slots = [
             slot for slot in range(len(body.arguments)) if not self._same(writer, number, slot)
@@ -170,8 +166,6 @@ class Functions:
     def _lines(
         self, writer: LeafWriter, number: int, slots: Sequence[int]
     ) -> tuple[list[Parameter], list[str]]:
-        """Return the parameters of a function for the operands at `slots`, and the lines of its
-        steps."""
         calls, body = self.calls[number], self.program.functions[number]
         functions = (*(each.function for each in self.given), *self.leaves.functions())
         given = self.given[number]
@@ -210,8 +204,6 @@ class Functions:
         return _replaced(tree, dict(self._trees()))
 
     def _trees(self) -> Iterator[tuple[Texts, str]]:
-        """Yield the texts of the dicts that calls returned, and of the lists of these dicts, each
-        with its expression."""
         for own, calls in zip(self.given, self.calls, strict=True):
             inner: dict[Path, dict[str, None]] = defaultdict(dict)  # the keys in each dict
             for end in own.ends:
@@ -227,7 +219,6 @@ class Functions:
 
 
 def _appended(own: CallNames, given: Sequence[Any], at: int, indent: int) -> list[str]:
-    """Return the lines that append the result of a call to the list of results."""
     start, end = (f"{own.made}.append(", ")") if at else (f"{own.made} = [", "]")
     line = f"{start}{own.function}({', '.join(map(flat, given))}){end}"
     if len(line) + indent * len(INDENT) <= WIDTH:
@@ -238,7 +229,6 @@ def _appended(own: CallNames, given: Sequence[Any], at: int, indent: int) -> lis
 
 
 def _replaced(tree: Any, known: Mapping[Texts, str]) -> Any:
-    """Return a tree in which known dicts and lists are replaced by their expressions."""
     if isinstance(tree, list | tuple):
         items = type(tree)(_replaced(item, known) for item in tree)
         is_known = isinstance(tree, list) and all(isinstance(item, str) for item in items)

@@ -139,7 +139,6 @@ class KnownValues:
         )
 
     def _is_shaped_by_predicate(self, step: Compute) -> bool:
-        """Return whether the predicate of a select is an array with the result's shape."""
         shapes = {self.program.shape(v) for v in (step.operands[0], step.results[0])}
         is_array = step.operands[0] not in self.filled
         return step.op.kind == "select_n" and is_array and len(shapes) == 1
@@ -172,7 +171,8 @@ class KnownValues:
         return False
 
     def first_rows(self, step: Compute) -> str:
-        """Return the index expression of a gather at index 0 of each dimension; "" for others."""
+        """Return the index expression of a gather at index 0 of each dimension; "" for any other
+        op."""
         text, own = self.op_text(step), self.filled.get(step.operands[1])
         if own is None or own.value != 0 or len(text.shapes[1]) != 1:
             return ""
@@ -194,8 +194,6 @@ class KnownValues:
         return self.read(first) if is_first else expanded(text)
 
     def _is_known(self, step: Compute) -> bool:
-        """Return whether a result is filled with one number or equals another value; if so, record
-        it."""
         text, (result,) = self.op_text(step), step.results
         values = [self.filled[o].value if o in self.filled else None for o in step.operands]
         found = known_number(text, values) if values else None
@@ -248,8 +246,6 @@ class KnownValues:
         return first if first is not None and self._is_alike(first, result) else None
 
     def _repeated(self, text: OpText, result: int) -> int | None:
-        """Return the earlier result of the same op with the same operands in this body, None if
-        there is none."""
         if text.op.kind not in REPEATED:
             return None
         given = sorted(text.given) if text.op.kind in COMMUTATIVE else text.given
@@ -258,15 +254,12 @@ class KnownValues:
         return earlier if earlier != result and self._is_alike(earlier, result) else None
 
     def _is_alike(self, one: int, other: int) -> bool:
-        """Return whether two local values have the same dtype, shape and layout."""
         types = {(self.program.of(v).dtype, self.program.of(v).shape) for v in (one, other)}
         return len(types) == 1 and (
             self.program.values[one].layout == self.program.values[other].layout
         )
 
     def _is_view(self, step: Compute, uses: Uses) -> bool:
-        """Return whether the expression of a result is inlined into its only use; if so, record
-        it."""
         (result,) = step.results
         users = uses[result]
         is_view = step.op.kind in VIEWS or is_reshape(self.op_text(step))

@@ -111,7 +111,6 @@ class LeafFunctions:
         return fitted_call(target, list(texts.values()), "", indent)
 
     def _function(self, writer: LeafWriter, leaf: LeafUpdate, given: Sequence[int]) -> list[str]:
-        """Return the lines of the function for a leaf."""
         own = self.given[leaf.key]
         roles = dict(zip(leaf.operands, own.operands, strict=True))
         names = self.names.inside(self.functions())
@@ -145,20 +144,19 @@ class LeafFunctions:
         return _Names(self.names.fresh(function), tuple(operands), tuple(results))
 
     def _path(self, value: int) -> str:
-        """Return the path of an argument, `gradient` for a gradient, "" for other values."""
         name = self.program.of(value).name
         if self.program.values[value].value in self.program.program.body.arguments:
             return name
         return "gradient" if name.startswith("d_") else ""
 
     def _said(self, value: int, text: str) -> str:
-        """Return a name for an operand with the expression `text` in a call."""
         return text if text.isidentifier() else self.names.inside(()).own(value)
 
 
 def _result_paths(program: LocalProgram) -> dict[int, str]:
-    """Return the paths of the program's results, by local value, in functions as in their first
-    calls, and before they are moved."""
+    """Return the paths of the program's results, by local value. Results of functions have the
+    paths from their first calls, and a value has a result's path if layout changes lead from the
+    value to the result."""
     said = dict(zip(program.body.results, program.program.result_names, strict=True))
     for step in program.body.steps:
         if isinstance(step, CallFunction):
@@ -188,6 +186,5 @@ def _roles(columns: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _shared(paths: Sequence[str]) -> list[str]:
-    """Return the words that paths share, in order."""
     first, *others = (re.findall(r"[A-Za-z]+", path.removeprefix("result")) for path in paths)
     return [word for word in first if all(word in other for other in others)]

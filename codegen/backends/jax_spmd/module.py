@@ -144,7 +144,6 @@ class _Sides:
         return places, flattened
 
     def restored(self) -> tuple[Any, bool]:
-        """Return the results in the classes of arguments, as `trees.restored` does."""
         texts = ("",) * len(self.program.local.body.arguments)
         trees = zip(self.program.inputs(texts), self.program.parameters, strict=True)
         known = [node for tree, name in trees for node in nodes_with_classes(tree, (name,))]
@@ -159,7 +158,8 @@ def program_module(partitioned: Partitioned, rings: ProgramRings = NO_RINGS) -> 
 
 
 def _context(partitioned: Partitioned, rings: ProgramRings) -> tuple[SpmdModule, WrittenRows]:
-    """Return the context of the template, and the communications in the names of the module."""
+    """Return the context of the template, and the table of communications, which uses the value
+    names of the module."""
     check_ops(partitioned.given.body)
     local = partitioned.local
     found = communications(local)
@@ -226,7 +226,6 @@ def _context(partitioned: Partitioned, rings: ProgramRings) -> tuple[SpmdModule,
 
 
 def _unpadded(sides: _Sides) -> Iterator[str]:
-    """Yield the lines of the trees of types without padding, if arguments or results are padded."""
     program = sides.program
     if not program.padding:
         return
@@ -255,7 +254,6 @@ def _returned(given: Any, has_classes: bool) -> Iterator[str]:
 
 
 def _moves(tables: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the lines of the tables of moves, with a comment on the tables of direct exchanges."""
     if any(name.startswith(("SENT", "PLACED")) for name in tables):
         yield from TABLES
     for name, tree in tables.items():
@@ -263,7 +261,6 @@ def _moves(tables: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _places(tree_of: Callable[[Sequence[str]], Any], locals_: tuple[int, ...]) -> dict[int, Path]:
-    """Return the paths of local values in the tree that `tree_of` makes from its leaves."""
     tree = tree_of([*map(str, range(len(locals_)))])
     return {locals_[int(leaf)]: path for leaf, path in paths(tree, ("",))}
 
@@ -338,8 +335,6 @@ def _literal(item: object) -> str:
 
 
 def _summary(found: list[Communication]) -> list[str]:
-    """Return lines with the bytes that the busiest device receives, in total and by kind of
-    collective."""
     total = sum(each.bytes for each in found)
     if not found:
         return ["No device receives anything."]

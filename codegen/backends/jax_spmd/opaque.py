@@ -68,7 +68,6 @@ def blobs(calls: Mapping[Key, StoredCall]) -> dict[str, np.ndarray]:
 
 
 def _fresh(name: str, taken: set[str]) -> str:
-    """Return a name that is not taken: the given one, with a number if necessary."""
     numbered = (f"{name}_{number}" for number in itertools.count(2))
     return next(each for each in itertools.chain((name,), numbered) if each not in taken)
 
@@ -117,7 +116,6 @@ def _on_shards(call: OpaqueCall, layouts: tuple[LocalLayout, ...], local: LocalP
 
 
 def _check_kept(own: Partitioning, placed: list[Any], given: tuple[Any, Any]) -> None:
-    """Raise ValueError if a partition function requests shardings other than the offered ones."""
     sides = zip((own.inputs, own.outputs), given, strict=True)
     asked = [each for tree, side in sides for each in tree.flatten_up_to(side)]
     for x, sharding in zip(placed, asked, strict=True):

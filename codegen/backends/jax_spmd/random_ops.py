@@ -51,7 +51,6 @@ def _bits(text: OpText) -> Expression:
 
 
 def _gamma(text: OpText) -> Expression:
-    """Return samples for a key, or for each of several keys with its own parameters."""
     function = "jax.random.loggamma" if text.has("log_space") else "jax.random.gamma"
     dtype = f"dtype={dtype_text(text.dtype)}"
     keys = len(text.shapes[0])
@@ -62,8 +61,6 @@ def _gamma(text: OpText) -> Expression:
 
 
 def _of_each(text: OpText, name: str, made: str, shape: tuple[int, ...]) -> Expression:
-    """Return the result for one key, or for each key of an array. `made`: the call for one key,
-    named `name`; `shape`: the shape of a result."""
     (given,) = text.given
     if not text.shapes[0]:
         function, _, rest = made.partition("({}, ")

@@ -79,7 +79,6 @@ class ProgramRing:
             made = name
 
     def _ordered(self, side: Side, shape: tuple[int, ...]) -> Iterator[Step]:
-        """Yield the steps that put an operand's dimensions into the order of a matrix."""
         matrices, turn = self.beside.matrices, self.beside.turn
         order = matrices.order(side)
         if not matrices.is_in_order(side):
@@ -89,7 +88,6 @@ class ProgramRing:
             yield _moved(parts, *turn.ends)
 
     def _to_tensor(self, shape: tuple[int, ...]) -> Iterator[Step]:
-        """Yield the steps that turn the product into a tensor of this shape."""
         matrices, turn = self.beside.matrices, self.beside.turn
         order = matrices.order("out")
         lying = tuple(shape[d] for d in order)
@@ -119,8 +117,6 @@ def _reshaped(shape: tuple[int, ...]) -> Step:
 
 
 def _moved(shape: tuple[int, ...], source: int, target: int) -> Step:
-    """Return the step that reshapes an array to `shape` and moves a dimension from `source` to
-    `target`."""
     ends = str(source), str(target)
     return lambda text: ("jnp.moveaxis", [f"{text}.reshape({integers(shape)})", *ends])
 

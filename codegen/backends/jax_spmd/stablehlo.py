@@ -78,7 +78,6 @@ def _aval(value: Value) -> jax.ShapeDtypeStruct:
 
 
 def _one_device(module: Any, name: str, devices: int) -> str:
-    """Return the body of a module's only manual computation as a module for one device."""
     functions = {_symbol(op): op for op in module.body.operations if "sym_name" in op.attributes}
     main = functions["main"]
     block = main.regions[0].blocks[0]
@@ -104,12 +103,10 @@ def _one_device(module: Any, name: str, devices: int) -> str:
 
 @functools.cache
 def _register() -> None:
-    """Register the passes of StableHLO. The cache ensures that this happens once."""
     stablehlo.register_stablehlo_passes()
 
 
 def _put_in_place(main: Any, block: Any) -> None:
-    """Replace the main function by one with this block as its body."""
     end = list(block.operations)[-1]
     results = list(end.operands)
     kind = ir.FunctionType.get([a.type for a in block.arguments], [r.type for r in results])
@@ -128,7 +125,6 @@ def _put_in_place(main: Any, block: Any) -> None:
 
 
 def _clean(op: Any) -> None:
-    """Remove attributes of other dialects from an op and its nested ops."""
     for name in list(map(str, op.attributes)):
         if name.startswith(FOREIGN):
             del op.attributes[name]

@@ -99,8 +99,8 @@ def result_words(program: LocalProgram, calls: Sequence[CallFunction]) -> dict[i
 def _subtrees(
     calls: Sequence[CallFunction], places: Mapping[int, Path]
 ) -> dict[tuple[Path, ...], dict[int, Path]]:
-    """Return subtrees of dicts among the program's results with several results of each call, by
-    their paths in each call. They end behind the last part that differs among calls."""
+    """Return the dicts among the program's results in which each call fills several results, by
+    their paths in each call. A path ends after the last part that differs among calls."""
     found: dict[tuple[Path, ...], dict[int, Path]] = defaultdict(dict)
     for slot in range(len(calls[0].results)):
         ways = [places.get(call.results[slot], ()) for call in calls]
@@ -113,7 +113,6 @@ def _subtrees(
 
 
 def _free(name: str, taken: list[str]) -> str:
-    """Return an unused key similar to a name, and add it to `taken`."""
     found, number = name, 1
     while found in taken:
         number += 1

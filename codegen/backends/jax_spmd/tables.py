@@ -51,8 +51,6 @@ class _Nodes:
             self.count(item, key if isinstance(key, str) else word)
 
     def constants(self) -> dict[str, str]:
-        """Return a constant's name for each repeated node, by the node's text; inner nodes
-        first."""
         names: dict[str, str] = {}
         for text in sorted((text for text, n in self.counts.items() if n > 1), key=len):
             base = (
@@ -65,7 +63,6 @@ class _Nodes:
 
 
 def _replaced(tree: Any, constants: Mapping[str, str]) -> Any:
-    """Return a tree in which repeated nodes are replaced by the names of their constants."""
     if not isinstance(tree, dict | list | tuple):
         return tree
     known = constants.get(flat(tree))

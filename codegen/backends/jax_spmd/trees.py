@@ -36,7 +36,7 @@ def tree_lines(tree: Any, prefix: str = "", suffix: str = "", indent: int = 0) -
 
 
 def is_one_often(tree: Any) -> bool:
-    """Return whether a tree is a list or tuple of at least three nodes, equal and not empty."""
+    """Return whether a tree is a list or tuple of at least three equal, non-empty nodes."""
     several = isinstance(tree, list | tuple) and len(tree) > 2 and bool(tree[0])
     return several and type(tree[0]) in ENDS and all(item == tree[0] for item in tree)
 
@@ -162,7 +162,6 @@ def nodes_with_classes(tree: Any, path: Path) -> Iterator[tuple[Any, str]]:
 
 
 def _structure(tree: Any) -> Any:
-    """Return the structure of a tree, as `jax.tree.structure` does."""
     import jax
 
     return jax.tree.structure(tree)

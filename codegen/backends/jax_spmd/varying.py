@@ -80,7 +80,6 @@ class _Follow:
         return [varying[result] for result in body.results]
 
     def _note(self, step: Compute) -> None:
-        """Record results that are filled with one number."""
         if step.op.kind == "constant" and "value" in dict(step.op.params):
             self.numbers[step.results[0]] = step.op.param("value")
         elif step.op.kind == "broadcast_in_dim" and step.operands[0] in self.numbers:
@@ -88,14 +87,12 @@ class _Follow:
 
 
 def stays(kind: str, value: object) -> bool:
-    """Return whether a value that is filled with one number is still filled with it after a layout
-    change of this kind: after a slice it is, and zero is after a mask."""
+    """Return whether a value that is filled with one number is still filled with that number after
+    a layout change of this kind: True for a slice, and for a mask if the number is zero."""
     return kind == "slice" or (kind == "mask" and value == 0)
 
 
 def _computed(step: Compute, found: frozenset[str], program: LocalProgram) -> frozenset[str]:
-    """Return the axes along which the results of an op differ. `found`: the axes along which
-    operands differ."""
     layout = program.values[step.results[0]].layout
     split = {*layout.used, *layout.partial}
     if step.formed:

@@ -127,7 +127,6 @@ class Blocks:
         return self._block(made or [Statement("", ())], asked, laid)
 
     def _moves(self, before: Layout, after: Layout) -> MatchedChanges[StepChange] | None:
-        """Return the collectives that perform an exchange; None if it has to move boxes."""
         moves = _matched(before, after)
         is_cut = (
             moves is not None and moves.slices and _padded([*before.local_shape], before, after)
@@ -140,7 +139,6 @@ class Blocks:
         return moves
 
     def _permute(self, before: Layout, after: Layout) -> Block:
-        """Return the block of a permute of whole shards."""
         ends = [self._ranks_of(layout) for layout in (before, after)]
         pairs = permuted(*ends)
         sends = [pair for pair in pairs if pair[0] != pair[1]]
@@ -157,7 +155,6 @@ class Blocks:
         return Block(tuple(made), received, asked=asked, laid=laid)
 
     def _sends(self, before: Layout, after: Layout) -> Statement:
-        """Return the statement that computes the (sender, receiver) pairs of a permute."""
         numbers = [
             pairs_of(tuple(digit for dim in layout.dims for digit in dim.digits))
             for layout in (before, after)
@@ -196,8 +193,6 @@ class Blocks:
     def _collectives(
         self, before: Layout, after: Layout, moves: MatchedChanges[StepChange]
     ) -> tuple[list[Statement], list[Collective], list[Laid]]:
-        """Return the statements of an exchange, their collectives, and all operations that count as
-        passes over memory."""
         shape, asked, laid = list(before.local_shape), list[Collective](), list[Laid]()
         call = partial(self._collective, before.mesh)
         made = _padded(shape, before, after)
@@ -339,7 +334,6 @@ class Blocks:
         return np.full(self.ids.size, nbytes, dtype=np.int64)
 
     def _received(self, step: Step) -> Integers:
-        """Return the bytes that each rank receives in a step."""
         (devices, elements), _ = moved(step)
         total = np.zeros(self.ids.size, dtype=np.int64)
         np.add.at(total, np.searchsorted(self.ids, devices), elements)
@@ -364,22 +358,19 @@ class Blocks:
 
 
 def _new(before: Layout, after: Layout) -> tuple[DimLayout, ...]:
-    """Return the hidden dimensions that a step creates. Before it, all devices hold replicas; after
-    it, these are terms, of which only the first has a value."""
+    """Return the hidden dimensions that a step creates by turning replicas into terms, of which
+    only the first has a value."""
     pairs = zip(before.dims[: before.hidden], after.dims[: after.hidden], strict=True)
     return tuple(new for old, new in pairs if old.extent < new.extent)
 
 
 def _only_places(before: Layout, after: Layout) -> bool:
-    """Return whether a step only turns replicas into terms."""
     pairs = zip(before.dims, after.dims, strict=True)
     stays = all(old == new or old.extent < new.extent for old, new in pairs)
     return stays and bool(_new(before, after))
 
 
 def _padded(shape: list[int], before: Layout, after: Layout) -> list[Statement]:
-    """Return the statement that pads dimensions to the total length of their parts, if any needs
-    it. `shape` is updated to the result's."""
     sides = before.dims[before.hidden :], after.dims[after.hidden :]
     ends = []
     for axis, (old, new) in enumerate(zip(*sides, strict=True)):
@@ -391,7 +382,6 @@ def _padded(shape: list[int], before: Layout, after: Layout) -> list[Statement]:
 
 
 def _exchanged(shape: list[int], pairs: tuple[tuple[int, StepChange], ...]) -> Iterator[Laid]:
-    """Yield the all-to-all that moves digits between (gaining, losing) pairs of dimensions."""
     places = [(Standing.of(shape, gains), Standing.of(shape, old.axis)) for gains, old in pairs]
     if len(pairs) == 1:
         ((gains, old),) = pairs
@@ -410,8 +400,6 @@ def _turned(changes: tuple[StepChange, ...], rank: int) -> int:
 
 
 def _matched(before: Layout, after: Layout) -> MatchedChanges[StepChange] | None:
-    """Return the collectives that perform an exchange; None if shards do not nest, or if terms of
-    sums move too."""
     changes = changes_of(before, after)
     terms = before.dims[: before.hidden], after.dims[: after.hidden]
     if changes is None or terms[0] != terms[1] or not all(change.fits for change in changes):

@@ -66,7 +66,6 @@ def _cuts(dims: tuple[DimLayout, ...]) -> tuple[tuple[int, tuple[Digits, ...]], 
 
 
 def _levels(dim: DimLayout) -> Iterator[Digits]:
-    """Yield the digits of each cut, outermost first."""
     if dim.is_flat:
         yield pairs_of(dim.digits)
         return

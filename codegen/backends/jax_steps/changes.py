@@ -47,7 +47,8 @@ class MatchedChanges(Generic[C]):
 
     @staticmethod
     def of(changes: Collection[C]) -> MatchedChanges[C] | None:
-        """Return the collectives that perform changes; each kind keeps the given order.
+        """Return the collectives that perform changes. Collectives of the same kind are in the
+        order of their changes.
 
         Return None if the digits of two collectives interfere: no order is then valid.
         """

@@ -116,7 +116,6 @@ def _is_made_of(ref: AxisRef, refined: Refs, mesh: Mesh) -> bool:
 
 
 def _parts(refs: Refs, refined: Refs, mesh: Mesh) -> Refs:
-    """Split axes into those of the refined mesh, major to minor."""
     return tuple(part for ref in refs for part in refined if contains(ref, part, mesh.sizes))
 
 
@@ -152,7 +151,6 @@ class _Statements:
         return math.prod(self.reshard.source.mesh.full_size(ref) for ref in refs)
 
     def pad(self, exchange: Exchange) -> None:
-        """Pad dimensions that will be cut to the total length of their parts."""
         ends = []
         for axis, dims in enumerate(exchange.dims):
             source, target = dims.source, dims.target
@@ -164,14 +162,12 @@ class _Statements:
             self._lay_slice()
 
     def slice(self, axis: int, refs: Refs) -> None:
-        """Keep each device's part of a dimension."""
         size = self.shape[axis] = self.shape[axis] // self._size(refs)
         start = f"lax.axis_index({self.named(refs)}) * {size}"
         self._add("lax", f"dynamic_slice_in_dim(x, {start}, {size}, axis={axis})")
         self._lay_slice()
 
     def all_to_all(self, split: int, concat: int, refs: Refs) -> None:
-        """Move axes to dimension `split` from dimension `concat`."""
         count = self._size(refs)
         self.wire += math.prod(self.shape) // count * (count - 1)
         self.laid.append(exchanged(self.shape, split, concat, count, "apart"))
@@ -202,7 +198,6 @@ class _Statements:
         self.laid.append(gathered(before, self.shape))
 
     def _add(self, library: str, call: str) -> None:
-        """Add a statement that assigns the result of a library function to `x`."""
         self.libraries.add(library)
         self.lines.append(f"x = {library}.{call}")
 
@@ -218,7 +213,6 @@ class _Statements:
         self.lines.append(f"x = x.reshape({', '.join(map(str, shape))})")
 
     def cut(self, shape: tuple[int, ...]) -> None:
-        """Drop the elements beyond the tensor's end."""
         for axis, size in enumerate(shape):
             if self.shape[axis] > size:
                 self._add("lax", f"slice_in_dim(x, 0, {size}, axis={axis})")

@@ -43,7 +43,6 @@ def step_facts(
 
 
 def _term_lines(reshard: Reshard) -> list[str]:
-    """Return lines about the terms of source and target."""
     source, target = reshard.source, reshard.target
     if reshard.transposed:
         return _transposed_lines(reshard)
@@ -56,7 +55,6 @@ def _term_lines(reshard: Reshard) -> list[str]:
 
 
 def _source_lines(reshard: Reshard) -> list[str]:
-    """Return lines about the treatment of the terms of the source."""
     if not reshard.adds:
         return ["elements are the terms, and those of the target."]
     operator = reshard.source.operator
@@ -74,7 +72,6 @@ def _source_lines(reshard: Reshard) -> list[str]:
 
 
 def _transposed_lines(reshard: Reshard) -> list[str]:
-    """Return lines about the terms of cotangents, for a plan that moves cotangents."""
     lines = [""] if reshard.source.unreduced or reshard.target.unreduced else []
     if reshard.source.unreduced:
         lines += [
@@ -103,8 +100,6 @@ def _step_lines(said: Sequence[str], received: Sequence[int]) -> list[str]:
 
 
 def _memory_lines(plan: Plan) -> list[str]:
-    """Return lines about the peak memory of the tensor on a device and, if no plan keeps every
-    shard within the default limit, the reason."""
     expected = plan.prediction
     if expected is None:
         return []

@@ -172,7 +172,6 @@ def identity(operator: Operator, dtype: str, as_bits: bool) -> PythonValue:
 
 
 def _digits(step: Step) -> Digits:
-    """Return the digits of a step's layouts before and after it."""
     dims = (dim for layout in layouts_of(step) for dim in layout.dims)
     return tuple(pair for dim in dims for pair in pairs_of(dim.digits))
 
@@ -235,7 +234,6 @@ def steps_text(plan: Plan, command: str) -> StepsText:
 
 
 def _on_program_axes(plan: Plan, axes: ProgramAxes, host: HostText) -> HostText:
-    """Return the host side with the source's mesh on the axes of the program."""
     source = plan.reshard.source
     sizes = tuple((name, size) for name, (_, size) in zip(axes.names, axes.digits, strict=True))
     dims = [_entry(axes, source, dim.axes) for dim in source.dims]
@@ -245,7 +243,6 @@ def _on_program_axes(plan: Plan, axes: ProgramAxes, host: HostText) -> HostText:
 
 
 def _entry(axes: ProgramAxes, sharding: Sharding, refs: tuple[AxisRef, ...]) -> str:
-    """Return the entry of a PartitionSpec that names axes."""
     names = axes.over(tuple((d.stride, d.size) for d in map(sharding.mesh.digit, refs)))
     assert names is not None
     return quoted(names) if names else "None"

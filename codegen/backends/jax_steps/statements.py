@@ -58,7 +58,7 @@ class Statement:
     name: str = ""
 
     def of(self, name: str) -> Statement:
-        """Return the statement with a different variable in place of the argument `x`."""
+        """Return the statement with the variable `name` in place of the argument `x`."""
         function = self.function
         if function.startswith("x."):
             function = name + function[1:]

@@ -47,8 +47,8 @@ class Boxes:
 
     @staticmethod
     def of(exchange: Exchange, pads: bool = True) -> Boxes:
-        """Return the boxes of an exchange. `pads`: whether whole dimensions may be padded, in which
-        case full boxes may extend beyond the ends of these too."""
+        """Return the boxes of an exchange. `pads`: whether whole dimensions may be padded; full
+        boxes may then extend beyond the ends of whole dimensions too."""
         moved = exchange.once(enumerate_transfers)
         places = (
             positions_of(exchange.source.mesh, moved.sender),

@@ -175,8 +175,6 @@ def boxes_of(plan: DirectPlan) -> tuple[Boxes, Boxes]:
 
 
 def _ragged(plan: DirectPlan, boxes: Boxes) -> Ragged | None:
-    """Return the ragged all-to-all that performs a plan; None if none does, if the topology lacks
-    that collective, or if it would pad too much."""
     if plan.prediction is None or not plan.reshard.shape:
         return None
     row_bytes = topology_of(plan.prediction.topology).ragged
@@ -185,8 +183,6 @@ def _ragged(plan: DirectPlan, boxes: Boxes) -> Ragged | None:
 
 
 def _collectives(plan: DirectPlan) -> Collectives | None:
-    """Return the collectives over axes that perform a plan; None if none do, or if they would pad
-    too much."""
     names = axis_names(plan.reshard.source)
 
     def named(refs: Refs) -> str:
@@ -209,7 +205,6 @@ def _is_tight(wire: tuple[int, int], exact: tuple[int, int], most: float = MOST_
 
 
 def _transfers(exchange: Exchange) -> int:
-    """Return an upper bound on the number of an exchange's transfers."""
     tiles = math.prod(dim.pairs.source.size for dim in exchange.dims)
     return tiles * exchange.target.replicas * exchange.rule.pieces
 
@@ -294,8 +289,6 @@ def _text(
 
 
 def _zeroed(transport: Transport, short: tuple[int, ...]) -> Transport:
-    """Return a transport, extended by a statement that sets the padding along dimensions to
-    zero."""
     extent = "extent = extent_of(_SOURCE, _TARGET, lax.axis_index(AXES))"
     given = ["y", "_TARGET", repr(short), "extent"]
     given += [] if transport.moves else ["everywhere=True"]
@@ -304,7 +297,6 @@ def _zeroed(transport: Transport, short: tuple[int, ...]) -> Transport:
 
 
 def _exchange_lines(transport: Transport) -> Function:
-    """Return the lines of the function that computes a target shard."""
     doc = "Return the target shard of a device from its source shard, inside shard_map."
     body = (f"    {line}" for line in transport.lines)
     return ("def _exchange(x):", f'    """{doc}"""', *body, "    return y")

@@ -47,7 +47,8 @@ class Join:
 
     @property
     def lines_of_rows(self) -> tuple[str, ...]:
-        """The same statements for windows stacked along their first dimension."""
+        """The statements that compute the shard `y` from windows stacked along their first
+        dimension."""
         return self._lines(interleaves=self._split not in ((), (0,)))
 
     def _lines(self, *, interleaves: bool) -> tuple[str, ...]:
@@ -58,8 +59,6 @@ class Join:
         return (*lines, *self.cut)
 
     def _interleaved(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Return the shape that splits the grid's dimensions from the window's, and the
-        transposition that puts each grid dimension before the window dimension it extends."""
         parts = (*(self.grid[axis] for axis in self._split), *self.window)
         order = []
         for axis in range(len(self.window)):

@@ -90,7 +90,6 @@ def moves_floats(reshard: Reshard, how: How, exchange: Exchange) -> bool:
 
 
 def _pads(how: How, exchange: Exchange) -> bool:
-    """Return whether a module that only moves elements pads shards or turns replicas into terms."""
     source = exchange.source.local_shape
     match how:
         case Fetches():

@@ -75,7 +75,6 @@ class Ragged:
         return (count, width) if width > 1 or len(shape) > 1 else (count,)
 
     def _front(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """Return a shape with the slabs' dimension moved to the front."""
         return (shape[self.axis], *shape[: self.axis], *shape[self.axis + 1 :])
 
 
@@ -101,7 +100,6 @@ def ragged_of(exchange: Exchange, boxes: Boxes, itemsize: int, row_bytes: int) -
 
 
 def _slabs(exchange: Exchange, boxes: Boxes) -> int | None:
-    """Return the first dimension along which every box is a slab, None if there is none."""
     full = np.full_like(boxes.shape, True, dtype=np.bool_)
     for layout in (exchange.source, exchange.target):
         full &= boxes.shape == np.array(layout.local_shape)
@@ -112,7 +110,6 @@ def _slabs(exchange: Exchange, boxes: Boxes) -> int | None:
 
 
 def _unit(boxes: Boxes, axis: int, extents: tuple[int, int]) -> int:
-    """Return the greatest common divisor of all offsets, sizes and extents along a dimension."""
     numbers: tuple[Integers, ...] = (boxes.read, boxes.write, boxes.shape)
     return math.gcd(*extents, *(int(np.gcd.reduce(each[:, axis])) for each in numbers))
 

@@ -142,7 +142,6 @@ class _Turns:
 
     @cached_property
     def turn(self) -> Integers:
-        """The round of each box, counted from 0."""
         pair = np.stack([self.grouped.group, self.number])
         return np.unique(pair, axis=1, return_inverse=True)[1].reshape(-1)
 
@@ -153,7 +152,6 @@ class _Turns:
 
 
 def _turns(exchange: Exchange, boxes: Boxes, whole: Boxes) -> _Turns:
-    """Return rounds in closed form, or a table if it needs fewer rounds."""
     devices = exchange.ranks.size
     closed = _closed_form(boxes, devices)
     if closed is not None and devices > MOST_LISTED:
@@ -191,9 +189,9 @@ def _closed_form(boxes: Boxes, devices: int) -> _Turns | None:
 
 
 def _spread(exchange: Exchange, boxes: Boxes) -> Boxes:
-    """Return the boxes of whole tiles with newly chosen senders. The holders of a shard send
-    equally many boxes of each shape, give or take one; a device keeps its part of its own target
-    shard."""
+    """Return the boxes of whole tiles with newly chosen senders. The numbers of boxes of a shape
+    that the holders of a shard send differ by at most one; a device keeps its part of its own
+    target shard."""
     holders = ranks_by_shard(exchange, exchange.source)
     shard = np.empty(exchange.ranks.size, dtype=np.int64)
     for number, ranks in enumerate(holders):
@@ -208,7 +206,6 @@ def _spread(exchange: Exchange, boxes: Boxes) -> Boxes:
 
 
 def _coloured(boxes: Boxes) -> _Turns:
-    """Return the fewest rounds for each shape of boxes, by edge colouring."""
     grouped = _grouped(boxes)
     number = np.zeros_like(grouped.group)
     for each in np.unique(grouped.group):
@@ -248,7 +245,6 @@ def _closed(kind: Kind, moved: Boxes, devices: int, modulus: int) -> Integers:
 
 
 def _is_schedule(moved: Boxes, group: Integers, number: Integers) -> bool:
-    """Return whether every device sends and receives at most once in each round."""
     ends = (moved.sender, moved.receiver)
     return all(_count(group, number, end) == number.size for end in ends)
 

@@ -1,9 +1,9 @@
 """The stages of a plain JAX module: XLA's collectives, as the module requests them.
 
-In between, XLA cuts boxes out of the source shard and writes them into the target shard. On a TPU
-it also changes the layout of shards around collectives, views small floats as integers, and copies
-a result that leaves the program (`planner/network/passes.py`). On a GPU only the passes over boxes
-count, which the module itself cuts and places.
+Between collectives, XLA cuts boxes out of the source shard and writes them into the target shard.
+On a TPU it also changes the layout of shards around collectives, views small floats as integers,
+and copies a result that leaves the program (`planner/network/passes.py`). On a GPU only the passes
+over boxes count, which the module itself cuts and places.
 
 On a CPU a collective is a copy too, and all other passes over memory count. Its HLO (jax 0.10.2)
 has these passes:
@@ -70,7 +70,6 @@ def timeline(plan: Plan) -> Timeline:
 
 
 def _on_processor(plan: Plan, stages: Sequence[Stage]) -> Iterator[Stage]:
-    """Yield the additional passes of a CPU: over the result, and over rows."""
     reshard = plan.reshard
     source, target = shard_bytes(reshard)
     yield Copies("the result is written", 2.0 * target, on_processor=True)
@@ -81,8 +80,6 @@ def _on_processor(plan: Plan, stages: Sequence[Stage]) -> Iterator[Stage]:
 
 
 def _cuts_rows(reshard: Reshard) -> bool:
-    """Return whether the last dimension is cut differently before and after, in shards that have
-    more than one row."""
     sides = (reshard.source, reshard.target)
     if any(math.prod(side.local_shape(reshard.shape)[:-1]) == 1 for side in sides):
         return False
@@ -101,7 +98,6 @@ def relaid(plan: Plan) -> int:
 
 
 def _passes(plan: Plan, how: How, exchange: Exchange) -> Iterator[Stage]:
-    """Yield the passes that XLA makes over memory on a TPU."""
     reshard, laid = plan.reshard, tuple(laid_by(how, exchange))
     as_bits = is_small_float(reshard) and not moves_floats(reshard, how, exchange)
     elements = math.prod(reshard.source.local_shape(reshard.shape))
@@ -157,7 +153,6 @@ def _stages(plan: DirectPlan, exchange: Exchange, size: int, ids: np.ndarray) ->
 
 
 def _fetched(how: Fetches, size: int) -> Iterator[Stage]:
-    """Yield the permute and the all-gather along each dimension."""
     nbytes = size * math.prod(how.join.window)
     if how.permutes:
         pairs = [[sender, rank] for rank, sender in enumerate(how.senders) if sender != rank]
@@ -194,7 +189,6 @@ def _of_steps(plan: Plan, how: Steps) -> Timeline:
 
 
 def _boxed(step: Step, size: int, ids: np.ndarray) -> Iterator[Stage]:
-    """Yield the stages of a step that moves boxes: its rounds, and the copies around them."""
     for rounds in rounds_of(step, ids):
         cut, placed = np.zeros((2, ids.size))
         target = 2.0 * size * math.prod(layouts_of(step)[1].local_shape)

@@ -74,7 +74,7 @@ def _transport(
     how: How, exchange: Exchange, some_local: bool, filled: tuple[int, ...]
 ) -> Transport:
     """Return the text of a transport from a source shard that is padded so that full boxes fit.
-    `filled`: the shape of the target shard, likewise padded."""
+    `filled`: the shape of the target shard, padded in the same way."""
     match how:
         case Collectives(lines=lines):
             return Transport(lines, libraries=how.libraries)
@@ -145,8 +145,6 @@ def _function(signature: str, doc: str, lines: list[str]) -> Function:
 def _rounds_lines(
     how: Rounds, shape: tuple[int, ...], filled: tuple[int, ...]
 ) -> tuple[tuple[str, ...], str]:
-    """Return the statements that compute the target shard from the rounds, and the name of the
-    support function they call. `filled`: the shape that the windows fill."""
     if how.join is None:
         given = ["x", "rounds", "AXES", repr(filled)]
         cut = (f"y = y[{', '.join(f':{size}' for size in shape)}]",) if filled != shape else ()
@@ -202,8 +200,6 @@ def _fetches(how: Fetches) -> Transport:
 
 
 def _grid(how: Fetches) -> tuple[str, ...]:
-    """Return the constant with the number of a group's boxes along each dimension, if boxes are
-    gathered along several."""
     if len(how.dimensions) < 2:
         return ()
     return (
@@ -218,7 +214,6 @@ def _rows(name: str, table: tuple[tuple[int, ...], ...]) -> list[str]:
 
 
 def _round_of(how: Rounds, exchange: Exchange) -> Function:
-    """Return the function that numbers rounds in closed form."""
     sender = Index("sender", exchange.source.mesh.size)
     receiver = Index("receiver", exchange.target.mesh.size)
     body, devices = FunctionBody(), exchange.ranks.size

@@ -55,7 +55,7 @@ INTEGERS = {"digits_of", "far_apart", "is_full", "maximum", "minimum"}
 
 @dataclass(frozen=True)
 class PallasText:
-    """Everything the module template prints. `moves`: the lines of the constants that describe
+    """The context of the module template. `moves`: the lines of the constants that describe
     transfers; `kernels`: the lines of the functions printed after them."""
 
     backend: str
@@ -138,7 +138,6 @@ def lacks(plan: Plan) -> tuple[str, ...]:
 
 
 def _of_one(request: Request, choice: FormChoice) -> PallasText:
-    """Return the template's context for a module with one kernel."""
     plan = direct_of(request.plan)
     exchange, reach = moved(plan), plan.once(grid_of) is not None
     facts = form_facts(choice, plan.exchange.terms)
@@ -162,7 +161,6 @@ def _of_one(request: Request, choice: FormChoice) -> PallasText:
 
 
 def _of_ring(request: Request, ring: RingForm) -> PallasText:
-    """Return the template's context for a module with a kernel that reduces along rings."""
     plan, held = ring.plan, ends_of(ring.plan)
     said = Said(title(plan), (*facts_of(plan, combines=False), "", *ring_facts(ring)))
     module = text_of(plan, request.command, PALLAS, box_functions(held), said, held)
@@ -172,7 +170,6 @@ def _of_ring(request: Request, ring: RingForm) -> PallasText:
 
 
 def _of_two(request: Request, both: TwoKernels) -> PallasText:
-    """Return the template's context for a module with two kernels."""
     plan, held = both.plan, ends_of(both.plan)
     said = Said(title(plan), both.facts)
     host = host_text(plan, text_of(plan, request.command, PALLAS, (), said, held), held)
@@ -207,7 +204,6 @@ def _assembled(
     wire_bytes: int,
     ids: tuple[str, ...],
 ) -> PallasText:
-    """Return the template's context; `ids`: the lines of the constants for collective ids."""
     host = replace(host, starts=host.starts and text.halves, buffers=request.buffers)
     calls = {name: {*names} for name, names in text.calls.items() if names}
     calls |= {name: {*names} for name, names in host.calls(request).items()}

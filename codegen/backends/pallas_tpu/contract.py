@@ -1,5 +1,5 @@
-"""The names that emitted modules must define, and those that each kernel form's program must
-have."""
+"""The names that emitted modules must define, and the names that the program of each kernel form
+must have."""
 
 from __future__ import annotations
 

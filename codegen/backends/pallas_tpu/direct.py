@@ -19,7 +19,8 @@ def divisors(exchange: Exchange) -> tuple[int, ...]:
     """Return, for each dimension, a divisor of the starts and widths of all its pieces in their
     shards.
 
-    Raises InternalError if a tile violates it: neither interpreter nor compiler would detect that.
+    Raises InternalError if a start or width is not a multiple of the divisor: neither the
+    interpreter nor the compiler would detect such a fault.
     """
     found = []
     for axis, tiles in enumerate(exchange.dims):

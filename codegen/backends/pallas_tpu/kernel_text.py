@@ -62,9 +62,10 @@ class KernelNames:
 
 @dataclass(frozen=True)
 class Moving:
-    """The common context of all kernels. `source`, `target`: a device's shard on either side, in
-    words; `sends`: whether anything is sent; `keeps`: whether any device already has a part of its
-    own target shard; `pieces`: the number of pieces of a tile, each sent by a different device."""
+    """The common context of all kernels. `source`, `target`: the phrases for a device's source
+    shard and target shard; `sends`: whether anything is sent; `keeps`: whether any device already
+    has a part of its own target shard; `pieces`: the number of pieces of a tile, each sent by a
+    different device."""
 
     names: KernelNames
     source: str
@@ -109,7 +110,7 @@ class DirectText:
     @staticmethod
     def of(form: Direct, exchange: Exchange, moving: Moving) -> DirectText:
         """Return the context of a form's kernel. 64-bit elements move in two successive halves:
-        `shard_bytes` is then the size of one."""
+        `shard_bytes` is then the size of one half of a shard."""
         elements = math.prod(exchange.target.local_shape)
         nbytes = f"{elements * min(form.itemsize, 4):,}"
         return DirectText(moving, form.view, form.divisors, nbytes)
@@ -118,9 +119,9 @@ class DirectText:
 @dataclass(frozen=True)
 class SlotsText:
     """A kernel of the slots form. `numbers`: the numbers of a tile's pieces; `elements`: the number
-    of elements of the largest tile; `inner`: the number of these per index of the first dimension;
-    `granule`: the number of elements in 512 bytes; `outgoing`, `incoming`: the largest numbers of
-    tiles that a device sends and receives."""
+    of elements of the largest tile; `inner`: the number of these elements per index of the first
+    dimension; `granule`: the number of elements in 512 bytes; `outgoing`, `incoming`: the largest
+    numbers of tiles that a device sends and receives."""
 
     moving: Moving
     program: ProgramText

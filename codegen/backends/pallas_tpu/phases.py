@@ -83,8 +83,8 @@ def forms_of(plan: Plan, like: Plan | None = None) -> tuple[FormChoice, ...]:
 
 @dataclass(frozen=True)
 class TwoKernels:
-    """Both kernels of a module. `forms`: the form of each; `ring`: the rings that replace the first
-    kernel, if any."""
+    """The two kernels of a module. `forms`: the form of each; `ring`: the rings that replace the
+    first kernel, if any."""
 
     plan: SteppedPlan
     forms: tuple[FormChoice, ...]
@@ -99,12 +99,12 @@ class TwoKernels:
 
     @property
     def halves(self) -> tuple[DirectPlan, ...]:
-        """The plans of both exchanges."""
+        """The plans of the two exchanges, in order."""
         return exchanges_of(self.plan)
 
     @property
     def exchanges(self) -> tuple[Exchange, ...]:
-        """The exchanges that both kernels move."""
+        """The exchanges that the two kernels perform, in order."""
         return tuple(map(moved, self.halves))
 
     @cached_property
@@ -153,7 +153,7 @@ class TwoKernels:
         return tuple(found)
 
     def functions(self, texts: tuple[KernelText, ...]) -> tuple[IndexFunction, ...]:
-        """Return the index functions of the module's arrays, then those of both kernels."""
+        """Return the index functions of the module's arrays, then those of the two kernels."""
         every = (*self.arrays, *(each for text in texts for each in text.functions))
         return tuple({each.name: each for each in reversed(every)}.values())[::-1]
 

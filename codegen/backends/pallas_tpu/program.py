@@ -103,7 +103,6 @@ def kernel_text(
 
 
 def _libraries(form: Form) -> frozenset[str]:
-    """Return the short names of the JAX and numpy modules that a form's kernels use."""
     match form:
         case Direct() | Slots():
             return frozenset(("pl", "pltpu"))
@@ -119,8 +118,6 @@ def _libraries(form: Form) -> frozenset[str]:
 def _settings(
     host: HostText, sends: bool, powers_of_two: bool, ends: KernelEnds, *, packed: bool = False
 ) -> list[str]:
-    """Return the keyword arguments that programs of all forms take; `packed`: whether XLA packs
-    tiles into slots."""
     found = [f"collective_id={ends.own(ID)}"] if sends else []
     bits = _bits(host.module.dtype, packed=packed)
     return [

@@ -157,7 +157,6 @@ def _inside(start: Integers, size: Integers, extent: int, about: str) -> None:
 
 
 def _apart(shard: Integers, start: Integers, size: Integers, about: str) -> None:
-    """Check that ranges of the same shard, given in ascending order, do not overlap."""
     same = shard[1:] == shard[:-1]
     _expect(not (same & (start[:-1] + size[:-1] > start[1:])).any(), f"{about}: two tiles overlap")
 

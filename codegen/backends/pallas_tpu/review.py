@@ -37,8 +37,6 @@ def review(plan: Plan) -> tuple[str, tuple[Row, tuple[Row, ...]]]:
 
 
 def _ring_rows(ring: RingForm | None) -> Iterator[Row]:
-    """Yield the row of the rings that replace the first kernel, if any. Columns about tiles are
-    empty."""
     if ring is not None:
         exact = ring.plan.traffic.bound_received_max
         padded = f"{ring.wire_bytes / exact:.3f}" if exact else "-"
@@ -46,8 +44,6 @@ def _ring_rows(ring: RingForm | None) -> Iterator[Row]:
 
 
 def _rows(plan: DirectPlan, ring: RingForm | None) -> Iterator[Row]:
-    """Yield the rows of a kernel; `ring`: the rings that replace the kernel of `ring.plan`, if
-    any."""
     every = plan.once(choices)
     taken = cheapest(every)
     best = {taken.form.name: taken}

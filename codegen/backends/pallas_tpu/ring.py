@@ -52,7 +52,7 @@ class RingTurn:
         return np.where(2 * place < size, 2 * place, 2 * (size - place) - 1)
 
     def after(self, positions: Integers) -> Integers:
-        """Return the positions that follow the given ones, upwards."""
+        """Return the next position in the ring for each position, in the upward direction."""
         stride, size = self.digit.stride, self.digit.size
         order = self.coordinate(np.arange(size))
         follows = np.empty(size, dtype=np.int64)
@@ -182,7 +182,6 @@ def _best(digit: Digit, plan: DirectPlan, network: Network) -> RingTurn | None:
 
 
 def _around(plan: DirectPlan, turn: RingTurn, nbytes: float) -> Iterator[Flows]:
-    """Yield all devices' sends of `nbytes` in each direction, in one step."""
     ids = ids_of(plan.reshard.source.mesh)
     positions = np.arange(ids.size, dtype=np.int64)
     after = turn.after(positions)

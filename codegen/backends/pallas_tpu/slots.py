@@ -145,8 +145,6 @@ def reaches(exchange: Exchange, window: tuple[int, ...]) -> tuple[tuple[int, ...
 
 
 def _reach(exchange: Exchange, axis: int, window: int) -> tuple[int, int]:
-    """Return the largest end of a window along a dimension, in the source and in the target
-    shard."""
     tiles = exchange.dims[axis]
     pairs = tiles.pairs
     from_source = pairs.low - tiles.source.intervals[0][pairs.source]

@@ -54,8 +54,6 @@ def stages_of(
 def _sent(
     form: Direct | Windows | Slots, figures: Figures, sums: Sums, devices: int, *, reduces: bool
 ) -> Iterator[Stage]:
-    """Yield the stages of a form whose devices send directly: the kernel, and XLA's copies before
-    and after it."""
     exchange, itemsize = sums.exchange, form.itemsize
     sends, starts = partial(flows, exchange, itemsize, form.taken), _starts(figures, devices)
     match form:
@@ -82,8 +80,6 @@ def _starts(figures: Figures, devices: int) -> float:
 
 
 def _result(form: Direct | Routed, exchange: Exchange) -> Copies:
-    """Return the copy that XLA makes of a kernel's result only if the program returns it:
-    `tests/backends/pallas_tpu/test_tpu_started.py` compiles both cases."""
     nbytes = form.itemsize * math.prod(exchange.target.local_shape)
     return Copies("XLA copies a result that leaves the program", 2 * nbytes, leaving=True)
 

@@ -273,7 +273,6 @@ def _route_facts(form: Routed, choice: FormChoice) -> Iterator[str]:
 
 
 def _about_lines(form: Routed) -> Iterator[str]:
-    """Yield lines that explain the offsets along axes that do not wrap around."""
     for stride, extent in (each for each in form.digits if each[0] in form.lines):
         last = extent // 2 - 1
         yield (
@@ -283,8 +282,6 @@ def _about_lines(form: Routed) -> Iterator[str]:
 
 
 def _example(form: Routed) -> Iterator[str]:
-    """Yield lines about the route of the piece with the most hops, and about that of its second
-    half if it differs."""
     schedule = form.schedule
     far = max(range(len(schedule.starts)), key=lambda number: len(schedule.path(number)))
     first, second = (schedule.path(far, half) for half in WHOLE)

@@ -102,7 +102,7 @@ def keeps_some(exchange: Exchange) -> bool:
 
 @dataclass(frozen=True)
 class TermsText:
-    """The text that a module with terms has besides its kernel."""
+    """The text of a module with terms, in addition to its kernel's."""
 
     plan: DirectPlan
 

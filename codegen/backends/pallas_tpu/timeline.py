@@ -32,7 +32,6 @@ def timeline(plan: Plan) -> Timeline:
 
 
 def _stages(direct: DirectPlan) -> list[Stage]:
-    """Return the stages of one exchange, or of the rings that replace it."""
     ring = direct.once(ring_of) if direct.reshard.adds else None
     return _exchanged(direct) if ring is None else list(ring.stages())
 
@@ -74,8 +73,6 @@ def _exchanged(direct: DirectPlan) -> list[Stage]:
 
 
 def _reduced(plan: DirectPlan) -> Iterator[Stage]:
-    """Yield the stage in which XLA reads all terms and writes reduced values, if the plan
-    reduces."""
     exchange = plan.exchange
     if exchange.operator:
         values = plan.reshard.itemsize * math.prod(exchange.target.local_shape)

@@ -126,8 +126,8 @@ class Uniform:
 
     @property
     def sends(self) -> bool:
-        """Return whether devices send any tile. They do not if each already has the only tile of
-        its target shard."""
+        """Return whether devices send any tile. They send none if each device already has the only
+        tile of its target shard."""
         positions = np.arange(self.exchange.source.mesh.size, dtype=np.int64)
         pairs = [(tiles.source, tiles.target) for tiles in self.exchange.dims]
         owners = (a.owner(b.index(positions) * b.size) for a, b in pairs)
@@ -197,7 +197,6 @@ class Uniform:
         return _in_words(shards, "b", lambda found: target.position(found, replica))
 
     def _sender(self, receiver: Index, number: Value) -> tuple[FunctionBody, Value]:
-        """Return the sender of tile `number`."""
         source, shards = self.exchange.source, list[Value]()
         for tiles in reversed(self.exchange.dims):
             count, _ = _met(tiles)
@@ -217,7 +216,6 @@ class Uniform:
         return self.exchange.dims[axis].source, self.exchange.dims[axis].target
 
     def _start(self, axis: int) -> Value:
-        """Return a tile's start along a dimension in the larger shard."""
         owner, (source, target) = self._owner(axis), self._sides(axis)
         small, large = (target, source) if owner == "peer" else (source, target)
         position = Index(owner, self.exchange.source.mesh.size)
@@ -305,9 +303,9 @@ class Uniform:
         )
 
     def kernels(self, starts: bool) -> tuple[tuple[str, ...], ...]:
-        """Return the lines of the kernel's functions. If it sends, these are a starting and a
-        waiting half; with `starts`, also two kernels that programs can run separately, one for each
-        half."""
+        """Return the lines of the kernel's functions. If the kernel sends, it has a half that
+        starts transfers and a half that waits for them; with `starts`, there are also two kernels
+        that programs can run separately, one for each half."""
         names = ("uniform", *(["started"] if starts else [])) if self.sends else ("kept",)
         texts = (render(f"pallas_tpu/{name}.py.jinja", self.text) for name in names)
         return tuple(tuple(text.splitlines()) for text in texts)
@@ -341,16 +339,12 @@ def _is_even(tiles: DimTiles) -> bool:
 
 
 def _met(tiles: DimTiles) -> tuple[int, int]:
-    """Return the number of source shards that overlap a target shard, and that of target shards
-    that overlap a source shard."""
     source, target = tiles.source.size, tiles.target.size
     return max(target // source, 1), max(source // target, 1)
 
 
 @dataclass(frozen=True)
 class _Function:
-    """A function of the module that returns one expression."""
-
     signature: str
     doc: str
     body: FunctionBody
@@ -362,12 +356,10 @@ class _Function:
 
     @property
     def values(self) -> tuple[Value, ...]:
-        """The expressions of all assignments and the result."""
         return (*(each.value for each in self._assignments), self.result)
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """The lines of the function."""
         lines = [*printed(PALLAS, self._assignments), f"return {PALLAS.text(self.result)}"]
         head = (f"def {self.signature}:", f'{INDENT}"""{self.doc}"""')
         return (*head, *(INDENT + line for line in lines))

@@ -128,14 +128,12 @@ class WindowDim:
 
 
 def _ends(pieces: Pieces, unit: int, step: int) -> Integers:
-    """Return the ends of pieces in the staging area along a dimension."""
     into = (pieces.low - pieces.target_low) // unit * unit
     ends: Integers = into + pieces.band * step + covered(0 * pieces.low, pieces.width, unit)
     return ends
 
 
 def _meet(source: DimLayout, target: DimLayout, chunk: int) -> int:
-    """Return the most source shards that a block of a target shard overlaps."""
     if chunk == 1 or source.parts == 1:
         return 1
     full = target.intervals[1] > target.intervals[0]

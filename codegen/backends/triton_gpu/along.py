@@ -169,7 +169,6 @@ def along(
 def _whole(
     dim: DimTiles, axis: int, receiver: Index, low: Value, high: Value, body: FunctionBody
 ) -> Along:
-    """Return the tile of a target shard that equals a source shard."""
     zero = sympy.Integer(0)
     width = body.let(f"width{axis}", dim.target.size if dim.target.is_even else high - low)
     # No test is needed: the host launches no kernel for an empty target shard.

@@ -83,7 +83,7 @@ EXTRAS = (
 
 @dataclass(frozen=True)
 class TritonText:
-    """Everything the module template prints."""
+    """The context of the module template."""
 
     support: str
     module: ModuleText
@@ -116,8 +116,6 @@ class TritonText:
 
     @property
     def _shared(self) -> list[tuple[str, str]]:
-        """The import for memory that callers share with peers, as a list of one pair (support file,
-        names); empty if they share none."""
         names = ["SharedMemory"] if self.shares else []
         names += ["Push"] if self.phases[-1].push else []
         return [("torch_memory", ", ".join(sorted(names)))] if names else []
@@ -206,7 +204,6 @@ PART = ("source shard", "part")
 
 
 def _ends(plan: Plan) -> Exchange:
-    """Return an exchange with a plan's source and target as its sides, for the module's text."""
     if isinstance(plan, SteppedPlan):
         first, *_, last = (step.exchange for step in plan.steps if isinstance(step, MoveStep))
         return Exchange(first.source, last.target, HolderRule())
@@ -214,12 +211,10 @@ def _ends(plan: Plan) -> Exchange:
 
 
 def _parts(plan: Plan) -> str:
-    """Return the sharding between a plan's two exchanges, as text; "" if it has one exchange."""
     return quoted(str(plan.steps[0].ends.after)) if isinstance(plan, SteppedPlan) else ""
 
 
 def _facts(plan: Plan, phases: tuple[PullPhase, ...]) -> list[str]:
-    """Return the module docstring's lines about layouts, tiles, traffic and transfers."""
     ends = _ends(plan)
     said = [
         *side_lines("Source", "d1", str(plan.reshard.source), ends.source, "dense"),
@@ -240,8 +235,6 @@ def _facts(plan: Plan, phases: tuple[PullPhase, ...]) -> list[str]:
 
 
 def _met(axis: int, kernel: Kernel) -> str:
-    """Return a sentence on how many shards overlap along a dimension; "" if neither side splits
-    it."""
     dim = kernel.exchange.dims[axis]
     if max(dim.source.parts, dim.target.parts) == 1:
         return ""
@@ -251,7 +244,6 @@ def _met(axis: int, kernel: Kernel) -> str:
 
 
 def _host(request: Request, phases: tuple[PullPhase, ...]) -> tuple[str, ...]:
-    """Return the lines that create the object that moves shards."""
     back = NAME if request.backward else f"{NAME}_backward"
     more = [f'gradient=Gradient(__package__, "{back}")'] if request.derivative else []
     reshard = request.plan.reshard
@@ -276,7 +268,6 @@ def _host(request: Request, phases: tuple[PullPhase, ...]) -> tuple[str, ...]:
 
 
 def _dtensor(reshard: Reshard, ends: Exchange) -> DTensorText | None:
-    """Return both sides as placements; None unless DTensor can express both."""
     before = placements(reshard.source, ends.source)
     after = placements(reshard.target, ends.target)
     if before is None or after is None:

@@ -207,8 +207,6 @@ class Kernel:
         return tuple(reversed(found))
 
     def _turn(self, axis: int, digit: Value) -> Value:
-        """Return the number of the source shard to read, counted among those that the device's
-        shard overlaps along a dimension, given the tile's digit."""
         count = self.counts[axis]
         if count == 1:
             return 0

@@ -207,13 +207,11 @@ def _kernel(exchange: Exchange, dtype: str) -> Kernel:
 
 
 def _some_local(exchange: Exchange) -> bool:
-    """Return whether any device already has a part of its own target shard."""
     loads = Loads(exchange.source, exchange.target, exchange)
     return bool((loads.held_widths > 0).all(axis=1).any())
 
 
 def _vectors(exchange: Exchange) -> Exchange:
-    """Return the exchange, with a scalar as a vector of one element."""
     if len(exchange.dims) > exchange.source.hidden:
         return exchange
     return exchange.once(_as_vector_of_terms) if exchange.dims else as_vectors(exchange)
@@ -227,7 +225,6 @@ def _as_vector_of_terms(exchange: Exchange) -> Exchange:
 
 
 def _widest_shard(exchange: Exchange) -> int:
-    """Return the number of elements of the largest shard on either side."""
     hidden = exchange.source.hidden
     sides = (exchange.source, exchange.target)
     return max(math.prod(dim.size for dim in layout.dims[hidden:]) for layout in sides)

@@ -172,7 +172,6 @@ class PushKernel(Kernel):
         return [f"{_of(turn)} == {_of(mod(source.replica(self.here), holders))}"]
 
     def _piece(self, tiles: list[Along]) -> Value:
-        """Return the number of the piece that this device sends to its receiver."""
         source, target, rule = self.forth.source, self.forth.target, self.forth.rule
         holders = source.replicas // rule.pieces
         shift = floor_div(target.replica(self.peers.receiver), holders) + tiles[rule.cut].source

@@ -38,7 +38,6 @@ def timeline(plan: Plan) -> Timeline:
 
 
 def _of_exchange(plan: Plan, exchange: Exchange) -> Timeline:
-    """Return the timeline of one exchange."""
     itemsize = DTYPES[plan.reshard.dtype]
     ids = exchange.ranks
     loads = Loads(exchange.source, exchange.target, exchange)

@@ -55,7 +55,6 @@ def boxes(form: FormText) -> FormLines:
 def _cut(
     form: FormText, given: str, rest: Sequence[int], shape: list[int]
 ) -> Generator[FormLine, None, str]:
-    """Yield the statement that slices the unsplit dimensions, and return the name of the slice."""
     op, ranges = form.text.op, [":"] * len(shape)
     starts, limits = op.integers("start_indices"), op.integers("limit_indices")
     strides = form.text.has("strides")
@@ -69,7 +68,6 @@ def _cut(
 
 
 def _config(form: FormText, rest: Sequence[int]) -> Generator[tuple[int, ...], None, None]:
-    """Yield the padding of each dimension, zeros for split dimensions."""
     given = form.text.op.param("padding_config")
     for dim, own in enumerate(given if isinstance(given, tuple) else ()):
         numbers = own if isinstance(own, tuple) else ()
@@ -120,7 +118,6 @@ def _moved(
 
 
 def _empty(form: FormText, shape: tuple[int, ...]) -> Expression:
-    """Return an array filled with the padding value of a pad, with zeros for other ops."""
     if form.text.op.kind == "pad":
         return "jnp.full", [integers(shape), form.given[1]]
     return "jnp.zeros", [integers(shape), dtype_text(form.text.dtype)]

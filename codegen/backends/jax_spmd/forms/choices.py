@@ -9,8 +9,8 @@ from shardwright.codegen.partition.local.forms.choices import shared_dim
 
 
 def arg(form: FormText) -> FormLines:
-    """Yield statements that find the best element of the shard, gather those of all shards, and
-    select the first best one."""
+    """Yield statements that find the best element of each shard, gather these elements, and select
+    the first of the best."""
     kind = f"lax.{form.text.op.kind}"
     (axis,) = form.text.op.integers("axes")
     dtype = dtype_text(form.text.dtype)
@@ -31,8 +31,8 @@ def arg(form: FormText) -> FormLines:
 
 
 def top_k(form: FormText) -> FormLines:
-    """Yield statements that find the largest elements of the shard, gather those of all shards, and
-    select the largest of these."""
+    """Yield statements that find the largest elements of each shard, gather them, and select the
+    largest of all shards."""
     op, (given,) = form.text.op, form.given
     last = len(form.text.shapes[0]) - 1
     (count,) = op.integers("k")

@@ -41,8 +41,6 @@ def window_rows(
 def _once(
     form: FormText, name: str, made: Expression, moves: bool = False
 ) -> Generator[FormLine, None, str]:
-    """Yield the statement that computes a value, unless an earlier form already did, and return its
-    name."""
     key = str(made)
     found = form.made.get(key)
     if found is None:
@@ -60,7 +58,6 @@ def _slice(given: str, part: HaloPart, dim: int, extent: int) -> str:
 
 
 def _affine(number: str, factor: int, more: int) -> str:
-    """Return `number * factor + more`."""
     start = number if factor == 1 else f"{number} * {factor}"
     if not more:
         return start
@@ -70,8 +67,6 @@ def _affine(number: str, factor: int, more: int) -> str:
 def _filled(
     form: FormText, rows: str, place: int, dim: int, window: RowWindow, fill: str
 ) -> Generator[FormLine, None, str]:
-    """Yield statements that replace rows outside the tensor by `fill`, and return the name of the
-    result."""
     first = _affine(form.at(place, dim), window.step, window.first)
     number = yield from _once(form, "number", f"jnp.arange({window.length}) + {first}")
     inside = [f"{number} >= 0", f"{number} < {window.extent * window.parts}"]

@@ -81,7 +81,6 @@ def _as_int32(form: FormText, place: int) -> str:
 
 
 def _shifted(given: str, shifts: dict[int, str], components: int) -> str:
-    """Return index vectors relative to the shard's first row."""
     if components == 1:
         return f"{given} - {shifts[0]}"
     starts = ", ".join(shifts.get(component, "0") for component in range(components))
@@ -89,7 +88,6 @@ def _shifted(given: str, shifts: dict[int, str], components: int) -> str:
 
 
 def _with(text: OpText, name: str, param: Param, given: dict[int, str]) -> OpText:
-    """Return an op with one parameter and some operands replaced."""
     params = tuple(sorted({**dict(text.op.params), name: param}.items()))
     operands = tuple(given.get(place, own) for place, own in enumerate(text.given))
     return replace(text, op=replace(text.op, params=params), given=operands)
@@ -138,13 +136,12 @@ def write_slice(form: FormText) -> FormLines:
 
 
 def _zero(form: FormText) -> str:
-    """Return the start index 0, with the type of the other start indices."""
     return f"{dtype_text(form.text.dtypes[len(form.given) - 1])}(0)"
 
 
 def _behind(rows: str, extent: int) -> str:
-    """Replace row numbers before this shard by a number beyond it, because negative numbers would
-    count from the end."""
+    """Return an expression in which row numbers before this shard are replaced by a number beyond
+    its end, because negative numbers would count from the end."""
     return f"jnp.where({rows} < 0, {extent}, {rows})"
 
 
@@ -163,7 +160,6 @@ def _alike(form: FormText, dim: int, part: Sequence[int]) -> bool:
 
 
 def _rows(form: FormText, dim: int, length: int) -> str:
-    """Return row numbers relative to this shard for a slice of this length."""
     op, here = form.text.op, f"{form.at(0, dim)} * {form.extent(0, dim)}"
     if op.kind == "slice":
         start, step = op.integers("start_indices")[dim], _steps(form)[dim]
@@ -181,7 +177,6 @@ def _steps(form: FormText) -> tuple[int, ...]:
 
 
 def _cut(form: FormText, dim: int, part: Sequence[int]) -> str:
-    """Return the operand, sliced along all dimensions except the split one."""
     text, whole = form.text, form.text.shapes[0]
     if all(extent == whole[d] for d, extent in enumerate(part) if d != dim):
         return form.given[0]

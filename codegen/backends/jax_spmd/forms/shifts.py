@@ -35,13 +35,10 @@ def shift(form: FormText) -> FormLines:
 
 
 def _is_all(shift: RingShift, extent: int) -> bool:
-    """Return whether the result consists of this operand alone."""
     return sum(each.length for each in shift.stretches) == extent
 
 
 def _shifted(form: FormText, shift: RingShift, name: str, dim: int) -> FormLines:
-    """Yield statements that rotate an operand: parts that arrive from other shards,
-    concatenated."""
     texts = []
     given, extent = form.given[shift.place], form.extent(shift.place, dim)
     for part in shift.parts:
@@ -72,8 +69,6 @@ def _sent(form: FormText, place: int, dim: int, text: str, part: RingPart) -> Ex
 def _chosen(
     form: FormText, dim: int, taken: list[tuple[str, tuple[Stretch, ...]]], long: list[int]
 ) -> FormLines:
-    """Yield statements that number a shard's rows in the whole tensor, and select each row from its
-    source."""
     result = len(form.given)
     extent, parts = form.extent(result, dim), form.parts(result, dim)
     rows = form.local("rows")
@@ -126,7 +121,6 @@ def plain_shift(text: OpText) -> Expression:
 
 
 def _filled(text: OpText, dim: int, length: int) -> list[str]:
-    """Return `length` rows of the fill value as a list of one expression, empty for no rows."""
     if not length:
         return []
     shape = (*text.shape[:dim], length, *text.shape[dim + 1 :])

@@ -43,8 +43,6 @@ def window(form: FormText) -> FormLines:
 def _taken(
     form: FormText, fill: str
 ) -> Generator[FormLine, None, tuple[str, tuple[tuple[int, int], ...]]]:
-    """Yield the statements that fetch rows along each split dimension; return the name of the rows,
-    and the padding that is still needed."""
     op, rows = form.text.op, form.given[0]
     whole = tuple(map(form.whole, range(len(form.text.shapes))))
     spec = op.integers("lhs_spec")[2:] if op.kind == "conv_general_dilated" else None
@@ -90,5 +88,4 @@ def select_and_scatter(form: FormText) -> FormLines:
 
 
 def _with(op: Op, params: dict[str, Param]) -> Op:
-    """Return an op with some parameters replaced."""
     return replace(op, params=tuple(sorted({**dict(op.params), **params}.items())))

@@ -1,4 +1,4 @@
-"""Compile an emitted matmul, or XLA's own, for a TPU topology. Runs in a worker process."""
+"""Compile an emitted matmul, or XLA's own matmul, for a TPU topology. Runs in a worker process."""
 
 from __future__ import annotations
 
@@ -72,15 +72,12 @@ def _behind(shape: tuple[int, ...], padded: tuple[int, ...]) -> list[tuple[int, 
 
 
 def _mesh(module: ModuleType, job: Job) -> Any:
-    """Return the mesh of lhs on the devices that `placed` chooses, assigned in order of device
-    id."""
     chosen = placed(len(module.IDS), job.target, aside=job.aside)
     by_id = dict(zip(sorted(module.IDS), chosen, strict=True))
     return module._LHS.mesh_of([by_id[device] for device in module.IDS])
 
 
 def _program(module: ModuleType, job: Job, mesh: Any, function: Function) -> tuple[Any, list[Any]]:
-    """Return the jitted function, and the shapes of its arguments lhs and rhs."""
     wide = max(jnp.dtype(name).itemsize for name in (module.DTYPE, module.OUT_DTYPE))
     jax.config.update("jax_enable_x64", job.what == "x64_matmul" or wide == 8)
     given = [

@@ -43,11 +43,9 @@ class _Program:
 
     @property
     def sharding(self) -> Any:
-        """The sharding of the argument; for a group, that of its first array."""
         return jax.tree.leaves(self.argument)[0].sharding
 
     def jit(self) -> Any:
-        """Return the jitted function."""
         if self.result is None:
             return jax.jit(self.function)
         shardings = {"in_shardings": self.argument.sharding, "out_shardings": self.result}
@@ -76,8 +74,6 @@ def compile_module(module: ModuleType, job: Job) -> TpuCode:
 
 
 def _grouped(module: ModuleType, job: Job) -> TpuCode:
-    """Return the compiler's result for the group's `reshard`, which moves all its arrays at
-    once."""
     host = module._HOST
     jax.config.update("jax_enable_x64", any(kind.dtype.itemsize == 8 for kind in host.kinds))
     argument, function = host.compiled_for(placed(len(host.ranks), job.target, aside=job.aside))
@@ -159,7 +155,6 @@ def _inner(module: ModuleType, job: Job) -> _Program:
 
 
 def _set_widths(module: ModuleType, job: Job) -> None:
-    """Enable 64-bit types in JAX if the module's dtype is one or the job requests them."""
     jax.config.update("jax_enable_x64", job.what == "x64" or DTYPES[module.DTYPE] == 8)
 
 
@@ -222,7 +217,6 @@ def _ranks(module: ModuleType) -> list[int]:
 
 
 def _meshes(module: ModuleType, topology: str, *, aside: bool = False) -> tuple[Mesh, Mesh]:
-    """Return the source and target meshes on the devices that `placed` chooses."""
     ranks = _ranks(module)
     by_id = dict(zip(ranks, placed(len(ranks), topology, aside=aside), strict=True))
     return (
@@ -248,7 +242,6 @@ def placed(wanted: int, topology: str, *, aside: bool = False) -> list[Any]:
 
 
 def _check_placed(wanted: int, topology: str) -> None:
-    """Raise InputError if the topology has fewer than `wanted` devices."""
     devices = len(devices_of(topology))
     if wanted > devices:
         raise InputError(

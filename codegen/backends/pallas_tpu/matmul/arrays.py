@@ -56,7 +56,7 @@ class BlockedArray:
     def come(self, *, tiled: bool) -> BlockedArray:
         """Return the array that one arriving part is written to, with its halves apart; `tiled`:
         whether to pad it to whole memory tiles, so that the bytes of all arriving blocks add up to
-        those of the wait."""
+        the bytes that the wait expects."""
         return replace(self, parts=1, apart=True, tiled=tiled)
 
     def tile(self, factor: int) -> int:

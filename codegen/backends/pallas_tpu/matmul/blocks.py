@@ -45,7 +45,7 @@ MOST_SLOTS = 64
 class BlockSizes:
     """The blocks of a product. `sizes`: the extents of a block, (batch, i, j, k); `stays`: whether
     all blocks of the operand that does not travel stay in VMEM; `keeps`: whether all sums stay in
-    VMEM, in products whose every part adds to all sums; `nbytes`: the total bytes of VMEM."""
+    VMEM, in products in which every part adds to all sums; `nbytes`: the total bytes of VMEM."""
 
     sizes: Extents
     stays: bool

@@ -84,7 +84,6 @@ def ring_of(plan: MatmulPlan, name: str, axes: str, collective_id: int) -> RingT
 
 
 def _product(plan: MatmulPlan, steps: MatmulSteps, collective_id: int) -> ProductText:
-    """Return the text of the product: a kernel if the plan has a loop, otherwise XLA's product."""
     loop = plan.chosen.loop
     if loop is None:
         plain = product_lines(plan, steps)

@@ -266,7 +266,6 @@ class MatmulRing:
         return (f"{text}{stay}. The kernel uses {-(-blocks.nbytes >> 10)} KiB of VMEM.",)
 
     def _is_cut(self) -> bool:
-        """Return whether any extent is not a multiple of its block."""
         return any(
             end % block
             for n, (extent, block) in enumerate(zip(self.extents, self.blocks.sizes, strict=True))
@@ -275,7 +274,6 @@ class MatmulRing:
 
 
 def _check_reach(matmul: Matmul, loop: Loop, topology: str | None) -> None:
-    """Raise InputError for a ring whose neighbours cannot send to each other directly."""
     if topology is None:
         return
     rings = ids_of(matmul.mesh)[positions_of_groups(loop.digits, matmul.mesh.size)][:, loop.places]

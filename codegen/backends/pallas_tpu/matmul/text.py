@@ -151,7 +151,7 @@ class MatmulKernel:
 
     @property
     def operands(self) -> tuple[BlockedOperand, ...]:
-        """Both operands, a and b."""
+        """The operands a and b."""
         return BlockedOperand("a", self.product), BlockedOperand("b", self.product)
 
     @property

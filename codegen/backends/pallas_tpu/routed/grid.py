@@ -102,7 +102,6 @@ class Grid:
         return near and alike and by.bit_count() == 1
 
     def _along_axes(self, digits: Digits) -> Digits:
-        """Return the digits, with successive digits along the same axis merged into one."""
         crossed = [tuple(np.flatnonzero(self._hops(Hop(*each, 1)).any(axis=0))) for each in digits]
         found: list[tuple[int, int]] = []
         for _, some in groupby(zip(crossed, digits, strict=True), key=lambda pair: pair[0]):

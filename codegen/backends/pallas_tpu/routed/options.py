@@ -64,7 +64,6 @@ def options(
 def _gathered(
     exchange: Exchange, itemsize: int, offsets: tuple[int, ...], grid: Grid
 ) -> Iterator[Option]:
-    """Yield the schedules of source shards in which places are boxes of target shards."""
     for view in views_in(exchange, itemsize):
         slot = Slot.viewed(exchange.source.local_shape, itemsize, view)
         for schedule, share in spreads(offsets, grid.ways, halves=slot.is_cut):
@@ -79,8 +78,6 @@ def _relayed(
     senders: tuple[tuple[int, ...], ...],
     grid: Grid,
 ) -> Iterator[Option]:
-    """Yield the schedule of tiles that move between shards without packing, if any, in the
-    dimension order with the least bytes of relayout."""
     held = exchange.target.local_shape
     found = (view for view in views(len(held)) if not unplaced(exchange, view, itemsize))
     view = min(found, key=lambda view: relayout(exchange, itemsize, view), default=None)
@@ -98,7 +95,6 @@ def _packed(
     senders: tuple[tuple[int, ...], ...],
     grid: Grid,
 ) -> Iterator[Option]:
-    """Yield the schedules of tiles in slots."""
     for slot in Slot.every(window, itemsize):
         yield Option("routed", slot, _scheduled(offsets, senders, slot, grid))
 

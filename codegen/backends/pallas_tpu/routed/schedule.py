@@ -205,7 +205,6 @@ class _Places:
     used: list[set[int]] = field(default_factory=list)
 
     def take(self, devices: frozenset[int]) -> int:
-        """Reserve and return the first place that is free on all of `devices`."""
         free = (place for place, used in enumerate(self.used) if used.isdisjoint(devices))
         place = next(free, len(self.used))
         if place == len(self.used):
@@ -214,7 +213,6 @@ class _Places:
         return place
 
     def leave(self, place: int, devices: frozenset[int]) -> None:
-        """Free a place on `devices`."""
         self.used[place] -= devices
 
 
@@ -275,8 +273,8 @@ def _digits(number: int, digits: Sequence[tuple[int, int]]) -> Iterator[int]:
 
 
 def _after(hop: Hop, offset: int, count: int) -> int:
-    """Return the offset that a shard has travelled after `count` of the same hop; `offset`: the
-    offset before the first."""
+    """Return the offset that a shard has travelled after `count` equal hops; `offset`: the offset
+    before the first hop."""
     return offset + count * hop.by % hop.extent * hop.stride
 
 
@@ -325,19 +323,15 @@ class _Contents:
         self.origin = self.number.copy()
 
     def fill(self, place: int, devices: Integers, number: int) -> None:
-        """Set the initial contents of a place on devices."""
         self.number[place, :, devices], self.origin[place][:, devices] = number, devices
 
     def has(self, place: int, devices: Integers, number: int, origin: Integers) -> bool:
-        """Return whether a place has both halves of a piece on `devices`, each from the device in
-        `origin`."""
         right = (self.number[place][:, devices] == number) & (
             self.origin[place][:, devices] == origin
         )
         return bool(right.all())
 
     def moved(self, moves: list[tuple[Hop, Push, Integers]], *, spreads: bool) -> str:
-        """Make the moves of a round, and return the first fault, or ""."""
         before, origins = self.number.copy(), self.origin.copy()
         if not spreads:
             for _, move, devices in moves:

@@ -35,24 +35,19 @@ class _Part(NamedTuple):
     on: npt.NDArray[np.bool_]
 
     def meets(self, other: _Part) -> bool:
-        """Return whether a second part of the same place overlaps this one on any device."""
         near = self.low < other.high and other.low < self.high
         return near and bool((self.on & other.on).any())
 
 
 @dataclass
 class _Uses:
-    """The parts in use, each with the step that uses it, by place."""
-
     known: dict[int, list[tuple[_Part, int]]] = field(default_factory=dict)
 
     def of(self, parts: Sequence[_Part]) -> set[int]:
-        """Return the steps that use an overlapping part."""
         pairs = ((part, use) for part in parts for use in self.known.get(part.place, ()))
         return {step for part, (other, step) in pairs if part.meets(other)}
 
     def add(self, parts: Sequence[_Part], step: int) -> None:
-        """Record that a step uses parts."""
         for part in parts:
             self.known.setdefault(part.place, []).append((part, step))
 

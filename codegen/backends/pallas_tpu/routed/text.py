@@ -151,8 +151,6 @@ class RelayedText:
 
 @dataclass(frozen=True)
 class _Parts:
-    """The expressions for the parts of slots and shards in a form's kernel."""
-
     form: Routed
 
     @property
@@ -181,7 +179,6 @@ class _Parts:
         return _multiple(begin, form.slot.unit), _multiple(size, form.slot.unit)
 
     def part(self) -> list[str]:
-        """Return the indices of the part of a slot that a move copies, by dimension."""
         found = ["slice(None)"] * len(self.form.slot.shape)
         if self.form.is_cut:
             found[0] = f"pl.ds({', '.join(self._span())})"
@@ -216,8 +213,6 @@ def _multiple(index: str, unit: int) -> str:
 
 
 def _at(ref: str, items: list[str]) -> str:
-    """Return the expression of a part of a buffer, in as few lines as possible, without trailing
-    whole dimensions."""
     while len(items) > 1 and items[-1] == "slice(None)":
         items = items[:-1]
     lines = exploded(f"{'.' * 24}{ref}.at", items, "[]")
@@ -351,7 +346,6 @@ def _about_slot(form: Routed) -> str:
 
 
 def _row(form: Routed, move: Push) -> tuple[int, ...]:
-    """Return the numbers of a move: its row of the table `moves`."""
     schedule = form.schedule
     begin, extent = form.slot.part(move.halves)
     cut = (begin,) * schedule.halves + (extent,) * form.is_cut
@@ -360,6 +354,5 @@ def _row(form: Routed, move: Push) -> tuple[int, ...]:
 
 
 def _listed(items: Iterable[str]) -> str:
-    """Return the text of a tuple in as few lines as possible."""
     lines = "\n".join(constant_lines("a" * 12, list(items)))
     return lines.removeprefix("a" * 12 + " = ").removesuffix("  # fmt: skip")

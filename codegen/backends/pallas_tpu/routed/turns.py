@@ -97,7 +97,6 @@ class _Load:
         return round(rises, 6), round(crowded, 6)
 
     def add(self, more: dict[Turn, Floats], sign: int = 1) -> None:
-        """Add a piece's load; with `sign` -1, subtract it."""
         for turn, load in more.items():
             self.carried[turn] = self.carried.get(turn, 0 * load) + sign * load
             self.busiest[turn] = float(self.carried[turn].max())
@@ -158,7 +157,6 @@ def _orders(legs: Legs, rounds: int, cut: bool) -> Iterator[Legs]:
 
 
 def _hops_of(legs: Legs) -> list[list[Hop]]:
-    """Return the hops of each half, in order."""
     return [[hop for _, hop, own in legs if own == half] for half in WHOLE]
 
 

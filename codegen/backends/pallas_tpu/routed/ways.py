@@ -66,8 +66,9 @@ def added(device: Integers, offset: int, digits: Digits) -> Integers:
 
 @dataclass(frozen=True)
 class Numbering:
-    """Convert device numbers to places. Without lines, both are equal. `digits`: the digits of
-    places; `lines`: the strides of the digits of which devices use only the lower half."""
+    """Convert device numbers to places. Without lines, a device's place equals its number.
+    `digits`: the digits of places; `lines`: the strides of the digits of which devices use only the
+    lower half."""
 
     digits: Digits
     lines: Lines = ()
@@ -118,7 +119,7 @@ class Hop:
     by: int
 
     def to(self, device: Integers) -> Integers:
-        """Return the places of the receivers, given those of the senders."""
+        """Return the places of the receivers, given the places of the senders."""
         digit = device // self.stride % self.extent
         return device + ((digit + self.by) % self.extent - digit) * self.stride
 
@@ -148,7 +149,7 @@ class Ways:
         return Ways(digits, (0,) * len(digits), (1,) * len(digits))
 
     def orders(self) -> tuple[tuple[int, ...], ...]:
-        """Return the rotations of the order of axes: in these each axis is first once and last
+        """Return the rotations of the order of axes, in which each axis is first once and last
         once."""
         axes = tuple(dict.fromkeys(self.axes))
         return tuple(axes[n:] + axes[:n] for n in range(len(axes)))

@@ -120,15 +120,12 @@ class _Between:
 
 
 def _whole(program: Any, rank: int, buffer: str) -> Box:
-    """Return the box of a device's shard: of the source shard if `buffer` is SOURCE, otherwise of
-    the target shard."""
     side = program.host.source if buffer == SOURCE else program.host.target
     box = side.box(program.peers.here(program.order, rank)[0 if buffer == SOURCE else 1])
     return tuple((int(box[2 * axis]), int(box[2 * axis + 1])) for axis in program.view)
 
 
 def _box(program: Any, rank: int, window: Window) -> Box:
-    """Return the box of the tensor for a window of a device's shard."""
     whole = _whole(program, rank, window.buffer)
     pairs = zip(whole, window.ranges, strict=True)
     return tuple((low + start, low + start + size) for (low, _), (start, size) in pairs)

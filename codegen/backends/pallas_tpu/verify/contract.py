@@ -71,7 +71,6 @@ def check_names(module: ModuleType, case: Case) -> None:
 
 
 def _functions(module: ModuleType) -> Iterator[tuple[str, FunctionType]]:
-    """Yield the functions and methods that a module defines, each with its name."""
     for owner in (module, *(each for each in vars(module).values() if isinstance(each, type))):
         for name, found in vars(owner).items():
             function = inspect.unwrap(getattr(found, "fget", None) or found)
@@ -109,7 +108,6 @@ def _shared(some: Sequence[int], others: Sequence[int]) -> int:
 
 
 def _attributes(code: CodeType) -> set[str]:
-    """Return the names of the attributes that code and its nested functions access."""
     inner = (_attributes(each) for each in code.co_consts if isinstance(each, CodeType))
     loads = ("LOAD_ATTR", "LOAD_METHOD")
     own = {step.argval for step in dis.get_instructions(code) if step.opname in loads}

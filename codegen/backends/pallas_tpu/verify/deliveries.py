@@ -78,7 +78,6 @@ def check_deliveries(program: Any, traces: Traces) -> None:
 
 
 def _check_offsets(program: Any, places: list[int]) -> None:
-    """Raise MismatchError if data must travel an offset that the schedule lacks."""
     schedule, every = program.schedule, list(enumerate(places))
     known = {0, *schedule.offsets}
     for (sender, place), (receiver, goal) in itertools.product(every, every):
@@ -120,13 +119,11 @@ def _held(
 
 
 def _cut(parts: list[_Part], low: int, high: int) -> list[_Part]:
-    """Return the parts of a slot in the range [low, high)."""
     cut = ((max(begin, low), min(end, high), place) for begin, end, place in parts)
     return [part for part in cut if part[0] < part[1]]
 
 
 def _needed(program: Any, sender: int, receiver: int) -> tuple[int, ...]:
-    """Return the extents, in a slot, of the tile from one rank to another."""
     peers, slot = program.peers, program.slot
     me, wanted = peers.here(program.order, sender)[0], peers.here(program.order, receiver)[1]
     own, other = peers.forms.source_shard(me), peers.forms.target_shard(wanted)

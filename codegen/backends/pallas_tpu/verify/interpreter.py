@@ -67,7 +67,6 @@ def _printed_size() -> int:
 
 
 def _race(printed: str) -> str:
-    """Return the first printed race as one line: both conflicting uses of memory."""
     lines = printed.partition("RACE DETECTED")[2].splitlines()
     words = (line.split(" from ")[0].strip() for line in lines if "clock:" not in line)
     return " against ".join([word for word in words if word][:2])
@@ -158,7 +157,6 @@ class _Wait:
     core: int
 
     def blocked(self) -> bool:
-        """Return whether the semaphore is too low and no copy in flight will raise it."""
         low: bool = self.semaphore.count_by_core[self.core] < self.value
         return low and not self.semaphore.tasks[self.core]
 

@@ -66,7 +66,6 @@ def _ran(race: bool = False, signals: int = 0) -> tuple[Any, str]:
 
 
 def _one(shard: Any, race: bool, signals: int) -> Any:
-    """Run the kernel on one device's shard, and return its slots, stacked."""
     kernel: Any = pl.pallas_call(
         partial(_push, race=race, signals=signals),
         out_shape=jax.ShapeDtypeStruct((DEVICES + 1, *ROW), shard.dtype),

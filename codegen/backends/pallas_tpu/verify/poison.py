@@ -41,8 +41,8 @@ def choose(mode: Mode) -> None:
 
 
 def interpret_params() -> Any:
-    """Return parameters to compile a kernel with, so that it runs in the mode that is current
-    then."""
+    """Return the parameters with which to compile a kernel, so that each run is in the mode that is
+    current at that time."""
     _install()
     # From jax 0.11 on, the interpreter raises for a race, which leaves its state broken, unless it
     # is set to warn.

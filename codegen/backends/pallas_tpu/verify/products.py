@@ -60,7 +60,6 @@ class _Ring(BlockedProduct):
 
     @staticmethod
     def of(module: ModuleType, ring: Any) -> _Ring:
-        """Return the ring that a module states."""
         size, factor = len(ring.rings[0]), FACTORS.index(ring.factor)
         ways, dtypes = ring.scratch[-1].shape[0], (module.DTYPE, module.OUT_DTYPE)
         part, unit = ring.extents[factor] // size, unit_of(factor, *dtypes)
@@ -152,7 +151,6 @@ def _ranges(module: ModuleType, side: str, rank: int) -> dict[Place, range]:
 
 
 def _blocks(ring: _Ring, side: str) -> Place:
-    """Return the number of blocks of an array along each dimension."""
     return tuple(len(_starts(ring, side, n)) for n in range(3))
 
 
@@ -177,7 +175,6 @@ def _starts(ring: _Ring, side: str, axis: int) -> dict[int, tuple[int, int]]:
 
 
 def _wanted(ring: _Ring, rank: int, place: Place) -> Contents:
-    """Return the products that a device's block of the result must sum."""
     table = ring.table
     members = [position for position in range(len(table)) if _same_ring(table, position, rank)]
     part_of = {member: int(ring.order[int(table[member, 0])]) for member in members}
@@ -250,8 +247,6 @@ class _Held:
         carry_out(traces, step)
 
     def result(self, rank: int, place: Place) -> Contents:
-        """Return the value of a device's block of the result. Raises MismatchError if it was never
-        written."""
         return self._of(rank, ("c", place))
 
     def _copy(self, rank: int, copy: Copy) -> None:
@@ -324,7 +319,6 @@ def event_place(rank: int, place: tuple[str, Place]) -> Any:
 
 
 def _difference(found: Contents, wanted: Contents) -> str:
-    """Return a text that names the first product that is summed too often, or is missing."""
     for what, more in (("too much", found - wanted), ("lacking", wanted - found)):
         if more:
             return f"{what}: {min(more, key=str)}"

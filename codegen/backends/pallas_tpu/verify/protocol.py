@@ -65,7 +65,6 @@ def _check_write(rank: int, peer: int, waited: int, signals: Counter[int]) -> No
 
 
 def _check_balance(traces: Traces) -> None:
-    """Check that every semaphore of every device returns to zero."""
     counts: Counter[tuple[int, str]] = Counter()
     for rank, events in enumerate(traces):
         for event in events:
@@ -101,8 +100,6 @@ def _check_overlaps(traces: Traces) -> None:
 
 
 def _overlapping(windows: Sequence[Window]) -> tuple[Window, Window] | None:
-    """Return two overlapping windows, or None. Each window is compared with all later ones at
-    once."""
     full = [window for window in windows if window.elements]
     if len(full) < 2:
         return None

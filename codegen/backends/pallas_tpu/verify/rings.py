@@ -110,7 +110,6 @@ def _kept(rounds: tuple[Any, ...], position: int, own: list[Numbers], by: int) -
 
 
 def _members(stride: int, size: int, folded: bool, position: int) -> list[int]:
-    """Return the positions of the ring that contains `position`, in ring order."""
     order = list(range(size))
     if folded:
         order = [*order[::2], *order[1::2][::-1]]

@@ -112,8 +112,6 @@ def _by_rank(module: ModuleType, by_device: dict[int, int]) -> dict[int, int]:
 
 
 def _halves(module: ModuleType, program: Any, wholes: Traces) -> tuple[str, ...]:
-    """Check the protocol of a module's start and end; return the check's name, or nothing if the
-    module has no start."""
     if "reshard_start" not in module.__all__:
         return ()
     starts, ends = (traced_half(module, program, kernel) for kernel in named(program, "kernels"))

@@ -177,8 +177,6 @@ def _read(module: ModuleType, recorder: _Recorder) -> Iterator[None]:
 def _arguments(
     program: Any, kernel: Callable[..., None], sends: bool, rank: int = 0
 ) -> dict[str, Any]:
-    """Return a stand-in for each parameter of a kernel on a device: buffers, tables and
-    semaphores."""
     shapes = _shapes(program, sends)
     given: dict[str, Any] = {}
     for name in inspect.signature(kernel).parameters:
@@ -289,7 +287,6 @@ class _Ref:
 
 
 def _window(part: _Ref | Window) -> Window:
-    """Return a part of a buffer, or all of it, as a window."""
     return part[()] if isinstance(part, _Ref) else part
 
 
@@ -332,8 +329,6 @@ class _Recorder:
         self.events.append(Combine(into.checked(), found, operator))
 
     def start(self, copy: Copy) -> None:
-        """Record the start of a copy. Raises MismatchError if a window is outside its buffer, or if
-        its windows differ in size."""
         if copy.read.checked().elements != copy.write.checked().elements:
             raise MismatchError(
                 f"copy between windows of different sizes: {copy.read} and {copy.write}"

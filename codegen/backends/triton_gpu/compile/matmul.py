@@ -79,8 +79,6 @@ def described(host: Any) -> Any:
 
 
 def _sources(module: ModuleType) -> dict[str, tuple[ASTSource, dict[str, Any]]]:
-    """Return, by name, the source and the compile options of every kernel that a device
-    launches."""
     host, member = module._HOST, described(module._HOST)
     launched = {"pull": member.incoming, "multiply": member.tile_count}
     return {
@@ -116,7 +114,6 @@ def _source(host: Any, kernel: Any, member: Any) -> ASTSource:
 
 
 def _type(host: Any, name: str, constants: dict[str, Any]) -> str:
-    """Return the Triton type of an argument."""
     if name in constants:
         return "constexpr"
     if name in ("lhs", "rhs", "offered", "into", "a", "b"):

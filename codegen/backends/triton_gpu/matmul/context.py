@@ -58,7 +58,7 @@ class OperandText:
 
 @dataclass(frozen=True)
 class MatmulModule:
-    """Everything the module template prints."""
+    """The context of the module template."""
 
     backend: str
     support: str
@@ -138,7 +138,6 @@ def matmul_usage(plan: MatmulPlan) -> tuple[str, ...]:
 
 
 def _usage(plan: MatmulPlan, kernels: MatmulKernels) -> Iterator[str]:
-    """Yield sentences on the call, its requirements, its memory, and where it has run."""
     yield (
         "Every rank of a torch group calls `c = matmul(a, b)` with its own shards, all calls of a "
         "group on one stream; `synchronize()` waits, and raises if a rank was missing. Until it or "
@@ -158,7 +157,6 @@ def _usage(plan: MatmulPlan, kernels: MatmulKernels) -> Iterator[str]:
 
 
 def _terms_functions(product: Multiplication) -> list[IndexFunction]:
-    """Return the index functions for the terms that each device adds, if any side is unreduced."""
     if not has_terms(product.matmul):
         return []
     return [terms_function(product, side) for side in SIDES if _is_summed(product, side)]
@@ -169,8 +167,6 @@ def _is_summed(product: Multiplication, side: Side) -> bool:
 
 
 def _options(plan: MatmulPlan, kernels: MatmulKernels, backward: tuple[str, ...]) -> Iterator[str]:
-    """Yield the keyword arguments of the host object, omitting most of those that equal their
-    defaults."""
     tiles, text = kernels.tiles, kernels.text
     start = max((side.start for side in text.moved), default=0)
     yield f"slots=({text.slot}, {start}, {text.sums})"
@@ -195,7 +191,6 @@ def _overlaps(plan: MatmulPlan) -> bool:
 
 
 def _terms_given(product: Multiplication) -> list[str]:
-    """Return the keyword arguments of the host object on terms, if any side is unreduced."""
     matmul = product.matmul
     if not has_terms(matmul):
         return []
@@ -206,8 +201,6 @@ def _terms_given(product: Multiplication) -> list[str]:
 
 
 def _facts(plan: MatmulPlan, layouts: dict[Side, Layout], kernels: MatmulKernels) -> Iterator[str]:
-    """Yield the module docstring's lines about shardings, the plan, transfers, sums, and the
-    devices' ranges."""
     matmul = plan.matmul
     on = mesh_text(matmul.mesh)
     yield f"C[{dims_said(matmul, 'out')}] = sum over j of A[{dims_said(matmul, 'lhs')}] * " + (
@@ -235,7 +228,6 @@ def _facts(plan: MatmulPlan, layouts: dict[Side, Layout], kernels: MatmulKernels
 
 
 def _moves(plan: MatmulPlan, kernels: MatmulKernels) -> Iterator[str]:
-    """Yield sentences on the devices' products, their transfers, and the dtype of sums."""
     matmul, product, tiles = plan.matmul, plan.chosen.multiplication, kernels.tiles
     lhs, rhs = (" x ".join(map(str, product.local_shape(side))) for side in SIDES[:2])
     yield f"Each device multiplies {lhs} by {rhs}, {product.flops} flops, in tiles of " + (

@@ -90,7 +90,8 @@ class MatmulKernels:
 
     @cached_property
     def moved(self) -> list[Side]:
-        """The operands that move: some device multiplies data that is not its own shard."""
+        """The operands that move, because some device multiplies data that is not in its own
+        shard."""
         return [
             side
             for side in SIDES[:2]
@@ -105,7 +106,8 @@ class MatmulKernels:
     @cached_property
     def terms(self) -> tuple[np.ndarray, ...]:
         """For each position: the number of the term that its product is, the start and end of the
-        range of terms that its result adds, and the number of those that are not empty."""
+        range of terms that its result adds, and the number of terms in this range that are not
+        empty."""
         positions = np.arange(len(self.some), dtype=np.int64)
         own, low, high = np.stack(terms_at(self.product, "out", positions))
         made = np.unique(own[self.some])
@@ -260,7 +262,6 @@ class MatmulKernels:
         )
 
     def _offers(self, slot: int) -> Iterator[MatmulParameter]:
-        """Yield the parameters of the kernel `offer` for the operands that it copies."""
         for side in self.moved:
             yield MatmulParameter(side, "the shard of this device")
             yield MatmulParameter(f"{side}_size", "number of elements in it")
@@ -268,7 +269,6 @@ class MatmulKernels:
             yield MatmulParameter("offered", f"two slots of {slot} elements")
 
     def _rows(self) -> PartRows:
-        """Return the units and blocks in which rows of parts are copied."""
         matmul, widest = self.product.matmul, 1
         size = itemsize(matmul.dtype)
         line = unit = LINE // size
@@ -296,7 +296,6 @@ class MatmulKernels:
 
 
 def _wide(dtype: str) -> str:
-    """Return the Triton type in which elements of a dtype are added."""
     return "tl.float32" if is_floating(dtype) else "tl.int32"
 
 

@@ -51,7 +51,6 @@ def tiles_of(product: Multiplication, layouts: dict[Side, Layout]) -> KernelTile
 
 
 def _extents(product: Multiplication, layouts: dict[Side, Layout], factor: int) -> list[int]:
-    """Return the extents of a device's product, and of its shards, along a factor."""
     matmul = product.matmul
     found = [product.local_extents[factor]]
     for side in SIDES:
@@ -62,6 +61,4 @@ def _extents(product: Multiplication, layouts: dict[Side, Layout], factor: int) 
 
 
 def _power(extent: int, least: int, most: int) -> int:
-    """Return the least power of two that is at least `extent`, limited to the range from `least` to
-    `most`."""
     return max(least, min(most, 1 << max(0, extent - 1).bit_length()))

@@ -34,7 +34,6 @@ def check_among_ranks(module: Any, case: Case) -> tuple[str, ...]:
 
 
 def _bytes(host: Any) -> int:
-    """Return the bytes of all source and target shards together."""
     exchange = host.exchange
     shapes = [host.source_shape(device) for device in exchange.source.ids]
     shapes += [host.target_shape(device) for device in exchange.target.ids]

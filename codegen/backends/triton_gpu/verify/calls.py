@@ -164,7 +164,6 @@ class _Caller:
         self._end(self._way.calls - 1)
 
     def _call(self, number: int) -> Any:
-        """Write the source shard, and make a call."""
         way, rank, shard = self._way, self._rank, self._shards[number % len(self._shards)]
         written(rank, shard, self._values, number)
         outs = self._pushed if way.pushed[number % len(way.pushed)] else self._outs
@@ -178,7 +177,6 @@ class _Caller:
         )
 
     def _end(self, number: int) -> None:
-        """Await a call, if one is in progress, and check its result."""
         work, self._under_way = self._under_way, None
         if work is not None:
             self._rank.said = f"the end of call {number} of rank {self._rank.number}"

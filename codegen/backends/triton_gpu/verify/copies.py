@@ -55,8 +55,6 @@ def _check_phase(host: Any) -> tuple[str, bool]:
 
 
 def _check_together(exchange: Any, receiver: int, ends: Sequence[str]) -> None:
-    """Raise MismatchError for a piece that is not contiguous in its shard on these sides, "source"
-    and "target"."""
     for piece in exchange.incoming(receiver):
         shards = {
             "source": exchange.source.box(piece.sender),
@@ -72,7 +70,6 @@ def _check_together(exchange: Any, receiver: int, ends: Sequence[str]) -> None:
 
 
 def _place(within: Box, index: Sequence[int]) -> int:
-    """Return the offset of a tensor element in a shard; `within`: the shard's box."""
     place = 0
     for (low, high), at in zip(zip(within[::2], within[1::2], strict=True), index, strict=True):
         place = place * (high - low) + at - low
@@ -105,7 +102,6 @@ def _check_device(host: Any, receiver: int, first: int, turns: Turns) -> None:
 
 
 def _check_terms(host: Any, pieces: Sequence[Any]) -> None:
-    """Raise MismatchError unless a program that reduces terms reads each term once, in order."""
     if not pieces or not host.reduces:
         return
     order = [piece.box[0] for piece in pieces]
@@ -188,7 +184,6 @@ def _tiled(box: Box, parts: Sequence[Box]) -> bool:
 
 
 def _inside(part: Box, box: Box) -> bool:
-    """Return whether box `part` is inside `box`."""
     ends = zip(part[::2], box[::2], part[1::2], box[1::2], strict=True)
     return all(low >= first and high <= last for low, first, high, last in ends)
 

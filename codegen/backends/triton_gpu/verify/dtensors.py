@@ -90,15 +90,12 @@ def _names(refs: Any) -> list[str]:
 
 
 def _mesh(side: Placement, rank: Rank, devices: tuple[int, ...]) -> Any:
-    """Return a rank's DeviceMesh for a side, without a process group."""
     numbers = torch.tensor([devices.index(device) for device in side.device_ids])
     sizes = [size for _, size in side.axes]
     return DeviceMesh("cpu", numbers.view(sizes), _init_backend=False, _rank=rank.number)
 
 
 def _check_held(side: Placement, shape: tuple[int, ...], device: int, y: Any) -> None:
-    """Raise MismatchError unless a device's shard is the one that torch expects, given the DTensor
-    `y`."""
     from torch.distributed.tensor import Partial
     from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 

@@ -75,7 +75,6 @@ def _few_polls(host: Any) -> Iterator[None]:
 
 
 def _run(module: ModuleType, case: MatmulCase) -> None:
-    """Check products with each poison, then the order of accesses, and calls by all ranks."""
     for seed, poison in enumerate(POISONS):
         module._HOST.tma = not seed  # with the second poison, load through pointers
         for each in products(
@@ -89,8 +88,6 @@ def _run(module: ModuleType, case: MatmulCase) -> None:
 
 
 def _check_calls(module: ModuleType, case: MatmulCase) -> None:
-    """Let all ranks multiply, in calls with different operands, and compute cotangents, if the
-    module does. Raises MismatchError for wrong results."""
     made = [
         next(iter(products(case.dtype, case.out_dtype, case.shapes[:2], case.placements[:2], seed)))
         for seed in range(CALLS)
@@ -128,9 +125,10 @@ def _check_calls(module: ModuleType, case: MatmulCase) -> None:
 
 def _check_order(module: ModuleType, case: MatmulCase) -> None:
     """Call a matmul several times, then replay the launches of the last call as a CUDA graph does,
-    each time with other operands. Raises MismatchError for a race, or for a wrong result.
+    each time with different operands. Raises MismatchError for a race, or for a wrong result.
 
-    Calls alternate between two slots of memory. The five calls use each slot at least twice."""
+    Calls alternate between two slots of memory. The five calls use each slot at least twice.
+    """
     host = module._HOST
     host.tma = True
     support = sys.modules[type(host).__module__]
@@ -159,7 +157,6 @@ def _check_order(module: ModuleType, case: MatmulCase) -> None:
 
 
 def _refill(tensors: tuple[Any, ...], values: tuple[Any, ...]) -> None:
-    """Write the values of other tensors to tensors, in place."""
     for tensor, value in zip(tensors, values, strict=True):
         tensor.copy_(value)
 
@@ -189,8 +186,6 @@ def volume(ranges: Sequence[tuple[int, int]]) -> int:
 
 
 def _multiply(module: ModuleType, case: MatmulCase, product: Product, poison: int) -> None:
-    """Make one call while memory is watched. Check every device's result, and that operands are
-    unchanged. Raises MismatchError."""
     lhs, rhs = (_shards(case, n, each) for n, each in enumerate((product.lhs, product.rhs)))
     kept = [each.clone() for each in (*lhs, *rhs)]
     names = [f"{side} of device {device}" for side in ("lhs", "rhs") for device in case.devices()]
@@ -208,8 +203,6 @@ def _multiply(module: ModuleType, case: MatmulCase, product: Product, poison: in
 
 
 def _compare(case: MatmulCase, product: Product, results: list[Any]) -> None:
-    """Raise MismatchError unless the devices' results make up the expected product, and replicas
-    are bitwise equal."""
     place, shape = array_of(case.placements[2]), array_shape(case.placements[2], case.shapes[2])
     held, rank = oracle.holdings(place, shape), len(case.shapes[2])
     array = np.zeros(shape, wide_numbers(_numbers(results[0])).dtype)
@@ -228,7 +221,6 @@ def _compare(case: MatmulCase, product: Product, results: list[Any]) -> None:
 
 
 def _transpose(module: ModuleType, case: MatmulCase, product: Product, seed: int) -> None:
-    """Check the cotangents of both operands, given that of the result. Raises MismatchError."""
     wanted = cotangents(product, case.placements, (case.dtype, case.out_dtype), seed)
     lhs, rhs = (_shards(case, n, each) for n, each in enumerate((product.lhs, product.rhs)))
     given = [each.requires_grad_() for each in (*lhs, *rhs)]

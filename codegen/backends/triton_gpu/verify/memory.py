@@ -142,7 +142,6 @@ class Memory:
         self._bounds = np.array(self._known, dtype=np.uint64).T
 
     def _require(self, does: str, touched: Addresses) -> None:
-        """Raise MismatchError unless kernels may access every address."""
         starts, stops = self._bounds
         which = np.searchsorted(starts, touched, side="right") - 1
         outside = (which < 0) | (touched >= stops[which])
@@ -167,7 +166,6 @@ def guarded(tensor: Any) -> Any:
 
 
 def _touched(ptrs: Any, mask: Any) -> Addresses:
-    """Return the address of every byte that a load or store accesses."""
     addresses, enabled = accessed(ptrs, mask)
     return spread(ptrs, addresses[enabled])
 

@@ -22,8 +22,8 @@ States = Mapping[int, Mapping[str, Bits]]
 
 
 def run_model(module: ModuleType, case: ModelCase) -> tuple[str, ...]:
-    """Move the model's states in one process, into results that the module allocates, then into
-    those of a caller. Return the names of the checks passed. Raises MismatchError."""
+    """Move the model's states in one process, first into results that the module allocates, then
+    into results of a caller. Return the names of the checks passed. Raises MismatchError."""
     for given, wanted in case.runs():
         states = _tensors(given, case.before)
         named = {f"{n} of {d}": x for d, each in states.items() for n, x in each.items()}

@@ -48,7 +48,6 @@ class _Clocked:
 
     @property
     def actor(self) -> Actor:
-        """The program at its current time, for memory accesses."""
         return Actor(self.number, self.time, self.clock)
 
 
@@ -92,8 +91,8 @@ class Order:
         yield Watched(f"the number of the call {name}", *extent_of(member.state[:1]), written=True)
 
     def call(self, operands: list[tuple[Any, Any]]) -> list[Any]:
-        """Let all devices make a call, each with its shards of both operands, and return their
-        results."""
+        """Let all devices make a call. `operands`: the shards of lhs and rhs of each device. Return
+        the devices' results."""
         calls = []
         self._made.clear()
         for number, (member, given) in enumerate(zip(self._members, operands, strict=True)):
@@ -226,7 +225,6 @@ class Order:
         return store
 
     def _touched(self, ptrs: Any, mask: Any) -> Iterator[tuple[Watched, Any]]:
-        """Yield each watched memory that a load or store accesses, and the offsets of the bytes."""
         addresses, enabled = accessed(ptrs, mask)
         every = spread(ptrs, addresses[enabled])
         for memory in self._memory:
@@ -235,7 +233,6 @@ class Order:
                 yield memory, places
 
     def _check(self, memory: Watched, race: Race | None) -> None:
-        """Raise MismatchError if the current program's access is a race."""
         if race is None:
             return
         does = f"{self._programs[-1].said} {race.does} {memory.name}"

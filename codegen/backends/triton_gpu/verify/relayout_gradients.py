@@ -21,9 +21,9 @@ Each = dict[str, dict[int, Any]]
 
 
 def check_gradients(module: ModuleType, case: RelayoutCase) -> tuple[str, ...]:
-    """Check that the cotangent of each source element is the sum of those of all its copies, in one
-    process and among ranks. Return the check's name, or nothing if the module has no gradients.
-    Raises MismatchError."""
+    """Check that the cotangent of each source element is the sum of the cotangents of all copies of
+    the element, in one process and among ranks. Return the check's name, or nothing if the module
+    has no gradients. Raises MismatchError."""
     if "BACK" not in vars(module):
         return ()
     given, wanted = _cotangents(module, case)
@@ -59,7 +59,6 @@ def _cotangents(module: ModuleType, case: RelayoutCase) -> tuple[Each, Each]:
 
 
 def _leaves(module: ModuleType, case: RelayoutCase) -> Each:
-    """Return source buffers, filled with zeros, that require gradients."""
     dtype = getattr(torch, case.dtype)
     return {
         name: {
@@ -80,7 +79,6 @@ def _of_one_process(module: ModuleType, case: RelayoutCase, given: Each) -> Each
 
 
 def _sums(wanted: Each, case: RelayoutCase, module: ModuleType, name: str, device: int) -> Any:
-    """Return a source buffer of expected cotangents."""
     bits = as_bits(wanted[name][device], case.dtype)
     return to_torch(bits.reshape(module.source_shape(name, device)), case.dtype)
 

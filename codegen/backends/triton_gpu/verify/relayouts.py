@@ -27,8 +27,8 @@ POISON = 0xA5
 
 
 def run_relayout(module: ModuleType, case: RelayoutCase) -> tuple[str, ...]:
-    """Execute the module in one process: into results that it allocates, into those of a caller,
-    and between views; then as ranks do. Return the names of the checks passed. Raises
+    """Execute the module in one process (into results that it allocates, into results of a caller,
+    and between views), then on all ranks of a group. Return the names of the checks passed. Raises
     MismatchError."""
     padding = case.padding()
     for number, (given, wanted) in enumerate(case.runs()):
@@ -66,7 +66,8 @@ def _tensors(held: Held, dtype: str, shape_of: Callable[[str, int], tuple[int, .
 
 
 def _held(tensors: Tensors, like: Held) -> Held:
-    """Return the bits of each buffer's tensors, by device id; `like`: data of the same devices."""
+    """Return the bits of each buffer's tensors, by device id. `like`: data of the same buffers and
+    devices."""
     return {
         name: dict(zip(sorted(like[name]), map(to_bits, each), strict=True))
         for name, each in tensors.items()
@@ -81,7 +82,6 @@ def _poisoned(
     wanted: Held,
     padding: Any,
 ) -> None:
-    """Check that results are written to `out`, and that its padding stays unchanged."""
     out = _tensors(_blank(case, wanted), case.dtype, module.target_shape)
     for x in itertools.chain(*out.values()):
         memory.allow(x)
@@ -132,12 +132,10 @@ def _view(x: Any) -> tuple[Any, Any]:
 
 
 def _bits_of(x: Any) -> Any:
-    """Return the integer dtype of the same width as a tensor's elements."""
     return {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[x.element_size()]
 
 
 def _blank(case: RelayoutCase, wanted: Held) -> Held:
-    """Return buffers of the same shapes, filled with poison."""
     return {
         name: {device: np.full_like(bits, _poison(case, bits)) for device, bits in each.items()}
         for name, each in wanted.items()
@@ -147,8 +145,6 @@ def _blank(case: RelayoutCase, wanted: Held) -> Held:
 def _compare_filled(
     case: RelayoutCase, results: Tensors, wanted: Held, padding: Any, what: str
 ) -> None:
-    """Raise MismatchError unless results that were poisoned before have the expected data, and
-    still poison in padding."""
     with compare.said_of(what):
         for name, each in _held(results, wanted).items():
             for device, bits in each.items():
@@ -160,7 +156,6 @@ def _compare_filled(
 
 
 def _poison(case: RelayoutCase, bits: Any) -> Any:
-    """Return the poison of an element, as an integer of the dtype of `bits`."""
     return bits.dtype.type(1 if case.dtype == "bool" else POISON)
 
 

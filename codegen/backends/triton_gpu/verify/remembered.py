@@ -1,5 +1,5 @@
-"""Check calls that some ranks make with tensors they have used before, while others use new ones,
-also after changes of shared memory. Imported only by workers.
+"""Check calls in which some ranks pass tensors that they have passed before and others pass new
+ones, also after changes of shared memory. Imported only by workers.
 
 With tensors used before, a rank takes the transport that it remembers. Other ranks choose the same
 one only if remembered facts are dropped whenever something that they depend on changes.
@@ -94,8 +94,6 @@ def check_script(
 
 
 class _Remembering:
-    """The caller of a rank, with its source shards and results by name."""
-
     def __init__(self, module: Any, values: Values, rank: Rank, transport: str) -> None:
         self._module, self._values, self._rank = module, values, rank
         self._transport, shards = transport, CallerTensors(module._HOST, rank)
@@ -103,7 +101,6 @@ class _Remembering:
         self._results = {name: shards.result() for name in "abcd"} | {"new": None}
 
     def make(self, script: tuple[MixedCall, ...]) -> None:
-        """Make all calls of a script."""
         for number, turn in enumerate(script):
             self._before(turn.before)
             shard, out = turn.odd if self._rank.number % 2 else turn.even
@@ -116,7 +113,6 @@ class _Remembering:
         judged(rank, made, self._values, number)
 
     def _before(self, what: str) -> None:
-        """Take the action before a call."""
         module, rank = self._module, self._rank
         match what:
             case "another module needs more memory":
@@ -133,7 +129,6 @@ class _Remembering:
 
 
 def _grow(module: Any, rank: Rank) -> None:
-    """Enlarge the memory that modules share, as a module with larger shards would."""
     inside = modules_beside(module)
     shared = next(vars(each)["shared"] for each in inside if "shared" in vars(each))
     place = shared(rank).workspace

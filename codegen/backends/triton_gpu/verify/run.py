@@ -137,22 +137,19 @@ class _Move:
         )
 
     def named(self, tensors: Mapping[int, Any]) -> dict[str, Any]:
-        """Return tensors by their names in messages, given by device."""
         return {f"{self.label}device {device}": tensor for device, tensor in tensors.items()}
 
     def results(self, outputs: Sequence[Any]) -> dict[int, Any]:
-        """Return the module's results, by device. Raises MismatchError if their number is wrong."""
         compare.expect(f"{self.label}results", len(outputs), len(self.expected))
         return dict(zip(sorted(self.expected), outputs, strict=True))
 
     def stored(self, results: dict[int, Any]) -> dict[str, Any]:
-        """Return, by name, the results that kernels store to: all but those without any term, which
-        torch fills."""
+        """Return, by name, the results that kernels store to: all except results without any term,
+        which torch fills."""
         empty = without_value(self.case)
         return self.named({device: t for device, t in results.items() if device not in empty})
 
     def check_results(self, results: dict[int, Any]) -> None:
-        """Raise MismatchError unless results have the expected dtype and bits."""
         for name, result in self.named(results).items():
             compare.expect(f"{name}: dtype of the result", str(result.dtype), _name(self.case))
         bits = {device: to_bits(result) for device, result in results.items()}
@@ -160,7 +157,6 @@ class _Move:
             compare.results(self.execution, bits, self.expected)
 
     def check_inputs(self) -> None:
-        """Raise MismatchError if a source shard was changed."""
         for device, tensor in self.inputs.items():
             if not np.array_equal(to_bits(tensor), self.given[device]):
                 raise MismatchError(f"{self.label}device {device}: its input shard was changed")
@@ -175,8 +171,6 @@ def _run_once(module: ModuleType, case: Case, execution: Run, programs: int | No
 
 
 def _push(module: ModuleType, case: Case, execution: Run) -> tuple[str, ...]:
-    """Check results if every device pushes its tiles. Return the check's name, or nothing if the
-    module has no pushing kernel."""
     phases = compare.named(module, "_HOST").phases
     host, programs = phases[-1], (None, FEW)
     if "push" not in host.features:
@@ -201,8 +195,6 @@ def _push(module: ModuleType, case: Case, execution: Run) -> tuple[str, ...]:
 
 
 def _move_at_once(moves: Sequence[_Move], reshard: Reshard) -> None:
-    """Move tensors while memory is watched, and check results, inputs and memory accesses. Raises
-    MismatchError."""
     inputs = {name: t for move in moves for name, t in move.named(move.inputs).items()}
     dtypes = {move.case.dtype for move in moves}
     dtype = "bool" if "bool" in dtypes else moves[0].case.dtype
@@ -220,7 +212,6 @@ def _move_at_once(moves: Sequence[_Move], reshard: Reshard) -> None:
 
 
 def _transpose(module: ModuleType, case: Case, execution: Run) -> None:
-    """Check the gradients of source shards, given those of target shards. Raises MismatchError."""
     given = own_terms(case.target, case.target_array, execution.tensor)
     shards = [
         torch.zeros(module.source_shape(device), dtype=getattr(torch, case.dtype))
@@ -240,7 +231,6 @@ def _transpose(module: ModuleType, case: Case, execution: Run) -> None:
 
 
 def _no_alias(inputs: dict[str, Any], results: dict[str, Any]) -> None:
-    """Raise MismatchError if any two of the inputs and results share memory."""
     owners: dict[int, str] = {}
     for kind, tensors in (("input", inputs), ("result", results)):
         for owner, tensor in tensors.items():

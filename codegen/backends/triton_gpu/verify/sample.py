@@ -102,8 +102,6 @@ class _Copies:
             raise MismatchError(self._fault) from None
 
     def reserve(self, shape: Sequence[int], dtype: torch.dtype) -> Any:
-        """Return a new tensor without memory, whose addresses kernels may load from and store
-        to."""
         tensor = _reserved(shape, dtype)
         self._reserved.append(tensor)
         return tensor
@@ -190,7 +188,7 @@ class _Copies:
         self._copied.append((spread(ptrs, addresses[enabled]), spread(ptrs, sources[enabled])))
 
     def _is_real(self, value: object) -> bool:
-        """Return whether a value is a tensor with memory, such as a table of addresses."""
+        """Return whether a value is a tensor that has memory, such as a table of addresses."""
         if not isinstance(value, torch.Tensor):
             return False
         return not _within(self._reserved, np.array([value.data_ptr()], dtype=np.uint64))
@@ -201,7 +199,6 @@ class _Copies:
 
 
 def _within(tensors: Sequence[Any], addresses: Addresses) -> bool:
-    """Return whether every address is in one of the tensors."""
     inside = np.zeros(addresses.shape, dtype=bool)
     for start, stop in map(extent_of, tensors):
         inside |= (addresses >= start) & (addresses < stop)

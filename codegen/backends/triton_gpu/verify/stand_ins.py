@@ -46,8 +46,8 @@ class StandIns:
 
     @contextmanager
     def of(self, module: Any) -> Iterator[None]:
-        """Replace, in this context, the names of a module, and of the modules that it has imported
-        by now, by stand-ins."""
+        """Replace, in this context, the names of a module, and of the modules that it has already
+        imported, by stand-ins."""
         getattr(module._HOST, "processes", None)
         inside = modules_beside(module)
         replaced = [
@@ -68,7 +68,6 @@ class StandIns:
             yield
 
     def _names(self) -> dict[str, Callable[[Any], Any]]:
-        """Return, for names of support modules, functions from the original to its stand-in."""
         names: dict[str, Callable[[Any], Any]] = {
             "symmetric_memory": lambda _: self._symmetric(),
             "unpacked": self._unpacked,
@@ -81,12 +80,10 @@ class StandIns:
 
     @property
     def _has_kernels(self) -> bool:
-        """Return whether kernels run on the rank of this thread."""
         number: int = self._ranks.me.number
         return number < self._kernels
 
     def _symmetric(self) -> Any:
-        """Return the stand-in for torch's symmetric memory."""
         return SimpleNamespace(
             get_backend=lambda home: "CUDA",
             empty=lambda size, dtype, device: self._ranks.me.symmetric(
@@ -111,7 +108,6 @@ class StandIns:
         ]
 
     def _group(self) -> list[Replaced]:
-        """Return the stand-in for torch.distributed."""
         kind = "cpu:gloo,cuda:nccl" if self._by_pairs else "cpu:gloo,cuda:gloo"
         named: dict[str, Any] = {
             "get_rank": lambda group: group.number,
@@ -140,9 +136,6 @@ class StandIns:
         return FILL(tensor, value)
 
     def _unpacked(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Return the support function `unpacked`, extended to record the accesses of torch's
-        reductions."""
-
         @contextmanager
         def unpacked(moves: Any, outs: Any, receiver: int) -> Iterator[Any]:
             with original(moves, outs, receiver) as held:
@@ -227,8 +220,6 @@ def modules_beside(module: Any) -> list[Any]:
 
 
 def _rendezvous(held: Any, group: Rank) -> Any:
-    """Return a stand-in for the handle of symmetric memory, which begins at an offset of its
-    allocation."""
     _, place = group.turn("rendezvous")
     return SimpleNamespace(
         buffer_ptrs=group.all_gather(held.untyped_storage().data_ptr()),
@@ -255,5 +246,4 @@ def _asked(op: str, tensor: Any, *, group: Rank, group_peer: int) -> Any:
 
 
 def _on_cpu(original: Callable[..., None]) -> Callable[..., None]:
-    """Return `Listed.__init__`, changed to keep its table on the CPU."""
     return lambda listed, entries, device, *kernel: original(listed, entries, "cpu", *kernel)

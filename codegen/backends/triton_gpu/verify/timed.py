@@ -116,7 +116,6 @@ def _done(device: str) -> None:
 def _reshard(
     module: ModuleType, case: Case, number: int, home: torch.device
 ) -> tuple[Call, Bits | None]:
-    """Return a function that calls a reshard on device `number`, and the expected result."""
     run = next(runs(case, as_bits))
     given = own_terms(case.source, case.source_array, run.given).get(number)
     shard = None if given is None else to_torch(given, case.dtype).to(home)

@@ -33,7 +33,8 @@ class Together:
         self._turns[number].acquire()
 
     def leave(self, number: int) -> None:
-        """End a thread's turns. Threads that still wait for one of its values then fail."""
+        """End a thread's turns. Threads that still wait for one of this thread's values then
+        fail."""
         self._alive.remove(number)
         self._pass_on(number)
 

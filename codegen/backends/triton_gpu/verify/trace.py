@@ -74,8 +74,6 @@ def _position(peers: object, position: int, out: object, block: object) -> int:
 
 
 class _TargetRows:
-    """A stand-in for the offsets of a block of rows in the target shard."""
-
     def __radd__(self, out: int) -> _TargetRows:
         return self
 
@@ -119,7 +117,6 @@ class _PlainLanguage:
         self._program, self._stored = program, stored
 
     def program_id(self, axis: int) -> int:
-        """Return the number of the program."""
         del axis
         return self._program
 
@@ -129,21 +126,17 @@ class _PlainLanguage:
         return ONE_EACH
 
     def cast(self, value: int, kind: object) -> int:
-        """Return a value unchanged."""
         del kind
         return value
 
     def where(self, test: bool, one: int, other: int) -> int:
-        """Return `one` if a test holds, else `other`."""
         return one if test else other
 
     def copy(self, by: str, sender: int, out: object, **given: int) -> None:
-        """Record a copy by a function in COPIES."""
         del out
         self.note((_copied(by, sender, given),))
 
     def note(self, copies: tuple[RowCopy, ...]) -> None:
-        """Record the copies of a store, unless they are empty."""
         if copies and min(copies[0].rows, copies[0].columns) > 0:
             self._stored.append(copies)
 
@@ -157,7 +150,6 @@ class _ReducingLanguage(_PlainLanguage):
     PropagateNan = SimpleNamespace(ALL=None, NONE=None)
 
     def full(self, shape: object, value: object, kind: object) -> _TermRows:
-        """Return a reduction without terms."""
         del shape, value, kind
         return _TermRows()
 
@@ -167,7 +159,6 @@ class _ReducingLanguage(_PlainLanguage):
         return term
 
     def maximum(self, total: _TermRows, term: _TermRows, propagate_nan: None = None) -> _TermRows:
-        """Return the reduction with one more term."""
         del propagate_nan
         return total + term
 

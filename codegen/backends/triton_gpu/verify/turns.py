@@ -1,4 +1,4 @@
-"""Compare the load of links over time, in the order in which kernels copy tiles, with that of the
+"""Compare the load of links over time in the order in which kernels copy tiles with the load in the
 planned order.
 
 All devices begin at the same time and copy their tiles turn by turn: a turn takes as long as its
@@ -55,8 +55,8 @@ def check_turns(host: Any, copied: Turns) -> bool:
 
 def check_listed_turns(host: Any) -> None:
     """Check the order in which a group's kernel reads each tensor's shards. In the planned order, a
-    device begins with the shard after its own, or with that of its target position if it has none,
-    and continues in order of source positions.
+    device begins with the shard after its own (without a source shard, with the shard whose number
+    is its target position), and continues in order of source positions.
 
     Raises MismatchError, with the tensor, if links are busy for longer than in the planned order.
     """
@@ -119,8 +119,6 @@ def planned_turns(exchange: Any) -> Turns:
 
 
 class _Order:
-    """The planned order in which receivers read source shards."""
-
     def __init__(self, exchange: Any) -> None:
         self._exchange = exchange
         count = len(exchange.source.ids)
@@ -143,7 +141,6 @@ class _Order:
         return box[2 * len(self._exchange.hidden) :]
 
     def turn(self, receiver: int, sender: int) -> int:
-        """Return the turn in which a receiver reads a sender's tile."""
         found = 0
         ends = self._numbers(sender), self._firsts[receiver], self._numbers(receiver)
         for number, first, own, shift, count in zip(*ends, self._shifts, self._counts, strict=True):
@@ -157,7 +154,6 @@ class _Order:
         return [sorted({*each}) for each in zip(*map(self._numbers, senders), strict=True)]
 
     def _numbers(self, position: int) -> list[int]:
-        """Return the number, along each dimension, of the source shard at a position."""
         lows = self.seen(self._exchange.source.box(position))[::2]
         pairs = zip(self._starts, lows, strict=True)
         return [bisect.bisect_left(starts, low) for starts, low in pairs]
