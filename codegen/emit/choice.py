@@ -94,7 +94,6 @@ def _planned_reshard(
     memory_limit: int | None = None,
     backends: tuple[str, ...] = DEFAULT_BACKENDS,
 ) -> Plan:
-    """Return the plan of a reshard."""
     check_type(reshard, Reshard, "Reshard(shape, dtype, source, target)", "reshard")
     names = checked(backends)
     price = None
@@ -112,7 +111,6 @@ def _planned_reshard(
 
 
 def _in_two(names: Iterable[str], reshard: Reshard) -> bool:
-    """Return whether all the backends can also reduce a reshard's partial sums in two exchanges."""
     meshes = reshard.source.mesh, reshard.target.mesh
     one_order = meshes[0].device_ids == meshes[1].device_ids
     known = {"never": False, "in one order": one_order, "always": True}

@@ -122,7 +122,6 @@ class Bundle(Drawn):
         }
 
     def _feature_lines(self) -> tuple[str, ...]:
-        """Return the review page's lines on features, backend by backend."""
         asked = (*self.features, *(["gradient"] if self.gradient else []))
         return tuple(
             line
@@ -131,7 +130,6 @@ class Bundle(Drawn):
         )
 
     def _features_of(self, backend: str) -> tuple[str, ...]:
-        """Return the features that the backend's module can have."""
         lacking = registry.backend(backend).lacks(self.plan)
         return tuple(each for each in registry.DUTIES[backend].features if each not in lacking)
 
@@ -148,7 +146,6 @@ class Bundle(Drawn):
                 )
 
     def _pictures(self) -> dict[str, str]:
-        """Return the picture of tiles, and of rings if a module reduces terms along rings."""
         found = {"reshard.svg": svg(self.plan)}
         for rings in rings_by(self.plan, self.backends).values():
             drawn = rings_svg(rings, title(self.plan))
@@ -156,7 +153,6 @@ class Bundle(Drawn):
         return found
 
     def _tables(self) -> tuple[Table, ...]:
-        """Return the backends' tables for the review page."""
         tables = (registry.backend(backend).review(self.plan) for backend in self.backends)
         return tuple(table for table in tables if table is not None)
 
@@ -189,7 +185,6 @@ class Bundle(Drawn):
 
 
 def _collective_id(description: Description, backend: str) -> int:
-    """Return the collective id of a backend's module; 0 if its kernels use none."""
     return bundle_id(description) if registry.contract(backend).collective else 0
 
 

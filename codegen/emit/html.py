@@ -49,7 +49,6 @@ def html(value: Drawn) -> str:
 
 
 def _shown(value: object) -> str:
-    """Return the picture or table of a value as HTML. Raises InputError if it has neither."""
     match value:
         case Bundle() | MatmulBundle() | RelayoutBundle() | ModelBundle():
             return _shown(value.plan)
@@ -95,14 +94,12 @@ def _image(picture: str | None) -> str:
 
 
 def _table(stored: Stored) -> str:
-    """Return a table with a row for each buffer of a stored layout."""
     first = {name: _shape(buffer.shape(0)) for name, buffer in stored.bound.items()}
     rows = {name: (str(each), first[name]) for name, each in stored.buffers.items()}
     return _rows(rows, "buffer", "layout", "shape on the first device")
 
 
 def _tensors(model: Model) -> str:
-    """Return a table of a model's first tensors."""
     shown = dict(islice(model.tensors.items(), ROWS))
     rows = {name: (each.dtype, _shape(each.shape)) for name, each in shown.items()}
     left = len(model.tensors) - len(rows)
@@ -110,7 +107,6 @@ def _tensors(model: Model) -> str:
 
 
 def _kinds(plan: ModelPlan) -> str:
-    """Return a table with a row for each kind of a model's plan."""
     rows = {
         plan.firsts[number]: (
             f"{plan.counts[number]:,}",
@@ -127,7 +123,6 @@ def _shape(shape: tuple[int, ...]) -> str:
 
 
 def _rows(rows: Mapping[str, tuple[str, ...]], *heads: str) -> str:
-    """Return a table whose first column has the names."""
     lines = [heads, *((name, *cells) for name, cells in rows.items())]
     texts = ["".join(f"<td><code>{escape(cell)}</code></td>" for cell in line) for line in lines]
     return f"<table>{''.join(f'<tr>{text}</tr>' for text in texts)}</table>"

@@ -1,4 +1,5 @@
-"""Changes between two `plan.json` of a program, in words: added and removed communications.
+"""Changes between two versions of a program's `plan.json`, in words: added and removed
+communications.
 
 Two communications match if collective, axes, type and bytes agree. Value names and line numbers are
 ignored, because any edit above a communication changes them.
@@ -72,7 +73,6 @@ def _key(row: Row) -> str:
 
 
 def _said(gone: list[Row], more: list[Row]) -> Iterator[str]:
-    """Yield a sentence for each set of equal rows of one source line, added or removed."""
     for rows, direction in ((more, "more"), (gone, "less")):
         alike: dict[str, list[Row]] = {}
         for row in rows:

@@ -78,7 +78,6 @@ class MatmulBundle(Drawn):
         }
 
     def _usage(self, modules: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-        """Return sentences for the users of each backend's module, by file name."""
         found = {}
         for name in self.backends:
             file = f"{name}.py"
@@ -130,12 +129,10 @@ def backward_matmuls(matmul: Matmul) -> tuple[Matmul, Matmul]:
 
 
 def _replicated(sharding: Sharding) -> Sharding:
-    """Return a sharding with replicas in place of terms."""
     return replace(sharding, unreduced=())
 
 
 def _transposed(shape: tuple[int, ...], sharding: Sharding) -> tuple[tuple[int, ...], Sharding]:
-    """Return the shape and sharding of an operand with its last two dimensions swapped."""
     dims = (*sharding.dims[:-2], sharding.dims[-1], sharding.dims[-2])
     return (*shape[:-2], shape[-1], shape[-2]), replace(sharding, dims=dims)
 

@@ -20,7 +20,7 @@ DATA_FILE = "model.json"
 
 @dataclass(frozen=True)
 class ModelText:
-    """Everything that a module's template prints."""
+    """The context of the template of a model's module."""
 
     title: str
     facts: tuple[str, ...]
@@ -78,7 +78,6 @@ def model_files(
 
 
 def _listed(data: Mapping[str, Any]) -> Iterable[str]:
-    """Yield the lines about each kind: its number of members, dtype, shapes and layouts."""
     counts = [0] * len(data["kinds"])
     for kind, *_ in data["members"]:
         counts[kind] += 1
@@ -90,7 +89,6 @@ def _listed(data: Mapping[str, Any]) -> Iterable[str]:
 
 
 def _data_text(data: Mapping[str, Any]) -> str:
-    """Return the data as JSON, one line for each kind and member."""
     lines = []
     for key, value in data.items():
         if isinstance(value, list) and value and isinstance(value[0], list | dict):

@@ -70,7 +70,7 @@ class ModelPage:
 
     @property
     def sides(self) -> list[tuple[str, str, list[tuple[str, str]]]]:
-        """The name, mesh and rules with layouts of both sides."""
+        """The name and the mesh of each side, and its rules with their layouts."""
         return [
             (name, str(rules.mesh), [(rule.glob.text, rule.said) for rule in rules.rules])
             for name, rules in (("source", self.plan.source), ("target", self.plan.target))

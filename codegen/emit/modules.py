@@ -108,7 +108,6 @@ def backward_of(plan: Plan, backend: str, *, gradient: bool = False) -> Plan | N
 
 
 def _planned_back(plan: Plan) -> Plan:
-    """Return the plan of the reverse reshard, with the same strategy and topology if possible."""
     back = reverse(plan.reshard)
     if isinstance(plan, DirectPlan):
         topology = None if plan.prediction is None else plan.prediction.topology

@@ -37,7 +37,7 @@ class ProgramBundle(Drawn):
 
     program: Partitioned
     module: str  # the source text
-    rows: WrittenRows  # the communications in the names of the module
+    rows: WrittenRows  # the table of communications, with the value names of the module
     topology: str | None = None  # for the seconds of each communication
 
     def __repr__(self) -> str:
@@ -82,7 +82,6 @@ class ProgramBundle(Drawn):
         return tuple(changed)
 
     def _check_ours(self, folder: Path) -> None:
-        """Raise InputError if a folder's contents are not a program's bundle."""
         if folder.is_dir() and any(folder.iterdir()) and not (folder / PROGRAM_FILE).is_file():
             raise InputError(
                 "refusing to overwrite a folder that is not the bundle of a program",
@@ -177,7 +176,6 @@ def given_of(description: ProgramDescription) -> GivenProgram:
 
 
 def _called(arguments: Callable[[], Any], reference: str) -> Any:
-    """Return the result of a user's zero-argument function. Raises InputError if the call fails."""
     try:
         return arguments()
     except Exception as error:  # a user's function may raise anything

@@ -85,7 +85,6 @@ class RelayoutBundle(Drawn):
 
 
 def _modules(plan: RelayoutPlan, backend: str, description: RelayoutDescription) -> dict[str, str]:
-    """Return the texts of a backend's modules including their support modules, by file name."""
     moved = plan_as_reshard(plan.relayout, backend)
     if moved is not None:
         return modules_as_reshard(moved, backend, plan.relayout, description)
@@ -125,7 +124,6 @@ def emit_described_relayout(description: RelayoutDescription) -> RelayoutBundle:
 
 
 def _check_sizes(relayout: Relayout) -> None:
-    """Raise InputError for a buffer with more elements than 32 bits can number."""
     sides = relayout.source.in_bytes, relayout.target.in_bytes
     for argument, side in zip(("source", "target"), sides, strict=True):
         for name, buffer in side.bound.items():
@@ -176,7 +174,7 @@ class RelayoutPage:
 
     @property
     def derivation(self) -> list[str]:
-        """The closed forms of the cuts on both sides."""
+        """The closed forms of the cuts in source and target."""
         return derived(self.plan.relayout)
 
     @property
@@ -191,7 +189,8 @@ class RelayoutPage:
 
 @dataclass(frozen=True)
 class SideOfRelayout:
-    """One side in a module. `padded`: whether buffers have the same size on every device."""
+    """The source or target side in a module. `padded`: whether buffers have the same size on every
+    device."""
 
     name: str  # SOURCE or TARGET
     stored: Stored
@@ -238,14 +237,13 @@ class SideOfRelayout:
 
 
 def _entry(names: tuple[str, ...]) -> Iterator[str]:
-    """Yield a dimension's axes in jax's form."""
     listed = [f'"{name}"' for name in names]
     yield "None" if not listed else listed[0] if len(listed) == 1 else f"({', '.join(listed)})"
 
 
 @dataclass(frozen=True)
 class RelayoutText:
-    """Everything that a module's template prints."""
+    """The context of the template of a relayout's module."""
 
     plan: RelayoutPlan
     backend: str
@@ -396,7 +394,6 @@ def _form(relay: Relay) -> tuple[object, ...]:
 
 
 def _said(relay: Relay, shape: tuple[int, ...]) -> str:
-    """Return a relay's tensor, and its ranges along dimensions that it does not span."""
     found = []
     for ranges, extent in zip(relay.box, shape, strict=True):
         listed = [f"{low}:{high}" for low, high in ranges[:MOST_RANGES]]
@@ -412,7 +409,6 @@ def _starts(relay: Relay) -> tuple[int, ...]:
 
 
 def _repeated(items: Sequence[str]) -> str:
-    """Return the text of a Python list, written as a product if its items are equal."""
     if len({*items}) == 1 and len(items) > 1:
         return f"[{items[0]}] * {len(items)}"
     return f"[{', '.join(items)}]"

@@ -109,8 +109,9 @@ def collectives_peer(plan: Plan, network: Network) -> Peer | None:
 
 
 def _best_sequence(plan: Plan, network: Network) -> SteppedPlan:
-    """Return the plan itself if a search on that network without a memory limit made it, which
-    saves a second search; otherwise the basis plan. Raises InputError if no sequence exists."""
+    """Return `plan` itself if a search on this network without a memory limit made it; otherwise
+    search for the basis plan. Raises InputError if no sequence of collectives performs the
+    reshard."""
     if isinstance(plan, SteppedPlan):
         said = plan.prediction
         if said.topology == str(network.topology) and said.memory_bytes is None:

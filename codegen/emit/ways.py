@@ -31,7 +31,6 @@ def reduced_by(plan: Plan, names: Iterable[str]) -> dict[str, str]:
 
 
 def _taking(plan: Plan, names: Iterable[str]) -> tuple[str, ...]:
-    """Return the backends that accept a plan."""
     found = []
     for name in names:
         try:
@@ -52,7 +51,8 @@ def _words(plan: Plan, rings: Rings | None) -> str:
 
 
 def plan_json(plan: Plan, names: Iterable[str], transfers: bool | None = None) -> str:
-    """Return `plan --json`: the plan's object, and the way in which backends reduce its sums."""
+    """Return the output of `plan --json`: the plan's object, and the way in which backends reduce
+    its sums."""
     ways = reduced_by(plan, names)
     if not ways:
         return plan.to_json(transfers)

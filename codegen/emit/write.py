@@ -174,20 +174,16 @@ def _entry(
 
 
 def _check_package_file(path: Path) -> None:
-    """Raise InputError if the folder's package file is foreign; an empty file may be
-    overwritten."""
     is_empty = path.is_file() and not path.read_bytes()
     if path.exists() and not is_empty and not _is_ours(path):
         raise _not_ours(path)
 
 
 def _is_ours(path: Path) -> bool:
-    """Return whether a file is the `__init__.py` of a folder of bundles."""
     return path.is_file() and is_package(path.read_text("utf-8", "replace"))
 
 
 def _check_package(root: Path) -> None:
-    """Raise InputError if the name of a folder cannot be the name of a package."""
     if not root.name.isidentifier() or keyword.iskeyword(root.name):
         raise InputError(
             "the folder of bundles is a Python package, so its name must be an identifier",
@@ -205,8 +201,6 @@ def _check_package(root: Path) -> None:
 
 
 def _check_versions(before: Manifest, after: Manifest, given: set[str]) -> None:
-    """Raise InputError if other bundles of the folder use a different version of the support
-    modules."""
     for backend, version in versions(after.supported()).items():
         found = dict(before.support.versions).get(backend, version)
         others = [
@@ -225,7 +219,6 @@ def _check_versions(before: Manifest, after: Manifest, given: set[str]) -> None:
 
 
 def _check_case(name: str, after: Manifest) -> None:
-    """Raise InputError for two folders whose names differ only in case."""
     alike = [n for n in after.folders() if n != name and n.casefold() == name.casefold()]
     if alike:
         raise InputError(
@@ -256,7 +249,6 @@ def _not_ours(path: Path) -> InputError:
 
 
 def _stale(root: Path, before: Manifest, after: Manifest) -> tuple[Path, ...]:
-    """Return the listed files that bundles no longer have."""
     now = after.folders()
     return tuple(
         root / folder / name
@@ -266,7 +258,6 @@ def _stale(root: Path, before: Manifest, after: Manifest) -> tuple[Path, ...]:
 
 
 def _edited(root: Path, before: Manifest, paths: Iterable[Path]) -> Iterator[Path]:
-    """Yield the files of bundles that differ from their emission."""
     hashes = before.hashes()
     for path in paths:
         emitted = hashes.get(path.parent.name, {}).get(path.name)

@@ -47,7 +47,7 @@ def covered(hosts: Iterable[Any]) -> tuple[str, ...]:
 
 def covered_group(module: Any, group: GroupCase) -> tuple[str, ...]:
     """Check the shards and the transfers of every tensor of a group against its description; return
-    the check's name. A check that several tensors have in common is made only once."""
+    the check's name. A check that would be the same for several tensors is made only once."""
     host, moves_of = module._HOST, import_module(module.hosts_of.__module__).moves_of
     expect("NAMES", list(module.NAMES), [case.name for case in group.members])
     moves: dict[int, Any] = {}
@@ -121,7 +121,6 @@ class _Cover:
         return self._keys(sender, receiver, number)
 
     def check_senders(self, received: Integers) -> None:
-        """Raise MismatchError unless the senders list exactly the boxes with these keys."""
         sent = [self._sent(sender) for sender in range(len(self.source))]
         keys = np.sort(np.concatenate([np.empty(0, np.int64), *sent]))
         received = np.sort(received)
@@ -180,7 +179,7 @@ class _Cover:
 
     @property
     def _numbers(self) -> int:
-        """The number of different piece numbers, including that of a whole tile."""
+        """The number of distinct piece numbers, including the number of a whole tile."""
         return 1 if self.exchange.cut is None else self.exchange.cut.pieces + 1
 
     def _keys(self, sender: Integers | int, receiver: Integers | int, number: Integers) -> Integers:
@@ -194,7 +193,6 @@ class _Cover:
             raise MismatchError(f"{who} has position {wrong[0]}, expected 0 to {count - 1}")
 
     def _check_listed(self, pieces: Iterable[Any], tiles: Integers, who: str) -> None:
-        """Raise MismatchError unless the exchange lists these boxes."""
         listed = sorted(tuple(piece.box) for piece in pieces)
         if listed != sorted(map(tuple, _rows(tiles).tolist())):
             raise MismatchError(f"{who} boxes that differ from the boxes at its positions")

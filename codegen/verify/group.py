@@ -66,8 +66,6 @@ def _case(
     root: Path,
     folders: Mapping[str, str],
 ) -> GroupCase:
-    """Return the case of a group in the folder `root`. `folders`: the folder of each member, by
-    name."""
     members = tuple(
         Case.of(reshard, name, backend, root / folders[name] / f"{backend}.py")
         for name, reshard in reshards.items()
@@ -128,7 +126,6 @@ def _few(members: Sequence[str], folders: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _said(run: GroupCase, case: GroupCase) -> str:
-    """Describe the tensors and devices that run instead of the group's own."""
     some = "its" if len(run.members) == len(case.members) else f"{len(run.members)} of its"
     fewer = len(run.devices()) < len(case.devices())
     return f"twins of {some} tensors" + f" on {len(run.devices())} devices" * fewer
@@ -137,8 +134,6 @@ def _said(run: GroupCase, case: GroupCase) -> str:
 def _text(
     group: Group, kinds: Mapping[str, Description], backend: str, folders: Mapping[str, str]
 ) -> str:
-    """Return the text of a group's module. `kinds`: the description of the reshard in each
-    folder."""
     made = {folder: planned(each) for folder, each in kinds.items()}
     plans = {name: made[folder] for name, folder in folders.items()}
     return group_files(group, plans, (backend,), folders)[f"{backend}.py"]

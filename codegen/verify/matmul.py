@@ -55,7 +55,6 @@ def _is_small(matmul: Matmul) -> bool:
 def _with_twin(
     description: MatmulDescription, case: MatmulCase, runner: Runner, folder: Path
 ) -> Report:
-    """Return the report on the module at full size, without multiplying, and on its twin."""
     bundle = emit_described_matmul(description)
     full = runner.run(dataclasses.replace(case, execute=False))
     if full.verdict != "ok":
@@ -82,7 +81,6 @@ def _with_twin(
 def _twin_case(
     description: MatmulDescription, small: MatmulPlan, case: MatmulCase, folder: Path
 ) -> MatmulCase:
-    """Return a twin's case, with its module written into the folder."""
     home = folder / case.backend / case.name
     home.mkdir(parents=True, exist_ok=True)
     write_support(folder / case.backend, description.supported, case.module.parent.parent)

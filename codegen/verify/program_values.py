@@ -101,7 +101,7 @@ def gradient_fault(fn: Callable[..., Any], avals: Any, program: Callable[..., An
 
 def gradient_of(fn: Callable[..., Any], varied: Sequence[int]) -> Callable[..., Any]:
     """Return a function of the same arguments whose results are gradients with respect to the
-    `varied` leaves. It differentiates a number that depends on every float of the results."""
+    `varied` leaves: the gradients of a number that depends on every float of `fn`'s results."""
 
     def number(inexact: list[Any], given: Any) -> Any:
         leaves, tree = jax.tree.flatten(given)
@@ -123,7 +123,6 @@ def _real(x: Any) -> Any:
 
 
 def _largest(exact: Any) -> float:
-    """Return the largest magnitude of a float result."""
     if not is_inexact(exact.dtype):
         return 0.0
     return float(np.max(np.abs(exact[np.isfinite(exact)]), initial=0))
@@ -198,7 +197,6 @@ def unpadded(module: Any, program: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _poisoned(padded: Any, given: Any) -> Any:
-    """Return a padded array with poison instead of zeros as its padding."""
     if padded.shape == given.shape:
         return padded
     inside = np.zeros(padded.shape, bool)

@@ -63,7 +63,6 @@ def report_relayout(
 def _of_reshard(
     reshard: Reshard, relayout: RelayoutDescription, backend: str, runner: Runner, folder: Path
 ) -> Report:
-    """Emit the reshard that is equal to a relayout; return the verdict on its module."""
     given = reshard, relayout.name, (backend,), "direct"
     description = Description.of(*given, gradient=relayout.gradient, single_file=True)
     bundle = folder / "reshards" / relayout.name
@@ -72,7 +71,6 @@ def _of_reshard(
 
 
 def _stored(relayout: Relayout) -> int:
-    """Return the number of elements in the source and target buffers of all devices together."""
     return sum(
         math.prod(buffer.shape(position))
         for side in (relayout.source, relayout.target)

@@ -1,4 +1,5 @@
-"""A smaller, equally cut relayout, in place of one too large to run here.
+"""A smaller relayout with the same pattern of cuts, in place of a relayout that is too large to run
+here.
 
 An uncut dimension gets SHORT elements. In a dimension that is cut, or along which parts are
 stacked, the common divisor of all boundaries in source and target becomes SHORT elements, so the
@@ -79,7 +80,6 @@ def _boxes(relayout: Relayout) -> list[tuple[object, ...]]:
 
 
 def _uses(side: Stored) -> Iterator[Use]:
-    """Yield a `Use` for each part and each dimension of its tensor."""
     for name, layout in side.buffers.items():
         parts = layout.parts if isinstance(layout, Stack) else (layout,)
         stacked = layout.dim if isinstance(layout, Stack) else None
@@ -141,7 +141,6 @@ def _divided(number: int, unit: int) -> int:
 
 
 def _shorter(side: Stored, shapes: Shapes, units: Units) -> Stored:
-    """Return one side of the twin, given its shapes and the divisors."""
     layouts: dict[str, BufferLayout] = {}
     for name, layout in side.buffers.items():
         if isinstance(layout, TensorPart):
@@ -172,7 +171,6 @@ def _part(part: TensorPart, shapes: Shapes, units: Units) -> TensorPart:
 
 
 def _cut(cut: DimCut, unit: int) -> DimCut:
-    """Return the cut with its boundaries divided by `unit`."""
     window = cut.window and (_divided(cut.window[0], unit), _divided(cut.window[1], unit))
     kept = cut.numbers[:1] if cut.rule == "cover" else ()
     divided = (_divided(number, unit) for number in cut.numbers[len(kept) :])

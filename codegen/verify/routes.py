@@ -1,4 +1,5 @@
-"""Compare the tiles that a module's own index functions send with the plan's. Used in workers only.
+"""Compare the tiles that a module's own index functions send with the plan's tiles. Used in workers
+only.
 
 Every emitted module derives its transfers twice, once for each end: a receiver enumerates
 `senders`, a sender `receivers`. Both enumerations are made here, for every device, and both must
@@ -98,12 +99,10 @@ class _Hosted:
         self._sources, self._targets = case.source.device_ids, case.target.device_ids
 
     def incoming(self) -> Iterator[Transfer]:
-        """Yield the pieces of every target position, in position order."""
         for receiver in range(len(self._targets)):
             yield from map(self._transfer, self._exchange.incoming(receiver))
 
     def outgoing(self) -> Iterator[Transfer]:
-        """Yield the pieces that every source position sends or keeps."""
         for sender in range(len(self._sources)):
             yield from map(self._transfer, self._exchange.outgoing(sender))
 

@@ -88,7 +88,6 @@ def _all(cases: Sequence[Case], run: Callable[[Case], Report]) -> Report:
 def _not_as_they_are(
     description: Description, cases: Sequence[Case], runner: Runner, folder: Path
 ) -> Report:
-    """Check the modules at full size without moving anything, then run their twins in full."""
     try:
         emitted = emitted_now(description, cases[0].backend)
     except InputError as error:
@@ -150,7 +149,6 @@ def twins_of(
 def _all_of(
     descriptions: Sequence[Description], backend: str, emitted: Sequence[Sequence[Part]]
 ) -> list[Twin] | None:
-    """Return a twin on the same devices for each reshard; None if one of them has no twin."""
     twins: list[Twin] = []
     for description, modules in zip(descriptions, emitted, strict=True):
         found = _twin_of(description, backend, modules)
@@ -161,7 +159,6 @@ def _all_of(
 
 
 def _differing(some: Sequence[Part], others: Sequence[Part]) -> int:
-    """Return the number of lines in which the forms of modules differ."""
     one, other = (
         Counter(line for part in parts for line in form(part.text).splitlines())
         for parts in (some, others)
@@ -208,12 +205,10 @@ def _twin_of(description: Description, backend: str, emitted: Sequence[Part]) ->
 
 
 def _count(reshard: Reshard) -> int:
-    """Return the number of devices of a reshard."""
     return len({*reshard.source.mesh.device_ids, *reshard.target.mesh.device_ids})
 
 
 def _smaller(small: Reshard, case: Case) -> str:
-    """Describe the devices of a twin; return "" unless they are fewer than the case's."""
     count = _count(small)
     return f" on {count} devices" if count < len(case.devices()) else ""
 
@@ -263,7 +258,6 @@ def _full_size(part: Part, case: Case, runner: Runner) -> Report:
 
 
 def _transfers(plan: DirectPlan) -> int:
-    """Return an upper bound for the number of transfers of a plan."""
     exchange = plan.exchange
     tiles = math.prod(len(dim.pairs.source) for dim in exchange.dims)
     return tiles * exchange.target.replicas * exchange.rule.pieces
@@ -272,7 +266,6 @@ def _transfers(plan: DirectPlan) -> int:
 def _twin_cases(
     case: Case, small: Description, emitted: Sequence[Part], folder: Path
 ) -> tuple[Case, ...]:
-    """Return a twin's cases, with its modules written into the folder."""
     home = folder / case.backend / case.name
     home.mkdir(parents=True, exist_ok=True)
     write_support(folder / case.backend, small.supported, case.module.parent.parent)

@@ -83,7 +83,6 @@ class _Cut:
         return ids_of(self.mesh).reshape(self.sizes)
 
     def choices(self, most: int) -> Iterator[tuple[int, ...]]:
-        """Yield the smaller sizes of the pieces for which there are at most `most` devices."""
         found: list[tuple[int, ...]] = [()]
         for size in self.sizes:
             found = [
@@ -108,7 +107,6 @@ class _Cut:
         return self.ids[np.ix_(*places)] if math.prod(map(len, places)) == kept.size else None
 
     def shrunk(self, ids: Integers, numbers: dict[int, int]) -> _Shrunk:
-        """Return the mesh of the devices in `ids`, renumbered by `numbers`."""
         sizes = dict(zip(self.pieces, ids.shape, strict=True))
         axes = [
             (name, math.prod(size for piece, size in sizes.items() if piece.name == name))
@@ -127,7 +125,6 @@ class _Shrunk:
     sizes: dict[AxisRef, int]
 
     def sharding(self, side: Sharding) -> Sharding:
-        """Return a sharding on the smaller mesh."""
         dims = tuple(DimSharding(self._all(dim.axes), dim.open, dim.priority) for dim in side.dims)
         replicated, unreduced = self._all(side.replicated), self._all(side.unreduced)
         return Sharding(self.mesh, dims, replicated, unreduced, side.operator)
@@ -162,15 +159,12 @@ class _Kept:
 
     @property
     def ids(self) -> Integers:
-        """All kept ids, ascending."""
         return np.unique(np.concatenate([ids.reshape(-1) for ids in self.chosen]))
 
     def numbers(self, first: int) -> dict[int, int]:
-        """Return consecutive numbers for the ids, from `first` on, in order."""
         return {each: number for number, each in enumerate(self.ids.tolist(), first)}
 
     def pairs(self) -> Iterator[tuple[_Cut, Integers]]:
-        """Yield each mesh and its kept ids."""
         return zip(self.cuts, self.chosen, strict=True)
 
 
@@ -232,7 +226,6 @@ def _refs(side: Sharding) -> Iterator[AxisRef]:
 
 
 def _moved(reshard: Reshard, meshes: dict[Mesh, _Shrunk]) -> Reshard:
-    """Return a reshard on smaller meshes."""
     source, target = (meshes[s.mesh].sharding(s) for s in (reshard.source, reshard.target))
     small = dataclasses.replace(reshard, source=source, target=target)
     shape = (
@@ -247,7 +240,6 @@ _Side = tuple[tuple[int, ...], str]
 
 
 def _is_cut_alike(large: Reshard, small: Reshard) -> bool:
-    """Return whether every extent is cut in the same way."""
     return all(
         _cut(large.shape[dim], _sides(large, dim)) == _cut(small.shape[dim], _sides(small, dim))
         for dim in range(large.rank)
@@ -255,7 +247,6 @@ def _is_cut_alike(large: Reshard, small: Reshard) -> bool:
 
 
 def _sides(reshard: Reshard, dim: int) -> tuple[_Side, _Side]:
-    """Return the cuts of a dimension in source and target."""
     source, target = (
         tuple(digit.size for digit in side.digits(dim)) for side in (reshard.source, reshard.target)
     )
@@ -263,7 +254,6 @@ def _sides(reshard: Reshard, dim: int) -> tuple[_Side, _Side]:
 
 
 def _extent(extent: int, before: Sequence[_Side], after: Sequence[_Side]) -> int:
-    """Return an extent with shards of about the same size as before, cut in the same way."""
     wanted, counts = _cut(extent, before), [math.prod(sizes) for sizes, _ in after]
     pairs = zip(counts, (math.prod(sizes) for sizes, _ in before), strict=True)
     sizes = [-(-extent * less // count) for less, count in pairs if count > 1]

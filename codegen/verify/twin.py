@@ -1,4 +1,5 @@
-"""A smaller, equally cut tensor, in place of one too large to run here.
+"""A smaller tensor with the same pattern of cuts, in place of a tensor that is too large to run
+here.
 
 Along a dimension of extent K, with L the least common multiple of both part counts, the twin has
 the smallest K' congruent to K modulo L for which all cuts of source and target fall in the same
@@ -40,8 +41,8 @@ def is_too_large(shape: Sequence[int]) -> bool:
 
 
 def twins(reshard: Reshard, source: Placement, target: Placement) -> Iterator[Reshard]:
-    """Yield runnable twins of a reshard with these sides: the smallest; then the smallest whose
-    shards keep their alignment to TPU memory tiles; then ever larger ones."""
+    """Yield runnable twins of a reshard with these sides: the smallest twin; then the smallest twin
+    whose shards keep their alignment to TPU memory tiles; then larger and larger twins."""
     tilings = [(1, 1), *((rows, LANES) for rows in SUBLANES)]
     growing = [2**power for power in range(3, MAX_ELEMENTS.bit_length())]
     tried = set()

@@ -130,7 +130,6 @@ def _passed(runner: ModuleType, case: AnyCase) -> tuple[str, ...]:
 
 
 def _checks(runner: ModuleType, module: ModuleType, case: Case) -> tuple[str, ...]:
-    """Return the checks that a bundle's module passes; Raises MismatchError for a failed check."""
     contract = registry.contract(case.backend)
     compare.names(module, (*NAMES, *contract.verified))
     compare.constants(module, case)
