@@ -128,7 +128,7 @@ class GroupCase:
     execute: bool = True
 
     def devices(self) -> tuple[int, ...]:
-        """Return all device ids, ascending; every member has the same ones."""
+        """Return all device ids, ascending; every member has the same devices."""
         return self.members[0].devices()
 
     def to_json(self) -> str:

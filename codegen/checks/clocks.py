@@ -46,7 +46,6 @@ class Clock:
         return self._times[numbers]
 
     def _reach(self, size: int) -> None:
-        """Make room for numbers below `size`."""
         if size > len(self._times):
             self._times = np.pad(self._times, (0, size - len(self._times)))
 
@@ -128,7 +127,6 @@ class Watched:
 
 
 def _unordered(others: Any, times: Any, actor: Actor, does: str, did: str) -> Race | None:
-    """Return the first race with an access that the actor does not know of, if there is one."""
     unwritten = others < 0
     known = actor.clock.of(np.where(unwritten, 0, others))
     late = np.flatnonzero(unwritten | (others != actor.number) & (times > known))

@@ -32,7 +32,7 @@ class MismatchError(Exception):
 
 @contextmanager
 def said_of(what: str) -> Iterator[None]:
-    """Prefix the message of a MismatchError raised inside with `what`."""
+    """Prefix the message of a MismatchError raised in this context with `what`."""
     try:
         yield
     except MismatchError as error:
@@ -104,7 +104,6 @@ def index_functions(module: ModuleType, case: Case) -> None:
 
 
 def _same_terms(side: str, ranges: Mapping[int, tuple[range, ...]], held: dict[int, int]) -> None:
-    """Raise MismatchError unless devices with the same terms have the same term ranges."""
     found = {held[device]: ranges[device] for device in ranges}
     for device in ranges:
         expect(f"{side}_box, terms of device {device}", ranges[device], found[held[device]])
@@ -213,7 +212,6 @@ def _tuple(at: tuple[int, ...]) -> str:
 
 
 def _stacks_terms(case: Case) -> bool:
-    """Return whether the backend's shards have a first dimension for the terms of partial sums."""
     return registry.contract(case.backend).stacks_terms
 
 

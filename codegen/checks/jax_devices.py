@@ -156,7 +156,6 @@ class Execution:
             self._compare(of, back, wanted, self.case.source_array)
 
     def _compare(self, run: Run, y: Any, wanted: Any, placement: Placement) -> None:
-        """Compare each device's part of `y`, including its zero padding, with the oracle."""
         compare.expect("dtype of the result", str(y.dtype), self.case.dtype)
         if not y.sharding.is_equivalent_to(wanted, y.ndim):
             raise MismatchError(f"sharding of the result: got: {y.sharding}, expected: {wanted}")

@@ -54,7 +54,6 @@ def _execute(
     options: dict[str, Any],
     most: int | None = None,
 ) -> None:
-    """Execute the module on every bit plane of every member, or on the first `most` planes."""
     of = {case.name: _Member(module, case) for case in group.members}
     planes = dict(zip(of, compare.runs_of_each(group.members), strict=True))
     for number in range(most or max(map(len, planes.values()))):
@@ -67,18 +66,14 @@ def _execute(
 
 
 class _Member(Execution):
-    """One tensor of a group: its argument, and the comparison of its result."""
-
     def _function(self) -> Any:
         """Return None: the group's module moves the tensor, not a function for this tensor
         alone."""
 
     def given(self, run: Run) -> Any:
-        """Return the padded source array as a numpy array."""
         return oracle.padded(self.case.source_array, run.given, run.fill)
 
     def judge(self, run: Run, result: Any, wanted: Any) -> None:
-        """Compare a result with the oracle."""
         with compare.said_of(self.case.name):
             self._compare(run, result, wanted, self.case.target_array)
 
@@ -86,8 +81,6 @@ class _Member(Execution):
 def _pad_and_unpad(
     module: ModuleType, of: Mapping[str, _Member], runs: Mapping[str, Run], results: dict[str, Any]
 ) -> None:
-    """Check that pad puts the elements of all tensors into their slots, and that unpad takes them
-    out."""
     given = {name: to_jax(run.given, of[name].case.dtype) for name, run in runs.items()}
     padded, logical = module.pad(given), module.unpad(results)
     for name, member in of.items():
@@ -98,8 +91,6 @@ def _pad_and_unpad(
 def _moved(
     module: ModuleType, of: Mapping[str, _Member], runs: Mapping[str, Run], options: dict[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return two dicts by name. The first: the arguments of all members. The second: the module's
-    results for them."""
     first = next(iter(of.values()))
     placed = module.source_sharding(first.source_mesh)
     arrays = {

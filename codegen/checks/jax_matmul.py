@@ -127,7 +127,6 @@ class MatmulExecution:
         return np.broadcast_to(values, array_shape(place, self.case.shapes[number]))
 
     def _slots(self, number: int, values: Numbers) -> Numbers:
-        """Return `values` as the padded array of side `number`."""
         bits = self._terms(number, values.astype(np.float64)).view(np.uint64)
         place = array_of(self.case.placements[number])
         padded: Numbers = oracle.padded(place, bits, 0).view(np.float64)
@@ -148,7 +147,6 @@ class MatmulExecution:
         )
 
     def _pad(self, given: tuple[Numbers, Numbers]) -> None:
-        """Check that `pad_lhs` and `pad_rhs` put every element into its slot."""
         for number, (side, values) in enumerate(zip(SIDES, given, strict=False)):
             array = values.astype(jnp.dtype(self.case.dtype))
             padded = to_bits(getattr(self.module, f"pad_{side}")(array))
@@ -158,7 +156,6 @@ class MatmulExecution:
                 raise MismatchError(f"pad_{side}: elements at wrong places")
 
     def _compare(self, product: Product, y: Any) -> None:
-        """Compare a result with the oracle: values, replicas, padding, sharding."""
         case, place = self.case, self.case.placements[2]
         expect("dtype of the result", str(y.dtype), case.out_dtype)
         wanted = self.module.out_sharding(self.mesh)

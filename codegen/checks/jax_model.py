@@ -45,7 +45,6 @@ def _array(
     dtype: str,
     ids: tuple[int, ...],
 ) -> Any:
-    """Return the array of a buffer, with ones in the padding of each device's part."""
     shape, places = struct.sharding.shard_shape(struct.shape), jax.devices()
     shards = []
     for device in struct.sharding.mesh.devices.flat:
@@ -59,7 +58,6 @@ def _array(
 
 
 def _held(arrays: Mapping[str, Any], ids: tuple[int, ...]) -> dict[int, dict[str, Bits]]:
-    """Return the bits of shards by device and name."""
     found: dict[int, dict[str, Bits]] = {}
     places = {device: number for number, device in enumerate(jax.devices())}
     for name, array in arrays.items():

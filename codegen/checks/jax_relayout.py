@@ -60,7 +60,6 @@ def _mesh(side: StoredSaid, ids: tuple[int, ...]) -> jax.sharding.Mesh:
 def _arrays(
     module: ModuleType, case: RelayoutCase, given: Held, mesh: jax.sharding.Mesh
 ) -> dict[str, Any]:
-    """Return the arrays of buffers, with ones in their padding."""
     found = {}
     for name, sharding in module.source_sharding(mesh).items():
         shape = _local_shape(module, name)
@@ -91,7 +90,6 @@ def _local_shape(module: ModuleType, name: str) -> tuple[int, ...]:
 
 
 def _held(array: Any, ids: tuple[int, ...]) -> dict[int, Any]:
-    """Return each device's part of an array, as bits."""
     places = {device: number for number, device in enumerate(jax.devices())}
     return {
         ids[places[shard.device]]: np.asarray(to_bits(shard.data))

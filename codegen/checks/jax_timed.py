@@ -53,7 +53,6 @@ def timed(module: ModuleType, case: Case | MatmulCase) -> list[float]:
 
 
 def _reshard(module: ModuleType, case: Case) -> Callable[[], Any]:
-    """Check the result of a reshard; return a function that runs it again."""
     execution, run = Execution(module, case), next(runs(case, as_bits))
     execution.once(run)
     x = execution.given(run)
@@ -61,7 +60,6 @@ def _reshard(module: ModuleType, case: Case) -> Callable[[], Any]:
 
 
 def _matmul(module: ModuleType, case: MatmulCase) -> Callable[[], Any]:
-    """Check the result of a matmul; return a function that runs it again."""
     execution = MatmulExecution(module, case)
     product = next(products(case.dtype, case.out_dtype, case.shapes[:2], case.placements[:2], 0))
     execution.once(product, 0.0)

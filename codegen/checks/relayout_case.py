@@ -136,7 +136,6 @@ class RelayoutCase:
 
 
 def _held_by_device(numbers: Mapping[str, Mapping[int, Numbers]]) -> dict[int, set[int]]:
-    """Return the numbers of the elements that each device has in any buffer."""
     found: dict[int, set[int]] = {}
     for each in numbers.values():
         for device, held in each.items():
@@ -228,5 +227,4 @@ def _cut_from(data: Mapping[str, Any]) -> CutSaid:
 
 
 def _tuples(value: Any) -> Any:
-    """Return nested lists as nested tuples."""
     return tuple(map(_tuples, value)) if isinstance(value, list) else value

@@ -54,7 +54,8 @@ def learned_table(path: Path) -> dict[str, Any]:
 
 
 def learn_again(path: Path, home: str = "") -> LearnedAgain:
-    """Run the loader that a file names, and return how its layouts differ from those in the file.
+    """Run the loader that a file names, and return a comparison of its layouts with those in the
+    file.
 
     `home`: the folder to search first for the loader's module. Raises InputError if the loader is
     gone.

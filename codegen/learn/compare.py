@@ -224,7 +224,6 @@ def _check_buffers(found: list[str], expected: list[str]) -> None:
 
 
 def _of_buffer(found: Side, expected: Side, device: int, name: str) -> Iterator[Difference]:
-    """Yield the differences in one buffer of a device."""
     wanted = expected.shape(device, name, None)
     shape = found.shape(device, name, wanted)
     wanted = expected.shape(device, name, shape)
@@ -249,8 +248,6 @@ def _of_buffer(found: Side, expected: Side, device: int, name: str) -> Iterator[
 
 @dataclass(frozen=True)
 class _Buffer:
-    """A buffer of a device, compared in blocks along a dimension."""
-
     device: int
     name: str
     dim: int
@@ -259,7 +256,6 @@ class _Buffer:
     same: npt.NDArray[np.bool_] | None = None  # whether each position is equal, if known
 
     def of_shapes(self, found: tuple[int, ...], expected: tuple[int, ...]) -> Difference:
-        """Return the difference between two shapes."""
         said = str(expected), f"shape {found}"
         return Difference(self.device, self.name, "", None, *said)
 
@@ -269,8 +265,6 @@ class _Buffer:
         expected: list[HeldBlock],
         shapes: tuple[tuple[int, ...], tuple[int, ...]],
     ) -> Iterator[Difference]:
-        """Yield the differences between the blocks of the two sides. `shapes`: those of the found
-        and of the expected buffer."""
         if shapes[0] != shapes[1]:
             yield self.of_shapes(*shapes)
         if len(shapes[0]) != len(shapes[1]):
@@ -282,7 +276,6 @@ class _Buffer:
                 yield from self._of_blocks(pair[0], pair[1])
 
     def _at(self, blocks: list[HeldBlock], low: int, high: int) -> HeldBlock | None:
-        """Return the contents of one side's blocks in a range; None beyond their end."""
         block = next((each for each in blocks if each.start <= low < each.stop), None)
         return None if block is None else block.sliced(self.dim, low, high)
 
@@ -306,7 +299,7 @@ class _Buffer:
         return [(int(a), int(b)) for a, b in zip(ends[::2], ends[1::2], strict=True)]
 
     def _said(self, found: HeldBlock, expected: HeldBlock) -> tuple[str, str]:
-        """Return two descriptions: of the expected contents, then of those found."""
+        """Return two descriptions: first of the expected contents, then of the contents found."""
         if found.way != expected.way or not found.adds:
             other = "other " * (found.way == expected.way)
             said = f"{other}{called(found, None, self.shapes)}"

@@ -99,11 +99,8 @@ def _holds_one(
 
 
 class _View(Seen):
-    """A buffer at all mesh positions, as blocks along a dimension."""
-
     @cached_property
     def blocks(self) -> list[list[HeldBlock]]:
-        """The blocks of each position, without padding."""
         return [[block for block in blocks if block.tensor != PADDING] for blocks in self._all]
 
     @cached_property
@@ -168,7 +165,6 @@ class _View(Seen):
     def _stacks(
         self, slots: list[Slot], most: int, factored: bool = False
     ) -> Iterator[BufferLayout]:
-        """Yield layouts with one part for each slot, stacked."""
         for padded in self._paddings(slots):
             found = [
                 PartFit(self, slot, pads).part(most, factored)
@@ -292,7 +288,6 @@ def _repeats(runs: list[tuple[str, int]], turn: list[tuple[str, int]]) -> bool:
 
 
 def _unbroken(block: HeldBlock, dim: int) -> Iterator[HeldBlock]:
-    """Split a block into pieces of consecutive elements along the dimension, and yield them."""
     if not block.adds:
         yield block
         return

@@ -99,8 +99,9 @@ class PartFit:
         return self.view.shapes[self._tensor]
 
     def part(self, most: int, factored: bool) -> tuple[TensorPart, int] | None:
-        """Return the simplest part that matches the slot and is empty at all positions where the
-        slot is, and the dimension along which it is stacked; None if there is no such part."""
+        """Return the simplest part that matches the slot and is empty at all positions at which the
+        slot is empty, and the dimension along which the part is stacked; None if there is no such
+        part."""
         dims = len(self._blocks[0].adds) + 2 * factored
         for empty in (None, *range(dims)) if None in self.slot else (None,):
             found = self.built(most, factored, empty)
@@ -148,8 +149,6 @@ class PartFit:
         return TensorPart(self._tensor, tuple(dims)), self.view.dim
 
     def _cut(self, dim: int | None, extent: int, ranges: list[Range], most: int) -> DimCut | None:
-        """Return the simplest cut of a stored dimension. `dim`: the buffer's dimension for it, or
-        None."""
         pads = None
         if dim == self.view.dim:
             pads = self.pads
@@ -235,7 +234,6 @@ class PartFit:
         most: int,
         absent: Range,
     ) -> DimCut | None:
-        """Return the cut of a stored dimension that consists of the factors `keys`."""
         if len(keys) != 1:
             return DimCut()
         ((logical, weight),) = keys

@@ -89,7 +89,6 @@ def of_layout(stored: Stored, buffer: str, position: int, along: int = 0) -> lis
 
 
 def _padded(blocks: list[HeldBlock], extent: int) -> Iterator[HeldBlock]:
-    """Yield the blocks, with padding between them and up to the extent."""
     end = 0
     for block in blocks:
         if block.start > end:
@@ -153,7 +152,6 @@ def _separated(name: str, index: Integers, start: int, times: float, plus: float
 
 
 def _goes_on(last: HeldBlock, row: HeldBlock, dim: int) -> bool:
-    """Return whether a row continues the block before it."""
     if last.way != row.way or len(last.adds) != len(row.adds):
         return False
     sides = (each for each in enumerate(zip(last.adds, row.adds, strict=True)) if each[0] != dim)
@@ -170,8 +168,9 @@ def _joined(last: HeldBlock, row: HeldBlock, dim: int) -> HeldBlock:
 
 
 def best_dim(held: Sequence[HeldBuffer], shapes: Shapes) -> int:
-    """Return the dimension along which the buffers have the fewest odd blocks, which have elements
-    of several tensors or padding next to elements; at a tie, the one with the fewest blocks."""
+    """Return the dimension along which the buffers have the fewest odd blocks; at a tie, the one
+    with the fewest blocks. An odd block has elements of several tensors, or padding next to
+    elements."""
     rank = max(len(each.shape) for each in held)
     if rank < 2:
         return 0
@@ -185,7 +184,6 @@ def best_dim(held: Sequence[HeldBuffer], shapes: Shapes) -> int:
 
 
 def _is_odd(block: HeldBlock, dim: int, shape: tuple[int, ...]) -> bool:
-    """Return whether a block has several tensors, or padding next to elements."""
     beside = (len(add) < shape[each] for each, add in enumerate(block.adds) if each != dim)
     return block.tensor == SCATTERED or any(beside)
 

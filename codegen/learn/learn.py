@@ -141,7 +141,6 @@ class Learned(Drawn):
 
 
 def _table(entries: Mapping[str, object]) -> str:
-    """Return an inline table of TOML."""
     pairs = (
         f"{name if re.fullmatch(NAME, name) else json.dumps(name)} = {each}"
         for name, each in entries.items()
@@ -214,7 +213,6 @@ def _held(
     processes: bool,
     large: bool,
 ) -> dict[int, dict[str, AnyHeld]]:
-    """Return the buffers of each rank; large buffers are sampled."""
     if large:
         return probe_sampled(load, tensors, mesh.device_ids, exact)
     run = probe_in_processes if processes else probe
@@ -252,7 +250,6 @@ def read_ranks(ranks: object) -> Mesh:
 
 
 def _of(buffers: Mapping[str, AnyHeld], name: str, shapes: Shapes) -> AnyHeld:
-    """Return a buffer of a rank, or an empty one if the rank does not have it."""
     if name in buffers:
         return buffers[name]
     rank = max(1, *map(len, shapes.values()))
@@ -267,7 +264,6 @@ def _tensors(layout: BufferLayout) -> set[str]:
 
 
 def _findings(learned: Learned) -> Iterator[str]:
-    """Yield the findings: ranges without a layout, then elements that no rank stores."""
     ranks: dict[tuple[str, str], list[int]] = {}
     mixed = dict(_of_other_ranks(learned))
     yield from mixed.values()
@@ -289,7 +285,6 @@ def _findings(learned: Learned) -> Iterator[str]:
 
 
 def _of_other_ranks(learned: Learned) -> Iterator[tuple[str, str]]:
-    """Yield the buffers whose number of dimensions differs between devices, with a message."""
     first: dict[str, tuple[int, tuple[int, ...]]] = {}
     for device, buffers in learned.held.items():
         for name, held in buffers.items():

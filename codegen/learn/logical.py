@@ -72,7 +72,7 @@ class LogicalTensor:
         return 8 if self.dtype is None else itemsize(self.dtype)
 
     def filled(self, values: Floats) -> Any:
-        """Return the values as a tensor of the kind that the loader receives."""
+        """Return the values as a tensor of the library and type that the loader receives."""
         few = np.array(values, dtype=np.float64)
         if self.kind == "torch":
             import torch

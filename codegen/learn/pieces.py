@@ -58,7 +58,7 @@ def differences(
     load: Load, tensors: Mapping[str, LogicalTensor], stored: Stored, dtype: str
 ) -> Iterator[tuple[str, str]]:
     """Yield the name of each buffer that a loader stores differently from a layout, with the rows
-    that differ on the first such device. Ignore buffers without a layout."""
+    that differ on the first device on which any do. Ignore buffers without a layout."""
     codes = Codes.of(tensors, dtype)
     left = dict(stored.bound)
     for position, device in enumerate(stored.mesh.device_ids):
@@ -130,7 +130,6 @@ def _pieces(shape: Sequence[int]) -> Iterator[Place]:
 
 
 def _digest(array: Floats, covered: Sequence[Place]) -> int:
-    """Return a digest of the values outside all parts."""
     found = 0
     if sum(array[place].size for place in covered) == array.size:
         return found

@@ -240,7 +240,6 @@ def _array(name: str, given: Any, base: int) -> Floats:
 
 
 def _name_of_type(given: Any) -> str:
-    """Return the element type of an array or a tensor; "" for other objects."""
     return str(getattr(given, "dtype", "")).removeprefix("torch.")
 
 
@@ -364,7 +363,6 @@ def _base(dtype: str) -> int:
 
 
 def _distinct(rng: np.random.Generator, count: int, below: int) -> Integers:
-    """Return `count` distinct random integers below `below`."""
     found = np.zeros(0, dtype=np.int64)
     while found.size < count:
         found = np.unique(np.concatenate([found, rng.integers(0, below, 2 * count)]))

@@ -73,7 +73,6 @@ def _pickled(load: Load, *rest: object) -> bytes:
 
 
 def _home(load: Load) -> str:
-    """Return the folder from which a loader's module was imported."""
     name = getattr(load, "__module__", None) or "__main__"
     module = sys.modules.get(name)
     file = getattr(module, "__file__", None)
@@ -85,8 +84,6 @@ def _home(load: Load) -> str:
 
 
 def _collected(ranks: Mapping[Connection, tuple[int, BaseProcess]]) -> dict[int, Buffers]:
-    """Return the buffers that the processes send, by device id. Raise InputError with the first
-    failure of a process."""
     found: dict[int, Buffers] = {}
     left = dict(ranks)
     while left:
@@ -111,7 +108,6 @@ def _collected(ranks: Mapping[Connection, tuple[int, BaseProcess]]) -> dict[int,
 
 
 def _run_rank(pipe: Connection, place: tuple[int, int, int, str], home: str, asked: bytes) -> None:
-    """Run a rank, and send its buffers or its failure."""
     rank, size, device, address = place
     os.environ.update({"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(size)})
     try:

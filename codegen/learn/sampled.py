@@ -108,7 +108,6 @@ class SampledBuffer:
         return found
 
     def _block(self, shapes: Shapes, dim: int, low: int, high: int) -> HeldBlock:
-        """Return rows `low` to `high`, which are one run, as a block."""
         odd = HeldBlock(low, SCATTERED, width=high - low)
         lines = [self._line(along, dim, low, high) for along in range(len(self.shape))]
         if any(line is None for line in lines):
@@ -248,7 +247,6 @@ class _Sample:
     starts: Mapping[tuple[str, int], Sequence[int]]
 
     def places(self, name: str, shape: tuple[int, ...], along: int) -> Places:
-        """Return the positions to sample for the lines along a dimension."""
         found = tuple(
             np.arange(extent, dtype=np.int64)
             if dim == along

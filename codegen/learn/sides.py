@@ -1,4 +1,4 @@
-"""The two kinds of sides in a comparison: stored layouts, and loaders."""
+"""The two kinds of sides in a comparison: stored layouts, and the contents of loaders' buffers."""
 
 from __future__ import annotations
 
@@ -75,8 +75,8 @@ class HeldSide:
         return None
 
     def shape(self, device: int, name: str, like: Extents | None) -> Extents:
-        """Return the shape of a buffer, or that of the other side if it differs only by dimensions
-        of extent 1 or by a dimension split into several."""
+        """Return the shape of a buffer; return the other side's shape instead if the two differ
+        only by dimensions of extent 1 or by a dimension split into several."""
         shape = _shape_beside(self.held[device][name].shape, like, self.fitted)
         return like if like is not None and _reshapes(shape, like) else shape
 

@@ -151,7 +151,6 @@ def learn_sizes(
 def _differs(
     family: LearnedSizes, load: Callable[..., Mapping[str, Any]], dtype: object
 ) -> str | None:
-    """Return the first difference between a loader and the layouts at the size to check."""
     check = family.checked
     tensors, at_size = read_logical(family.logical(**check)), partial(_at, load, check)
     try:
@@ -177,7 +176,6 @@ def _differs(
 def _at(
     load: Callable[..., Mapping[str, Any]], size: Size, rank: int, tensors: dict[str, Any]
 ) -> Mapping[str, Any]:
-    """Run a loader at a size."""
     return load(rank, tensors, **size)
 
 
@@ -205,8 +203,6 @@ def _learned(
 
 
 def _form(name: str, every: Sequence[Learned], sizes: Sequence[Size]) -> LayoutForm:
-    """Return the form of a buffer's layout that fits all sizes. Raise InputError if there is
-    none."""
     texts = [_expanded(str(each.layouts.get(name)), each.mesh) for each in every]
     kinds: dict[tuple[str, ...], list[int]] = {}
     for place, text in enumerate(texts):
@@ -231,7 +227,6 @@ def _form(name: str, every: Sequence[Learned], sizes: Sequence[Size]) -> LayoutF
 
 
 def _holds(form: LayoutForm, name: str, learned: Learned, size: Size) -> bool:
-    """Return whether a form matches every element that a loader stored at a size."""
     try:
         layout = parse_layout(form.text(size))
     except (InputError, ZeroDivisionError):

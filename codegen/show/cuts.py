@@ -41,12 +41,12 @@ class Bands:
 
     @property
     def is_cut(self) -> bool:
-        """Return whether either side splits the dimension."""
+        """Whether the source or the target splits the dimension."""
         return self.count > 1
 
     @property
     def is_whole(self) -> bool:
-        """Return whether these are all the bands of the dimension."""
+        """Whether these bands are all bands of the dimension."""
         return len(self.bands) == self.count
 
 

@@ -96,7 +96,6 @@ def _size(layout: LayoutMap, number: int, size: int) -> str:
 
 
 def _ids(which: str, layout: LayoutMap, mesh: Mesh) -> list[str]:
-    """Return the line that gives the device id at given coordinates."""
     device = f"d({', '.join(index.name for index in layout.coordinates)})"
     place = text(layout.position)
     if isinstance(mesh.device_ids, range):
@@ -108,7 +107,6 @@ def _ids(which: str, layout: LayoutMap, mesh: Mesh) -> list[str]:
 
 
 def _side(reshard: Reshard, side: str) -> list[str]:
-    """Return the map of one side, its inverse, their proof, and both in numbers."""
     sharding: Sharding = getattr(reshard, side)
     split: str = getattr(reshard, f"{side}_split")
     shared = shared_refs(reshard)

@@ -61,7 +61,7 @@ def explorer_of(
     plans: Mapping[str, Plan], name: str, heading: str, topology: str | None = None
 ) -> str:
     """Return a page that shows one of several plans at a time. `plans`: the plans by menu entry.
-    Raises InputError as `explorer` does."""
+    Raises InputError for a topology with too few devices."""
     return page_of(explored(plans, topology), name, heading)
 
 
@@ -98,7 +98,6 @@ def _transfers(plan: Plan) -> int:
 
 
 def _sides(step: Step) -> dict[str, Any]:
-    """Return the range of the tensor that each device has before and after a step."""
     if isinstance(step, ReduceStep):
         before, after = step.reduction.before, step.reduction.after
     else:
@@ -134,7 +133,6 @@ def _shards(layout: Layout) -> list[list[list[int]]]:
 
 
 def _links(plan: Plan, topology: str) -> dict[str, Any]:
-    """Return the topology's name, and for each step the bytes on used links, busiest first."""
     itemsize = DTYPES[plan.reshard.dtype]
     flows = [_flows(step, itemsize) for step in plan.listed()]
     return {"topology": name_of(topology_of(topology)), "steps": link_rows(plan, topology, flows)}

@@ -78,7 +78,6 @@ def _head(x: float, y: float, device: int) -> Span:
 
 
 def _cells(count: npt.NDArray[np.int64], senders: list[int], receivers: list[int]) -> Iterator[str]:
-    """Yield the boxes, darker for more bytes, and the texts in them."""
     most = max(int(count.max(initial=0)), 1)
     spans = []
     for (row, column), size in np.ndenumerate(count):

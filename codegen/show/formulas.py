@@ -155,7 +155,6 @@ class LayoutMap:
 
     @property
     def _sum(self) -> str:
-        """Return the words before a map of partial sums, for example "sum over m of"."""
         names = (index.name for index in map(self._own_index, self.unreduced))
         return f"{self.operator} over {', '.join(dict.fromkeys(names))} of"
 
@@ -174,7 +173,6 @@ class LayoutMap:
         return "r" if len(parts) == 1 else f"r{parts.index(ref)}"
 
     def _parts_of_axes(self) -> tuple[tuple[str, Value], ...]:
-        """Return the name and size of each sub-axis along which the layout replicates."""
         return tuple(
             (self._part_name(ref), self.piece(ref).size) for ref in self.free if ref.pre is not None
         )

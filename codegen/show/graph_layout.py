@@ -30,8 +30,8 @@ class GraphPlaces:
 
 
 def place(widths: Sequence[float], edges: Sequence[tuple[int, int]], gap: float) -> GraphPlaces:
-    """Return the places of nodes of these widths. Every edge must lead to a node with a higher
-    number."""
+    """Return the places of nodes of these widths. Every edge must lead from a node to a node with a
+    higher number."""
     rows = _rows(len(widths), edges)
     made = GraphRows(list(widths), gap)
     for node, row in enumerate(rows):

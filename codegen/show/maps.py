@@ -1,4 +1,4 @@
-"""Both layouts of a reshard in one set of symbols, and the map from source to target shards."""
+"""The two layouts of a reshard in one set of symbols, and the map from source to target shards."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from shardwright.ir.reshard import Reshard
 
 @dataclass(frozen=True)
 class ReshardMaps:
-    """Both layouts of a reshard in one set of symbols."""
+    """The two layouts of a reshard in one set of symbols."""
 
     source: LayoutMap
     target: LayoutMap
@@ -83,8 +83,8 @@ def _braced(device: str, placed: list[str], rests: list[str]) -> list[str]:
 
 
 def shared_refs(reshard: Reshard) -> tuple[AxisRef, ...] | None:
-    """Return the axis references of both sides if both meshes have the same axes and the references
-    have a common refinement; otherwise None."""
+    """Return the axis references of source and target if both meshes have the same axes and the
+    references have a common refinement; otherwise None."""
     source, target = reshard.source, reshard.target
     if source.mesh.axes != target.mesh.axes:
         return None

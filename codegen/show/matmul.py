@@ -78,8 +78,9 @@ def _same_line(plan: MatmulPlan) -> str:
 
 
 def instead_line(plan: MatmulPlan) -> str:
-    """Return which operand moves and which stays, with the cost of moving the other operand
-    instead; "" unless exactly one moves and such a candidate is listed."""
+    """Return a sentence on which operand moves and which stays, with the cost of moving the other
+    operand instead; "" unless exactly one operand moves and the candidate that moves the other is
+    listed."""
     lhs, rhs, _ = plan.chosen.cost.received
     if bool(lhs) == bool(rhs):
         return ""
@@ -96,7 +97,6 @@ def instead_line(plan: MatmulPlan) -> str:
 
 
 def _takes(plan: MatmulPlan, candidate: MatmulCandidate) -> str:
-    """Return a candidate's cost as text: seconds if the plan has a topology, otherwise bytes."""
     cost = candidate.cost
     return (
         f"{cost.received_max:,} bytes" if plan.topology is None else f"{cost.seconds:.3g} seconds"
@@ -165,7 +165,6 @@ def picture_rows(plan: MatmulPlan) -> tuple[Row, ...]:
 
 
 def _boxes(product: Multiplication, side: Side) -> list[str]:
-    """Return every device's part of a side during the product, as text."""
     layout = Layout.of(product.shardings[side], product.matmul.shape(side), "flat")
     return [box_text(box) for box in layout.boxes()[:, layout.hidden :].tolist()]
 
@@ -177,7 +176,6 @@ def _turns(loop: Loop | None) -> Row:
 
 
 def _parts(plan: MatmulPlan, position: int) -> Iterator[str]:
-    """Yield the range of the factor that a device multiplies in each turn, as text."""
     loop = plan.chosen.loop
     if loop is None or not _turns(loop):
         return

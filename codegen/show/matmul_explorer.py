@@ -1,4 +1,5 @@
-"""The explorer of a matmul: the reshards of both operands and the result, a loop as its rounds.
+"""The explorer of a matmul: the reshards of the operands and of the result, and a loop as its
+rounds.
 
 In a loop an all-gather or a reduce-scatter overlaps with the product: parts travel round a ring.
 The page has a step for each round, in which each device receives parts from its neighbours.
@@ -80,7 +81,6 @@ def rounds_of(plan: MatmulPlan) -> list[list[PartMoved]]:
 def _moved(
     sender: int, receiver: int, whole: Range, axis: int, part: tuple[int, int]
 ) -> Iterator[PartMoved]:
-    """Yield the part that is sent, clipped at the end of the tensor, unless it is empty."""
     low, high = whole[axis]
     start, end = (min(low + each, high) for each in part)
     if start < end and all(first < last for first, last in whole):
@@ -112,7 +112,6 @@ def _neighbours(plan: MatmulPlan, loop: Loop) -> dict[int, tuple[int, ...]]:
 def _in_rounds(
     found: dict[str, Any], plan: MatmulPlan, loop: Loop, topology: str | None
 ) -> dict[str, Any]:
-    """Return the page's data for a plan, with a loop's step shown by its rounds."""
     steps, at = found["plan"]["steps"], 0 if loop.side == "out" else -1
     if not steps[at]["transfers"]:
         return found
@@ -163,7 +162,6 @@ def _step(
 
 
 def _flows(parts: list[PartMoved], ids: np.ndarray, itemsize: int) -> Flows:
-    """Return the bytes that each sender of a round sends to its receiver."""
     sizes = [math.prod(high - low for low, high in each.tensor) for each in parts]
     senders = ids[[each.sender for each in parts]]
     receivers = ids[[each.receiver for each in parts]]

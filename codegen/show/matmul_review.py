@@ -58,7 +58,6 @@ def matmul_page(
 
 
 def _usage(usage: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
-    """Return a section for each module that has sentences for users."""
     return tuple(
         text
         for file, sentences in usage.items()
@@ -67,8 +66,6 @@ def _usage(usage: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
 
 
 def _described(plan: MatmulPlan) -> str:
-    """Return the words on the manifest, from which the matmul is emitted: the options that decided
-    the plan."""
     topology = ""
     if plan.topology is not None:
         topology = f', topology="{name_of(topology_of(plan.topology))}"'
@@ -76,7 +73,6 @@ def _described(plan: MatmulPlan) -> str:
 
 
 def _gradients(backward: tuple[MatmulPlan, ...]) -> tuple[str, ...]:
-    """Return the section on the matmuls of the cotangents; empty if there are none."""
     if not backward:
         return ()
     text = (
@@ -91,7 +87,6 @@ def _gradients(backward: tuple[MatmulPlan, ...]) -> tuple[str, ...]:
 
 
 def _priced(plan: MatmulPlan) -> str:
-    """Return the paragraph that says how the numbers in the table are predicted."""
     if plan.topology is None:
         where = "one switch without latencies, because no topology is given"
     else:

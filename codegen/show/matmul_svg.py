@@ -137,7 +137,6 @@ def matmul_svg(plan: MatmulPlan) -> str | None:
 
 
 def _said(plan: MatmulPlan) -> Span:
-    """Return the legend: shapes of parts, the split of factors, and the meaning of the numbers."""
     local = plan.chosen.multiplication.local_extents
     shapes = (
         f"{NAMES[side]} {[local[each] for each in plan.matmul.factors(side)]}" for side in SIDES

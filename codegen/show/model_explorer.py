@@ -51,7 +51,6 @@ def model_data(plan: ModelPlan) -> dict[str, Any]:
 
 
 def _moves(relays: KindRelays, size: int, whole: int) -> dict[str, Any]:
-    """Return a kind's classes of senders and of receivers, and the bytes from class to class."""
     moved: Counter[tuple[int, int]] = Counter()
     for relay in relays.relays:
         if relay.sender != OWN:

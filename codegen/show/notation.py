@@ -36,7 +36,6 @@ def _print(expr: sympy.Expr, last: tuple[str, ...]) -> tuple[str, int]:
 
 
 def _operands(expr: sympy.Expr) -> list[sympy.Expr]:
-    """Return the operands of a minimum or maximum, flattening nested ones."""
     return [
         inner
         for operand in expr.args

@@ -51,7 +51,6 @@ def blocks(stored: Stored, buffer: str, position: int) -> list[HeldPart]:
 
 
 def _said(part: BoundPart, position: int) -> str:
-    """Return the label of a part: its tensor, with the ranges of stored dimensions that are cut."""
     ranges = [
         ":" if (low, high) == (0, cut.cut.extent) and not cut.start else f"{low}:{high}"
         for cut, (low, high) in zip(part.cuts, part.box(position), strict=True)

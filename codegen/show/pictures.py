@@ -63,7 +63,6 @@ def mesh_picture(sharding: Sharding, layout: Layout) -> str:
 
 
 def _fitting(sharding: Sharding, cell: CellOf) -> str:
-    """Return a picture of the mesh with as many coordinates across as fit."""
     for across_limit in range(DRAWN_COORDINATES, 1, -1):
         picture = _drawn_mesh(sharding, cell, across_limit)
         if _width(picture) <= WIDTH:
@@ -126,7 +125,6 @@ def _drawn_sizes(mesh: Mesh, across_limit: int) -> tuple[int, ...]:
 
 
 def _drawn_positions(mesh: Mesh, drawn: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the positions of the devices whose coordinate along each axis is below `drawn`."""
     positions: tuple[int, ...] = (0,)
     for (_, size), count in zip(mesh.axes, drawn, strict=True):
         positions = tuple(p * size + c for p in positions for c in range(count))
@@ -168,7 +166,6 @@ def _mesh_arrows(names: list[str], sizes: list[int], block: int) -> list[Arrow]:
 
 
 def _runs_down(sharding: Sharding) -> bool:
-    """Return whether a mesh's only axis splits the first of several dimensions."""
     return sharding.rank >= 2 and bool(sharding.dims[0].axes)
 
 
@@ -227,7 +224,6 @@ def _scaled(lengths: list[int], least: int, limit: int) -> list[int]:
 
 
 def _height(band: Band, bands: tuple[Band, ...]) -> int:
-    """Return one line for the shortest bands, up to three for longer bands."""
     shortest = min(other.high - other.low for other in bands)
     return min(3, max(1, 2 * ((band.high - band.low) // shortest) - 1))
 
@@ -235,7 +231,6 @@ def _height(band: Band, bands: tuple[Band, ...]) -> int:
 def _with_starts(
     picture: CutPicture, lines: list[str], widths: list[int], heights: list[int]
 ) -> list[str]:
-    """Return the grid with the tensor index of every cut on its left and above it."""
     rows = [band.low for band in picture.rows] + [picture.rows[-1].high]
     columns = [band.low for band in picture.columns] + [picture.columns[-1].high]
     margin = max(len(str(row)) for row in rows) + 1 if picture.down else 0

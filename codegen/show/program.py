@@ -39,8 +39,6 @@ def show_program(program: Program) -> str:
 
 
 class _Shown:
-    """Prints one program; a source line precedes the values computed on it."""
-
     def __init__(self, program: Program) -> None:
         self.program, self.values = program, program.values
         self.names = mesh_names(program.meshes)
@@ -87,6 +85,5 @@ class _Shown:
         return f"{value.name}: {value.dtype}{shape}{self.on(sharding)}"
 
     def on(self, sharding: Sharding | None) -> str:
-        """Return " on @" and the name of a sharding's mesh, or "" for the first mesh."""
         number = 0 if sharding is None else self.program.meshes.index(sharding.mesh)
         return f" on @{self.names[number]}" if number else ""

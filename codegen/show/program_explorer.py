@@ -73,14 +73,12 @@ def _values(program: Partitioned, graph: ProgramGraph) -> list[dict[str, Any]]:
 
 
 def _sources(program: Partitioned) -> dict[str, str]:
-    """Return the text of each source line that has an op."""
     lines = {op.line for op in ops_of(program.program.body) if op.line is not None}
     found = {str(line): linecache.getline(line.file, line.number).strip() for line in lines}
     return {line: found[line] for line in sorted(found) if found[line]}
 
 
 def _drawing(picture: ProgramPicture) -> dict[str, Any]:
-    """Return the boxes and lines of a picture, in pixels."""
     colours, values = picture.legend, picture.graph.values
     width, _ = picture.size
     top, bottom = picture.span

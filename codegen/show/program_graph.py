@@ -85,7 +85,6 @@ class ProgramGraph:
         return ProgramGraph(values, _direct(tuple(self._between(place)))).without_idle()
 
     def _between(self, place: dict[int, int]) -> Iterator[GraphEdge]:
-        """Yield the edges between kept values, including those through omitted values."""
         into: dict[int, list[GraphEdge]] = defaultdict(list)
         for each in self.edges:
             into[each.target].append(each)
@@ -201,7 +200,6 @@ class GraphSteps:
             self.edges += [GraphEdge(each, target) for each in sources if each not in moved]
 
     def _call(self, step: CallFunction) -> None:
-        """Add a function once, at its first call."""
         body = self.program.functions[step.function]
         if step.function not in self.drawn:
             self.drawn.add(step.function)
@@ -240,7 +238,6 @@ class GraphSteps:
         self.body(body, times)
 
     def _looped(self, step: Compute, body: LocalBody) -> tuple[int, ...]:
-        """Return the initial values of a while loop's test or body."""
         first, second = step.op.integers("lengths")
         start, count = (0, first) if body is step.bodies[0] else (first, second)
         return (*step.operands[start : start + count], *step.operands[first + second :])
@@ -253,8 +250,6 @@ class GraphSteps:
             self.edges.append(GraphEdge(self.number[step.operand], target, *self._label(step)))
 
     def _label(self, move: MoveValue) -> tuple[str, int]:
-        """Return the label of a change of layout, and the number of its communication, or 0 if it
-        has none."""
         change, found = move.change, self.communications.get(move.result)
         axes = ", ".join(change.axes)
         if found is None:

@@ -28,9 +28,9 @@ def program_page(
     topology: str | None = None,
     kernels: Sequence[str] = (),
 ) -> str:
-    """Return a program's page in Markdown. `written`: the communications in the names of its
-    module. `topology` adds predicted seconds. `kernels`: a remark on each matmul next to a
-    communication."""
+    """Return a program's page in Markdown. `written`: the table of communications, which uses the
+    value names of the program's module. `topology` adds predicted seconds. `kernels`: a remark on
+    each matmul next to a communication."""
     lines = [*_lines(program, name, written, topology)]
     lines += ["", "Matmuls next to a communication:", ""] if kernels else []
     return "\n".join([*lines, *(f"- {each}" for each in kernels)]) + "\n"
@@ -106,7 +106,6 @@ def remedies_text(program: Partitioned) -> str:
 
 
 def _remedied(program: Partitioned, each: Communication) -> str:
-    """Return the effect of a communication's best remedy, or that it has none."""
     found = program.remedies(each.number)
     if not found and each.remedy.startswith(NOTHING):
         return each.remedy
@@ -130,7 +129,6 @@ def _computed(program: Partitioned) -> str:
 
 
 def _bound(program: Partitioned) -> Iterator[str]:
-    """Yield a line about the ratio of the cost to its lower bound, if a bound above 0 is known."""
     bound = program.lower_bound
     if bound:
         times = math.ceil(100 * program.cost / bound) / 100
@@ -138,7 +136,6 @@ def _bound(program: Partitioned) -> Iterator[str]:
 
 
 def _in_all(seconds: tuple[float, ...], topology: str | None) -> str:
-    """Return the sum of all seconds in words; "" without a topology."""
     if topology is None:
         return ""
     return f", {sum(seconds):.3g} seconds on {name_of(topology_of(topology))}"

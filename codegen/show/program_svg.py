@@ -2,7 +2,7 @@
 communications as thick edges labelled with the bytes they move.
 
 Each box states its split in text as well as by colour. For a large program only values around
-communications are drawn; dashed edges stand for values in between.
+communications are drawn; a dashed edge represents a dependency through omitted values.
 """
 
 from __future__ import annotations
@@ -168,7 +168,6 @@ def _said(program: Partitioned, graph: ProgramGraph) -> Span:
 
 
 def _legend(picture: ProgramPicture) -> Iterator[str]:
-    """Yield a line of the legend for each split: its colour and its text."""
     y = picture.span[1] + 8
     for way, colour in picture.legend.items():
         rect = box(MARGIN, y, 14, 12, colour).replace("/>", f' stroke="{INK}"/>')
@@ -191,7 +190,6 @@ def _width(text: str, size: float) -> float:
 def _placed(
     graph: ProgramGraph, widths: list[float], links: list[tuple[int, int, GraphEdge]]
 ) -> GraphPlaces:
-    """Return the places of nodes, ordered with a label right before its value."""
     count = len(graph.values)
     before = {source: target for source, target, _ in links if source >= count}
     order = sorted(range(len(widths)), key=lambda n: (before.get(n, n), n < count))

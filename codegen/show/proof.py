@@ -110,7 +110,6 @@ def _of_devices(layout: LayoutMap) -> Iterator[Claim]:
 
 
 def _position(layout: LayoutMap, shards: tuple[Value, ...]) -> Value:
-    """Return the position of any holder of the given shards."""
     values: dict[AxisRef, Value] = {}
     for dim, refs, index in zip(layout.dims, layout.refs, shards, strict=True):
         values |= zip(refs, digit_values(dim.axis_digits, index), strict=True)
@@ -125,5 +124,4 @@ def _position(layout: LayoutMap, shards: tuple[Value, ...]) -> Value:
 
 
 def _index(name: str, extent: Value) -> Value:
-    """Return an index with an extent; zero if that is its only value."""
     return sympy.Integer(0) if extent == 1 else Index(name, extent)

@@ -81,7 +81,6 @@ def commands_text(name: str, command: str, described: str = "") -> str:
 
 
 def _backward(files: Sequence[str]) -> tuple[str, ...]:
-    """Return the text on the modules of the reverse reshard, if there are any."""
     if not files:
         return ()
     named = ", ".join(f"`{file}`" for file in files)
@@ -90,7 +89,6 @@ def _backward(files: Sequence[str]) -> tuple[str, ...]:
 
 
 def _form(plan: Plan) -> list[str]:
-    """Return lines about the two cuts of the tensor and, for a direct plan, the tiles."""
     before, after = plan.outline.source, plan.outline.target
     lines = [
         *side_lines("Source", "d1", str(plan.reshard.source), before),
@@ -128,7 +126,6 @@ def _traffic_row(what: str, moved: int, bound: int) -> Row:
 
 
 def _cost(plan: Plan) -> tuple[str, ...]:
-    """Return the plan's predicted cost, if its topology is known."""
     if isinstance(plan, SteppedPlan):
         return (_paragraph(" ".join(choice_lines(plan))),)
     predicted = plan.prediction
@@ -143,7 +140,6 @@ def _cost(plan: Plan) -> tuple[str, ...]:
 
 
 def _idle(plan: DirectPlan) -> str:
-    """Return words that name the topology if some of its devices take no part."""
     assert plan.prediction is not None
     topology = topology_of(plan.prediction.topology)
     idle = idle_text(topology, plan.devices)
@@ -155,7 +151,6 @@ def _steps(plan: SteppedPlan) -> tuple[str, ...]:
 
 
 def _exchanged(plan: DirectPlan) -> tuple[str, ...]:
-    """Return the section on an exchange: the tiles that each device receives, by sender."""
     exchange, title = plan.exchange, "## Who sends what to whom"
     said = senders(exchange)
     if plan.devices > ENUMERATED_DEVICES:

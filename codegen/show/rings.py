@@ -37,7 +37,6 @@ def rings_text(rings: Rings) -> str:
 
 
 def _heading(rings: Rings) -> Iterator[str]:
-    """Yield the lines above the table."""
     yield f"Terms are reduced on rings along {', then '.join(rings.along)}."
     yield "In each step every device combines its own terms of a part with the terms received so"
     yield "far, and sends the result on: half of each part upwards, half downwards. A part is named"
@@ -45,7 +44,6 @@ def _heading(rings: Rings) -> Iterator[str]:
 
 
 def _cell(step: RingStep, device: int) -> str:
-    """Return the parts that a device sends in a step, upwards and downwards, as text."""
     return " ".join(
         f"{'up' if each.upwards else 'down'} {_parts(each)}"
         for each in step.passed
@@ -54,7 +52,6 @@ def _cell(step: RingStep, device: int) -> str:
 
 
 def _parts(passed: Passed) -> str:
-    """Return the sent parts, abbreviated if there are many."""
     first, *rest = passed.parts
     if len(rest) < 2:
         return ",".join(map(str, passed.parts))
@@ -93,7 +90,6 @@ def _middle(column: int) -> float:
 
 
 def _step(step: RingStep, top: float, columns: dict[int, int]) -> Iterator[str]:
-    """Yield the SVG elements of a step: lines, boxes above them, texts above both."""
     spans = [
         Span(MARGIN, top + HEIGHT + 4, step.what, 12, anchor="start").within(LEFT - MARGIN - 6)
     ]
@@ -114,7 +110,6 @@ def _step(step: RingStep, top: float, columns: dict[int, int]) -> Iterator[str]:
 
 
 def _kept(rings: Rings, top: float, columns: dict[int, int]) -> Iterator[str]:
-    """Yield the last row: every device has its part with all terms."""
     spans = [Span(MARGIN, top + HEIGHT, "kept, of all terms", 12, anchor="start")]
     for device, number in columns.items():
         left = _middle(number) - COLUMN / 2 + 4

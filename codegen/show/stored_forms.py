@@ -63,7 +63,6 @@ def derived(relayout: Relayout) -> list[str]:
 
 
 def _cuts(side: Stored) -> Iterator[tuple[str, BoundPart, int, BoundCut]]:
-    """Yield the cut dimensions of the parts of every buffer."""
     for name, buffer in side.bound.items():
         for part in buffer.parts:
             for dim, cut in enumerate(part.cuts):
@@ -161,8 +160,6 @@ def _meetings(source: Stored, target: Stored) -> list[str]:
 
 
 def _met(cut: BoundCut, before: BoundCut) -> str:
-    """Return the source shards that intersect a target shard; nothing if their ranges are
-    disjoint."""
     shift = cut.start - before.start
     if shift >= before.cut.extent or -shift >= cut.cut.extent:
         return ""
@@ -175,7 +172,6 @@ def _met(cut: BoundCut, before: BoundCut) -> str:
 
 
 def _period(cut: BoundCut, before: BoundCut) -> str:
-    """Return the elements after which two cuts repeat, and the tiles in this period, in words."""
     found = []
     for each in (before, cut):
         if each.cut.step is None:

@@ -7,8 +7,8 @@ from shardwright.ir.sharding import Sharding
 
 
 def summary(plan: DirectPlan) -> str:
-    """Return lines about the tensor, both shardings, and the bytes in all and of the busiest
-    device."""
+    """Return lines about the tensor, the two shardings, the bytes sent and received with their
+    lower bounds, and the number of tiles."""
     reshard, traffic = plan.reshard, plan.traffic
     shape = "x".join(map(str, reshard.shape)) or "a scalar"
     lines = [

@@ -123,8 +123,6 @@ def svg(plan: Plan) -> str:
 
 
 def _shapes(canvas: Canvas) -> Iterator[str]:
-    """Yield the panels' shapes: a coloured box for each source shard; the outline of all target
-    shards, and the lines between them."""
     picture = canvas.picture
     yield '<g id="source">'
     for y, height, row in _groups(canvas.down, picture.rows, KEYS[0]):
@@ -176,15 +174,12 @@ def _panels(plan: Plan, canvas: Canvas) -> Iterator[str]:
 
 
 def _directions(canvas: Canvas) -> str:
-    """Return the drawn dimensions in words."""
     drawn = ((canvas.picture.down, "down"), (canvas.picture.across, "across"))
     named = [f"dimension {dim.axis} {way}" for dim, way in drawn if dim is not None]
     return ", ".join(named) or "one element"
 
 
 def _headed(canvas: Canvas, number: int, first: str, second: str) -> Iterator[str]:
-    """Yield the heading of a panel, and the tensor index of every cut, above and at the left if
-    there is room."""
     left, top = canvas.corner(number)
     picture, room = canvas.picture, canvas.across.length
     lines = _start(left, top - 42, first, 13), _start(left, top - 27, second, 11, FAINT)
@@ -201,7 +196,6 @@ def _headed(canvas: Canvas, number: int, first: str, second: str) -> Iterator[st
 
 
 def _start(x: float, y: float, text: str, size: float, colour: str = INK) -> Span:
-    """Return a span whose text begins at a point."""
     return Span(x, y, text, size, colour, "start")
 
 
@@ -225,7 +219,6 @@ def _marks(
 def _used(
     canvas: Canvas, number: int, shape: str, line: float, stroke: str, fill: str | None = None
 ) -> str:
-    """Return one of the shapes in a panel; `fill`: None if it has its own colours."""
     left, top = canvas.corner(number)
     filled = "" if fill is None else f' fill="{fill}"'
     lined = f'stroke="{stroke}" stroke-width="{in_pixels(line)}"'
@@ -233,14 +226,12 @@ def _used(
 
 
 def _groups(scale: Scale, bands: Sequence[Band], key: Key) -> Iterator[tuple[float, float, Band]]:
-    """Yield the offset, length and first band of each run of bands of one shard."""
     for _, group in itertools.groupby(enumerate(bands), key=lambda pair: key(pair[1])):
         run = list(group)
         yield *scale.span(run[0][0], run[-1][0]), run[0][1]
 
 
 def _labels(canvas: Canvas, number: int, texts: Texts) -> Iterator[str]:
-    """Yield the labels of each row of boxes in a panel, with their source and target shards."""
     left, top = canvas.corner(number)
     picture = canvas.picture
     for y, height, row in _groups(canvas.down, picture.rows, KEYS[number]):
@@ -265,14 +256,12 @@ def _colour(picture: CutPicture, row: Band, column: Band) -> str:
 
 
 def _firsts(bands: Sequence[Band]) -> list[Band]:
-    """Return the first band of every source shard."""
     return [next(group) for _, group in itertools.groupby(bands, key=lambda band: band.source)]
 
 
 def _label(
     x: float, y: float, width: float, height: float, texts: tuple[str, ...]
 ) -> Iterator[Span]:
-    """Yield the texts centred in a box, joined by an arrow, on two lines if it is narrow."""
     one: tuple[str, ...] = (" → ".join(texts),)
     two = (texts[0], *(f"→ {text}" for text in texts[1:]))
     lines = one

@@ -76,7 +76,6 @@ def text_lines(spans: Iterable[Span]) -> Iterator[str]:
 
 
 def _differing(style: dict[str, str], usual: dict[str, str]) -> str:
-    """Return the attributes of a style that differ from those of `usual`."""
     return "".join(f' {name}="{value}"' for name, value in style.items() if value != usual[name])
 
 

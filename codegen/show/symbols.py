@@ -18,7 +18,7 @@ from shardwright.ir.mesh import Digit, Mesh
 
 @dataclass(frozen=True)
 class Letters:
-    """Letters for indices; with more indices than letters, they are numbered."""
+    """Letters for indices; if there are more indices than letters, the names are numbered."""
 
     extents: str = "KL"
     elements: str = "ij"
@@ -27,7 +27,7 @@ class Letters:
     coordinates: str = "mn"
 
     def name(self, kind: str, number: int, count: int) -> str:
-        """Return the name of one of `count` quantities of a kind."""
+        """Return the name of quantity `number` of the `count` quantities of a kind."""
         letters: str = getattr(self, kind)
         return letters[number] if count <= len(letters) else f"{letters[0]}{number}"
 

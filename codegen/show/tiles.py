@@ -57,7 +57,6 @@ def _general() -> list[str]:
 
 
 def _dimension(axis: int, symbols: ReshardMaps, numbers: ReshardMaps) -> list[str]:
-    """Return the lines about one dimension, with its shard indices, symbolically and in numbers."""
     source, target = numbers.source, numbers.target
     dims = source.dims[axis], target.dims[axis]
     shards = source.shard[axis], target.shard[axis]
@@ -110,7 +109,6 @@ def _nested_ranges(
     shards: tuple[Value, Value],
     dims: tuple[DimLayout, DimLayout],
 ) -> list[str]:
-    """Return ranges for a nested split: from the ends of both shards, level by level."""
     lets = tuple(Where(dim.levels, letter) for dim, letter in zip(dims, ("_s", "_t"), strict=True))
     (low, high), (other_low, other_high) = (
         dim.interval(index, where.let) for dim, index, where in zip(dims, shards, lets, strict=True)
@@ -202,7 +200,6 @@ def _stride_divisors(dims: tuple[DimLayout, ...]) -> str:
 
 
 def _size_divisor(dim: DimLayout) -> int:
-    """Return a divisor of every shard's extent."""
     if dim.is_flat:
         return math.gcd(dim.size, dim.extent)
     low, high = dim.intervals

@@ -88,7 +88,6 @@ class _Mesh:
         return shard_numbers(Placement(self.axes, self.device_ids, (refs,)))[device][0]
 
     def sizes(self, refs: tuple[Ref, ...]) -> list[int]:
-        """Return the number of devices along each axis."""
         placement = Placement(self.axes, self.device_ids, ())
         return [placement.ref_size(ref) for ref in refs]
 
@@ -116,7 +115,6 @@ def _part(mesh: _Mesh, device: int, tensor: Numbers, part: PartSaid) -> Numbers:
 
 
 def _taken(mesh: _Mesh, device: int, array: Numbers, dim: int, cut: CutSaid) -> Numbers:
-    """Return a device's part of an array that is cut along a dimension."""
     low, high = cut.window or (0, array.shape[dim])
     places = list(range(low, high))
     levels, place = mesh.sizes(cut.axes), mesh.place(device, cut.axes)

@@ -128,7 +128,8 @@ def cotangents(
     product: Product, placements: Sequence[Placement], dtypes: tuple[str, str], seed: int
 ) -> Cotangents:
     """Return a cotangent of a result and the operands' cotangents, all as tensors, because every
-    term of a sum has the cotangent of the sum. `dtypes`: those of the operands and of the result.
+    term of a sum has the cotangent of the sum. `dtypes`: the dtype of the operands, and that of the
+    result.
 
     As in `products`, the numbers are small integers and exact, or are drawn from a normal
     distribution.

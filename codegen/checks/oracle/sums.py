@@ -151,7 +151,6 @@ def reductions(
 
 
 def _groups(parts: Sequence[int]) -> list[list[int]]:
-    """Return, for every value, the numbers of its terms."""
     return [[i for i, part in enumerate(parts) if part == n] for n in range(max(parts) + 1)]
 
 
