@@ -75,7 +75,6 @@ def _check(module: HloModule, text: str) -> None:
 
 
 def _devices(module: HloModule, mesh: Mesh | None) -> int:
-    """Return the number of devices of a program."""
     if module.devices is not None:
         return module.devices
     if mesh is not None:
@@ -184,8 +183,6 @@ def _name(each: HloCollective) -> str:
 
 
 def _over(each: HloCollective, mesh: Mesh | None) -> str:
-    """Describe the participants of a collective: as axes of the mesh, if axes can express them, or
-    by the number and size of its groups."""
     count = len(each.members)
     if each.op == PERMUTE:
         axes = None if mesh is None else moved_along(each.members, mesh)

@@ -161,13 +161,11 @@ class _Seeker(NamedTuple):
 
 
 def _first(values: HloValues, each: HloInstruction) -> Elements:
-    """Return the first element of a value on every device."""
     rank = len(each.arrays[0].shape)
     return Elements(np.arange(values.devices), np.zeros((values.devices, rank), dtype=np.int64))
 
 
 def _only_kept(values: HloValues, each: HloInstruction) -> bool:
-    """Return whether every device uses only its part of a value."""
     waiting, seen = [each], set()
     while waiting:
         here = waiting.pop()

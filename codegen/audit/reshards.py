@@ -87,7 +87,6 @@ def _renamed(source: Sharding, target: Sharding) -> tuple[Sharding, Sharding]:
 
 
 def _hlo(sharding: Sharding) -> str:
-    """Return the text of a sharding in HLO's notation."""
     mesh = sharding.mesh
     ids = np.array(list(mesh.device_ids))
     places = np.arange(mesh.size)

@@ -132,8 +132,6 @@ class FolderSaid:
 def _problems(
     root: Path, within: Within, name: str, said: FolderSaid | None, entry: Entry | GroupEntry | None
 ) -> Iterator[Problem]:
-    """Yield the problems of a bundle or group: first those of its description, then those of its
-    files."""
     config = within.config
     after = () if said is None else said.lines()
     before = () if entry is None else _listed(entry).lines()

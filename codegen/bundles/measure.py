@@ -122,7 +122,6 @@ def _modules(
 
 
 def _module(job: ModuleJob[Any], case: Case | MatmulCase, worker: Worker) -> Measured:
-    """Return the measurement of one module by a worker, or why there is none."""
     said = case.name, job.backend, len(case.devices())
     if absent := missing(job.backend):
         return Measured(*said, "skipped", absent)
@@ -144,7 +143,6 @@ def _answer(worker: Worker, line: str) -> dict[str, Any]:
 
 
 def _topology(found: Sequence[Hardware]) -> Topology:
-    """Return the topology of the devices here. Raises InputError if it is unknown."""
     here = max(found, key=lambda each: each.count)
     known = {"H100": "h100", "H200": "h200"}
     names = [name for part, name in known.items() if part in here.kind]

@@ -99,7 +99,6 @@ def _traced(x: jax.Array, target: NamedSharding, source: Any) -> jax.Array:
 
 
 def _bare(sharding: Any) -> Any:
-    """Return a NamedSharding in the default memory kind, and any other sharding unchanged."""
     named = isinstance(sharding, NamedSharding)
     return NamedSharding(sharding.mesh, sharding.spec) if named else sharding
 
@@ -108,8 +107,6 @@ def _bare(sharding: Any) -> Any:
 def _mover(
     shape: Any, dtype: Any, weak: bool, source: Any, target: NamedSharding, traced: bool
 ) -> Move:
-    """Return a cached function that reshards arrays of this description to `target`: XLA's or a
-    module's."""
     if traced:
         _check_order(source, target)
     if has_terms(source) or has_terms(target):
@@ -130,7 +127,6 @@ def _mover(
 
 
 def _check_order(source: NamedSharding, target: NamedSharding) -> None:
-    """Raise InputError for a target on devices other than a traced program's."""
     before, after = ([device.id for device in each.mesh.devices.flat] for each in (source, target))
     if before != after:
         raise InputError(
@@ -160,7 +156,6 @@ def _made(reshard: Reshard, source: Any, target: Any, traced: bool) -> tuple[Way
 
 
 def _asked(shape: Any, dtype: Any, source: Any, target: Any) -> XlaCollectives:
-    """Return XLA's own plan for the reshard of such an array on this machine."""
     return xla_collectives(jax.ShapeDtypeStruct(shape, dtype, sharding=source), target)
 
 
@@ -181,7 +176,6 @@ def _by_module(module: Any, mesh: Any, target: NamedSharding, traced: bool) -> M
 
 
 def _traced_source(x: jax.Array, target: NamedSharding, source: Any) -> NamedSharding:
-    """Return the sharding of a traced array. Raises InputError if the sharding is unknown."""
     said = jax.typeof(x).sharding
     types = set(said.mesh.axis_types)
     if AxisType.Manual in types:
@@ -207,7 +201,6 @@ def _traced_source(x: jax.Array, target: NamedSharding, source: Any) -> NamedSha
 
 
 def _mesh_like(mesh: Any, target: NamedSharding) -> Any:
-    """Return the target's mesh. Raises InputError unless it is the mesh of the traced array."""
     if target.mesh.abstract_mesh != mesh:
         raise InputError(
             "inside jit the target must be on the mesh of the array",
@@ -219,14 +212,12 @@ def _mesh_like(mesh: Any, target: NamedSharding) -> Any:
 
 
 def _axes(mesh: Any) -> str:
-    """Return the axes of a JAX mesh in words."""
     kinds = {kind.name for kind in mesh.axis_types}
     named = ", ".join(f"{name}={size}" for name, size in mesh.shape.items())
     return f"{' and '.join(sorted(kinds))} axes {named}"
 
 
 def _check_rank(named: NamedSharding, rank: int, argument: str) -> None:
-    """Raise InputError for a sharding with more dimensions than the array."""
     if len(named.spec) > rank:
         raise InputError(
             "a sharding must not be longer than the rank of the array",
@@ -247,7 +238,6 @@ def _check_devices(target: NamedSharding) -> None:
 
 
 def _named(source: Any, target: NamedSharding, rank: int) -> NamedSharding:
-    """Return a source as a NamedSharding; a PartitionSpec is placed on the target's mesh."""
     found = NamedSharding(target.mesh, source) if isinstance(source, PartitionSpec) else source
     if isinstance(found, NamedSharding) and isinstance(found.mesh, jax.sharding.AbstractMesh):
         found = NamedSharding(_mesh_like(found.mesh, target), found.spec)
@@ -263,7 +253,6 @@ def _named(source: Any, target: NamedSharding, rank: int) -> NamedSharding:
 
 
 def _check_like(found: Any, said: NamedSharding, rank: int) -> None:
-    """Raise InputError if the array's sharding differs from the stated source."""
     if not found.is_equivalent_to(said, rank):
         raise InputError(
             "`source` is not the array's sharding",

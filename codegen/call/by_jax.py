@@ -48,7 +48,6 @@ def is_placed_by_jax(source: Any, target: NamedSharding, rank: int) -> bool:
 
 
 def _joins_rows(source: Any, target: NamedSharding, rank: int) -> bool:
-    """Return whether the reshard only gathers the first dimension."""
     if not isinstance(source, NamedSharding) or source.mesh != target.mesh or not rank:
         return False
     before, after = (_by_dimension(each, rank) for each in (source, target))

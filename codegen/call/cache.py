@@ -47,7 +47,6 @@ def load(bundle: Bundle, backend: str) -> ModuleType:
 
 
 def _write(bundle: Bundle, root: Path) -> None:
-    """Emit a bundle into a folder, replacing its contents."""
     try:
         if root.exists():
             shutil.rmtree(root)
@@ -89,7 +88,6 @@ def emitter() -> str:
 
 @contextlib.contextmanager
 def _locked(root: Path) -> Iterator[None]:
-    """Lock a folder for one process."""
     try:
         root.parent.mkdir(parents=True, exist_ok=True)
         lock = os.open(root.parent / f".{root.name}.lock", os.O_RDWR | os.O_CREAT, 0o644)
@@ -112,7 +110,6 @@ def _unwritable(path: Path, why: str | None) -> InputError:
 
 
 def _is_whole(root: Path) -> bool:
-    """Return whether a folder contains all its files, unchanged since emission."""
     try:
         manifest = read_manifest(root)
         return bool(manifest.entries) and all(
@@ -124,7 +121,6 @@ def _is_whole(root: Path) -> bool:
 
 
 def _recorded(manifest: Manifest) -> Iterator[tuple[str, str]]:
-    """Yield the path of each file with its hash in the manifest."""
     yield from manifest.package
     yield from ((f"_support/{name}", recorded) for name, recorded in manifest.support.hashes)
     for entry in manifest.entries:

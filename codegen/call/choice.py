@@ -32,7 +32,8 @@ _KINDS = {
 
 @dataclass(frozen=True)
 class Way:
-    """A plan with the backend that executes it, or None for XLA itself, and the reason in words."""
+    """A plan, the backend that executes it (None for XLA itself), and the reason for the choice in
+    words."""
 
     plan: Plan | None
     backend: str | None
@@ -69,7 +70,6 @@ def _is_xlas(reshard: Reshard) -> bool:
 
 
 def _priced_ways(reshard: Reshard, name: str, where: Topology) -> list[tuple[Plan, Priced]]:
-    """Return a backend's plan with its predicted cost, or an empty list if it has no plan."""
     try:
         plan = plan_of(reshard, topology=where, backends=(name,))
     except InputError:
@@ -78,7 +78,6 @@ def _priced_ways(reshard: Reshard, name: str, where: Topology) -> list[tuple[Pla
 
 
 def _candidates() -> list[str]:
-    """Return the backends whose modules take JAX arrays."""
     return [name for name in registry.NAMES if "jax" in registry.runtime(name).packages]
 
 
@@ -98,14 +97,12 @@ def topology_on(devices: list[Any]) -> Topology:
 
 
 def _of_any_size(name: str) -> Switch:
-    """Return a switch preset without its limit on the number of devices."""
     found = topology_of(name)
     assert isinstance(found, Switch)
     return replace(found, size=None)
 
 
 def _slice_of(devices: list[Any]) -> Topology | None:
-    """Return the topology of a TPU slice; None for several slices or an unknown shape."""
     name = _KINDS.get(devices[0].device_kind)
     slices = {getattr(device, "slice_index", 0) for device in devices}
     if name is None or len(slices) > 1:

@@ -71,7 +71,6 @@ def target_of(target: Any, x: DTensor) -> tuple[DeviceMesh, Placements]:
 
 
 def _counted(placement: Placement, rank: int) -> Placement:
-    """Return a placement with a non-negative dimension."""
     if type(placement) is Shard and -rank <= placement.dim < 0:
         return Shard(placement.dim + rank)
     return placement

@@ -1,4 +1,4 @@
-"""The one call: `sw.reshard(x, target)`."""
+"""`sw.reshard(x, target)`: plan, emit and run a reshard in one call."""
 
 from __future__ import annotations
 
@@ -71,7 +71,6 @@ def reshard(x: Any, target: Any, *, source: Any = None) -> Any:
 
 
 def _instead(x: Any) -> str:
-    """Return a suitable call for a value without a sharding."""
     if type(x).__module__.split(".")[0] == "torch":
         return "a DTensor: distribute_tensor(x, device_mesh, placements)"
     return "a jax.Array: jax.device_put(x, sharding)"

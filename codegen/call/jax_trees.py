@@ -52,7 +52,6 @@ def _exchanged(leaves: list[Leaf]) -> list[jax.Array]:
 
 
 def _on_mesh(leaf: Leaf) -> Leaf:
-    """Return a leaf with its target on a mesh. Raises InputError if its value is not an array."""
     if not isinstance(leaf.value, jax.Array | np.ndarray | np.generic | int | float | complex):
         raise InputError(
             "every leaf of the tree must be an array with a sharding",
@@ -88,7 +87,6 @@ def _moves(leaf: Leaf) -> bool:
 
 @functools.lru_cache(maxsize=64)
 def _mover(described: tuple[tuple[str, DescribedArray], ...]) -> Callable[[list[Any]], list[Any]]:
-    """Return a cached function that moves arrays of these descriptions in one exchange."""
     began = time.perf_counter()
     names, arrays = zip(*described, strict=True)
     weights, called = exchange(

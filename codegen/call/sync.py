@@ -89,7 +89,6 @@ class Sync(Drawn):
         return dict(self._runtime("jax_model").source_shardings(devices))
 
     def _runtime(self, name: str) -> Any:
-        """Return the support module's object that moves the model: `jax_model` or `torch_model`."""
         if name not in self._made:
             support = importlib.import_module(f"shardwright.templates.support.{name}")
             self._made[name] = support.Weights(self.data)
@@ -122,13 +121,11 @@ class Sync(Drawn):
 
 
 def _in_process_group() -> bool:
-    """Return whether this process has initialised torch's process group."""
     distributed = sys.modules.get("torch.distributed")
     return distributed is not None and bool(distributed.is_initialized())
 
 
 def _check_devices(devices: object) -> None:
-    """Raise InputError unless `devices` is None or has JAX devices to iterate over."""
     if devices is not None:
         check_type(devices, Iterable, "a list of JAX devices, such as jax.devices()[:8]", "devices")
 

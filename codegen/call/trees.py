@@ -93,7 +93,6 @@ def alone(leaf: Leaf, move: Callable[[Leaf], Any]) -> Any:
 
 
 def _for_each(tree: Tree, given: Any, argument: str) -> list[Any]:
-    """Return the value for each leaf: from a prefix tree, or one value for all."""
     flat, _ = tree.module.tree_flatten_with_path(given, is_leaf=_is_place)
     by_path = {tuple(path): leaf for path, leaf in flat}
     found, used, lacking = [], set(), []
@@ -126,7 +125,6 @@ def _is_place(given: Any) -> bool:
 
 
 def _name(path: Any) -> str:
-    """Return the keys from the root to a leaf, joined by dots."""
     return ".".join(
         str(next(said for each in _KEYS if (said := getattr(key, each, None)) is not None))
         for key in path

@@ -66,11 +66,9 @@ def received_by_hlo(lowered: Any, devices: int) -> int:
 
 
 def _named(sharding: Sharding | None, devices: Sequence[Any]) -> Any:
-    """Return a sharding for `jax.jit`: None if the user gave none."""
     return None if sharding is None else to_named_sharding(sharding, devices)
 
 
 def _widened(each: HloCollective) -> HloCollective:
-    """Return a collective with bfloat16 widened to float32."""
     arrays = (replace(a, dtype="f32") if a.dtype == NARROW else a for a in each.arrays)
     return replace(each, arrays=tuple(arrays))

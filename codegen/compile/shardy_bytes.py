@@ -66,7 +66,6 @@ def inline(module: Any) -> None:
 
 
 def _inline(call: Any, function: Any) -> None:
-    """Replace one call by the ops of the function."""
     block = function.regions[0].blocks[0]
     known = dict(zip(block.arguments, call.operands, strict=True))
     for op in block:
@@ -88,7 +87,6 @@ def _ops(op: Any) -> Iterator[Any]:
 
 
 def _repeated(op: Any, times: int | None) -> Iterator[tuple[Any, int | None]]:
-    """Yield all ops inside an op, each with the number of times that it runs, None if unknown."""
     for region in op.regions:
         for block in region:
             for inner in block:
@@ -116,7 +114,6 @@ def _turns_of(loop: Any) -> int | None:
 
 
 def _number(value: Any) -> int | None:
-    """Return the value of a constant; None for other values."""
     owner = value.owner
     owner = owner.operation if isinstance(owner, ir.OpView) else owner
     if isinstance(owner, ir.Block) or not owner.name.endswith(".constant"):
@@ -138,7 +135,6 @@ def _received(op: Any, sizes: Mapping[str, int]) -> int:
 
 
 def _parts(text: str, sizes: Mapping[str, int]) -> int:
-    """Return the number of parts into which the axes in a sharding's text divide a tensor."""
     return math.prod(int(size or sizes[name]) for name, _, size in AXIS.findall(text))
 
 

@@ -13,7 +13,7 @@ from shardwright.ir.errors import InputError, install, one_of
 
 @dataclass(frozen=True)
 class Target:
-    """A target of a compiler. `backend`: the backend whose kernels run on the target."""
+    """A compilation target. `backend`: the backend whose kernels run on it."""
 
     name: str
     backend: str

@@ -122,8 +122,6 @@ class BundleTask(Task[Description]):
         return plan(self.said.reshard()).traffic.bound_received_max
 
     def _best(self, xla: Outcome | None) -> str:
-        """Return one line on whether the module or XLA's own reshard is faster on a TPU
-        topology."""
         if xla is None or not isinstance(xla.code, TpuCode) or self.backend is None:
             return ""
         moves, made = list(xla.code.moves), planned(self.said)
@@ -200,6 +198,5 @@ class MatmulTask(Task[MatmulDescription]):
 
 
 def _warned(outcome: Outcome) -> str:
-    """Return a module's warning, or "" if there is none."""
     warning = outcome.code.warning if isinstance(outcome.code, TpuCode) else ""
     return warning and f"warns: {warning}"

@@ -70,8 +70,6 @@ def _of_mode(program: Partitioned, mode: str, name: str) -> TotalRow:
 def _others(
     description: ProgramDescription, devices: int, targets: Mapping[str, str]
 ) -> Iterator[TotalRow]:
-    """Yield a row for each target; one process computes all rows. `targets`: the name of each
-    target's row."""
     question = {
         "description": description.to_dict(),
         "home": os.path.abspath(description.home),

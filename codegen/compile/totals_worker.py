@@ -36,7 +36,6 @@ def main() -> None:
 
 
 def _of_passes(given: GivenProgram, program: Partitioned) -> int | str:
-    """Return the bytes of Shardy's passes, or the reason why they are unknown."""
     sides = named_sides(program, devices_of("cpu", program.mesh.size))
     total = shardy_received(given.function, given.avals, program.mesh.sizes, **sides)
     return "the passes do not state the trip count of a loop" if total is None else total

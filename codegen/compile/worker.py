@@ -97,7 +97,6 @@ def _code(compiled: Compiled, module: ModuleType, job: Job) -> Code:
 
 
 def _check_names(module: ModuleType, job: Job) -> None:
-    """Raise InputError for a module that lacks names of its contract."""
     contract = registry.contract(job.emitted)
     names = (*NAMES, *contract.compiled)
     if job.what in ("group", "matmul", "x64_matmul", "xla_matmul"):

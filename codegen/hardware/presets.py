@@ -200,7 +200,6 @@ def _slice(name: str, dims: tuple[int, ...]) -> Torus:
 
 
 def _hosts(name: str, dims: tuple[int, ...]) -> Topology:
-    """Return the topology of one host of GPUs, or of several hosts."""
     dims = dims or (GPUS,)
     if len(dims) > 2 or dims[-1] > GPUS:
         _wrong(f"a host of {name} has at most {GPUS} GPUs", _said(name, dims), f"{name}:4x{GPUS}")
@@ -218,7 +217,6 @@ def _hosts(name: str, dims: tuple[int, ...]) -> Topology:
 
 
 def _processor(dims: tuple[int, ...]) -> Switch:
-    """Return the topology of the devices that JAX makes of one processor."""
     if len(dims) != 1:
         _wrong("a processor must have one size", _said(_CPU, dims), f"{_CPU}:8")
     return Switch(dims[0], CPU_BANDWIDTH, CPU_LATENCY)
@@ -308,7 +306,6 @@ def _count(key: str, value: object) -> int:
 
 
 def _device(value: object) -> str:
-    """Return the value if it is the name of a preset's devices, else raise InputError."""
     if value not in _DEVICES:
         _wrong("no such device", value, one_of(_DEVICES))
     return str(value)

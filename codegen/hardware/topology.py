@@ -67,16 +67,16 @@ class Switch:
 
     @property
     def ingest(self) -> float:
-        """The most bytes per second into a device."""
+        """The maximum bytes per second that a device can receive."""
         return self.bandwidth
 
     def ingest_of(self, device: Integers) -> Floats:
-        """Return the most bytes per second into each device."""
+        """Return the maximum bytes per second that each device can receive."""
         return np.full(device.shape, self.bandwidth)
 
     @property
     def fastest(self) -> float:
-        """The most bytes per second of one transfer."""
+        """The maximum bytes per second of one transfer."""
         return self.bandwidth
 
     @property
@@ -161,16 +161,16 @@ class Hierarchical:
 
     @property
     def ingest(self) -> float:
-        """The most bytes per second into a device."""
+        """The maximum bytes per second that a device can receive."""
         return self.bandwidth
 
     def ingest_of(self, device: Integers) -> Floats:
-        """Return the most bytes per second into each device."""
+        """Return the maximum bytes per second that each device can receive."""
         return np.full(device.shape, self.bandwidth)
 
     @property
     def fastest(self) -> float:
-        """The most bytes per second of one transfer."""
+        """The maximum bytes per second of one transfer."""
         return self.bandwidth
 
     @property

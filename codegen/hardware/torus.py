@@ -55,7 +55,6 @@ class Torus:
         return np.repeat(list(map(self._bandwidth, range(len(self.dims)))), 2 * self.size)
 
     def _bandwidth(self, axis: int) -> float:
-        """Return the bytes per second of a link along an axis."""
         return self.core_bandwidth if axis == 0 and self.core_bandwidth else self.bandwidth
 
     def latencies(self, devices: int) -> Floats:
@@ -64,7 +63,7 @@ class Torus:
 
     @property
     def ingest(self) -> float:
-        """The most bytes per second into a device, over all its links."""
+        """The maximum bytes per second that a device can receive over all its links."""
         each = (self._most_links(axis) * self._bandwidth(axis) for axis in range(len(self.dims)))
         return max(self.bandwidth, sum(each))
 
@@ -75,7 +74,8 @@ class Torus:
         return 2 if self.wrap[axis] and size > 1 else min(2, size - 1)
 
     def ingest_of(self, device: Integers) -> Floats:
-        """Return the most bytes per second into each device; devices at an end have fewer links."""
+        """Return the maximum bytes per second that each device can receive. Without a wrap, devices
+        at the ends of an axis have fewer links."""
         rates = np.zeros(device.shape)
         place = self.coordinates(device)
         for axis, size in enumerate(self.dims):
@@ -87,7 +87,7 @@ class Torus:
 
     @property
     def fastest(self) -> float:
-        """The most bytes per second of one transfer along one axis. A transfer that goes half of
+        """The maximum bytes per second of one transfer along one axis. A transfer that goes half of
         the way round an axis uses both directions."""
         each = (
             self._bandwidth(axis) * (2 if self._halves(axis) else 1)
@@ -104,7 +104,6 @@ class Torus:
         return self.latency / 2 if halved else self.latency
 
     def _halves(self, axis: int) -> bool:
-        """Return whether a transfer along an axis can go half of the way round."""
         return self.wrap[axis] and self.dims[axis] % 2 == 0
 
     def coordinates(self, device: Integers) -> Integers:
@@ -282,6 +281,5 @@ def of_device(topology: Device) -> str:
 
 
 def _number(value: float) -> str:
-    """Return the shortest string that parses to the same number."""
     short = f"{value:g}"
     return short if float(short) == value else repr(value)

@@ -136,16 +136,13 @@ class _Model:
 
     @cached_property
     def start(self) -> Floats:
-        """The cost of each figure before the fit."""
         return np.array([_turned(name, getattr(self.counted, name)) for name in self.names])
 
     @cached_property
     def seconds(self) -> Floats:
-        """The measured seconds of each sample."""
         return np.array([sample.seconds for sample in self.samples])
 
     def fitted(self, costs: Floats, told: Sequence[str]) -> Topology:
-        """Return the given topology, with the figures in `told` set to these costs."""
         values = zip(self.names, costs.tolist(), strict=True)
         found = {name: float(f"{_turned(name, cost):.4g}") for name, cost in values if name in told}
         device = self.counted.device if found else self.given.device
@@ -165,7 +162,6 @@ class _Model:
 
 
 def _turned(name: str, value: float) -> float:
-    """Convert a figure to its cost, or a cost to its figure."""
     return 1.0 / value if name in RATES else value
 
 

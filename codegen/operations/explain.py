@@ -114,7 +114,6 @@ def _stages(one: Priced) -> Table:
 
 
 def _collectives(reshard: Reshard, network: Network) -> Table | None:
-    """Return the cost of whole-tensor collectives along the axes of a torus, or None."""
     from rich.table import Table
 
     from shardwright.codegen.hardware.topology import Torus

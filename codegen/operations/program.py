@@ -121,8 +121,6 @@ class ProgramAnswers(Answers[ProgramDescription]):
 
 
 def _compared(program: Partitioned, said: ProgramDescription) -> Iterator[Printed]:
-    """Yield a table of the bytes that shardwright, XLA and Shardy move, then the reasons why some
-    are unknown."""
     from rich.table import Table
 
     from shardwright.codegen.compile.totals import totals

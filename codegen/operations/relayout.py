@@ -42,7 +42,7 @@ class RelayoutAnswers(Answers[RelayoutDescription]):
         return emit_described_relayout(said).files(said.name)["README.md"]
 
     def picture(self, said: RelayoutDescription) -> str:
-        """Return the picture of both sides."""
+        """Return the picture of the source and target layouts."""
         return parts_svg(said.relayout())
 
     def backends(self, said: RelayoutDescription, root: Path) -> tuple[str, ...]:

@@ -151,7 +151,6 @@ def _rounded_down(seconds: float) -> str:
 
 
 def _rounds(plan: DirectPlan, topology: str) -> str:
-    """Return a line on the rounds of a plan's transfers, or "" if there are none."""
     made = schedule(plan.transfers(), network_of(plan.reshard, topology))
     if not made.count:
         return ""
@@ -191,14 +190,12 @@ def picture(said: Description) -> str:
 
 
 def _rings(said: Description) -> tuple[Rings, ...]:
-    """Return the rings along which modules reduce terms; none without a topology or a reduction."""
     if said.topology is None or not said.reshard().adds:
         return ()
     return tuple(rings_by(planned(said), said.backends).values())
 
 
 def _direct(said: Description) -> DirectPlan:
-    """Return the direct plan. Raise InputError if a different strategy is selected."""
     reshard = said.reshard()
     if reshard.adds and said.strategy != "basis":
         return plan_direct(reshard)

@@ -73,7 +73,6 @@ def describe_collective(given: Mapping[str, object]) -> Description:
 
 
 def _check(given: Mapping[str, object]) -> None:
-    """Raise InputError for a value of the wrong type."""
     tiled, dim, pairs = (given.get(key) for key in ("tiled", "dim", "pairs"))
     if tiled is not None and not isinstance(tiled, bool):
         raise InputError(

@@ -265,7 +265,6 @@ def _learned(root: Table) -> list[Path]:
 
 
 def _meshes(files: Iterable[ConfigFile]) -> dict[str, str]:
-    """Return the named meshes in canonical text."""
     found: dict[str, str] = {}
     for file in files:
         table = file.root.one("mesh", "mesh")
@@ -290,7 +289,6 @@ def _meshes(files: Iterable[ConfigFile]) -> dict[str, str]:
 
 
 def _reshards(file: ConfigFile, meshes: Mapping[str, str]) -> Iterator[_Said]:
-    """Yield the reshards of a file, then its collectives as reshards."""
     for table in file.root.many("reshard", "reshard"):
         origin = Origin((table, *file.defaults))
         yield _described(origin, origin.fields(), meshes), origin
@@ -306,7 +304,6 @@ def _others(
     keys: tuple[str, ...],
     read: Callable[[Mapping[str, object]], AnOperation],
 ) -> Iterator[tuple[AnOperation, Origin]]:
-    """Yield the matmuls or relayouts of a file. They inherit `keys` from its defaults."""
     for table in file.root.many(what, what):
         origin = Origin((table, *file.defaults), keys)
         yield _described(origin, origin.fields(), meshes, read), origin
@@ -315,7 +312,6 @@ def _others(
 def _programs(
     file: ConfigFile, meshes: Mapping[str, str]
 ) -> Iterator[tuple[ProgramDescription, Origin]]:
-    """Yield the programs of a file; their Python modules are searched for in its folder."""
     for table in file.root.many("program", "program"):
         origin = Origin((table, *file.defaults), SHARED_BY_PROGRAMS)
         described = _described(origin, origin.fields(), meshes, describe_program)
@@ -357,7 +353,6 @@ def _able(origin: Origin, backends: object) -> tuple[str, ...]:
 
 
 def _in_mesh(rule: str, said: object, meshes: Mapping[str, str]) -> object:
-    """Return the value of a rule, with the mesh's text in place of its name."""
     if not isinstance(said, Mapping) or "mesh" not in said:
         return said
     return {**said, "mesh": _mesh(f"{rule}, mesh", said["mesh"], meshes)}
@@ -397,7 +392,6 @@ def _mesh(key: str, value: object, meshes: Mapping[str, str]) -> object:
 def _grouped(
     table: Table, file: ConfigFile, meshes: Mapping[str, str]
 ) -> tuple[Group, list[_Said]]:
-    """Return a group, and the reshards of the tensors in its table."""
     try:
         if "members" in table.values:
             return Group.of(table.values), []
@@ -431,7 +425,6 @@ def _tensor(origin: Origin, meshes: Mapping[str, str]) -> _Said:
 
 
 def _origins(said: Iterable[tuple[Operation | Group, Origin]]) -> dict[str, Origin]:
-    """Return the origin of each name. Raises InputError for a duplicate."""
     found: dict[str, tuple[str, Origin]] = {}
     for one, origin in said:
         folder = one.name.casefold()  # for file systems that ignore case
@@ -472,7 +465,6 @@ def _not_distinct(name: str, other: str, in_two: bool) -> InputError:
 def _check_members(
     group: Group, reshards: Mapping[str, Description], origins: Mapping[str, Origin]
 ) -> None:
-    """Raise InputError, located, for a member that is not a reshard or is on different devices."""
     (table,) = origins[group.name].tables
     for member in group.members:
         if member not in reshards:

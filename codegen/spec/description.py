@@ -156,7 +156,6 @@ class Description:
         return line if len(line) <= LONGEST_COMMAND else listed_command(self.name)
 
     def _flags(self) -> list[str]:
-        """Return the flags with non-default values; the name comes last."""
         target_mesh = None if self.target_mesh is None else _short(self.target_mesh)
         texts = {"mesh": _short(self.mesh), "target_mesh": target_mesh}
         texts |= {"shape": "x".join(map(str, self.shape)) or "()"}

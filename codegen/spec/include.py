@@ -67,7 +67,6 @@ def _defaults(root: Table) -> Table | None:
 
 
 def _included(root: Table) -> list[str]:
-    """Return the paths under `include`, as written."""
     listed = root.values.get("include", [])
     if isinstance(listed, list) and all(isinstance(each, str) for each in listed):
         return listed
@@ -81,7 +80,6 @@ def _included(root: Table) -> list[str]:
 
 
 def _check_included(root: Table, path: Path, way: tuple[Path, ...], seen: set[Path]) -> None:
-    """Raise InputError for an include that is missing or already read."""
     rule, got, expected = "", str(path), ""
     steps = [_absolute(each) for each in way]
     if _absolute(path) in steps:

@@ -91,8 +91,6 @@ def _device(by_id: Mapping[int, Device], wanted: int) -> Device:
 
 
 def _imported(module: str, package: str, extra: str) -> Any:
-    """Import a module of an optional package. Raises InputError, naming the extra, if it is
-    missing."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:

@@ -209,14 +209,10 @@ class Manifest:
 
 @dataclass(frozen=True)
 class _Line:
-    """A JSON object written on one line."""
-
     fields: dict[str, Any]
 
 
 def _json(value: object, indent: str = "") -> str:
-    """Return the JSON of a value, with one line per entry of an object; each list takes one
-    line."""
     match value:
         case _Line():
             return json.dumps(value.fields)

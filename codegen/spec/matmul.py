@@ -158,7 +158,6 @@ Operation = (
 
 
 def _inline(value: object) -> str:
-    """Return a value as inline TOML."""
     if not isinstance(value, dict):
         return toml_value(value)
     return "{" + ", ".join(f"{key} = {toml_value(each)}" for key, each in value.items()) + "}"
@@ -204,7 +203,6 @@ def describe_matmul(given: Mapping[str, object]) -> MatmulDescription:
 
 
 def _operand(side: str, value: object) -> tuple[tuple[int, ...], str]:
-    """Return the shape and the sharding of an operand from its table."""
     if not isinstance(value, Mapping) or sorted(value) != sorted(OPERAND):
         raise InputError(
             f"{side} must be a table with a shape and a sharding",

@@ -128,7 +128,6 @@ def _values(said: Said) -> dict[str, Any]:
 
 
 def _inline(value: object) -> str:
-    """Return a value as inline TOML."""
     if not isinstance(value, dict):
         return str(value).lower() if isinstance(value, bool) else toml_value(value)
     keys = (key if re.fullmatch(r"[\w-]+", key, re.ASCII) else json.dumps(key) for key in value)
@@ -192,8 +191,6 @@ def describe_model(given: Mapping[str, Any], home: Path = Path()) -> ModelDescri
 
 
 def _tensors(given: object, dtype: object, home: Path) -> Said:
-    """Return the tensors that are given as a table, or as the path of a TOML file, a safetensors
-    file, or a folder."""
     if isinstance(given, str):
         return _read(home / given, dtype)
     if not isinstance(given, Mapping) or not given:
@@ -222,7 +219,6 @@ def _read(path: Path, dtype: object) -> Said:
 
 
 def _table(given: Mapping[str, Any], dtype: object, argument: str) -> Said:
-    """Return the tensors as pairs of a name and JSON, each with its shape and dtype."""
     found = []
     for text, each in given.items():
         alone = _named(argument, partial(Model, {text: each}, dtype))
@@ -283,7 +279,6 @@ def of_key(error: InputError) -> InputError:
 
 
 def _rules(side: Rules, argument: str) -> Said:
-    """Return rules as canonical JSON. Raises InputError for an invalid rule."""
     return tuple((rule.glob.text, json.dumps(_rule(rule, argument))) for rule in side.rules)
 
 

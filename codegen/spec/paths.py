@@ -35,7 +35,6 @@ def located(path: str | Path) -> tuple[Path, tuple[str, ...]]:
 
 
 def _refuse_without_manifest(folder: Path, path: str) -> None:
-    """Raise InputError if a folder has bundles but no manifest."""
     root = folder.parent if (folder / PLAN).is_file() else folder
     bundles = sorted(plan.parent.name for plan in root.glob(f"*/{PLAN}"))
     if bundles and not (root / FILE).is_file():

@@ -177,7 +177,6 @@ def check_kernels(given: object, topology: object) -> tuple[str, ...]:
 
 
 def _bytes(key: str, given: object) -> int | None:
-    """Return a number of bytes that is given as an integer or as a string such as 64MiB."""
     if given is None or (type(given) is int and given >= 0):
         return given
     match = re.fullmatch(r"(\d+)\s*(B|KiB|MiB|GiB)", given) if isinstance(given, str) else None

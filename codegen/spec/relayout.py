@@ -125,7 +125,6 @@ def _texts(stored: Stored) -> Texts:
 
 
 def _inline(value: object) -> str:
-    """Return a value as inline TOML."""
     if not isinstance(value, dict):
         return toml_value(value)
     keys = (key if re.fullmatch(r"[\w-]+", key, re.ASCII) else json.dumps(key) for key in value)
@@ -168,7 +167,6 @@ def _relayout(given: Mapping[str, Any]) -> Relayout:
 def _stored(
     side: str, mesh: object, tensors: Mapping[str, Any], given: Mapping[str, Any]
 ) -> Stored:
-    """Return the stored layout of a side; a list of parts is stacked along dimension 0."""
     said = given[side]
     if isinstance(said, str):
         said = {"": said}

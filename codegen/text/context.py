@@ -182,7 +182,6 @@ def as_vectors(exchange: Exchange) -> Exchange:
 
 
 def _as_vector(exchange: Exchange) -> Exchange:
-    """Return an exchange with each scalar side as a vector of one element."""
     source, target = (
         layout if layout.dims else replace(layout, dims=(DimLayout(1, ()),))
         for layout in (exchange.source, exchange.target)
@@ -230,7 +229,6 @@ def constant_lines(name: str, items: list[str]) -> list[str]:
 
 
 def _filled(items: list[str]) -> list[str]:
-    """Return items, each with a comma, in as few indented lines as possible."""
     lines, line = [], INDENT
     for item in items:
         if len(line) + len(item) + 2 > WIDTH:

@@ -74,8 +74,8 @@ class FunctionBody:
         return Index(name, sympy.oo if ends is None else ends[1] + 1)
 
     def named(self, axis: int, side: str = "") -> Let:
-        """Return a `let` whose names include the dimension, and the side if a function handles
-        both."""
+        """Return a `let` whose names include the dimension, and the side if a function handles both
+        sides."""
         return lambda name, value: self.let(f"{side}{name}{axis}", value)
 
 

@@ -117,7 +117,6 @@ def fitted(line: str, indents: int = 0) -> list[str]:
 
 
 def _targets(target: str, indent: int) -> str:
-    """Return the targets of an assignment, one per line."""
     names = ast.parse(target, mode="eval").body
     parts = names.elts if isinstance(names, ast.Tuple) else [names]
     deeper = indent + len(INDENT)

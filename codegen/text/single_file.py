@@ -77,7 +77,6 @@ def _collect(name: str, support: Reader, pieces: dict[str, _Piece]) -> None:
 
 
 def _collect_later(support: Reader, pieces: dict[str, _Piece]) -> None:
-    """Add the support modules that pieces import inside functions."""
     while lacking := sorted({n for p in pieces.values() for n in p.later if n not in pieces}):
         _collect(lacking[0], support, pieces)
 
@@ -127,7 +126,6 @@ def _is_guard(node: ast.stmt) -> bool:
 
 
 def _target(node: ast.ImportFrom) -> str:
-    """Return the name of the support module that a relative import imports from."""
     *_, last = (node.module or SUPPORT).split(".")
     if any(alias.asname for alias in node.names):
         raise InternalError(f"an import from {last} must not rename: {ast.unparse(node)}")
@@ -145,7 +143,6 @@ def _defined(statements: Iterable[ast.stmt]) -> Iterator[str]:
 
 
 def _check_names(pieces: tuple[_Piece, ...]) -> None:
-    """Raise InternalError if two modules define the same name, other than `__all__`."""
     counts = Counter(name for piece in pieces for name in piece.defines)
     twice = sorted(name for name, count in counts.items() if count > 1 and name != "__all__")
     if twice:
@@ -153,7 +150,6 @@ def _check_names(pieces: tuple[_Piece, ...]) -> None:
 
 
 def _imports(pieces: Iterable[_Piece]) -> tuple[str, str]:
-    """Return two texts of sorted import lines: imports of the standard library, then all others."""
     plain: set[str] = set()
     named: dict[str, set[str]] = {}
     for node in (node for piece in pieces for node in piece.imports):
@@ -174,6 +170,4 @@ def _imports(pieces: Iterable[_Piece]) -> tuple[str, str]:
 
 
 def _by_kind(name: str) -> tuple[int, str]:
-    """Return the sort key of an imported name: constants come first, then classes, then
-    functions."""
     return (0 if name.isupper() else 1 if name[0].isupper() else 2), name

@@ -32,7 +32,8 @@ Row = tuple[str, ...]
 
 
 def transfer_table(plan: DirectPlan) -> list[str]:
-    """Return the lines of the table; no lines for more than TABLE_DEVICES devices."""
+    """Return the lines of the table of a plan's transfers; no lines for more than TABLE_DEVICES
+    devices."""
     exchange = plan.exchange
     if exchange.ranks.size > TABLE_DEVICES:
         return []
@@ -54,8 +55,9 @@ def transfer_table(plan: DirectPlan) -> list[str]:
 
 
 def part_table(plan: SteppedPlan, ends: Exchange) -> list[str]:
-    """Return a line for each device of a plan of two exchanges: its source shard, the part it
-    reduces, its target shard. Return no lines for more than TABLE_DEVICES devices."""
+    """Return a caption, a header, and a row for each device of a plan of two exchanges: its source
+    shard, the part that it reduces, and its target shard. Return no lines for more than
+    TABLE_DEVICES devices."""
     if ends.ranks.size > TABLE_DEVICES:
         return []
     parts = next(step.exchange for step in plan.steps[1:] if isinstance(step, MoveStep))
@@ -135,8 +137,6 @@ def cut_dims(exchange: Exchange) -> list[int]:
 
 
 def _received(moved: Transfers, dims: list[int], brief: bool) -> dict[int, str]:
-    """Describe, by device, the boxes that it receives and their senders. `brief`: list only the
-    senders."""
     if brief:
         senders: dict[int, list[str]] = defaultdict(list)
         for sender, receiver in zip(moved.sender, moved.receiver, strict=True):
@@ -172,8 +172,6 @@ class _Table:
     exchange: Exchange
 
     def beside(self, received: dict[int, str]) -> list[str]:
-        """Return one or more lines for each device, with the boxes that it receives in the last
-        column."""
         heads = self._heads()
         said = ["receives", *(received.get(d, "nothing") for d in self.exchange.ranks.tolist())]
         return [
@@ -183,8 +181,6 @@ class _Table:
         ]
 
     def below(self, received: dict[int, str]) -> list[str]:
-        """Return two or more lines for each device, with the boxes that it receives below its
-        shards."""
         first, *heads = self._heads()
         lines, start = [first.rstrip()], INDENT * 3
         for head, device in zip(heads, self.exchange.ranks.tolist(), strict=True):
@@ -193,7 +189,6 @@ class _Table:
         return lines
 
     def _heads(self) -> list[str]:
-        """Return the text of the first columns, for the heading and then for each device."""
         devices = self.exchange.ranks.tolist()
         table: list[Row] = [("device", "before", "after")]
         table += [(str(d), self.before.get(d, "-"), self.after.get(d, "-")) for d in devices]

@@ -85,8 +85,6 @@ class Worker:
 
 
 class _Process:
-    """A process, with its queue of answers and its other output."""
-
     def __init__(self, words: list[str], environment: dict[str, str]) -> None:
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - `kill` closes it
         self._closing = threading.Lock()
@@ -136,7 +134,6 @@ class _Process:
         return epitaph(code, log.decode("utf-8", errors="replace") + line)
 
     def kill(self) -> None:
-        """End the process and release its resources."""
         self._process.kill()
         self._process.wait()
         self._reader.join()
