@@ -144,7 +144,6 @@ def _marks(chart: Chart) -> Iterator[str]:
 
 
 def _steps(low: float, high: float) -> Iterator[float]:
-    """Yield 1, 2 and 5 times the powers of ten from one height to another."""
     for power in range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1):
         for step in STEPS:
             if low * (1 - 1e-9) <= step * 10.0**power <= high * (1 + 1e-9):
@@ -164,5 +163,4 @@ def _text(
 
 
 def _rounded(value: float) -> float:
-    """Return a number rounded to four significant digits."""
     return float(f"{value:.4g}")

@@ -83,7 +83,7 @@ def measured(reshard: Reshard, target: str = TARGET, times: int = 1) -> Row:
 
 
 def main(target: str = TARGET) -> None:
-    """Print the table. The last column but one tells whether the kernel with few programs has the
+    """Print the table. The second to last column says whether the kernel with few programs has the
     same fractions and does not spill."""
     table = Table(title=f"Kernels for {target}: what moves bytes, what they use")
     for column in (

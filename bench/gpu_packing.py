@@ -83,7 +83,6 @@ def main() -> None:
 
 
 def _cells(row: Row) -> list[str]:
-    """Return the cells of a row: the MiB of the busiest device, then of all devices together."""
     kinds = row.travel, row.before, row.now
     sizes = (found(kind) / MIB for found in (max, sum) for kind in kinds)
     return [f"{size:,.0f}" if size >= 1000 else f"{size:.3g}" for size in sizes]

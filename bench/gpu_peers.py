@@ -85,8 +85,6 @@ def measured(reshard: Reshard, module: ModuleType, home: Any) -> dict[str, float
 def _redistribute(
     reshard: Reshard, module: ModuleType, shard: Any, home: Any
 ) -> Callable[[], object]:
-    """Return a function that runs DTensor's own reshard of the same shard to the same
-    placements."""
     import torch
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor import DTensor, Replicate, Shard

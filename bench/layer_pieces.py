@@ -89,7 +89,6 @@ def _fsdp(names: tuple[str, ...], groups: int, *beside: int) -> str:
 
 
 def _packed(names: tuple[str, str, str], groups: int, devices: int) -> str:
-    """Return the stack of q, k and v that vLLM stores."""
     query, *rest = names
     axes = _along(groups, devices)
     return _stack(0, f"{query}[{{tp}}]", *(f"{name}[{{{axes}}}]" for name in rest))

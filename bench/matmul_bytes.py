@@ -140,7 +140,6 @@ def kept(axes: dict[str, int], given: Sequence[Triple]) -> list[Moved]:
 
 
 def _kept(file: Path) -> dict[tuple[tuple[int, ...], Triple], Moved]:
-    """Return the results in a file, by (mesh sizes, triple)."""
     lines = file.read_text().splitlines() if file.exists() else []
     rows = map(json.loads, lines)
     return {(tuple(sizes), (lhs, rhs, out)): Moved(*n) for sizes, (lhs, rhs, out), n in rows}
@@ -161,7 +160,6 @@ def read(axes: dict[str, int], given: Sequence[Triple]) -> list[tuple[int, int]]
 
 
 def _served(asked: list[dict[str, object]]) -> list[Any]:
-    """Return the answers of a process with CPU devices and a TPU's compiler."""
     flags = " ".join(["--xla_force_host_platform_device_count=8", *QUICKLY])
     told = {"JAX_PLATFORMS": "cpu", "TPU_SKIP_MDS_QUERY": "1", "ALLOW_MULTIPLE_LIBTPU_LOAD": "1"}
     ran = subprocess.run(
@@ -195,7 +193,6 @@ def serve() -> None:
 
 
 def _jitted(asked: dict[str, Any], platform: str, devices: Any) -> int:
-    """Return the elements that jit's program of a triple moves."""
     import jax.numpy as jnp
 
     matmul, sides = _sides(asked, devices)
@@ -203,7 +200,6 @@ def _jitted(asked: dict[str, Any], platform: str, devices: Any) -> int:
 
 
 def _sides(asked: dict[str, Any], devices: Any) -> tuple[sw.Matmul, list[Any]]:
-    """Return a triple's matmul, and its shardings in JAX."""
     import numpy as np
     from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
@@ -225,7 +221,6 @@ def wrong(axes: dict[str, int], given: Sequence[Triple]) -> int:
 
 
 def _is_wrong(asked: dict[str, Any], devices: Any) -> bool:
-    """Return whether jit's program of a triple returns a wrong product."""
     import jax
     import jax.numpy as jnp
     import numpy as np
@@ -239,7 +234,6 @@ def _is_wrong(asked: dict[str, Any], devices: Any) -> bool:
 
 
 def _module(asked: dict[str, Any], platform: str, devices: Any) -> int:
-    """Return the elements that our module of a triple moves."""
     from shardwright.codegen.checks.load import load
 
     module = load(Path(asked["modules"][list(PLATFORMS).index(platform)]))
@@ -250,7 +244,6 @@ def _module(asked: dict[str, Any], platform: str, devices: Any) -> int:
 
 
 def _moved(function: Any, shapes: tuple[Any, Any], sides: list[Any], platform: str) -> int:
-    """Return the elements that the busiest device receives in a function's compiled program."""
     import jax
 
     from shardwright.codegen.hlo.collectives import received_in_all

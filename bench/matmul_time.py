@@ -167,7 +167,6 @@ def table(plans: list[MatmulPlan], found: list[Times]) -> list[str]:
 
 
 def _words(plan: MatmulPlan) -> tuple[str, ...]:
-    """Return the cells that describe the three sides and the moves."""
     matmul, chosen = plan.matmul, plan.chosen
     sides = (f"{'x'.join(map(str, matmul.shape(side)))} {matmul.sharding(side)}" for side in SIDES)
     moves = (f"{side}: {move.ops}" for side, move in zip(SIDES, chosen.moves, strict=True)

@@ -33,7 +33,6 @@ def measured(column: str, family: str = "") -> None:
 
 
 def _bytes(column: str, case: Any) -> int | None:
-    """Return the bytes of a case in one column; None if unknown."""
     import shardwright as sw
     from shardwright.codegen.compile.jit_bytes import devices_of, jit_received, named_sides
     from shardwright.codegen.compile.shardy_bytes import shardy_received

@@ -161,8 +161,6 @@ def serve() -> None:
 
 
 def _programs(asked: dict[str, Any]) -> Iterator[tuple[Any, list[Any], Any]]:
-    """Yield the module's function and `jnp.matmul`, each with its arguments and the result's
-    sharding."""
     import jax
     from jax.experimental.layout import Format, Layout
 
@@ -189,7 +187,6 @@ def _programs(asked: dict[str, Any]) -> Iterator[tuple[Any, list[Any], Any]]:
 
 
 def _made(function: Any, given: list[Any], out: Any) -> tuple[float, int, int, str, int]:
-    """Compile a function; return the fields of `Compiled`."""
     import jax
 
     jax.clear_caches()

@@ -62,7 +62,6 @@ def by_shardy(reshards: Sequence[sw.Reshard]) -> list[tuple[PeerStep, ...] | Non
 
 
 def _led(reshard: sw.Reshard, answer: list[list[str]] | None) -> tuple[PeerStep, ...] | None:
-    """Return the steps in an answer, or None if they do not lead to the target."""
     if answer is None:
         return None
     steps, last = tuple(PeerStep(*step) for step in answer), reshard.source

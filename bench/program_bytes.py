@@ -53,7 +53,6 @@ def measured(column: str, made: Callable[[str], Cases] | None = None) -> None:
 
 
 def _column(column: str, case: Case) -> int | None:
-    """Return the bytes of a case in one column; None if unknown."""
     import shardwright as sw
     from shardwright.codegen.compile.jit_bytes import devices_of, jit_received
     from shardwright.codegen.compile.shardy_bytes import shardy_received
@@ -108,7 +107,6 @@ def of_patterns(column: str, patterns: Iterable[Any]) -> Cases:
 
 
 def _mesh(column: str, **axes: int) -> Any:
-    """Return a JAX mesh on the devices of a column."""
     import jax
     import numpy as np
 

@@ -84,7 +84,6 @@ def tied(layers: int, mark: Mark) -> Asked:
 
 
 def _step(loss: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a step of gradient descent on `loss`."""
     import jax
 
     def step(p: Any, *given: Any) -> Any:
@@ -187,7 +186,6 @@ def measured(way: str, layers: int, sizes: str) -> None:
 
 
 def _mesh(**axes: int) -> Any:
-    """Return an abstract JAX mesh, which needs no devices."""
     import jax
 
     kinds = (jax.sharding.AxisType.Auto,) * len(axes)

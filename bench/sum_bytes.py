@@ -60,8 +60,8 @@ class SumBytes:
 
 
 def every() -> Iterator[sw.Reshard]:
-    """Yield the reshards of all pairs of shardings, in 32-bit integers, which XLA does not
-    convert."""
+    """Yield the int32 reshards from every sharding with one unreduced axis to every sharding
+    without unreduced axes. XLA does not convert int32."""
     for axis in AXES:
         rest = tuple(name for name in AXES if name != axis)
         before = [f'{text}, unreduced={{"{axis}"}}' for text in shardings(rest)]
@@ -77,7 +77,7 @@ def drawn(count: int, seed: int = 0) -> list[sw.Reshard]:
 def read(text: str, devices: int) -> int:
     """Return the bytes that all devices receive in a compiled program.
 
-    A TPU's reduce-scatter is a fusion that contains an all-reduce, but brings half of the
+    A TPU's reduce-scatter is a fusion that contains an all-reduce, but moves only half of the
     all-reduce's bytes. Raise ValueError for collectives that are cut into several fusions.
     """
     if "chain_id" in text:

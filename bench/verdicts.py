@@ -171,8 +171,6 @@ def _summary(found: list[Row]) -> Iterator[str]:
 
 
 def _kernels(found: list[Row]) -> Iterator[str]:
-    """Yield lines about the kernels: for each topology, the number that take at most as long as
-    XLA's own plan; then a table of the others."""
     for topology in TOPOLOGIES:
         there = [row for row in found if row.topology == topology and row.kernel]
         slower = [row for row in there if row.reason]
@@ -193,7 +191,6 @@ def _kernels(found: list[Row]) -> Iterator[str]:
 
 
 def _counted(rows: list[Row]) -> str:
-    """Return the number of rows with each kind of reason, as text."""
     kinds = Counter(re.split(r"[,:]| of | in ", row.reason)[0] for row in rows)
     return "; ".join(f"{kind} ({times})" for kind, times in kinds.most_common()) or "none"
 

@@ -259,7 +259,6 @@ def deep(count: int = DEEP) -> None:
 
 
 def _together(*passes: dict[str, Any]) -> dict[str, Any]:
-    """Return the answers of all passes for a reshard as one, with the times of all passes."""
     sides = zip(*(found["seconds"] for found in passes), strict=True)
     return passes[0] | {"seconds": [list(itertools.chain(*side)) for side in sides]}
 
@@ -345,7 +344,6 @@ def _summary(what: str, ratios: list[float]) -> str:
 
 
 def _picture(found: list[dict[str, Any]]) -> Chart:
-    """Return the chart of ratios in ascending order, coloured by transport."""
     ranked = sorted((case["ms"][0] / case["ms"][1], case["how"]) for case in found)
     mean = geometric_mean(ratio for ratio, _ in ranked)
     hows = sorted({how for _, how in ranked})

@@ -58,7 +58,6 @@ def several(name: str) -> Row:
 
 
 def _rates(module: ModuleType, took: dict[str, float]) -> Row:
-    """Return the rates of one device's kernels, and of torch's matmul with the same extents."""
     box, dtype = module.product_box(0), getattr(torch, module.DTYPE)
     i, j, k = (high - low for low, high in zip(box[::2], box[1::2], strict=True))
     a, b = (torch.randn(shape, device=HOME).to(dtype) for shape in ((i, j), (j, k)))

@@ -43,7 +43,6 @@ def _check_call(module: ModuleType, reshards: dict[str, sw.Reshard], turn: int) 
 
 
 def _reshards(seed: int) -> dict[str, sw.Reshard]:
-    """Return reshards, by name, of tensors of several dtypes and ranks on one mesh."""
     rng = random.Random(f"group{seed}")
     mesh, found = random_mesh(rng), {}
     for number in range(TENSORS):
@@ -55,7 +54,6 @@ def _reshards(seed: int) -> dict[str, sw.Reshard]:
 
 
 def _emitted(name: str, reshards: dict[str, sw.Reshard]) -> ModuleType:
-    """Emit the bundles of a group and its module; import the module and return it."""
     plans = {each: sw.plan(reshard) for each, reshard in reshards.items()}
     for each, plan in plans.items():
         sw.emit(plan, backends=("triton_gpu",), features=FEATURES).write(ROOT / each)

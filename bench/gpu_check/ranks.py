@@ -69,7 +69,6 @@ class _Calls:
         self.graph: Any = None
 
     def check(self, turn: int, transport: str) -> None:
-        """Make a call and compare its result."""
         given, wanted = example(self.case, 31 * turn)
         mine = shards_of(self.case.source, given, self.case.shape)[self.me]
         right = shards_of(self.case.target, wanted, self.case.shape)[self.me]
@@ -79,7 +78,6 @@ class _Calls:
         synchronize()
 
     def call(self, transport: str) -> Any:
-        """Return the result of one call."""
         if self.graph is not None:
             self.graph.replay()
             return self.out
@@ -88,7 +86,6 @@ class _Calls:
         return got.wait() if self.way == "async" else got
 
     def capture(self, transport: str) -> None:
-        """Make later calls replay a graph."""
         dist.barrier()
         self.graph = captured(lambda: self.call(transport))
 

@@ -57,7 +57,6 @@ def run(part: Part) -> list[Row]:
 
 
 def _started(command: Command, env: Mapping[str, str], log: IO[str]) -> subprocess.Popen[str]:
-    """Start a process in its own session, with its output in a file."""
     return subprocess.Popen(
         command.words,
         stdout=log,
@@ -69,7 +68,6 @@ def _started(command: Command, env: Mapping[str, str], log: IO[str]) -> subproce
 
 
 def _ended(process: subprocess.Popen[str], seconds: float) -> int | None:
-    """Return the exit status of a process, or None if it had to be killed."""
     try:
         return process.wait(max(seconds, 0.1))
     except subprocess.TimeoutExpired:
@@ -80,7 +78,6 @@ def _ended(process: subprocess.Popen[str], seconds: float) -> int | None:
 
 
 def _rows(part: Part, command: Command, code: int | None, lines: list[str]) -> list[Row]:
-    """Return the rows of a process, and a row for each case that it left unfinished."""
     rows, unfinished = rows_of(lines)
     error = f"no end within {part.seconds:g} s" if code is None else f"exit status {code}"
     if code == command.exits:

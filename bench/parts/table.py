@@ -103,7 +103,6 @@ def _failures(rows: Sequence[Row]) -> list[str]:
 
 
 def _few(names: Counter[str], most: int = 4) -> str:
-    """Return the first `most` names as text, each with its number of ranks."""
     listed = [f"{name}, {ranks} ranks" if ranks > 1 else name for name, ranks in names.items()]
     more = [f"and {len(listed) - most} more"] if len(listed) > most else []
     return "; ".join(listed[:most] + more)
