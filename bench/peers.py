@@ -148,11 +148,15 @@ def _steps(context: Any, mesh: str, shape: list[int], source: str, target: str) 
                 PassManager.parse(f"builtin.module({one})").run(module.operation)
         except ir.MLIRError:
             return None
-    ops = [line for line in str(module).splitlines() if " = sdy." in line]
-    found = [_STEP.search(op) for op in ops if "sdy.mesh" not in op]
-    if None in found:
-        raise ValueError(f"no known step in an op of {ops}")
-    return [match.groups() for match in found if match is not None]
+    steps = []
+    for line in str(module).splitlines():
+        if " = sdy." not in line or "sdy.mesh" in line:
+            continue
+        match = _STEP.search(line)
+        if match is None:
+            raise ValueError(f"got an unknown op from Shardy's pass: {line.strip()}")
+        steps.append(match.groups())
+    return steps
 
 
 def serve() -> None:

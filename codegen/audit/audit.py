@@ -60,7 +60,7 @@ def audit(text: str, mesh: Mesh | None = None) -> AuditReport:
 def _check(module: HloModule, text: str) -> None:
     if not any(True for _ in module.instructions()):
         is_mlir = re.search(r"^\s*(module @|func\.func|#loc|%\w+ = stablehlo)", text, re.MULTILINE)
-        hint = "; compiled.as_text(), not lowered.as_text()?" if is_mlir else ""
+        hint = "; use compiled.as_text() instead of lowered.as_text()" if is_mlir else ""
         raise InputError(
             f"the text is not HLO{hint}",
             got=(text.strip().splitlines() or ["an empty file"])[0],

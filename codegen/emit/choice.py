@@ -66,7 +66,10 @@ def plan(
         return plan_matmul(what, topology, loop=loop or "auto")
     if loop is not None:
         raise InputError(
-            "loop applies only to a Matmul", argument="loop", got=loop, expected="a Matmul"
+            "loop applies only to a Matmul",
+            argument="loop",
+            got=f"{loop!r} for a {type(what).__name__}",
+            expected="a Matmul; leave out loop otherwise",
         )
     return _planned_reshard(
         what, strategy, topology=topology, memory_limit=memory_limit, backends=backends

@@ -288,7 +288,10 @@ def emit(
         )
     if loop is not None:
         raise InputError(
-            "loop applies only to a Matmul", argument="loop", got=loop, expected="a Matmul"
+            "loop applies only to a Matmul",
+            argument="loop",
+            got=f"{loop!r} for a {type(what).__name__}",
+            expected="a Matmul or its plan; leave out loop otherwise",
         )
     if not isinstance(what, Reshard | Plan):
         raise InputError(

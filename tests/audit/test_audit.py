@@ -168,7 +168,7 @@ def test_tables_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (
             "module @jit_f {\n}\n",
             """
-            the text is not HLO; compiled.as_text(), not lowered.as_text()?
+            the text is not HLO; use compiled.as_text() instead of lowered.as_text()
             got: module @jit_f {
             """,
         ),
