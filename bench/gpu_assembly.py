@@ -58,7 +58,7 @@ class Row:
 
     @property
     def why(self) -> str:
-        """The reason why 16-byte instructions do not move the other bytes."""
+        """The reason why 16-byte instructions do not move the other bytes; "" if they move all."""
         if self.moves.form == "lines":
             return ""
         said = f"rows begin or end at odd multiples of {self.moves.unit} B"

@@ -1,10 +1,10 @@
 """The time of programs on 8 host devices: modules in the mode `cheapest`, and `jax.jit`.
 
 The programs are training steps sharded in eight ways (`tests/models.py`), with a smaller batch than
-there. Both sides are compiled for CPU devices and take turns in one process, on the same arrays.
-The measure is the CPU time of all threads, which other work on the machine affects less; each
-number is the median of TURNS turns. `python -m bench program_time` runs all programs; `main` runs
-some by name.
+in that file. Both sides are compiled for CPU devices and take turns in one process, on the same
+arrays. The measure is the CPU time of all threads, which other work on the machine affects less;
+each number is the median of TURNS turns. `python -m bench program_time` runs all programs; `main`
+runs some by name.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ class Parts:
 
     @property
     def seconds(self) -> float:
-        """The total."""
+        """The sum of the seconds of all parts."""
         return self.starts + self.copies + self.links
 
 

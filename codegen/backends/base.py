@@ -119,7 +119,7 @@ class Backend(Protocol):
         """Return the text of a module for an accepted plan."""
 
     def timeline(self, plan: Plan) -> Timeline:
-        """Return the stages of the module of an accepted plan."""
+        """Return the timeline of an accepted plan's module."""
 
     def relaid(self, plan: Plan) -> int:
         """Return the bytes of the passes over memory that XLA would make on a TPU around the

@@ -68,7 +68,8 @@ def has_terms(sharding: Any) -> bool:
 
 
 def of_terms(source: Any, target: NamedSharding) -> Move:
-    """Return JAX's own reshard from or to unreduced or reduced axes."""
+    """Return a function that lets JAX reshard from or to a sharding with unreduced or reduced axes.
+    Raises InputError if the source is not on the target's mesh."""
     if getattr(source, "mesh", None) != target.mesh:
         raise InputError(
             "unreduced and reduced axes can be resharded only within one mesh",

@@ -98,7 +98,8 @@ def _repeated(op: Any, times: int | None) -> Iterator[tuple[Any, int | None]]:
 
 
 def _turns_of(loop: Any) -> int | None:
-    """Return the iteration count of a loop from zero up to a constant, as in scans."""
+    """Return the iteration count of a loop from zero up to a constant, as in scans; None for any
+    other loop."""
     *_, last = loop.regions[0].blocks[0]
     test = last.operation.operands[0].owner
     if not isinstance(test, ir.Operation | ir.OpView):

@@ -86,7 +86,8 @@ def _shown(value: object) -> str:
 
 
 def _image(picture: str | None) -> str:
-    """Return an image element with the picture as data: inline SVGs would share element ids."""
+    """Return an image element with the picture as data, because inline SVGs would share element
+    ids."""
     if picture is None:
         return ""
     data = base64.b64encode(picture.encode()).decode()

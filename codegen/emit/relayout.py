@@ -292,7 +292,7 @@ class RelayoutText:
     @property
     def template(self) -> str:
         """The template of the module. In JAX, one template serves modules with and without
-        gradients: XLA derives the moves back."""
+        gradients, because XLA derives the backward moves."""
         if self.padded or not self.differentiable:
             return f"{self.backend}/relayout.py.jinja"
         return f"{self.backend}/relayout_{'copies' if self.copies else 'gradient'}.py.jinja"

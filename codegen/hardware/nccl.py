@@ -24,8 +24,8 @@ _LL_BANDWIDTH = 141e9  # llMaxBws: Hopper, one node
 
 @dataclass(frozen=True)
 class Protocol:
-    """A protocol of NCCL: the factors by which it multiplies a topology's times per collective, per
-    message and per byte."""
+    """A protocol of NCCL, as factors on a topology's times per collective, per message and per
+    byte."""
 
     collective: float
     message: float

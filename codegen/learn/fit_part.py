@@ -119,10 +119,11 @@ class PartFit:
     def built(
         self, most: int, factored: bool, empty: int | None, whole: bool = False
     ) -> tuple[TensorPart, int] | None:
-        """Return the simplest part that matches the contents of all positions.
+        """Return the simplest part that matches the contents of all positions, and the dimension
+        along which it is stacked; None if there is no such part.
 
         `empty`: the stored dimension whose range is empty at positions outside the slot. `whole`:
-        do not cut the stacked dimension.
+        whether to leave the stacked dimension uncut.
         """
         if not self._shape:
             return TensorPart(self._tensor), 0
@@ -185,8 +186,8 @@ class PartFit:
     def _with_factors(
         self, order: list[list[Entry]], most: int, empty: int | None
     ) -> tuple[TensorPart, int] | None:
-        """Return the part whose elements run through the tensor in the order of the loops
-        `order`."""
+        """Return the part whose elements run through the tensor in the order of the loops `order`,
+        and the dimension along which it is stacked; None if there is no such part."""
         sizes = self._factor_sizes(order)
         if sizes is None:
             return None
@@ -215,7 +216,7 @@ class PartFit:
 
     def _factor_sizes(self, order: list[list[Entry]]) -> list[dict[int, int]] | None:
         """Return the factors of each logical dimension by weight, major to minor; a factor of
-        weight 0 or less has size 1."""
+        weight 0 or less has size 1. Return None if a weight does not divide the next larger one."""
         found = []
         for logical, extent in enumerate(self._shape):
             used = {w for nest in order for each, w, _ in nest if each == logical}

@@ -41,7 +41,8 @@ class LogicalTensor:
 
     @staticmethod
     def made(shape: tuple[int, ...], like: str, dtype: object) -> LogicalTensor:
-        """Return a numpy, torch or jax tensor of an element type; numpy tensors are float64."""
+        """Return the logical tensor that a loader receives as a numpy, torch or jax tensor of an
+        element type; numpy tensors are float64. Raises InputError for an unknown `like`."""
         if like == "numpy":
             return LogicalTensor(shape)
         name = dtype_of(dtype)

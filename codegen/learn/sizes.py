@@ -243,7 +243,8 @@ def _expanded(text: str, mesh: Mesh) -> str:
 
 def _formula(values: Sequence[int], sizes: Sequence[Size]) -> SizeFormula | None:
     """Return the simplest formula for a number, given its value at each size: a constant, else a
-    function of parameters, else a multiple or a fraction of one."""
+    function of parameters, else a multiple or a fraction of such a function; None if no formula has
+    these values."""
     if len({*values}) == 1:
         return SizeFormula(str(values[0]))
     scaled = []

@@ -29,7 +29,7 @@ def step_rows(plan: SteppedPlan) -> Iterator[Row]:
 
 
 def received_max(step: Step) -> int:
-    """Return the elements that the busiest device receives in a step."""
+    """Return the number of elements that the busiest device receives in a step."""
     (devices, elements), _ = moved(step)
     return int(np.bincount(devices, weights=elements).max(initial=0))
 

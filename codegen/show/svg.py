@@ -80,7 +80,7 @@ class Canvas:
         return TICKS + self.across.length, HEADING + self.down.length
 
     def corner(self, number: int) -> tuple[float, float]:
-        """Return the top left corner of a panel's tensor."""
+        """Return the top left corner of a panel's tensor as (x, y) in pixels."""
         width, height = self.panel
         left, top = MARGIN + TICKS, 54 + HEADING
         if self.stacked:

@@ -343,16 +343,16 @@ def in_order(backends: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def read_topology(value: object) -> str | None:
-    """Return the canonical text of a topology. If a file is given, the text has the numbers in the
-    file."""
+    """Return the canonical text of a topology, or None for None. If a file is given, the text has
+    the numbers in the file."""
     if value is None:
         return None
     return str(topology_of(read_text("topology", value)))
 
 
 def read_limit(value: object) -> int | None:
-    """Return a number of bytes that is given as an integer or a string; the planner checks whether
-    the limit suffices."""
+    """Return a number of bytes that is given as an integer or a string, or None for None; the
+    planner checks whether the limit suffices."""
     if isinstance(value, str) and value.isdecimal() and len(value) <= 30:
         value = int(value)
     if value is None or (type(value) is int and value > 0):
@@ -366,7 +366,8 @@ def read_limit(value: object) -> int | None:
 
 
 def read_id(value: object, among: range) -> int | None:
-    """Return a collective id in `among` that is given as an integer or a string."""
+    """Return a collective id in `among` that is given as an integer or a string, or None for
+    None."""
     if isinstance(value, str) and value.isdecimal() and len(value) <= 30:
         value = int(value)
     if value in INTERPRETERS_IDS and type(value) is int:

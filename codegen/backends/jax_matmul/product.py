@@ -26,7 +26,7 @@ class ProductText:
     `calls`: the functions of `jax_zeros` that they call; `uses`: the other names that they use;
     `facts`: docstring lines about them; `made`: the lines of the constants that they read;
     `imports`: additional imports as (support module, name); `settings`: additional arguments of the
-    host object; `carried`: the bytes that a loop brings to a device, if it pads parts.
+    host object; `carried`: the bytes that a device receives in a loop, if the loop pads parts.
     """
 
     lines: tuple[str, ...]

@@ -57,8 +57,8 @@ class MatmulSteps:
 
     `axes`: the axes of the program. `named`: whether they can express all shardings, in which case
     operands and result share one mesh. `rotated`: the movement that a loop performs while
-    multiplying; `carried`: the bytes that the loop brings to a device, if they differ from that
-    movement's.
+    multiplying; `carried`: the bytes that a device receives in the loop, if they differ from the
+    bytes of that movement.
     """
 
     before: tuple[MatmulStep, ...]

@@ -199,8 +199,8 @@ class Functions:
         return True
 
     def whole(self, tree: Any) -> Any:
-        """Return a tree of texts in which dicts and lists that calls made are referred to as a
-        whole."""
+        """Return a tree of texts in which the dicts and lists that calls returned are replaced by
+        their expressions."""
         return _replaced(tree, dict(self._trees()))
 
     def _trees(self) -> Iterator[tuple[Texts, str]]:

@@ -119,7 +119,7 @@ def same_operand(text: OpText, values: Sequence[object]) -> int | None:
 
 def _neutral(text: OpText, values: Sequence[object]) -> int | None:
     """Return the index of the operand that an op leaves unchanged because the other one is neutral,
-    such as 1 in a product or -inf in a maximum."""
+    such as 1 in a product or -inf in a maximum; None if there is no such operand."""
     kind = text.op.kind
     places = (1,) if kind in ("div", "sub") else (1, 0)
     numbers = [type(value) in (int, float) and value == NEUTRAL[kind] for value in values]

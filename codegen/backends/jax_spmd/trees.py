@@ -151,7 +151,8 @@ def is_classless(tree: Any) -> bool:
 
 
 def nodes_with_classes(tree: Any, path: Path) -> Iterator[tuple[Any, str]]:
-    """Yield the structure and the expression of each node that contains other classes."""
+    """Yield the structure and the expression of each node that has, or contains a node of, a class
+    other than dict, list and tuple."""
     if is_classless(tree):
         return
     yield _structure(tree), "".join(path)

@@ -292,9 +292,9 @@ class Blocks:
         return self._block(scattered, [asked], [*padded, summed])
 
     def _scattered(self, reduction: Reduction, change: StepChange) -> list[Statement]:
-        """Return the statements of a reduce-scatter. A sum is one collective. For other operators
-        an all-to-all brings every device all terms of its shard, along a new dimension, which the
-        device then reduces."""
+        """Return the statements of a reduce-scatter. A sum is one collective. For other operators,
+        every device receives all terms of its shard in an all-to-all, along a new dimension, which
+        it then reduces."""
         axis, mesh = change.axis, reduction.before.mesh
         shape = list(reduction.after.local_shape)
         extents = tuple(map(str, [*shape[:axis], change.count, *shape[axis:]]))

@@ -244,9 +244,9 @@ def _text(
     *,
     as_floats: bool,
 ) -> XlaText:
-    """Return the template's context. `wire`: the bytes that the transport brings to the busiest
-    device; `short`: the dimensions along which it leaves nonzero padding; `as_floats`: whether
-    small floats move unchanged on a TPU."""
+    """Return the template's context. `wire`: the bytes that the busiest device receives; `short`:
+    the dimensions along which the transport leaves nonzero padding; `as_floats`: whether small
+    floats move unchanged on a TPU."""
     calls = {name: list(names) for name, names in transport.calls.items()}
     program = ["_exchange", "AXES"]
     if short:

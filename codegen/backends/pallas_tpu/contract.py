@@ -32,8 +32,8 @@ CONTRACT = Contract(
 @dataclass(frozen=True)
 class Kernels:
     """Attributes of the program object of a kernel form. `kernels`: the names of kernels that
-    always run; `tables`: the names of its tables; `sending`: the names of kernels that run only if
-    anything is sent."""
+    always run; `tables`: the names of the program's tables; `sending`: the names of kernels that
+    run only if anything is sent."""
 
     kernels: tuple[str, ...]
     tables: tuple[str, ...]

@@ -189,8 +189,8 @@ class TilingText:
 
 @dataclass(frozen=True)
 class WindowsText:
-    """Both kernels of the windows form. `starts`: for each dimension, the offset to subtract from a
-    piece's tensor indices to get its place in the staging area; `block_at`: the indices of a
+    """The two kernels of the windows form. `starts`: for each dimension, the offset to subtract
+    from a piece's tensor indices to get its place in the staging area; `block_at`: the indices of a
     block's first element; `chunks`: the number of chunks of the largest tile; `visits`: the most
     parts that a block is assembled from; `steps`: the same for a whole target shard; `apart`:
     whether tiles are further apart in the staging area than in the target shard; `slots`: the most

@@ -47,7 +47,8 @@ class KernelEnds:
         return text.replace(self.part, "part") if self.part else text
 
     def own(self, name: str) -> str:
-        """Return the module's name for this kernel's object with a default name."""
+        """Return the module's name for the constant or function of this kernel that is called
+        `name` by default."""
         if not self.second:
             return name
         if name.startswith("_"):

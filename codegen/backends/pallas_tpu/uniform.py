@@ -182,8 +182,8 @@ class Uniform:
         )
 
     def _receiver(self, sender: Index, number: Value) -> tuple[FunctionBody, Value]:
-        """Return the receiver of tile `number`. Senders start at different receivers, so they do
-        not all write to the same one at the same time."""
+        """Return assignments and the expression for the receiver of tile `number`. Senders start at
+        different receivers, so they do not all write to the same receiver at the same time."""
         target = self.exchange.target
         replica: Value = mod(number + sender, target.replicas)
         number = floor_div(number, target.replicas)

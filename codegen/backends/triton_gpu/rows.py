@@ -145,8 +145,8 @@ class Moves:
 
     @cached_property
     def _step(self) -> int:
-        """The bytes of one index along the dimension `_row`, or their greatest common divisor over
-        all tiles."""
+        """A divisor, the same for all tiles, of the bytes of one index along the dimension
+        `_row`."""
         whole = [self.exchange.dims[axis].pairs.width for axis in self.groups[-1][1:]]
         return math.prod(int(np.gcd.reduce(width)) for width in whole) * self.itemsize
 

@@ -19,8 +19,8 @@ from shardwright.codegen.partition.local.forms.boxes import (
 
 
 def boxes(form: FormText) -> FormLines:
-    """Yield statements that bring each result its rows, one split dimension after another. Unsplit
-    dimensions are cut and reversed first, and padded last."""
+    """Yield statements that move the rows of each result to its shards, one split dimension after
+    another. Unsplit dimensions are cut and reversed first, and padded last."""
     op, count = form.text.op, len(form.given)
     whole = tuple(map(form.whole, range(len(form.text.shapes))))
     dims = box_dims(op, whole)

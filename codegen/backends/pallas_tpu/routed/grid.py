@@ -139,7 +139,7 @@ class Grid:
         return np.stack(crossed, axis=1)
 
     def pairs(self, exchange: Exchange) -> tuple[Integers, Integers]:
-        """Return the numbers of senders and of receivers, each pair once."""
+        """Return two arrays, the numbers of senders and of their receivers, with each pair once."""
         sender, receiver, _ = exchange.once(sent_tiles)
         pairs = np.unique(np.stack([sender, receiver]), axis=1)
         return pairs[0], pairs[1]
@@ -199,7 +199,7 @@ def sent_tiles(exchange: Exchange) -> tuple[Integers, Integers, Integers]:
 
 
 def numbered(exchange: Exchange) -> Integers:
-    """Return the device ids by the devices' numbers in a kernel."""
+    """Return the device ids of an exchange, in the order of the devices' numbers in a kernel."""
     return ids_of(exchange.source.mesh) if exchange.same_order else exchange.ranks
 
 

@@ -180,7 +180,7 @@ class MatmulKernels:
 
     @property
     def arrivals(self) -> int:
-        """The bytes of memory for the operands that move, on the device with the largest."""
+        """The bytes of memory for the operands that move, on the device that needs the most."""
         size = itemsize(self.dtype("lhs"))
         sizes = [-(-_volume(self.used(side)) * size // LINE) * LINE for side in self.moved]
         return int(np.sum(sizes, axis=0).max()) if sizes else 0

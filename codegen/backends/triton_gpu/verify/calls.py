@@ -23,10 +23,10 @@ CALLS = 3
 class Manner(NamedTuple):
     """A way to call a module. `transport`, `programs`: arguments of the calls; `on_gpus`: whether
     ranks have GPUs; `by_pairs`: whether ranks can exchange tiles without packing; `in_place`:
-    whether source shards are in symmetric memory; `pushed`: whether results are, for successive
-    calls in turn; `later`: whether each call is awaited only after the next has started, unless
-    both use the same memory; `kernels`: the number of ranks on which kernels run; `calls`: the
-    number of calls."""
+    whether source shards are in symmetric memory; `pushed`: for successive calls in turn, whether
+    results are in symmetric memory too; `later`: whether each call is awaited only after the next
+    has started, unless both use the same memory; `kernels`: the number of ranks on which kernels
+    run; `calls`: the number of calls."""
 
     transport: str = "symmetric"
     on_gpus: bool = True
