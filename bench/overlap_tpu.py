@@ -224,7 +224,7 @@ def counted(text: str, ring: MatmulRing) -> Busy:
     if issued * PER_ISSUE[dtype] != products:
         raise ValueError(
             f"got {issued} vmatmul in a loop over blocks of {i} x {along} x {k}, expected "
-            f"{products / PER_ISSUE[dtype]}"
+            f"{products // PER_ISSUE[dtype]}"
         )
     around = sum(0 < len(nested) < depth for nested, _ in bundles)
     return Busy(len(loop), products // PRODUCTS[dtype], j // along, around)

@@ -190,7 +190,7 @@ def test_a_name_that_differs_only_in_case(tmp_path: Path) -> None:
     said = (
         "names of bundles must differ in more than case\n"
         "got: {} and {}\n"
-        "expected: a name that also differs on file systems that ignore case"
+        "expected: a name that differs even on file systems that ignore case"
     )
     assert mistake("emit", *flags(name="FIRST"), "-o", tmp_path / "out") == (
         "--name: " + said.format("FIRST", "First")

@@ -106,7 +106,7 @@ def test_the_bubble_is_what_fills_and_drains() -> None:
 
 def test_a_pipeline_says_what_it_cannot_take() -> None:
     pipe = sw.strategies.pipeline(stage, BOTH, "data", 4)
-    with pytest.raises(sw.InputError, match="micro-batches must be equal"):
+    with pytest.raises(sw.InputError, match="must divide into equal micro-batches"):
         pipe(jnp.zeros((4, 5, 5)), jnp.zeros((6, 5)))
     with pytest.raises(sw.InputError, match="one entry per stage"):
         pipe(jnp.zeros((3, 5, 5)), jnp.zeros((8, 5)))

@@ -99,7 +99,7 @@ def test_the_operator_of_axes_that_stay(operator: str, said: str) -> None:
     assert message(lambda: Reshard((8,), "int8", source, target)) == exactly(
         f"""
         target: axes that stay unreduced must keep their operator
-        got: [{{}}], unreduced=min{{"x"}}, of [{{}}], unreduced={said}{{"x", "y"}}
+        got: [{{}}], unreduced=min{{"x"}}, from [{{}}], unreduced={said}{{"x", "y"}}
         expected: unreduced={said}{{…}}
         """
     )

@@ -224,7 +224,9 @@ def test_a_member_emitted_anew(tmp_path: Path) -> None:
     reshards = {name: layer(*APART)[name] for name in ("q_proj", "norm1")}
     module = written(reshards, tmp_path)
     emit(layer(*APART)["k_proj"], ("triton_gpu",), features=EVERY).write(tmp_path / "q_proj")
-    with pytest.raises(ImportError, match=r"q_proj.triton_gpu has plan \w+, expected \w+: emit it"):
+    with pytest.raises(
+        ImportError, match=r"q_proj.triton_gpu has plan \w+, expected \w+: emit both"
+    ):
         loaded(module)
     (tmp_path / "q_proj" / "triton_gpu.py").unlink()
     said = "q_proj.triton_gpu is missing: a group needs the bundles of its tensors next to it"
