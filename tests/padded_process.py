@@ -11,6 +11,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from cpu_devices import flags
@@ -23,7 +24,9 @@ import jax
 import jax.numpy as jnp
 import models
 import numpy as np
+import pytest
 from jax.sharding import AxisType
+from places import ROOT
 
 import shardwright as sw
 from shardwright.codegen.verify import program_values
@@ -160,42 +163,58 @@ def _differ(one: Any, other: Any) -> str:
 
 
 def donated() -> str:
-    """The state of a step is donated, step after step, and never unpadded between them."""
-    fn, avals, _, _, mesh = CASES["a step"]
-    module, of_jax = emitted.module_of(partitioned("a step", "cheapest")), models.jax_mesh(d=8)
-    assert mesh.size == 8
+    """The loop of docs/programs.md: the state of a step is donated, step after step, and never
+    unpadded between them."""
+    fn, avals, *_ = CASES["a step"]
+    page = (ROOT / "docs" / "programs.md").read_text()
+    loop = page[: page.index("saved = ")].rpartition("```python\n")[2] + "saved = "
+    loop += page.partition("saved = ")[2].partition("```")[0]
+    program = partitioned("a step", "cheapest")
     state, ids = program_values.arguments(avals)
-    given, placed_ids = module["pad"](state, ids, mesh=of_jax)
-    run = jax.jit(module["program"](of_jax), donate_argnums=0)
+    ids = np.asarray(ids, "int64")
+    names = {"jax": jax, "state": state, "batches": [ids] * 3, "mesh": models.jax_mesh(d=8)}
+    names["module"] = SimpleNamespace(**emitted.module_of(program))
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # JAX warns if it cannot use a donated array
-        for _ in range(3):
-            before = given
-            given, _ = run(given, placed_ids)
-            state, value = fn(state, ids)
-    if not all(leaf.is_deleted() for leaf in jax.tree.leaves(before)):
+        exec(loop, names)
+    for _ in range(3):
+        state, _ = fn(state, ids)
+    if not all(leaf.is_deleted() for leaf in jax.tree.leaves(names["padded"])):
         return "not donated"
-    made, _ = module["unpad"]((given, value))
-    pairs = zip(*map(jax.tree.leaves, (made, state)), strict=True)
-    return "" if all(np.allclose(*pair, atol=1e-5) for pair in pairs) else "other values"
+    others = program.unpad(names["state"], like=names["shapes"])
+    for made in (names["saved"], others):
+        pairs = [*zip(*map(jax.tree.leaves, (made, state)), strict=True)]
+        if not all(np.allclose(*pair, atol=1e-5) for pair in pairs):
+            return "other values"
+    return ""
 
 
 def explicit() -> str:
-    """On a mesh of Explicit axes, from which `unpad` takes the axes first."""
+    """On a mesh of Explicit axes, from which `unpad` takes the axes first. One of the results is
+    unpadded alone."""
     fn, avals, *_ = CASES["names"]
-    module = emitted.module_of(partitioned("names", "cheapest"))
+    program = partitioned("names", "cheapest")
+    module = emitted.module_of(program)
     mesh = jax.make_mesh((8,), ("d",), axis_types=(AxisType.Explicit,))
     given = program_values.arguments(avals)
     results = module["program"](mesh)(*module["pad"](*given, mesh=mesh))
-    pairs = zip(module["unpad"](results), fn(*given), strict=True)
+    exact = fn(*given)
+    with pytest.raises(Exception, match=r"Use `\.at\[\.\.\.\]"):  # a ShardingTypeError
+        results[1][:5]
+    alone = [each(results[1], like=exact[1]) for each in (module["unpad"], program.unpad)]
+    pairs = [*zip(module["unpad"](results), exact, strict=True), (alone[0], exact[1]), alone]
     return "" if all(np.allclose(*pair, atol=1e-5) for pair in pairs) else "other values"
 
 
 def on_the_host() -> str:
-    """NumPy arrays stay there."""
-    module = emitted.module_of(partitioned("names", "cheapest"))
-    given = [np.ones(30, "float32"), np.ones(7, "float32")]
+    """NumPy arrays stay there, with the types that JAX gives them."""
+    program = partitioned("names", "cheapest")
+    module = emitted.module_of(program)
+    given = [np.ones(30), np.ones(7)]
     padded = module["pad"](*given)
+    for one, other in zip(padded, program.pad(*given), strict=True):
+        assert one.dtype == other.dtype == "float32"
+        assert np.array_equal(one, other)
     whole = module["unpad"](jax.device_get(module["program"](models.jax_mesh(d=8))(*padded)))
     kinds = {type(each) for each in (*padded, *whole)}
     return "" if kinds == {np.ndarray} else str(kinds)
@@ -203,7 +222,7 @@ def on_the_host() -> str:
 
 def slopes() -> str:
     """The gradient that JAX makes of a module is zero in the padding of its arguments, also where
-    the padding is NaN."""
+    the padding is NaN. `unpad` cuts it to the shape of the argument."""
     aval = shape(30, 4)
     program = sw.partition(
         *(lambda x: jnp.log(jnp.abs(x) + 1).mean(), aval), mesh=EIGHT, in_shardings=(ROWS,)
@@ -211,7 +230,9 @@ def slopes() -> str:
     module = emitted.module_of(program)
     (x,) = module["pad"](*program_values.arguments((aval,)))
     made = jax.jit(jax.grad(module["program"](models.jax_mesh(d=8))))(x.at[30:].set(jnp.nan))
-    return "" if not made[30:].any() and made[:30].all() else "a gradient of padding"
+    cut = module["unpad"]({"x": made}, like={"x": aval})["x"]
+    good = np.array_equal(cut, made[:30]) and made[:30].all() and not made[30:].any()
+    return "" if good else "a gradient of padding"
 
 
 def messages() -> dict[str, str]:
@@ -226,16 +247,32 @@ def messages() -> dict[str, str]:
         "program": lambda: run(state, ids),
         "pad": lambda: module["pad"](other, ids),
         "pad of few": lambda: module["pad"](ids),
-        "pad twice": lambda: module["pad"](*padded),
+        "pad of a wrong tree": lambda: module["pad"](other._replace(weights={"embeds": 1}), ids),
+        "pad of another class": lambda: module["pad"](tuple(state), ids),
+        "pad of no array": lambda: module["pad"](state, "ids"),
+        "pad twice": lambda: _same(module["pad"](*padded), program.pad(*padded), padded),
+        "pad of a number": lambda: module["pad"](state, 3),
         "pad on a mesh": lambda: module["pad"](state, ids, mesh=models.jax_mesh(e=8)),
         "unpad": lambda: module["unpad"]((state, jnp.float32(0))),
         "unpad of few": lambda: module["unpad"](state.weights),
+        "unpad of a smaller array": lambda: module["unpad"](state.weights, like=padded[0].weights),
+        "unpad of another tree": lambda: module["unpad"](ids, like=[ids]),
         "Partitioned.pad": lambda: program.pad(other, ids),
         "Partitioned.pad of few": lambda: program.pad(ids),
         "Partitioned.pad on a mesh": lambda: program.pad(state, ids, mesh=8),
+        "Partitioned.pad of no array": lambda: program.pad(state, "ids"),
+        "Partitioned.unpad of a smaller array": lambda: program.unpad(ids, like=padded[1]),
+        "Partitioned.unpad of another tree": lambda: program.unpad(ids, like=[ids]),
         "Partitioned.unpad": lambda: program.unpad((state, jnp.float32(0))),
     }
     return {name: _said(call) for name, call in calls.items()}
+
+
+def _same(*trees: Any) -> None:
+    """Whether trees have the very same arrays."""
+    for leaves in zip(*map(jax.tree.leaves, trees), strict=True):
+        if len(set(map(id, leaves))) > 1:
+            raise ValueError("other arrays")
 
 
 def _said(call: Callable[[], Any]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -19,19 +20,20 @@ if TYPE_CHECKING:
 
 
 def pad(program: Partitioned, arguments: tuple[Any, ...], mesh: Any) -> tuple[Any, ...]:
-    """Return arguments with zeros at the ends that the emitted program's arguments have padded.
-    Place them on a jax mesh unless it is None.
+    """Return arguments with zeros at the ends that the emitted program's arguments have padded;
+    those that have their padding stay as they are. Place them on a jax mesh unless it is None.
 
     Raise InputError for arguments that are not like those of the function.
     """
+    import jax
+
     local = program.local
     given = [program.given.values[v] for v in program.given.body.arguments]
-    wanted = [local.of(v).shape for v in local.body.arguments]
-    leaves = _leaves("arguments", arguments, program.inputs, given)
-    padded = map(_padded, leaves, wanted)
+    wanted = [local.of(v) for v in local.body.arguments]
+    converted = jax.tree.map(_as_in_jit, arguments)
+    leaves = _leaves("arguments", converted, program.inputs, given, wanted)
+    padded = map(_padded, leaves, (value.shape for value in wanted))
     if mesh is not None:
-        import jax
-
         layouts = (local.values[v].layout for v in local.body.arguments)
         padded = map(jax.device_put, padded, _placed(local.axes, mesh, layouts))
     made: tuple[Any, ...] = program.inputs(tuple(padded))
@@ -56,46 +58,87 @@ def _placed(axes: CutAxes, mesh: Any, layouts: Iterable[LocalLayout]) -> Iterato
         yield NamedSharding(mesh, PartitionSpec(*layout.dims))
 
 
-def unpad(program: Partitioned, results: Any) -> Any:
-    """Return results of the emitted program without their padding.
+def unpad(program: Partitioned, results: Any, like: Any) -> Any:
+    """Return results of the emitted program without their padding; or any tree, with the shapes of
+    the tree `like`, unless it is None.
 
-    Raise InputError for results that are not like those of the emitted program.
+    Raise InputError for results that are not like those of the emitted program, or not like `like`.
     """
+    if like is not None:
+        return _like(results, like)
     local = program.local
     padded = [local.of(v) for v in local.body.results]
-    leaves = _leaves("results", results, program.outputs, padded)
+    leaves = _leaves("results", results, program.outputs, padded, padded)
     shapes = (program.given.values[v].shape for v in program.given.body.results)
     return program.outputs(tuple(map(_unpadded, leaves, shapes)))
 
 
-def _leaves(
-    name: str, tree: Any, made: Callable[[tuple[Any, ...]], Any], wanted: Sequence[Value]
-) -> Iterator[Any]:
-    """Return the arrays of a tree, which must be like the tree that `made` makes of `wanted`."""
+def _like(tree: Any, like: Any) -> Any:
     import jax
 
-    known = made(tuple(range(len(wanted))))
+    _check_tree("results", tree, like, "`like`")
+    leaves, structure = jax.tree_util.tree_flatten_with_path(tree)
+    made = []
+    for (path, leaf), known in zip(leaves, jax.tree.leaves(like), strict=True):
+        own, shape = np.shape(leaf), np.shape(known)
+        if len(own) != len(shape) or any(map(operator.lt, own, shape)):
+            raise InputError(
+                "the results must be as large as in `like`, or larger",
+                argument="results" + jax.tree_util.keystr(path),
+                got=str(own),
+                expected=str(shape),
+            )
+        made.append(_unpadded(leaf, shape))
+    return jax.tree.unflatten(structure, made)
+
+
+def _check_tree(name: str, tree: Any, known: Any, whose: str) -> None:
+    import jax
+
     if jax.tree.structure(tree) != jax.tree.structure(known):
         raise InputError(
-            f"the {name} must be a tree like the function's",
+            f"the {name} must be a tree like {whose}",
             argument=name,
             got=str(jax.tree.structure(tree)),
             expected=str(jax.tree.structure(known)),
         )
-    for (path, leaf), value in zip(
-        jax.tree_util.tree_flatten_with_path(tree)[0], wanted, strict=True
-    ):
-        dtype = getattr(leaf, "dtype", None)
-        is_array = dtype is not None
-        own = _type(dtype_of(dtype), leaf.shape) if is_array else f"a {type(leaf).__name__}"
-        if own != _type(value.dtype, value.shape):
+
+
+def _leaves(
+    name: str,
+    tree: Any,
+    made: Callable[[tuple[Any, ...]], Any],
+    wanted: Sequence[Value],
+    padded: Sequence[Value],
+) -> Iterator[Any]:
+    """Yield the arrays of a tree, which must be like the tree that `made` makes of `wanted`; each
+    has the type in `wanted`, or in `padded`."""
+    import jax
+
+    _check_tree(name, tree, made(tuple(range(len(wanted)))), "the function's")
+    leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
+    for (path, x), value, longer in zip(leaves, wanted, padded, strict=True):
+        dtype, kind = getattr(x, "dtype", None), f"a value of type {type(x).__name__}"
+        own = kind if dtype is None else _type(dtype_of(dtype), x.shape)
+        types = dict.fromkeys(_type(each.dtype, each.shape) for each in (value, longer))
+        if own not in types:
             raise InputError(
                 f"the {name} must have the types of the function's",
                 argument=name + jax.tree_util.keystr(path),
                 got=own,
-                expected=_type(value.dtype, value.shape),
+                expected=" or (padded) ".join(types),
             )
-        yield leaf
+        yield x
+
+
+def _as_in_jit(x: Any) -> Any:
+    """Return Python numbers and NumPy arrays with the types that `jax.jit` gives them."""
+    import jax
+    import jax.numpy as jnp
+
+    if isinstance(x, np.ndarray | np.generic):
+        return np.asarray(x, jax.dtypes.canonicalize_dtype(x.dtype))
+    return jnp.asarray(x, jnp.result_type(x)) if isinstance(x, int | float | complex) else x
 
 
 def _type(dtype: str, shape: tuple[int, ...]) -> str:
@@ -113,7 +156,7 @@ def _padded(x: Any, shape: tuple[int, ...]) -> Any:
 
 
 def _unpadded(x: Any, shape: tuple[int, ...]) -> Any:
-    if x.shape == shape:
+    if np.shape(x) == shape:
         return x
     import jax
 

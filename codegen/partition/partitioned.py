@@ -185,20 +185,25 @@ class Partitioned(Drawn):
         return sum(each.size for each in padded) - sum(each.size for each in whole)
 
     def pad(self, *arguments: Any, mesh: Any = None) -> tuple[Any, ...]:
-        """Return the arguments as the emitted program takes them: zeros follow the ends of arrays
-        whose shards are unequal. With a jax mesh, all arrays are placed on its devices.
+        """Return the arguments as the emitted program takes them, in a tuple: zeros follow the ends
+        of arrays whose shards are unequal. Arrays that are padded already stay as they are. Python
+        numbers and NumPy arrays get the types that `jax.jit` gives them. With a jax mesh, all
+        arrays are placed on its devices.
 
         Raise InputError for arguments that are not like those of the function.
         """
         return pad(self, arguments, mesh)
 
-    def unpad(self, results: Any) -> Any:
+    def unpad(self, results: Any, *, like: Any = None) -> Any:
         """Return results of the emitted program without their padding; NumPy arrays stay on the
-        host, and other arrays that lose padding are copied to every device whole.
+        host, and other arrays that lose padding are copied to every device whole. With `like`,
+        return the arrays of any other tree, such as gradients or one of the results, with the
+        shapes of the arrays or jax.ShapeDtypeStructs in `like`, a tree of the same structure.
 
-        Raise InputError for results that are not like those of the emitted program.
+        Raise InputError for results that are not like those of the emitted program, or not like
+        `like`.
         """
-        return unpad(self, results)
+        return unpad(self, results, like)
 
     @property
     def warnings(self) -> tuple[str, ...]:

@@ -53,23 +53,42 @@ def test_faults_are_found() -> None:
 
 
 def test_messages() -> None:
-    embed, tree = "state.weights['embed']", "[{'embed': *, 'head': *}, {'embed': *, 'head': *}]"
+    embed = "state.weights['embed']"
+    inner = "{'embed': *, 'head': *}, {'embed': *, 'head': *}"
+    padded = " or (padded) "
     assert findings("padded_process.py", "messages") == {
         "program": f"{embed}: got float32[50, 6], expected float32[56, 6] (call pad)",
-        "pad": f"{embed}: got int32[9], expected float32[50, 6]",
-        "pad of few": "arguments: got 1 arrays, expected 5",
-        "pad twice": f"{embed}: got float32[56, 6], expected float32[50, 6]",
+        "pad": f"{embed}: got int32[9], expected float32[50, 6]{padded}float32[56, 6]",
+        "pad of few": "arguments: got 1, expected 2: state, ids",
+        "pad of a wrong tree": (
+            "state: got PyTreeDef(({'embeds': *}, {'embed': *, 'head': *})), "
+            f"expected PyTreeDef(({inner}))"
+        ),
+        "pad of another class": "",
+        "pad of no array": f"ids: got a value of type str, expected int32[9]{padded}int32[16]",
+        "pad of a number": f"ids: got int32[], expected int32[9]{padded}int32[16]",
+        "pad twice": "",
         "pad on a mesh": "mesh: got {'e': 8}, expected a jax Mesh with the axes {'d': 8}",
         "unpad": "results[0].weights['embed']: got float32[50, 6], expected float32[56, 6]",
-        "unpad of few": "results: got 2 arrays, expected 5",
+        "unpad of few": (
+            f"results: got PyTreeDef({{'embed': *, 'head': *}}), expected PyTreeDef((({inner}), *))"
+        ),
+        "unpad of a smaller array": (
+            "results['embed']: got the shape (50, 6), expected (56, 6) or larger"
+        ),
+        "unpad of another tree": "results: got PyTreeDef(*), expected PyTreeDef([*])",
         "Partitioned.pad": exactly("""
             arguments[0].weights['embed']: the arguments must have the types of the function's
             got: i32[9]
-            expected: f32[50,6]"""),
+            expected: f32[50,6] or (padded) f32[56,6]"""),
         "Partitioned.pad of few": exactly(f"""
             arguments: the arguments must be a tree like the function's
             got: PyTreeDef((*,))
-            expected: PyTreeDef((CustomNode(namedtuple[State], {tree}), *))"""),
+            expected: PyTreeDef((CustomNode(namedtuple[State], [{inner}]), *))"""),
+        "Partitioned.pad of no array": exactly("""
+            arguments[1]: the arguments must have the types of the function's
+            got: a value of type str
+            expected: i32[9] or (padded) i32[16]"""),
         "Partitioned.pad on a mesh": exactly("""
             mesh: arguments are placed on a jax mesh with the axes of the program's
             got: 8
@@ -78,6 +97,14 @@ def test_messages() -> None:
             results[0].weights['embed']: the results must have the types of the function's
             got: f32[50,6]
             expected: f32[56,6]"""),
+        "Partitioned.unpad of a smaller array": exactly("""
+            results: the results must be as large as in `like`, or larger
+            got: (9,)
+            expected: (16,)"""),
+        "Partitioned.unpad of another tree": exactly("""
+            results: the results must be a tree like `like`
+            got: PyTreeDef(*)
+            expected: PyTreeDef([*])"""),
     }
 
 
@@ -173,7 +200,7 @@ def test_a_padded_program_has_kernels() -> None:
     )
     module = sw.emit(program).module
     assert "= RingMatmul(" in module
-    assert "def unpad(results)" in module
+    assert "def unpad(results, *" in module
 
 
 def test_random_keys_are_not_padded() -> None:

@@ -16,7 +16,9 @@ RESERVED = frozenset(
         *dir(builtins),
     }
 )
-PADDING_NAMES = ("pad", "unpad", "of_type", "shape_in")
+PADDING_NAMES = (
+    *("pad", "unpad", "of_type", "as_in_jit", "shape_in", "with_plain_nodes", "check_tree", "cut"),
+)
 """Functions of modules that take or return padded arrays."""
 CHANGED = {
     "slice": "part",
