@@ -17,7 +17,8 @@ RESERVED = frozenset(
     }
 )
 PADDING_NAMES = (
-    *("pad", "unpad", "of_type", "as_in_jit", "shape_in", "with_plain_nodes", "check_tree", "cut"),
+    *("pad", "unpad", "of_type", "as_in_jit", "shape_in", "with_plain_nodes", "check_tree"),
+    "shortened",
 )
 """Functions of modules that take or return padded arrays."""
 CHANGED = {
