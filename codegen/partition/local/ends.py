@@ -102,9 +102,13 @@ def _add_control(op: Op, padded: PaddedBody) -> None:
         each = enumerate(taken)
         return tuple(own.version(v, ends.get(End(side, n, body), NONE)) for n, v in each)
 
-    bodies = tuple(
-        Body(body.arguments, tuple(own.ops), versions(own, body.results, "results", number))
+    results = [  # first: this appends ops to the bodies
+        versions(own, body.results, "results", number)
         for number, (body, own) in enumerate(zip(op.bodies, inner, strict=True))
+    ]
+    bodies = tuple(
+        Body(body.arguments, tuple(own.ops), taken)
+        for body, own, taken in zip(op.bodies, inner, results, strict=True)
     )
     operands = versions(padded, op.operands, "operands")
     for place, result in enumerate(op.results):
