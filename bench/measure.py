@@ -48,7 +48,7 @@ RESULT = Path(__file__).parent / "measure.md"
 
 
 def drawn(count: int, seed: int = 1) -> Iterator[tuple[str, sw.Reshard | sw.Matmul]]:
-    """Yield operations with their names, one of each kind in turn."""
+    """Yield `count` operations with their names, each of the next kind in KINDS."""
     rng, products = random.Random(seed), matmuls(count, seed)
     for number, kind in enumerate(itertools.islice(itertools.cycle(KINDS), count)):
         what: sw.Reshard | sw.Matmul = next(products) if kind == "matmul" else _moved(rng, kind)

@@ -32,7 +32,7 @@ PADDED = 1.05
 TIME_LIMIT = 300.0
 TURNS = 3
 
-# The axes of a mesh, and the smallest slice of one generation with as many devices. No mesh is
+# The axes of a mesh, and the smallest listed slice with at least as many devices. No mesh is
 # square, because a transpose on a square mesh only renames devices.
 GROWTH = (
     ({"x": 2, "y": 4}, "v5p:2x2x2"),

@@ -9,7 +9,7 @@
 
 On shards, the reshard has the same effect as the tiled collective of `jax.lax`. An untiled
 collective has an extra dimension with one element per device along the axes. The tensor of its
-reshard has this dimension too; the caller inserts it into each shard, or drops it, with size 1.
+reshard has this dimension too; on each shard its size is 1, and the caller inserts or drops it.
 """
 
 from __future__ import annotations

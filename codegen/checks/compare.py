@@ -52,8 +52,8 @@ def require(holds: bool, fault: str) -> None:
 
 
 def constants(module: ModuleType, case: Case) -> None:
-    """Compare the constants and shape functions that every module must have with the description
-    and the oracle."""
+    """Check the constants and shape functions required of every module against the description and
+    the oracle."""
     for name in named(module, "__all__"):
         named(module, name)
     expect("SHAPE", tuple(named(module, "SHAPE")), case.shape)

@@ -153,7 +153,7 @@ class MatmulExecution:
             wanted = oracle.padded(array_of(self.case.placements[number]), to_bits(array), 0)
             expect(f"pad_{side}", padded.shape, wanted.shape)
             if not np.array_equal(padded, wanted):
-                raise MismatchError(f"pad_{side}: elements at wrong places")
+                raise MismatchError(f"pad_{side}: elements are in the wrong places")
 
     def _compare(self, product: Product, y: Any) -> None:
         case, place = self.case, self.case.placements[2]

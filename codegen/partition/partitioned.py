@@ -158,7 +158,8 @@ class Partitioned(Drawn):
     def to_json(self, topology: str | None = None, written: WrittenRows = NO_ROWS) -> str:
         """Return the arguments, results and communications as deterministic JSON, one line each.
         Include seconds if a topology is given, the cost and its lower bound if the mode is
-        `cheapest`, and the names of a module in which the communications are `written`."""
+        `cheapest`, and, if `written` is given, how the module writes each communication: its
+        function, the names that it assigns, their types and its comment."""
         seconds = () if topology is None else self.seconds(topology)
         bound = self.lower_bound
         costs = {} if bound is None else {"cost": math.ceil(self.cost), "lower_bound": bound}

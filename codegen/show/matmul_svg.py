@@ -1,6 +1,6 @@
-"""The picture of a matmul as a standalone SVG: the product of each device by turn.
+"""The picture of a matmul as a standalone SVG: the product of each device, turn by turn.
 
-For each device A is drawn at the left and B above C, as a product is written by hand; the device's
+For each device, A is drawn on the left and B above C, as a product is written by hand; the device's
 parts during the product are coloured. In a loop, travelling parts are labelled with the turn in
 which the device has them. All extents are drawn with equal length.
 """

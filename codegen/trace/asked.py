@@ -74,6 +74,6 @@ def branch_everywhere(platforms: Sequence[Any], line: Line | None) -> int:
             "a function must not branch by platform, because its module is for all platforms",
             argument="fn",
             got=f"branches for {', '.join(others)}{f', {line}' if line else ''}",
-            expected="lax.platform_dependent with only a default, or without it",
+            expected="only a default branch, or no lax.platform_dependent",
         )
     return platforms.index(None)

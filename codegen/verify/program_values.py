@@ -40,7 +40,7 @@ def arguments(avals: Any, seed: int = 0) -> Any:
 
 
 def is_unsigned(dtype: Any) -> bool:
-    """Return whether a float type has no negative numbers, such as float8_e8m0fnu."""
+    """Return whether a float type, such as float8_e8m0fnu, has no negative numbers."""
     return bool(jnp.finfo(dtype).min > 0) if jnp.issubdtype(dtype, jnp.floating) else False
 
 

@@ -201,8 +201,8 @@ class _Reader(NamedTuple):
 
 
 def _tiled(mesh: Mesh, refs: list[tuple[AxisRef, ...]], shape: tuple[int, ...]) -> np.ndarray:
-    """Return the mesh position of each tile if `refs` split the tile dimensions and all other
-    digits of the position are 0."""
+    """Return the mesh position that each tile would have if `refs` split the tile dimensions and
+    all other digits of the position were 0."""
     positions = np.zeros((1,), dtype=np.int64)
     for digit in (mesh.digit(ref) for each in refs for ref in each):
         values = np.arange(digit.size, dtype=np.int64) * digit.stride

@@ -58,7 +58,7 @@ class PushKernel(Kernel):
 
     @property
     def peers(self) -> Peers:
-        """The expressions for a tile's sender."""
+        """The senders and receivers of the forward exchange, as expressions."""
         return Peers(self.forth, self.some_local)
 
     @property

@@ -175,7 +175,8 @@ def _shard(splits: Sequence[Names], at: Mapping[str, int], sizes: Mapping[str, i
 
 def _senders(found: Sequence[Needed], devices: int) -> list[int]:
     """Return the sender of each block: the receiver itself if it holds the block; otherwise the
-    holder that sends the fewest blocks so far, of several the nearest one before the receiver."""
+    holder that has sent the fewest blocks so far or, among several, the nearest one before the
+    receiver."""
     load = [0] * devices
     senders = []
     for receiver, holders, _ in found:

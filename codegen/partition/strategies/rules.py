@@ -43,7 +43,8 @@ def tensor_parallel(parameters: Any, mesh: Mesh, axis: str, dims: Dims | None = 
 
     `dims` maps patterns for the end of a leaf's path to dimensions: `{"w1": 1, "w2": 0}`. A leaf
     whose pattern maps to None, or that no pattern matches, is not split. Without `dims` the first
-    dimension of every leaf is split, so each layer sums over split inputs.
+    dimension of every leaf is split. A dimension that the size of `axis` does not divide is left
+    unsplit.
 
     Raise InputError if the mesh lacks `axis`, or if a leaf lacks the dimension in `dims`.
     """

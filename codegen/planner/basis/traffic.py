@@ -1,5 +1,5 @@
-"""Count the bytes that each device receives and sends in the steps of a plan, and lower bounds for
-any plan of the reshard."""
+"""Count the bytes that each device receives and sends in the steps of a plan, and compute lower
+bounds for any plan of the reshard."""
 
 from __future__ import annotations
 

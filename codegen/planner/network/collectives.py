@@ -183,9 +183,10 @@ class Prices:
         return found
 
     def _classes(self, digits: tuple[Pair, ...]) -> list[tuple[Pair, ...]]:
-        """Return the prime factors of digits in classes, at most MOST_CLASSES: digits that move
-        along the same axes of the topology are in one class. Digits are cut with small or large
-        factors first, whichever makes more classes."""
+        """Group the prime factors of digits into at most MOST_CLASSES classes. Factors that share a
+        topology axis, directly or through others, are in one class; surplus classes are merged
+        into the last. Digits are cut with small or large factors first, whichever makes more
+        classes."""
         cuts = {tuple(_cut(digits, large_first)): None for large_first in (False, True)}
         classes = max((self._joined(cut) for cut in cuts), key=len)
         if len(classes) > MOST_CLASSES:

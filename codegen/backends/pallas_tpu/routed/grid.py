@@ -86,8 +86,8 @@ class Grid:
         return Numbering(tuple(found), tuple(lines))
 
     def _is_line(self, digits: Digits) -> bool:
-        """Return whether all digits have extent two, and all devices with successive numbers are
-        equally far apart along one axis, by a power of two of links."""
+        """Return whether all digits have extent two, and devices with successive numbers are the
+        same power-of-two number of links apart along one axis: one link if the axis wraps."""
         if {size for _, size in digits} != {2}:
             return False
         (stride, _), extent = digits[0], 1 << len(digits)

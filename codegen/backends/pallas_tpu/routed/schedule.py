@@ -218,7 +218,7 @@ class _Places:
 
 def spread(offsets: Sequence[int], *orders: Digits) -> RoutedSchedule:
     """Return the schedule of whole source shards. They travel digit by digit and are copied where
-    their routes diverge; if two digit orders are given, each half uses one."""
+    their routes diverge; if two digit orders are given, each half of a shard uses one."""
     offsets, place, rounds = tuple(sorted(offsets)), {0: 0}, []
     halves = [(half,) for half in WHOLE] if len(orders) > 1 else [WHOLE]
     ways = [_shared_ways(offsets, order, first) for first, order in enumerate(orders)]

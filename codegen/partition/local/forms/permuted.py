@@ -55,8 +55,8 @@ class _Permuted:
         return replace(body, ops=tuple(in_use(body, ops)))
 
     def _taken(self, op: Op, made_by: Mapping[int, Op]) -> Op | None:
-        """Return an op that permutes rows as a `take_rows`; None for other ops, if the rows do not
-        move between equal shards, and if they would take more than `MOST_ROUNDS` rounds."""
+        """Return an op that permutes rows as a `take_rows`; None for any other op, if the rows do
+        not move between equal shards, or if more than `MOST_ROUNDS` rounds would be needed."""
         found = self._source(op, made_by)
         if found is None:
             return None
