@@ -92,7 +92,7 @@ def _scanned(x: Any, dim: int) -> Any:
         made = jnp.tanh(carry * factor) - carry.mean(dim, keepdims=True)
         return made, (made.sum(dim), made)
 
-    last, (sums, every) = lax.scan(body, x, jnp.linspace(0.5, 1.0, 3))
+    last, (sums, every) = lax.scan(body, x, jnp.linspace(0.5, 1.0, 3, dtype=x.dtype))
     return last + every.mean(0) + jnp.expand_dims(sums[1], dim) / x.shape[dim]
 
 
