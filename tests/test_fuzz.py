@@ -100,7 +100,7 @@ LOST = f"{MOVED}        y = jnp.where(jnp.isnan(y), jnp.nan, y)\n"
 FAULTS = (
     ("jax_xla", "at(self.writes, me)", "at(self.reads, me)", "result"),
     ("jax_xla", "update_slice(y, box, start)", "update_slice(y, box + 0 * box, start)", "result"),
-    ("jax_xla", "    return [x_bar]", "    return [-x_bar]", "cotangent"),
+    ("jax_xla", "    return x_bar\n", "    return -x_bar\n", "cotangent"),
     ("pallas_tpu", MOVED, LOST, "result"),
     ("pallas_tpu", "a + first - low", "a + first - low + 1", "result"),
     ("pallas_tpu", "each(minimum(passed, 6), leave)", "", "has non-zero count"),
