@@ -8,7 +8,7 @@ from runpy import run_path
 # The version of each backend's support files.
 VERSIONS = {
     "jax_xla": "3dbb6d8974ad37e4",
-    "pallas_tpu": "a96aca74ea672240",
+    "pallas_tpu": "363f524ae5a2cf26",
     "triton_gpu": "98a1a1b1dae6dac6",
 }
 

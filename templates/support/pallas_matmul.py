@@ -36,9 +36,7 @@ class PallasMatmul(ArrayMatmul):
         neighbours."""
         self.meshes(mesh)
         if self.ring and not interpret:
-            from .pallas_order import check_ring  # only on TPUs
-
-            check_ring(self.ring, list(np.ravel(mesh.devices)))
+            self.ring.check_routes(list(np.ravel(mesh.devices)))
         return super().multiplied(a, b, mesh, interpret)
 
 
@@ -83,6 +81,12 @@ class RingMatmul:
         self.a, self.b, self.c, self.inbox = a, b, c, inbox
         self.scratch, self.out, self.vmem = scratch, out, vmem
         self.collective_id, self.lead = collective_id, lead
+
+    def check_routes(self, devices):
+        """Raise ValueError for devices that are no TPUs or cannot send to their ring neighbours."""
+        from .pallas_order import check_ring  # only on TPUs
+
+        check_ring(self, devices)
 
     def table(self):
         """Return the kernel's table, one row per position: the place in the ring, the next and the
