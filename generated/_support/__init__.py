@@ -8,7 +8,7 @@ from runpy import run_path
 # The version of each backend's support files.
 VERSIONS = {
     "jax_xla": "3dbb6d8974ad37e4",
-    "pallas_tpu": "363f524ae5a2cf26",
+    "pallas_tpu": "36a2577a4214c8d7",
     "triton_gpu": "98a1a1b1dae6dac6",
 }
 

@@ -83,7 +83,7 @@ class RingMatmul:
         self.collective_id, self.lead = collective_id, lead
 
     def check_routes(self, devices):
-        """Raise ValueError for devices that are no TPUs or cannot send to their ring neighbours."""
+        """Raise ValueError for devices that are not TPUs, or cannot reach their ring neighbours."""
         from .pallas_order import check_ring  # only on TPUs
 
         check_ring(self, devices)
