@@ -20,6 +20,7 @@ Tree = dict[str, str]
 LAYERS = (
     ("ir/",),
     ("codegen/hardware/",),
+    ("codegen/ops/",),
     ("codegen/registry/",),
     ("codegen/spec/",),
     ("codegen/hlo/",),

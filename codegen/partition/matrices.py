@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from shardwright.codegen.partition.local.layout import LocalLayout, Names
+from shardwright.codegen.ops.layout import LocalLayout, Names
 from shardwright.ir.errors import InputError
 from shardwright.ir.matmul import SIDES, Side
 from shardwright.ir.program import Op

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from shardwright.codegen.ops.layout import LocalLayout
 from shardwright.codegen.partition.local.axes import CutAxes
 from shardwright.codegen.partition.local.communications import notation
-from shardwright.codegen.partition.local.layout import LocalLayout
 from shardwright.codegen.trace.avals import dtype_of
 from shardwright.ir.errors import InputError, in_a_line
 from shardwright.ir.program import Value

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 from shardwright.codegen.partition.edges import gather_sub_axes
 from shardwright.codegen.partition.local.even import with_even_shards
 from shardwright.codegen.partition.local.fold import folded, length
-from shardwright.codegen.partition.local.forms.padded import with_padding
-from shardwright.codegen.partition.local.forms.permuted import with_permuted_rows
-from shardwright.codegen.partition.local.forms.shifts import with_shifts
 from shardwright.codegen.partition.local.grouped import grouped
 from shardwright.codegen.partition.local.leaves import gathered
 from shardwright.codegen.partition.local.local_text import format_local
 from shardwright.codegen.partition.local.once import with_equal_ops_once
+from shardwright.codegen.partition.local.padded_windows import with_padding
+from shardwright.codegen.partition.local.permuted import with_permuted_rows
 from shardwright.codegen.partition.local.prices import Ratings
 from shardwright.codegen.partition.local.products import with_transposed_products
+from shardwright.codegen.partition.local.shifted import with_shifts
 from shardwright.codegen.partition.local.steps import LocalProgram
 from shardwright.codegen.partition.local.tidied import tidied
 from shardwright.codegen.partition.local.together import together

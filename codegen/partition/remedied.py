@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
+from shardwright.codegen.ops.layout import LocalLayout
 from shardwright.codegen.partition.local.flow import ValueFlow
-from shardwright.codegen.partition.local.layout import LocalLayout
 from shardwright.codegen.partition.local.remedies import (
     argument_layout,
     arguments_of,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from shardwright.codegen.propagate.build import Builder, Shape
+from shardwright.codegen.ops.build import Builder, Shape
 from shardwright.codegen.propagate.factors import Dim, TensorState
 from shardwright.codegen.propagate.graph import Graph, Node, Role
 from shardwright.codegen.propagate.loops import identity

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 
-from shardwright.codegen.propagate.elementwise import ELEMENTWISE
+from shardwright.codegen.ops.elementwise import ELEMENTWISE
+from shardwright.codegen.ops.kinds import PASSED
 from shardwright.codegen.propagate.factors import Dim, TensorState
 from shardwright.codegen.propagate.graph import Graph, Node, Role
 from shardwright.codegen.propagate.groups import by_member
-from shardwright.codegen.propagate.kinds import PASSED
 from shardwright.codegen.propagate.loops import Loops, identity, open_state
 from shardwright.codegen.propagate.manual import manual_nodes
 from shardwright.codegen.propagate.parts import part_of

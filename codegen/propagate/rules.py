@@ -9,10 +9,10 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 
-from shardwright.codegen.propagate.build import Builder, Shape, aligned
-from shardwright.codegen.propagate.collectives import COLLECTIVES, collective_rule
-from shardwright.codegen.propagate.elementwise import ELEMENTWISE
-from shardwright.codegen.propagate.kinds import (
+from shardwright.codegen.ops.build import Builder, Shape, aligned
+from shardwright.codegen.ops.collectives import COLLECTIVES, collective_rule
+from shardwright.codegen.ops.elementwise import ELEMENTWISE
+from shardwright.codegen.ops.kinds import (
     CONSTANT,
     CONTROL,
     CUMULATIVE,
@@ -21,8 +21,8 @@ from shardwright.codegen.propagate.kinds import (
     SCATTERS,
     WINDOWS,
 )
-from shardwright.codegen.propagate.reshapes import reshape_rule
-from shardwright.codegen.propagate.windows import convolution, gather, scatter
+from shardwright.codegen.ops.reshapes import reshape_rule
+from shardwright.codegen.ops.windows import convolution, gather, scatter
 from shardwright.ir.program import Op, Rule, Value
 
 

@@ -7,8 +7,6 @@ import re
 from typing import Any
 
 SHORT = {"bool": "bool", "bfloat16": "bf16", "int": "i", "uint": "u", "float": "f", "complex": "c"}
-KEY_KINDS = {"key<fry>": "threefry2x32", "key<rbg>": "rbg", "key<urbg>": "unsafe_rbg"}
-"""JAX's implementations of random keys, by the dtype of key arrays."""
 KEY_BYTES = {"key<fry>": 8, "key<rbg>": 16, "key<urbg>": 16}
 """Bytes of a random key, by kind."""
 

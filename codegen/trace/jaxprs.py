@@ -15,8 +15,8 @@ import jax
 import numpy as np
 from jax.extend import core
 
-from shardwright.codegen.propagate.collectives import COLLECTIVES
-from shardwright.codegen.propagate.elementwise import ELEMENTWISE
+from shardwright.codegen.ops.collectives import COLLECTIVES
+from shardwright.codegen.ops.elementwise import ELEMENTWISE
 from shardwright.codegen.propagate.rules import is_known
 from shardwright.codegen.trace.asked import asked, branch_everywhere, check_manual, check_places
 from shardwright.codegen.trace.avals import dtype_of, plain

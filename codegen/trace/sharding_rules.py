@@ -15,7 +15,7 @@ from typing import Any
 from jax.experimental.custom_partitioning import BATCHING, custom_partitioning
 from jax.sharding import AbstractMesh
 
-from shardwright.codegen.propagate.build import Builder, Shape
+from shardwright.codegen.ops.build import Builder, Shape
 from shardwright.ir.errors import InputError
 from shardwright.ir.mesh import Mesh
 from shardwright.ir.program import Line, Rule

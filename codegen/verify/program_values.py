@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from shardwright.codegen.hlo.collectives import received_in_all
-from shardwright.codegen.trace.avals import KEY_BYTES, KEY_KINDS
+from shardwright.codegen.ops.random_ops import KEY_KINDS
+from shardwright.codegen.trace.avals import KEY_BYTES
 
 ROUNDING, SLACK = 2e-5, 8
 """Two tolerances. ROUNDING: relative to the largest float of a result. SLACK: as a multiple of the

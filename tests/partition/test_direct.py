@@ -12,8 +12,8 @@ import pytest
 from programs import findings
 
 import shardwright as sw
+from shardwright.codegen.ops.layout import LocalLayout
 from shardwright.codegen.partition.local import moves
-from shardwright.codegen.partition.local.layout import LocalLayout
 from shardwright.codegen.partition.local.moves import Tensor, way
 
 SHAPE, ITEM = (16, 32), 4

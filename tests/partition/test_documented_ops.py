@@ -6,12 +6,12 @@ import re
 
 from places import ROOT
 
-from shardwright.codegen.backends.jax_spmd.contractions import CONTRACTIONS
-from shardwright.codegen.backends.jax_spmd.expressions import TABLE
-from shardwright.codegen.backends.jax_spmd.matrices import MATRIX_OPS
 from shardwright.codegen.backends.jax_spmd.ops import HOST
-from shardwright.codegen.backends.jax_spmd.random_ops import RANDOM
-from shardwright.codegen.propagate.elementwise import FUNCTIONS, INFIX
+from shardwright.codegen.ops.contractions import CONTRACTIONS
+from shardwright.codegen.ops.elementwise import FUNCTIONS, INFIX
+from shardwright.codegen.ops.expressions import TABLE
+from shardwright.codegen.ops.matrices import MATRIX_OPS
+from shardwright.codegen.ops.random_ops import RANDOM
 
 
 def test_every_op_is_listed() -> None:

@@ -12,7 +12,7 @@ from sweeps import kept
 
 import shardwright as sw
 from shardwright.codegen.backends.jax_spmd.ops import TABLES
-from shardwright.codegen.propagate.elementwise import FUNCTIONS, INFIX
+from shardwright.codegen.ops.elementwise import FUNCTIONS, INFIX
 
 MODES = ("as_shardy", "cheapest")
 

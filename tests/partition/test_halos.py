@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from shardwright.codegen.partition.local.forms.halos import RowWindow
+from shardwright.codegen.ops.forms.halos import RowWindow
 
 OUTSIDE = -1  # a row that no device sends: zeros
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from shardwright.codegen.backends.jax_spmd.rings import ProgramRing
-from shardwright.codegen.partition.local.layout import LocalLayout
+from shardwright.codegen.ops.layout import LocalLayout
 from shardwright.codegen.partition.matrices import PLAIN, AsMatrices, Turn
 from shardwright.codegen.partition.overlapped import BesideMatmul
 from shardwright.ir.errors import InputError

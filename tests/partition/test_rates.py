@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import pytest
 
 import shardwright as sw
-from shardwright.codegen.partition.local.layout import LocalLayout
+from shardwright.codegen.ops.layout import LocalLayout
 from shardwright.codegen.partition.local.moves import Tensor, way
 from shardwright.codegen.partition.local.rates import rates_of
 from shardwright.codegen.show.program_review import program_text

@@ -10,8 +10,8 @@ from dataclasses import replace
 
 import pytest
 
+from shardwright.codegen.ops.layout import LocalLayout
 from shardwright.codegen.partition.local import moves
-from shardwright.codegen.partition.local.layout import LocalLayout
 from shardwright.codegen.partition.local.moves import Tensor, way
 from shardwright.codegen.partition.local.rates import rates_of
 

@@ -11,21 +11,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from shardwright.codegen.backends.jax_spmd.changes import axes_text, change_call, sums_lines
+from shardwright.codegen.backends.jax_spmd.changes import change_call, sums_lines
 from shardwright.codegen.backends.jax_spmd.control import control
 from shardwright.codegen.backends.jax_spmd.direct import direct_statements
 from shardwright.codegen.backends.jax_spmd.exchange import exchange_statements
-from shardwright.codegen.backends.jax_spmd.expressions import (
-    IMPORTED,
-    Expression,
-)
-from shardwright.codegen.backends.jax_spmd.forms.statement import FormText
-from shardwright.codegen.backends.jax_spmd.forms.table import FORM_TEXTS, IMPORTS
 from shardwright.codegen.backends.jax_spmd.known_values import KnownValues
-from shardwright.codegen.backends.jax_spmd.literals import (
-    dtype_text,
-    integers,
-)
 from shardwright.codegen.backends.jax_spmd.names import LocalNames
 from shardwright.codegen.backends.jax_spmd.opaque import Key, key_of
 from shardwright.codegen.backends.jax_spmd.ops import expression
@@ -33,6 +23,16 @@ from shardwright.codegen.backends.jax_spmd.rings import ProgramRing
 from shardwright.codegen.backends.jax_spmd.starts import counted
 from shardwright.codegen.backends.jax_spmd.stopped import stopped, uses_of
 from shardwright.codegen.backends.jax_spmd.varying import stays
+from shardwright.codegen.ops.axis_text import axes_text
+from shardwright.codegen.ops.expressions import IMPORTED
+from shardwright.codegen.ops.form_texts.statement import FormText
+from shardwright.codegen.ops.form_texts.table import FORM_TEXTS, IMPORTS
+from shardwright.codegen.ops.kinds import OPAQUE
+from shardwright.codegen.ops.literals import (
+    dtype_text,
+    integers,
+)
+from shardwright.codegen.ops.text import Expression
 from shardwright.codegen.partition.local.communications import (
     Communication,
     WrittenRow,
@@ -49,7 +49,6 @@ from shardwright.codegen.partition.local.steps import (
 )
 from shardwright.codegen.partition.local.steps import made as results_of
 from shardwright.codegen.partition.local.together import runs_of
-from shardwright.codegen.propagate.kinds import OPAQUE
 from shardwright.codegen.text.python_text import INDENT, WIDTH, called, fitted
 from shardwright.ir.errors import InternalError
 from shardwright.ir.program import Line

@@ -4,30 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shardwright.codegen.backends.jax_spmd.literals import listed
-from shardwright.codegen.partition.local.layout import LocalLayout
+from shardwright.codegen.ops.axis_text import axes_text, gather_call
+from shardwright.codegen.ops.layout import LocalLayout
+from shardwright.codegen.ops.literals import listed
 from shardwright.codegen.partition.local.steps import LayoutChange
 from shardwright.codegen.text.python_text import INDENT, WIDTH, formatted
 from shardwright.ir.errors import InternalError
 
 REDUCERS = {"sum": "lax.psum", "max": "lax.pmax", "min": "lax.pmin"}
-
-
-def axes_text(names: Sequence[str]) -> str:
-    """Return the axis names of a collective as an expression: one string, or a tuple."""
-    quoted = [f'"{name}"' for name in names]
-    return quoted[0] if len(quoted) == 1 else f"({', '.join(quoted)})"
-
-
-def gather_call(given: str, axes: Sequence[str], dim: int, checked: bool) -> tuple[str, list[str]]:
-    """Return an all-gather of shards, joined along a dimension.
-
-    Under `check_vma` (`checked`) the result is declared equal on all devices, and JAX takes each
-    device's gradient as the whole gradient. Otherwise each device has one term of the gradient, and
-    JAX must add these up.
-    """
-    ends = ['to="invarying"'] if checked else []
-    return "lax.all_gather", [given, axes_text(axes), f"axis={dim}", "tiled=True", *ends]
 
 
 def change_call(

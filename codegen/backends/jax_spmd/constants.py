@@ -12,8 +12,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from shardwright.codegen.backends.jax_spmd.literals import integers, number
-from shardwright.codegen.trace.avals import KEY_KINDS
+from shardwright.codegen.ops.literals import integers, number
+from shardwright.codegen.ops.random_ops import KEY_KINDS
 
 STORED = "constants.npz.txt"
 """The file of long arrays: an .npz in base64, so that all files of a bundle are text."""

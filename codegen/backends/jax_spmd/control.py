@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from shardwright.codegen.backends.jax_spmd.literals import listed
 from shardwright.codegen.backends.jax_spmd.names import LocalNames
+from shardwright.codegen.ops.literals import listed
 from shardwright.codegen.partition.local.steps import Compute, LocalBody
 from shardwright.codegen.text.python_text import fitted, fitted_call, indented, returned
 

@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from shardwright.codegen.backends.jax_spmd.changes import axes_text
 from shardwright.codegen.backends.jax_spmd.exchange import turned
-from shardwright.codegen.backends.jax_spmd.expressions import Expression
+from shardwright.codegen.ops.axis_text import axes_text
+from shardwright.codegen.ops.text import Expression
 from shardwright.codegen.partition.local.direct import DirectMove, Place
 
 

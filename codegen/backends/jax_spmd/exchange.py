@@ -7,10 +7,10 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from shardwright.codegen.backends.jax_spmd.changes import axes_text
-from shardwright.codegen.backends.jax_spmd.expressions import Expression
-from shardwright.codegen.backends.jax_spmd.literals import integers
-from shardwright.codegen.partition.local.layout import LocalLayout, Names
+from shardwright.codegen.ops.axis_text import axes_text
+from shardwright.codegen.ops.layout import LocalLayout, Names
+from shardwright.codegen.ops.literals import integers
+from shardwright.codegen.ops.text import Expression
 from shardwright.codegen.partition.local.steps import LayoutChange
 
 Shape = Sequence[int]

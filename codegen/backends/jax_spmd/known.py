@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from shardwright.codegen.backends.jax_spmd.expressions import OpText
-from shardwright.codegen.backends.jax_spmd.literals import dtype_name
-from shardwright.codegen.propagate.elementwise import ELEMENTWISE
+from shardwright.codegen.ops.elementwise import ELEMENTWISE
+from shardwright.codegen.ops.literals import dtype_name
+from shardwright.codegen.ops.text import OpText
 
 Number = bool | int | float
 

@@ -5,12 +5,6 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from shardwright.codegen.backends.jax_spmd.expressions import (
-    WEAK,
-    OpText,
-    expanded,
-    expanded_shape,
-)
 from shardwright.codegen.backends.jax_spmd.functions import Functions
 from shardwright.codegen.backends.jax_spmd.known import (
     COMMUTATIVE,
@@ -22,16 +16,18 @@ from shardwright.codegen.backends.jax_spmd.known import (
     known_number,
     same_operand,
 )
-from shardwright.codegen.backends.jax_spmd.literals import (
+from shardwright.codegen.backends.jax_spmd.ops import expression
+from shardwright.codegen.backends.jax_spmd.rings import ProgramRings
+from shardwright.codegen.backends.jax_spmd.stopped import Uses
+from shardwright.codegen.ops.expressions import WEAK, expanded, expanded_shape
+from shardwright.codegen.ops.literals import (
     dtype_text,
     integers,
     is_weak,
     number,
     scalar,
 )
-from shardwright.codegen.backends.jax_spmd.ops import expression
-from shardwright.codegen.backends.jax_spmd.rings import ProgramRings
-from shardwright.codegen.backends.jax_spmd.stopped import Uses
+from shardwright.codegen.ops.text import OpText
 from shardwright.codegen.partition.local.steps import (
     Compute,
     LocalProgram,

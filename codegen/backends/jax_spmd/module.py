@@ -10,7 +10,6 @@ from typing import Any
 
 from shardwright.codegen.backends.base import ProgramModule
 from shardwright.codegen.backends.jax_spmd.body import Writer
-from shardwright.codegen.backends.jax_spmd.callbacks import host_functions
 from shardwright.codegen.backends.jax_spmd.constants import (
     IMPORTS,
     array_text,
@@ -18,7 +17,6 @@ from shardwright.codegen.backends.jax_spmd.constants import (
     stored_text,
 )
 from shardwright.codegen.backends.jax_spmd.functions import Functions
-from shardwright.codegen.backends.jax_spmd.literals import dtype_name, listed
 from shardwright.codegen.backends.jax_spmd.names import PADDING_NAMES, LocalNames, function_name
 from shardwright.codegen.backends.jax_spmd.opaque import blobs, stored_calls
 from shardwright.codegen.backends.jax_spmd.ops import check_ops
@@ -34,12 +32,14 @@ from shardwright.codegen.backends.jax_spmd.trees import (
     tree_lines,
 )
 from shardwright.codegen.backends.jax_spmd.varying import is_checked
+from shardwright.codegen.ops.callbacks import host_functions
+from shardwright.codegen.ops.layout import LocalLayout
+from shardwright.codegen.ops.literals import dtype_name, listed
 from shardwright.codegen.partition.local.communications import (
     Communication,
     WrittenRows,
     communications,
 )
-from shardwright.codegen.partition.local.layout import LocalLayout
 from shardwright.codegen.partition.local.sizes import size_text
 from shardwright.codegen.partition.local.steps import (
     CallFunction,

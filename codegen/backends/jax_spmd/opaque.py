@@ -14,10 +14,10 @@ from jax import export
 from jax.extend import core
 from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 
-from shardwright.codegen.partition.local.layout import LocalLayout
+from shardwright.codegen.ops.kinds import OPAQUE
+from shardwright.codegen.ops.layout import LocalLayout
 from shardwright.codegen.partition.local.steps import Compute, LocalBody, LocalProgram
 from shardwright.codegen.partition.partitioned import Partitioned
-from shardwright.codegen.propagate.kinds import OPAQUE
 from shardwright.codegen.text.python_text import fitted
 from shardwright.codegen.trace.opaque import OpaqueCall, Partitioning
 from shardwright.ir.errors import InputError

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from shardwright.codegen.backends.jax_spmd.callbacks import pure_callback
-from shardwright.codegen.backends.jax_spmd.collectives import OWN
-from shardwright.codegen.backends.jax_spmd.contractions import CONTRACTIONS
-from shardwright.codegen.backends.jax_spmd.expressions import (
-    TABLE,
-    Expression,
-    OpText,
-)
-from shardwright.codegen.backends.jax_spmd.forms.boxes import plain_rows
-from shardwright.codegen.backends.jax_spmd.forms.shifts import plain_shift
-from shardwright.codegen.backends.jax_spmd.forms.table import FORM_TEXTS
-from shardwright.codegen.backends.jax_spmd.matrices import MATRIX_OPS
-from shardwright.codegen.backends.jax_spmd.random_ops import RANDOM
-from shardwright.codegen.propagate.elementwise import FUNCTIONS, INFIX
-from shardwright.codegen.propagate.kinds import OPAQUE
+from shardwright.codegen.ops.callbacks import pure_callback
+from shardwright.codegen.ops.collectives import OWN
+from shardwright.codegen.ops.contractions import CONTRACTIONS
+from shardwright.codegen.ops.elementwise import FUNCTIONS, INFIX
+from shardwright.codegen.ops.expressions import TABLE
+from shardwright.codegen.ops.form_texts.boxes import plain_rows
+from shardwright.codegen.ops.form_texts.shifts import plain_shift
+from shardwright.codegen.ops.form_texts.table import FORM_TEXTS
+from shardwright.codegen.ops.kinds import OPAQUE
+from shardwright.codegen.ops.matrices import MATRIX_OPS
+from shardwright.codegen.ops.random_ops import RANDOM
+from shardwright.codegen.ops.text import Expression, OpText
 from shardwright.ir.errors import InputError
 from shardwright.ir.program import CONTROL, Body, Op, ops_of
 

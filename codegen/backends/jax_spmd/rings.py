@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 
 from shardwright.codegen.backends.base import RingText
 from shardwright.codegen.backends.jax_host import imports_of
-from shardwright.codegen.backends.jax_spmd.changes import axes_text
-from shardwright.codegen.backends.jax_spmd.expressions import Expression
-from shardwright.codegen.backends.jax_spmd.literals import integers
+from shardwright.codegen.ops.axis_text import axes_text
+from shardwright.codegen.ops.literals import integers
+from shardwright.codegen.ops.text import Expression
 from shardwright.codegen.partition.local.steps import (
     Compute,
     LocalBody,

@@ -19,11 +19,11 @@ from jaxlib.mlir.dialects import stablehlo
 from jaxlib.mlir.passmanager import PassManager
 
 from shardwright.codegen.backends.jax_spmd.constants import STORED, stored_text
-from shardwright.codegen.backends.jax_spmd.literals import dtype_name
 from shardwright.codegen.backends.jax_spmd.module import program_module
 from shardwright.codegen.backends.jax_spmd.names import function_name
 from shardwright.codegen.backends.jax_spmd.opaque import blobs, stored_calls
 from shardwright.codegen.backends.jax_spmd.varying import is_checked
+from shardwright.codegen.ops.literals import dtype_name
 from shardwright.codegen.partition.partitioned import Partitioned
 from shardwright.codegen.registry import PROGRAM_FILE
 from shardwright.ir.errors import InputError, InternalError

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from shardwright.codegen.ops.kinds import OPAQUE
 from shardwright.codegen.partition.local.steps import (
     CallFunction,
     Compute,
@@ -11,7 +12,6 @@ from shardwright.codegen.partition.local.steps import (
     LocalProgram,
     MoveValue,
 )
-from shardwright.codegen.propagate.kinds import OPAQUE
 
 LOCAL = ("slice", "mask")
 """Layout changes without communication."""

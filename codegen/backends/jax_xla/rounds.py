@@ -42,8 +42,8 @@ from shardwright.codegen.backends.jax_xla.boxes import (
     split_by,
 )
 from shardwright.codegen.backends.jax_xla.joins import Join
-from shardwright.codegen.planner.rounds import colouring
 from shardwright.ir.algebra.index import Integers
+from shardwright.ir.colouring import colouring
 from shardwright.ir.exchange import Exchange
 
 Kind = Literal["tiles", "shards", "turns", "rotation", "mirror", "table"]

@@ -14,16 +14,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 
+from shardwright.codegen.ops.build import Builder
+from shardwright.codegen.ops.collectives import COLLECTIVES
+from shardwright.codegen.ops.forms.form import FormMove, OpTensors, SplitOp
+from shardwright.codegen.ops.forms.table import form_of
+from shardwright.codegen.ops.kinds import SCATTERS
+from shardwright.codegen.ops.layout import LocalLayout, Names, fitting
 from shardwright.codegen.partition.local.axes import CutAxes
 from shardwright.codegen.partition.local.collectives import own_moves
-from shardwright.codegen.partition.local.forms.form import FormMove, OpTensors, SplitOp
-from shardwright.codegen.partition.local.forms.table import form_of
-from shardwright.codegen.partition.local.layout import LocalLayout, Names, fitting
 from shardwright.codegen.partition.local.ports import PORT
 from shardwright.codegen.partition.local.steps import item_bytes
-from shardwright.codegen.propagate.build import Builder
-from shardwright.codegen.propagate.collectives import COLLECTIVES
-from shardwright.codegen.propagate.kinds import SCATTERS
 from shardwright.codegen.propagate.rules import rule_of
 from shardwright.ir.program import Dims, Op, Rule, Value
 

@@ -10,7 +10,7 @@ from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from shardwright.codegen.partition.local.layout import LocalLayout, fitting
+from shardwright.codegen.ops.layout import LocalLayout, fitting
 from shardwright.codegen.partition.local.rates import DEFAULT, Rates, rates_of
 from shardwright.codegen.propagate.parts import AxisPart, merged, part_of, ref_of
 from shardwright.ir.errors import InputError

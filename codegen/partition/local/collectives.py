@@ -5,18 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from shardwright.codegen.ops.collectives import ALIKE, GATHERS, axes_of
+from shardwright.codegen.ops.forms.form import FormMove, SplitOp
 from shardwright.codegen.partition.local.axes import CutAxes
-from shardwright.codegen.partition.local.forms.form import FormMove, SplitOp
-from shardwright.codegen.propagate.collectives import ALIKE, GATHERS
-from shardwright.ir.program import Op, Param
-
-
-def axes_of(op: Op) -> tuple[str, ...]:
-    """Return the axes of a collective or of an `axis_index`."""
-    known = dict(op.params)
-    found: Param = known.get("axes", known.get("axis_name"))
-    listed = found if isinstance(found, tuple) else (found,)
-    return tuple(map(str, listed))
 
 
 def own_moves(split: SplitOp, axes: CutAxes) -> Iterator[FormMove]:

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from shardwright.codegen.ops.layout import LocalLayout, Names
 from shardwright.codegen.partition.local.flow import ValueFlow
-from shardwright.codegen.partition.local.layout import LocalLayout, Names
 from shardwright.codegen.partition.local.remedies import Remedy, remedy
 from shardwright.codegen.partition.local.sizes import size_text
 from shardwright.codegen.partition.local.steps import LocalProgram, where_taken

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from shardwright.codegen.partition.local.layout import LocalLayout
+from shardwright.codegen.ops.layout import LocalLayout
 from shardwright.codegen.partition.local.ports import End, Port
 from shardwright.ir.errors import InputError
 from shardwright.ir.mesh import Mesh

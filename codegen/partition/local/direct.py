@@ -17,8 +17,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shardwright.codegen.partition.local.layout import LocalLayout, Names
-from shardwright.codegen.planner.rounds import colouring
+from shardwright.codegen.ops.layout import LocalLayout, Names
+from shardwright.ir.colouring import colouring
 
 MOST_DEVICES = 16
 """Greatest number of devices in a group: it is limited because a module lists the blocks of each

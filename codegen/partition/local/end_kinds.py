@@ -9,15 +9,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from shardwright.codegen.partition.local.forms.shifts import padded_dims
-from shardwright.codegen.partition.local.forms.windows import (
+from shardwright.codegen.ops.elementwise import ELEMENTWISE
+from shardwright.codegen.ops.forms.shifts import padded_dims
+from shardwright.codegen.ops.forms.windows import (
     fills,
     pairs_of,
     pooled_dims,
     slidings,
 )
-from shardwright.codegen.propagate.elementwise import ELEMENTWISE
-from shardwright.codegen.propagate.kinds import CUMULATIVE
+from shardwright.codegen.ops.kinds import CUMULATIVE
 from shardwright.ir.program import Op, Param
 
 Shape = tuple[int, ...]

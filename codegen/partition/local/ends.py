@@ -19,6 +19,9 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from shardwright.codegen.ops.elementwise import ELEMENTWISE
+from shardwright.codegen.ops.forms.shifts import padded_dims
+from shardwright.codegen.ops.kinds import CUMULATIVE
 from shardwright.codegen.partition.local.control import is_control
 from shardwright.codegen.partition.local.end_kinds import (
     APART,
@@ -36,10 +39,7 @@ from shardwright.codegen.partition.local.end_kinds import (
 )
 from shardwright.codegen.partition.local.end_ports import entering, leaving
 from shardwright.codegen.partition.local.end_values import EndValues, PaddedBody
-from shardwright.codegen.partition.local.forms.shifts import padded_dims
 from shardwright.codegen.partition.local.ports import End, ports_of
-from shardwright.codegen.propagate.elementwise import ELEMENTWISE
-from shardwright.codegen.propagate.kinds import CUMULATIVE
 from shardwright.codegen.propagate.rules import rule_of
 from shardwright.ir.program import Body, Op, Param, Program, Rule, Value
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from shardwright.codegen.partition.local.layout import Names
+from shardwright.codegen.ops.layout import Names
 from shardwright.codegen.partition.local.steps import (
     CallFunction,
     Compute,

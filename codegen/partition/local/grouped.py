@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
+from shardwright.codegen.ops.elementwise import ELEMENTWISE
 from shardwright.codegen.partition.local.steps import (
     Compute,
     LocalProgram,
@@ -19,7 +20,6 @@ from shardwright.codegen.partition.local.steps import (
     made,
     taken,
 )
-from shardwright.codegen.propagate.elementwise import ELEMENTWISE
 
 MOVABLE = ELEMENTWISE | {
     *("broadcast_in_dim", "constant", "reshape", "squeeze", "transpose"),

@@ -11,10 +11,10 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+from shardwright.codegen.ops.layout import LocalLayout
 from shardwright.codegen.partition.local.assign import FactorAxes, Splits, splits_of
 from shardwright.codegen.partition.local.axes import CutAxes
 from shardwright.codegen.partition.local.control import is_control
-from shardwright.codegen.partition.local.layout import LocalLayout
 from shardwright.codegen.partition.local.linear import EITHER, carriers_of, with_terms
 from shardwright.codegen.partition.local.lower import Choice
 from shardwright.codegen.partition.local.moves import tensor_of, way

@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from shardwright.codegen.ops.elementwise import ELEMENTWISE
 from shardwright.codegen.partition.local.steps import (
     CallFunction,
     Compute,
@@ -22,7 +23,6 @@ from shardwright.codegen.partition.local.steps import (
     made,
     taken,
 )
-from shardwright.codegen.propagate.elementwise import ELEMENTWISE
 
 SHORTEST = 8
 """Smallest number of statements of an update."""

@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from shardwright.codegen.ops.layout import LocalLayout
 from shardwright.codegen.partition.local.assign import FactorAxes, Splits
-from shardwright.codegen.partition.local.layout import LocalLayout
 from shardwright.codegen.partition.local.ports import PORT
 from shardwright.ir.program import Op, Value
 

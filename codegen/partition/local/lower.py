@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 
+from shardwright.codegen.ops.collectives import COLLECTIVES
+from shardwright.codegen.ops.forms.form import FormMove
+from shardwright.codegen.ops.layout import LocalLayout
 from shardwright.codegen.partition.local.assign import FactorAxes, splits_of
 from shardwright.codegen.partition.local.axes import CutAxes
 from shardwright.codegen.partition.local.control import control_ends, is_control
-from shardwright.codegen.partition.local.forms.form import FormMove
 from shardwright.codegen.partition.local.known import known_as
-from shardwright.codegen.partition.local.layout import LocalLayout
 from shardwright.codegen.partition.local.moves import tensor_of, way
 from shardwright.codegen.partition.local.ports import Port, ports_of
 from shardwright.codegen.partition.local.reasons import (
@@ -33,7 +34,6 @@ from shardwright.codegen.partition.local.steps import (
     MoveValue,
     Step,
 )
-from shardwright.codegen.propagate.collectives import COLLECTIVES
 from shardwright.ir.program import Body, Line, Op, Program
 
 Choice = Mapping[int, FactorAxes]  # the split of each op, by the op's first result

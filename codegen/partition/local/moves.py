@@ -15,9 +15,9 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
+from shardwright.codegen.ops.layout import LocalLayout, Names
 from shardwright.codegen.partition.local.axes import CutAxes
 from shardwright.codegen.partition.local.direct import MOST_DEVICES, MOST_ROUNDS, MoveBlocks
-from shardwright.codegen.partition.local.layout import LocalLayout, Names
 from shardwright.codegen.partition.local.pace import Pace
 from shardwright.codegen.partition.local.steps import LayoutChange, item_bytes
 from shardwright.ir.errors import InternalError

@@ -15,12 +15,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from shardwright.codegen.ops.kinds import OPAQUE
 from shardwright.codegen.partition.local.axes import cut_axes
 from shardwright.codegen.partition.local.costs import tied
 from shardwright.codegen.partition.local.end_kinds import FLOATS
-from shardwright.codegen.partition.local.forms.shifts import in_use
+from shardwright.codegen.partition.local.in_use import in_use
 from shardwright.codegen.partition.local.steps import item_bytes
-from shardwright.codegen.propagate.kinds import OPAQUE
 from shardwright.ir.mesh import Mesh
 from shardwright.ir.program import Body, Op, Program
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 
-from shardwright.codegen.partition.local.layout import LocalLayout, Names
+from shardwright.codegen.ops.layout import LocalLayout, Names
 
 
 def permutation(

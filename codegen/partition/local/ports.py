@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from shardwright.codegen.propagate.build import Builder, Shape
+from shardwright.codegen.ops.build import Builder, Shape
 from shardwright.ir.errors import InternalError
 from shardwright.ir.program import Op, Value
 from shardwright.ir.sharding import Sharding

@@ -8,9 +8,9 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from shardwright.codegen.ops.layout import LocalLayout
 from shardwright.codegen.partition.local.flow import ValueFlow, stem
 from shardwright.codegen.partition.local.known import SAME
-from shardwright.codegen.partition.local.layout import LocalLayout
 from shardwright.codegen.partition.local.reasons import WHOLES, quoted
 from shardwright.codegen.partition.local.sizes import size_text
 from shardwright.codegen.partition.local.steps import (

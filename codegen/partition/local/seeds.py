@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from shardwright.codegen.ops.layout import LocalLayout, Names
 from shardwright.codegen.partition.local.assign import FactorAxes, Splits
 from shardwright.codegen.partition.local.axes import CutAxes
 from shardwright.codegen.partition.local.costs import Costs
-from shardwright.codegen.partition.local.layout import LocalLayout, Names
 from shardwright.codegen.partition.local.linear import with_terms
 
 Filled = Literal["not", "after", "before"]

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from shardwright.codegen.ops.layout import LocalLayout
 from shardwright.codegen.partition.local.assign import FactorAxes, Splits, candidates, splits_of
 from shardwright.codegen.partition.local.axes import CutAxes, cut_axes
 from shardwright.codegen.partition.local.broadcasts import with_broadcasts_as_needed
 from shardwright.codegen.partition.local.control import check_manual, is_control
 from shardwright.codegen.partition.local.late import with_late_sums
-from shardwright.codegen.partition.local.layout import LocalLayout
 from shardwright.codegen.partition.local.lower import lower
 from shardwright.codegen.partition.local.moves import tensor_of, way
 from shardwright.codegen.partition.local.ports import ports_of

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
+from shardwright.codegen.ops.layout import LocalLayout
 from shardwright.codegen.partition.local.assign import FactorAxes
 from shardwright.codegen.partition.local.costs import POINTWISE, Costs
-from shardwright.codegen.partition.local.layout import LocalLayout
 
 SMALL = 2**14
 """The most bytes of a whole tensor that counts as small."""

@@ -15,9 +15,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from shardwright.codegen.ops.layout import LocalLayout, Names
+from shardwright.codegen.ops.random_ops import KEY_KINDS
 from shardwright.codegen.partition.local.axes import CutAxes
-from shardwright.codegen.partition.local.layout import LocalLayout, Names
-from shardwright.codegen.trace.avals import KEY_BYTES, KEY_KINDS
+from shardwright.codegen.trace.avals import KEY_BYTES
 from shardwright.ir.errors import InputError
 from shardwright.ir.program import Line, Op, Program, Value
 

@@ -1,0 +1,144 @@
+"""Collectives that the user wrote in a `shard_map`. Along axes that are not manual, tensors keep
+their shardings."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from shardwright.codegen.ops.axis_text import axes_text
+from shardwright.codegen.ops.build import Builder, Shape, aligned
+from shardwright.codegen.ops.text import Expression, OpText
+from shardwright.ir.errors import InputError
+from shardwright.ir.program import Op, Param, Rule
+
+Shapes = tuple[Shape, ...]
+ALIKE = frozenset({"psum", "psum_invariant", "pmax", "pmin", "ppermute"})
+GATHERS = frozenset({"all_gather", "all_gather_invariant"})
+COLLECTIVES = ALIKE | GATHERS | {"reduce_scatter", "all_to_all", "ragged_all_to_all"}
+
+
+def collective_rule(op: Op, operands: Shapes, results: Shapes) -> Rule:
+    """Return the rule of a collective. Dimensions that a gather, scatter or exchange changes must
+    not be split."""
+    if op.kind in ALIKE:
+        return aligned(operands, results)
+    if op.kind == "ragged_all_to_all":
+        return _ragged_rule(operands, results)
+    build = Builder(operands, results)
+    (source,), (target,) = operands, results
+    changed = _changed(op)
+    if len(source) == len(target):
+        pairs = [(dim, dim) for dim in range(len(source)) if dim not in changed]
+    else:  # one side has an extra dimension with one entry per device
+        (new,) = changed
+        longer = max(len(source), len(target))
+        kept = [dim for dim in range(longer) if dim != new]
+        pairs = [(dim, at) for at, dim in enumerate(kept)]
+        pairs = pairs if len(source) > len(target) else [(at, dim) for dim, at in pairs]
+    for here, there in pairs:
+        build.factor(source[here], {0: here, 1: there})
+    for tensor, shape in enumerate((source, target)):
+        known = {pair[tensor] for pair in pairs}
+        for dim, extent in enumerate(shape):
+            if dim not in known:
+                build.factor(extent, {tensor: dim}, kind="need_replication")
+    return build.rule()
+
+
+def _ragged_rule(operands: Shapes, results: Shapes) -> Rule:
+    """Return the rule of a ragged all-to-all. Rows and the tables of offsets and sizes must not be
+    split."""
+    build = Builder(operands, results)
+    tensors = operands + results
+    arrays = {0: tensors[0], 1: tensors[1], len(operands): results[0]}
+    for dim, extent in enumerate(results[0][1:], start=1):
+        build.factor(extent, dict.fromkeys(arrays, dim))
+    for tensor, shape in enumerate(tensors):
+        for dim, extent in enumerate(shape):
+            if dim == 0 or tensor not in arrays:
+                build.factor(extent, {tensor: dim}, kind="need_replication")
+    return build.rule()
+
+
+def _changed(op: Op) -> tuple[int, ...]:
+    if op.kind in GATHERS:
+        return op.integers("all_gather_dimension")
+    if op.kind == "reduce_scatter":
+        return op.integers("scatter_dimension")
+    return (*op.integers("split_axis"), *op.integers("concat_axis"))
+
+
+def axes_of(op: Op) -> tuple[str, ...]:
+    """Return the axes of a collective or of an `axis_index`."""
+    known = dict(op.params)
+    found: Param = known.get("axes", known.get("axis_name"))
+    listed = found if isinstance(found, tuple) else (found,)
+    return tuple(map(str, listed))
+
+
+def _axes(text: OpText) -> str:
+    """Return the expression for the axes of a collective; axes that the program splits are replaced
+    by their parts.
+
+    Raise InputError for a collective among only some of the devices along an axis.
+    """
+    if text.has("axis_index_groups") is not None:
+        raise InputError(
+            "a collective in a shard_map must include all devices along its axes",
+            argument="fn",
+            got=f"axis_index_groups of {text.op.kind}{f', {text.op.line}' if text.op.line else ''}",
+            expected="no axis_index_groups; a mesh can have such groups as an axis",
+        )
+    return axes_text(text.axes.spelled(axes_of(text.op)))
+
+
+def _alike(function: str) -> Callable[[OpText], Expression]:
+    return lambda text: (function, [text.given[0], _axes(text)])
+
+
+def _permute(text: OpText) -> Expression:
+    pairs = text.op.param("perm")
+    listed = [pair for pair in pairs if isinstance(pair, tuple)] if isinstance(pairs, tuple) else []
+    count = math.prod(text.axes.mesh.sizes[name] for name in axes_of(text.op))
+    steps = {(int(str(to)) - int(str(at))) % count for at, to in listed}
+    if len(listed) == count and len(steps) == 1:
+        (step,) = steps
+        said = f"[(i, (i + {step}) % {count}) for i in range({count})]"
+    else:
+        said = f"[{', '.join(map(str, listed))}]"
+    return "lax.ppermute", [text.given[0], _axes(text), said]
+
+
+def _gather(text: OpText) -> Expression:
+    ends = [f"axis={text.has('all_gather_dimension')}", f"tiled={text.has('tiled')}"]
+    return "lax.all_gather", [text.given[0], _axes(text), *ends]
+
+
+def _scatter(text: OpText) -> Expression:
+    ends = [f"scatter_dimension={text.has('scatter_dimension')}", f"tiled={text.has('tiled')}"]
+    return "lax.psum_scatter", [text.given[0], _axes(text), *ends]
+
+
+def _exchange(text: OpText) -> Expression:
+    ends = [f"split_axis={text.has('split_axis')}", f"concat_axis={text.has('concat_axis')}"]
+    return "lax.all_to_all", [text.given[0], _axes(text), *ends, "tiled=True"]
+
+
+def _ragged(text: OpText) -> Expression:
+    return "lax.ragged_all_to_all", [*text.given, f"axis_name={_axes(text)}"]
+
+
+OWN: dict[str, Callable[[OpText], Expression]] = {
+    "axis_index": lambda text: ("lax.axis_index", [_axes(text)]),
+    "psum": _alike("lax.psum"),
+    "psum_invariant": _alike("lax.psum"),
+    "pmax": _alike("lax.pmax"),
+    "pmin": _alike("lax.pmin"),
+    "ppermute": _permute,
+    "all_gather": _gather,
+    "all_gather_invariant": _gather,
+    "reduce_scatter": _scatter,
+    "all_to_all": _exchange,
+    "ragged_all_to_all": _ragged,
+}
