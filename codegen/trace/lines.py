@@ -22,7 +22,7 @@ from shardwright.ir.program import Line
 
 _ROOT = Path(__file__).resolve().parents[2]
 _OURS = (f"{_ROOT / 'codegen'}{os.sep}", f"{_ROOT / 'ir'}{os.sep}")  # for example `constrain`
-_JAX = str(Path(jax.__file__).resolve().parent)
+_JAX = tuple(str(path.parent) for path in (Path(jax.__file__), Path(jax.__file__).resolve()))
 _FRONT = str(_ROOT / "codegen" / "partition" / "tracing.py")  # its callers are the user's code
 INSTALLED = "-packages"
 """The part of a path that marks a folder of installed packages."""
@@ -117,7 +117,7 @@ def is_installed(file: str) -> bool:
 def user_line(file: str, number: int) -> Line | None:
     """Return the source line at a line number of a file; None for files of JAX, shardwright or
     Python itself, and for text that is not in a file, such as `<stdin>`."""
-    if file.startswith((_JAX, *_OURS, "<")):
+    if file.startswith((*_JAX, *_OURS, "<")):
         return None
     if file.startswith(_PYTHON) and INSTALLED not in file:
         return None
