@@ -3,7 +3,7 @@
 The table compares the basis plans of 500 reshards on up to 128 devices with Shardy's sequences, and
 `auto`'s plans of 100 reshards on up to 32 devices with the cheaper of Shardy's and XLA's sequences.
 All are priced by the model of a topology. The table is written to `beside.md` in this folder.
-`tests/planner/test_peers.py` checks plans of the same reshards.
+`tests/moves/test_peers.py` checks plans of the same reshards.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from statistics import geometric_mean
 import shardwright as sw
 from bench.peers import by_shardy, by_xla, shardy_seconds, versions, xla_seconds
 from bench.reshards import random_sharding
-from shardwright.codegen.planner.basis.guided import ALIKE
-from shardwright.codegen.planner.plan import network_of, plan
+from shardwright.codegen.moves.basis.guided import ALIKE
+from shardwright.codegen.moves.plan import network_of, plan
 from shardwright.ir import AxisRef
 from shardwright.ir.plan import Plan
 

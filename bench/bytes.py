@@ -27,7 +27,7 @@ from rich.table import Table
 import shardwright as sw
 from bench.balance import shardings
 from bench.chart import Chart, Series, written
-from shardwright.codegen.planner.compare import why_not_xla
+from shardwright.codegen.moves.compare import why_not_xla
 from shardwright.codegen.spec.description import Description
 
 TOPOLOGY = "h100"
@@ -40,7 +40,7 @@ CASES = (
     ({"x": 2, "y": 2, "z": 2}, (2051, 1027)),
 )
 CORPUS = ("corpus/reshards.toml", "corpus/examples.toml")
-XLA = "from shardwright.codegen.planner.xla import main; main()"
+XLA = "from shardwright.codegen.moves.xla import main; main()"
 
 
 @dataclass(frozen=True)

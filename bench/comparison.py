@@ -18,7 +18,7 @@ from typing import Any
 
 import shardwright as sw
 from bench.peers import by_shardy, by_xla, versions
-from shardwright.codegen.planner.compare import why_not_xla
+from shardwright.codegen.moves.compare import why_not_xla
 
 FILE = Path(__file__).with_name("comparison.md")
 MESH = "x=2,y=2"

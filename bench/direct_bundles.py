@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import shardwright as sw
-from shardwright.codegen.emit.modules import parts
+from shardwright.codegen.operations.emit.modules import parts
 
 RESULT = Path(__file__).parent / "direct_bundles.md"
 TOPOLOGIES = {8: "v6e:2x4", 16: "v6e:4x4", 256: "v6e:16x16"}

@@ -19,9 +19,9 @@ from shardwright.codegen.backends.triton_gpu.compile import resources
 from shardwright.codegen.backends.triton_gpu.compile.run import code_of, compiled, kinds
 from shardwright.codegen.backends.triton_gpu.rows import LINE, Moves
 from shardwright.codegen.checks.load import load
-from shardwright.codegen.compile import GpuCode
-from shardwright.codegen.emit.modules import parts
-from shardwright.codegen.planner import plan
+from shardwright.codegen.moves import plan
+from shardwright.codegen.operations.compile import GpuCode
+from shardwright.codegen.operations.emit.modules import parts
 from shardwright.codegen.spec.config import load_toml
 from shardwright.codegen.text.context import as_vectors
 from shardwright.ir import Reshard

@@ -25,8 +25,8 @@ from rich.table import Table
 from bench.reshards import corpus
 from shardwright.codegen.backends.triton_gpu import context as triton_gpu
 from shardwright.codegen.checks.load import load
-from shardwright.codegen.emit.modules import parts
-from shardwright.codegen.planner import plan
+from shardwright.codegen.moves import plan
+from shardwright.codegen.operations.emit.modules import parts
 from shardwright.ir import Reshard
 
 REPEATS = 20

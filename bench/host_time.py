@@ -24,8 +24,8 @@ from rich.table import Table
 
 from bench.reshards import corpus
 from shardwright.codegen.checks.load import load
-from shardwright.codegen.emit.modules import parts
-from shardwright.codegen.planner import plan
+from shardwright.codegen.moves import plan
+from shardwright.codegen.operations.emit.modules import parts
 
 CALLS, REPEATS = 2000, 9
 NAMES = ("kv_cache_tp4_to_tp2", "llama3_70b_wq_fsdp_to_tp")

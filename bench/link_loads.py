@@ -23,12 +23,12 @@ from shardwright.codegen import registry
 from shardwright.codegen.backends.pallas_tpu.stages import stages_of
 from shardwright.codegen.backends.pallas_tpu.strategy import cheapest, choices
 from shardwright.codegen.backends.pallas_tpu.terms import moved
-from shardwright.codegen.planner.compare import why_not_xla
-from shardwright.codegen.planner.network.flows import flows
-from shardwright.codegen.planner.network.links import Network
-from shardwright.codegen.planner.network.timeline import Sends, Stage, cost_of
-from shardwright.codegen.planner.plan import network_of
-from shardwright.codegen.planner.xla import XlaCollectives
+from shardwright.codegen.moves.compare import why_not_xla
+from shardwright.codegen.moves.network.flows import flows
+from shardwright.codegen.moves.network.links import Network
+from shardwright.codegen.moves.network.timeline import Sends, Stage, cost_of
+from shardwright.codegen.moves.plan import network_of
+from shardwright.codegen.moves.xla import XlaCollectives
 from shardwright.ir.errors import InputError
 from shardwright.ir.plan import direct_of
 

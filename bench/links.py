@@ -19,8 +19,8 @@ from rich.table import Table
 
 import shardwright as sw
 from bench.chart import Chart, Series, written
-from shardwright.codegen.planner.network.flows import flows
-from shardwright.codegen.planner.plan import network_of
+from shardwright.codegen.moves.network.flows import flows
+from shardwright.codegen.moves.plan import network_of
 
 MESHES = ((2, 4), (8, 8), (16, 32), (64, 64), (256, 256))
 TORI = {8: "v5p:2x2x2", 64: "v5p:4x4x4", 512: "v5p:8x8x8", 4096: "v5p:16x16x16"}
@@ -35,7 +35,7 @@ RESHARDS = (
 PLAN = """
 import json, re, sys, time
 import shardwright as sw
-from shardwright.codegen.planner import choose
+from shardwright.codegen.moves import choose
 (x, y), source, target, strategy = json.loads(sys.argv[1])
 mesh = sw.Mesh({"x": x, "y": y})
 reshard = sw.Reshard((65536, 65536), "bfloat16", mesh.sharding(source), mesh.sharding(target))

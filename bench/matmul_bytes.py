@@ -5,8 +5,8 @@ have one of three ratios of sizes. The run takes all triples, or a random part o
 that differ only in the names of axes of equal size, it takes one. XLA's numbers are read from its
 programs for CPU devices, in float32, and for v5e, compiled ahead of time in bfloat16. On v5e, XLA
 moves float32 as bfloat16 too, so elements are counted instead of bytes.
-`codegen/hlo/collectives.py` counts actual moves: the elements of an all-reduce count twice, as on a
-ring.
+`codegen/spec/hlo/collectives.py` counts actual moves: the elements of an all-reduce count twice, as
+on a ring.
 
 Ours are planned without a topology. Our modules of a random part are also compiled for both
 platforms, to check that they move as many elements as planned.
@@ -37,7 +37,7 @@ from typing import Any
 import shardwright as sw
 from bench.matmuls import shardings, write_modules
 from bench.peers import versions
-from shardwright.codegen.planner.matmul.plan import plan_matmul
+from shardwright.codegen.moves.matmul.plan import plan_matmul
 
 KEPT_IN = "MATMUL_BYTES"
 """The environment variable that names a file of earlier results."""
@@ -246,7 +246,7 @@ def _module(asked: dict[str, Any], platform: str, devices: Any) -> int:
 def _moved(function: Any, shapes: tuple[Any, Any], sides: list[Any], platform: str) -> int:
     import jax
 
-    from shardwright.codegen.hlo.collectives import received_in_all
+    from shardwright.codegen.spec.hlo.collectives import received_in_all
 
     dtype, (*operands, out) = jax.numpy.dtype(PLATFORMS[platform]), sides
     given = [

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import shardwright as sw
-from shardwright.codegen.planner.matmul.plan import plan_matmul
+from shardwright.codegen.moves.matmul.plan import plan_matmul
 from shardwright.ir.errors import InputError
 
 RESULT = Path(__file__).parent / "matmul_loops.md"

@@ -27,7 +27,7 @@ from typing import Any
 import shardwright as sw
 from bench.matmuls import shardings, write_modules
 from bench.peers import versions
-from shardwright.codegen.planner.matmul.plan import plan_matmul
+from shardwright.codegen.moves.matmul.plan import plan_matmul
 from shardwright.ir.matmul import SIDES
 from shardwright.ir.matmul_plan import MatmulPlan
 

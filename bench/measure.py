@@ -26,10 +26,10 @@ from bench import reshards
 from bench.matmul_time import drawn as matmuls
 from bench.matmuls import shardings
 from bench.peers import versions
-from shardwright.codegen.bundles.measure import Measured, measure
 from shardwright.codegen.hardware.presets import file_text, topology_of
 from shardwright.codegen.hardware.topology import Topology
-from shardwright.codegen.measure.fit import Fit, fit
+from shardwright.codegen.operations.bundles.measure import Measured, measure
+from shardwright.codegen.operations.measure.fit import Fit, fit
 from shardwright.ir.errors import InputError
 
 DEVICES = 8

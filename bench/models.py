@@ -34,8 +34,12 @@ def measured(column: str, family: str = "") -> None:
 
 def _bytes(column: str, case: Any) -> int | None:
     import shardwright as sw
-    from shardwright.codegen.compile.jit_bytes import devices_of, jit_received, named_sides
-    from shardwright.codegen.compile.shardy_bytes import shardy_received
+    from shardwright.codegen.operations.compile.jit_bytes import (
+        devices_of,
+        jit_received,
+        named_sides,
+    )
+    from shardwright.codegen.operations.compile.shardy_bytes import shardy_received
 
     mode = column if column in ("as_shardy", "cheapest") else "as_shardy"
     program = sw.partition(

@@ -39,7 +39,7 @@ from bench.peers import versions
 from shardwright.codegen.backends.pallas_tpu.matmul.blocks import stretch_of
 from shardwright.codegen.backends.pallas_tpu.matmul.kernel import MatmulRing
 from shardwright.codegen.hardware.chips import CHIPS
-from shardwright.codegen.planner.matmul.plan import plan_matmul
+from shardwright.codegen.moves.matmul.plan import plan_matmul
 
 SIZE = 8192
 TOPOLOGIES = {"v5e:2x4": 8, "v5e:4x4": 16}

@@ -20,14 +20,14 @@ from importlib import metadata
 from typing import Any
 
 import shardwright as sw
-from shardwright.codegen.planner.basis.bound import Estimates
-from shardwright.codegen.planner.basis.digits import Digits
-from shardwright.codegen.planner.basis.graph import Basis, product_of, state_of
-from shardwright.codegen.planner.basis.permutes import Permutes
-from shardwright.codegen.planner.network.links import Network
-from shardwright.codegen.planner.plan import network_of
-from shardwright.codegen.planner.xla import XlaCollectives
-from shardwright.codegen.planner.xla_cost import seconds_of
+from shardwright.codegen.moves.basis.bound import Estimates
+from shardwright.codegen.moves.basis.digits import Digits
+from shardwright.codegen.moves.basis.graph import Basis, product_of, state_of
+from shardwright.codegen.moves.basis.permutes import Permutes
+from shardwright.codegen.moves.network.links import Network
+from shardwright.codegen.moves.plan import network_of
+from shardwright.codegen.moves.xla import XlaCollectives
+from shardwright.codegen.moves.xla_cost import seconds_of
 from shardwright.codegen.spec.description import Description
 from shardwright.ir import AxisRef, Mesh
 from shardwright.ir.exchange import ids_of
@@ -73,7 +73,7 @@ def _led(reshard: sw.Reshard, answer: list[list[str]] | None) -> tuple[PeerStep,
 def by_xla(reshards: Sequence[sw.Reshard]) -> list[XlaCollectives]:
     """Return, for each reshard, the collectives of the identity between its shardings as compiled
     by XLA."""
-    worker = "from shardwright.codegen.planner.xla import main; main()"
+    worker = "from shardwright.codegen.moves.xla import main; main()"
     lines = [json.dumps(Description.of(r, "asked").to_dict()) for r in reshards]
     devices = max(r.source.mesh.size for r in reshards)
     flag = f"--xla_force_host_platform_device_count={devices}"

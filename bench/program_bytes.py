@@ -54,8 +54,8 @@ def measured(column: str, made: Callable[[str], Cases] | None = None) -> None:
 
 def _column(column: str, case: Case) -> int | None:
     import shardwright as sw
-    from shardwright.codegen.compile.jit_bytes import devices_of, jit_received
-    from shardwright.codegen.compile.shardy_bytes import shardy_received
+    from shardwright.codegen.operations.compile.jit_bytes import devices_of, jit_received
+    from shardwright.codegen.operations.compile.shardy_bytes import shardy_received
 
     sides = {"in_shardings": case.inputs}
     sides |= {} if case.outputs is None else {"out_shardings": case.outputs}
@@ -110,7 +110,7 @@ def _mesh(column: str, **axes: int) -> Any:
     import jax
     import numpy as np
 
-    from shardwright.codegen.compile.jit_bytes import devices_of
+    from shardwright.codegen.operations.compile.jit_bytes import devices_of
 
     devices = np.array(devices_of(column if column == TPU else "cpu", 8))
     kinds = (jax.sharding.AxisType.Auto,) * len(axes)
@@ -131,7 +131,7 @@ def _named(mesh: Any, text: str, to: Any) -> Any:
 def rows(line: str = LINE) -> list[list[Any]]:
     """Return the rows of a table. Each column comes from a process with eight devices, which runs
     `line` and prints names and numbers."""
-    from shardwright.codegen.compile.totals import ENVIRONMENT
+    from shardwright.codegen.operations.compile.totals import ENVIRONMENT
 
     env = {
         **os.environ,

@@ -12,11 +12,11 @@ from typing import Any
 
 import shardwright as sw
 from bench.peers import xla_seconds
-from shardwright.codegen.planner.network.flows import flows
-from shardwright.codegen.planner.network.links import Network
-from shardwright.codegen.planner.network.timeline import Copies, Sends, cost_of
-from shardwright.codegen.planner.xla import XlaCollectives
-from shardwright.codegen.planner.xla_cost import seconds_of_passes
+from shardwright.codegen.moves.network.flows import flows
+from shardwright.codegen.moves.network.links import Network
+from shardwright.codegen.moves.network.timeline import Copies, Sends, cost_of
+from shardwright.codegen.moves.xla import XlaCollectives
+from shardwright.codegen.moves.xla_cost import seconds_of_passes
 from shardwright.codegen.registry import backend
 from shardwright.ir.plan import Plan
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import shardwright as sw
 from shardwright.codegen.backends.pallas_tpu.windows import SLOTS
-from shardwright.codegen.emit.modules import parts
+from shardwright.codegen.operations.emit.modules import parts
 
 RESULT = Path(__file__).parent / "receivers.md"
 TORI = ((8,), (16,), (4, 4), (4, 8), (8, 8), (16, 16), (2, 2, 2), (4, 4, 4), (8, 8, 8))

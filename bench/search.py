@@ -20,10 +20,10 @@ from rich.table import Table
 
 import shardwright as sw
 from bench.reshards import random_sharding
-from shardwright.codegen.planner.basis.graph import Basis
-from shardwright.codegen.planner.basis.plan import plan_basis
-from shardwright.codegen.planner.network.collectives import forget_prices
-from shardwright.codegen.planner.plan import network_of
+from shardwright.codegen.moves.basis.graph import Basis
+from shardwright.codegen.moves.basis.plan import plan_basis
+from shardwright.codegen.moves.network.collectives import forget_prices
+from shardwright.codegen.moves.plan import network_of
 
 SHAPE = (512, 256, 128)
 PAIRS = 24

@@ -42,7 +42,7 @@ def best(run: Callable[[], object]) -> float:
 BUNDLE = """
 import sys, time, pathlib
 import shardwright as sw
-import shardwright.codegen.backends, shardwright.codegen.planner, shardwright.codegen.show
+import shardwright.codegen.backends, shardwright.codegen.moves, shardwright.codegen.show
 axes, shape, source, target, folder = eval(sys.argv[1])
 start = time.perf_counter()
 mesh = sw.Mesh(axes)
@@ -142,7 +142,8 @@ WRITTEN = """
 import time
 from shardwright.codegen import registry
 from shardwright.codegen.cli import app
-import shardwright.codegen.cli.emit, shardwright.codegen.emit.emit, shardwright.codegen.emit.group
+import shardwright.codegen.cli.emit
+import shardwright.codegen.operations.emit.emit, shardwright.codegen.operations.emit.group
 
 registry.every()
 start = time.process_time()

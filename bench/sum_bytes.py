@@ -25,8 +25,8 @@ from rich.table import Table
 import shardwright as sw
 from bench.matmul_bytes import shardings
 from shardwright.codegen.backends.jax_host import spec_of
-from shardwright.codegen.planner.plan import plan as plan_of
-from shardwright.codegen.planner.xla import received
+from shardwright.codegen.moves.plan import plan as plan_of
+from shardwright.codegen.moves.xla import received
 
 COUNT = 60
 AXES = {"x": 2, "y": 2, "z": 2}

@@ -19,9 +19,9 @@ import shardwright as sw
 from bench.reshards import corpus, random_reshard, random_reshards
 from shardwright.codegen.backends.pallas_tpu.figures import Figures
 from shardwright.codegen.backends.pallas_tpu.strategy import FormChoice, cheapest, choices
-from shardwright.codegen.bundles.compile import compile_bundles
 from shardwright.codegen.cli.tables import console
-from shardwright.codegen.compile import CompileReport, TpuCode
+from shardwright.codegen.operations.bundles.compile import compile_bundles
+from shardwright.codegen.operations.compile import CompileReport, TpuCode
 from shardwright.ir.errors import InputError
 
 TOPOLOGIES = ("v5e:2x4", "v5e:4x4", "v6e:2x4", "v5p:2x2x2")

@@ -28,10 +28,10 @@ from bench.peers import PeerStep, by_shardy, by_xla, shardy_seconds, versions
 from bench.reasons import reason
 from bench.reshards import corpus, random_reshard
 from shardwright.codegen.backends.jax_xla.laid import is_small_float
-from shardwright.codegen.emit.verdict import Peer, Priced, priced, verdict, xla_peer
-from shardwright.codegen.planner.compare import why_not_xla
-from shardwright.codegen.planner.plan import network_of
-from shardwright.codegen.planner.xla import XlaCollectives
+from shardwright.codegen.moves.compare import why_not_xla
+from shardwright.codegen.moves.plan import network_of
+from shardwright.codegen.moves.xla import XlaCollectives
+from shardwright.codegen.operations.emit.verdict import Peer, Priced, priced, verdict, xla_peer
 from shardwright.codegen.registry import NAMES
 from shardwright.ir.errors import InputError
 from shardwright.ir.plan import Plan

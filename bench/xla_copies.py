@@ -5,10 +5,10 @@ The reshards are those of the corpus on 8 devices, then the first aligned random
 by seed; all are reshards that JAX accepts. Reshards in which every device keeps its shard unchanged
 are left out. Modules are those for the topology, in plain JAX and with Pallas kernels. XLA's own
 reshard is predicted from its HLO for host devices, and compared with that for the topology. Copies
-are all passes over memory except collectives and kernels (`codegen/hlo/copies.py`), in programs
-that return the result. Kernels whose slots XLA packs are left out, since HLO does not state the
-trip counts of the packing loops. So are kernels that send nothing, which the model prices without a
-copy of their result. The table is written to `xla_copies.md`.
+are all passes over memory except collectives and kernels (`codegen/spec/hlo/copies.py`), in
+programs that return the result. Kernels whose slots XLA packs are left out, since HLO does not
+state the trip counts of the packing loops. So are kernels that send nothing, which the model prices
+without a copy of their result. The table is written to `xla_copies.md`.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from bench.peers import by_xla, versions
 from bench.verdicts import asked
 from shardwright.codegen import registry
 from shardwright.codegen.backends.pallas_tpu.stages import STAGED
-from shardwright.codegen.bundles.compile import compile_bundles
-from shardwright.codegen.compile import TpuCode
-from shardwright.codegen.planner.compare import why_not_xla
-from shardwright.codegen.planner.network.timeline import Copies
+from shardwright.codegen.moves.compare import why_not_xla
+from shardwright.codegen.moves.network.timeline import Copies
+from shardwright.codegen.operations.bundles.compile import compile_bundles
+from shardwright.codegen.operations.compile import TpuCode
 from shardwright.ir.plan import Plan
 
 TOPOLOGY, DEVICES = "v5e:2x4", 8

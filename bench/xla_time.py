@@ -39,9 +39,9 @@ from bench import reshards
 from bench.chart import Chart, Series, written
 from bench.peers import versions
 from shardwright.codegen.backends.jax_xla import context as jax_xla
-from shardwright.codegen.emit.modules import parts
+from shardwright.codegen.checks.workers.clock import timed
+from shardwright.codegen.operations.emit.modules import parts
 from shardwright.codegen.spec.description import Description, describe
-from shardwright.codegen.workers.clock import timed
 from shardwright.ir import AxisRef, DimSharding, Sharding
 from shardwright.ir.dtypes import DTYPES
 
@@ -176,7 +176,7 @@ class Case:
     def figures(self) -> dict[str, Any]:
         """Return the median milliseconds of all programs, the bytes that the busiest device
         receives in ours and in XLA's, and the transport."""
-        from shardwright.codegen.planner.xla import received
+        from shardwright.codegen.moves.xla import received
 
         texts = [program.as_text() for program in self.programs[:2]]
         nbytes = [max(received(text, self.mesh.size)[0]) for text in texts]

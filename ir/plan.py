@@ -66,7 +66,7 @@ class Traffic:
 class Prediction:
     """The cost model's prediction for a plan, independent of backends: its time on the links of a
     topology, with all transfers of a step at once, and its memory. The timeline of an emitted
-    module predicts the module's time (`codegen/planner/network/timeline.py`).
+    module predicts the module's time (`codegen/moves/network/timeline.py`).
 
     `least_seconds`: a lower bound for any sequence of basis steps with unlimited memory, just below
     `seconds` if the plan is optimal; None for a direct plan. `peak_bytes`: the largest number of

@@ -24,21 +24,21 @@ from typing import TYPE_CHECKING
 __version__ = "0.2.0"
 
 if TYPE_CHECKING:
-    from shardwright.codegen.bundles.check import Problem, check
-    from shardwright.codegen.bundles.verify import verify
     from shardwright.codegen.call.entry import reshard
     from shardwright.codegen.call.sync import Sync, sync
     from shardwright.codegen.checks.report import Report
-    from shardwright.codegen.emit.choice import plan
-    from shardwright.codegen.emit.emit import Bundle, emit
-    from shardwright.codegen.emit.html import html
-    from shardwright.codegen.emit.matmul import MatmulBundle
-    from shardwright.codegen.emit.model_bundle import ModelBundle
-    from shardwright.codegen.emit.program import ProgramBundle
-    from shardwright.codegen.emit.relayout import RelayoutBundle
     from shardwright.codegen.learn.compare import Comparison, compare
     from shardwright.codegen.learn.learn import Learned, learn
     from shardwright.codegen.learn.sizes import LearnedSizes, learn_sizes
+    from shardwright.codegen.operations.bundles.check import Problem, check
+    from shardwright.codegen.operations.bundles.verify import verify
+    from shardwright.codegen.operations.emit.choice import plan
+    from shardwright.codegen.operations.emit.emit import Bundle, emit
+    from shardwright.codegen.operations.emit.html import html
+    from shardwright.codegen.operations.emit.matmul import MatmulBundle
+    from shardwright.codegen.operations.emit.model_bundle import ModelBundle
+    from shardwright.codegen.operations.emit.program import ProgramBundle
+    from shardwright.codegen.operations.emit.relayout import RelayoutBundle
     from shardwright.codegen.partition import strategies
     from shardwright.codegen.partition.constraints import constrain, shard_alike
     from shardwright.codegen.partition.entry import partition
@@ -78,14 +78,14 @@ if not Path(__file__).with_name("ir").is_dir():
 _HOMES = {
     "shardwright.codegen.call.entry": ("reshard",),
     "shardwright.codegen.call.sync": ("Sync", "sync"),
-    "shardwright.codegen.emit.choice": ("plan",),
-    "shardwright.codegen.emit.emit": ("Bundle", "emit"),
-    "shardwright.codegen.emit.html": ("html",),
-    "shardwright.codegen.emit.matmul": ("MatmulBundle",),
-    "shardwright.codegen.emit.model_bundle": ("ModelBundle",),
-    "shardwright.codegen.emit.program": ("ProgramBundle",),
-    "shardwright.codegen.emit.relayout": ("RelayoutBundle",),
-    "shardwright.codegen.bundles.check": ("Problem", "check"),
+    "shardwright.codegen.operations.emit.choice": ("plan",),
+    "shardwright.codegen.operations.emit.emit": ("Bundle", "emit"),
+    "shardwright.codegen.operations.emit.html": ("html",),
+    "shardwright.codegen.operations.emit.matmul": ("MatmulBundle",),
+    "shardwright.codegen.operations.emit.model_bundle": ("ModelBundle",),
+    "shardwright.codegen.operations.emit.program": ("ProgramBundle",),
+    "shardwright.codegen.operations.emit.relayout": ("RelayoutBundle",),
+    "shardwright.codegen.operations.bundles.check": ("Problem", "check"),
     "shardwright.codegen.spec.interop": ("to_named_sharding",),
     "shardwright.codegen.spec.description": ("Description",),
     "shardwright.codegen.learn.compare": ("Comparison", "compare"),
@@ -97,7 +97,7 @@ _HOMES = {
     "shardwright.codegen.partition.partitioned": ("Partitioned",),
     "shardwright.codegen.show": ("derivation", "pictures", "svg", "tile_table"),
     "shardwright.codegen.spec.config": ("load_toml",),
-    "shardwright.codegen.bundles.verify": ("verify",),
+    "shardwright.codegen.operations.bundles.verify": ("verify",),
     "shardwright.codegen.checks.report": ("Report",),
     "shardwright.ir.collectives": (
         *("all_gather", "all_reduce", "all_to_all", "permute", "reduce_scatter", "slice"),

@@ -26,7 +26,7 @@ def kept_workers() -> Iterator[None]:
     """Let workers of `verify` wait for the next test."""
     from kept_workers import KeptWorker
 
-    from shardwright.codegen.verify import pool
+    from shardwright.codegen.operations.verify import pool
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pool, "Worker", KeptWorker)

@@ -11,7 +11,7 @@ from typing import Any
 import jax
 
 import shardwright as sw
-from shardwright.codegen.verify import program_values
+from shardwright.codegen.operations.verify import program_values
 
 Plant = Callable[[str], str]
 

@@ -24,7 +24,7 @@ import models
 
 import shardwright as sw
 from shardwright.codegen.checks.load import load
-from shardwright.codegen.verify import program_values
+from shardwright.codegen.operations.verify import program_values
 
 MESH = sw.Mesh(dict(feature_cases.MESH))
 

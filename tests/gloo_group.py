@@ -13,7 +13,7 @@ from typing import Any
 from places import TESTS
 
 from shardwright.codegen.checks.matmul_case import MatmulCase
-from shardwright.codegen.workers.worker import Worker
+from shardwright.codegen.checks.workers.worker import Worker
 
 TIME_LIMIT = 300.0
 

@@ -14,7 +14,7 @@ from shardwright.codegen.checks.matmul_case import MatmulCase
 from shardwright.codegen.checks.oracle import definition as oracle
 from shardwright.codegen.checks.oracle.products import products, value_of
 from shardwright.codegen.checks.oracle.sums import array_of, array_shape
-from shardwright.codegen.verify.worker import brief
+from shardwright.codegen.operations.verify.worker import brief
 
 CALLS = 4
 LATE = 0.15

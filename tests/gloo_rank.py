@@ -38,7 +38,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from shardwright.codegen.backends.triton_gpu.verify.quick import quick_launches
 from shardwright.codegen.checks.load import load as packaged
-from shardwright.codegen.workers.serve import serve
+from shardwright.codegen.checks.workers.serve import serve
 
 LATER = (
     "gloo_faults",
@@ -47,7 +47,7 @@ LATER = (
     "torch.distributed._functional_collectives",
     "torch.distributed._symmetric_memory",
     "triton.experimental.gluon.language",
-    "shardwright.codegen.verify.worker",
+    "shardwright.codegen.operations.verify.worker",
 )
 """What is imported when modules are called, by each process if not before it is forked."""
 VERIFIER = "shardwright.codegen.backends.triton_gpu.verify.run"
@@ -958,7 +958,7 @@ def script(rank: int, case: dict) -> dict:
 
 def verified(rank: int, case: dict) -> dict:
     """The verdict on a module, as `verify` gives it."""
-    from shardwright.codegen.verify import worker
+    from shardwright.codegen.operations.verify import worker
 
     return worker._verdict(
         worker._runner("triton_gpu"), worker.plain_case(json.dumps(case["case"]))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shardwright.codegen.backends.triton_gpu.rows import Moves
-from shardwright.codegen.planner import plan
+from shardwright.codegen.moves import plan
 from shardwright.codegen.text.context import as_vectors
 from shardwright.ir import Mesh, Reshard
 from shardwright.ir.dtypes import DTYPES

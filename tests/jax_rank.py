@@ -29,8 +29,8 @@ from shardwright.codegen.checks.jax_devices import to_bits, to_jax, wide_types
 from shardwright.codegen.checks.load import load
 from shardwright.codegen.checks.oracle import definition as oracle
 from shardwright.codegen.checks.oracle.definition import Bits, Placement
-from shardwright.codegen.verify.worker import brief
-from shardwright.codegen.workers.serve import own_stdout
+from shardwright.codegen.checks.workers.serve import own_stdout
+from shardwright.codegen.operations.verify.worker import brief
 
 
 def main(rank: int, processes: int, port: int) -> None:

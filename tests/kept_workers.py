@@ -7,7 +7,7 @@ import os
 import re
 from typing import Any
 
-from shardwright.codegen.workers.worker import Environment, Worker, _Process
+from shardwright.codegen.checks.workers.worker import Environment, Worker, _Process
 
 MOST_DEVICES = 18
 """A worker of JAX has as many CPU devices at least, so that one does for most meshes."""

@@ -29,7 +29,7 @@ from jax.experimental import topologies
 from jax.experimental.pallas import tpu as pltpu
 
 import shardwright as sw
-from shardwright.codegen.verify import program_values
+from shardwright.codegen.operations.verify import program_values
 
 
 def mlp(x: Any, w: Any, v: Any) -> Any:

@@ -8,7 +8,7 @@ from pathlib import Path
 from shardwright.codegen.backends.base import Request
 from shardwright.codegen.backends.pallas_tpu import context as pallas_tpu
 from shardwright.codegen.backends.pallas_tpu.strategy import FormChoice
-from shardwright.codegen.emit.modules import parts
+from shardwright.codegen.operations.emit.modules import parts
 from shardwright.codegen.spec.manifest import SUPPORT
 from shardwright.codegen.text.single_file import single_file
 from shardwright.codegen.text.support import support_files, support_text

@@ -17,7 +17,7 @@ from shardwright.codegen.backends.pallas_tpu.matmul.blocks import (
     LocalProduct,
 )
 from shardwright.codegen.checks.matmul_case import MatmulCase
-from shardwright.codegen.planner.matmul.plan import plan_matmul
+from shardwright.codegen.moves.matmul.plan import plan_matmul
 from shardwright.ir.matmul_plan import MatmulPlan
 
 RING = sw.Mesh({"i": 4})

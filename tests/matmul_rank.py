@@ -28,8 +28,8 @@ from shardwright.codegen.checks.jax_matmul import MatmulExecution, constants
 from shardwright.codegen.checks.load import load
 from shardwright.codegen.checks.matmul_case import MatmulCase
 from shardwright.codegen.checks.oracle.products import products
-from shardwright.codegen.verify.worker import brief
-from shardwright.codegen.workers.serve import own_stdout
+from shardwright.codegen.checks.workers.serve import own_stdout
+from shardwright.codegen.operations.verify.worker import brief
 
 BATCH = 24
 """Matmuls of one program: what a program takes to compile is little more than what one takes."""

@@ -12,9 +12,9 @@ import running
 
 import shardwright as sw
 from shardwright.codegen.checks.matmul_case import MatmulCase
-from shardwright.codegen.planner.matmul.plan import plan_matmul
+from shardwright.codegen.moves.matmul.plan import plan_matmul
+from shardwright.codegen.operations.verify import Report
 from shardwright.codegen.text.support import support_files
-from shardwright.codegen.verify import Report
 from shardwright.ir.matmul_plan import MatmulPlan
 
 DTYPES = ("float32", "bfloat16", "float16", "int8", "int32", "uint8", "float8_e4m3fn")

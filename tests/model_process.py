@@ -24,7 +24,7 @@ import model_cases
 import models
 
 import shardwright as sw
-from shardwright.codegen.compile.jit_bytes import devices_of, jit_received
+from shardwright.codegen.operations.compile.jit_bytes import devices_of, jit_received
 
 if "bytes" not in sys.argv[1:2]:  # code need not be fast, but compiled soon
     jax.config.update("jax_disable_most_optimizations", True)

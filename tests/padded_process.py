@@ -29,7 +29,7 @@ from jax.sharding import AxisType
 from places import ROOT
 
 import shardwright as sw
-from shardwright.codegen.verify import program_values
+from shardwright.codegen.operations.verify import program_values
 
 ROWS, WHOLE = '[{"d"}, {}]', "[{}, {}]"
 

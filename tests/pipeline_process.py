@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import models
 
 import shardwright as sw
-from shardwright.codegen.verify import program_values
+from shardwright.codegen.operations.verify import program_values
 
 SIZES = {"s": 2, "d": 2, "t": 2}
 ROWS, WIDTH, HIDDEN = 32, 16, 32

@@ -14,7 +14,7 @@ import emitted
 
 import shardwright as sw
 from bench.program_bytes import cases
-from shardwright.codegen.compile.jit_bytes import received_by_hlo
+from shardwright.codegen.operations.compile.jit_bytes import received_by_hlo
 
 
 def vectors(program: sw.Partitioned) -> int:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from shardwright.codegen.checks.matmul_case import MatmulCase
-from shardwright.codegen.verify import Case
+from shardwright.codegen.operations.verify import Case
 
 DEVICES = 8
 

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from cases import describe
 
-from shardwright.codegen.bundles.verify import jobs_of, report_of
-from shardwright.codegen.emit.modules import parts
 from shardwright.codegen.operations.answers import Runs
-from shardwright.codegen.verify import Case, Report
-from shardwright.codegen.verify.pool import TIME_LIMIT, AnyCase, Runner, missing
+from shardwright.codegen.operations.bundles.verify import jobs_of, report_of
+from shardwright.codegen.operations.emit.modules import parts
+from shardwright.codegen.operations.verify import Case, Report
+from shardwright.codegen.operations.verify.pool import TIME_LIMIT, AnyCase, Runner, missing
 from shardwright.ir.plan import Plan
 
 MOST_DEVICES = 18

@@ -16,7 +16,7 @@ from jax.extend import core
 from jaxlib.mlir import ir
 from jaxlib.mlir.passmanager import PassManager
 
-from shardwright.codegen.compile.shardy_bytes import inline
+from shardwright.codegen.operations.compile.shardy_bytes import inline
 
 PIPELINE = (
     "symbol-dce",

@@ -10,7 +10,7 @@ import numpy as np
 from shardwright.codegen.checks import case
 from shardwright.codegen.checks.oracle import definition as oracle
 from shardwright.codegen.checks.oracle import sums as oracle_terms
-from shardwright.codegen.planner.basis.plan import SMALL_BYTES
+from shardwright.codegen.moves.basis.plan import SMALL_BYTES
 from shardwright.ir import Mesh, Reshard, Sharding
 from shardwright.ir.plan import Plan
 

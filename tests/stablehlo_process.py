@@ -25,8 +25,8 @@ from jaxlib import xla_client
 
 import shardwright as sw
 from shardwright.codegen.backends.jax_spmd.stablehlo import stablehlo_text
-from shardwright.codegen.hlo.collectives import received_in_all
-from shardwright.codegen.verify.program_values import arguments, difference, in_float64
+from shardwright.codegen.operations.verify.program_values import arguments, difference, in_float64
+from shardwright.codegen.spec.hlo.collectives import received_in_all
 
 COLLECTIVES = ("all_gather", "all_reduce", "reduce_scatter", "all_to_all", "collective_permute")
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from cases import all_shardings, random_sharding, with_unreduced
 
-from shardwright.codegen.planner import plan
+from shardwright.codegen.moves import plan
 from shardwright.ir import AxisRef, InputError, Mesh, Reshard, Sharding
 from shardwright.ir.dtypes import DTYPES
 from shardwright.ir.plan import Plan, SteppedPlan

@@ -23,17 +23,13 @@ LAYERS = (
     ("codegen/ops/",),
     ("codegen/registry/",),
     ("codegen/spec/",),
-    ("codegen/hlo/",),
-    ("codegen/planner/", "codegen/learn/"),
+    ("codegen/moves/", "codegen/learn/"),
     ("codegen/trace/", "codegen/propagate/", "codegen/partition/"),
     ("codegen/text/",),
-    ("codegen/workers/",),
     ("codegen/checks/",),
     ("codegen/show/",),
     ("codegen/backends/",),
-    ("codegen/emit/", "codegen/verify/", "codegen/compile/", "codegen/measure/"),
     ("codegen/operations/",),
-    ("codegen/bundles/",),
     ("codegen/audit/", "codegen/call/"),
     ("codegen/cli/",),
 )
@@ -52,7 +48,7 @@ LAZY = {
     "codegen/cli/": "a command loads what it runs, so that others start fast",
     "codegen/operations/": "what answers one question is loaded where it is asked",
     "codegen/partition/entry.py": "jax is loaded when something is partitioned",
-    "codegen/planner/xla.py": "jax is loaded in the process that compiles",
+    "codegen/moves/xla.py": "jax is loaded in the process that compiles",
 }
 """Where functions import files of ours, and why."""
 
@@ -285,8 +281,8 @@ Rule = Callable[[Tree], Iterator[str]]
 BREACHES: dict[Rule, tuple[str, str, str]] = {
     imports_go_down: (
         "ir/layout.py",
-        "import shardwright.codegen.planner.direct",
-        "ir/layout.py imports codegen/planner/direct.py, which stands above it",
+        "import shardwright.codegen.moves.direct",
+        "ir/layout.py imports codegen/moves/direct.py, which stands above it",
     ),
     no_circles: (
         "ir/errors.py",
@@ -304,9 +300,9 @@ BREACHES: dict[Rule, tuple[str, str, str]] = {
         "codegen/cli/plan.py names pallas_tpu",
     ),
     nothing_is_asked_by_hasattr: (
-        "codegen/bundles/check.py",
+        "codegen/operations/bundles/check.py",
         "hasattr(1, 'x')",
-        "codegen/bundles/check.py:{line} asks hasattr",
+        "codegen/operations/bundles/check.py:{line} asks hasattr",
     ),
     private_names_are_listed: (
         "codegen/checks/compare.py",
@@ -324,9 +320,9 @@ BREACHES: dict[Rule, tuple[str, str, str]] = {
         "Layout is in ir/layout.py, ir/mesh.py",
     ),
     kinds_are_asked: (
-        "codegen/bundles/verify.py",
+        "codegen/operations/bundles/verify.py",
         "isinstance(1, int | MatmulDescription)",
-        "codegen/bundles/verify.py asks for MatmulDescription",
+        "codegen/operations/bundles/verify.py asks for MatmulDescription",
     ),
     docstrings_are_imperative: (
         "ir/tiles.py",

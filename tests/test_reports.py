@@ -29,8 +29,8 @@ from report_cases import (
 import shardwright as sw
 from shardwright.codegen.checks.load import load
 from shardwright.codegen.checks.oracle.definition import holdings
+from shardwright.codegen.operations.verify import Case
 from shardwright.codegen.spec.config import load_toml
-from shardwright.codegen.verify import Case
 
 REPORTS = ROOT.parent / "shared/corpus/reports.json"
 

@@ -13,7 +13,7 @@ from fuzz.job import Job
 from fuzz.pool import seat_of
 from fuzz.table import COSTLY, ROWS, drawn, pairs
 
-from shardwright.codegen.verify.pool import missing
+from shardwright.codegen.operations.verify.pool import missing
 
 QUICK = {"pallas_tpu": 40, "triton_gpu": 82, "jax_xla": 84}
 """Rows of each backend for every run, fewest of those that take longest; the long sweep runs all,

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from shardwright.codegen.checks.load import load
-from shardwright.codegen.planner.xla import received
+from shardwright.codegen.moves.xla import received
 
 
 def main() -> None:

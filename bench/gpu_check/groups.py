@@ -10,8 +10,8 @@ from bench.gpu_check.cases import DTYPES, FEATURES, ROOT, imported
 from bench.gpu_check.reference import bits, case_of, compare, example, placed, shards_of
 from bench.parts.attempt import Row
 from bench.reshards import random_mesh, random_sharding
-from shardwright.codegen.emit.group import group_files
-from shardwright.codegen.emit.write import write_bundles
+from shardwright.codegen.operations.emit.group import group_files
+from shardwright.codegen.operations.emit.write import write_bundles
 from shardwright.codegen.spec.group import Group
 
 TENSORS = 6

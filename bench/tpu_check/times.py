@@ -11,7 +11,7 @@ from bench.parts.attempt import Job, Row
 from bench.tpu_check.cases import Bundle, bundles
 from bench.tpu_check.home import DRY, jax
 from bench.tpu_check.reshards import Moved
-from shardwright.codegen.workers.clock import timed
+from shardwright.codegen.checks.workers.clock import timed
 
 REPEATS = 2 if DRY else 20
 

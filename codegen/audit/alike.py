@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 
-from shardwright.codegen.hlo.received import ends
-from shardwright.codegen.hlo.text import HloInstruction, HloModule
+from shardwright.codegen.spec.hlo.received import ends
+from shardwright.codegen.spec.hlo.text import HloInstruction, HloModule
 
 Classes = tuple[int, ...]
 _COLLECTIVES = ("all-gather", "all-reduce", "all-gather-start", "all-reduce-start")

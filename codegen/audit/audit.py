@@ -11,9 +11,9 @@ import numpy as np
 from shardwright.codegen.audit.findings import HloFinding, Key, findings
 from shardwright.codegen.audit.report import AuditFinding, AuditReport, AuditRow
 from shardwright.codegen.audit.reshards import axes_of, faults_of, moved_along, permute_faults_of
-from shardwright.codegen.hlo.collectives import HloCollective, collectives_of
-from shardwright.codegen.hlo.received import RAGGED, ends
-from shardwright.codegen.hlo.text import HloInstruction, HloModule
+from shardwright.codegen.spec.hlo.collectives import HloCollective, collectives_of
+from shardwright.codegen.spec.hlo.received import RAGGED, ends
+from shardwright.codegen.spec.hlo.text import HloInstruction, HloModule
 from shardwright.ir.errors import InputError
 from shardwright.ir.mesh import Mesh
 

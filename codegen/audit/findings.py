@@ -19,9 +19,9 @@ from shardwright.codegen.audit.moves import Elements, Trace, trace
 from shardwright.codegen.audit.reshards import reshard_between
 from shardwright.codegen.audit.tiling import HloTiling, sliced_tiling, source_tiling
 from shardwright.codegen.audit.values import HloValues
-from shardwright.codegen.hlo.collectives import HloCollective
-from shardwright.codegen.hlo.text import HloInstruction, HloModule
-from shardwright.codegen.planner.direct import plan_direct
+from shardwright.codegen.moves.direct import plan_direct
+from shardwright.codegen.spec.hlo.collectives import HloCollective
+from shardwright.codegen.spec.hlo.text import HloInstruction, HloModule
 from shardwright.ir.mesh import Mesh
 from shardwright.ir.reshard import Reshard
 

@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 
 from shardwright.codegen.audit.values import HloValues
-from shardwright.codegen.hlo.received import ends
-from shardwright.codegen.hlo.text import HloArray, HloInstruction
+from shardwright.codegen.spec.hlo.received import ends
+from shardwright.codegen.spec.hlo.text import HloArray, HloInstruction
 from shardwright.ir.arrays import Integers
 
 _SAME = ("copy", "convert", "copy-start", "copy-done", "opt-barrier")

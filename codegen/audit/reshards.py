@@ -8,8 +8,8 @@ from collections.abc import Iterable
 import numpy as np
 
 from shardwright.codegen.audit.tiling import HloTiling
-from shardwright.codegen.hlo.text import HloArray
-from shardwright.codegen.planner.xla_cost import digits_of
+from shardwright.codegen.moves.xla_cost import digits_of
+from shardwright.codegen.spec.hlo.text import HloArray
 from shardwright.ir.errors import InputError
 from shardwright.ir.mesh import Mesh
 from shardwright.ir.refs import refs_of

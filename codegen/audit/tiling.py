@@ -13,7 +13,7 @@ import numpy as np
 
 from shardwright.codegen.audit.moves import Elements, trace
 from shardwright.codegen.audit.values import HloValues
-from shardwright.codegen.hlo.text import HloInstruction
+from shardwright.codegen.spec.hlo.text import HloInstruction
 from shardwright.ir.arrays import Integers
 from shardwright.ir.errors import InputError
 from shardwright.ir.mesh import Mesh

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from shardwright.codegen.hlo.text import HloInstruction, HloModule
+from shardwright.codegen.spec.hlo.text import HloInstruction, HloModule
 from shardwright.ir.arrays import Integers
 
 _INSIDE = ("fusion", "call")

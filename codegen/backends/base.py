@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from shardwright.codegen.moves.network.rings import Rings
+from shardwright.codegen.moves.network.timeline import Timeline
 from shardwright.codegen.partition.local.communications import WrittenRows
 from shardwright.codegen.partition.partitioned import Partitioned
-from shardwright.codegen.planner.network.rings import Rings
-from shardwright.codegen.planner.network.timeline import Timeline
 from shardwright.codegen.registry.contracts import Contract
 from shardwright.codegen.registry.toolchain import Compiler, Runtime
 from shardwright.ir.errors import InputError, InternalError

@@ -23,8 +23,8 @@ from shardwright.codegen.call.by_jax import (
 )
 from shardwright.codegen.call.cache import load
 from shardwright.codegen.call.choice import Way, way_of
-from shardwright.codegen.emit.emit import emit
-from shardwright.codegen.planner.xla import XlaCollectives, xla_collectives
+from shardwright.codegen.moves.xla import XlaCollectives, xla_collectives
+from shardwright.codegen.operations.emit.emit import emit
 from shardwright.ir.errors import InputError, in_a_line
 from shardwright.ir.reshard import Reshard
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from shardwright.codegen import registry
-from shardwright.codegen.emit.choice import plan as plan_of
-from shardwright.codegen.emit.verdict import Priced, priced, verdict, xla_peer
 from shardwright.codegen.hardware.presets import topology_of
 from shardwright.codegen.hardware.topology import Switch, Topology
-from shardwright.codegen.planner.plan import network_of
-from shardwright.codegen.planner.xla import XlaCollectives
+from shardwright.codegen.moves.plan import network_of
+from shardwright.codegen.moves.xla import XlaCollectives
+from shardwright.codegen.operations.emit.choice import plan as plan_of
+from shardwright.codegen.operations.emit.verdict import Priced, priced, verdict, xla_peer
 from shardwright.ir.errors import InputError
 from shardwright.ir.plan import Plan, SteppedPlan
 from shardwright.ir.reshard import Reshard

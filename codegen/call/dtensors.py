@@ -16,8 +16,8 @@ from torch.distributed.tensor.placement_types import Placement
 
 from shardwright.codegen import registry
 from shardwright.codegen.call.cache import load
-from shardwright.codegen.emit.emit import emit
-from shardwright.codegen.verify.pool import missing
+from shardwright.codegen.operations.emit.emit import emit
+from shardwright.codegen.operations.verify.pool import missing
 from shardwright.ir.dtypes import dtype_of, is_floating
 from shardwright.ir.errors import InputError, in_a_line
 from shardwright.ir.reshard import Reshard

@@ -23,7 +23,7 @@ from shardwright.codegen.checks.timed import (
     arrays_of,
     check_memory,
 )
-from shardwright.codegen.workers.clock import timed as clocked
+from shardwright.codegen.checks.workers.clock import timed as clocked
 
 FORCED = "XLA_FLAGS=--xla_force_host_platform_device_count"
 

@@ -70,7 +70,7 @@ class AuditCommand:
     def run(self) -> None:
         """Print the audit."""
         from shardwright.codegen.audit.audit import audit
-        from shardwright.codegen.emit.write import write_file
+        from shardwright.codegen.operations.emit.write import write_file
         from shardwright.ir.given import mesh_of
 
         mesh = None if self.mesh is None else mesh_of(self.mesh, "--mesh")

@@ -11,7 +11,7 @@ from shardwright.codegen.cli.folders import FolderFlags
 from shardwright.codegen.cli.progress import bar
 
 if TYPE_CHECKING:
-    from shardwright.codegen.bundles.check import Problem, Progress
+    from shardwright.codegen.operations.bundles.check import Problem, Progress
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +77,7 @@ class CheckCommand(FolderFlags):
 
     def _found(self, progress: "Progress") -> "Iterator[tuple[Path, tuple[Problem, ...]]]":
         """Yield each checked folder or bundle with its problems."""
-        from shardwright.codegen.bundles.check import check, check_config
+        from shardwright.codegen.operations.bundles.check import check, check_config
 
         for path in () if self.described else self.paths:
             yield path, check(path, progress)

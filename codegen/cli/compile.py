@@ -10,7 +10,7 @@ from shardwright.codegen.cli.folders import FolderFlags
 from shardwright.codegen.cli.progress import bar
 from shardwright.codegen.cli.supported import note_versions
 from shardwright.codegen.cli.tables import console, is_wide, shown
-from shardwright.codegen.compile import CompileReport, GpuCode, TpuCode
+from shardwright.codegen.operations.compile import CompileReport, GpuCode, TpuCode
 from shardwright.ir.errors import InputError
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def _compiled(
     folders: tuple[Path, ...], targets: tuple[str, ...], save: Path | None, xla: bool
 ) -> tuple[CompileReport, ...]:
     """Compile the bundles with a progress bar and return the reports."""
-    from shardwright.codegen.bundles.compile import compile_bundles
+    from shardwright.codegen.operations.bundles.compile import compile_bundles
 
     with bar("compiling") as show:
 
@@ -99,7 +99,7 @@ def _compiled(
 
 
 def _print(reports: tuple[CompileReport, ...]) -> None:
-    from shardwright.codegen.compile.targets import compilers
+    from shardwright.codegen.operations.compile.targets import compilers
 
     for backend, compiler in compilers().items():
         mine = [report for report in reports if report.backend == backend]
@@ -178,7 +178,7 @@ def _seconds(code: TpuCode) -> str:
 
 
 def _wire(code: TpuCode, report: CompileReport) -> str:
-    from shardwright.codegen.emit.verdict import TOLD_AS_BYTES
+    from shardwright.codegen.operations.emit.verdict import TOLD_AS_BYTES
     from shardwright.codegen.show.tables import ratio
 
     moved, bound = code.wire_bytes, report.bound_bytes

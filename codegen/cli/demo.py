@@ -15,8 +15,8 @@ from shardwright.codegen.spec.config import load_toml
 from shardwright.ir.errors import InputError, one_of
 
 if TYPE_CHECKING:
-    from shardwright.codegen.emit.emit import Bundle
-    from shardwright.codegen.verify import Report
+    from shardwright.codegen.operations.emit.emit import Bundle
+    from shardwright.codegen.operations.verify import Report
 
 ALL = "test"
 """The extra that installs the packages of every backend."""
@@ -71,8 +71,8 @@ def _print_left_out(bundles: dict[str, Bundle], chosen: dict[str, str]) -> None:
 
 
 def _emitted(file: Path, output: Path) -> dict[str, Bundle]:
-    from shardwright.codegen.emit.emit import emit_described
-    from shardwright.codegen.emit.write import write_bundles
+    from shardwright.codegen.operations.emit.emit import emit_described
+    from shardwright.codegen.operations.emit.write import write_bundles
 
     descriptions = load_toml(file)
     bundles: dict[str, Bundle] = {}

@@ -101,7 +101,7 @@ class EmitCommand(Flags):
     def _write_stablehlo(self, path: Path) -> None:
         """Write the selected program as StableHLO."""
         from shardwright.codegen.backends.jax_spmd.stablehlo import stablehlo_text
-        from shardwright.codegen.emit.program import partition_described
+        from shardwright.codegen.operations.emit.program import partition_described
 
         asked = self.one_operation()
         if asked.kind != "program":
@@ -117,7 +117,7 @@ class EmitCommand(Flags):
 
     def _written(self, root: Path, bundles: Bundles, groups: Groups) -> tuple[Path, ...]:
         """Write the bundles and return the files that changed."""
-        from shardwright.codegen.emit.write import write_bundles
+        from shardwright.codegen.operations.emit.write import write_bundles
 
         try:
             folders = None if self.described else self.chosen.folders
@@ -131,7 +131,7 @@ class EmitCommand(Flags):
         return changed
 
     def _files(self, said: Operation | Group, within: "Within") -> dict[str, str]:
-        from shardwright.codegen.operations import answers_of
+        from shardwright.codegen.operations.kinds import answers_of
 
         try:
             return answers_of(said).files(said, within)

@@ -74,7 +74,7 @@ class FolderFlags(Flags):
 
     def _emitted(self, root: Path) -> Path:
         """Emit the bundle described by flags below a root."""
-        from shardwright.codegen.emit.emit import emit_described
+        from shardwright.codegen.operations.emit.emit import emit_described
 
         description = self.from_flags(name="reshard")
         try:

@@ -15,7 +15,7 @@ from shardwright.codegen.spec.description import split_backends
 from shardwright.ir.errors import InputError
 
 if TYPE_CHECKING:
-    from shardwright.codegen.bundles.measure import Measured, Measurement
+    from shardwright.codegen.operations.bundles.measure import Measured, Measurement
 
 _FLAGS = {"backends": "--backends", "topology": "--topology"}
 
@@ -81,7 +81,7 @@ def _measured(
     folders: tuple[Path, ...], backends: tuple[str, ...] | None, topology: str | None
 ) -> "Measurement":
     """Measure the bundles with a progress bar."""
-    from shardwright.codegen.bundles.measure import measure
+    from shardwright.codegen.operations.bundles.measure import measure
 
     with bar("measuring") as show:
 

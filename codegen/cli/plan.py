@@ -63,8 +63,8 @@ class PlanCommand(Flags):
         if group is not None:
             self._print_group(group)
             return
-        from shardwright.codegen.operations import answers_of
         from shardwright.codegen.operations.answers import PlanAsked
+        from shardwright.codegen.operations.kinds import answers_of
 
         said = self.one_operation()
         answers = answers_of(said)
@@ -103,7 +103,7 @@ class PlanCommand(Flags):
     def _print_group(self, group: Group) -> None:
         """Print the plan of each kind of reshard in a group, and the bytes of all tensors."""
         from shardwright.codegen.cli.plan_group import group_json, print_group
-        from shardwright.codegen.emit.choice import planned
+        from shardwright.codegen.operations.emit.choice import planned
 
         self._refuse_options(
             "this option takes a single reshard, not a group",

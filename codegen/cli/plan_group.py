@@ -48,7 +48,7 @@ def print_group(group: Group, kinds: Kinds) -> None:
 
 def _bytes(kinds: Kinds) -> dict[str, int]:
     """Return the bytes of all tensors: the total, and the bytes of the busiest device."""
-    from shardwright.codegen.emit.group import bytes_by_rank
+    from shardwright.codegen.operations.emit.group import bytes_by_rank
 
     received: Any = 0
     sent: Any = 0

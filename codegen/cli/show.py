@@ -64,7 +64,7 @@ class ShowCommand(Flags):
         if group is not None and self.svg is None and not self.compare:
             self._show_group(group)
             return
-        from shardwright.codegen.operations import answers_of
+        from shardwright.codegen.operations.kinds import answers_of
 
         said = self.one_operation()
         self._refuse_options(said)
@@ -84,7 +84,7 @@ class ShowCommand(Flags):
 
     def _refuse_options(self, said: Operation) -> None:
         """Raise InputError for an option that an operation does not take."""
-        from shardwright.codegen.operations import answers_of
+        from shardwright.codegen.operations.kinds import answers_of
 
         takes = answers_of(said).options
         if self.compare and "show --compare" not in takes:
@@ -106,8 +106,8 @@ class ShowCommand(Flags):
 
     def _show_group(self, group: Group) -> None:
         """Print each kind of reshard of a group, or write one page for all kinds."""
-        from shardwright.codegen.emit.choice import planned
-        from shardwright.codegen.operations import answers_of
+        from shardwright.codegen.operations.emit.choice import planned
+        from shardwright.codegen.operations.kinds import answers_of
 
         plans = {}
         for folder, (description, count) in self.kinds(group).items():

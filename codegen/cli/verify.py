@@ -14,7 +14,7 @@ from shardwright.codegen.spec.description import split_backends
 from shardwright.ir.errors import InputError
 
 if TYPE_CHECKING:
-    from shardwright.codegen.verify import Report
+    from shardwright.codegen.operations.verify import Report
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +50,7 @@ class VerifyCommand(FolderFlags):
 
 def verified(folders: tuple[Path, ...], backends: tuple[str, ...] | None) -> "tuple[Report, ...]":
     """Verify the bundles with a progress bar and return the reports."""
-    from shardwright.codegen.bundles.verify import verify
+    from shardwright.codegen.operations.bundles.verify import verify
 
     with bar("verifying") as show:
 

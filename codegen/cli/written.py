@@ -11,7 +11,7 @@ from shardwright.ir.errors import InputError
 
 def written(path: Path, text: str, option: str) -> None:
     """Write the text to a file named by an option, and print its path."""
-    from shardwright.codegen.emit.write import write_file
+    from shardwright.codegen.operations.emit.write import write_file
 
     check_writable(path, option)
     try:

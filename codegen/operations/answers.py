@@ -1,7 +1,6 @@
 """The questions that commands ask about every kind of operation, and about groups.
 
-Each kind has a file with its answers; `ANSWERS` in `codegen/operations/__init__.py` lists them by
-class of description.
+Each kind has a file with its answers; `ANSWERS` in `kinds.py` lists them by class of description.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
-from shardwright.codegen.emit.choice import planned
+from shardwright.codegen.operations.emit.choice import planned
 from shardwright.codegen.spec.config import Config
 from shardwright.codegen.spec.description import Description
 from shardwright.codegen.spec.group import Group
@@ -26,10 +25,10 @@ if TYPE_CHECKING:  # emission must not load these modules
     from shardwright.codegen.checks.case import Case
     from shardwright.codegen.checks.matmul_case import MatmulCase
     from shardwright.codegen.checks.report import Report
-    from shardwright.codegen.compile.targets import Target
-    from shardwright.codegen.compile.tasks import Task
-    from shardwright.codegen.measure.price import Price
-    from shardwright.codegen.verify.pool import Runner
+    from shardwright.codegen.operations.compile.targets import Target
+    from shardwright.codegen.operations.compile.tasks import Task
+    from shardwright.codegen.operations.measure.price import Price
+    from shardwright.codegen.operations.verify.pool import Runner
 
 D = TypeVar("D", bound=Operation | Group)
 Printed: TypeAlias = "str | Table"

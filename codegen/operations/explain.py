@@ -10,9 +10,9 @@ from shardwright.ir.errors import InputError
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from shardwright.codegen.emit.verdict import Priced
-    from shardwright.codegen.planner.network.links import Network
-    from shardwright.codegen.planner.xla import XlaCollectives
+    from shardwright.codegen.moves.network.links import Network
+    from shardwright.codegen.moves.xla import XlaCollectives
+    from shardwright.codegen.operations.emit.verdict import Priced
     from shardwright.codegen.spec.description import Description
     from shardwright.ir.plan import Plan
     from shardwright.ir.reshard import Reshard
@@ -33,7 +33,7 @@ for any number of devices."""
 def asked_xla(reshard: Reshard) -> XlaCollectives | None:
     """Return the plan of XLA's own partitioner. Return None if XLA cannot run here, or if the
     source mesh has more than ASKED_DEVICES devices."""
-    from shardwright.codegen.planner.compare import xla_plan
+    from shardwright.codegen.moves.compare import xla_plan
 
     if reshard.source.mesh.size > ASKED_DEVICES:
         return None
@@ -44,9 +44,9 @@ def asked_xla(reshard: Reshard) -> XlaCollectives | None:
 def verdict_lines(plan: Plan, description: Description) -> tuple[str, ...]:
     """Return a line per backend: the predicted seconds of its module, compared with those of its
     peer."""
-    from shardwright.codegen.emit.verdict import peer_of, verdict
     from shardwright.codegen.hardware.presets import name_of
-    from shardwright.codegen.planner.plan import network_of
+    from shardwright.codegen.moves.plan import network_of
+    from shardwright.codegen.operations.emit.verdict import peer_of, verdict
 
     assert description.topology is not None
     network = network_of(plan.reshard, description.topology)
@@ -66,7 +66,7 @@ def _whose(one: Priced, made: Plan, plan: Plan) -> str:
 
 def explained(plan: Plan, description: Description) -> Iterator[str | Table]:
     """Yield the stages of every module with their cost terms, and the cost of each alternative."""
-    from shardwright.codegen.planner.plan import default_network, network_of
+    from shardwright.codegen.moves.plan import default_network, network_of
 
     reshard, topology = plan.reshard, description.topology
     network = network_of(reshard, topology) if topology else default_network(reshard)
@@ -84,8 +84,8 @@ def _modules(
 ) -> Iterator[tuple[Priced, Plan]]:
     """Yield the costs of each backend with the priced plan. If the strategy is `auto`, a backend
     that the description does not name gets its own best plan."""
-    from shardwright.codegen.emit.choice import plan as plan_of
-    from shardwright.codegen.emit.verdict import backends_on, priced
+    from shardwright.codegen.operations.emit.choice import plan as plan_of
+    from shardwright.codegen.operations.emit.verdict import backends_on, priced
     from shardwright.codegen.registry import NAMES
 
     for name in backends_on(network.topology, NAMES):
@@ -117,7 +117,7 @@ def _collectives(reshard: Reshard, network: Network) -> Table | None:
     from rich.table import Table
 
     from shardwright.codegen.hardware.topology import Torus
-    from shardwright.codegen.planner.network.ring_table import ring_costs
+    from shardwright.codegen.moves.network.ring_table import ring_costs
 
     if not isinstance(network.topology, Torus):
         return None
@@ -144,9 +144,9 @@ def _alternatives(reshard: Reshard, description: Description, network: Network) 
 def _rows(
     reshard: Reshard, limit: int | None, network: Network
 ) -> Iterator[tuple[str, str, str, str]]:
-    from shardwright.codegen.emit.verdict import priced
-    from shardwright.codegen.planner.plan import STRATEGIES, plan
-    from shardwright.codegen.planner.xla_cost import seconds_of_xla
+    from shardwright.codegen.moves.plan import STRATEGIES, plan
+    from shardwright.codegen.moves.xla_cost import seconds_of_xla
+    from shardwright.codegen.operations.emit.verdict import priced
     from shardwright.codegen.registry import NAMES
     from shardwright.ir.exchange import ids_of
 

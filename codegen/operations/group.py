@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shardwright.codegen.emit.group import backends_of, group_files
 from shardwright.codegen.operations.answers import Answers, ModuleJob, Runs, Within
+from shardwright.codegen.operations.emit.group import backends_of, group_files
 from shardwright.codegen.spec import manifest
 from shardwright.codegen.spec.group import Group
 from shardwright.codegen.spec.manifest import read_manifest
@@ -15,8 +15,8 @@ from shardwright.ir.errors import InputError
 
 if TYPE_CHECKING:
     from shardwright.codegen.checks.report import Report
-    from shardwright.codegen.compile.targets import Target
-    from shardwright.codegen.compile.tasks import GroupTask
+    from shardwright.codegen.operations.compile.targets import Target
+    from shardwright.codegen.operations.compile.tasks import GroupTask
 
 
 class GroupAnswers(Answers[Group]):
@@ -47,7 +47,7 @@ class GroupAnswers(Answers[Group]):
 
     def report(self, job: ModuleJob[Group], runs: Runs) -> Report:
         """Return the verdict on a group's module, which imports the modules of the members."""
-        from shardwright.codegen.verify.group import report_group
+        from shardwright.codegen.operations.verify.group import report_group
 
         members = read_manifest(job.root).members(job.said)
         given = job.said, members, job.root, job.backend
@@ -55,7 +55,7 @@ class GroupAnswers(Answers[Group]):
 
     def tasks(self, said: Group, root: Path, target: Target) -> Iterator[GroupTask]:
         """Yield one task if the group has a module for the target."""
-        from shardwright.codegen.compile.tasks import GroupTask
+        from shardwright.codegen.operations.compile.tasks import GroupTask
 
         if target.backend in self.backends(said, root):
             yield GroupTask(said, root, target)

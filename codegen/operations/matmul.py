@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shardwright.codegen.emit.matmul import emit_described_matmul, plan_described_matmul
 from shardwright.codegen.operations.answers import (
     Answers,
     ModuleJob,
@@ -15,6 +14,7 @@ from shardwright.codegen.operations.answers import (
     Runs,
     Within,
 )
+from shardwright.codegen.operations.emit.matmul import emit_described_matmul, plan_described_matmul
 from shardwright.codegen.show.matmul import matmul_text
 from shardwright.codegen.show.matmul_explorer import matmul_explorer
 from shardwright.codegen.show.matmul_svg import matmul_svg
@@ -25,9 +25,9 @@ from shardwright.ir.errors import InputError
 if TYPE_CHECKING:
     from shardwright.codegen.checks.matmul_case import MatmulCase
     from shardwright.codegen.checks.report import Report
-    from shardwright.codegen.compile.targets import Target
-    from shardwright.codegen.compile.tasks import MatmulTask
-    from shardwright.codegen.measure.price import Price
+    from shardwright.codegen.operations.compile.targets import Target
+    from shardwright.codegen.operations.compile.tasks import MatmulTask
+    from shardwright.codegen.operations.measure.price import Price
 
 
 class MatmulAnswers(Answers[MatmulDescription]):
@@ -80,13 +80,13 @@ class MatmulAnswers(Answers[MatmulDescription]):
 
     def report(self, job: ModuleJob[MatmulDescription], runs: Runs) -> Report:
         """Return the verdict on a module and its gradients."""
-        from shardwright.codegen.verify.matmul import report_matmul
+        from shardwright.codegen.operations.verify.matmul import report_matmul
 
         return report_matmul(job.said, job.module, runs.runner, runs.twins)
 
     def tasks(self, said: MatmulDescription, root: Path, target: Target) -> Iterator[MatmulTask]:
         """Yield one task if the bundle has a module for the target."""
-        from shardwright.codegen.compile.tasks import MatmulTask
+        from shardwright.codegen.operations.compile.tasks import MatmulTask
 
         if {*target.takes} & {*said.backends}:
             yield MatmulTask(said, root, target)
@@ -99,6 +99,6 @@ class MatmulAnswers(Answers[MatmulDescription]):
 
     def price(self, said: MatmulDescription, backend: str) -> Price:
         """Return the price function of a module."""
-        from shardwright.codegen.measure.price import price_of_matmul
+        from shardwright.codegen.operations.measure.price import price_of_matmul
 
         return price_of_matmul(said, backend)

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shardwright.codegen.emit.model_bundle import emit_model, plan_described
 from shardwright.codegen.operations.answers import (
     Answers,
     ModuleJob,
@@ -15,6 +14,7 @@ from shardwright.codegen.operations.answers import (
     Runs,
     Within,
 )
+from shardwright.codegen.operations.emit.model_bundle import emit_model, plan_described
 from shardwright.codegen.show.model_explorer import model_explorer
 from shardwright.codegen.spec.model import ModelDescription
 from shardwright.ir.model_proof import prove
@@ -55,6 +55,6 @@ class ModelAnswers(Answers[ModelDescription]):
 
     def report(self, job: ModuleJob[ModelDescription], runs: Runs) -> Report:
         """Return the verdict on a module and the data that it reads."""
-        from shardwright.codegen.verify.model import report_model
+        from shardwright.codegen.operations.verify.model import report_model
 
         return report_model(job.said, job.backend, job.folder, runs.runner)

@@ -9,15 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shardwright.codegen import registry
-from shardwright.codegen.emit.lockfile import changes
-from shardwright.codegen.emit.owner import owner_path
-from shardwright.codegen.emit.program import (
-    LOCKFILE,
-    check_budget,
-    emit_program,
-    partition_described,
-    traced_described,
-)
 from shardwright.codegen.operations.answers import (
     Answers,
     ModuleJob,
@@ -26,6 +17,15 @@ from shardwright.codegen.operations.answers import (
     Printed,
     Runs,
     Within,
+)
+from shardwright.codegen.operations.emit.lockfile import changes
+from shardwright.codegen.operations.emit.owner import owner_path
+from shardwright.codegen.operations.emit.program import (
+    LOCKFILE,
+    check_budget,
+    emit_program,
+    partition_described,
+    traced_described,
 )
 from shardwright.codegen.partition.partitioned import Partitioned
 from shardwright.codegen.registry import PROGRAMS
@@ -96,7 +96,7 @@ class ProgramAnswers(Answers[ProgramDescription]):
 
     def page(self, said: ProgramDescription, *, compare: bool) -> str:
         """Return the explorer."""
-        from shardwright.codegen.compile.totals import totals
+        from shardwright.codegen.operations.compile.totals import totals
 
         program = traced_described(said)
         others = [asdict(each) for each in totals(program, said)[1:]] if compare else []
@@ -113,7 +113,7 @@ class ProgramAnswers(Answers[ProgramDescription]):
 
     def report(self, job: ModuleJob[ProgramDescription], runs: Runs) -> Report:
         """Return the verdict on a module, which is compared with its function."""
-        from shardwright.codegen.verify.program import report_program
+        from shardwright.codegen.operations.verify.program import report_program
 
         owner = owner_path(job.root, read_manifest(job.root))
         home = Path() if owner is None else owner.parent
@@ -123,7 +123,7 @@ class ProgramAnswers(Answers[ProgramDescription]):
 def _compared(program: Partitioned, said: ProgramDescription) -> Iterator[Printed]:
     from rich.table import Table
 
-    from shardwright.codegen.compile.totals import totals
+    from shardwright.codegen.operations.compile.totals import totals
 
     rows = totals(program, said)
     table = Table("way")

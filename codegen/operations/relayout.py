@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shardwright.codegen.emit.relayout import emit_described_relayout
 from shardwright.codegen.operations.answers import (
     Answers,
     ModuleJob,
@@ -15,6 +14,7 @@ from shardwright.codegen.operations.answers import (
     Runs,
     Within,
 )
+from shardwright.codegen.operations.emit.relayout import emit_described_relayout
 from shardwright.codegen.show.parts_svg import parts_svg
 from shardwright.codegen.spec.relayout import RelayoutDescription
 from shardwright.ir.relayout import plan_relayout
@@ -55,6 +55,6 @@ class RelayoutAnswers(Answers[RelayoutDescription]):
 
     def report(self, job: ModuleJob[RelayoutDescription], runs: Runs) -> Report:
         """Return the verdict on a module."""
-        from shardwright.codegen.verify.relayout import report_relayout
+        from shardwright.codegen.operations.verify.relayout import report_relayout
 
         return report_relayout(job.said, job.backend, job.module, runs.runner)

@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shardwright.codegen.emit.choice import planned
-from shardwright.codegen.emit.emit import emit_described
 from shardwright.codegen.operations.answers import (
     Answers,
     ModuleJob,
@@ -16,14 +14,16 @@ from shardwright.codegen.operations.answers import (
     Runs,
     Within,
 )
+from shardwright.codegen.operations.emit.choice import planned
+from shardwright.codegen.operations.emit.emit import emit_described
 from shardwright.codegen.spec.description import Description
 
 if TYPE_CHECKING:
     from shardwright.codegen.checks.case import Case
     from shardwright.codegen.checks.report import Report
-    from shardwright.codegen.compile.targets import Target
-    from shardwright.codegen.compile.tasks import BundleTask
-    from shardwright.codegen.measure.price import Price
+    from shardwright.codegen.operations.compile.targets import Target
+    from shardwright.codegen.operations.compile.tasks import BundleTask
+    from shardwright.codegen.operations.measure.price import Price
 
 
 class ReshardAnswers(Answers[Description]):
@@ -73,13 +73,13 @@ class ReshardAnswers(Answers[Description]):
 
     def report(self, job: ModuleJob[Description], runs: Runs) -> Report:
         """Return the verdict on a module and its backward pass."""
-        from shardwright.codegen.verify import single
+        from shardwright.codegen.operations.verify import single
 
         return single.report(job.said, job.module, runs.runner, runs.twins)
 
     def tasks(self, said: Description, root: Path, target: Target) -> Iterator[BundleTask]:
         """Yield one task for the bundle."""
-        from shardwright.codegen.compile.tasks import BundleTask
+        from shardwright.codegen.operations.compile.tasks import BundleTask
 
         yield BundleTask(said, root, target)
 
@@ -91,6 +91,6 @@ class ReshardAnswers(Answers[Description]):
 
     def price(self, said: Description, backend: str) -> Price:
         """Return the price function of a module, which prices its timeline."""
-        from shardwright.codegen.measure.price import price_of_reshard
+        from shardwright.codegen.operations.measure.price import price_of_reshard
 
         return price_of_reshard(planned(said), backend)

@@ -7,18 +7,18 @@ from dataclasses import replace
 from decimal import ROUND_FLOOR, Context
 from typing import TYPE_CHECKING
 
-from shardwright.codegen.emit.choice import planned
-from shardwright.codegen.emit.emit import executing
-from shardwright.codegen.emit.ways import plan_json, reduced_by, rings_by
 from shardwright.codegen.hardware.presets import idle_text, topology_of
+from shardwright.codegen.moves import plan as plan_of
+from shardwright.codegen.moves.compare import compare
+from shardwright.codegen.moves.direct import plan_direct
+from shardwright.codegen.moves.network.rings import Rings
+from shardwright.codegen.moves.plan import network_of
+from shardwright.codegen.moves.relabel import relabel
+from shardwright.codegen.moves.rounds import schedule
 from shardwright.codegen.operations.answers import PlanAsked, Printed
-from shardwright.codegen.planner import plan as plan_of
-from shardwright.codegen.planner.compare import compare
-from shardwright.codegen.planner.direct import plan_direct
-from shardwright.codegen.planner.network.rings import Rings
-from shardwright.codegen.planner.plan import network_of
-from shardwright.codegen.planner.relabel import relabel
-from shardwright.codegen.planner.rounds import schedule
+from shardwright.codegen.operations.emit.choice import planned
+from shardwright.codegen.operations.emit.emit import executing
+from shardwright.codegen.operations.emit.ways import plan_json, reduced_by, rings_by
 from shardwright.codegen.show import derivation, pictures, summary, svg, tile_table
 from shardwright.codegen.show.rings import rings_svg, rings_text
 from shardwright.codegen.show.tables import ratio

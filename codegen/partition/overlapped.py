@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from shardwright.codegen.hardware.presets import name_of, topology_of
+from shardwright.codegen.moves.matmul.plan import plan_matmul
 from shardwright.codegen.partition.local.steps import (
     Compute,
     LocalBody,
@@ -19,7 +20,6 @@ from shardwright.codegen.partition.local.steps import (
     taken,
 )
 from shardwright.codegen.partition.matrices import PLAIN, AsMatrices, Turn
-from shardwright.codegen.planner.matmul.plan import plan_matmul
 from shardwright.ir.errors import InputError
 from shardwright.ir.matmul import SIDES, Matmul, Side
 from shardwright.ir.matmul_plan import MatmulPlan

@@ -12,6 +12,12 @@ from collections.abc import Iterator
 import numpy as np
 
 from shardwright.codegen.hardware.presets import check_devices, topology_of
+from shardwright.codegen.moves.network.collectives import (
+    Prices,
+    positions_of_groups,
+    prices_of,
+)
+from shardwright.codegen.moves.network.links import Flows, Network
 from shardwright.codegen.partition.local import pace
 from shardwright.codegen.partition.local.direct import direct
 from shardwright.codegen.partition.local.memory import size_of
@@ -19,12 +25,6 @@ from shardwright.codegen.partition.local.permutation import permutation
 from shardwright.codegen.partition.local.rates import digits_of
 from shardwright.codegen.partition.local.steps import LayoutChange, LocalProgram
 from shardwright.codegen.partition.local.together import Run, rows_of
-from shardwright.codegen.planner.network.collectives import (
-    Prices,
-    positions_of_groups,
-    prices_of,
-)
-from shardwright.codegen.planner.network.links import Flows, Network
 from shardwright.ir.errors import wrong_type
 
 

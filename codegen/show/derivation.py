@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sympy
 
-from shardwright.codegen.planner.direct import plan_direct
+from shardwright.codegen.moves.direct import plan_direct
 from shardwright.codegen.show.formulas import LayoutMap, layout_map
 from shardwright.codegen.show.maps import ReshardMaps, shared_refs
 from shardwright.codegen.show.notation import text

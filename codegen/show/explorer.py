@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from shardwright.codegen.hardware.presets import name_of, topology_of
-from shardwright.codegen.planner.network.links import Flows
-from shardwright.codegen.planner.plan import network_of
+from shardwright.codegen.moves.network.links import Flows
+from shardwright.codegen.moves.plan import network_of
 from shardwright.codegen.show.link_names import link_names
 from shardwright.codegen.text.docstring import title
 from shardwright.codegen.text.templates import render

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwright.codegen.planner.network.links import Flows
+from shardwright.codegen.moves.network.links import Flows
 from shardwright.codegen.show.explorer import explored, link_rows, page_of
 from shardwright.codegen.show.matmul import matmul_words, turns_of
 from shardwright.ir.layout import Layout, read_digits

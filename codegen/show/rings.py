@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from xml.sax.saxutils import escape
 
-from shardwright.codegen.planner.network.rings import Passed, Rings, RingStep
+from shardwright.codegen.moves.network.rings import Passed, Rings, RingStep
 from shardwright.codegen.show.svg_text import FAINT, Span, box, in_pixels, root, text_lines
 from shardwright.codegen.text.docstring import TABLE_DEVICES
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from shardwright.codegen.hardware.presets import idle_text, topology_of
-from shardwright.codegen.planner.basis.traffic import moved
+from shardwright.codegen.moves.basis.traffic import moved
 from shardwright.codegen.show.tables import Row
 from shardwright.ir.plan import SteppedPlan
 from shardwright.ir.steps import Step

@@ -10,9 +10,9 @@ from running import verified
 from sessions import session
 
 from shardwright.codegen.checks.case import Case
-from shardwright.codegen.emit.emit import emit
-from shardwright.codegen.emit.modules import parts, reverse
-from shardwright.codegen.planner import plan
+from shardwright.codegen.moves import plan
+from shardwright.codegen.operations.emit.emit import emit
+from shardwright.codegen.operations.emit.modules import parts, reverse
 from shardwright.ir import Mesh, Reshard
 
 GRID = Mesh({"x": 2, "y": 2})

@@ -16,8 +16,8 @@ from programs import output, started
 
 from shardwright.codegen import registry
 from shardwright.codegen.backends.base import Request
-from shardwright.codegen.emit.modules import parts, reverse
-from shardwright.codegen.planner import plan
+from shardwright.codegen.moves import plan
+from shardwright.codegen.operations.emit.modules import parts, reverse
 from shardwright.ir import InputError, Mesh, Reshard
 
 GRID = Mesh({"x": 4, "y": 2})

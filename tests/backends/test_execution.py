@@ -11,7 +11,7 @@ from sweeps import sampled
 
 from shardwright.codegen import registry
 from shardwright.codegen.backends.pallas_tpu import windows as tpu_windows
-from shardwright.codegen.planner import plan
+from shardwright.codegen.moves import plan
 from shardwright.ir import Mesh, Reshard, Sharding
 from shardwright.ir.dtypes import DTYPES
 

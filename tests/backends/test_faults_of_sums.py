@@ -21,7 +21,7 @@ from sums import QUICK
 from sweeps import sampled
 
 from shardwright.codegen.checks.case import Case
-from shardwright.codegen.planner import plan
+from shardwright.codegen.moves import plan
 from shardwright.ir.plan import Plan
 
 SUM = make({"x": 2, "y": 2}, (8, 5), '[{}, {}], unreduced={"x", "y"}', "[{}, {}]")

@@ -152,7 +152,7 @@ assert alike(found, weights)
 """
 
 COMPILED = """
-from shardwright.codegen.planner.xla import received
+from shardwright.codegen.moves.xla import received
 
 host = load(NAME, backend)._HOST
 given, program = host.compiled_for([jax.devices()[rank] for rank in host.ranks])
@@ -257,7 +257,7 @@ def test_a_wrong_module_is_found(home: Path) -> None:
 def test_groups_of_tpu_modules_compile(home: Path) -> None:
     """Ahead of time, in one program, and between stacks where one jit cannot have both meshes."""
     pytest.importorskip("libtpu")
-    from shardwright.codegen.bundles.compile import compile_bundles
+    from shardwright.codegen.operations.bundles.compile import compile_bundles
 
     for name, topology in (("same", "v5e:2x4"), ("apart", "v5p:2x2x4")):
         *_, report = compile_bundles([home / "generated" / name], [topology], xla=False)

@@ -12,7 +12,7 @@ import pytest
 from lone import alone
 
 from shardwright.codegen.checks.load import load
-from shardwright.codegen.planner import plan
+from shardwright.codegen.moves import plan
 from shardwright.ir import Mesh, Reshard
 
 MESH, LINE = Mesh({"x": 2, "y": 4}), Mesh({"x": 4})

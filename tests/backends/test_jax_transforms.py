@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from places import TESTS
 
-from shardwright.codegen.emit.emit import emit
+from shardwright.codegen.operations.emit.emit import emit
 from shardwright.ir import Mesh, Reshard
 
 RUN = TESTS / "jax_transforms.py"

@@ -13,10 +13,10 @@ from running import check, runner
 from sums import OPERATORS, pairs_with_terms, placed
 
 import shardwright as sw
-from shardwright.codegen.bundles.verify import verify
 from shardwright.codegen.checks.case import Case
-from shardwright.codegen.emit.modules import parts
-from shardwright.codegen.planner import plan
+from shardwright.codegen.moves import plan
+from shardwright.codegen.operations.bundles.verify import verify
+from shardwright.codegen.operations.emit.modules import parts
 from shardwright.ir import Reshard
 from shardwright.ir.plan import Plan
 

@@ -11,7 +11,7 @@ from running import check
 from strategies import exactly, message
 
 import shardwright as sw
-from shardwright.codegen.planner import plan
+from shardwright.codegen.moves import plan
 from shardwright.codegen.spec.description import Description
 
 KERNELS = ("pallas_tpu", "triton_gpu")

@@ -12,8 +12,8 @@ from matmuls import write_module
 from sweeps import sampled
 
 import shardwright as sw
-from shardwright.codegen.planner import plan
-from shardwright.codegen.planner.matmul.plan import plan_matmul
+from shardwright.codegen.moves import plan
+from shardwright.codegen.moves.matmul.plan import plan_matmul
 from shardwright.ir import Mesh, Reshard
 
 LINE = Mesh({"x": 2})

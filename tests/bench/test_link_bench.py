@@ -9,9 +9,9 @@ import pytest
 import shardwright as sw
 from bench import link_loads, verdicts
 from bench.reasons import busiest, of_kernel, reason
-from shardwright.codegen.planner.network.timeline import cost_of
-from shardwright.codegen.planner.plan import network_of
-from shardwright.codegen.planner.xla import Collective, XlaCollectives
+from shardwright.codegen.moves.network.timeline import cost_of
+from shardwright.codegen.moves.plan import network_of
+from shardwright.codegen.moves.xla import Collective, XlaCollectives
 
 MESH = sw.Mesh({"x": 8})
 NAME = "pallas_tpu"

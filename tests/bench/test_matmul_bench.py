@@ -11,7 +11,7 @@ from sweeps import swept
 from bench import matmul_bytes, matmul_time
 from bench.matmul_bytes import MESHES, Moved, Triple, first, measured, read_line, rows, triples
 from bench.matmuls import shardings
-from shardwright.codegen.planner.matmul.plan import plan_matmul
+from shardwright.codegen.moves.matmul.plan import plan_matmul
 
 PART = 16
 

@@ -10,9 +10,9 @@ import pytest
 
 import shardwright as sw
 from bench import measure
-from shardwright.codegen.bundles.measure import Measured
 from shardwright.codegen.hardware.presets import topology_of
-from shardwright.codegen.operations import answers_of
+from shardwright.codegen.operations.bundles.measure import Measured
+from shardwright.codegen.operations.kinds import answers_of
 
 TRUE = topology_of("cpu:8,bandwidth=9e8,latency=4e-5,launch=2e-4,memory=5e9,multiplies=2e10")
 COUNT = 10

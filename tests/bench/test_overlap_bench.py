@@ -10,7 +10,7 @@ import pytest
 import shardwright as sw
 from bench import overlap_tpu
 from bench.overlap_tpu import Busy, compiled, counted, ring_of, written
-from shardwright.codegen.compile import targets
+from shardwright.codegen.operations.compile import targets
 
 BUNDLES = """\
 = control target key start

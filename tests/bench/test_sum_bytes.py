@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bench.sum_bytes import drawn, every, measured, read
-from shardwright.codegen.compile import targets
+from shardwright.codegen.operations.compile import targets
 from shardwright.ir import InputError, Reshard
 
 PARTS = 16

@@ -17,8 +17,8 @@ import pytest
 from commands import TABLES, described, files, flags, mistake, ok, run
 
 import shardwright as sw
+from shardwright.codegen.operations.verify import Report
 from shardwright.codegen.text.support import support_files
-from shardwright.codegen.verify import Report
 
 # Files of support: of both kernel backends, and of Triton's alone.
 SUPPORT = len(support_files(("pallas_tpu", "triton_gpu")))
@@ -192,7 +192,7 @@ def reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *reports: Report) 
     def verify(paths: object, *, backends: object, progress: object) -> tuple[Report, ...]:
         return reports
 
-    monkeypatch.setattr("shardwright.codegen.bundles.verify.verify", verify)
+    monkeypatch.setattr("shardwright.codegen.operations.bundles.verify.verify", verify)
     return run("verify", tmp_path)
 
 

@@ -10,7 +10,7 @@ import pytest
 from commands import TABLES, flags, mistake, ok, run
 from strategies import exactly
 
-from shardwright.codegen.verify import Report
+from shardwright.codegen.operations.verify import Report
 
 # "third" is "second" by another name.
 THIRD = TABLES.partition("\n\n")[2].replace("second", "third")
@@ -87,7 +87,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
         found.files = [sorted(f.name for f in path.glob("*.py")) for path in paths]
         return (Report("a", "jax_xla", 6, "ok"),)
 
-    monkeypatch.setattr("shardwright.codegen.bundles.verify.verify", verify)
+    monkeypatch.setattr("shardwright.codegen.operations.bundles.verify.verify", verify)
     return found
 
 

@@ -12,12 +12,12 @@ from strategies import exactly
 
 import shardwright as sw
 from shardwright.codegen.cli.flags import flag
-from shardwright.codegen.emit.emit import emit_described
 from shardwright.codegen.hardware.presets import topology_of
-from shardwright.codegen.hlo.received import groups
-from shardwright.codegen.planner.compare import compare, xla_plan
-from shardwright.codegen.planner.xla import received
+from shardwright.codegen.moves.compare import compare, xla_plan
+from shardwright.codegen.moves.xla import received
+from shardwright.codegen.operations.emit.emit import emit_described
 from shardwright.codegen.spec.description import Description, describe
+from shardwright.codegen.spec.hlo.received import groups
 
 H100 = str(topology_of("h100"))
 

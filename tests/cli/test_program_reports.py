@@ -11,7 +11,7 @@ import pytest
 from a_program import MODULE, TABLE, forgotten, replaced, written
 from commands import run
 
-from shardwright.codegen.emit.lockfile import changes
+from shardwright.codegen.operations.emit.lockfile import changes
 
 LINE = 'jnp.tanh(x @ p["w1"]) @ p["w2"]'
 C1 = (

@@ -16,7 +16,7 @@ from commands import TABLES, files, flags, ok, run
 from shardwright.codegen.cli import progress
 from shardwright.codegen.cli.progress import bar, be_quiet
 from shardwright.codegen.cli.verify import details
-from shardwright.codegen.verify import Report
+from shardwright.codegen.operations.verify import Report
 
 COMMANDS = (
     "emit",
@@ -151,8 +151,8 @@ def test_an_interrupt_says_what_was_kept(
         raise KeyboardInterrupt
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("shardwright.codegen.emit.choice.plan", interrupted)
-    monkeypatch.setattr("shardwright.codegen.emit.choice.planned", interrupted)
+    monkeypatch.setattr("shardwright.codegen.operations.emit.choice.plan", interrupted)
+    monkeypatch.setattr("shardwright.codegen.operations.emit.choice.planned", interrupted)
     monkeypatch.setattr("shardwright.codegen.operations.reshard.emit_described", interrupted)
     result = run(*words, *flags(name="a"))
     assert (result.code, result.out) == (130, "")

@@ -15,14 +15,14 @@ from typer.testing import CliRunner
 
 from shardwright.codegen.backends.triton_gpu.backend import ARCHITECTURES
 from shardwright.codegen.backends.triton_gpu.compile import resources
-from shardwright.codegen.bundles.compile import compile_bundles
 from shardwright.codegen.checks.load import load
+from shardwright.codegen.checks.workers.worker import with_own
 from shardwright.codegen.cli import app
 from shardwright.codegen.cli import compile as command
-from shardwright.codegen.compile import CompileReport, GpuCode, Outcome, TpuCode, targets
-from shardwright.codegen.compile.targets import compilers
 from shardwright.codegen.hardware.chips import TOPOLOGIES
-from shardwright.codegen.workers.worker import with_own
+from shardwright.codegen.operations.bundles.compile import compile_bundles
+from shardwright.codegen.operations.compile import CompileReport, GpuCode, Outcome, TpuCode, targets
+from shardwright.codegen.operations.compile.targets import compilers
 from shardwright.ir.errors import InputError
 
 TABLES = """\

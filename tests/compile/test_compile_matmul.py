@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 import shardwright as sw
-from shardwright.codegen.bundles.compile import compile_bundles
-from shardwright.codegen.compile import CompileReport, TpuCode
-from shardwright.codegen.hlo.collectives import HloCollective, collectives_of, received_in_all
-from shardwright.codegen.hlo.text import HloModule
+from shardwright.codegen.operations.bundles.compile import compile_bundles
+from shardwright.codegen.operations.compile import CompileReport, TpuCode
+from shardwright.codegen.spec.hlo.collectives import HloCollective, collectives_of, received_in_all
+from shardwright.codegen.spec.hlo.text import HloModule
 from shardwright.ir.dtypes import DTYPES
 
 SCATTERED = """\

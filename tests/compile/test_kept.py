@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from places import ROOT
 
 from shardwright.codegen.checks.compiled.job import Job
-from shardwright.codegen.compile import GpuCode, kept
-from shardwright.codegen.compile.pool import outcomes
-from shardwright.codegen.workers.worker import Worker
+from shardwright.codegen.checks.workers.worker import Worker
+from shardwright.codegen.operations.compile import GpuCode, kept
+from shardwright.codegen.operations.compile.pool import outcomes
 
 CODE = GpuCode(0.1, 32, 0, 0, 1024, 4, 4, 4, 4, 0, 0)
 
@@ -144,3 +145,9 @@ def test_nothing_is_kept_unasked(
     monkeypatch.delenv(kept.VARIABLE)
     assert [times(compiler, job) for _ in range(2)] == [1, 1]
     assert not (tmp_path / "compiled").exists()
+
+
+def test_every_source_that_an_answer_depends_on_is_there() -> None:
+    """A pattern that finds nothing, after a folder was renamed, would keep answers too long."""
+    top = ROOT / "codegen"
+    assert [pattern for pattern in kept.ASKING if not any(top.glob(pattern))] == []

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from commands import ok
 
-from shardwright.codegen.bundles.compile import compile_bundles
-from shardwright.codegen.compile import targets
+from shardwright.codegen.operations.bundles.compile import compile_bundles
+from shardwright.codegen.operations.compile import targets
 from shardwright.ir import InputError
 
 TARGET = "v5e:2x4"

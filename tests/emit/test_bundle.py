@@ -15,9 +15,9 @@ import pytest
 from strategies import exactly, message
 
 import shardwright as sw
-from shardwright.codegen.bundles.check import check
-from shardwright.codegen.emit import write as writing
-from shardwright.codegen.emit.emit import emit_described
+from shardwright.codegen.operations.bundles.check import check
+from shardwright.codegen.operations.emit import write as writing
+from shardwright.codegen.operations.emit.emit import emit_described
 from shardwright.codegen.spec.description import Description
 from shardwright.codegen.spec.manifest import sha256
 from shardwright.codegen.text.support import support_files, version
@@ -419,7 +419,7 @@ def test_check_of_what_can_no_longer_be_emitted(root: Path) -> None:
 def test_a_large_file_shows_its_first_difference(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shardwright.codegen.bundles.check.DIFFED_CHARACTERS", 100)
+    monkeypatch.setattr("shardwright.codegen.operations.bundles.check.DIFFED_CHARACTERS", 100)
     path = root / "a/plan.json"
     path.write_text(path.read_text().replace("float32", "float64"))
     (problem,) = check(root)

@@ -12,8 +12,8 @@ from commands import run
 from strategies import message
 
 import shardwright as sw
-from shardwright.codegen.emit.group import group_files
-from shardwright.codegen.emit.package import package_text
+from shardwright.codegen.operations.emit.group import group_files
+from shardwright.codegen.operations.emit.package import package_text
 from shardwright.codegen.spec.group import Group
 
 MESH = sw.Mesh({"x": 2})

@@ -9,7 +9,7 @@ from commands import files, flags, mistake, ok, run
 from strategies import exactly
 
 import shardwright as sw
-from shardwright.codegen.bundles.check import check
+from shardwright.codegen.operations.bundles.check import check
 
 TABLES = """\
 [defaults]

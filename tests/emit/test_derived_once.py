@@ -13,7 +13,7 @@ import pytest
 from places import ROOT
 
 from shardwright.codegen import registry
-from shardwright.codegen.emit.emit import emit_described
+from shardwright.codegen.operations.emit.emit import emit_described
 from shardwright.codegen.spec.description import Description, describe
 from shardwright.ir.once import Once
 
@@ -30,7 +30,7 @@ PLANS = 2
 FILES = {"triton_gpu": 45, "pallas_tpu": 57}
 """From a description to a module, the templates too: more would be harder to follow."""
 DERIVED = (
-    ("planner/direct.py", "plan_direct"),
+    ("moves/direct.py", "plan_direct"),
     ("ir/exchange.py", "of"),
     ("ir/transfers.py", "enumerate_transfers"),
     ("text/index_functions.py", "index_functions"),

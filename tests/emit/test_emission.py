@@ -18,7 +18,7 @@ from style import FORMATTED, LINTED
 import shardwright as sw
 from shardwright.codegen import registry
 from shardwright.codegen.backends.base import Request
-from shardwright.codegen.planner import plan
+from shardwright.codegen.moves import plan
 from shardwright.codegen.text.index_functions import index_functions
 from shardwright.codegen.text.python_text import function_lines
 from shardwright.ir import InputError, Mesh, Reshard

@@ -15,8 +15,8 @@ from places import ROOT
 from sweeps import sampled
 
 from shardwright.codegen import registry
-from shardwright.codegen.bundles.check import check
-from shardwright.codegen.bundles.verify import verify
+from shardwright.codegen.operations.bundles.check import check
+from shardwright.codegen.operations.bundles.verify import verify
 from shardwright.codegen.spec.config import read_config
 
 GENERATED = ROOT / "generated"

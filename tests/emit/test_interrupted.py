@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from commands import files, mistake, ok, run
 
-from shardwright.codegen.bundles.check import check
-from shardwright.codegen.emit import write as writing
+from shardwright.codegen.operations.bundles.check import check
+from shardwright.codegen.operations.emit import write as writing
 
 HEAD = """\
 [defaults]

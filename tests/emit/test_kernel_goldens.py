@@ -19,7 +19,7 @@ from shardwright.codegen.backends.pallas_tpu import context as pallas_tpu
 from shardwright.codegen.backends.pallas_tpu.strategy import WHAT, choices
 from shardwright.codegen.backends.triton_gpu import context as triton_gpu
 from shardwright.codegen.backends.triton_gpu.rows import Form as Rows
-from shardwright.codegen.planner import plan
+from shardwright.codegen.moves import plan
 from shardwright.ir import Mesh, Reshard
 from shardwright.ir.plan import Plan, direct_of
 

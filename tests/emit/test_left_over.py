@@ -9,7 +9,7 @@ from cases import kept_reshard, random_reshard
 from left_over import left_over
 from places import ROOT
 
-from shardwright.codegen.emit.emit import emit
+from shardwright.codegen.operations.emit.emit import emit
 from shardwright.ir import Reshard
 
 MODULES = sorted(

@@ -13,7 +13,7 @@ from style import FORMATTED, LINTED
 from toy_models import TOYS, bits, planned
 
 import shardwright as sw
-from shardwright.codegen.emit.model import DATA_FILE, model_backends, model_files
+from shardwright.codegen.operations.emit.model import DATA_FILE, model_backends, model_files
 from shardwright.codegen.text.support import support_files
 from shardwright.templates.support import progress_line
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from shardwright.codegen.emit.choice import plan
-from shardwright.codegen.emit.emit import emit
-from shardwright.codegen.emit.verdict import verdicts
+from shardwright.codegen.operations.emit.choice import plan
+from shardwright.codegen.operations.emit.emit import emit
+from shardwright.codegen.operations.emit.verdict import verdicts
 from shardwright.ir import Mesh, Reshard
 
 MESH = Mesh({"x": 4})

@@ -13,8 +13,8 @@ from commands import flags, mistake, ok, run
 from strategies import message
 
 import shardwright as sw
-from shardwright.codegen.bundles.check import check
-from shardwright.codegen.emit.package import package_text
+from shardwright.codegen.operations.bundles.check import check
+from shardwright.codegen.operations.emit.package import package_text
 
 HEAD = """\
 [defaults]

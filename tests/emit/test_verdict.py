@@ -5,7 +5,11 @@ from __future__ import annotations
 import pytest
 
 import shardwright as sw
-from shardwright.codegen.emit.verdict import (
+from shardwright.codegen.hardware.presets import name_of, topology_of
+from shardwright.codegen.moves.network.timeline import StageCost, TimelineCost
+from shardwright.codegen.moves.plan import network_of
+from shardwright.codegen.moves.xla import Collective, XlaCollectives
+from shardwright.codegen.operations.emit.verdict import (
     Peer,
     Priced,
     backends_on,
@@ -15,10 +19,6 @@ from shardwright.codegen.emit.verdict import (
     verdict,
     verdicts,
 )
-from shardwright.codegen.hardware.presets import name_of, topology_of
-from shardwright.codegen.planner.network.timeline import StageCost, TimelineCost
-from shardwright.codegen.planner.plan import network_of
-from shardwright.codegen.planner.xla import Collective, XlaCollectives
 from shardwright.ir.plan import Plan
 
 GRID = sw.Mesh({"x": 2, "y": 4})

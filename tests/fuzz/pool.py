@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from shardwright.codegen.checks.case import Case
-from shardwright.codegen.verify.pool import Runner
-from shardwright.codegen.workers.worker import EndedError, LateError, Worker
+from shardwright.codegen.checks.workers.worker import EndedError, LateError, Worker
+from shardwright.codegen.operations.verify.pool import Runner
 from shardwright.ir import InputError
 
 from .generate import DEVICES, MOST_IDS

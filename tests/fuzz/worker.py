@@ -14,8 +14,8 @@ from types import ModuleType
 from typing import Any
 
 from shardwright.codegen.checks.load import load
-from shardwright.codegen.verify.worker import brief
-from shardwright.codegen.workers.serve import Answer, serve
+from shardwright.codegen.checks.workers.serve import Answer, serve
+from shardwright.codegen.operations.verify.worker import brief
 from shardwright.ir import InputError
 
 from .job import Job

@@ -8,10 +8,10 @@ import pytest
 import shardwright as sw
 from shardwright.codegen import registry
 from shardwright.codegen.hardware.presets import topology_of
-from shardwright.codegen.planner.network.collectives import Prices
-from shardwright.codegen.planner.network.links import Flows, Network
-from shardwright.codegen.planner.network.timeline import cost_of
-from shardwright.codegen.planner.plan import network_of
+from shardwright.codegen.moves.network.collectives import Prices
+from shardwright.codegen.moves.network.links import Flows, Network
+from shardwright.codegen.moves.network.timeline import cost_of
+from shardwright.codegen.moves.plan import network_of
 
 H100 = Network(topology_of("h100"), 8)
 EVERY = ((1, 8),)

@@ -23,7 +23,7 @@ from shardwright.codegen.hardware.presets import (
 )
 from shardwright.codegen.hardware.rates import multiply_rate
 from shardwright.codegen.hardware.topology import Hierarchical, Switch, Torus
-from shardwright.codegen.planner.network.links import Flows, Network
+from shardwright.codegen.moves.network.links import Flows, Network
 
 TORI = [(4,), (5,), (2, 3), (4, 3), (4, 4), (3, 4, 2)]
 

@@ -15,12 +15,12 @@ import shardwright as sw
 from bench.peers import by_xla
 from bench.reshards import corpus
 from bench.xla_copies import TOPOLOGY, copied
-from shardwright.codegen.compile import targets
-from shardwright.codegen.compile.targets import compilers
-from shardwright.codegen.hlo.copies import copied_bytes
-from shardwright.codegen.hlo.text import HloModule
-from shardwright.codegen.planner.network.passes import Laid, Passes, exchanged, passes_of
-from shardwright.codegen.workers.worker import with_own
+from shardwright.codegen.checks.workers.worker import with_own
+from shardwright.codegen.moves.network.passes import Laid, Passes, exchanged, passes_of
+from shardwright.codegen.operations.compile import targets
+from shardwright.codegen.operations.compile.targets import compilers
+from shardwright.codegen.spec.hlo.copies import copied_bytes
+from shardwright.codegen.spec.hlo.text import HloModule
 from shardwright.ir.errors import InputError
 
 HLO = """HloModule copies, entry_computation_layout={(f32[8,128]{1,0})->f32[8,128]{1,0}}

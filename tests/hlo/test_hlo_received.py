@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shardwright.codegen.hlo import collectives as hlo
+from shardwright.codegen.spec.hlo import collectives as hlo
 
 KERNEL = """
   %shard_map.30 = s32[2,8,128]{2,1,0:T(8,128)} custom-call(%pad), \

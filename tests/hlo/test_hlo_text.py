@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from shardwright.codegen.hlo import collectives as hlo
-from shardwright.codegen.hlo.calls import executions, trip_count
-from shardwright.codegen.hlo.text import HloModule
+from shardwright.codegen.spec.hlo import collectives as hlo
+from shardwright.codegen.spec.hlo.calls import executions, trip_count
+from shardwright.codegen.spec.hlo.text import HloModule
 
 HEAD = "HloModule jit_f, entry_computation_layout={(f32[8])->f32[8]}, num_partitions=4\n\n"
 LOOP = """

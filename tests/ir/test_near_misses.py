@@ -8,7 +8,7 @@ import pytest
 from strategies import message
 
 from shardwright.codegen.hardware.presets import topology_of
-from shardwright.codegen.planner import plan
+from shardwright.codegen.moves import plan
 from shardwright.codegen.registry import check_name
 from shardwright.ir import Mesh, Reshard, parse_meshes, parse_sharding
 from shardwright.ir.stored import Stored

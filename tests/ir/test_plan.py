@@ -17,8 +17,8 @@ from sweeps import swept
 from typer.testing import CliRunner
 
 from shardwright.codegen.cli import app
-from shardwright.codegen.planner import plan
-from shardwright.codegen.planner.holders import Loads, candidates
+from shardwright.codegen.moves import plan
+from shardwright.codegen.moves.holders import Loads, candidates
 from shardwright.codegen.spec.description import Description
 from shardwright.ir import Mesh, Reshard
 from shardwright.ir.dtypes import DTYPES

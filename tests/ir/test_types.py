@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from strategies import exactly, message
 
-from shardwright.codegen.emit.emit import emit
-from shardwright.codegen.planner import plan
+from shardwright.codegen.moves import plan
+from shardwright.codegen.operations.emit.emit import emit
 from shardwright.ir import AxisRef, DimSharding, Mesh, Reshard, Sharding
 
 MESH = Mesh({"x": 2, "y": 3})

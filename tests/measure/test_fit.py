@@ -9,9 +9,9 @@ import pytest
 
 import shardwright as sw
 from shardwright.codegen.hardware.presets import topology_of, with_figures
-from shardwright.codegen.measure import fit as fits
-from shardwright.codegen.measure.fit import Fit, Sample, fit
-from shardwright.codegen.measure.price import Price, price_of_matmul, price_of_reshard
+from shardwright.codegen.operations.measure import fit as fits
+from shardwright.codegen.operations.measure.fit import Fit, Sample, fit
+from shardwright.codegen.operations.measure.price import Price, price_of_matmul, price_of_reshard
 from shardwright.codegen.spec.matmul import MatmulDescription
 
 AXES = {"x": 2, "y": 4}

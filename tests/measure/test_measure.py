@@ -9,8 +9,8 @@ import pytest
 from commands import run
 
 import shardwright as sw
-from shardwright.codegen.bundles.measure import Measured, measure
 from shardwright.codegen.hardware.presets import is_processor, topology_of
+from shardwright.codegen.operations.bundles.measure import Measured, measure
 from shardwright.ir.errors import InputError
 
 FORCED = "--xla_force_host_platform_device_count"

@@ -13,8 +13,8 @@ import pytest
 from places import ROOT, TESTS
 from sweeps import kept, sampled
 
-from shardwright.codegen.compile.totals import ENVIRONMENT
-from shardwright.codegen.verify.program import AS_WRITTEN
+from shardwright.codegen.operations.compile.totals import ENVIRONMENT
+from shardwright.codegen.operations.verify.program import AS_WRITTEN
 
 TPU = "v5e:2x4"
 STRATEGIES = ("dp", "fsdp", "tp", "fsdp+tp", "tp+sp", "dp+tp+sp", "tp+sp+g", "dp+tp+sp+g")

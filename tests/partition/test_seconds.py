@@ -18,9 +18,9 @@ import jax, numpy as np
 import emitted, models
 import shardwright as sw
 from shardwright.codegen.hardware.presets import topology_of
-from shardwright.codegen.planner.network.links import Network
-from shardwright.codegen.planner.xla import collectives
-from shardwright.codegen.planner.xla_cost import seconds_of
+from shardwright.codegen.moves.network.links import Network
+from shardwright.codegen.moves.xla import collectives
+from shardwright.codegen.moves.xla_cost import seconds_of
 
 models.B, models.S, models.D, models.H, models.F = 8, 16, 32, 8, 64
 found = []

@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from shardwright.codegen.verify import program_values
+from shardwright.codegen.operations.verify import program_values
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ import programs_solvers
 
 import shardwright as sw
 from shardwright.codegen.checks.load import load
-from shardwright.codegen.verify import program_values
+from shardwright.codegen.operations.verify import program_values
 
 MESH = sw.Mesh({"d": 4, "t": 2})
 FILES = (programs_linen, programs_optax, programs_layers, programs_solvers, programs_hf)

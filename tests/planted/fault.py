@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from shardwright.codegen.bundles.verify import verify
+from shardwright.codegen.operations.bundles.verify import verify
+from shardwright.codegen.operations.verify import Report
 from shardwright.codegen.spec.manifest import SUPPORT, sha256
-from shardwright.codegen.verify import Report
 
 HERE = Path(__file__).parent
 

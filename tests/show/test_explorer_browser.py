@@ -10,7 +10,7 @@ from typing import Any
 from test_explorer import STEPS, TRANSPOSE
 
 import shardwright as sw
-from shardwright.codegen.planner.matmul.plan import plan_matmul
+from shardwright.codegen.moves.matmul.plan import plan_matmul
 from shardwright.codegen.show.explorer import explorer
 from shardwright.codegen.show.matmul_explorer import matmul_explorer
 

@@ -13,7 +13,7 @@ from commands import ok
 from test_explorer_script import SAY, in_node
 
 import shardwright as sw
-from shardwright.codegen.planner.matmul.plan import plan_matmul
+from shardwright.codegen.moves.matmul.plan import plan_matmul
 from shardwright.codegen.show.matmul_explorer import PartMoved, matmul_explorer, rounds_of
 from shardwright.ir.layout import Layout
 from shardwright.ir.matmul_plan import MatmulPlan

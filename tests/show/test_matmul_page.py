@@ -9,8 +9,8 @@ import pytest
 
 import shardwright as sw
 from shardwright.codegen import registry
-from shardwright.codegen.emit.matmul import backward_plans
-from shardwright.codegen.planner.matmul.plan import plan_matmul
+from shardwright.codegen.moves.matmul.plan import plan_matmul
+from shardwright.codegen.operations.emit.matmul import backward_plans
 from shardwright.codegen.show.matmul import CANDIDATES, instead_line, matmul_text, why_line
 from shardwright.codegen.show.matmul_review import matmul_page
 from shardwright.ir.matmul_plan import MatmulPlan

@@ -5,7 +5,7 @@ from __future__ import annotations
 import xml.etree.ElementTree as ElementTree
 
 import shardwright as sw
-from shardwright.codegen.planner.matmul.plan import plan_matmul
+from shardwright.codegen.moves.matmul.plan import plan_matmul
 from shardwright.codegen.show.matmul_svg import COLOURS, LENGTHS, matmul_svg
 
 SPACE = "{http://www.w3.org/2000/svg}"

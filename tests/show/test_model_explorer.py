@@ -18,7 +18,7 @@ from test_explorer import Page
 from test_explorer_script import SAY, in_node
 
 import shardwright as sw
-from shardwright.codegen.emit.model_bundle import plan_described
+from shardwright.codegen.operations.emit.model_bundle import plan_described
 from shardwright.codegen.show.model_explorer import model_data, model_explorer
 from shardwright.codegen.spec.config import read_config
 from shardwright.ir.model_flow import ModelFlows, Share

@@ -18,9 +18,9 @@ from sweeps import sampled
 import shardwright as sw
 from shardwright.codegen.backends.pallas_tpu.timeline import rings_of
 from shardwright.codegen.checks.load import load
-from shardwright.codegen.emit.ways import reduced_by, rings_by
-from shardwright.codegen.planner import plan
-from shardwright.codegen.planner.network.rings import Rings
+from shardwright.codegen.moves import plan
+from shardwright.codegen.moves.network.rings import Rings
+from shardwright.codegen.operations.emit.ways import reduced_by, rings_by
 from shardwright.codegen.show.rings import rings_svg, rings_text
 from shardwright.ir.plan import Plan
 

@@ -15,7 +15,7 @@ import pytest
 from elements import element_at, holders_of
 from strategies import exactly, message
 
-from shardwright.codegen.planner import plan
+from shardwright.codegen.moves import plan
 from shardwright.codegen.show.cuts import CutPicture, holders
 from shardwright.codegen.show.formulas import layout_map
 from shardwright.codegen.show.maps import ReshardMaps

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import exactly, meshes, shardings
 
-from shardwright.codegen.planner import plan
+from shardwright.codegen.moves import plan
 from shardwright.codegen.show import derivation, pictures, svg, tile_table
 from shardwright.codegen.show.cuts import CutPicture, holders_text
 from shardwright.codegen.show.review import review_page

@@ -9,7 +9,7 @@ import pytest
 from strategies import exactly, message
 
 import shardwright as sw
-from shardwright.codegen.bundles.check import check
+from shardwright.codegen.operations.bundles.check import check
 from shardwright.codegen.spec.config import read_config
 from shardwright.codegen.spec.matmul import FIELDS, describe_matmul
 

@@ -18,8 +18,8 @@ from strategies import message
 
 import shardwright as sw
 from shardwright.codegen import registry
-from shardwright.codegen.bundles.check import check
-from shardwright.codegen.emit.model import model_backends
+from shardwright.codegen.operations.bundles.check import check
+from shardwright.codegen.operations.emit.model import model_backends
 from shardwright.codegen.text.single_file import single_file
 from shardwright.codegen.text.support import (
     names,

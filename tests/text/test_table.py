@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from cases import describe, random_reshard
 
-from shardwright.codegen.planner import plan
+from shardwright.codegen.moves import plan
 from shardwright.codegen.text.docstring import side_lines
 from shardwright.codegen.text.table import LONGEST, cut_dims, transfer_table
 from shardwright.ir import Mesh, Reshard

@@ -8,8 +8,8 @@ import pytest
 from lone import alone
 from running import reports_of
 
-from shardwright.codegen.planner import plan
-from shardwright.codegen.verify import Case
+from shardwright.codegen.moves import plan
+from shardwright.codegen.operations.verify import Case
 from shardwright.ir import Mesh, Reshard
 
 

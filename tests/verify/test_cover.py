@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from shardwright.codegen.checks.compare import MismatchError
-from shardwright.codegen.verify.cover import check_cover
+from shardwright.codegen.operations.verify.cover import check_cover
 
 DEVICES, LANES = 128, 8
 """Rows over all devices become columns over groups of eight: 16 shards of 64 columns each."""

@@ -12,7 +12,7 @@ from places import ROOT
 
 from shardwright.codegen import registry
 from shardwright.codegen.checks.compare import MismatchError
-from shardwright.codegen.verify.exported import Exported
+from shardwright.codegen.operations.verify.exported import Exported
 
 MODULES = sorted(
     path for backend in registry.NAMES for path in (ROOT / "generated").glob(f"*/{backend}*.py")

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from commands import ok
 
-from shardwright.codegen.bundles.verify import verify
-from shardwright.codegen.verify import Report
+from shardwright.codegen.operations.bundles.verify import verify
+from shardwright.codegen.operations.verify import Report
 
 pytest.importorskip("jax")
 

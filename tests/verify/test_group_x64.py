@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from commands import ok
 
-from shardwright.codegen.bundles.verify import verify
+from shardwright.codegen.operations.bundles.verify import verify
 
 CONFIG = """\
 [mesh]

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from commands import ok
 
-from shardwright.codegen.bundles.verify import verify
-from shardwright.codegen.emit.emit import emit
+from shardwright.codegen.operations.bundles.verify import verify
+from shardwright.codegen.operations.emit.emit import emit
+from shardwright.codegen.operations.verify.single import emitted_now, twins_of
+from shardwright.codegen.operations.verify.smaller_mesh import smaller_meshes
+from shardwright.codegen.operations.verify.twin import form
 from shardwright.codegen.spec.description import Description
-from shardwright.codegen.verify.single import emitted_now, twins_of
-from shardwright.codegen.verify.smaller_mesh import smaller_meshes
-from shardwright.codegen.verify.twin import form
 from shardwright.ir import Mesh, Reshard
 
 PROOF = "is written exactly once, from the source element of its index"

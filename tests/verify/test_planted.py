@@ -12,13 +12,13 @@ from sweeps import sampled
 from test_verify import case
 
 from shardwright.codegen import registry
-from shardwright.codegen.verify import run_batch
-from shardwright.codegen.workers import worker
+from shardwright.codegen.checks.workers import worker
+from shardwright.codegen.operations.verify import run_batch
 
 START = """
 import sys
 {broken}
-from shardwright.codegen.verify import worker
+from shardwright.codegen.operations.verify import worker
 worker.main(sys.argv[1])
 """
 PALLAS = "from jax._src.pallas.mosaic.interpret import interpret_pallas_call as i, shared_memory\n"

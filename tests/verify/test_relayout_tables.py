@@ -12,7 +12,7 @@ import shardwright as sw
 from shardwright.codegen.checks.compare import MismatchError
 from shardwright.codegen.checks.load import load
 from shardwright.codegen.checks.relayout_case import RelayoutCase
-from shardwright.codegen.verify.relayout_tables import CHECK, followed
+from shardwright.codegen.operations.verify.relayout_tables import CHECK, followed
 
 pytest.importorskip("torch")
 pytest.importorskip("triton")

@@ -13,11 +13,11 @@ import shardwright as sw
 from bench.layers import RECIPES, STORES
 from shardwright.codegen.checks.relayout_case import RelayoutCase
 from shardwright.codegen.checks.report import Report
+from shardwright.codegen.operations.verify import pool
+from shardwright.codegen.operations.verify.pool import Runner
+from shardwright.codegen.operations.verify.relayout import report_relayout
+from shardwright.codegen.operations.verify.relayout_twin import twin
 from shardwright.codegen.spec.relayout import RelayoutDescription
-from shardwright.codegen.verify import pool
-from shardwright.codegen.verify.pool import Runner
-from shardwright.codegen.verify.relayout import report_relayout
-from shardwright.codegen.verify.relayout_twin import twin
 
 TENSORS = {"w": (151936, 8192)}
 

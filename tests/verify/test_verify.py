@@ -13,7 +13,7 @@ import pytest
 from places import TESTS
 
 from shardwright.codegen.checks.oracle.definition import Placement
-from shardwright.codegen.verify import Case, Report, pool, run_batch
+from shardwright.codegen.operations.verify import Case, Report, pool, run_batch
 
 MINI = TESTS / "mini"
 X = ("x", None, None)

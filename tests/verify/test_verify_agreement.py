@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from cases import random_reshard
 
-from shardwright.codegen.planner import plan
-from shardwright.codegen.verify import Case
-from shardwright.codegen.verify.transfers import as_rows, disagreement
+from shardwright.codegen.moves import plan
+from shardwright.codegen.operations.verify import Case
+from shardwright.codegen.operations.verify.transfers import as_rows, disagreement
 from shardwright.ir import Mesh, Reshard
 from shardwright.ir.transfers import Transfers
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from shardwright.codegen.bundles.verify import verify
-from shardwright.codegen.emit.emit import emit
-from shardwright.codegen.verify import Case, Report
-from shardwright.codegen.verify.twin import MAX_ELEMENTS, form, twin_extent, twins
+from shardwright.codegen.operations.bundles.verify import verify
+from shardwright.codegen.operations.emit.emit import emit
+from shardwright.codegen.operations.verify import Case, Report
+from shardwright.codegen.operations.verify.twin import MAX_ELEMENTS, form, twin_extent, twins
 from shardwright.ir import Mesh, Reshard
 from shardwright.ir.errors import InputError
 

@@ -20,12 +20,12 @@ from strategies import exactly, message
 import shardwright as sw
 from shardwright.codegen.checks.relayout_case import RelayoutCase
 from shardwright.codegen.checks.report import Report
+from shardwright.codegen.operations.verify import pool
+from shardwright.codegen.operations.verify.pool import Runner
+from shardwright.codegen.operations.verify.relayout import report_relayout
 from shardwright.codegen.registry import NAMES
 from shardwright.codegen.spec.collective_ids import relayout_id
 from shardwright.codegen.spec.relayout import RelayoutDescription, describe_relayout
-from shardwright.codegen.verify import pool
-from shardwright.codegen.verify.pool import Runner
-from shardwright.codegen.verify.relayout import report_relayout
 from shardwright.ir.stored import Stored
 
 BACKENDS = [pytest.param(each, marks=[pytest.mark.slow] * (each == "pallas_tpu")) for each in NAMES]

@@ -13,9 +13,8 @@ from pathlib import Path
 import pytest
 
 import shardwright as sw
-from shardwright.codegen.bundles.verify import verify
-from shardwright.codegen.workers import worker
-from shardwright.codegen.workers.worker import (
+from shardwright.codegen.checks.workers import worker
+from shardwright.codegen.checks.workers.worker import (
     EndedError,
     LateError,
     Worker,
@@ -23,6 +22,7 @@ from shardwright.codegen.workers.worker import (
     epitaph,
     with_own,
 )
+from shardwright.codegen.operations.bundles.verify import verify
 
 
 def test_another_package_of_the_name_is_not_taken(tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ def test_how_a_process_ended(code: int, log: str, how: str) -> None:
 
 SERVES = """
 import json, os, sys, time
-from shardwright.codegen.workers.serve import serve
+from shardwright.codegen.checks.workers.serve import serve
 
 def answer(line):
     what = json.loads(line)

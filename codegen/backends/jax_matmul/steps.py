@@ -18,8 +18,8 @@ from shardwright.codegen.backends.jax_steps.boxes import pairs_of
 from shardwright.codegen.backends.jax_steps.plan import identity, said_of
 from shardwright.codegen.backends.jax_steps.statements import OwnName
 from shardwright.codegen.hardware.presets import is_processor, topology_of
-from shardwright.codegen.planner.basis.boxed import layouts_of
-from shardwright.codegen.planner.basis.digits import Digits
+from shardwright.codegen.moves.basis.boxed import layouts_of
+from shardwright.codegen.moves.basis.digits import Digits
 from shardwright.ir.axes import AxisRef
 from shardwright.ir.exchange import ids_of
 from shardwright.ir.matmul import SIDES, Matmul, Side

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from shardwright.codegen.backends.jax_steps.statements import Statement
-from shardwright.codegen.planner.basis.digits import Digits
+from shardwright.codegen.moves.basis.digits import Digits
 
 Ask = Callable[[str, Digits, list[str]], Statement]
 """A function that returns the statement of a collective, given its name, digits and arguments."""

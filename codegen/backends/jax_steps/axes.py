@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from shardwright.codegen.backends.jax_host import axis_name
-from shardwright.codegen.planner.basis.digits import Digits
+from shardwright.codegen.moves.basis.digits import Digits
 from shardwright.ir.mesh import Mesh
 from shardwright.ir.refs import refs_of
 from shardwright.ir.sharding import Sharding

@@ -33,14 +33,14 @@ from shardwright.codegen.backends.jax_steps.statements import (
     PythonValue,
     Statement,
 )
-from shardwright.codegen.hlo.received import received_by
-from shardwright.codegen.planner.basis.boxed import dims_fit, fits, layouts_of
-from shardwright.codegen.planner.basis.digits import Digits, tail
-from shardwright.codegen.planner.basis.permutes import permuted
-from shardwright.codegen.planner.basis.traffic import moved
-from shardwright.codegen.planner.network import passes
-from shardwright.codegen.planner.network.passes import Laid, Standing
-from shardwright.codegen.planner.xla import Collective
+from shardwright.codegen.moves.basis.boxed import dims_fit, fits, layouts_of
+from shardwright.codegen.moves.basis.digits import Digits, tail
+from shardwright.codegen.moves.basis.permutes import permuted
+from shardwright.codegen.moves.basis.traffic import moved
+from shardwright.codegen.moves.network import passes
+from shardwright.codegen.moves.network.passes import Laid, Standing
+from shardwright.codegen.moves.xla import Collective
+from shardwright.codegen.spec.hlo.received import received_by
 from shardwright.codegen.text.python_text import WIDTH
 from shardwright.ir.algebra.index import Integers
 from shardwright.ir.dtypes import DTYPES

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from shardwright.codegen.planner.basis.digits import Digits
+from shardwright.codegen.moves.basis.digits import Digits
 from shardwright.ir.exchange import same_devices
 from shardwright.ir.layout import DimLayout, Layout
 from shardwright.ir.mesh import Digit, Mesh

@@ -14,7 +14,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from shardwright.codegen.planner.basis.digits import Digits, merged
+from shardwright.codegen.moves.basis.digits import Digits, merged
 
 
 class DigitChange(Protocol):

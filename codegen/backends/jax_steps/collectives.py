@@ -13,10 +13,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from shardwright.codegen.backends.jax_steps.changes import MatchedChanges
-from shardwright.codegen.planner.basis.digits import Digits
-from shardwright.codegen.planner.network.collectives import positions_of_groups
-from shardwright.codegen.planner.network.passes import Laid, exchanged, gathered
-from shardwright.codegen.planner.xla import Collective
+from shardwright.codegen.moves.basis.digits import Digits
+from shardwright.codegen.moves.network.collectives import positions_of_groups
+from shardwright.codegen.moves.network.passes import Laid, exchanged, gathered
+from shardwright.codegen.moves.xla import Collective
 from shardwright.ir.axes import AxisRef, contains
 from shardwright.ir.exchange import Exchange
 from shardwright.ir.mesh import Mesh

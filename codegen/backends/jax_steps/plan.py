@@ -30,8 +30,8 @@ from shardwright.codegen.backends.jax_steps.statements import (
     called_by_steps,
 )
 from shardwright.codegen.backends.jax_terms import ends_of
-from shardwright.codegen.planner.basis.boxed import layouts_of
-from shardwright.codegen.planner.basis.digits import Digits
+from shardwright.codegen.moves.basis.boxed import layouts_of
+from shardwright.codegen.moves.basis.digits import Digits
 from shardwright.codegen.text.context import (
     ModuleText,
     Said,

@@ -30,7 +30,7 @@ from shardwright.codegen.backends.jax_xla.groups import Groups
 from shardwright.codegen.backends.jax_xla.ragged import Ragged
 from shardwright.codegen.backends.jax_xla.rounds import Rounds
 from shardwright.codegen.backends.jax_xla.transport import How
-from shardwright.codegen.planner.network.passes import Laid, gathered
+from shardwright.codegen.moves.network.passes import Laid, gathered
 from shardwright.ir.dtypes import is_floating
 from shardwright.ir.exchange import Exchange
 from shardwright.ir.reshard import Reshard

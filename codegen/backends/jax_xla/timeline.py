@@ -35,12 +35,12 @@ from shardwright.codegen.backends.jax_xla.laid import is_small_float, laid_by, m
 from shardwright.codegen.backends.jax_xla.ragged import Ragged
 from shardwright.codegen.backends.jax_xla.rounds import Rounds, each_round
 from shardwright.codegen.backends.jax_xla.transport import How
-from shardwright.codegen.planner.basis.boxed import layouts_of, rounds_of
-from shardwright.codegen.planner.memory import shard_bytes
-from shardwright.codegen.planner.network.links import Flows
-from shardwright.codegen.planner.network.passes import Passes, passes_of
-from shardwright.codegen.planner.network.timeline import Copies, Sends, Stage, Timeline
-from shardwright.codegen.planner.xla import Collective
+from shardwright.codegen.moves.basis.boxed import layouts_of, rounds_of
+from shardwright.codegen.moves.memory import shard_bytes
+from shardwright.codegen.moves.network.links import Flows
+from shardwright.codegen.moves.network.passes import Passes, passes_of
+from shardwright.codegen.moves.network.timeline import Copies, Sends, Stage, Timeline
+from shardwright.codegen.moves.xla import Collective
 from shardwright.codegen.text.context import as_vectors
 from shardwright.ir.dtypes import DTYPES
 from shardwright.ir.exchange import Exchange, ids_of

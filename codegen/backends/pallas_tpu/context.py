@@ -29,7 +29,7 @@ from shardwright.codegen.backends.pallas_tpu.terms import (
     terms_text,
 )
 from shardwright.codegen.backends.pallas_tpu.timeline import rings_of
-from shardwright.codegen.planner.reduce import reduced_like
+from shardwright.codegen.moves.reduce import reduced_like
 from shardwright.codegen.text.context import (
     ModuleText,
     Said,

@@ -32,7 +32,7 @@ from shardwright.codegen.backends.pallas_tpu.terms import (
     stacked_lines,
     terms_text,
 )
-from shardwright.codegen.planner.reduce import halves_of
+from shardwright.codegen.moves.reduce import halves_of
 from shardwright.codegen.text.context import as_vectors
 from shardwright.codegen.text.docstring import part_lines, reduced_lines, side_lines, traffic_lines
 from shardwright.codegen.text.index_functions import IndexFunction, box_functions

@@ -21,9 +21,9 @@ import numpy as np
 from shardwright.codegen.backends.pallas_tpu.memory import LANES, round_up
 from shardwright.codegen.hardware.presets import topology_of
 from shardwright.codegen.hardware.torus import Torus
-from shardwright.codegen.planner.network.links import Flows, Network
-from shardwright.codegen.planner.network.rings import Rings
-from shardwright.codegen.planner.network.timeline import Copies, Sends, Stage
+from shardwright.codegen.moves.network.links import Flows, Network
+from shardwright.codegen.moves.network.rings import Rings
+from shardwright.codegen.moves.network.timeline import Copies, Sends, Stage
 from shardwright.ir.algebra.index import Integers
 from shardwright.ir.dtypes import DTYPES
 from shardwright.ir.exchange import ids_of

@@ -18,8 +18,8 @@ from shardwright.codegen.backends.pallas_tpu.routed.steps import steps_of
 from shardwright.codegen.backends.pallas_tpu.routed.strategy import Routed
 from shardwright.codegen.backends.pallas_tpu.slots import Slots
 from shardwright.codegen.backends.pallas_tpu.windows import Windows
-from shardwright.codegen.planner.network.flows import flows
-from shardwright.codegen.planner.network.timeline import Copies, Sends, Stage
+from shardwright.codegen.moves.network.flows import flows
+from shardwright.codegen.moves.network.timeline import Copies, Sends, Stage
 from shardwright.ir.algebra.index import Integers
 from shardwright.ir.exchange import Exchange
 

@@ -39,9 +39,9 @@ from shardwright.codegen.backends.pallas_tpu.windows import Windows
 from shardwright.codegen.hardware.chips import chip_of
 from shardwright.codegen.hardware.presets import ICI_LATENCY, topology_of
 from shardwright.codegen.hardware.topology import Switch, Topology, Torus
-from shardwright.codegen.planner.network.links import Flows, Network
-from shardwright.codegen.planner.network.timeline import Sends, Stage, Timeline, stage_costs
-from shardwright.codegen.planner.plan import network_of
+from shardwright.codegen.moves.network.links import Flows, Network
+from shardwright.codegen.moves.network.timeline import Sends, Stage, Timeline, stage_costs
+from shardwright.codegen.moves.plan import network_of
 from shardwright.ir.dtypes import DTYPES
 from shardwright.ir.exchange import Exchange
 from shardwright.ir.plan import DirectPlan

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from shardwright.codegen.backends.jax_terms import ends_of
-from shardwright.codegen.planner.holders import Loads
+from shardwright.codegen.moves.holders import Loads
 from shardwright.codegen.text.context import as_vectors
 from shardwright.codegen.text.index_functions import IndexFunction, box_functions
 from shardwright.codegen.text.python_text import called, neutral_text

@@ -15,9 +15,9 @@ from shardwright.codegen.backends.pallas_tpu.ring import RingForm
 from shardwright.codegen.backends.pallas_tpu.stages import stages_of
 from shardwright.codegen.backends.pallas_tpu.strategy import cheapest, choices
 from shardwright.codegen.backends.pallas_tpu.terms import moved
-from shardwright.codegen.planner.network.rings import Rings
-from shardwright.codegen.planner.network.timeline import Copies, Stage, Timeline, cost_of
-from shardwright.codegen.planner.plan import network_of
+from shardwright.codegen.moves.network.rings import Rings
+from shardwright.codegen.moves.network.timeline import Copies, Stage, Timeline, cost_of
+from shardwright.codegen.moves.plan import network_of
 from shardwright.ir.exchange import ids_of
 from shardwright.ir.plan import DirectPlan, Plan
 

@@ -12,7 +12,7 @@ from shardwright.codegen.backends.int32 import refuse_wide
 from shardwright.codegen.backends.triton_gpu.kernel import Kernel
 from shardwright.codegen.backends.triton_gpu.phases import BOTH, PullPhase, exchanges_of, phases_of
 from shardwright.codegen.backends.triton_gpu.pushed import PushKernel
-from shardwright.codegen.planner.reduce import reduced_like
+from shardwright.codegen.moves.reduce import reduced_like
 from shardwright.codegen.text.context import ModuleText, Said, quoted, refuse_common, text_of
 from shardwright.codegen.text.docstring import (
     part_lines,

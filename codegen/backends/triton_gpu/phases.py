@@ -13,7 +13,7 @@ from shardwright.codegen.backends.triton_gpu.kernel import Kernel
 from shardwright.codegen.backends.triton_gpu.kernel_text import PullText, PushText
 from shardwright.codegen.backends.triton_gpu.pushed import PushKernel
 from shardwright.codegen.backends.triton_gpu.rows import Moves, together
-from shardwright.codegen.planner.holders import Loads
+from shardwright.codegen.moves.holders import Loads
 from shardwright.codegen.text.context import as_vectors
 from shardwright.codegen.text.python_text import called
 from shardwright.ir.dtypes import DTYPES

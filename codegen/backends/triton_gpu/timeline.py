@@ -18,10 +18,10 @@ import numpy as np
 from shardwright.codegen.backends.triton_gpu.phases import exchanges_of, in_place
 from shardwright.codegen.hardware.presets import topology_of
 from shardwright.codegen.hardware.topology import Hierarchical, Torus
-from shardwright.codegen.planner.holders import Loads
-from shardwright.codegen.planner.network.flows import flows
-from shardwright.codegen.planner.network.links import Flows
-from shardwright.codegen.planner.network.timeline import Copies, Sends, Stage, Timeline
+from shardwright.codegen.moves.holders import Loads
+from shardwright.codegen.moves.network.flows import flows
+from shardwright.codegen.moves.network.links import Flows
+from shardwright.codegen.moves.network.timeline import Copies, Sends, Stage, Timeline
 from shardwright.ir.arrays import Integers
 from shardwright.ir.dtypes import DTYPES
 from shardwright.ir.exchange import Exchange

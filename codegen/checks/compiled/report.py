@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from shardwright.codegen.planner.xla import Collective
+    from shardwright.codegen.moves.xla import Collective
 
 Verdict = Literal["ok", "failed", "skipped"]
 

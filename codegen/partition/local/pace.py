@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from shardwright.codegen.planner.basis.digits import Pair, parts_of
-from shardwright.codegen.planner.network.collectives import Prices
+from shardwright.codegen.moves.basis.digits import Pair, parts_of
+from shardwright.codegen.moves.network.collectives import Prices
 
 
 @dataclass(frozen=True, eq=False)

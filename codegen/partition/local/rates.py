@@ -18,10 +18,10 @@ import numpy as np
 from shardwright.codegen.hardware.presets import check_devices, name_of, topology_of
 from shardwright.codegen.hardware.rates import multiply_rate
 from shardwright.codegen.hardware.topology import Topology
+from shardwright.codegen.moves.basis.digits import Pair
+from shardwright.codegen.moves.network.collectives import prices_of
+from shardwright.codegen.moves.network.links import Network
 from shardwright.codegen.partition.local.pace import Pace
-from shardwright.codegen.planner.basis.digits import Pair
-from shardwright.codegen.planner.network.collectives import prices_of
-from shardwright.codegen.planner.network.links import Network
 from shardwright.ir.dtypes import dtype_of
 from shardwright.ir.errors import InputError
 

@@ -16,7 +16,7 @@ from matmuls import matrix_shardings, write_module
 from places import TESTS
 from ranks import answered
 
-from shardwright.codegen.planner.matmul.plan import plan_matmul
+from shardwright.codegen.moves.matmul.plan import plan_matmul
 from shardwright.ir import Mesh
 from shardwright.ir.matmul import Matmul
 

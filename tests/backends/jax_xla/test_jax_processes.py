@@ -15,10 +15,10 @@ from shardwright.codegen.backends.jax_steps.collectives import Collectives
 from shardwright.codegen.backends.jax_xla import context as jax_xla
 from shardwright.codegen.backends.jax_xla.groups import Groups
 from shardwright.codegen.backends.jax_xla.rounds import Rounds
-from shardwright.codegen.emit.modules import parts
-from shardwright.codegen.planner import plan
-from shardwright.codegen.planner.matmul.plan import plan_matmul
-from shardwright.codegen.verify import Case
+from shardwright.codegen.moves import plan
+from shardwright.codegen.moves.matmul.plan import plan_matmul
+from shardwright.codegen.operations.emit.modules import parts
+from shardwright.codegen.operations.verify import Case
 from shardwright.ir import Mesh, Reshard
 from shardwright.ir.matmul import Matmul
 

@@ -36,12 +36,12 @@ from shardwright.codegen.backends.jax_xla.boxes import (
 from shardwright.codegen.backends.jax_xla.fetches import Fetches
 from shardwright.codegen.backends.jax_xla.groups import Groups
 from shardwright.codegen.backends.jax_xla.rounds import Rounds, rounds_of
-from shardwright.codegen.bundles.compile import compile_bundles
 from shardwright.codegen.checks.compiled.report import TpuCode
 from shardwright.codegen.checks.load import load
-from shardwright.codegen.planner import plan
+from shardwright.codegen.moves import plan
+from shardwright.codegen.operations.bundles.compile import compile_bundles
+from shardwright.codegen.operations.verify import Case
 from shardwright.codegen.text.context import as_vectors
-from shardwright.codegen.verify import Case
 from shardwright.ir import InputError, Mesh, Reshard
 from shardwright.ir.exchange import HolderRule
 

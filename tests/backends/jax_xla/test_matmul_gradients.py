@@ -15,8 +15,8 @@ from running import reports_of
 from sweeps import sampled, swept
 
 import shardwright as sw
-from shardwright.codegen.emit.matmul import backward_matmuls
-from shardwright.codegen.planner.matmul.plan import plan_matmul
+from shardwright.codegen.moves.matmul.plan import plan_matmul
+from shardwright.codegen.operations.emit.matmul import backward_matmuls
 
 MESH = sw.Mesh({"x": 2, "y": 3})
 FLOATS = ("float32", "bfloat16", "float16", "float8_e4m3fn")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from shardwright.codegen.emit.choice import plan
-from shardwright.codegen.emit.emit import emit
+from shardwright.codegen.operations.emit.choice import plan
+from shardwright.codegen.operations.emit.emit import emit
 from shardwright.ir import Mesh
 from shardwright.ir.matmul import Matmul
 

@@ -11,7 +11,7 @@ import pytest
 from matmuls import write_module
 
 import shardwright as sw
-from shardwright.codegen.planner.matmul.plan import plan_matmul
+from shardwright.codegen.moves.matmul.plan import plan_matmul
 
 MESH = sw.Mesh({"x": 2, "y": 3})
 SUB_AXES = sw.Mesh({"x": 4, "y": 2})

@@ -20,9 +20,9 @@ import shardwright as sw
 from shardwright.codegen.backends.jax_steps.plan import steps_of
 from shardwright.codegen.checks.case import placement
 from shardwright.codegen.checks.oracle import sums as oracle_terms
-from shardwright.codegen.emit.modules import backward_of, parts
-from shardwright.codegen.planner import plan
-from shardwright.codegen.verify import Case
+from shardwright.codegen.moves import plan
+from shardwright.codegen.operations.emit.modules import backward_of, parts
+from shardwright.codegen.operations.verify import Case
 from shardwright.ir import Mesh, Reshard
 from shardwright.ir.dtypes import DTYPES
 from shardwright.ir.plan import Plan

@@ -13,8 +13,8 @@ from lone import write_bundle
 from shardwright.codegen.backends.jax_xla import context as jax_xla
 from shardwright.codegen.backends.jax_xla.groups import Groups
 from shardwright.codegen.checks.load import load
-from shardwright.codegen.emit.modules import parts
-from shardwright.codegen.planner import plan
+from shardwright.codegen.moves import plan
+from shardwright.codegen.operations.emit.modules import parts
 from shardwright.ir import Mesh, Reshard
 
 CUBE = Mesh({"x": 2, "y": 2, "z": 2})

@@ -20,8 +20,8 @@ from test_xla_sums import direct
 import shardwright as sw
 from shardwright.codegen.checks.case import placement
 from shardwright.codegen.checks.oracle import sums as oracle_terms
-from shardwright.codegen.emit.modules import parts
-from shardwright.codegen.planner import plan
+from shardwright.codegen.moves import plan
+from shardwright.codegen.operations.emit.modules import parts
 from shardwright.codegen.spec.interop import to_named_sharding
 from shardwright.ir import AxisRef, DimSharding, Mesh, Reshard, Sharding
 from shardwright.ir.dtypes import DTYPES
@@ -217,7 +217,7 @@ def test_a_wrong_extremum_is_found(tmp_path: Path) -> None:
     """Planted: the other operator, zero to start from, a term that is left out."""
     made = plan(make('[{"x"}, {}], unreduced=max{"y"}', '[{"x", "y"}, {}]', (5, 6)), "basis")
     (part,) = parts(made, "jax_xla", "c", gradient=True, single_file=True)
-    from shardwright.codegen.verify import Case
+    from shardwright.codegen.operations.verify import Case
 
     faults = {
         "jnp.maximum": "jnp.minimum",

@@ -15,7 +15,7 @@ from running import reports_of
 from sweeps import sampled, swept
 
 import shardwright as sw
-from shardwright.codegen.planner.matmul.plan import plan_matmul
+from shardwright.codegen.moves.matmul.plan import plan_matmul
 
 SIZES = ((8, 8, 8), (4, 12, 8), (7, 13, 5), (2, 1, 3))
 

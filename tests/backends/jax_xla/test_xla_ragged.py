@@ -20,16 +20,16 @@ import shardwright as sw
 from shardwright.codegen.backends.jax_xla import context as jax_xla
 from shardwright.codegen.backends.jax_xla.ragged import Ragged
 from shardwright.codegen.backends.jax_xla.rounds import Rounds
-from shardwright.codegen.bundles.compile import compile_bundles
 from shardwright.codegen.checks.compiled.report import TpuCode
 from shardwright.codegen.checks.report import BY_DEFINITION
-from shardwright.codegen.compile.targets import compilers
-from shardwright.codegen.emit.emit import emit
-from shardwright.codegen.emit.modules import parts
-from shardwright.codegen.hlo import received as hlo
-from shardwright.codegen.hlo.collectives import received_bytes
-from shardwright.codegen.planner import plan
-from shardwright.codegen.workers.worker import with_own
+from shardwright.codegen.checks.workers.worker import with_own
+from shardwright.codegen.moves import plan
+from shardwright.codegen.operations.bundles.compile import compile_bundles
+from shardwright.codegen.operations.compile.targets import compilers
+from shardwright.codegen.operations.emit.emit import emit
+from shardwright.codegen.operations.emit.modules import parts
+from shardwright.codegen.spec.hlo import received as hlo
+from shardwright.codegen.spec.hlo.collectives import received_bytes
 from shardwright.ir import Mesh, Reshard
 
 EIGHT, SIX = Mesh({"x": 2, "y": 4}), Mesh({"x": 2, "y": 3})

@@ -21,11 +21,11 @@ from test_jax_xla import programs
 import shardwright as sw
 from shardwright.codegen.backends.jax_steps.plan import steps_of
 from shardwright.codegen.backends.jax_xla import context as jax_xla
-from shardwright.codegen.bundles.compile import compile_bundles
 from shardwright.codegen.checks.compiled.report import TpuCode
-from shardwright.codegen.emit.modules import parts
-from shardwright.codegen.planner import plan
-from shardwright.codegen.verify import Case
+from shardwright.codegen.moves import plan
+from shardwright.codegen.operations.bundles.compile import compile_bundles
+from shardwright.codegen.operations.emit.modules import parts
+from shardwright.codegen.operations.verify import Case
 from shardwright.ir import InputError, Mesh, Reshard
 from shardwright.ir.plan import Plan
 

@@ -21,9 +21,9 @@ from shardwright.codegen.backends.jax_steps.at_once import StepChange
 from shardwright.codegen.backends.jax_steps.changes import MatchedChanges
 from shardwright.codegen.checks.case import placement
 from shardwright.codegen.checks.oracle import sums as oracle_terms
-from shardwright.codegen.emit.modules import parts
-from shardwright.codegen.planner import plan
-from shardwright.codegen.planner.basis.digits import Digits
+from shardwright.codegen.moves import plan
+from shardwright.codegen.moves.basis.digits import Digits
+from shardwright.codegen.operations.emit.modules import parts
 from shardwright.ir import Mesh, Reshard
 from shardwright.ir.dtypes import DTYPES, is_floating
 from shardwright.ir.plan import Plan

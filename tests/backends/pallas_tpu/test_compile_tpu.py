@@ -17,14 +17,14 @@ from rich.console import Console
 
 import shardwright as sw
 from shardwright.codegen.backends.pallas_tpu.memory import FLAT_UNIT, default_view, tile_rows
-from shardwright.codegen.bundles.compile import compile_bundles
 from shardwright.codegen.checks.compiled import memory
+from shardwright.codegen.checks.workers.worker import with_own
 from shardwright.codegen.cli.compile import _tpu
 from shardwright.codegen.cli.tables import LOG_WIDTH
-from shardwright.codegen.compile import CompileReport, Outcome, TpuCode, targets
-from shardwright.codegen.compile.targets import compilers
 from shardwright.codegen.hardware.chips import CHIPS, GIB, torus_of
-from shardwright.codegen.workers.worker import with_own
+from shardwright.codegen.operations.bundles.compile import compile_bundles
+from shardwright.codegen.operations.compile import CompileReport, Outcome, TpuCode, targets
+from shardwright.codegen.operations.compile.targets import compilers
 from shardwright.ir.dtypes import DTYPES
 from shardwright.ir.errors import InputError
 

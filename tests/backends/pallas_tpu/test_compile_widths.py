@@ -16,11 +16,11 @@ import shardwright as sw
 from shardwright.codegen.backends.pallas_tpu.context import UNSUPPORTED
 from shardwright.codegen.backends.pallas_tpu.strategy import candidates, grid_of
 from shardwright.codegen.backends.pallas_tpu.terms import moved
-from shardwright.codegen.bundles.compile import compile_bundles
 from shardwright.codegen.checks.compiled.job import Job, What
-from shardwright.codegen.compile import targets
-from shardwright.codegen.compile.pool import outcomes
-from shardwright.codegen.planner import plan
+from shardwright.codegen.moves import plan
+from shardwright.codegen.operations.bundles.compile import compile_bundles
+from shardwright.codegen.operations.compile import targets
+from shardwright.codegen.operations.compile.pool import outcomes
 from shardwright.ir import InputError, Mesh, Reshard
 from shardwright.ir.dtypes import DTYPES
 from shardwright.ir.plan import Plan

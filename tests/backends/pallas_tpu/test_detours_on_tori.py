@@ -21,7 +21,7 @@ from shardwright.codegen.backends.pallas_tpu.verify.deliveries import check_deli
 from shardwright.codegen.backends.pallas_tpu.verify.protocol import check_protocol
 from shardwright.codegen.backends.pallas_tpu.verify.trace import trace
 from shardwright.codegen.checks.load import load
-from shardwright.codegen.verify import Case
+from shardwright.codegen.operations.verify import Case
 from shardwright.ir.plan import DirectPlan, direct_of
 
 SIDES = (

@@ -26,8 +26,8 @@ import shardwright as sw
 from shardwright.codegen.backends.pallas_tpu.matmul.blocks import LocalProduct
 from shardwright.codegen.backends.pallas_tpu.verify.trace import Copy, traced_product
 from shardwright.codegen.checks.load import load
-from shardwright.codegen.planner.matmul.plan import plan_matmul
-from shardwright.codegen.verify.pool import Runner
+from shardwright.codegen.moves.matmul.plan import plan_matmul
+from shardwright.codegen.operations.verify.pool import Runner
 from shardwright.ir.matmul_plan import MatmulPlan
 
 

@@ -9,11 +9,11 @@ from matmul_kernels import blocked
 from matmuls import write_module
 
 import shardwright as sw
-from shardwright.codegen.bundles.compile import compile_bundles
 from shardwright.codegen.checks.compiled.job import Job, What
-from shardwright.codegen.compile import targets
-from shardwright.codegen.compile.pool import outcomes
-from shardwright.codegen.planner.matmul.plan import plan_matmul
+from shardwright.codegen.moves.matmul.plan import plan_matmul
+from shardwright.codegen.operations.bundles.compile import compile_bundles
+from shardwright.codegen.operations.compile import targets
+from shardwright.codegen.operations.compile.pool import outcomes
 
 TOPOLOGY = "v5e:2x2"
 RING = sw.Mesh({"i": 4})

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from running import check
 
-from shardwright.codegen.planner import plan
+from shardwright.codegen.moves import plan
 from shardwright.ir import Mesh, Reshard
 
 

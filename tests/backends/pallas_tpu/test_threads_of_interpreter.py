@@ -12,8 +12,8 @@ from lone import alone
 from matmul_kernels import COLUMNS, ROWS, gathers
 
 import shardwright as sw
-from shardwright.codegen.planner import plan
-from shardwright.codegen.planner.matmul.plan import plan_matmul
+from shardwright.codegen.moves import plan
+from shardwright.codegen.moves.matmul.plan import plan_matmul
 
 SAID = (
     "interpret: got 4 XLA threads for 4 devices, but on arrays over 100 KiB (here {} bytes) the "

@@ -28,15 +28,15 @@ from shardwright.codegen.backends.pallas_tpu.verify.contract import programs_of
 from shardwright.codegen.backends.pallas_tpu.verify.deliveries import check_deliveries
 from shardwright.codegen.backends.pallas_tpu.verify.protocol import check_protocol
 from shardwright.codegen.backends.pallas_tpu.verify.trace import trace
-from shardwright.codegen.bundles.compile import compile_bundles
 from shardwright.codegen.checks.compare import MismatchError
 from shardwright.codegen.checks.load import load
-from shardwright.codegen.compile import TpuCode, targets
 from shardwright.codegen.hardware.presets import topology_of
 from shardwright.codegen.hardware.torus import Torus
-from shardwright.codegen.planner.network.timeline import cost_of
-from shardwright.codegen.planner.plan import network_of
-from shardwright.codegen.verify import Case
+from shardwright.codegen.moves.network.timeline import cost_of
+from shardwright.codegen.moves.plan import network_of
+from shardwright.codegen.operations.bundles.compile import compile_bundles
+from shardwright.codegen.operations.compile import TpuCode, targets
+from shardwright.codegen.operations.verify import Case
 from shardwright.ir import InputError, Mesh
 from shardwright.ir.errors import InternalError
 from shardwright.ir.plan import DirectPlan, direct_of

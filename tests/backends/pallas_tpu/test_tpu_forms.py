@@ -18,7 +18,7 @@ from shardwright.codegen.backends.pallas_tpu.proofs import check
 from shardwright.codegen.backends.pallas_tpu.slots import Slots
 from shardwright.codegen.backends.pallas_tpu.strategy import FormChoice, candidates, cheapest
 from shardwright.codegen.backends.pallas_tpu.windows import Windows
-from shardwright.codegen.planner import plan
+from shardwright.codegen.moves import plan
 from shardwright.codegen.text.context import as_vectors
 from shardwright.ir import Mesh, Reshard
 from shardwright.ir.dtypes import DTYPES

@@ -28,10 +28,10 @@ from shardwright.codegen.backends.pallas_tpu.verify.protocol import check_protoc
 from shardwright.codegen.backends.pallas_tpu.verify.trace import trace
 from shardwright.codegen.checks.compiled.job import Job, What
 from shardwright.codegen.checks.load import load
-from shardwright.codegen.compile import targets
-from shardwright.codegen.compile.pool import outcomes
-from shardwright.codegen.planner import plan
-from shardwright.codegen.verify import Case
+from shardwright.codegen.moves import plan
+from shardwright.codegen.operations.compile import targets
+from shardwright.codegen.operations.compile.pool import outcomes
+from shardwright.codegen.operations.verify import Case
 from shardwright.ir import InputError, Mesh, Reshard
 from shardwright.ir.plan import DirectPlan, direct_of
 

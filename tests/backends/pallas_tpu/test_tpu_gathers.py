@@ -33,12 +33,12 @@ from shardwright.codegen.backends.pallas_tpu.verify.trace import trace
 from shardwright.codegen.checks.compare import MismatchError
 from shardwright.codegen.checks.compiled.job import Job, What
 from shardwright.codegen.checks.load import load
-from shardwright.codegen.compile import targets
-from shardwright.codegen.compile.pool import outcomes
-from shardwright.codegen.planner.direct import plan_direct
-from shardwright.codegen.planner.network.timeline import Copies, cost_of
-from shardwright.codegen.planner.plan import network_of
-from shardwright.codegen.verify import Case
+from shardwright.codegen.moves.direct import plan_direct
+from shardwright.codegen.moves.network.timeline import Copies, cost_of
+from shardwright.codegen.moves.plan import network_of
+from shardwright.codegen.operations.compile import targets
+from shardwright.codegen.operations.compile.pool import outcomes
+from shardwright.codegen.operations.verify import Case
 from shardwright.ir import InputError, Mesh, Reshard
 from shardwright.ir.errors import InternalError
 from shardwright.ir.plan import DirectPlan

@@ -20,14 +20,14 @@ from sweeps import sampled
 import shardwright as sw
 from shardwright.codegen.backends.pallas_tpu import ring_text
 from shardwright.codegen.backends.pallas_tpu.timeline import ring_of, timeline
-from shardwright.codegen.bundles.compile import compile_bundles
-from shardwright.codegen.bundles.verify import verify
 from shardwright.codegen.checks.case import Case
 from shardwright.codegen.checks.compiled.job import Job, What
-from shardwright.codegen.compile import targets
-from shardwright.codegen.compile.pool import outcomes
-from shardwright.codegen.emit.modules import parts
-from shardwright.codegen.planner import plan
+from shardwright.codegen.moves import plan
+from shardwright.codegen.operations.bundles.compile import compile_bundles
+from shardwright.codegen.operations.bundles.verify import verify
+from shardwright.codegen.operations.compile import targets
+from shardwright.codegen.operations.compile.pool import outcomes
+from shardwright.codegen.operations.emit.modules import parts
 from shardwright.codegen.text.templates import render
 from shardwright.ir import InputError, Reshard
 from shardwright.ir.plan import Plan, direct_of

@@ -38,13 +38,13 @@ from shardwright.codegen.backends.pallas_tpu.verify.halves import check_halves
 from shardwright.codegen.backends.pallas_tpu.verify.order import Traces
 from shardwright.codegen.backends.pallas_tpu.verify.protocol import check_protocol
 from shardwright.codegen.backends.pallas_tpu.verify.trace import Copy, Wait, trace
-from shardwright.codegen.bundles.compile import compile_bundles
 from shardwright.codegen.checks.compare import MismatchError
 from shardwright.codegen.checks.load import load
-from shardwright.codegen.compile import TpuCode, targets
-from shardwright.codegen.planner import plan
+from shardwright.codegen.moves import plan
+from shardwright.codegen.operations.bundles.compile import compile_bundles
+from shardwright.codegen.operations.compile import TpuCode, targets
+from shardwright.codegen.operations.verify import Case
 from shardwright.codegen.text.context import as_vectors
-from shardwright.codegen.verify import Case
 from shardwright.ir import InputError, Mesh, Reshard
 from shardwright.ir.dtypes import DTYPES
 from shardwright.ir.errors import InternalError

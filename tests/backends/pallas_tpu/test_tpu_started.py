@@ -21,7 +21,7 @@ from shardwright.codegen.backends.pallas_tpu.verify.protocol import check_protoc
 from shardwright.codegen.backends.pallas_tpu.verify.trace import trace, traced_half
 from shardwright.codegen.checks.compare import MismatchError
 from shardwright.codegen.checks.load import load
-from shardwright.codegen.planner import plan
+from shardwright.codegen.moves import plan
 from shardwright.ir import Mesh, Reshard
 
 pytest.importorskip("jax")

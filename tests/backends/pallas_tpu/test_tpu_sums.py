@@ -20,10 +20,10 @@ from sweeps import sampled
 
 import shardwright as sw
 from shardwright.codegen.backends.jax_host import axes_of, spec_of
-from shardwright.codegen.bundles.verify import verify
 from shardwright.codegen.checks.case import Case
-from shardwright.codegen.emit.modules import parts
-from shardwright.codegen.planner import plan
+from shardwright.codegen.moves import plan
+from shardwright.codegen.operations.bundles.verify import verify
+from shardwright.codegen.operations.emit.modules import parts
 from shardwright.ir import Mesh, Reshard
 from shardwright.ir.plan import Plan
 
@@ -140,7 +140,7 @@ BESIDE_XLA = """
 import json, sys
 import jax, numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
-from shardwright.codegen.planner.xla import received
+from shardwright.codegen.moves.xla import received
 
 for line in sys.stdin:
     axes, shape, source, target = json.loads(line)

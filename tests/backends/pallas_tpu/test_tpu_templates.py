@@ -18,8 +18,8 @@ from shardwright.codegen.backends.pallas_tpu import kernel_text, uniform
 from shardwright.codegen.backends.pallas_tpu.routed import text as forwarding
 from shardwright.codegen.backends.pallas_tpu.routed.strategy import Routed
 from shardwright.codegen.backends.pallas_tpu.strategy import choices
-from shardwright.codegen.emit.modules import parts
-from shardwright.codegen.planner import plan
+from shardwright.codegen.moves import plan
+from shardwright.codegen.operations.emit.modules import parts
 from shardwright.codegen.text.templates import render
 from shardwright.ir import Mesh, Reshard
 from shardwright.ir.plan import direct_of

@@ -15,10 +15,10 @@ from sums import QUICK, SHARED, SHARED_ON_TPU, in_two, shared
 from sweeps import swept
 
 import shardwright as sw
-from shardwright.codegen.bundles.verify import verify
 from shardwright.codegen.checks.case import Case
-from shardwright.codegen.emit.modules import parts
-from shardwright.codegen.planner import plan
+from shardwright.codegen.moves import plan
+from shardwright.codegen.operations.bundles.verify import verify
+from shardwright.codegen.operations.emit.modules import parts
 from shardwright.ir.plan import Plan
 
 BACKENDS = ("pallas_tpu",)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from lone import alone
 
-from shardwright.codegen.planner import plan
+from shardwright.codegen.moves import plan
 from shardwright.ir import Mesh, Reshard
 
 pytest.importorskip("jax")

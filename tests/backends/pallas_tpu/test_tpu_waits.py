@@ -12,7 +12,7 @@ from running import check
 from test_compile_widths import check_compile
 
 from shardwright.codegen.checks.load import load
-from shardwright.codegen.planner import plan
+from shardwright.codegen.moves import plan
 from shardwright.ir import Mesh, Reshard
 from shardwright.ir.plan import Plan
 

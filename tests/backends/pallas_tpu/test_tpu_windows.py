@@ -14,7 +14,7 @@ from shardwright.codegen.backends.pallas_tpu.verify.trace import Copy, Event, Wa
 from shardwright.codegen.backends.pallas_tpu.windows import SLOTS
 from shardwright.codegen.checks.compare import MismatchError
 from shardwright.codegen.checks.load import load
-from shardwright.codegen.planner import plan
+from shardwright.codegen.moves import plan
 from shardwright.ir import Mesh, Reshard
 
 DEVICES = 8

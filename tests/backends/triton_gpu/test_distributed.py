@@ -16,8 +16,8 @@ from shardwright.codegen.checks.case import Case
 from shardwright.codegen.checks.compare import Run
 from shardwright.codegen.checks.oracle.definition import Bits
 from shardwright.codegen.checks.terms import added_in_order, own_terms, random_terms, runs
-from shardwright.codegen.emit.modules import parts
-from shardwright.codegen.planner import plan
+from shardwright.codegen.moves import plan
+from shardwright.codegen.operations.emit.modules import parts
 from shardwright.ir import Reshard
 from shardwright.ir.plan import Plan
 

@@ -12,8 +12,8 @@ from test_distributed import check_exchange
 from test_gpu_processes import sides, written
 
 from shardwright.codegen.backends.triton_gpu.phases import exchanges_of
-from shardwright.codegen.planner import plan
-from shardwright.codegen.planner.matmul.plan import plan_matmul
+from shardwright.codegen.moves import plan
+from shardwright.codegen.moves.matmul.plan import plan_matmul
 from shardwright.ir import Mesh
 from shardwright.ir.matmul import Matmul
 

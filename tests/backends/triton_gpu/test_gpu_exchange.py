@@ -21,10 +21,10 @@ from shardwright.codegen.checks.case import Case, placement
 from shardwright.codegen.checks.compare import MismatchError
 from shardwright.codegen.checks.load import load
 from shardwright.codegen.checks.oracle import definition as oracle
-from shardwright.codegen.emit.modules import parts
-from shardwright.codegen.planner import plan
-from shardwright.codegen.planner.network.timeline import Copies
-from shardwright.codegen.planner.xla import Collective
+from shardwright.codegen.moves import plan
+from shardwright.codegen.moves.network.timeline import Copies
+from shardwright.codegen.moves.xla import Collective
+from shardwright.codegen.operations.emit.modules import parts
 from shardwright.ir import Mesh, Reshard
 from shardwright.ir.dtypes import DTYPES
 

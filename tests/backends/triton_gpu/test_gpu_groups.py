@@ -14,13 +14,13 @@ from gpu_cases import layer
 from test_gpu_processes import sides
 from typer.testing import CliRunner
 
-from shardwright.codegen.bundles.check import check
 from shardwright.codegen.checks.load import load
 from shardwright.codegen.cli import app
-from shardwright.codegen.emit.emit import emit
-from shardwright.codegen.emit.group import group_files
-from shardwright.codegen.emit.write import write_bundles
-from shardwright.codegen.planner import plan
+from shardwright.codegen.moves import plan
+from shardwright.codegen.operations.bundles.check import check
+from shardwright.codegen.operations.emit.emit import emit
+from shardwright.codegen.operations.emit.group import group_files
+from shardwright.codegen.operations.emit.write import write_bundles
 from shardwright.codegen.spec.group import Group
 from shardwright.ir import InputError, Mesh, Reshard
 

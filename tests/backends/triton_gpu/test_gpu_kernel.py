@@ -21,10 +21,10 @@ from sweeps import sampled
 
 from shardwright.codegen.backends.triton_gpu.kernel import Kernel
 from shardwright.codegen.checks.load import load
-from shardwright.codegen.emit.emit import emit
-from shardwright.codegen.emit.modules import parts
-from shardwright.codegen.planner import plan
-from shardwright.codegen.verify import Case
+from shardwright.codegen.moves import plan
+from shardwright.codegen.operations.emit.emit import emit
+from shardwright.codegen.operations.emit.modules import parts
+from shardwright.codegen.operations.verify import Case
 from shardwright.ir import Mesh, Reshard
 
 torch = pytest.importorskip("torch")

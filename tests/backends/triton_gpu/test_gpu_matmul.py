@@ -18,8 +18,8 @@ from sweeps import kept, sampled, swept
 import shardwright as sw
 from shardwright.codegen.backends.triton_gpu.matmul.context import DTYPES
 from shardwright.codegen.checks.matmul_case import MatmulCase
-from shardwright.codegen.planner.matmul.plan import plan_matmul
-from shardwright.codegen.verify.pool import Runner
+from shardwright.codegen.moves.matmul.plan import plan_matmul
+from shardwright.codegen.operations.verify.pool import Runner
 from shardwright.ir.matmul import SIDES
 
 pytest.importorskip("torch")

@@ -13,7 +13,7 @@ from places import ROOT
 
 import shardwright as sw
 from shardwright.codegen.checks.load import load
-from shardwright.codegen.planner.matmul.plan import plan_matmul
+from shardwright.codegen.moves.matmul.plan import plan_matmul
 
 pytest.importorskip("torch")
 triton = pytest.importorskip("triton")

@@ -13,8 +13,8 @@ from sweeps import sampled
 
 import shardwright as sw
 from shardwright.codegen.checks.matmul_case import MatmulCase
-from shardwright.codegen.planner.matmul.plan import plan_matmul
-from shardwright.codegen.verify.pool import Runner
+from shardwright.codegen.moves.matmul.plan import plan_matmul
+from shardwright.codegen.operations.verify.pool import Runner
 
 pytest.importorskip("torch")
 

@@ -10,7 +10,7 @@ from matmuls import write_module
 
 import shardwright as sw
 from shardwright.codegen.checks.load import load
-from shardwright.codegen.planner.matmul.plan import plan_matmul
+from shardwright.codegen.moves.matmul.plan import plan_matmul
 
 pytest.importorskip("torch")
 triton = pytest.importorskip("triton")

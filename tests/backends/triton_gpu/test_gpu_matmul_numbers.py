@@ -22,7 +22,7 @@ from shardwright.codegen.backends.triton_gpu.matmul.kernel import MatmulKernels
 from shardwright.codegen.backends.triton_gpu.matmul.kernel_text import MultiplyText
 from shardwright.codegen.backends.triton_gpu.matmul.tiles import tiles_of
 from shardwright.codegen.checks.load import load
-from shardwright.codegen.planner.matmul.plan import plan_matmul
+from shardwright.codegen.moves.matmul.plan import plan_matmul
 from shardwright.ir.matmul import SIDES
 
 NAMES = dict(zip("ab", SIDES, strict=False))

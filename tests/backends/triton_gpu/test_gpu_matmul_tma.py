@@ -14,8 +14,8 @@ import shardwright as sw
 from shardwright.codegen.backends.triton_gpu.matmul.kernel import MatmulKernels
 from shardwright.codegen.checks.load import load
 from shardwright.codegen.checks.matmul_case import MatmulCase
-from shardwright.codegen.planner.matmul.plan import plan_matmul
-from shardwright.codegen.verify.pool import Runner
+from shardwright.codegen.moves.matmul.plan import plan_matmul
+from shardwright.codegen.operations.verify.pool import Runner
 
 torch = pytest.importorskip("torch")
 

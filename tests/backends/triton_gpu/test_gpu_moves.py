@@ -21,7 +21,7 @@ from shardwright.codegen.backends.triton_gpu.rows import (
     Moves,
     block_shape,
 )
-from shardwright.codegen.planner import plan
+from shardwright.codegen.moves import plan
 from shardwright.ir import Mesh, Reshard
 
 SWEEP = [*CASES.values(), *map(random_reshard, range(150))]

@@ -15,8 +15,8 @@ from test_sums_over_gloo import planted
 from shardwright.codegen.checks.case import Case
 from shardwright.codegen.checks.compare import MismatchError
 from shardwright.codegen.checks.load import load
-from shardwright.codegen.emit.modules import parts
-from shardwright.codegen.planner import plan
+from shardwright.codegen.moves import plan
+from shardwright.codegen.operations.emit.modules import parts
 from shardwright.ir import Mesh, Reshard
 
 pytest.importorskip("torch")

@@ -22,9 +22,9 @@ from shardwright.codegen.backends.triton_gpu import context as triton_gpu
 from shardwright.codegen.backends.triton_gpu.phases import exchanges_of, in_place
 from shardwright.codegen.checks.case import placement
 from shardwright.codegen.checks.oracle import definition as oracle
-from shardwright.codegen.emit.emit import emit
-from shardwright.codegen.planner import plan
-from shardwright.codegen.planner.matmul.plan import plan_matmul
+from shardwright.codegen.moves import plan
+from shardwright.codegen.moves.matmul.plan import plan_matmul
+from shardwright.codegen.operations.emit.emit import emit
 from shardwright.codegen.text.context import plan_hash
 from shardwright.ir import Mesh, Reshard
 from shardwright.ir.matmul import Matmul

@@ -11,7 +11,7 @@ from gpu_cases import make
 from test_distributed import asked
 from test_sums_over_gloo import planted
 
-from shardwright.codegen.planner import plan
+from shardwright.codegen.moves import plan
 from shardwright.ir import Mesh, Reshard
 
 pytest.importorskip("torch")

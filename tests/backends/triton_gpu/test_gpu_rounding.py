@@ -9,7 +9,7 @@ from gloo_group import printed
 from matmuls import write_module
 
 import shardwright as sw
-from shardwright.codegen.planner.matmul.plan import plan_matmul
+from shardwright.codegen.moves.matmul.plan import plan_matmul
 
 pytest.importorskip("torch")
 pytest.importorskip("triton")

@@ -12,7 +12,7 @@ import pytest
 from every_feature import EVERY
 from gloo_group import printed
 
-from shardwright.codegen.emit.emit import emit
+from shardwright.codegen.operations.emit.emit import emit
 from shardwright.ir.mesh import Mesh
 from shardwright.ir.reshard import Reshard
 

@@ -17,8 +17,8 @@ from test_gpu_processes import sides, written
 from test_sums_over_gloo import planted
 
 from shardwright.codegen.checks.load import load
-from shardwright.codegen.emit.modules import parts
-from shardwright.codegen.planner import plan
+from shardwright.codegen.moves import plan
+from shardwright.codegen.operations.emit.modules import parts
 from shardwright.ir import Mesh, Reshard
 
 torch = pytest.importorskip("torch")

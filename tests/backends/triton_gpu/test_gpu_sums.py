@@ -19,11 +19,11 @@ from sweeps import sampled
 from test_distributed import check_exchange
 
 import shardwright as sw
-from shardwright.codegen.bundles.verify import verify
 from shardwright.codegen.checks.case import Case
 from shardwright.codegen.checks.load import load
-from shardwright.codegen.emit.modules import parts
-from shardwright.codegen.planner import plan
+from shardwright.codegen.moves import plan
+from shardwright.codegen.operations.bundles.verify import verify
+from shardwright.codegen.operations.emit.modules import parts
 from shardwright.ir import Mesh, Reshard
 from shardwright.ir.plan import Plan
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from lone import alone
 
-from shardwright.codegen.bundles.verify import verify
 from shardwright.codegen.checks.compare import MismatchError
 from shardwright.codegen.checks.load import load
-from shardwright.codegen.emit.emit import emit
-from shardwright.codegen.planner import plan
+from shardwright.codegen.moves import plan
+from shardwright.codegen.operations.bundles.verify import verify
+from shardwright.codegen.operations.emit.emit import emit
 from shardwright.ir import Mesh, Reshard
 
 pytest.importorskip("triton", reason="triton is not installed")

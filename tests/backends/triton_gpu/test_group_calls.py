@@ -10,10 +10,10 @@ from every_feature import EVERY
 from gpu_cases import make
 
 from shardwright.codegen.checks.load import load
-from shardwright.codegen.emit.emit import emit
-from shardwright.codegen.emit.group import group_files
-from shardwright.codegen.emit.write import write_bundles
-from shardwright.codegen.planner import plan
+from shardwright.codegen.moves import plan
+from shardwright.codegen.operations.emit.emit import emit
+from shardwright.codegen.operations.emit.group import group_files
+from shardwright.codegen.operations.emit.write import write_bundles
 from shardwright.codegen.spec.group import Group
 
 torch: Any = pytest.importorskip("torch")

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from test_gpu_groups import TABLES, command
 
-from shardwright.codegen.bundles.compile import compile_bundles
-from shardwright.codegen.bundles.verify import verify
+from shardwright.codegen.operations.bundles.compile import compile_bundles
+from shardwright.codegen.operations.bundles.verify import verify
+from shardwright.codegen.operations.verify import Report
 from shardwright.codegen.spec.manifest import sha256
-from shardwright.codegen.verify import Report
 
 pytest.importorskip("torch")
 pytest.importorskip("triton")

@@ -22,8 +22,8 @@ from shardwright.codegen.backends.triton_gpu.matmul.kernel_text import MultiplyT
 from shardwright.codegen.backends.triton_gpu.matmul.tiles import tiles_of
 from shardwright.codegen.backends.triton_gpu.phases import PullPhase, phases_of
 from shardwright.codegen.backends.triton_gpu.pushed import PushKernel
-from shardwright.codegen.planner import plan
-from shardwright.codegen.planner.matmul.plan import plan_matmul
+from shardwright.codegen.moves import plan
+from shardwright.codegen.moves.matmul.plan import plan_matmul
 from shardwright.ir import Mesh
 from shardwright.ir.matmul import SIDES
 

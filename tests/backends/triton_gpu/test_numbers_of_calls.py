@@ -11,7 +11,7 @@ from test_gpu_calls import module_of
 from test_gpu_exchange import WAYS, random_calls
 from test_gpu_processes import written
 
-from shardwright.codegen.planner import plan
+from shardwright.codegen.moves import plan
 from shardwright.ir import Reshard
 
 torch = pytest.importorskip("torch")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from running import verified
 
-from shardwright.codegen.emit.emit import emit
+from shardwright.codegen.operations.emit.emit import emit
 from shardwright.ir import Mesh, Reshard
 
 pytest.importorskip("triton")

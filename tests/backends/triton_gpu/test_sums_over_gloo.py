@@ -19,7 +19,7 @@ from sums import OPERATORS, QUICK, pairs_with_terms, placed
 from sweeps import sampled
 from test_distributed import asked, check_exchange, check_exchanges, rounded
 
-from shardwright.codegen.planner import plan
+from shardwright.codegen.moves import plan
 from shardwright.ir import Reshard
 from shardwright.ir.dtypes import is_floating
 

@@ -13,7 +13,7 @@ from every_feature import EVERY
 from gpu_cases import make
 
 from shardwright.codegen.checks.load import load
-from shardwright.codegen.emit.emit import emit
+from shardwright.codegen.operations.emit.emit import emit
 from shardwright.ir import Mesh, Reshard
 
 torch = pytest.importorskip("torch")

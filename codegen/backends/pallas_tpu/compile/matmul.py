@@ -19,7 +19,7 @@ from shardwright.codegen.checks.compiled.report import TpuCode
 from shardwright.codegen.checks.compiled.saving import lines_of, save
 from shardwright.codegen.hardware.presets import topology_of
 from shardwright.codegen.hardware.rates import check_multiplies
-from shardwright.codegen.hlo.collectives import received_in_all
+from shardwright.codegen.spec.hlo.collectives import received_in_all
 
 Function = Callable[[Any, Any], Any]
 

@@ -25,9 +25,9 @@ from shardwright.codegen.checks.compiled import memory
 from shardwright.codegen.checks.compiled.job import Job
 from shardwright.codegen.checks.compiled.report import TpuCode
 from shardwright.codegen.checks.compiled.saving import lines_of, save
-from shardwright.codegen.hlo import collectives as hlo
-from shardwright.codegen.hlo.copies import copied_bytes
-from shardwright.codegen.planner.xla import collectives
+from shardwright.codegen.moves.xla import collectives
+from shardwright.codegen.spec.hlo import collectives as hlo
+from shardwright.codegen.spec.hlo.copies import copied_bytes
 from shardwright.ir.dtypes import DTYPES
 from shardwright.ir.errors import InputError
 

@@ -23,7 +23,7 @@ from shardwright.codegen.backends.pallas_tpu.matmul.blocks import (
 from shardwright.codegen.backends.pallas_tpu.memory import LANES, round_up
 from shardwright.codegen.hardware.chips import CHIPS
 from shardwright.codegen.hardware.presets import device_of, topology_of
-from shardwright.codegen.planner.network.collectives import positions_of_groups
+from shardwright.codegen.moves.network.collectives import positions_of_groups
 from shardwright.ir.dtypes import itemsize
 from shardwright.ir.errors import InputError, InternalError
 from shardwright.ir.exchange import ids_of

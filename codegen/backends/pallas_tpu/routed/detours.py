@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from shardwright.codegen.hardware.torus import Torus
-from shardwright.codegen.planner.network.flows import flows
+from shardwright.codegen.moves.network.flows import flows
 from shardwright.ir.exchange import Exchange
 
 MOST_DEVICES = 512

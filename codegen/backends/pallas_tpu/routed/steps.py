@@ -17,8 +17,8 @@ import numpy.typing as npt
 from shardwright.codegen.backends.pallas_tpu.routed.schedule import Push, RoutedSchedule
 from shardwright.codegen.backends.pallas_tpu.routed.strategy import MOST_STEPS, Routed
 from shardwright.codegen.backends.pallas_tpu.routed.ways import Hop
-from shardwright.codegen.planner.network.forwarding import Step
-from shardwright.codegen.planner.network.links import Flows
+from shardwright.codegen.moves.network.forwarding import Step
+from shardwright.codegen.moves.network.links import Flows
 from shardwright.ir.algebra.index import Integers
 
 Made = tuple[int, Hop, Push, Integers]

@@ -24,7 +24,7 @@ import numpy as np
 
 from shardwright.codegen.hardware.topology import Floats
 from shardwright.codegen.hardware.torus import Torus
-from shardwright.codegen.planner.basis.digits import primes
+from shardwright.codegen.moves.basis.digits import primes
 from shardwright.ir.algebra.index import Integers
 
 Digits = tuple[tuple[int, int], ...]

@@ -1,0 +1,405 @@
+"""Emission: from a reshard, a plan or a description to its bundle of files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import overload
+
+from shardwright.codegen import registry
+from shardwright.codegen.backends.base import Table
+from shardwright.codegen.moves import STRATEGIES
+from shardwright.codegen.operations.emit.choice import checked, executed_by, takes_none
+from shardwright.codegen.operations.emit.choice import plan as plan_of
+from shardwright.codegen.operations.emit.matmul import MatmulBundle, emit_matmul
+from shardwright.codegen.operations.emit.model_bundle import ModelBundle, emit_model
+from shardwright.codegen.operations.emit.modules import Part, parts
+from shardwright.codegen.operations.emit.package import BundlePackage
+from shardwright.codegen.operations.emit.program import ProgramBundle, emit_program
+from shardwright.codegen.operations.emit.relayout import RelayoutBundle, emit_relayout
+from shardwright.codegen.operations.emit.verdict import page_lines
+from shardwright.codegen.operations.emit.ways import plan_json, reduced_by, rings_by
+from shardwright.codegen.operations.emit.write import bundle_folder, write_bundles
+from shardwright.codegen.partition.partitioned import Partitioned
+from shardwright.codegen.registry import DEFAULT_BACKENDS, MULTIPLYING
+from shardwright.codegen.show.review import RINGS, review_page
+from shardwright.codegen.show.rings import rings_svg
+from shardwright.codegen.show.svg import svg
+from shardwright.codegen.spec.collective_ids import bundle_id
+from shardwright.codegen.spec.description import (
+    BUNDLE_IDS,
+    Description,
+    kept_features,
+    read_id,
+)
+from shardwright.codegen.spec.features import (
+    check_features,
+    check_matmul_features,
+    feature_lines,
+    read_features,
+)
+from shardwright.codegen.text.docstring import title
+from shardwright.codegen.text.support import support_files
+from shardwright.codegen.text.templates import render
+from shardwright.ir.drawn import Drawn
+from shardwright.ir.dump import VARIABLE, dump
+from shardwright.ir.errors import InputError, check_type, one_of
+from shardwright.ir.matmul import Matmul
+from shardwright.ir.matmul_plan import MatmulPlan
+from shardwright.ir.model_plan import ModelPlan
+from shardwright.ir.plan import Plan
+from shardwright.ir.relayout import Relayout, RelayoutPlan
+from shardwright.ir.reshard import Reshard
+
+
+@dataclass(frozen=True, repr=False)
+class Bundle(Drawn):
+    """The emission of a plan.
+
+    `strategy` is the user's choice, for example "auto"; `plan.strategy` is the strategy chosen for
+    `topology` and `memory_limit`. The other fields are those of a `Description`.
+    """
+
+    plan: Plan
+    backends: tuple[str, ...]
+    strategy: str
+    topology: str | None = None
+    memory_limit: int | None = None
+    gradient: bool = False
+    single_file: bool = False
+    collective_id: int | None = None
+    features: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"<Bundle for {', '.join(self.backends)}: {self.plan!r}>"
+
+    def description(self, name: str) -> Description:
+        """Return the description that emits this bundle again under a name."""
+        chosen_by = (self.strategy, self.topology, self.memory_limit)
+        return Description.of(
+            self.plan.reshard,
+            name,
+            self.backends,
+            *chosen_by,
+            gradient=self.gradient,
+            single_file=self.single_file,
+            features=self.features,
+            collective_id=self.collective_id,
+        )
+
+    def files(self, name: str) -> dict[str, str]:
+        """Return the text of every file of the bundle, by file name. The texts are
+        deterministic."""
+        description = self.description(name)
+        modules = self.modules(description)
+        own = {f"{backend}.py" for backend in self.backends}
+        backward = tuple(part.file for part in modules if part.file not in own)
+        support = bool(support_files(description.supported))
+        ways = reduced_by(self.plan, self.backends).items()
+        pictures = self._pictures()
+        return {
+            **{part.file: part.text for part in modules},
+            "README.md": review_page(
+                self.plan,
+                name,
+                description.command("."),
+                tables=self._tables(),
+                backward=backward,
+                takes=(
+                    *(f"{backend} reduces terms with {way}" for backend, way in ways),
+                    *page_lines(self.plan, self.backends),
+                    *self._feature_lines(),
+                ),
+                rings=RINGS in pictures,
+            ),
+            "__init__.py": render(
+                "common/package.py.jinja", BundlePackage("reshard", support, self.backends)
+            ),
+            "plan.json": plan_json(self.plan, self.backends),
+            **pictures,
+        }
+
+    def _feature_lines(self) -> tuple[str, ...]:
+        asked = (*self.features, *(["gradient"] if self.gradient else []))
+        return tuple(
+            line
+            for name in self.backends
+            for line in feature_lines(name, self._features_of(name), asked)
+        )
+
+    def _features_of(self, backend: str) -> tuple[str, ...]:
+        lacking = registry.backend(backend).lacks(self.plan)
+        return tuple(each for each in registry.DUTIES[backend].features if each not in lacking)
+
+    def check_features(self, names: Iterable[str]) -> None:
+        """Raise InputError for a feature that no module of this bundle can have."""
+        known = {each for backend in self.backends for each in self._features_of(backend)}
+        for name in names:
+            if name not in known:
+                raise InputError(
+                    f"no module of this reshard can have the feature {name} (docs/config.md)",
+                    argument="features",
+                    got=name,
+                    expected=one_of(sorted(known)),
+                )
+
+    def _pictures(self) -> dict[str, str]:
+        found = {"reshard.svg": svg(self.plan)}
+        for rings in rings_by(self.plan, self.backends).values():
+            drawn = rings_svg(rings, title(self.plan))
+            found |= {RINGS: drawn} if drawn else {}
+        return found
+
+    def _tables(self) -> tuple[Table, ...]:
+        tables = (registry.backend(backend).review(self.plan) for backend in self.backends)
+        return tuple(table for table in tables if table is not None)
+
+    def modules(self, description: Description) -> tuple[Part, ...]:
+        """Return the modules of every backend, each with its backward if it has one, under the name
+        in the description."""
+        command = description.command()
+        return tuple(
+            part
+            for backend in self.backends
+            for part in parts(
+                self.plan,
+                backend,
+                command,
+                gradient=self.gradient,
+                single_file=self.single_file,
+                features=self.features,
+                collective_id=_collective_id(description, backend),
+            )
+        )
+
+    def write(self, path: str | Path) -> tuple[Path, ...]:
+        """Write the bundle into the folder `path`, and record it in the manifest next to that
+        folder. The last part of `path` is the bundle's name. Return the files that changed or were
+        removed. On an error, write nothing."""
+        folder = bundle_folder(path, "generated/transpose_2x3")
+        return write_bundles(
+            folder.parent, ((self.description(folder.name), self.files(folder.name)),)
+        )
+
+
+def _collective_id(description: Description, backend: str) -> int:
+    return bundle_id(description) if registry.contract(backend).collective else 0
+
+
+@overload
+def emit(
+    what: Plan | Reshard,
+    backends: tuple[str, ...] | None = None,
+    strategy: str = "auto",
+    topology: str | None = None,
+    memory_limit: int | None = None,
+    *,
+    gradient: bool = False,
+    single_file: bool = False,
+    collective_id: int | None = None,
+    features: Iterable[str] = (),
+) -> Bundle: ...
+@overload
+def emit(
+    what: Matmul | MatmulPlan,
+    backends: tuple[str, ...] | None = None,
+    *,
+    topology: str | None = None,
+    loop: str | None = None,
+    gradient: bool = False,
+    single_file: bool = False,
+    features: Iterable[str] = (),
+) -> MatmulBundle: ...
+@overload
+def emit(what: Partitioned, *, topology: str | None = None) -> ProgramBundle: ...
+@overload
+def emit(
+    what: Relayout | RelayoutPlan,
+    backends: tuple[str, ...] | None = None,
+    *,
+    gradient: bool = False,
+) -> RelayoutBundle: ...
+@overload
+def emit(what: ModelPlan, backends: tuple[str, ...] | None = None) -> ModelBundle: ...
+def emit(
+    what: Plan | Reshard | Matmul | MatmulPlan | Partitioned | Relayout | RelayoutPlan | ModelPlan,
+    backends: tuple[str, ...] | None = None,
+    strategy: str = "auto",
+    topology: str | None = None,
+    memory_limit: int | None = None,
+    *,
+    loop: str | None = None,
+    gradient: bool = False,
+    single_file: bool = False,
+    collective_id: int | None = None,
+    features: Iterable[str] = (),
+) -> Bundle | MatmulBundle | ProgramBundle | RelayoutBundle | ModelBundle:
+    """Return the bundle of a reshard, a matmul, a relayout, a plan of any of these or of a model,
+    or a partitioned function.
+
+    `backends`: by default `DEFAULT_BACKENDS`; `jax_xla` for a matmul; all for a relayout; all that
+    can emit models for a model. The other options are for reshards and matmuls only; `gradient` is
+    also for relayouts. `gradient`: emit derivatives; without it, modules raise for a tensor that
+    requires a gradient. `single_file`: include support modules in each module, so that it can be
+    copied alone. `loop`: see `plan`. `collective_id`: a multiple of four; no other kernel of a TPU
+    program may use it or the three ids after it. `features`: optional parts of modules, including
+    "gradient" (docs/config.md).
+
+    Raises InputError for an unknown backend and if a backend refuses the plan. `strategy` and the
+    options that decide it apply only to a reshard, and only strategies that every backend executes
+    are considered. A plan already has a strategy; its bundle has the strategy "auto" if `auto`
+    makes the same plan.
+    """
+    asked = read_features(tuple(features))
+    gradient = gradient or "gradient" in asked
+    others = {
+        "strategy": strategy,
+        "memory_limit": memory_limit,
+        "loop": loop,
+        "gradient": gradient or None,
+        "single_file": single_file or None,
+        "collective_id": collective_id,
+        "features": asked or None,
+    }
+    if isinstance(what, Partitioned):
+        takes_none("partitioned function", backends=backends, **others)
+        return emit_program(what, topology)
+    if isinstance(what, Relayout | RelayoutPlan | ModelPlan):
+        name = "plan of a model" if isinstance(what, ModelPlan) else "relayout"
+        if isinstance(what, ModelPlan):
+            takes_none(name, topology=topology, **others)
+            return emit_model(what, backends)
+        takes_none(name, topology=topology, **others | {"gradient": None})
+        names = registry.NAMES if backends is None else backends
+        return emit_relayout(what, names, gradient=gradient)
+    if isinstance(what, Matmul | MatmulPlan):
+        takes_none("matmul", strategy=strategy, memory_limit=memory_limit)
+        check_matmul_features(asked)
+        return emit_matmul(
+            what,
+            MULTIPLYING if backends is None else backends,
+            topology,
+            loop,
+            gradient=gradient,
+            single_file=single_file,
+            collective_id=collective_id,
+        )
+    if loop is not None:
+        raise InputError(
+            "loop applies only to a Matmul",
+            argument="loop",
+            got=f"{loop!r} for a {type(what).__name__}",
+            expected="a Matmul or its plan; leave out loop otherwise",
+        )
+    if not isinstance(what, Reshard | Plan):
+        raise InputError(
+            "this value has no modules to emit",
+            got=type(what).__name__,
+            expected="a Reshard, Matmul or Relayout, a plan, a partitioned function, or the `plan` "
+            "of a result of sw.sync",
+        )
+    backends = checked(DEFAULT_BACKENDS if backends is None else backends)
+    check_features(asked, backends)
+    return _emitted_reshard(
+        what,
+        backends,
+        strategy,
+        topology,
+        memory_limit,
+        gradient=gradient,
+        single_file=single_file,
+        collective_id=collective_id,
+        features=asked,
+    )
+
+
+def _emitted_reshard(
+    what: Plan | Reshard,
+    backends: tuple[str, ...] = DEFAULT_BACKENDS,
+    strategy: str = "auto",
+    topology: str | None = None,
+    memory_limit: int | None = None,
+    *,
+    gradient: bool = False,
+    single_file: bool = False,
+    collective_id: int | None = None,
+    features: tuple[str, ...] = (),
+) -> Bundle:
+    backends = checked(backends)
+    reshard = what.reshard if isinstance(what, Plan) else what
+    check_type(reshard, Reshard, "Reshard(shape, dtype, source, target)", "reshard")
+    check_executed("auto" if isinstance(what, Plan) else strategy, backends, reshard)
+    if isinstance(what, Plan):
+        plan = what
+        if plan.prediction is not None:
+            topology, memory_limit = plan.prediction.topology, plan.prediction.memory_bytes
+        auto = plan_of(reshard, topology=topology, memory_limit=memory_limit, backends=backends)
+        strategy = "auto" if auto == plan else plan.strategy
+    else:
+        plan = plan_of(
+            reshard, strategy, topology=topology, memory_limit=memory_limit, backends=backends
+        )
+    if VARIABLE in os.environ:
+        dump("plan", plan_json(plan, backends))
+    for backend in backends:
+        registry.backend(backend).refuse(plan)
+    read_id(collective_id, BUNDLE_IDS)
+    chosen_by = strategy, topology, memory_limit
+    kept = kept_features(features, reshard)
+    return Bundle(plan, backends, *chosen_by, gradient, single_file, collective_id, kept)
+
+
+def emit_described(description: Description) -> Bundle:
+    """Return the bundle of a description of a reshard."""
+    return _emitted_reshard(
+        description.reshard(),
+        description.backends,
+        description.strategy,
+        description.topology,
+        description.memory_limit,
+        gradient=description.gradient,
+        single_file=description.single_file,
+        collective_id=description.collective_id,
+        features=description.features,
+    )
+
+
+def executing(strategy: str, reshard: Reshard) -> tuple[str, ...]:
+    """Return the backends that support a strategy for a reshard. If the reshard reduces partial
+    sums, the strategy must be in the backend's `reduces`. Otherwise it must be in the backend's
+    `executes`, and backends that execute only direct plans are left out."""
+    return tuple(
+        each.name
+        for each in registry.every()
+        if (
+            strategy in each.reduces
+            if reshard.adds
+            else strategy in each.executes and each.executes != ("direct",)
+        )
+    )
+
+
+def check_executed(strategy: str, backends: tuple[str, ...], reshard: Reshard) -> tuple[str, ...]:
+    """Return the strategies that `auto` may choose from. Raise InputError for a strategy that a
+    backend does not execute, and if backends reduce terms by different strategies."""
+    known = executed_by(backends, reshard)
+    if strategy in STRATEGIES[1:] and strategy not in known:
+        lacking = ", ".join(b for b in backends if strategy not in executed_by([b], reshard))
+        named = ", ".join(executing(strategy, reshard))
+        raise InputError(
+            "every backend must support the strategy",
+            argument="strategy",
+            got=f"{strategy} for {lacking}",
+            expected=f"{one_of(('auto', *known))}, or backends {named}",
+        )
+    if not known:
+        ways = (f"{name} ({', '.join(registry.backend(name).reduces)})" for name in backends)
+        raise InputError(
+            "all backends of a bundle must reduce partial sums in the same way",
+            argument="backends",
+            got=", ".join(ways),
+            expected="a separate bundle for each backend",
+        )
+    return known

@@ -1,0 +1,414 @@
+"""Emission of relayouts: from a relayout or a description to the files of its bundle."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+
+from shardwright.codegen import registry
+from shardwright.codegen.operations.emit.package import BundlePackage
+from shardwright.codegen.operations.emit.relayout_reshard import modules_as_reshard, plan_as_reshard
+from shardwright.codegen.operations.emit.write import bundle_folder, write_bundles
+from shardwright.codegen.registry import NAMES
+from shardwright.codegen.show.parts_svg import DRAWN, held_rows, parts_svg
+from shardwright.codegen.show.review import commands_text
+from shardwright.codegen.show.stored_forms import derived
+from shardwright.codegen.spec.collective_ids import relayout_id
+from shardwright.codegen.spec.relayout import RelayoutDescription
+from shardwright.codegen.text.context import id_lines, quoted
+from shardwright.codegen.text.python_text import WIDTH, wrapped
+from shardwright.codegen.text.single_file import single_file
+from shardwright.codegen.text.support import support_text
+from shardwright.codegen.text.templates import render
+from shardwright.ir.drawn import Drawn
+from shardwright.ir.dtypes import is_floating, itemsize
+from shardwright.ir.errors import InputError
+from shardwright.ir.parts import axes_by_dim
+from shardwright.ir.relayout import Relayout, RelayoutPlan, plan_relayout
+from shardwright.ir.relays import Relay, gathered_of, relays_of, shapes_of
+from shardwright.ir.stored import Stored
+
+MOST_RELAYS = 1 << 14
+"""The most relays in a module, which lists every relay: a longer list is unreadable and slow to
+trace."""
+WITHOUT_GRADIENT = ("float8_e8m0fnu",)
+"""Inexact dtypes that cannot hold a cotangent: float8_e8m0fnu represents only powers of two."""
+MOST_RANGES = 3
+"""The most ranges of a dimension that the comment on a relay lists."""
+MOST_ELEMENTS = 2**31 - 1
+"""The most elements of a buffer: JAX modules index buffers with 32-bit numbers."""
+
+
+@dataclass(frozen=True, repr=False)
+class RelayoutBundle(Drawn):
+    """The emission of a relayout: one self-contained module per backend."""
+
+    plan: RelayoutPlan
+    backends: tuple[str, ...] = NAMES
+    gradient: bool = False
+
+    def __repr__(self) -> str:
+        return f"<RelayoutBundle for {', '.join(self.backends)}: {self.plan!r}>"
+
+    def description(self, name: str) -> RelayoutDescription:
+        """Return the description that emits this bundle again under a name."""
+        given = self.plan.relayout, name, self.backends
+        return RelayoutDescription.of(*given, gradient=self.gradient)
+
+    def files(self, name: str) -> dict[str, str]:
+        """Return the text of every file of the bundle, by file name."""
+        description = self.description(name)
+        command = description.command()
+        page = RelayoutPage(self.plan, name, command, self.backends, self.gradient)
+        modules = (_modules(self.plan, backend, description) for backend in self.backends)
+        return {
+            **{file: text for each in modules for file, text in each.items()},
+            "README.md": render("common/relayout.md.jinja", page),
+            "relayout.svg": parts_svg(self.plan.relayout),
+            "__init__.py": render(
+                "common/package.py.jinja", BundlePackage("relayout", False, self.backends)
+            ),
+            "plan.json": self.plan.to_json(),
+        }
+
+    def write(self, path: str | Path) -> tuple[Path, ...]:
+        """Write the bundle into the folder `path`, and record it in the manifest next to that
+        folder. The last part of `path` is the bundle's name. Return the files that changed or were
+        removed. On an error, write nothing."""
+        folder = bundle_folder(path, "generated/packed_qkv")
+        given = ((self.description(folder.name), self.files(folder.name)),)
+        return write_bundles(folder.parent, given)
+
+
+def _modules(plan: RelayoutPlan, backend: str, description: RelayoutDescription) -> dict[str, str]:
+    moved = plan_as_reshard(plan.relayout, backend)
+    if moved is not None:
+        return modules_as_reshard(moved, backend, plan.relayout, description)
+    command, number = description.command(), relayout_id(description)
+    text = RelayoutText(plan, backend, command, number, description.gradient)
+    read = partial(support_text, (backend,))
+    return {f"{backend}.py": single_file(render(text.template, text), read)}
+
+
+def emit_relayout(
+    what: Relayout | RelayoutPlan, backends: tuple[str, ...] = NAMES, *, gradient: bool = False
+) -> RelayoutBundle:
+    """Return the bundle of a relayout. Raises InputError for more relays than a module can list."""
+    backends = registry.listed(backends)
+    plan = plan_relayout(what) if isinstance(what, Relayout) else what
+    listing = [each for each in backends if plan_as_reshard(plan.relayout, each) is None]
+    count = len(plan.relays)
+    if gradient and plan.relayout.source.has_copies:
+        count += sum(map(len, _gathered(plan.relayout)))
+    if listing and count > MOST_RELAYS:
+        raise InputError(
+            "too many boxes for a module to list",
+            argument="target",
+            got=f"{count:,} strided boxes between {len(plan.sent)} and "
+            f"{len(plan.received)} devices",
+            expected=f"at most {MOST_RELAYS:,}; for plain shardings use sw.Reshard",
+        )
+    if any(registry.contract(each).pads for each in listing):
+        _check_sizes(plan.relayout)
+    return RelayoutBundle(plan, backends, gradient)
+
+
+def emit_described_relayout(description: RelayoutDescription) -> RelayoutBundle:
+    """Return the bundle of a described relayout."""
+    given = description.relayout(), description.backends
+    return emit_relayout(*given, gradient=description.gradient)
+
+
+def _check_sizes(relayout: Relayout) -> None:
+    sides = relayout.source.in_bytes, relayout.target.in_bytes
+    for argument, side in zip(("source", "target"), sides, strict=True):
+        for name, buffer in side.bound.items():
+            size = math.prod(shapes_of(side, buffer, padded=True)[0])
+            if size > MOST_ELEMENTS:
+                raise InputError(
+                    "a buffer has too many elements for the 32-bit indices of JAX modules",
+                    argument=argument,
+                    got=f"{size:,} elements of {name} on a device",
+                    expected=f"at most {MOST_ELEMENTS:,}, or only the backend triton_gpu",
+                )
+
+
+@dataclass(frozen=True)
+class RelayoutPage:
+    """The contents of the review page."""
+
+    plan: RelayoutPlan
+    name: str
+    command: str
+    backends: tuple[str, ...]
+    gradient: bool
+
+    @property
+    def commands(self) -> str:
+        """The commands that end the page."""
+        return commands_text(self.name, self.command)
+
+    @property
+    def reshards(self) -> str:
+        """The file names of the modules that equal a reshard's module."""
+        given = [each for each in self.backends if plan_as_reshard(self.plan.relayout, each)]
+        return " and ".join(f"`{each}.py`" for each in given)
+
+    @property
+    def stored(self) -> tuple[tuple[str, Stored], ...]:
+        """The source and the target layout, with their names."""
+        return ("source", self.plan.relayout.source), ("target", self.plan.relayout.target)
+
+    def held(self, stored: Stored) -> list[str]:
+        """Return the lines of a table of the contents of each buffer on each device."""
+        heads = ["device", *stored.buffers]
+        rows = [f"| {' | '.join(heads)} |", f"|---:|{'---|' * len(stored.buffers)}"]
+        rows += [f"| {device} | {' | '.join(cells)} |" for device, cells in held_rows(stored)]
+        if stored.mesh.size > DRAWN:
+            rows.append(f"\nThese are {DRAWN} of {stored.mesh.size} devices.")
+        return rows
+
+    @property
+    def derivation(self) -> list[str]:
+        """The closed forms of the cuts in source and target."""
+        return derived(self.plan.relayout)
+
+    @property
+    def rows(self) -> list[str]:
+        """The table rows of the devices, with the bytes that each sends and receives."""
+        sent, received = self.plan.sent, self.plan.received
+        return [
+            f"| {device} | {sent.get(device, 0):,} | {received.get(device, 0):,} |"
+            for device in sorted({*sent, *received})
+        ]
+
+
+@dataclass(frozen=True)
+class SideOfRelayout:
+    """The source or target side in a module. `padded`: whether buffers have the same size on every
+    device."""
+
+    name: str  # SOURCE or TARGET
+    stored: Stored
+    padded: bool
+
+    @property
+    def mesh(self) -> str:
+        """The mesh, as a Python literal."""
+        return quoted(str(self.stored.mesh))
+
+    @property
+    def id_lines(self) -> list[str]:
+        """The lines that define the ids of the devices."""
+        return id_lines(f"{self.name}_IDS", self.stored.mesh)
+
+    @property
+    def axes(self) -> str:
+        """The sizes of the mesh axes by name, as a Python dict."""
+        listed = (f'"{name}": {size}' for name, size in self.stored.mesh.axes)
+        return f"{{{', '.join(listed)}}}"
+
+    @property
+    def buffer_lines(self) -> list[str]:
+        """The lines for each buffer: its layout, its contents on devices, and its shapes."""
+        lines: list[str] = []
+        rows = [*held_rows(self.stored)]
+        for number, (name, layout) in enumerate(self.stored.buffers.items()):
+            found = shapes_of(self.stored, self.stored.bound[name], self.padded)
+            shapes = _repeated(list(map(str, found)))
+            held = (f"    # device {device}: {cells[number]}" for device, cells in rows)
+            lines += [f"{quoted(name)}: (", f"    {quoted(str(layout))},"]
+            lines += [*held, f"    {shapes},", "),"]
+        return lines
+
+    @property
+    def spec_lines(self) -> list[str]:
+        """The mesh axes along which each dimension of each buffer is concatenated."""
+        lines = []
+        for name, layout in self.stored.buffers.items():
+            rank = len(self.stored.bound[name].parts[0].axes)
+            dims = (", ".join(_entry(names)) for names in axes_by_dim(layout, rank))
+            lines.append(f"{quoted(name)}: P({', '.join(dims)}),")
+        return lines
+
+
+def _entry(names: tuple[str, ...]) -> Iterator[str]:
+    listed = [f'"{name}"' for name in names]
+    yield "None" if not listed else listed[0] if len(listed) == 1 else f"({', '.join(listed)})"
+
+
+@dataclass(frozen=True)
+class RelayoutText:
+    """The context of the template of a relayout's module."""
+
+    plan: RelayoutPlan
+    backend: str
+    command: str
+    collective_id: int
+    gradient: bool
+
+    @property
+    def title(self) -> str:
+        """The purpose of the module, in one or two lines."""
+        relayout = self.plan.relayout
+        listed = ", ".join(
+            f"{name} {'x'.join(map(str, shape)) or '()'}"
+            for name, shape in relayout.source.tensors.items()
+        )
+        dtype = relayout.source.dtype
+        said = f'"""Move {dtype} {listed} from one stored layout to another.'
+        return "\n".join(wrapped(said))[3:]
+
+    @property
+    def facts(self) -> tuple[str, ...]:
+        """Additional lines of the module's docstring."""
+        plan, packed = self.plan, self.plan.relayout.source.dtype != self.dtype
+        return (
+            *["Two elements are a byte: shapes and layouts below are of bytes."] * packed,
+            f"The busiest device receives {plan.received_max:,} bytes, the least possible.",
+            f"No device sends over {plan.sent_max:,}; all devices together receive {plan.total:,}.",
+        )
+
+    @property
+    def dtype(self) -> str:
+        """The element type of arrays and tensors: bytes if one array element holds two tensor
+        elements."""
+        return self.plan.relayout.source.in_bytes.dtype
+
+    @property
+    def received(self) -> int:
+        """Bytes received by the busiest device."""
+        return self.plan.received_max
+
+    @property
+    def differentiable(self) -> bool:
+        """Return whether the module has gradients."""
+        return self.gradient and self._inexact and self.dtype not in WITHOUT_GRADIENT
+
+    @property
+    def template(self) -> str:
+        """The template of the module. In JAX, one template serves modules with and without
+        gradients, because XLA derives the backward moves."""
+        if self.padded or not self.differentiable:
+            return f"{self.backend}/relayout.py.jinja"
+        return f"{self.backend}/relayout_{'copies' if self.copies else 'gradient'}.py.jinja"
+
+    @property
+    def no_gradient(self) -> str:
+        """The reason why a module of real or complex numbers has no gradients, or ""."""
+        if self.dtype in WITHOUT_GRADIENT:
+            return f"{self.dtype} has no gradient: use a different dtype"
+        missing = "this module has no gradient: emit it with gradient=True (--gradient)"
+        return missing if self._inexact else ""
+
+    @property
+    def _inexact(self) -> bool:
+        return is_floating(self.dtype) or self.dtype == "complex64"
+
+    @property
+    def copies(self) -> bool:
+        """Return whether the module moves cotangents to several copies of an element."""
+        return self.differentiable and not self.padded and self.plan.relayout.source.has_copies
+
+    @property
+    def sum_dtype(self) -> str:
+        """The element type in which torch modules add cotangents."""
+        return self.dtype if itemsize(self.dtype) >= 4 else "float32"
+
+    @property
+    def devices(self) -> int:
+        """The number of devices on both sides."""
+        return RelayoutDescription.of(self.plan.relayout, "any").devices
+
+    @property
+    def padded(self) -> bool:
+        """Return whether buffers have the same size on every device."""
+        return registry.contract(self.backend).pads
+
+    @property
+    def sides(self) -> tuple[SideOfRelayout, SideOfRelayout]:
+        """The source side and the target side of the module."""
+        relayout = self.plan.relayout
+        return (
+            SideOfRelayout("SOURCE", relayout.source.in_bytes, self.padded),
+            SideOfRelayout("TARGET", relayout.target.in_bytes, self.padded),
+        )
+
+    @cached_property
+    def _relays(self) -> tuple[Relay, ...]:
+        relayout = self.plan.relayout
+        sides = relayout.source.in_bytes, relayout.target.in_bytes
+        return relays_of(*sides, padded=self.padded)
+
+    @cached_property
+    def _back(self) -> tuple[tuple[Relay, ...], tuple[Relay, ...]]:
+        return _gathered(self.plan.relayout) if self.copies else ((), ())
+
+    @cached_property
+    def _forms(self) -> dict[tuple[object, ...], int]:
+        relays = itertools.chain(self._relays, *self._back)
+        return {form: n for n, form in enumerate(dict.fromkeys(map(_form, relays)))}
+
+    @property
+    def unformatted(self) -> str:
+        """A comment that keeps formatters away from tables with long lines."""
+        lines = (*self.form_lines, *itertools.chain(*self.back_lines), *self.relay_lines)
+        return "  # fmt: skip" if any(len(line) + 4 > WIDTH for line in lines) else ""
+
+    @property
+    def form_lines(self) -> list[str]:
+        """The distinct forms of relays, each with its buffers and loops."""
+        return [f"{form}," for form in self._forms]
+
+    @property
+    def relay_lines(self) -> list[str]:
+        """A line for each relay: sender, receiver, number of its form, and first elements."""
+        return self._lines(self._relays)
+
+    @property
+    def back_lines(self) -> tuple[list[str], list[str]]:
+        """Two lists of lines: relays from homes to the target, and relays to the other copies in
+        the source."""
+        return self._lines(self._back[0]), self._lines(self._back[1])
+
+    def _lines(self, relays: tuple[Relay, ...]) -> list[str]:
+        shapes = self.plan.relayout.source.in_bytes.tensors
+        return [
+            f"{(relay.sender, relay.receiver, self._forms[_form(relay)], *_starts(relay))},"
+            f"  # {relay.elements:,} of {_said(relay, shapes[relay.tensor])}"
+            for relay in sorted(relays, key=lambda relay: (relay.sender, relay.receiver))
+        ]
+
+
+def _gathered(relayout: Relayout) -> tuple[tuple[Relay, ...], tuple[Relay, ...]]:
+    return gathered_of(relayout.source.in_bytes, relayout.target.in_bytes)
+
+
+def _form(relay: Relay) -> tuple[object, ...]:
+    loops = tuple((loop.times, *loop.steps) for loop in relay.loops)
+    return relay.source.buffer, tuple(place.buffer for place in relay.targets), loops
+
+
+def _said(relay: Relay, shape: tuple[int, ...]) -> str:
+    found = []
+    for ranges, extent in zip(relay.box, shape, strict=True):
+        listed = [f"{low}:{high}" for low, high in ranges[:MOST_RANGES]]
+        listed += ["..."] * (len(ranges) > MOST_RANGES)
+        found.append(":" if ranges == ((0, extent),) else "+".join(listed))
+    while found and found[-1] == ":":
+        found.pop()
+    return f"{relay.tensor}[{', '.join(found)}]" if found else relay.tensor
+
+
+def _starts(relay: Relay) -> tuple[int, ...]:
+    return relay.source.start, *(place.start for place in relay.targets)
+
+
+def _repeated(items: Sequence[str]) -> str:
+    if len({*items}) == 1 and len(items) > 1:
+        return f"[{items[0]}] * {len(items)}"
+    return f"[{', '.join(items)}]"

@@ -1,5 +1,0 @@
-"""Plan reshards and matmuls: choose the steps that perform them."""
-
-from shardwright.codegen.planner.plan import STRATEGIES, plan
-
-__all__ = ["STRATEGIES", "plan"]
