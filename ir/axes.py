@@ -58,7 +58,7 @@ def borders(ref: AxisRef, size: int) -> tuple[int, int]:
 
 
 def contains(outer: AxisRef, inner: AxisRef, sizes: Mapping[str, int]) -> bool:
-    """Return whether `inner` is a part of `outer`.
+    """Return whether `inner` is part of `outer`.
 
     >>> contains(AxisRef("x", 1, 4), AxisRef("x", 2, 2), {"x": 8})
     True
@@ -86,8 +86,7 @@ def overlaps(a: AxisRef, b: AxisRef, sizes: Mapping[str, int]) -> bool:
 
 
 def can_coexist(a: AxisRef, b: AxisRef, sizes: Mapping[str, int]) -> bool:
-    """Return whether the parts of one reshape of the axis can include both references (Shardy's
-    rule).
+    """Return whether one reshape of the axis can contain both references (Shardy's rule).
 
     Each border must divide the next larger border: `"x":(1)2` and `"x":(1)3` cannot coexist.
     """

@@ -16,8 +16,8 @@ from shardwright.ir.kinds import Kinds, ModelMember
 from shardwright.ir.model_flow import Flow, ModelFlows, Share
 
 ALIGN, DIGEST = 8, 8
-"""In a message, a digest of DIGEST bytes precedes the bytes of each tensor, which are padded to a
-multiple of ALIGN bytes."""
+"""Each tensor in a message follows a digest of DIGEST bytes and is padded to a multiple of ALIGN
+bytes."""
 
 
 MOST_BUCKETS = 1 << 16
@@ -27,7 +27,8 @@ class Buckets(NamedTuple):
     """The division of a model into buckets.
 
     `pieces`: the number of pieces of each member, in order. `ends`: for each bucket, the number of
-    pieces in it and in all buckets before it. `largest`: the most bytes of one bucket on a device.
+    pieces in it and in all buckets before it. `largest`: the maximum bytes of a bucket on any
+    device.
     """
 
     pieces: tuple[int, ...]
@@ -36,8 +37,8 @@ class Buckets(NamedTuple):
 
 
 class Filling:
-    """Fills buckets with pieces of members in order. On each device a bucket takes at most half of
-    the limit, because two buckets are in flight at a time."""
+    """Fills buckets with pieces of members in order. A bucket takes at most half of the memory
+    limit of a device, because two buckets are in flight at a time."""
 
     def __init__(
         self, kinds: Kinds, flows: ModelFlows, devices: tuple[int, ...], limit: int
@@ -49,12 +50,12 @@ class Filling:
         self.cut: dict[Share, int] = {}
         self.load = np.zeros(len(index), dtype=np.int64)
         self.pending: list[tuple[ModelMember, Flow]] = []
-        self.bound = 0  # upper bound on the bucket's bytes on any device, with pending pieces
+        self.bound = 0  # upper bound on the bucket's bytes on any device, including pending pieces
         self.ends: list[int] = []
         self.largest = 0
 
     def run(self, busiest: int) -> Buckets:
-        """Return the buckets.
+        """Fill buckets with all members and return them.
 
         `busiest`: the total bytes that the busiest device sends and receives. Raises InputError for
         a limit that is too small.
@@ -80,7 +81,7 @@ class Filling:
         return Buckets(tuple(pieces), tuple(self.ends), self.largest)
 
     def _fits(self, member: ModelMember, flow: Flow) -> bool:
-        """Add a piece to the bucket if it fits, and return whether it does."""
+        """Add a piece to the bucket if it fits. Return whether it fits."""
         most = _most(flow)
         if self.bound + most > self.half:
             self._settle()
@@ -119,8 +120,8 @@ class Filling:
         return self.staged[moving]
 
     def _count(self, moving: Share, member: ModelMember) -> int:
-        """Return a number of pieces into which to cut a member so that each fits into a bucket.
-        Raises InputError if not even one element of every message fits."""
+        """Return the number of pieces into which a member must be cut so that each fits into a
+        bucket. Raises InputError if not even one element of every message fits."""
         if moving not in self.cut:
             count = max(-(-_most(self._staged(moving)) // self.half), 1) if self.half else 1
             longest = max((r.elements for r in self.flows.relays[moving.kind].relays), default=1)
@@ -157,6 +158,6 @@ def _with_digests(pairs: Integers) -> Flow:
 
 
 def _most(flow: Flow) -> int:
-    """Return an upper bound on the bytes that one device sends and receives together for a piece:
-    the largest number of bytes sent plus the largest number of bytes received by a device."""
+    """Return an upper bound on the bytes that one device sends and receives for a piece: the
+    maximum sent by any device plus the maximum received by any device."""
     return int(flow.sent.max(initial=0) + flow.received.max(initial=0))

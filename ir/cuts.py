@@ -73,8 +73,7 @@ class _OneCut(ABC):
 
     @abstractmethod
     def owner(self, element: Value, let: Let = unnamed) -> Value:
-        """Return the index of the shard that contains an element, or of the first one if several
-        do."""
+        """Return the index of the shard that contains an element; the first one if several do."""
 
     @property
     def step(self) -> int | None:
@@ -98,7 +97,7 @@ class _OneCut(ABC):
         return self.owner(minimum(low, last), let), self.owner(maximum(high, 1) - 1, let)
 
     def window(self, start: int, extent: int) -> Cut:
-        """Return the cut of `extent` elements of this dimension, from element `start` on."""
+        """Return this cut restricted to the `extent` elements from `start` on."""
         if (start, extent) == (0, self.extent):
             return self  # type: ignore[return-value]
         return WindowCut(extent, self.parts, self, start)  # type: ignore[arg-type]
@@ -238,8 +237,7 @@ class Cover(_OneCut):
 
 @dataclass(frozen=True)
 class WindowCut(_OneCut):
-    """The cut of K elements of a dimension, from element `start` on, that `whole`, a cut of the
-    dimension, makes."""
+    """The restriction of `whole`, a cut of a dimension, to the K elements from `start` on."""
 
     whole: Cut
     start: int
@@ -262,8 +260,7 @@ Cut: TypeAlias = Sized | Balanced | Nested | Listed | Cover | WindowCut
 
 
 def flat(extent: int, parts: int) -> Sized:
-    """Return the flat cut: chunks of K ceildiv N elements, of which the last may be shorter or
-    empty."""
+    """Return the flat cut: chunks of K ceildiv N elements; the last may be shorter or empty."""
     return Sized(extent, parts, ceil_div(extent, parts))
 
 

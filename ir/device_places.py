@@ -1,5 +1,5 @@
-"""Device places: the devices on which a rule stores its tensors. These are all devices of a mesh,
-or those at some positions along its axes."""
+"""Device places: the devices on which a rule stores its tensors, either all devices of a mesh or
+the devices at some positions along its axes."""
 
 from __future__ import annotations
 
@@ -49,11 +49,10 @@ _OPERATORS: dict[type, Any] = {
 
 
 def evaluated(text: str, values: tuple[str, ...], argument: str, name: str) -> int:
-    """Return the value of integer arithmetic in which `$1` is the text of the first hole, `$2` that
-    of the second, and so on.
+    """Evaluate integer arithmetic in which `$1`, `$2`, … stand for the texts of the holes.
 
     `values`: the texts of the holes. `argument`, `name`: for errors, the argument and the name that
-    the rule matched. Raises InputError for any other text, and for a hole that is not a number.
+    the rule matched. Raises InputError for invalid arithmetic, and for a hole that is not a number.
 
     >>> evaluated("$2 // 4", ("7", "13"), "at", "")
     3
@@ -86,7 +85,7 @@ def evaluated(text: str, values: tuple[str, ...], argument: str, name: str) -> i
 
 
 def within(mesh: Mesh, chosen: Mapping[str, tuple[int, ...]], rule: str, name: str) -> DevicePlace:
-    """Return the devices at the chosen positions. Axes without a choice stay whole.
+    """Return the devices at the chosen positions. Axes that `chosen` omits stay whole.
 
     `chosen`: positions by axis. An axis with a single chosen position is dropped from the axes of
     the result. `rule`, `name`: for errors, the text of the rule and the name that it matched.

@@ -29,7 +29,7 @@ class DimCut:
 
     axes: tuple[AxisRef, ...] = ()  # major to minor
     rule: Rule = "flat"
-    numbers: tuple[int, ...] = ()  # the numbers of the rule, in the order of its text
+    numbers: tuple[int, ...] = ()  # the arguments of the rule, in the order of its text
     into: int | None = None  # the number of shards; None: one per position along the axes
     reversed: bool = False  # whether position c has shard `shards - 1 - c`
     table: tuple[int | None, ...] | None = None  # the shard at each position; None: no shard

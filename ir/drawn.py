@@ -11,7 +11,7 @@ class Drawn:
 
     @property
     def pictured(self) -> Drawn:
-        """The object that is drawn for this one: itself, unless a subclass overrides this."""
+        """The object to draw: this one, unless a subclass overrides the property."""
         return self
 
     def _repr_html_(self) -> str:

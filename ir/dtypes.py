@@ -29,7 +29,7 @@ DTYPES: dict[str, int] = {
 }
 
 PACKED = ("int4", "float4_e2m1fn")
-"""The packed element types, of which a byte stores two elements."""
+"""The packed element types: one byte stores two elements."""
 
 SIZES: dict[str, int] = {**DTYPES, "complex64": 8, "float8_e8m0fnu": 1}
 """Bytes per element, for every element type that is not packed."""

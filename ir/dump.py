@@ -22,7 +22,7 @@ PROGRAM = (
 
 def dump(stage: str, text: str) -> None:
     """Print the text of a stage if `VARIABLE` names the stage. Call this only if `VARIABLE` is set,
-    because making the text takes time.
+    because the text is slow to build.
 
     Raise InputError if `VARIABLE` names a stage that does not exist.
     """

@@ -23,9 +23,9 @@ from shardwright.ir.foreign import door
 Span = tuple[int, int]
 Where = tuple[Hashable, ...]
 
-WIDTH = 100  # the most columns of an offending line that a message shows
-LONGEST_VALUE = 200  # the most characters of a given value
-LONGEST_EXPECTED = 1000  # the most characters of the expected value
+WIDTH = 100  # the maximum number of columns shown of an offending line
+LONGEST_VALUE = 200  # the maximum number of characters shown of a given value
+LONGEST_EXPECTED = 1000  # the maximum number of characters shown of the expected value
 
 
 class InternalError(RuntimeError):
@@ -168,18 +168,18 @@ def _short(value: object, most: int = LONGEST_VALUE) -> str:
 
 
 def install(extra: str) -> str:
-    """Return text that says how to install an extra from a checkout. (A package index may have a
+    """Return instructions for installing an extra from a checkout. (A package index may have a
     different package of this name.)"""
     return f"pip install -e '.[{extra}]' in the checkout of shardwright"
 
 
 MOST_LISTED = 40
-"""The largest number of choices that an error lists."""
+"""The maximum number of choices that an error lists."""
 
 
 def one_of(choices: Iterable[str]) -> str:
-    """Return the text `one of a, b, c` for the `expected` line, with at most MOST_LISTED choices; a
-    single choice by itself; or text that says that there are no choices."""
+    """Return the `expected` line for a choice: `one of a, b, c`, with at most MOST_LISTED
+    choices. A single choice stands alone. Without choices, the line states that there are none."""
     listed = tuple(choices)
     if not listed:
         return "none: there is nothing to choose from"

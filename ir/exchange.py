@@ -91,8 +91,8 @@ class Exchange(Once):
 
     @property
     def new(self) -> int:
-        """The number of trailing hidden dimensions along which only the first element has a value
-        in the source."""
+        """The number of trailing hidden dimensions along which only the first element has a
+        value in the source."""
         hidden = self.source.hidden
         grows = (dim.target.extent > dim.source.extent for dim in self.dims[:hidden])
         return next((hidden - place for place, found in enumerate(grows) if found), 0)
@@ -118,7 +118,7 @@ class Exchange(Once):
         """Return the source position of the device that sends a piece of a tile.
 
         `shard`: the index of the source shard along each dimension. `receiver`: a target position.
-        `piece`: the number of the piece.
+        `piece`: the index of the piece.
         """
         if self.rule.kind == "own":
             position: Value = 0

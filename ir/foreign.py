@@ -32,8 +32,7 @@ _DOORS = (
     ("Mesh", ABSTRACT_MESH, "of a JAX mesh: sw.Mesh.of(mesh)"),
     ("Mesh", DEVICE_MESH, "of a DeviceMesh: sw.Mesh.of(device_mesh)"),
 )
-"""Triples of an expected type, a type that users give in its place, and text on how to convert
-it."""
+"""Triples: an expected type, a type that users pass instead, and how to convert it."""
 
 
 def is_a(value: object, *paths: str) -> bool:
@@ -43,8 +42,8 @@ def is_a(value: object, *paths: str) -> bool:
 
 
 def door(value: object, wanted: Iterable[str]) -> str | None:
-    """Return text that tells a user how to convert a JAX or torch value to one of the wanted types,
-    or None if there is no conversion. `wanted`: the names of types."""
+    """Return instructions for converting a JAX or torch value to one of the wanted types, or
+    None if there is no conversion. `wanted`: the names of types."""
     kinds = set(wanted)
     first = value[0] if isinstance(value, list | tuple) and value else value
     return next(

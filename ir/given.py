@@ -42,14 +42,14 @@ class Given(NamedTuple):
 
 
 def shape_of(given: object) -> tuple[int, ...]:
-    """Return the shape that is given as extents or as a text, `6x6`. Raise InputError for anything
+    """Parse a shape given as extents or as a string such as `6x6`. Raise InputError for anything
     else."""
     return parse_shape(given, "shape") if isinstance(given, str) else check_shape(given)
 
 
 def mesh_of(given: object, argument: str | None = None) -> Mesh:
-    """Return the mesh that is given as a Mesh, a text, a dict of axes, a JAX mesh or a DeviceMesh.
-    Raise InputError, naming `argument`, for anything else."""
+    """Read a mesh given as a Mesh, a string, a dict of axes, a JAX mesh or a DeviceMesh. Raise
+    InputError, naming `argument`, for anything else."""
     try:
         return _mesh_of(given, argument)
     except InputError as error:
@@ -75,7 +75,7 @@ def _mesh_of(given: Any, argument: str | None) -> Mesh:
 
 
 def sharding_on(given: object, mesh: Mesh, rank: int | None = None) -> Sharding:
-    """Return the sharding on a mesh that the user gave, in any accepted form.
+    """Read a sharding on a mesh, given in any accepted form.
 
     `rank`: the rank of the tensor, for forms that do not state it. Raises InputError for anything
     else, and for a sharding on a different mesh.
@@ -86,10 +86,10 @@ def sharding_on(given: object, mesh: Mesh, rank: int | None = None) -> Sharding:
 def sharding_of(
     given: object, mesh: Mesh | None, shape: tuple[int, ...], argument: str, *, only: bool
 ) -> Given:
-    """Return the sharding that the user gave for a tensor, in any accepted form.
+    """Read the sharding of a tensor, given in any accepted form.
 
-    `mesh`: the mesh for forms without one. `only`: whether a mesh that the sharding brings itself
-    must equal `mesh`. Raises InputError, naming `argument`, for anything else.
+    `mesh`: the mesh for forms without one. `only`: whether the sharding's own mesh, if any, must
+    equal `mesh`. Raises InputError, naming `argument`, for anything else.
     """
     try:
         return _GivenReader(mesh, only, len(shape), shape, argument).read(given)

@@ -1,8 +1,8 @@
 """Globs over names, and the text that their holes match.
 
 `*` matches as few characters as possible, `{a,b}` one of the words, `{0..39}` one of the numbers.
-Each of these is a *hole*. A text between slashes, `/…/`, is a regular expression, and each of its
-groups is a hole. The texts that the holes match can be filled into the holes of another glob.
+Each of these is a *hole*. A pattern between slashes, `/…/`, is a regular expression, and each of
+its groups is a hole. The texts that the holes match can be filled into the holes of another glob.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from shardwright.ir.errors import InputError
 _HOLE = re.compile(r"\*|\{[^{}]*\}")
 _NUMBERS = re.compile(r"(\d+)\.\.(\d+)")
 MOST_NAMES = 1_000_000
-"""The largest number of names that one glob may list."""
+"""The maximum number of names that one glob may list."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ class Glob:
 
 
 def filled(text: str, values: Sequence[str]) -> str:
-    """Return a text with values filled into its holes, in order.
+    """Fill values into the holes of a text, in order.
 
     >>> filled("layers.*.qkv", ("7",))
     'layers.7.qkv'

@@ -22,7 +22,7 @@ OWN = -1
 itself."""
 
 LEAST_PIECE = 1 << 16
-"""The smallest number of bytes of a piece if several replicas each send a piece of a box."""
+"""The minimum size in bytes of a piece when several replicas each send a piece of a box."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class KindRelays:
     senders: tuple[tuple[int, ...], ...]  # the positions in each class, and rotated copies of it
     receivers: tuple[tuple[int, ...], ...]  # the positions in each class
     relays: tuple[Relay, ...]
-    step: int  # the increase of the turn from one member to the next
+    step: int  # the increment of the turn from one member to the next
 
 
 def classes_of(
@@ -91,7 +91,7 @@ class _Choosing:
 
     def __post_init__(self) -> None:
         self.sent = [0] * len(self.senders)  # the number of shares assigned to each class so far
-        self.load = [0.0] * len(self.senders)  # the elements per sender of each class so far
+        self.load = [0.0] * len(self.senders)  # the elements per sender of each class
         self.rotated = {(number, 0): number for number in range(len(self.senders))}
 
     @property
@@ -129,8 +129,8 @@ class _Choosing:
         return min(replicas // math.gcd(replicas, lacking), most)
 
     def _turned(self, sender: int, receiver: int, piece: int) -> int:
-        """Return the index, among `listed`, of the rotated copy of a class of senders in which the
-        first senders are those after the last assigned share."""
+        """Return the index, among `listed`, of the rotated copy of a class of senders whose
+        first senders follow the last assigned share."""
         lacking, key = len(self.receivers[receiver]), (sender, receiver)
         if key not in self.first:
             self.first[key] = self.sent[sender]

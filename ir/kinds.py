@@ -87,7 +87,7 @@ class Geometry:
         return len({*self.buffer_shapes(padded=False)}) == 1
 
     def held(self, tensor: str) -> Iterator[Box]:
-        """Yield all boxes of a tensor, given by its number, at all positions."""
+        """Yield all boxes of a tensor, given by its index, at all positions."""
         return (box.box for boxes in self.exact[tensor] for box in boxes)
 
     @cached_property
@@ -119,7 +119,7 @@ class Kind:
     tensor: Logical
     source: Geometry
     target: Geometry
-    numbers: tuple[str, str]  # the number of the tensor in the source and in the target buffer
+    numbers: tuple[str, str]  # the index of the tensor in the source and in the target buffer
     meeting: tuple[int, ...]  # for each target position, the source position on its device, or -1
     said: tuple[BufferLayout, BufferLayout]  # both layouts, with names of the first member
 
@@ -170,7 +170,7 @@ class Homed(NamedTuple):
     """A buffer that stores a tensor."""
 
     buffer: str  # the name of the buffer
-    number: str  # the number of the tensor in the buffer
+    number: str  # the index of the tensor in the buffer
     geometry: Geometry
     place: int  # the index of its devices among `Kinds.places`
     tensors: tuple[str, ...]  # the names of all its tensors
@@ -182,7 +182,7 @@ class Homed(NamedTuple):
 
 
 def renamed(layout: BufferLayout, names: tuple[str, ...]) -> BufferLayout:
-    """Return a layout with the name of each tensor in place of its number."""
+    """Return a layout with the number of each tensor replaced by its name."""
     if isinstance(layout, TensorPart):
         return replace(layout, tensor=names[int(layout.tensor)])
     return replace(

@@ -82,9 +82,9 @@ def digit_values(digits: tuple[Digit, ...], number: Number) -> tuple[Number, ...
 
 
 def digits_apart(digits: Digits, others: Digits) -> tuple[Digits, Digits]:
-    """Split digits of a position into those that are also in `others`, and the rest, both major to
-    minor. A digit of which `others` contain a part is cut into two if its size permits; otherwise
-    it belongs to the rest."""
+    """Split digits of a position into those that are also in `others`, and the rest, both major
+    to minor. If `others` contain only part of a digit, the digit is cut in two where its size
+    permits; otherwise it belongs to the rest."""
     shared, rest = [], []
     for digit in digits:
         end = digit.stride * digit.size
@@ -148,7 +148,7 @@ class DimLayout:
 
     @property
     def is_even(self) -> bool:
-        """Whether all shards have the same size; for symbols, whether this is so for all their
+        """Whether all shards have the same size; for symbols, whether this holds for all their
         values."""
         return bool(mod(self.extent, self.parts) == 0)
 

@@ -64,10 +64,10 @@ class Matmul:
         """Convert the arguments to canonical form.
 
         `lhs`, `rhs`: pairs (shape, sharding). `out`: the sharding of the result. `out_dtype`: by
-        default `dtype`. `mesh`: the mesh of shardings that do not bring their own; without it, rhs
-        and out are on the mesh of lhs. In index notation, `A[I_X, J]`, equal indices must denote
-        the same factor. Raises InputError for operands that cannot be multiplied, for booleans, and
-        for tensors on different meshes.
+        default `dtype`. `mesh`: the mesh of shardings that have none; by default, rhs and out are
+        on the mesh of lhs. In index notation, `A[I_X, J]`, equal indices must denote the same
+        factor. Raises InputError for operands that cannot be multiplied, for booleans, and for
+        tensors on different meshes.
         """
         self._set(dtype=dtype_of(dtype))
         own = None if mesh is None else mesh_of(mesh, "mesh")
@@ -82,7 +82,7 @@ class Matmul:
         _check_out_dtype(self)
         for name, sharding in (("rhs", self.rhs.sharding), ("out", self.out)):
             _check_mesh(name, sharding.mesh, self.mesh)
-        for side in SIDES:  # raises InputError for a tensor whose bytes exceed 64 bits
+        for side in SIDES:  # raises InputError if the bytes of a tensor do not fit into 64 bits
             whole = self.sharding(side)
             Reshard(self.shape(side), self.dtype_of(side), whole, whole)
 
@@ -148,7 +148,7 @@ class Matmul:
 
 
 def _operand(given: object, mesh: Mesh | None, name: str) -> Operand:
-    """Return the operand given as an `Operand` or as a pair (shape, sharding). Raise InputError,
+    """Read an operand given as an `Operand` or as a pair (shape, sharding). Raise InputError,
     naming the operand, for anything else."""
     pair = (given.shape, given.sharding) if isinstance(given, Operand) else given
     if not isinstance(pair, tuple | list) or len(pair) != 2:

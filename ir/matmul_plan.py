@@ -31,7 +31,7 @@ class AxisCase:
 
 @dataclass(frozen=True)
 class Loop:
-    """Communication that overlaps with the product: devices pass parts round a ring.
+    """Communication that overlaps with the product: devices pass parts around a ring.
 
     For an operand, the loop replaces the all-gather at the end of the operand's movement: a device
     multiplies a part while it sends the part on. For the result, the loop replaces the
@@ -66,25 +66,25 @@ class MatmulCost:
     """
 
     flops: int
-    received: tuple[int, int, int]  # the bytes that each movement brings: of lhs, rhs, the result
-    received_max: int  # the most bytes that all movements together bring to one device
+    received: tuple[int, int, int]  # the bytes received by each movement: lhs, rhs, result
+    received_max: int  # the maximum bytes that a device receives in all movements
     touched: int  # the bytes of memory that the product reads and writes
-    multiplying: float  # the seconds of the arithmetic of the product
-    touching: float  # the seconds of its memory traffic
-    moving: tuple[float, float, float]  # the seconds of each movement
-    hidden: float = 0.0  # the seconds of communication that overlap with the product
-    apart: float = 0.0  # the seconds of the same candidate without its loop or pulling kernel
-    launch: float = 0.0  # all other seconds of a call
+    multiplying: float  # the time of the product's arithmetic, in seconds
+    touching: float  # the time of the product's memory traffic, in seconds
+    moving: tuple[float, float, float]  # the time of each movement, in seconds
+    hidden: float = 0.0  # the time of communication that overlaps with the product, in seconds
+    apart: float = 0.0  # the seconds of this candidate without its loop or pulling kernel
+    launch: float = 0.0  # the time of everything else in a call, in seconds
 
     @property
     def product_seconds(self) -> float:
-        """The seconds of the product: of its arithmetic or of its memory traffic, whichever takes
-        longer."""
+        """The time of the product in seconds: its arithmetic or its memory traffic, whichever
+        takes longer."""
         return max(self.multiplying, self.touching)
 
     @property
     def seconds(self) -> float:
-        """The seconds of a call: the sum of all parts, minus the overlap in a loop."""
+        """The time of a call in seconds: the sum of all parts, minus the overlap in a loop."""
         return self.launch + self.product_seconds + sum(self.moving) - self.hidden
 
     @property

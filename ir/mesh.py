@@ -67,14 +67,14 @@ class Mesh:
 
     @classmethod
     def of(cls, given: object) -> Mesh:
-        """Return the mesh that is given as a text, a dict of axes, a JAX mesh or a DeviceMesh."""
+        """Read a mesh given as a string, a dict of axes, a JAX mesh or a DeviceMesh."""
         return _readers().mesh(given)
 
     def sharding(self, given: object, rank: int | None = None) -> Sharding:
-        """Return the sharding on this mesh that is given as a text, such as `[{"x"}, {"y", ?}p2]`,
-        as a PartitionSpec or as placements.
+        """Read a sharding on this mesh, given as a string such as `[{"x"}, {"y", ?}p2]`, a
+        PartitionSpec or placements.
 
-        `rank`: the rank of the tensor, which placements and some texts do not state. Raises
+        `rank`: the rank of the tensor, for placements and strings that do not state it. Raises
         InputError for anything else.
         """
         return _readers().sharding(given, self, rank)

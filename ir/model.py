@@ -20,7 +20,7 @@ MEMORY_LIMIT = 1 << 30
 """The default limit on the bytes in flight per device while a model moves."""
 
 _MOST_HEADER = 100_000_000
-"""The largest number of bytes of a safetensors header, as in the readers of that library."""
+"""The maximum size in bytes of a safetensors header, the limit of the safetensors library."""
 
 
 def counted(count: int, what: str) -> str:
@@ -93,7 +93,7 @@ class Model(Drawn):
 
     @staticmethod
     def from_safetensors(paths: str | Path | Iterable[str | Path]) -> Model:
-        """Return the model with the tensors of safetensors files; only their headers are read.
+        """Return the model with the tensors of safetensors files. Only the headers are read.
 
         `paths`: files, or folders whose safetensors files are all read. Raises InputError for a
         file in a different format, and for a tensor that is in two files.
@@ -188,8 +188,8 @@ def _rebuilt(flat: Mapping[str, Any], like: Any, before: str) -> Any:
 
 
 def _logical(name: str, given: Any, dtype: object) -> Logical:
-    """Return the tensor that is given as a shape, a dict, or an object with a shape and dtype.
-    Raise InputError, naming the tensor, for anything else."""
+    """Read a tensor given as a shape, a dict, or an object with a shape and dtype. Raise
+    InputError, naming the tensor, for anything else."""
     shape, own = given, None
     if isinstance(given, Mapping):
         if {*given} - {"shape", "dtype", "data_offsets"} or "shape" not in given:

@@ -1,4 +1,4 @@
-"""Make the part of a model plan's plain data that describes one kind."""
+"""Build the part of a model plan's plain data that describes one kind."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ class Share(NamedTuple):
 
     kind: int  # the index of the kind
     turn: int
-    piece: int = 0  # the number of the piece
+    piece: int = 0  # the index of the piece
     pieces: int = 1  # the number of pieces of the member
 
 
@@ -49,8 +49,8 @@ class ModelFlows:
 
     def pairs(self, moving: Share, finest: bool = False) -> Integers:
         """Return the bytes of a piece from each source position to each target position: [source
-        positions, target positions]. `finest`: count one element of every relay that moves any,
-        whatever the piece."""
+        positions, target positions]. `finest`: count one element of every non-empty relay,
+        ignoring the piece."""
         kind, found = self.kinds[moving.kind], self.relays[moving.kind]
         shape = kind.source.stored.mesh.size, kind.target.stored.mesh.size
         ends, counts = self._ends(moving.kind, moving.turn)

@@ -35,7 +35,7 @@ from shardwright.ir.stored import Stored
 class ModelPlan(Drawn):
     """The moves of a model from the source layouts to the target layouts.
 
-    `memory_limit`: the largest allowed number of bytes in flight on any device.
+    `memory_limit`: the maximum bytes in flight on any device.
     """
 
     model: Model
@@ -226,8 +226,8 @@ def plan_model(
 ) -> ModelPlan:
     """Return the plan that moves a model from its source to its target layouts.
 
-    `source`, `target`: `sw.Rules`, or the stored layout of all tensors. `memory_limit`: the most
-    bytes in flight on a device. Raises InputError for rules or layouts that do not fit the model,
+    `source`, `target`: `sw.Rules`, or the stored layout of all tensors. `memory_limit`: the maximum
+    bytes in flight on any device. Raises InputError for rules or layouts that do not fit the model,
     and for a limit that is not a positive integer. (A limit that is too small for the model raises
     InputError only when buckets are first needed.)
     """
@@ -247,8 +247,8 @@ def plan_model(
 
 
 def _in_turn(kinds: Kinds, relays: tuple[KindRelays, ...]) -> Kinds:
-    """Assign a turn to each member, and order the members. Members with the same source and target
-    devices are spread over the whole sequence, so that no devices idle while others work."""
+    """Assign a turn to each member, and order the members. Members with the same source and
+    target devices are spread over the whole sequence, so that all devices stay busy."""
     rounds = [math.lcm(*map(len, each.senders)) for each in relays]
     before: Counter[tuple[int, int]] = Counter()
     groups = Counter((member.source, member.target) for member in kinds.members)

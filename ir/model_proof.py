@@ -47,7 +47,7 @@ OWN = -1
 
 @dataclass(frozen=True)
 class ModelProof:
-    """Sizes of a plan that `prove` has proved correct."""
+    """The sizes of a plan that `prove` found correct."""
 
     tensors: int  # the number of members
     kinds: int

@@ -1,5 +1,4 @@
-"""Lay out packed element types, of which a byte stores two elements that are neighbours along the
-last dimension.
+"""Lay out packed element types: one byte stores two neighbouring elements along the last dimension.
 
 A stored layout of such a type is converted to a layout of bytes by halving the last extent of each
 tensor, and the numbers in the cuts of that dimension. Every cut must be at an even element.

@@ -1,4 +1,4 @@
-"""Find the digits of offsets in parts, by which the proof of a model locates the reads and writes
+"""Find the digits of offsets in parts, with which the proof of a model locates the reads and writes
 of relays.
 
 An offset in a part is a mixed-radix number. An increment of a digit adds a fixed step to the offset
@@ -54,7 +54,7 @@ def parts_at(
     geometry: Geometry, tensor: str, position: int, shape: tuple[int, ...]
 ) -> tuple[PartAt, ...]:
     """Return the non-empty parts of a tensor at a position of a buffer with shape `shape`.
-    `tensor`: the number of the tensor in the buffer."""
+    `tensor`: the index of the tensor in the buffer."""
     buffer, found = geometry.stored.bound[BUFFER], []
     strides = [math.prod(shape[dim + 1 :]) for dim in range(len(shape))]
     for part, start in zip(buffer.parts, buffer.starts(position), strict=False):

@@ -41,7 +41,8 @@ from shardwright.ir.factors import FactorAxis, Factors
 from shardwright.ir.mesh import Digit, Mesh
 
 ONLY = "_"
-"""In a layout, this denotes the tensor that has the same name as the buffer, or the only tensor."""
+"""In a layout, this stands for the tensor with the same name as the buffer, or for the only
+tensor."""
 
 
 @dataclass(frozen=True)

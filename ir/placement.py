@@ -1,5 +1,5 @@
-"""Compare whether two shardings, on the same mesh or on different meshes, place a tensor's data
-equally."""
+"""Decide whether two shardings, on the same mesh or on different meshes, put the same data on
+every device."""
 
 from __future__ import annotations
 

@@ -87,7 +87,8 @@ class Prediction:
 
 @dataclass(frozen=True, kw_only=True)
 class _Planned(Once, Drawn, ABC):
-    """A reshard, the traffic of its plan, and its predicted cost."""
+    """The fields and methods that all plans share: the reshard, its traffic, and its predicted
+    cost."""
 
     reshard: Reshard
     traffic: Traffic
@@ -101,7 +102,8 @@ class _Planned(Once, Drawn, ABC):
     @property
     @abstractmethod
     def outline(self) -> Exchange:
-        """The exchange from source to target that provides the ranges and pictures of a report."""
+        """The exchange from source to target, which provides the ranges and pictures of a
+        report."""
 
     @abstractmethod
     def listed(self) -> tuple[Step, ...]:

@@ -1,4 +1,4 @@
-"""Number the partial sums in a matmul: which of them a device has, and which it adds.
+"""Number the partial sums in a matmul, to state which of them each device holds and adds.
 
 The axes that stay unreduced are the major digits of the number of an operand's partial sum, so a
 device adds a range of numbers before it multiplies. The products of the devices are partial sums of

@@ -53,7 +53,7 @@ class Reduction:
         """Return the position of the device that sends a partial sum.
 
         `shard`: the index of the source shard along each tensor dimension. `receiver`: the position
-        of the receiver. `term`: the number of the partial sum.
+        of the receiver. `term`: the index of the partial sum.
         """
         position: Value = write_digits(self.terms, term)
         for dim, index in zip(self.before.dims[self.before.hidden :], shard, strict=True):
@@ -143,9 +143,9 @@ class Reduction:
         return _joined(parts)
 
     def _part(self, box: Integers, number: Integers) -> tuple[Integers, Integers]:
-        """Return the low and the high ends, [n, dimensions] each, of one part of each box. `box`:
-        int64 [n, dimensions, 2]. `number`: the number of the part of each box. Boxes are cut into
-        `count` parts along their longest dimension; a scalar is not cut."""
+        """Return the low and the high ends, [n, dimensions] each, of one part of each box.
+        `box`: int64 [n, dimensions, 2]. `number`: the index of the part of each box. Boxes are
+        cut into `count` parts along their longest dimension; a scalar is not cut."""
         low, high = box[:, :, 0].copy(), box[:, :, 1].copy()
         if box.shape[1]:
             axis = int(np.argmax((high - low).max(axis=0)))

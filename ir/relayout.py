@@ -162,8 +162,8 @@ class RelayoutPlan(Drawn):
 
 
 def _listed(relay: Relay) -> dict[str, object]:
-    """Return a relay as plain data. Its source and each target are pairs of the buffer's number and
-    the offset of the first element."""
+    """Return a relay as plain data. Its source and each target are pairs of the buffer's index
+    and the offset of the first element."""
     return {
         "tensor": relay.tensor,
         "sender": relay.sender,

@@ -29,7 +29,7 @@ Shape: TypeAlias = tuple[int, ...]
 
 
 class InBuffer(NamedTuple):
-    """An element of a buffer: the number of the buffer, and the offset of the element in it."""
+    """An element of a buffer: the index of the buffer, and the offset of the element in it."""
 
     buffer: int
     start: int
@@ -41,7 +41,7 @@ class Relay(NamedTuple):
 
     `source`, `targets`: the first element in each buffer. `loops`: nested loops over the elements,
     outer to inner, with a step for each buffer. `box`: the ranges of each tensor dimension that
-    contain the elements. Several relays may share a box, of which each moves a part.
+    contain the elements. Several relays may share a box and then each move a part of it.
     """
 
     tensor: str
@@ -73,7 +73,7 @@ class StoredBox:
 
     device: int  # a device id or, within a kind, a position or a class
     box: Box  # the patterns of the elements along each tensor dimension
-    buffer: int  # the number of the buffer
+    buffer: int  # the index of the buffer
     base: int  # the offset of the first element in the buffer
     views: tuple[View, ...]  # how the buffer stores each tensor dimension
 
@@ -221,13 +221,12 @@ def _relays(tensor: str, kind: Cells, sent: dict[int, int]) -> Iterator[Relay]:
 
 
 def gathered_of(source: Stored, target: Stored) -> tuple[tuple[Relay, ...], tuple[Relay, ...]]:
-    """Return two tuples of moves. Each element has a home, one of its places in the source. The
-    first: moves from homes to all places in the target. The second: moves from homes to the
-    element's other places in the source. In reverse, the moves add the copies of each element at
-    its home.
+    """Return two tuples of moves. The first moves each element from its home to all its places in
+    the target. The second moves it from its home to its other places in the source. Reversed, the
+    moves add the copies of each element at its home.
 
-    The home is on a device that also has the element in the target, if there is one; if several
-    devices can be the home, they share a box evenly.
+    The home of an element is one of its places in the source, on a device that also has the element
+    in the target if there is one. If several devices can be the home, they share a box evenly.
     """
     held_by, wanted_by = (list(_parts(each, False)) for each in (source, target))
     homes = dict.fromkeys(source.mesh.device_ids, 0)  # elements that have their home on a device

@@ -33,7 +33,7 @@ class Reshard:
     target: Sharding
     source_split: str
     target_split: str
-    # Not in `repr`, which only hashes of modules without partial sums use.
+    # Not in `repr`, which is used only to hash modules without partial sums.
     transposed: bool = field(repr=False)
     # The axes that stay unreduced, are reduced, or become unreduced.
     fate: Fate = field(init=False, repr=False, compare=False)
@@ -150,7 +150,7 @@ def _of_rank(sharding: Sharding, rank: int, argument: str) -> Sharding:
 
 
 def _give_devices(reshard: Reshard) -> None:
-    """If a side is on the empty mesh, put it onto the mesh of the other side, replicated. Raise
+    """If a side is on the empty mesh, replicate it over the mesh of the other side. Raise
     InputError if both meshes are empty."""
     sides = (("source", reshard.source, reshard.target), ("target", reshard.target, reshard.source))
     for side, own, other in sides:
@@ -179,8 +179,8 @@ def _check_sum(reshard: Reshard) -> None:
 
 
 def _split(given: str | None, implied: str | None, argument: str) -> str:
-    """Return the split that the user gave, or else the split that the sharding implies. Raise
-    InputError for an unknown split, and for one that contradicts placements."""
+    """Return the requested split, or else the split that the sharding implies. Raise InputError
+    for an unknown split, and for one that contradicts placements."""
     if given is None:
         return implied or "flat"
     if given not in SPLITS:

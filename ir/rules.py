@@ -34,7 +34,7 @@ from shardwright.ir.stored import SHARDING, Stored
 from shardwright.ir.text.layout_text import parse_layout
 
 LISTED = 10
-"""The largest number of names that an error lists."""
+"""The maximum number of names that an error lists."""
 
 _KEYS = ("layout", "mesh", "at", "also")
 _RULE = '"_[{tp}]", or {layout = "_[{tp}]", mesh = "tp=4", at = {ep = "$2 // 4"}}'
@@ -223,7 +223,7 @@ def check_stored(stored: Stored, model: Model, argument: str) -> None:
 class _Placing:
     def __init__(self, side: Rules, model: Model) -> None:
         self.side, self.model = side, model
-        self.owner: dict[str, int] = {}  # for each tensor, the number of the first rule storing it
+        self.owner: dict[str, int] = {}  # the index of the first rule that stores each tensor
         self.places: dict[tuple[int, tuple[int, ...]], DevicePlace] = {}
         self.found: list[PlacedBuffer] = []
 
@@ -346,7 +346,7 @@ class _Placing:
 
 
 def listed(names: Iterable[str]) -> str:
-    """Return text that lists at most ten names and counts the rest."""
+    """Return at most ten names as text, and count the rest."""
     every = list(names)
     more = len(every) - LISTED
     return ", ".join(every[:LISTED]) + (f" and {more:,} more" if more > 0 else "")

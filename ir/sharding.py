@@ -29,7 +29,7 @@ Operator = Literal["sum", "max", "min"]  # the operator that reduces along unred
 OPERATORS: tuple[Operator, ...] = get_args(Operator)
 
 MAX_RANK = 8
-"""The largest rank that a tensor may have."""
+"""The maximum rank of a tensor."""
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,7 @@ class ExchangeStep:
         return "exchange"
 
     def phases(self) -> tuple[Phase, ...]:
-        """Return the single phase."""
+        """Return the only phase."""
         return (Phase(self.exchange.once(enumerate_transfers), self.exchange.operator),)
 
 
@@ -73,7 +73,7 @@ class MoveStep:
     exchange: Exchange
 
     def phases(self) -> tuple[Phase, ...]:
-        """Return the single phase."""
+        """Return the only phase."""
         return (Phase(self.exchange.once(enumerate_transfers), self.exchange.operator),)
 
 

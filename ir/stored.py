@@ -266,8 +266,7 @@ class Stored(Drawn):
         )
 
     def _read(self, name: str, given: object) -> tuple[BufferLayout, str]:
-        """Return the layout of a buffer and the text of the layout, in which errors mark the
-        mistake."""
+        """Return the layout of a buffer, and its text for errors to point into."""
         if isinstance(given, TensorPart | Stack):
             found, text = given, str(given)
         elif isinstance(given, str) and not SHARDING.match(given):

@@ -135,8 +135,8 @@ class DimTiles:
 
     @property
     def spans(self) -> tuple[bool, bool]:
-        """Two booleans: whether every tile is as wide as its source shard, and whether every tile
-        is as wide as its target shard."""
+        """Whether every tile is as wide as its source shard, and whether every tile is as wide
+        as its target shard."""
         pairs = self.pairs
         sides = ((self.source, pairs.source), (self.target, pairs.target))
         of_source, of_target = (

@@ -38,7 +38,7 @@ View: TypeAlias = tuple[FactorView, ...]
 
 
 class Nest(NamedTuple):
-    """One loop: the number of its iterations, and the step of an iteration in each buffer."""
+    """A loop: the number of its iterations, and the step of an iteration in each buffer."""
 
     times: int
     steps: tuple[int, ...]

@@ -2,8 +2,8 @@
 
 Bounds are inclusive and may be expressions in extents. To prove `e >= 0`, substitute `s + 1` for
 every extent `s` (extents are at least 1) and check that no coefficient of the expanded polynomial
-is negative. A proof is always right, but some true facts have no proof; none of these is needed in
-mixed-radix arithmetic.
+is negative. The method is sound but incomplete; it proves every fact that mixed-radix arithmetic
+needs.
 """
 
 from __future__ import annotations
@@ -229,8 +229,7 @@ def is_at_most(a: Value, b: Value) -> bool:
 
 
 def divisor(expr: Value) -> int:
-    """Return an integer that is proved to divide `expr`, as large as the rules allow; 0 for the
-    constant 0."""
+    """Return a proved divisor of `expr`, the largest that the rules find; 0 for the constant 0."""
     expr = sympy.sympify(expr)
     if isinstance(expr, sympy.Integer):
         return abs(int(expr))

@@ -200,8 +200,7 @@ IDENTITIES: tuple[Identity, ...] = (
 
 
 def simplify(expr: Value) -> sympy.Expr:
-    """Return the expression expanded, with quotients and remainders recombined as often as
-    possible:
+    """Expand an expression and recombine matching quotients and remainders:
 
     `c*k*(a floordiv (s*k)) + c*((a floordiv s) mod k) = c*(a floordiv s)`
     """

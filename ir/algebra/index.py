@@ -51,8 +51,8 @@ def extent_symbol(name: str) -> sympy.Symbol:
 
 
 Rewrite = Callable[[type[sympy.Function], sympy.Expr, sympy.Expr], sympy.Expr | None]
-"""A function that takes a function of the algebra and its two arguments, and returns a simpler
-expression, or None if it finds none."""
+"""Takes a function of the algebra and its two arguments. Returns a simpler expression, or None
+if there is none."""
 
 
 def _unchanged(*_: object) -> None:
@@ -63,7 +63,7 @@ _rewrite: Rewrite = _unchanged
 
 
 def simplify_by(rewrite: Rewrite) -> None:
-    """Register `rewrite`, which simplifies every function of the algebra from now on.
+    """Register `rewrite` to simplify every expression that is created from now on.
 
     The package calls this with its table of identities when it is imported.
     """
@@ -153,7 +153,7 @@ def at_least(a: Value, b: Value) -> Value:
 
 
 def pick(table: Sequence[int], index: Value) -> Value:
-    """Return the entry of a table at `index`, which must be within the table.
+    """Return `table[index]`; the index must be in range.
 
     For an expression, the result is the sum of the differences between successive entries:
     `t_0 + sum_j (t_j - t_(j-1)) * [index >= j]`.
@@ -166,7 +166,7 @@ def pick(table: Sequence[int], index: Value) -> Value:
 
 
 def count_at_most(bounds: Sequence[int], value: Value) -> Value:
-    """Return the number of entries of `bounds`, which ascend, that are at most `value`:
+    """Count the entries of the ascending `bounds` that are at most `value`:
     `sum_j [value >= b_j]`."""
     if isinstance(value, sympy.Basic):
         return sum((at_least(value, bound) for bound in bounds), sympy.Integer(0))

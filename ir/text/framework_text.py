@@ -23,7 +23,7 @@ PLACEMENTS = re.compile(rf"\s*(?:[\[(]\s*{_PLACEMENT}\b|{_PLACEMENT}\s*\()")
 
 
 def parse_spec(text: str, mesh: Mesh, rank: int | None, argument: str | None = None) -> Sharding:
-    """Parse the text of a PartitionSpec as a sharding on a mesh.
+    """Parse the printed form of a PartitionSpec as a sharding on a mesh.
 
     `rank`: the rank of the tensor; None: the number of entries of the spec. Raises InputError, with
     a caret, for an invalid text.
@@ -56,7 +56,7 @@ def parse_spec(text: str, mesh: Mesh, rank: int | None, argument: str | None = N
 
 
 def parse_placements(text: str, argument: str | None = None) -> tuple[Placed, ...]:
-    """Parse a text as placements. Raise InputError, with a caret, for an invalid text.
+    """Parse the printed form of placements. Raise InputError, with a caret, for an invalid text.
 
     >>> [each.dim for each in parse_placements("(Shard(dim=0), Replicate())")]
     [0, None]

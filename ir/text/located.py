@@ -21,7 +21,7 @@ STARTS = {
     "framework.lark": ["spec_text", "placements_text"],
     "layout.lark": ["layout_text", "dim_text"],
 }
-MOST_DIGITS = 18  # the most digits of a number, which then fits 64 bits
+MOST_DIGITS = 18  # the maximum number of digits of a number, which then fits into 64 bits
 LEXEME = re.compile(r'"[^"\n]*"|\'[^\'\n]*\'|[#@]?\w+(\.\w+)*|.', re.DOTALL)
 
 # The names of terminals of the grammar in the `expected` line. A terminal that is not listed is
