@@ -33,13 +33,13 @@ class Chip:
     """One generation of chips. Bytes and bandwidths are per JAX device, which is a core on v4 and
     tpu7x.
 
-    `devices`: the number of JAX devices per chip. `vmem_bytes`: the bytes of VMEM that one kernel
-    can use at most. `hbm_bandwidth`: the bytes per second that a device reads and writes.
-    `link_bandwidth`: the bytes per second over one link of the interconnect in one direction; if a
-    chip has two devices, the share of one. `core_bandwidth`: the bytes per second from one core of
-    a chip to the other, 0 if a chip is one device. `power_of_two_offsets`: whether a device sends
-    directly only over a power of two of hops. `layouts`: the slices that the compiler knows, as
-    numbers of chips along each axis.
+    `devices`: the number of JAX devices per chip. `vmem_bytes`: the maximum bytes of VMEM of one
+    kernel. `hbm_bandwidth`: the bytes per second that a device reads and writes. `link_bandwidth`:
+    the bytes per second over one link of the interconnect in one direction; if a chip has two
+    devices, the share of one. `core_bandwidth`: the bytes per second from one core of a chip to the
+    other, 0 if a chip is one device. `power_of_two_offsets`: whether a device sends directly only
+    over a power of two of hops. `layouts`: the slices that the compiler knows, each as the number
+    of chips along each axis.
     """
 
     generation: str
@@ -92,7 +92,7 @@ def chip_of(topology: str) -> Chip:
 
 
 def torus_of(topology: str) -> SliceTorus:
-    """Return the links of a slice. Raise InputError for an unknown slice.
+    """Return the links of a slice such as `v5e:4x4`. Raise InputError for an unknown slice.
 
     >>> torus_of("v5e:8x16")
     SliceTorus(sizes=(8, 16), wraps=(False, True))
@@ -111,7 +111,7 @@ def slice_of(sizes: tuple[int, ...]) -> SliceTorus:
 
 
 def unknown_slice(text: str) -> str:
-    """Return a warning if a text names a slice that Google Cloud does not offer [cloud], else "".
+    """Return a warning if `text` names a slice that Google Cloud does not offer [cloud], else "".
     Such a slice is priced as a grid of chips.
 
     >>> unknown_slice("v5e:2x4"), unknown_slice("v5p:4x8x12"), unknown_slice("torus:3x3")

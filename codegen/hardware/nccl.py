@@ -24,7 +24,7 @@ _LL_BANDWIDTH = 141e9  # llMaxBws: Hopper, one node
 
 @dataclass(frozen=True)
 class Protocol:
-    """A protocol of NCCL, as factors on a topology's times per collective, per message and per
+    """A protocol of NCCL: its factors on a topology's time per collective, per message and per
     byte."""
 
     collective: float
@@ -37,4 +37,4 @@ PROTOCOLS = (
     Protocol(14.0 / 6.6, 1.9 / 0.6, 1 / 0.92),  # LL128
     Protocol(8.4 / 6.6, 3.4 / 0.6, 1.0),  # Simple
 )
-"""The protocols. Each collective uses the fastest one, as in NCCL."""
+"""The protocols. Each collective uses the fastest one, as NCCL does."""

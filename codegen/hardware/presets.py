@@ -1,12 +1,12 @@
-"""Read topologies from a text or a TOML file. `str` of a topology is such a text.
+"""Read topologies from a string or a TOML file. `str` of a topology returns such a string.
 
     v5e:4x4  v5p:4x4x8  …             a slice of TPU chips; v4 and tpu7x have two devices per chip
     h100  h200                        eight GPUs on NVSwitch; h100:4x8 is four such hosts
-    cpu:8                             eight devices that JAX makes of the processor of one host
+    cpu:8                             eight devices that JAX makes of one host's CPU
     switch:8  torus:4x4  hierarchical:2x4   a kind of topology, with its sizes
 
-`,key=value` after a text changes a number of the topology. A TOML file has the key `topology`, with
-one of these texts, and the numbers to change as additional keys.
+`,key=value` after it changes a number of the topology. A TOML file has the key `topology`, with one
+of these strings, and the numbers to change as additional keys.
 
 Sources of the numbers. TPUs: see `chips.py`; about a microsecond per hop
 (jax-ml.github.io/scaling-book/tpus, "ICI latency"). GPUs: see `nccl.py`; HBM of 3.35 and 4.8 TB/s
@@ -14,8 +14,8 @@ per GPU (nvidia.com/en-us/data-center/h100 and /h200). `switch` and `hierarchica
 in both directions together (the same pages); eight ConnectX-7 adapters of 400 Gb/s per host
 (NVIDIA's DGX H100 data sheet); one microsecond per message, five between hosts. These numbers are
 defaults: state your own if you know them, or run `shardwright measure`. `cpu`: the devices share
-the processor, and their rates are about as measured by `bench/matmul_time.py`: 8 GB/s in a
-collective along the first dimension of an array, where parts are contiguous.
+the CPU; their rates are those measured by `bench/matmul_time.py`, rounded: 8 GB/s in a collective
+along the first dimension of an array, where parts are contiguous.
 
 `ragged`: see TPU_RAGGED; `h100,ragged=0` has no ragged all-to-all. On the GPUs of one host, the
 ragged all-to-all of XLA was reported at 2% of NVLink's bandwidth (openxla/xla #33386, B200), and
@@ -72,8 +72,8 @@ _UNITS = {
     "multiplies": "multiplications and additions a second",
 }
 
-# The most devices of a plan. Device ids must also be smaller than this number, because prices use
-# tables indexed by id.
+# The maximum number of devices of a plan. Device ids must also be smaller than this number, because
+# prices use tables indexed by id.
 MOST_DEVICES = 1 << 20
 
 
@@ -93,8 +93,8 @@ def topology_of(text: str) -> Topology:
 
 
 def name_of(topology: Topology) -> str:
-    """Return a short name of a topology: that of the preset that equals it, such as `v5e:4x4`, or
-    else its kind and sizes."""
+    """Return a short name of a topology: the preset that equals it, such as `v5e:4x4`, or else
+    its kind and sizes."""
     said = str(topology).partition(",")[0]
     match topology:
         case Torus(dims=dims, core_bandwidth=cores):
@@ -109,8 +109,8 @@ def name_of(topology: Topology) -> str:
 
 
 def idle_text(topology: Topology, used: int) -> str:
-    """Return a clause that follows the name of a topology if a plan uses only `used` of its
-    devices; "" if it uses all."""
+    """Return a clause to append to the name of a topology if a plan uses only `used` of its
+    devices; "" if it uses all of them."""
     size = topology.size
     return "" if size is None or used >= size else f", {used} of whose {size} devices take part"
 
@@ -133,7 +133,7 @@ def device_of(topology: Topology) -> str:
 
 
 def is_processor(topology: Topology) -> bool:
-    """Return whether the devices of a topology share one processor, and so wait for each other."""
+    """Return whether the devices of a topology share one CPU, and so wait for each other."""
     return device_of(topology) == _CPU
 
 
@@ -275,7 +275,7 @@ def _with(base: Topology, figures: Mapping[str, object]) -> Topology:
 
 
 def with_figures(topology: Topology, figures: Mapping[str, object]) -> Topology:
-    """Return a topology with some fields changed; their values must be valid."""
+    """Return a topology with some fields replaced. The values are not checked."""
     values: dict[str, Any] = {**vars(topology), **figures}
     return type(topology)(**values)
 

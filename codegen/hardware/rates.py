@@ -1,10 +1,10 @@
 """Matrix multiplication rates: multiplications and additions per second, by element type.
 
 The rates are the vendors' peak rates of dense products. For TPUs they are from
-docs.cloud.google.com/tpu/docs/{v4, v5e, v5p, v6e, tpu7x}, where the rate of a chip is shared by its
-devices; for GPUs from the data sheets at nvidia.com/en-us/data-center/h100 and /h200 (SXM, without
+docs.cloud.google.com/tpu/docs/{v4, v5e, v5p, v6e, tpu7x}, where the devices of a chip share its
+rate; for GPUs from the data sheets at nvidia.com/en-us/data-center/h100 and /h200 (SXM, without
 sparsity). A TPU multiplies float32 in one pass of bfloat16, which is JAX's default precision. The
-rate of a processor was measured with XLA on two x86-64 cores. Two rates are assumptions: OTHER, for
+rate of a CPU was measured with XLA on two x86-64 cores. Two rates are assumptions: OTHER, for
 topologies that name no device, and half of the rate of float32 for a type that data sheets leave
 out.
 """
@@ -42,8 +42,8 @@ _CACHES = {chip.generation: chip.vmem_bytes for chip in CHIPS} | {
 
 
 def multiply_rate(topology: Topology, dtype: str) -> float:
-    """Return the multiplications and additions per second of a device of a topology, for products
-    of an element type."""
+    """Return the multiplications and additions per second of a device of a topology, for
+    products of elements of type `dtype`."""
     name = device_of(topology)
     if name not in _PEAKS:
         return topology.multiplies or OTHER

@@ -43,8 +43,8 @@ __all__ = ["Floats", "Hierarchical", "Switch", "Topology", "Torus"]
 
 @dataclass(frozen=True)
 class Switch:
-    """A switch. `size`: the number of devices, None for any. `bandwidth`: the bytes per second out
-    of a device, and as many into it. `latency`: the seconds per message."""
+    """A switch. `size`: the number of devices, None if unlimited. `bandwidth`: the bytes per
+    second out of a device, and also into it. `latency`: the seconds per message."""
 
     size: int | None
     bandwidth: float
@@ -110,7 +110,7 @@ class Switch:
         return _ends(size)
 
     def copies(self, count: int, devices: int) -> tuple[Switch, Integers]:
-        """Return `count` unconnected copies as one topology, and the number of the copy that each
+        """Return `count` unconnected copies as one topology, and the index of the copy that each
         link belongs to. The devices of a copy are numbered after those of the previous copy."""
         size = self.size or devices
         return replace(self, size=size * count), np.tile(np.repeat(np.arange(count), size), 2)
@@ -218,7 +218,7 @@ class Hierarchical:
         return np.concatenate([_ends(self.size), between], axis=2)
 
     def copies(self, count: int, devices: int) -> tuple[Hierarchical, Integers]:
-        """Return `count` unconnected copies as one topology, and the number of the copy that each
+        """Return `count` unconnected copies as one topology, and the index of the copy that each
         link belongs to. The devices of a copy are numbered after those of the previous copy."""
         ends = (self.size, self.size, self.hosts, self.hosts)
         links = np.concatenate([np.repeat(np.arange(count), end) for end in ends])

@@ -176,7 +176,7 @@ class Torus:
         return up, down
 
     def copies(self, count: int, devices: int) -> tuple[Torus, Integers]:
-        """Return `count` unconnected copies as one topology, and the number of the copy that each
+        """Return `count` unconnected copies as one topology, and the index of the copy that each
         link belongs to. The devices of a copy are numbered after those of the previous copy."""
         links = np.tile(np.repeat(np.arange(count), self.size), 2 * len(self.dims) + 2)
         return replace(self, dims=(*self.dims, count), wrap=(*self.wrap, False)), links
@@ -247,12 +247,12 @@ class Torus:
 
 
 def figures(**values: float) -> str:
-    """Return `key=value` for each number of a topology, joined by commas."""
+    """Return the numbers of a topology as `key=value`, joined by commas."""
     return ",".join(f"{name}={_number(value)}" for name, value in values.items())
 
 
 def optional(**values: float) -> str:
-    """Return `,key=value` for each number of a topology that is not 0."""
+    """Return `,key=value` for each nonzero number of a topology."""
     return "".join(f",{name}={_number(+value)}" for name, value in values.items() if value)
 
 

@@ -1,5 +1,4 @@
-"""The backends, and the only list of their names. To add a backend, add a folder, and a line here
-with its uses.
+"""The only list of backends. To add a backend, add a folder, and a line here that states its uses.
 
 Backends are loaded on demand. Descriptions and worker processes need only names and runtimes, and
 load nothing that plans or renders.
@@ -53,7 +52,7 @@ MODELLING = tuple(name for name, duties in DUTIES.items() if duties.models)
 OVERLAPPING = tuple(name for name, duties in DUTIES.items() if duties.overlaps)
 _HOME = "shardwright.codegen.backends"
 PROGRAMS = "jax_spmd"
-"""The backend of programs, which have a single module."""
+"""The backend of programs. A program has a single module."""
 PROGRAM_FILE = f"{PROGRAMS}.py"
 
 

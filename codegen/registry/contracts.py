@@ -106,11 +106,11 @@ class Contract:
     modules may export, and the check that exercises it; `exported_by_groups`, `exported_by_matmuls`
     and `exported_by_relayouts`: the same for modules of groups, matmuls and relayouts. `grouped`:
     the names used in a group's module; `matmul`: those used in a matmul's module, empty if the
-    backend has no matmuls. `stacks_terms`: whether arrays of partial sums have a first dimension of
-    terms; otherwise each device has its term in the shape of a shard. `pads`: whether the shards of
-    all devices have the same size, padded at their ends. `has_phases`: whether `_HOST` lists its
-    exchanges. `collective`: whether kernels synchronise by collective ids, which must differ
-    between operations.
+    backend does not support matmuls. `stacks_terms`: whether arrays of partial sums have a first
+    dimension of terms; otherwise each device has its term in the shape of a shard. `pads`: whether
+    the shards of all devices have the same size, padded at their ends. `has_phases`: whether
+    `_HOST` lists its exchanges. `collective`: whether kernels synchronise by collective ids, which
+    must differ between operations.
     """
 
     verified: tuple[str, ...]

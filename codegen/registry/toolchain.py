@@ -31,12 +31,13 @@ class Runtime:
 class Compiler:
     """The compiler of a backend's modules, which needs no accelerator.
 
-    `kind`: a phrase for its `targets`; `example`: one target; `looks_so`: returns whether a string
-    is meant as a target. `packages`: the packages that it imports; `saving`: additional packages
-    for saving results; `extra`: the extra that installs all of them. `environment`: returns the
-    variables to set before compiling, from the path of a cache folder. `chips`: the target for each
-    chip name. `is_xla`: whether it is XLA, which also compiles portable modules (with and without
-    64-bit types), compiles XLA's own reshard for comparison, and reports a program's communication.
+    `kind`: a noun phrase for its `targets`; `example`: one target; `looks_so`: returns whether a
+    string looks like a target. `packages`: the packages that it imports; `saving`: additional
+    packages for saving results; `extra`: the extra that installs all of them. `environment`:
+    returns the variables to set before compiling, from the path of a cache folder. `chips`: the
+    target for each chip name. `is_xla`: whether it is XLA, which also compiles portable modules
+    (with and without 64-bit types), compiles XLA's own reshard for comparison, and reports a
+    program's communication.
     """
 
     kind: str
@@ -52,10 +53,10 @@ class Compiler:
 
 
 def host_devices(count: int, given: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment in which JAX has enough CPU devices for modules of `count` devices.
+    """Return environment variables that give JAX enough CPU devices for modules of `count` devices.
 
-    The environment has one device more than `count`: without it, JAX's interpreter deadlocks on
-    buffers over about 100 KB. It has at least two, because planted faults need two.
+    They add one device to `count`: without it, JAX's interpreter deadlocks on buffers over about
+    100 KB. There are at least two devices, because planted faults need two.
     """
     option = "--xla_force_host_platform_device_count"
     flags = [flag for flag in given.get("XLA_FLAGS", "").split() if not flag.startswith(option)]
