@@ -26,10 +26,10 @@ KINDS: dict[str, tuple[Callable[..., Reshard], tuple[str, ...]]] = {
 
 OWN = ("kind", "axes", "dim", "tiled", "pairs")
 DERIVED = ("target", "target_mesh", "target_split")
-"""Keys of a reshard that the kind of a collective determines."""
+"""The keys of a reshard that the kind of a collective determines."""
 
 SHARED = tuple(key for key in SHARED_BY_RESHARDS if key not in DERIVED)
-"""Keys of a collective that can be set for several tables."""
+"""The keys of a collective that can be set for several tables."""
 
 KEYS = tuple(key for key in FIELDS if key not in DERIVED) + OWN
 REQUIRED = {
@@ -38,13 +38,13 @@ REQUIRED = {
     **{key: example for key, example in REQUIRED_BY_RESHARDS.items() if key not in DERIVED},
     "axes": '["x"]',
 }
-"""Keys that a [[collective]] table must have, each with an example."""
+"""The keys that a [[collective]] table must have, each with an example."""
 NEEDED = {"all_to_all": {"dim": "0"}, "permute": {"pairs": "[[0, 1], [1, 0]]"}}
-"""More of these keys, by kind."""
+"""The additional required keys of each kind, each with an example."""
 
 
 def describe_collective(given: Mapping[str, object]) -> Description:
-    """Return the description of the reshard that does the same as a collective.
+    """Return the description of the reshard that a collective performs.
 
     `given` has the keys of a [[collective]] table, including keys that reshards share, such as
     `backends`. Raises InputError with the key as `argument`; the caller adds its location.

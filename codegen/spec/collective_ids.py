@@ -71,7 +71,8 @@ def allocated(
     matmuls: Iterable[MatmulDescription] = (),
     relayouts: Iterable[RelayoutDescription] = (),
 ) -> tuple[dict[str, Description], tuple[Group, ...], tuple[MatmulDescription, ...]]:
-    """Return the operations of a config with collisions of collective ids resolved.
+    """Resolve collisions of collective ids between the operations of a config, and return the
+    operations.
 
     If two operations have the same id, the later one gets a new id; relayouts always keep their
     ids. `folders` maps the name of an operation that shares another's bundle to the bundle's
@@ -120,9 +121,9 @@ def _distinct(
     wanted: Mapping[str, tuple[int | None, int]],
     kept: Mapping[int, str] | None = None,
 ) -> dict[str, int]:
-    """Return, by name, the ids that descriptions must state: those already stated (first in each
+    """Return, by name, the ids that descriptions must state: the ids already stated (first in each
     pair of `wanted`), and a free id for each name whose hashed id (second) is taken. `kept`: the
-    names by ids that cannot change.
+    ids that cannot change, each with its name.
     """
     found: dict[str, int] = {}
     taken: dict[int, str] = dict(kept or {})
@@ -161,7 +162,7 @@ def _twice(name: str, other: str, said: int) -> InputError:
 
 
 def _meet(backends: Iterable[str]) -> bool:
-    """Return whether kernels of any of the backends use collective ids, so that equal ids would
+    """Return whether kernels of these backends use collective ids, so that equal ids would
     collide."""
     return any(name in registry.NAMES and registry.contract(name).collective for name in backends)
 
@@ -176,8 +177,8 @@ def _group_id(group: Group, moved: Mapping[str, tuple[object, ...]]) -> int:
 
 
 def _hashed(among: range, what: object) -> int:
-    """Return an id from `among`, chosen by a hash of `what`, that is not one of the interpreter's
-    ids."""
+    """Return an id from `among`, chosen by a hash of `what`, that JAX's interpreter does not
+    use."""
     digest = hashlib.sha256(repr(what).encode()).digest()
     found = among[int.from_bytes(digest[:8], "big") % len(among)]
     return found + len(INTERPRETERS_IDS) * (found in INTERPRETERS_IDS)

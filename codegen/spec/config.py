@@ -1,4 +1,4 @@
-"""The config: a TOML file and the files it includes, for one folder of bundles.
+"""The config: a TOML file and the files that it includes. It describes one folder of bundles.
 
 A file's tables come after those of its includes. All files share the named meshes. A key missing
 from a table comes from its group, else from the `[defaults]` of its file, else from the defaults of
@@ -73,7 +73,7 @@ class Origin:
     shared: tuple[str, ...] = SHARED
 
     def fields(self) -> dict[str, Any]:
-        """Return all keys of the first table, and the shared keys of the others."""
+        """Return the keys of the first table, and the shared keys of the other tables."""
         own, *others = self.tables
         found: dict[str, Any] = {}
         for table in reversed(others):
@@ -87,7 +87,7 @@ class Origin:
 
 
 def _values(table: Table) -> dict[str, Any]:
-    """Return the values of a table; a topology file is relative to the table's own file."""
+    """Return the values of a table. Resolve a topology file relative to the table's own file."""
     topology = table.values.get("topology")
     if not isinstance(topology, str) or not topology.endswith(".toml"):
         return dict(table.values)
@@ -114,7 +114,7 @@ class Config:
     programs: tuple[ProgramDescription, ...] = ()
     relayouts: tuple[RelayoutDescription, ...] = ()
     models: tuple[ModelDescription, ...] = ()
-    learned: tuple[Path, ...] = ()  # stored layouts that `check` learns again
+    learned: tuple[Path, ...] = ()  # the files of learned layouts that `check` learns again
 
     @property
     def operations(self) -> tuple[Operation, ...]:
@@ -322,7 +322,7 @@ def _models(
     file: ConfigFile, meshes: Mapping[str, str]
 ) -> Iterator[tuple[ModelDescription, Origin]]:
     """Yield the models of a file; paths in their tables are relative to it, and their rules may
-    name meshes. Of the backends in its defaults, models get only those that can emit models."""
+    name meshes. A default list of backends is reduced to the backends that can emit models."""
     for table in file.root.many("model", "model"):
         origin = Origin((table, *file.defaults), SHARED_BY_MODELS)
         given, home = origin.fields(), table.path.parent
@@ -343,8 +343,8 @@ def _models(
 
 
 def _able(origin: Origin, backends: object) -> tuple[str, ...]:
-    """Return the given backends that can emit models, and unknown names, which are refused later.
-    If none are left, return all backends that can emit models."""
+    """Return the given backends that can emit models, and any unknown names, which are rejected
+    later. If none are left, return all backends that can emit models."""
     try:
         given = read_backends(backends)
     except InputError as error:
@@ -411,8 +411,8 @@ def _grouped(
 
 
 def _tensor(origin: Origin, meshes: Mapping[str, str]) -> _Said:
-    """Return the reshard of a tensor of a group. The bundle name replaces characters not allowed in
-    identifiers: `layer0_wq` for `layer0.wq`."""
+    """Return the reshard of a tensor of a group. Replace characters in its name that identifiers
+    cannot contain: `layer0_wq` for `layer0.wq`."""
     given = origin.fields()
     name = given.get("name")
     if name is None:

@@ -28,7 +28,7 @@ from shardwright.ir.text.parse import parse_mesh, parse_shape
 LONGEST_COMMAND = 2000
 
 BUNDLE_IDS = range(0, 7 * 2**12, 4)
-"""The first collective ids that bundles can have; larger ids are those of groups. JAX's interpreter
+"""The possible first collective ids of bundles. Larger ids belong to groups. JAX's interpreter
 of TPU kernels stores an id as a signed 16-bit integer."""
 
 INTERPRETERS_IDS = range(2000, 2000 + 4 * 64)
@@ -42,7 +42,7 @@ IMPORTED = (sys.stdlib_module_names - {"test"}) | {
 }
 
 OF_THE_ROOT = "MODULES", "_support", "load"
-"""Names that the package of all bundles already uses."""
+"""Names already used in the package of all bundles."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ class Description:
 
     @property
     def moved(self) -> tuple[object, ...]:
-        """The canonical texts that identify the reshard, as `moved_by` returns them."""
+        """The canonical texts that identify the reshard."""
         return (
             *(self.mesh, self.target_mesh, self.shape, self.dtype),
             *(self.source, self.target, self.source_split, self.target_split),
@@ -175,7 +175,7 @@ class Description:
 
 FIELDS = tuple(field.name for field in dataclasses.fields(Description))
 SHARED = FIELDS[1:-1]
-"""Keys that can be set for several reshards: all but the name and the collective id."""
+"""The keys that can be set for several reshards: all but the name and the collective id."""
 REQUIRED = {
     "mesh": '"x=2,y=3"',
     "shape": "[6, 6]",
@@ -183,14 +183,13 @@ REQUIRED = {
     "source": """'[{"x"}, {"y"}]'""",
     "target": """'[{"y"}, {"x"}]'""",
 }
-"""Keys that a reshard must have, besides its name, each with an example in TOML."""
+"""The keys that a reshard must have besides its name, each with an example in TOML."""
 
 _TEXTS = ("source", "target", "dtype", "source_split", "target_split")
 
 
 def describe(given: Mapping[str, object]) -> Description:
-    """Return the description for a user's fields, which are strings, or lists and booleans as in
-    TOML.
+    """Return the description for a user's fields: strings, or lists and booleans as in TOML.
 
     An error names the field in `argument`; callers add its location.
     """
@@ -212,8 +211,8 @@ def describe(given: Mapping[str, object]) -> Description:
 
 
 def kept_features(features: tuple[str, ...], reshard: Reshard) -> tuple[str, ...]:
-    """Return the features that a description stores: without `gradient`, which is a field, and with
-    `dtensor` if DTensor placements can express the reshard."""
+    """Return the features that a description stores. Drop `gradient`, which is a separate field.
+    Add `dtensor` if DTensor placements can express the reshard."""
     placed = ("dtensor",) if reshard.placed else ()
     return tuple(sorted({*features, *placed} - {"gradient"}))
 
@@ -223,13 +222,13 @@ IN_PARENT = "in the parent folder"
 
 
 def listed_command(name: str) -> str:
-    """Return the command that emits a bundle again from the manifest of its folder."""
+    """Return the command that emits a bundle again from the manifest in its parent folder."""
     command = shlex.join(["shardwright", "emit", "manifest.json", "--name", name])
     return with_comment(command, IN_PARENT)
 
 
 def with_comment(command: str, said: str) -> str:
-    """Append a comment to a command line, after any existing comment."""
+    """Append a comment to a command line, after any comment that it already has."""
     return f"{command}{'; ' if '  # ' in command else '  # '}{said}"
 
 
@@ -291,8 +290,7 @@ def _reshard(given: Mapping[str, object]) -> Reshard:
 
 
 def _underlined(error: InputError, texts: Mapping[str, str]) -> InputError:
-    """Return an error with the whole text of its argument marked, unless a part is marked
-    already."""
+    """Return an error with all of its argument underlined, unless a part is underlined already."""
     text = texts.get(error.argument or "")
     if error.text is not None or not text:
         return error
@@ -305,7 +303,7 @@ def read_mesh(key: str, value: object) -> Mesh:
 
 
 def read_shape(value: object) -> tuple[int, ...]:
-    """Return a shape that is given as a list or a string."""
+    """Parse a shape given as a list or a string."""
     if isinstance(value, str):
         return parse_shape(value, "shape")
     if isinstance(value, list | tuple) and all(type(extent) is int for extent in value):
@@ -319,7 +317,7 @@ def read_shape(value: object) -> tuple[int, ...]:
 
 
 def read_backends(value: object) -> tuple[str, ...]:
-    """Return backends given as a list or text; emission checks whether they exist."""
+    """Read backends given as a list or a string. Emission checks whether they exist."""
     if isinstance(value, str):
         return split_backends(value)
     if isinstance(value, list | tuple):
@@ -351,8 +349,8 @@ def read_topology(value: object) -> str | None:
 
 
 def read_limit(value: object) -> int | None:
-    """Return a number of bytes that is given as an integer or a string, or None for None; the
-    planner checks whether the limit suffices."""
+    """Parse a number of bytes given as an integer or a string; None stays None. The planner
+    checks whether the limit suffices."""
     if isinstance(value, str) and value.isdecimal() and len(value) <= 30:
         value = int(value)
     if value is None or (type(value) is int and value > 0):
@@ -366,8 +364,7 @@ def read_limit(value: object) -> int | None:
 
 
 def read_id(value: object, among: range) -> int | None:
-    """Return a collective id in `among` that is given as an integer or a string, or None for
-    None."""
+    """Parse a collective id in `among`, given as an integer or a string; None stays None."""
     if isinstance(value, str) and value.isdecimal() and len(value) <= 30:
         value = int(value)
     if value in INTERPRETERS_IDS and type(value) is int:
@@ -388,7 +385,7 @@ def read_id(value: object, among: range) -> int | None:
 
 
 def read_text(key: str, value: object) -> str:
-    """Return a string. Raises InputError for any other type."""
+    """Return `value` if it is a string. Raise InputError for any other type."""
     if isinstance(value, str):
         return value
     raise InputError(
@@ -397,7 +394,7 @@ def read_text(key: str, value: object) -> str:
 
 
 def read_switch(key: str, value: object) -> bool:
-    """Return a boolean. Raises InputError for any other type."""
+    """Return `value` if it is a boolean. Raise InputError for any other type."""
     if isinstance(value, bool):
         return value
     raise InputError(
@@ -406,7 +403,7 @@ def read_switch(key: str, value: object) -> bool:
 
 
 def toml_value(value: object) -> str:
-    """Return a value as TOML; a string that contains double quotes is written in single quotes."""
+    """Return a value as TOML. Write a string that contains double quotes in single quotes."""
     if isinstance(value, str) and '"' in value and "'" not in value:
         return f"'{value}'"
     return json.dumps(value, ensure_ascii=False)

@@ -68,8 +68,8 @@ def check_matmul_features(names: Iterable[str]) -> None:
 
 
 def feature_lines(backend: str, known: Iterable[str], features: Iterable[str]) -> tuple[str, ...]:
-    """Return a line for the review page on the features that a module has and those that it could
-    have; none if there are none."""
+    """Return lines for the review page: the features that a module has, and the features that it
+    could have."""
     had = [name for name in known if name in {*features}]
     others = [name for name in known if name not in had]
     said = [f"{backend} has the feature{'s' * (len(had) > 1)} {', '.join(had)}"] if had else []

@@ -15,7 +15,7 @@ from shardwright.ir.errors import InputError, unknown
 from shardwright.ir.reshard import Reshard
 
 GROUP_IDS = range(BUNDLE_IDS.stop, 2**15, 8)
-"""The ids that a group can have as its first id; it also uses the next seven."""
+"""The possible first ids of a group, which also uses the next seven ids."""
 
 _KEYS = ("name", "members", "collective_id")
 
@@ -74,7 +74,7 @@ class Group:
 
 
 def group_name(given: Mapping[str, object]) -> str:
-    """Return the name of a group from its table."""
+    """Return the name of a group, given its table."""
     name = given.get("name")
     if not isinstance(name, str):
         raise InputError("a group must have a name", argument="name", expected='name = "weights"')
@@ -82,9 +82,9 @@ def group_name(given: Mapping[str, object]) -> str:
 
 
 def check_devices(reshards: Mapping[str, Reshard]) -> None:
-    """Raise InputError, argument "members", unless all members are on the same devices in the same
-    order. The error's `where` has the name of a member that differs and a side, "source" or
-    "target"."""
+    """Raise InputError, argument "members", unless all members are on the same devices in the
+    same order. The error's `where` consists of the name of a member that differs and a side,
+    "source" or "target"."""
     first_name, first = next(iter(reshards.items()))
     for name, reshard in reshards.items():
         for side in ("source", "target"):

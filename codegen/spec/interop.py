@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def to_named_sharding(sharding: Sharding, devices: Iterable[Device] | None = None) -> NamedSharding:
     """Return the `jax.sharding.NamedSharding` that places a tensor like `sharding`.
 
-    `devices` (all of jax's by default) are found by their `id`. If the sharding uses sub-axes, the
+    `devices`, by default all JAX devices, are looked up by `id`. If the sharding uses sub-axes, the
     jax mesh is refined: axis `x` becomes axes `x:(1)2`, `x:(2)2` over the same devices in the same
     order. Openness, priorities and explicit replication have no counterpart in jax and are dropped.
     """

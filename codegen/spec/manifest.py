@@ -27,7 +27,7 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class Entry:
-    """A bundle's description, the sha256 of each of its files by name, and its other names."""
+    """A bundle's description, the sha256 of each of its files by name, and its aliases."""
 
     description: Operation
     hashes: tuple[tuple[str, str], ...]
@@ -35,7 +35,7 @@ class Entry:
 
     @property
     def what(self) -> Operation:
-        """The operation that the files were emitted for."""
+        """The operation of the bundle."""
         return self.description
 
     @property
@@ -61,7 +61,7 @@ class GroupEntry:
 
     @property
     def what(self) -> Group:
-        """The group that the files were emitted for."""
+        """The group that the entry describes."""
         return self.group
 
     @staticmethod
@@ -84,7 +84,7 @@ class SupportEntry:
         return SupportEntry(tuple(sorted(versions.items())), hashes)
 
     def fault(self, root: Path) -> str:
-        """Describe the first mismatch between the entry and the files below a root; return "" if
+        """Describe the first mismatch between the entry and the files in folder `root`; "" if
         there is none."""
         for name, recorded in self.hashes:
             path = root / SUPPORT / name
@@ -247,7 +247,7 @@ def listing(path: Path) -> Config:
 
 
 def supported(descriptions: Iterable[Operation], *, grouped: bool) -> tuple[str, ...]:
-    """Return the backends whose support modules are imported by bundles or groups."""
+    """Return the backends whose support modules bundles or groups import."""
     listed = ((each.backends if grouped else each.supported) for each in descriptions)
     return tuple(sorted({backend for backends in listed for backend in backends}))
 

@@ -148,8 +148,8 @@ FIELDS = (
 
 OWN = ("name", "lhs", "rhs", "out", "backends", "collective_id")
 SHARED = tuple(key for key in FIELDS if key not in OWN)
-"""Keys of a matmul that can be set for several tables. `backends` is not one of them, because few
-backends can multiply."""
+"""The keys of a matmul that can be set for several tables. `backends` is not among them, because
+few backends can multiply."""
 
 Operation = (
     Description | MatmulDescription | ProgramDescription | RelayoutDescription | ModelDescription

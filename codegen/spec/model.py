@@ -41,7 +41,7 @@ REQUIRED = {
 FIELDS = (*REQUIRED, "dtype", "target_mesh", "memory_limit", "backends")
 """The keys of a [[model]] table."""
 SHARED = ("mesh", "target_mesh", "dtype", "memory_limit", "backends")
-"""Keys of a model that can be set for several tables."""
+"""The keys of a model that can be set for several tables."""
 
 Said: TypeAlias = tuple[tuple[str, str], ...]
 """Pairs of a name or glob and a value as JSON."""
@@ -228,8 +228,8 @@ def _table(given: Mapping[str, Any], dtype: object, argument: str) -> Said:
 
 
 def _named(argument: str, make: Callable[[], Model]) -> Model:
-    """Return the model that `make` returns. An InputError that it raises is raised again as one
-    about the argument."""
+    """Return the model that `make` returns. If it raises an InputError, name the argument in the
+    error."""
     try:
         return make()
     except InputError as error:
@@ -259,7 +259,7 @@ def _ruled(mesh: Mesh, given: Mapping[str, Any], argument: str) -> Rules:
 
 
 def _within(error: InputError, argument: str) -> InputError:
-    """Return an error inside a table as an error about the table's key."""
+    """Return an error about a value inside a table as an error about the table's key."""
     return InputError(
         f"{error.argument}: {error.rule}" if error.argument else error.rule,
         argument=argument,

@@ -13,8 +13,8 @@ from shardwright.ir.errors import InputError
 
 
 def located(path: str | Path) -> tuple[Path, tuple[str, ...]]:
-    """Return the root folder, and the bundles that a path denotes: all bundles of a root, one
-    bundle, or the members of a group. Raise InputError if there are none."""
+    """Return the root folder of a path, and the bundles that it denotes: all bundles of a root,
+    one bundle, or the members of a group. Raise InputError if there are none."""
     folder = Path(os.path.abspath(path))
     if (folder / FILE).is_file():
         return folder, read_manifest(folder).names()

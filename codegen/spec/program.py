@@ -25,7 +25,7 @@ REQUIRED = {
     "function": '"train:step"',
     "arguments": '"train:arguments"',
 }
-"""Keys that a [[program]] table must have, each with an example."""
+"""The keys that a [[program]] table must have, each with an example."""
 
 FIELDS = (
     *(*REQUIRED, "in_shardings", "out_shardings", "mode", "topology", "budget"),
@@ -33,7 +33,7 @@ FIELDS = (
 )
 """The keys of a [[program]] table."""
 SHARED = ("mesh", "mode", "topology", "budget", "gather", "memory_limit", "kernels")
-"""Keys of a program that can be set for several tables."""
+"""The keys of a program that can be set for several tables."""
 UNITS = {"B": 0, "KiB": 10, "MiB": 20, "GiB": 30}
 CHOICES = {
     "mode": (("as_shardy", "cheapest"), "unknown mode"),
@@ -46,8 +46,8 @@ CHOICES = {
         "unknown choice for sub-axes of arguments and results",
     ),
 }
-"""For each option of partitioning that has fixed choices, these choices and the rule that errors
-state."""
+"""For each partitioning option with fixed choices: the choices, and the rule that an error
+states."""
 REFERENCE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
 
@@ -57,9 +57,9 @@ class ProgramDescription:
 
     `function`, `arguments` and, unless given as text, the shardings name objects in a user's
     module: `train:step` is `step` of `train`. `arguments` are avals, or a function that returns
-    them. `topology`: the hardware whose communication times are predicted. `budget`: the most bytes
-    that a device may receive. `gather`, `memory_limit`, `kernels`: as in `partition`. `home`: the
-    folder to import modules from, which is ignored when descriptions are compared.
+    them. `topology`: the hardware whose communication times are predicted. `budget`: the maximum
+    bytes that a device may receive. `gather`, `memory_limit`, `kernels`: as in `partition`. `home`:
+    the folder to import modules from, which is ignored when descriptions are compared.
     """
 
     kind: ClassVar[Literal["program"]] = "program"
@@ -149,8 +149,9 @@ def check_choice(key: str, given: object) -> None:
 
 
 def check_kernels(given: object, topology: object) -> tuple[str, ...]:
-    """Return the backends whose kernels a program may use. Raises InputError for a backend without
-    such kernels, without a topology on which to compare them, and for a topology of GPUs."""
+    """Return the backends whose kernels a program may use. Raise InputError for a backend
+    without such kernels, if there is no topology on which to compare them, and for a topology of
+    GPUs."""
     listed = tuple(given) if isinstance(given, tuple | list) else (given,)
     if any(each not in OVERLAPPING for each in listed):
         raise InputError(

@@ -60,8 +60,8 @@ def loader(reference: str, argument: str, home: str = "") -> Any:
 
 
 def told(load: Callable[..., Any], like: str) -> Callable[..., Any]:
-    """Return a loader that runs `load` and raises its exceptions as InputError. `like`: the library
-    of its tensors, "numpy", "torch" or "jax"."""
+    """Return a loader that calls `load` and raises its exceptions as InputError. `like`: the
+    library of its tensors, "numpy", "torch" or "jax"."""
 
     @functools.wraps(load)
     def run(rank: int, tensors: dict[str, Any]) -> Any:

@@ -37,7 +37,7 @@ REQUIRED = {
 FIELDS = (*REQUIRED, "target_mesh", "backends", "gradient")
 """The keys of a [[relayout]] table."""
 SHARED = ("mesh", "target_mesh", "dtype", "backends", "gradient")
-"""Keys of a relayout that can be set for several tables."""
+"""The keys of a relayout that can be set for several tables."""
 
 Texts: TypeAlias = tuple[tuple[str, str], ...]
 """The layout of each buffer, by its name."""
