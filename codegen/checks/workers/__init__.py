@@ -1,1 +1,1 @@
-"""Run worker processes: manage them (`worker`), and run their main loop (`serve`)."""
+"""Worker processes: how they are managed (`worker`), and their main loop (`serve`)."""

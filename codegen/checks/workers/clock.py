@@ -1,4 +1,4 @@
-"""Time several calls on this machine, interleaved."""
+"""Time several calls on this machine in interleaved turns."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from time import perf_counter
 def timed(
     calls: Sequence[Callable[[], object]], *, least: int, most: int, limit: float
 ) -> list[list[float]]:
-    """Return the seconds of each call in each turn, after one turn that does not count.
+    """Return the time of each call in each turn, in seconds, after one untimed turn.
 
     In every turn each call runs once, in an order that differs from turn to turn. There are at
     least `least` and at most `most` turns; after `least` turns, no turn begins once `limit` seconds

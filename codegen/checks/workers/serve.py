@@ -12,12 +12,12 @@ import time
 from collections.abc import Callable, Mapping
 
 Answer = Callable[[str], Mapping[str, object]]
-"""Returns the answer to a line, which must be representable in JSON."""
+"""Returns the answer to a line. The answer must be representable in JSON."""
 
 
 def serve(prepare: Callable[[], Answer]) -> None:
-    """Announce that `prepare` has returned; then answer each line of standard input with the
-    function that it returned.
+    """Call `prepare` and announce that it returned; then answer each line of standard input with
+    the function that it returned.
 
     The process ends when standard input ends, or when the process that started it ends.
     """
@@ -31,8 +31,8 @@ def serve(prepare: Callable[[], Answer]) -> None:
 
 
 def own_stdout() -> io.TextIOWrapper:
-    """Return the standard output, reserved for answers; redirect all other output, also that of C
-    code, to standard error."""
+    """Return the standard output, reserved for answers; redirect all other output, including
+    that of C code, to standard error."""
     answers = os.fdopen(os.dup(1), "w", buffering=1, encoding="utf-8")
     os.dup2(2, 1)
     return answers
@@ -41,9 +41,9 @@ def own_stdout() -> io.TextIOWrapper:
 def only_sources() -> None:
     """Import modules from their sources from now on, and write no bytecode.
 
-    Python considers bytecode current if the source has the same size and the same time in whole
-    seconds. So a module that was emitted, run and then edited within a second would be checked in
-    its old state.
+    Python considers bytecode current if the source has the same size and the same modification time
+    in whole seconds. So a module that was emitted, run and then edited within a second would be
+    checked in its old state.
     """
     sys.dont_write_bytecode = True
     sys.pycache_prefix = os.devnull  # no folder, so no old bytecode is found

@@ -1,7 +1,7 @@
 """Start, time, kill and replace worker processes, and describe how they ended.
 
-A worker runs a module of this package that uses `serve.py`. A question is one line; its answer is
-one line of JSON. The first answer only announces that the worker is ready.
+A worker runs a module of this package that uses `serve.py`. A question is one line, and its answer
+is one line of JSON. The first answer announces that the worker is ready.
 """
 
 from __future__ import annotations
@@ -78,7 +78,8 @@ class Worker:
             raise
 
     def stop(self) -> None:
-        """End the process, whatever it is doing; the next question starts a new one."""
+        """End the process, even in the middle of a question; the next question starts a new
+        process."""
         process, self._process = self._process, None
         if process is not None:
             process.kill()
@@ -145,8 +146,8 @@ class _Process:
 
 
 def epitaph(code: int, log: str) -> str:
-    """Describe how a process ended, by its return code, and why: by the failed check of a compiler,
-    or by the last line that it printed."""
+    """Describe how a process ended, from its return code, and why: the failed check of a
+    compiler, or the last line that the process printed."""
     how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
     lines = [line.strip() for line in log.splitlines() if line.strip()]
     return ": ".join([f"ended with {how}", *(_FATAL.findall(log) or lines)[-1:]])

@@ -1,1 +1,1 @@
-"""Read compiled programs: their HLO instructions, and the bytes that these move."""
+"""Read compiled programs: their HLO instructions, and the bytes that the instructions move."""

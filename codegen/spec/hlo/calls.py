@@ -1,4 +1,4 @@
-"""Count the runs of each computation of an HLO module in one run of the program.
+"""Count how often each computation of an HLO module runs in one run of the program.
 
 The body of a loop runs once per iteration. The number of iterations comes from the compiler's
 annotation, or else from the condition of the loop. If the condition of a branch compares the
@@ -46,7 +46,7 @@ class Counter:
 
 
 def executions(module: HloModule) -> dict[str, Often]:
-    """Return the number of runs of each computation that runs, by the computation's name."""
+    """Count how often each computation runs, by name, omitting computations that never run."""
     found: dict[str, Often] = {}
     seen: set[str] = set()
 
@@ -99,7 +99,7 @@ def _taken(module: HloModule, caller: HloInstruction, kind: str, often: Often) -
 
 
 def trip_count(module: HloModule, loop: HloInstruction) -> int | None:
-    """Return the number of iterations of a loop. Without an annotation of the compiler, return None
+    """Return the number of iterations of a loop. Without the compiler's annotation, return None
     unless the loop counts an integer up to a constant."""
     noted = _NOTED.search(loop.rest)
     if noted:
@@ -134,8 +134,8 @@ def _counter(module: HloModule, loop: HloInstruction) -> Counter | None:
 def _step(
     module: HloModule, added: HloInstruction | None, index: int, *, alone: bool = False
 ) -> int | None:
-    """Return the constant that an instruction adds to element `index` of a loop's carry, or None if
-    the instruction is no such addition. With `alone`, the bare element counts as adding 0."""
+    """Return the constant that an instruction adds to element `index` of a loop's carry, or None
+    if it is not such an addition. With `alone`, the bare element counts as adding 0."""
     if alone and _is_element(added, index):
         return 0
     if added is None or added.op != "add":

@@ -53,7 +53,7 @@ class HloCollective:
 
 
 def vmem_bytes(text: str) -> int | None:
-    """Return the bytes of VMEM of the Pallas kernel that uses most, or None if there are no
+    """Return the maximum bytes of VMEM that any Pallas kernel uses, or None if there are no
     kernels."""
     taken = []
     for kernel in _KERNEL.finditer(text):
@@ -64,8 +64,8 @@ def vmem_bytes(text: str) -> int | None:
 
 def received_bytes(text: str, devices: int) -> int | None:
     """Return the bytes that the busiest device receives in all collectives of a program, padding
-    included. Return None if one of them is a ragged all-to-all, because the text does not state its
-    bytes. Collectives in a loop count once per iteration."""
+    included. Return None for a program with a ragged all-to-all, because the text does not state
+    its bytes. Collectives in a loop count once per iteration."""
     received = np.zeros(devices, dtype=np.int64)
     for collective in collectives_of(HloModule(text), devices):
         if collective.op == RAGGED:
@@ -75,8 +75,8 @@ def received_bytes(text: str, devices: int) -> int | None:
 
 
 def received_in_all(text: str, devices: int) -> list[int]:
-    """Return the bytes of elements, without padding, that each device receives in all collectives
-    of a program."""
+    """Return the bytes, without padding, that each device receives in all collectives of a
+    program."""
     received = np.zeros(devices, dtype=np.int64)
     for collective in collectives_of(HloModule(text), devices):
         received += collective.received(devices, padded=False)
@@ -122,8 +122,8 @@ def _is_collective(each: HloInstruction) -> bool:
 def _once_a_chain(
     module: HloModule, instructions: Iterable[HloInstruction]
 ) -> Iterator[HloInstruction]:
-    """Yield the collectives among the instructions, but one per chain: the instruction that starts
-    the chain, or the first of the chain if no start is marked."""
+    """Yield the collectives among the instructions, one per chain: the instruction that starts
+    the chain, or its first instruction if no start is marked."""
     found = [each for each in instructions if _is_collective(each)]
     starts = {
         name for name, body in module.computations.items() if any(map(_starts, body.values()))

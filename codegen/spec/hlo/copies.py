@@ -47,8 +47,8 @@ _CUT = ("slice", "dynamic-slice")
 
 
 def copied_bytes(text: str) -> int:
-    """Return the bytes that a device reads and writes in the passes of a program, given its HLO
-    text. Passes in a loop count once per iteration."""
+    """Return the bytes that a device reads and writes in the passes of a program. `text`: its
+    HLO. Passes in a loop count once per iteration."""
     module = HloModule(text)
     often = executions(module)
     inner = {name for each in module.instructions() for name in _within(each)}

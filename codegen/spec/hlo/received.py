@@ -9,8 +9,8 @@ For a result of B bytes and groups of n devices, a device receives at least:
     collective-permute   B, if its source is another device
     collective-broadcast B, but the first device of a group receives nothing
 
-Algorithms that use rings receive no more than that. The bytes of a ragged-all-to-all depend on
-operands that are computed at run time, so the text does not state them.
+Ring algorithms receive exactly these bytes. The bytes of a ragged-all-to-all depend on operands
+that are computed at run time, so the text does not state them.
 """
 
 from __future__ import annotations

@@ -113,7 +113,7 @@ class HloModule:
 
     @property
     def devices(self) -> int | None:
-        """The number of devices that run the module, or None if its head does not state it."""
+        """The number of devices that run the module, or None if its header does not state it."""
         counts = re.findall(r"\b(?:num_partitions|replica_count)=(\d+)", self.head)
         return math.prod(map(int, counts)) if counts else None
 
@@ -230,8 +230,8 @@ def _closed(rest: str) -> int:
 
 
 def _frames(text: str) -> dict[str, str]:
-    """Return a dict from the number of each stack frame to its `file.py:12`, from the tables at the
-    head of a module."""
+    """Return a dict from the number of each stack frame to its `file.py:12`, from the tables in
+    the header of a module."""
     files = dict(re.findall(r'^(\d+) "(.*)"$', _table(text, "FileNames"), re.MULTILINE))
     places = {
         number: f"{files.get(file, '?')}:{line}"
