@@ -23,19 +23,19 @@ from shardwright.ir.plan import Plan
 from shardwright.ir.reshard import Reshard
 
 XLA_SECONDS = 300
-# The most devices for which XLA compiles a program on the host.
+# The maximum number of devices for which XLA compiles a program on the host.
 MOST_XLA_DEVICES = 512
 
 
 @dataclass(frozen=True)
 class Row:
-    """One plan in the comparison. Without a plan, its numbers are None, and `steps` gives the
-    reason."""
+    """One plan in the comparison. If there is no plan, its numbers are None, and `steps` states
+    the reason."""
 
     name: str
     received_max: int | None  # the bytes that the busiest device receives
     received_total: int | None  # the bytes that all devices receive
-    peak: int | None  # the most bytes on a device at once
+    peak: int | None  # the maximum bytes on a device at any time
     seconds: float | None
     steps: str  # the names of the steps
     topology: str
@@ -46,8 +46,8 @@ def compare(
 ) -> tuple[Row, ...]:
     """Return the rows of `shardwright plan --compare`: direct, basis, XLA, and the lower bound.
 
-    `topology`: the topology that prices the plans, by default a switch. `memory_limit`: the most
-    bytes of the tensor on a device at once.
+    `topology`: the topology that prices the plans, by default a switch. `memory_limit`: the maximum
+    bytes of the tensor on a device at any time.
     """
     network = network_of(reshard, topology) if topology else default_network(reshard)
     model = str(network.topology)

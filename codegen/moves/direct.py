@@ -1,7 +1,7 @@
 """The direct plan: one exchange, in which each device receives the elements that it lacks, once.
 
-Without partial sums, no plan moves fewer bytes. With partial sums, this is also true if target
-shards have no replicas; otherwise each replica receives and reduces all partial sums.
+Without partial sums, no plan moves fewer bytes. With partial sums, this is true only if target
+shards have no replicas: each replica receives and reduces all partial sums.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ def plan_direct(
     """Return the direct plan of a reshard.
 
     `rule`: the holder rule, by default the best one. `network`: the network for the prediction,
-    None for no prediction. `memory_limit`: the most bytes on a device at once. Raises InputError
-    for a limit below the source and target shards together.
+    None for no prediction. `memory_limit`: the maximum bytes on a device at any time. Raises
+    InputError for a limit below the source and target shards together.
     """
     if memory_limit is not None:
         check_limit(reshard, memory_limit)

@@ -23,9 +23,9 @@ from shardwright.ir.mesh import Digit
 from shardwright.ir.reshard import Reshard
 from shardwright.ir.tiles import DimTiles
 
-# The most pieces of a tile. With more pieces, the messages cost more than the balance gains.
+# The maximum number of pieces of a tile. With more, messages cost more than the balance gains.
 MAX_PIECES = 64
-# The largest alignment of pieces, in elements: the 128 lanes of a TPU's vector registers.
+# The maximum alignment of pieces, in elements: the 128 lanes of a TPU's vector registers.
 MAX_UNIT = 128
 # Among rules whose busiest sender is within this factor of the least, the one with the fewest cuts
 # wins.
@@ -34,7 +34,7 @@ TOLERANCE = 1 + 1 / 64
 
 @dataclass(frozen=True)
 class Loads:
-    """The elements that devices hold, lack and send, from which holder rules are compared."""
+    """The elements that devices hold, lack and send. Holder rules are compared by them."""
 
     source: Layout
     target: Layout
@@ -125,8 +125,8 @@ class Loads:
         return load
 
     def leaving(self, rule: HolderRule) -> Integers:
-        """Return the number of elements of each source position that other devices receive from it
-        under a rule, counting each element once, however many devices receive it."""
+        """Return the number of distinct elements that other devices receive from each source
+        position under a rule."""
         if rule.kind == "own":
             return self._leaving_own()
         rounds = np.minimum(self._rounds(rule), rule.pieces)
@@ -175,8 +175,8 @@ class Loads:
         return self._sent_in(rule, self._rounds(rule)) - saved
 
     def _turn_and_part(self, rule: HolderRule) -> tuple[Integers, Integers]:
-        """Return two arrays with an entry for each source position: the number of the first target
-        replica that it sends to, and the number of the piece that it sends first."""
+        """Return two arrays with an entry for each source position: the index of the first
+        target replica that it sends to, and the index of the piece that it sends first."""
         part, turn = np.divmod(
             self.source.replica(self.positions), self.source.replicas // rule.pieces
         )
@@ -200,8 +200,8 @@ class Loads:
         return load
 
     def _piece_rounds(self, rule: HolderRule, part: Integers, rounds: Integers) -> Integers:
-        """Return, for each source position, the total width of its pieces along dimension `cut` in
-        a number of rounds. `part`: the number of its first piece."""
+        """Return, for each source position, the total width of its pieces along dimension `cut`
+        in a number of rounds. `part`: the index of its first piece."""
         pieces = rule.pieces
         if not self.source.dims:
             return rounds
@@ -268,7 +268,7 @@ def _piece_width(width: Integers, piece: int, rule: HolderRule) -> Integers:
 
 
 def candidates(exchange: Exchange) -> tuple[HolderRule, ...]:
-    """Return the rules to compare, in ascending order of their number of pieces."""
+    """Return the rules to compare, by ascending number of pieces."""
     rules: list[HolderRule] = []
     if exchange.same_order and _refines(exchange):
         rules.append(HolderRule("own"))
@@ -318,8 +318,8 @@ def _unit(tiles: DimTiles, pieces: int) -> int:
 
 
 def choose_rule(loads: Loads) -> HolderRule:
-    """Return the rule whose busiest sender sends the fewest elements. Among rules within TOLERANCE
-    of it, return the one with the fewest pieces."""
+    """Return the rule whose busiest sender sends the fewest elements. If several rules are
+    within TOLERANCE of that number, return the rule with the fewest pieces."""
     rules = candidates(loads.exchange)
     if loads.source.replicas == 1 or len(rules) == 1:
         return rules[0]

@@ -1,4 +1,4 @@
-"""The bytes of a tensor that a device holds during a reshard, and the limit of these bytes."""
+"""The bytes of a tensor that a device holds during a reshard, and the limit on them."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def shard_bytes(reshard: Reshard) -> tuple[int, int]:
 
 
 def terms_bytes(reshard: Reshard) -> int:
-    """Return the bytes of all partial sums of a target shard, which an exchange brings to a device
-    before it reduces them. Return 0 if the reshard reduces nothing."""
+    """Return the bytes of all partial sums of a target shard, which a device receives in an
+    exchange before it reduces them. Return 0 if the reshard reduces nothing."""
     if not reshard.adds:
         return 0
     mesh = reshard.source.mesh
@@ -28,8 +28,8 @@ def terms_bytes(reshard: Reshard) -> int:
 
 
 def held_at_once(reshard: Reshard, terms: int = 0) -> int:
-    """Return the least bytes that a device holds at once in any plan: its source shard and its
-    target shard, or the larger of these if no device has both. `terms`: bytes that arrive in
+    """Return the minimum bytes that a device holds at once in any plan: its source shard and its
+    target shard, or the larger of them if no device has both. `terms`: bytes that arrive in
     addition to the target shard."""
     source, target = shard_bytes(reshard)
     shared = set(reshard.source.mesh.device_ids) & set(reshard.target.mesh.device_ids)
@@ -43,8 +43,8 @@ def held_in_exchange(reshard: Reshard) -> int:
 
 
 def beyond_limit(memory_limit: int, least: int) -> InputError:
-    """Return the error for a limit that is too small to reduce partial sums. `least`: the least
-    sufficient limit."""
+    """Return the error for a limit that is too small to reduce partial sums. `least`: the
+    smallest sufficient limit."""
     return InputError(
         "a device cannot hold both shards and the terms that arrive in the exchange",
         argument="memory_limit",
@@ -54,8 +54,8 @@ def beyond_limit(memory_limit: int, least: int) -> InputError:
 
 
 def check_limit(reshard: Reshard, memory_limit: int) -> None:
-    """Raise InputError if a limit is not an integer, or is below the source and target shards of a
-    device together."""
+    """Raise InputError if a limit is not an integer, or is smaller than the source and target
+    shards of a device together."""
     source, target = shard_bytes(reshard)
     least = held_at_once(reshard)
     number = as_integer(memory_limit)

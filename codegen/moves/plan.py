@@ -32,9 +32,9 @@ def plan(
 ) -> Plan:
     """Return the plan of a reshard.
 
-    `topology`: the topology that prices steps: a text such as `v5e:4x4` or `h100:2x8`
-    (`codegen/hardware/presets.py`), a TOML file, or a Topology. `memory_limit`: the most bytes of
-    the tensor that a device may hold at once. `among`: the strategies from which `auto` chooses.
+    `topology`: the topology that prices steps: a string such as `v5e:4x4` or `h100:2x8`
+    (`codegen/hardware/presets.py`), a TOML file, or a Topology. `memory_limit`: the maximum bytes
+    of the tensor on a device at any time. `among`: the strategies from which `auto` chooses.
     `price`: a function that returns the seconds of a plan, by default its prediction. `in_two`:
     whether partial sums may be reduced in two exchanges. Raises InputError for an unknown or
     unsuitable strategy, for too many devices, for a topology with too few devices, and for a limit

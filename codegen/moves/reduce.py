@@ -3,8 +3,8 @@
 One exchange brings all partial sums to every replica of a value. Two exchanges reduce each value on
 one device, and then copy it to its replicas. To divide the work, a plan cuts along a dimension
 either each target shard, into one part per replica, or each source shard, into one part per device
-with a partial sum of it. In the latter case every device already has a partial sum of its part. The
-second exchange costs a launch and a barrier over all devices.
+with a partial sum of it. In the latter case every device already holds a partial sum of its part.
+The second exchange costs a launch and a barrier over all devices.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def plan_reduced(
     """Return the plan of a reshard that reduces partial sums in one or two exchanges, whichever is
     faster on a network.
 
-    `memory_limit`: the most bytes on a device at once. `is_priced`: whether the plan has a
+    `memory_limit`: the maximum bytes on a device at any time. `is_priced`: whether the plan has a
     prediction. `in_two`: whether two exchanges are allowed. Raises InputError for a limit below
     both shards and the partial sums that arrive.
     """
@@ -111,8 +111,8 @@ def parts_of(reshard: Reshard) -> Iterator[Sharding]:
 
 
 def _cut(side: Sharding, shape: tuple[int, ...], target: Sharding) -> Iterator[Sharding]:
-    """Yield, for each dimension, the sharding of a side with that dimension cut further, along all
-    axes that neither split a dimension nor stay unreduced in the target. `shape`: the shape of a
+    """Yield, for each dimension, the sharding of a side with that dimension cut further, along
+    all axes that neither split the side nor stay unreduced in the target. `shape`: the shape of a
     shard."""
     used = (*(ref for dim in side.dims for ref in dim.axes), *target.unreduced)
     free = target.mesh.refs_free_of(used)

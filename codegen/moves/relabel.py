@@ -25,8 +25,8 @@ MOST_DEVICES = 4096
 
 @dataclass(frozen=True)
 class Relabelled:
-    """The reshard to the target mesh in its new order, and the bytes that all devices together
-    receive in the old order and in the new one."""
+    """The reshard to the target mesh in its new order, and the total bytes received in the old
+    order and in the new one."""
 
     reshard: Reshard
     bytes_before: int

@@ -25,7 +25,7 @@ from shardwright.ir.arrays import Integers
 from shardwright.ir.colouring import colouring
 from shardwright.ir.transfers import Transfers
 
-# The most transfers to colour. Colouring takes one path per transfer.
+# The maximum number of transfers to colour. Colouring takes one path per transfer.
 MOST_COLOURED = 1 << 16
 
 
@@ -34,7 +34,8 @@ class Schedule:
     """The rounds of a step's transfers.
 
     `rounds`: the round of each transfer, -1 for a local copy. `count`: the number of rounds.
-    `least`: the most transfers that one device sends or receives; no schedule has fewer rounds.
+    `least`: the maximum number of transfers that one device sends or receives; no schedule has
+    fewer rounds.
     """
 
     rounds: Integers
@@ -89,8 +90,7 @@ def _differences(sender: Integers, receiver: Integers, network: Network) -> Inte
 
 
 def _repeats(sender: Integers, receiver: Integers) -> Integers:
-    """Return, for each transfer, the number of earlier transfers with the same sender and
-    receiver."""
+    """Count, for each transfer, the earlier transfers with the same sender and receiver."""
     order = np.lexsort((receiver, sender))
     new = np.ones(order.size, dtype=bool)
     new[1:] = (np.diff(sender[order]) != 0) | (np.diff(receiver[order]) != 0)

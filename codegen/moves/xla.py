@@ -1,6 +1,6 @@
 """XLA's own plan of a reshard: the collectives in the HLO of the compiled identity.
 
-`main` runs in a separate process, with one host device per mesh position.
+`main` runs in a separate process, with one host CPU device per mesh position.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class XlaCollectives:
 
     received_max: int  # the bytes that the busiest device receives
     received_total: int  # the bytes that all devices receive
-    peak: int  # the most bytes on a device at once
+    peak: int  # the maximum bytes on a device at any time
     steps: str  # the names of the collectives, with their counts
     moves: list[Collective]  # the collectives in order
     copied: int = 0  # the bytes that a TPU reads and writes in passes around collectives
@@ -46,7 +46,7 @@ class XlaCollectives:
 
     @staticmethod
     def from_json(line: str) -> XlaCollectives:
-        """Return the plan in a line of the output of `main`."""
+        """Parse a plan from a line of the output of `main`."""
         figures = json.loads(line)
         return XlaCollectives(**figures | {"moves": [Collective(*m) for m in figures["moves"]]})
 
@@ -68,7 +68,7 @@ def collectives(hlo: str, devices: int) -> list[Collective]:
 
 
 def in_words(names: Iterable[str]) -> str:
-    """Return text that lists names with their counts: `2 all-gather, all-to-all`, or `none`."""
+    """Return names with their counts as text: `2 all-gather, all-to-all`, or `none`."""
     counts = Counter(names).items()
     return ", ".join(f"{n} {name}" if n > 1 else name for name, n in counts) or "none"
 
@@ -94,7 +94,7 @@ def _result_bytes(shape: str, op: str, started: bool) -> int:
 
 
 def compiled(described: dict[str, object]) -> XlaCollectives:
-    """Return XLA's own plan of a reshard, compiled for the devices of this process. `described`:
+    """Compile a reshard for the devices of this process, and return XLA's own plan. `described`:
     the description of the reshard."""
     import jax
 
@@ -112,7 +112,7 @@ def compiled(described: dict[str, object]) -> XlaCollectives:
 
 
 def xla_collectives(operand: Any, target: Any) -> XlaCollectives:
-    """Return XLA's own plan of a reshard, compiled for the devices of this process.
+    """Compile a reshard for the devices of this process, and return XLA's own plan.
 
     `operand`: a `jax.ShapeDtypeStruct` with a NamedSharding. `target`: a NamedSharding on the same
     devices.

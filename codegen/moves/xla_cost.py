@@ -24,20 +24,21 @@ FROM_ONE = ("collective-permute", "collective-broadcast")
 
 
 def seconds_of(moves: Iterable[Collective], network: Network, ids: Integers) -> float:
-    """Return the seconds of collectives in sequence. `ids`: the device id at each mesh position."""
+    """Return the time of collectives that run in sequence, in seconds. `ids`: the device id at
+    each mesh position."""
     prices = prices_of(network, ids)
     return sum(_seconds(move, prices) for move in moves)
 
 
 def seconds_of_xla(found: XlaCollectives, network: Network, ids: Integers) -> float:
-    """Return the seconds of XLA's own plan: of its collectives and, on a TPU, of its passes over
-    memory. `ids`: the device id at each mesh position."""
+    """Return the time of XLA's own plan in seconds: of its collectives and, on a TPU, of its
+    passes over memory. `ids`: the device id at each mesh position."""
     return seconds_of(found.moves, network, ids) + seconds_of_passes(found.copied, network)
 
 
 def seconds_of_passes(nbytes: float, network: Network) -> float:
-    """Return the seconds in which a TPU reads and writes `nbytes` bytes in passes over memory; 0 on
-    other devices, which make no passes."""
+    """Return the time in seconds that a TPU takes to read and write `nbytes` bytes in passes
+    over memory; 0 on other devices, which make no passes."""
     topology = network.topology
     return nbytes / topology.memory if isinstance(topology, Torus) and topology.memory else 0.0
 
@@ -60,7 +61,7 @@ def _seconds(move: Collective, prices: Prices) -> float:
 
 def digits_of(groups: list[list[int]], count: int) -> Digits | None:
     """Return the digits in which the members of every group differ, minor to major, or None if
-    groups are not given by digits. `count`: the number of mesh positions."""
+    digits cannot describe the groups. `count`: the number of mesh positions."""
     first = sorted(groups[0])
     offsets, found, block = [member - first[0] for member in first], [], 1
     while block < len(offsets):
@@ -86,7 +87,7 @@ def sends_of(move: Collective, ids: Integers) -> Flows:
 
 
 def _sends_within(move: Collective, members: list[int]) -> Iterable[tuple[int, int, float]]:
-    """Return the sender, the receiver and the bytes of each transfer within one group."""
+    """List the sender, the receiver and the bytes of each transfer within one group."""
     if move.op in FROM_ONE:
         first, *others = members
         return [(first, other, float(move.nbytes)) for other in others if other != first]

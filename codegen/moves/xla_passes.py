@@ -58,9 +58,9 @@ def _laid(module: HloModule, each: HloInstruction) -> Iterator[Laid]:
 
 
 def _cuts(module: HloModule, each: HloInstruction) -> set[int]:
-    """Return the numbers of elements of the slices that an instruction takes.
+    """Return the sizes, in elements, of the slices that an instruction takes.
 
-    Slices of signed integers are ignored. They are look-ups in a table of all devices: the arrays
+    Slices of signed integers are ignored. They are look-ups in a table of all devices; the arrays
     of `xla.py` are never signed integers.
     """
     inside = (each, *module.computations.get(each.called.get("calls", ""), {}).values())

@@ -1,2 +1,2 @@
-"""The basis plan. Shardings are the nodes of a graph, and collectives its edges; the plan is the
-cheapest path from the source to the target."""
+"""The basis plan: the cheapest path from the source to the target in a graph whose nodes are
+shardings and whose edges are collectives."""

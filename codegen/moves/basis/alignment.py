@@ -27,7 +27,7 @@ from shardwright.codegen.moves.basis.digits import (
     primes,
 )
 
-# The most arrangements to try, for given numbers of parts of the dimensions.
+# The maximum number of arrangements to try for given numbers of parts of the dimensions.
 MOST_ARRANGED = 96
 
 
@@ -62,7 +62,7 @@ def aligned(held: Digits, wanted: Digits) -> Alignment:
 
 def major_parts(digits: Digits, count: int) -> tuple[Digits, Digits, int]:
     """Return the major-most digits that together split into a divisor of `count`, taking as much as
-    possible of each digit; the digits after them; and `count` divided by this divisor.
+    possible of each digit; the remaining digits; and `count` divided by this divisor.
 
     >>> major_parts(((4, 6), (1, 2)), 4)
     (((12, 2),), ((4, 3), (1, 2)), 2)
@@ -93,8 +93,8 @@ class Arrangements:
     """Shardings with given numbers of parts whose dimensions begin with digits of the target.
 
     `slots`: the dimensions. `runs`: ways to distribute missing digits over slots; `run[a][b]` are
-    the digits that slot a takes of the digits that dimension b misses. `filled`: the shardings that
-    complete these ways with unused digits, whatever the sharding before the permute.
+    the digits missing from dimension b that slot a takes. `filled`: the shardings that complete
+    these ways with unused digits, independent of the sharding before the permute.
     """
 
     slots: tuple[Vacancy, ...]
@@ -115,7 +115,7 @@ class Arrangements:
     def dims(self, held: tuple[Digits, ...] | None, free: Digits) -> Iterator[tuple[Digits, ...]]:
         """Yield the digits of all dimensions for each arrangement, each once.
 
-        `held`: the digits of all dimensions before the permute, or None. If given, also yield
+        `held`: the digits of all dimensions before the permute, or None. With `held`, also yield
         arrangements that change only a few of these digits. `free`: the digits that are unused
         before the permute.
         """
@@ -131,7 +131,7 @@ def _runs(
     slots: tuple[Vacancy, ...], missing: tuple[Digits, ...]
 ) -> Iterator[tuple[tuple[Digits, ...], ...]]:
     """Yield the ways to distribute the missing digits of each dimension over the slots of other
-    dimensions, those that distribute the most digits first."""
+    dimensions, starting with the ways that distribute the most digits."""
 
     def fill(dim: int, lacking: tuple[Digits, ...]) -> Iterator[tuple[tuple[Digits, ...], ...]]:
         if dim == len(slots):
@@ -148,7 +148,7 @@ def _of_slot(
     dim: int, count: int, lacking: tuple[Digits, ...]
 ) -> Iterator[tuple[tuple[Digits, ...], tuple[Digits, ...]]]:
     """Yield the ways for slot number `dim` to take missing digits: the digits that it takes from
-    each dimension, and the digits that each dimension then still misses.
+    each dimension, and the digits that each dimension still misses.
 
     `count`: the number of parts of the slot. `lacking`: the missing digits of each dimension.
     """
@@ -197,8 +197,8 @@ def _filled(
 def _swapped(
     slots: tuple[Vacancy, ...], runs: tuple[tuple[Digits, ...], ...], rows: tuple[Digits, ...]
 ) -> tuple[Digits, ...] | None:
-    """Return the digits of all dimensions after few exchanges of prime digits, so that each begins
-    with the head of its slot and ends with the digits of its run.
+    """Return the digits of all dimensions after a few exchanges of prime digits, such that each
+    dimension begins with the head of its slot and ends with the digits of its run.
 
     `rows`: the digits of each dimension before the permute, then the unused digits. Returns None if
     two digits of different size would be exchanged, or if a dimension has too few digits.

@@ -1,4 +1,4 @@
-"""The seconds of basis steps, and lower bounds on the seconds from a state to the target.
+"""The time of basis steps, and lower bounds on the time from a state to the target, in seconds.
 
 Lower bounds assume that every digit divides the tensor evenly. Prices use the largest shards, which
 are at least as large as even ones.
@@ -23,13 +23,14 @@ from shardwright.codegen.moves.network.links import Network
 from shardwright.ir.arrays import Integers
 from shardwright.ir.exchange import ids_of, positions_of
 
-# The most devices of a host for the bound of `hosts.py`, which compares all pairs of them.
+# The largest host for the bound of `hosts.py`, which compares all pairs of its devices.
 LARGEST_HOST = 64
 
 
 @dataclass
 class Estimates:
-    """Estimates for one reshard on one network: the seconds of steps, and of the rest of a path."""
+    """Estimates for one reshard on one network: the time of a step, and of the rest of a path,
+    in seconds."""
 
     basis: Basis
     network: Network
@@ -52,8 +53,7 @@ class Estimates:
         return self.bytes_of(product_of(state))
 
     def bytes_of(self, parts: Parts) -> float:
-        """Return the bytes of the largest shard. `parts`: the number of parts of each
-        dimension."""
+        """Return the bytes of the largest shard. `parts`: the number of parts of each dimension."""
         found = self._bytes.get(parts)
         if found is None:
             pairs = zip(self.basis.reshard.shape, parts, strict=True)
@@ -62,7 +62,7 @@ class Estimates:
         return found
 
     def seconds(self, state: State, move: Move) -> float:
-        """Return the seconds of a step from a state; the step is not a permute."""
+        """Return the time of a step from a state, in seconds. The step must not be a permute."""
         if move.op == "slice":
             return 0.0
         parts = product_of(state)
@@ -86,13 +86,13 @@ class Estimates:
         return self._padded[key]
 
     def price(self, op: str, layer: int, digits: Digits, parts: Parts) -> float:
-        """Return the seconds of a collective over digits of a layer. `parts`: the number of parts
-        of each dimension before the collective."""
+        """Return the time of a collective over digits of a layer, in seconds. `parts`: the
+        number of parts of each dimension before the collective."""
         return self.price_of(op, layer, digits, self.bytes_of(parts))
 
     def price_of(self, op: str, layer: int, digits: Digits, nbytes: float) -> float:
-        """Return the seconds of a collective over digits of a layer, on shards of `nbytes`
-        bytes."""
+        """Return the time of a collective over digits of a layer on shards of `nbytes` bytes, in
+        seconds."""
         key = (op, layer, digits, nbytes)
         found = self._prices.get(key)
         if found is None:
@@ -100,8 +100,8 @@ class Estimates:
         return found
 
     def least_permute(self, state: State) -> float:
-        """Return a lower bound on the seconds of a permute within one device order, in which at
-        least one device receives a whole shard from another."""
+        """Return a lower bound on the time of a permute within one device order: at least one
+        device receives a whole shard from another."""
         return self._moving(product_of(state))
 
     def _moving(self, parts: Parts) -> float:
@@ -109,21 +109,20 @@ class Estimates:
         return self._latency + nbytes / self._fastest if nbytes else 0.0
 
     def quick(self, state: State) -> float:
-        """Return a lower bound on the seconds from a state to the target, from the results of
-        `relaxation.py` so far, without further search."""
+        """Return a lower bound on the time from a state to the target, from the results that
+        `relaxation.py` already has."""
         return self.remaining.so_far(state)
 
     def ahead(self, state: State) -> float:
-        """Return a lower bound on the seconds from a state to the target: the larger of `lacking`
-        and the bound of `relaxation.py`."""
+        """Return a lower bound on the time from a state to the target, in seconds: the larger of
+        `lacking` and the bound of `relaxation.py`."""
         return max(self.lacking(state), self.remaining.seconds(state))
 
     def lacking(self, state: State) -> float:
-        """Return a lower bound on the seconds from a state to the target, which takes little time
-        to compute.
+        """Return a lower bound on the time from a state to the target that is cheap to compute.
 
         A device must receive the part of its target shard that it lacks, in at least one message,
-        and no faster than all its links together. The same is true of a host.
+        and no faster than all its links together allow. The same holds for a host.
         """
         found = self._lacks.get(state)
         if found is None:
@@ -159,8 +158,8 @@ class Estimates:
         return Hosts(self.basis, topology, tuple(prices.ids for prices in self.prices))
 
     def with_permute(self, state: State, whole: bool) -> float:
-        """Return a lower bound on the seconds from a state to the target if a permute comes next.
-        `whole`: whether to use the bound of `relaxation.py`, which takes longer."""
+        """Return a lower bound on the time from a state to the target if the next step is a
+        permute. `whole`: whether to use the bound of `relaxation.py`, which takes longer."""
         if not whole and self.basis.layers > 1:  # a permute may then move nothing
             return self.lacking(state)
         is_told = whole and state.unreduced == self.basis.kept
@@ -169,16 +168,16 @@ class Estimates:
         return self.least_permute(state) + self._after_permute(product_of(state), is_told)
 
     def soon_with_permute(self, state: State) -> float:
-        """Return an estimate like `with_permute`, but for a permute that uses all links of a device
-        at once. This estimate is lower, so the guided search tries more permutes, and tries them
-        sooner."""
+        """Return an estimate like `with_permute`, but for a permute that uses all links of a
+        device at once. This estimate is lower, so the guided search tries more permutes, and
+        tries them earlier."""
         if self.basis.layers > 1:
             return self.lacking(state)
         parts = product_of(state)
         return self.at_least(self.bytes_of(parts)) + self._after_permute(parts, False)
 
     def _after_permute(self, parts: Parts, is_told: bool) -> float:
-        """Return a lower bound on the seconds to the target from any state with `parts` parts of
+        """Return a lower bound on the time to the target from any state with `parts` parts of
         the dimensions. `is_told`: whether to use the bound of `relaxation.py` too."""
         key = parts, is_told
         if key not in self._after:
@@ -191,11 +190,12 @@ class Estimates:
 
     @cached_property
     def remaining(self) -> Remaining:
-        """The seconds from relaxed states to the target."""
+        """The time from relaxed states to the target."""
         return Remaining(self.basis, self.prices, self.price, self._moving, self.bytes_of)
 
     def at_least(self, nbytes: float) -> float:
-        """Return a lower bound on the seconds in which a device receives `nbytes` bytes."""
+        """Return a lower bound on the time in which a device receives `nbytes` bytes, in
+        seconds."""
         if nbytes < 0.5:  # less than a byte is a rounding error
             return 0.0
         return self._latency + nbytes / self._ingest
@@ -230,9 +230,9 @@ class Estimates:
         return 1.0 / math.prod(self._goal_parts)
 
     def _received(self, layer: int, states: list[State]) -> tuple[list[float], list[float]]:
-        """Return two lists with one number per state: the most bytes of its target shard that a
-        device lacks, and the most seconds in which a device can receive the bytes that it lacks.
-        While partial sums remain to be reduced, a device lacks its whole target shard."""
+        """Return two lists with one number per state: the maximum bytes of its target shard that
+        a device lacks, and the maximum seconds that a device needs to receive them. While
+        partial sums remain to be reduced, a device lacks its whole target shard."""
         held = np.ones((len(states), self.basis.size))
         for dim in range(self.basis.reshard.rank):
             held *= [self._overlap(layer, dim, state.dims[dim]) for state in states]

@@ -49,7 +49,7 @@ class BoxRound:
 
     def takes(self, sender: int, receiver: int, _shape: tuple[int, ...]) -> bool:
         """Add a box if its sender sends, and its receiver receives, no other box in this round.
-        Return whether the box was added."""
+        Return whether the box fit."""
         if sender in self.sent or receiver in self.taken:
             return False
         self.sent[sender] = receiver
@@ -108,7 +108,8 @@ def rounds_of(step: Step, ids: Integers) -> Iterator[tuple[BoxRound, ...]]:
 
 
 def seconds_of(step: Step, ids: Integers, network: Network, itemsize: int) -> float:
-    """Return the seconds of the rounds of a step in sequence. `ids`: the device ids, ascending."""
+    """Return the time in seconds of the rounds of a step, run in sequence. `ids`: the device
+    ids, ascending."""
     phases = itertools.chain.from_iterable(rounds_of(step, ids))
     return sum(_seconds(each, ids, network, itemsize) for each in phases if each.away)
 

@@ -1,4 +1,4 @@
-"""Digits of a mesh position as pairs (stride, size), which the search uses in place of axes."""
+"""Digits of a mesh position as pairs (stride, size), used by the search instead of axes."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ Digits = tuple[Pair, ...]
 
 @functools.cache
 def merged(digits: Digits) -> Digits:
-    """Return digits (major to minor) with contiguous neighbours merged, and without digits of size
-    1."""
+    """Merge contiguous neighbours of digits (major to minor), and drop digits of size 1."""
     joined: list[Pair] = []
     for stride, size in digits:
         if size == 1:
@@ -29,7 +28,7 @@ def merged(digits: Digits) -> Digits:
 
 @functools.cache
 def ordered(digits: Digits) -> Digits:
-    """Return digits sorted by descending stride, with contiguous digits merged."""
+    """Sort digits by descending stride, and merge contiguous digits."""
     return merged(tuple(sorted(digits, reverse=True)))
 
 
@@ -48,7 +47,7 @@ def divisors(number: int) -> tuple[int, ...]:
 
 @functools.cache
 def factorings(number: int, count: int) -> tuple[tuple[int, ...], ...]:
-    """Return all tuples of `count` factors with a given product.
+    """Return all tuples of `count` factors with product `number`.
 
     >>> factorings(4, 2)
     ((1, 4), (2, 2), (4, 1))

@@ -47,7 +47,7 @@ from shardwright.ir.mesh import Mesh
 from shardwright.ir.reshard import Reshard
 from shardwright.ir.sharding import Sharding
 
-# The most prime factors of the number of devices, and the most shardings, for an exact search.
+# The maximum number of prime factors of the device count, and of shardings, for an exact search.
 EXACT_FACTORS = 4
 EXACT = 4000
 
@@ -82,8 +82,8 @@ def _product_of(dims: tuple[Digits, ...]) -> tuple[int, ...]:
 class Basis:
     """The states and moves of a reshard between meshes of the same devices.
 
-    `long_slices`: whether one move slices over several atoms, which a search with a memory limit
-    needs. Without it, a move slices over one atom, and the search joins successive slices.
+    `long_slices`: whether one move may slice over several atoms, as a search with a memory limit
+    requires. Otherwise a move slices over one atom, and the search joins successive slices.
     """
 
     reshard: Reshard
@@ -96,7 +96,7 @@ class Basis:
 
     @cached_property
     def size(self) -> int:
-        """The number of devices of either mesh."""
+        """The number of devices of each mesh."""
         return self.reshard.source.mesh.size
 
     @cached_property
@@ -180,7 +180,7 @@ class Basis:
 
     @cached_property
     def is_exact(self) -> bool:
-        """Whether an exact search is possible: the number of shardings, estimated from above, is at
+        """Whether an exact search is feasible: an upper bound on the number of shardings is at
         most EXACT."""
         if len(primes(self.size)) > EXACT_FACTORS:
             return False
@@ -206,7 +206,7 @@ class Basis:
         return self._indices[digits]
 
     def free(self, used: Digits) -> Digits:
-        """Return the digits that are not in `used`, as large as possible, minor to major."""
+        """Return the digits outside `used`, as large as possible, minor to major."""
         gaps, at = [], 1
         for stride, size in sorted(used):
             if stride > at:
@@ -261,7 +261,7 @@ class Basis:
         return sizes_fit(extent, few, many)
 
     def free_of(self, state: State) -> Digits:
-        """Return the digits that a state does not use, as large as possible, minor to major."""
+        """Return the digits that a state leaves free, as large as possible, minor to major."""
         return self.free((*itertools.chain.from_iterable(state.dims), *state.unreduced))
 
     def slices(self, state: State) -> Iterator[Move]:
@@ -376,12 +376,12 @@ def state_of(sharding: Sharding, layer: int) -> State:
 
 
 def with_dim(state: State, dim: int, digits: Digits) -> State:
-    """Return a state with the digits of one dimension replaced."""
+    """Replace the digits of one dimension of a state."""
     return State(state.layer, (*state.dims[:dim], digits, *state.dims[dim + 1 :]), state.unreduced)
 
 
 def appended(state: State, dim: int, digits: Digits) -> State:
-    """Return a state with digits added to one dimension as its minor-most digits."""
+    """Append digits to one dimension of a state, as its minor-most digits."""
     return with_dim(state, dim, merged((*state.dims[dim], *digits)))
 
 
@@ -394,6 +394,6 @@ def exchanged(state: State, dim: int, kept: Digits, other: int, moved: Digits) -
 
 
 def _orders(size: int) -> int:
-    """Return the number of different orders of the prime factors of an axis size."""
+    """Return the number of distinct orders of the prime factors of an axis size."""
     found = Counter(primes(size))
     return math.factorial(found.total()) // math.prod(map(math.factorial, found.values()))

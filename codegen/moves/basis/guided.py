@@ -12,8 +12,8 @@ It expands few shardings, each only by steps that approach the target (`alignmen
 
 The search always expands the sharding for which the cost so far plus GREED times the lower bound
 `Estimates.lacking` is least, and stops after a number of shardings (`Effort`). From the best
-shardings of each expansion it also continues straight to the target. It therefore has a path early,
-by which it can prune costlier ones.
+shardings of each expansion it also continues straight to the target. It therefore finds a path
+early, and prunes costlier paths.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ from shardwright.codegen.moves.basis.slicing import Place, next_slice, slices
 class Effort:
     """The limits of a search."""
 
-    expansions: int  # the most shardings to expand
-    patience: int  # the most shardings to expand after the last better path
+    expansions: int  # the maximum number of shardings to expand
+    patience: int  # the maximum number of shardings to expand after the last better path
 
 
 BEFORE_EXACT = Effort(60, 20)  # an exact search follows
 POWERS_OF_TWO = Effort(300, 80)
 MIXED = Effort(500, 250)  # for all other numbers of devices: their digits fit less often
-LONGEST = 4000  # the most shardings to expand while there is no path
+LONGEST = 4000  # the maximum number of shardings to expand while there is no path
 GREED = 2.0
 # After each expansion the search tries to reach the target from this many of the cheapest new
 # shardings; after the expansion of the source, from all of them.
@@ -82,8 +82,8 @@ class _Candidate(NamedTuple):
 
 @dataclass
 class Guided:
-    """One guided search. `allowed`: returns whether a step fits in memory. `must_find`: whether to
-    exceed the limits of `Effort` while there is no path."""
+    """One guided search. `allowed`: returns whether a step fits in memory. `must_find`: whether
+    to exceed the limits of `Effort` until a path is found."""
 
     basis: Basis
     estimates: Estimates
@@ -102,8 +102,7 @@ class Guided:
 
     @cached_property
     def _tie(self) -> float:
-        """The cost of each step in addition to its seconds, which prefers paths with fewer
-        steps."""
+        """The extra cost of each step, which makes paths with fewer steps win ties."""
         return ALIKE * self.estimates.lacking(self.basis.start)
 
     def run(self) -> Path | None:
@@ -162,8 +161,8 @@ class Guided:
             heapq.heappush(self._queue, entry)
 
     def _reach(self, state: State, cost: float, came: tuple[State, Move, float] | None) -> bool:
-        """Record a path to a state, and queue the state, if the path is cheaper than the known
-        paths to the state and to the target. Return whether the path is cheaper."""
+        """Record a path to a state and queue the state if the path is cheaper than the known
+        paths to the state and to the target. Return whether it is cheaper."""
         if cost >= self._most(state):
             return False
         self._best[state] = cost
@@ -181,8 +180,8 @@ class Guided:
         return min(best, self._found)
 
     def _step(self, state: State, cost: float) -> list[State]:
-        """Expand a state by the steps other than permutes, queue it for permutes, and return the
-        states that are reached more cheaply."""
+        """Expand a state by all steps except permutes, queue it for permutes, and return the
+        states to which cheaper paths were found."""
         reached, least = list[State](), cost + self._tie
         for move in self._moves(state):
             if least < self._most(move.after) and self.allowed(state, move.after):
@@ -277,8 +276,8 @@ class Guided:
         yield from self._exchanges(state, place)
 
     def _slices(self, state: State, free: Digits) -> Iterator[Move]:
-        """Yield slices over free digits in any dimensions, but only on paths on which nothing has
-        moved yet."""
+        """Yield slices over free digits in any dimensions, but only on paths that have moved no
+        data yet."""
         if state in self._sliced or self._best[state] > 2 * self._tie:
             return
         for move in slices(self.basis, state, free):
@@ -321,7 +320,7 @@ class Guided:
         """Yield all-to-alls that move digits to the dimensions that miss them.
 
         The digits of several dimensions can move at once. `moved`: the digits that the all-to-all
-        moves so far. `lost`, `gained`: the dimensions that lose digits and that gain digits.
+        already moves. `lost`, `gained`: the dimensions that lose digits and that gain digits.
         """
         for dim, found in enumerate(place.dims):
             if not found.excess or dim in gained or dim in lost:
@@ -341,8 +340,8 @@ class Guided:
                     )
 
     def _choice(self, state: State) -> Choice | None:
-        """Return the states to which to permute; None while partial sums remain to be reduced, or
-        if a permute would change the device order of the kept partial sums."""
+        """Return the candidate states of a permute; None while partial sums remain to be
+        reduced, or if a permute would change the device order of the kept partial sums."""
         layer, parts = self.basis.goal.layer, product_of(state)
         if state.unreduced != self.basis.kept or (state.unreduced and layer != state.layer):
             return None

@@ -27,10 +27,10 @@ class Hosts:
     _overlaps: dict[tuple[int, int, Digits], Floats] = field(default_factory=dict)
 
     def seconds(self, state: State) -> float:
-        """Return a lower bound on the seconds from a state to the target.
+        """Return a lower bound on the time from a state to the target, in seconds.
 
-        Elements of target shards that none of a host's devices holds must pass the link into the
-        host. A step takes at least as long as this link is busy, so the bound is consistent.
+        Elements of target shards that no device of a host holds must pass the link into the host. A
+        step takes at least as long as this link is busy, so the bound is consistent.
         """
         shared = self._wanted[:, :, None] * self._weight(state)[:, None, :]
         for dim, digits in enumerate(state.dims):

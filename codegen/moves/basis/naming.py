@@ -26,7 +26,7 @@ Named = tuple[State, Sharding, Split]
 
 @dataclass(frozen=True)
 class Naming:
-    """Gives shardings to the states of one basis."""
+    """Converts the states of one basis to shardings."""
 
     basis: Basis
 
@@ -52,9 +52,8 @@ class Naming:
         return tuple(found)
 
     def _is_cut_otherwise(self, source: Named) -> bool:
-        """Return whether the target's shards differ from the source's although both shardings have
-        the same state. A nested split depends on the axes, which the digits of a state may
-        merge."""
+        """Return whether source and target differ in their shards although both have the same
+        state. A nested split depends on the axes, which the digits of a state may merge."""
         goal: Named = (self.basis.goal, self.basis.reshard.target, source[2])
         pairs = zip(self._layout(source).dims, self._layout(goal).dims, strict=True)
         return any(
@@ -105,8 +104,8 @@ class Naming:
         raise AssertionError("a mesh of one axis names every state")
 
     def axes(self, digits: Digits, mesh: Mesh, layer: int) -> tuple[AxisRef, ...]:
-        """Return the axes and sub-axes of the digits of a step, on `mesh` if it can express them,
-        otherwise on the first mesh that can express them."""
+        """Return the axes and sub-axes of the digits of a step, on `mesh` if it can express
+        them, else on the first mesh that can."""
         for candidate in (mesh, *self._meshes(layer)):
             refs = refs_of(candidate, digits)
             if refs is not None:
@@ -124,5 +123,5 @@ def _places(digits: Digits) -> tuple[Digit, ...]:
 
 
 def split_of(text: str) -> Split:
-    """Return "nested" if `text` is "nested", else "flat"."""
+    """Return `text` as a split: "nested", or else "flat"."""
     return "nested" if text == "nested" else "flat"

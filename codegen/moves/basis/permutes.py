@@ -28,14 +28,14 @@ class Choice:
 
     states: tuple[State, ...]
     layers: Integers  # the layer of each state
-    # The device ids, ordered by the number of the shard that they hold in the state, then by device
-    # id: [states, devices].
+    # The device ids, ordered by the index of the shard that they hold in the state, then by id:
+    # [states, devices].
     receivers: Integers
 
 
 @dataclass
 class Permutes:
-    """The permutes of a basis, and their seconds."""
+    """The permutes of a basis, and their time."""
 
     basis: Basis
     estimates: Estimates
@@ -53,7 +53,7 @@ class Permutes:
         return self._choices[key]
 
     def seconds(self, state: State, receivers: Integers) -> Floats:
-        """Return the seconds of k permutes from a state, [k]. `receivers`: rows of
+        """Return the time of k permutes from a state in seconds, [k]. `receivers`: rows of
         `Choice.receivers`, [k, devices]."""
         have, senders = self._by_shard(state)
         held = np.zeros(int(senders.max()) + 1, dtype=np.int64)
@@ -75,27 +75,26 @@ class Permutes:
         return self.estimates.network.seconds_each(senders, receivers, moved, nbytes)
 
     def least(self, state: State, choice: Choice) -> Floats:
-        """Return a lower bound on the seconds of each permute in `choice`, 0 for a permute to a
+        """Return a lower bound on the time of each permute in `choice`; 0 for a permute to a
         different device order, which may move nothing."""
         least: Floats = self.estimates.least_permute(state) * (choice.layers == state.layer)
         return least
 
     def _by_shard(self, state: State) -> tuple[Integers, Integers]:
-        """Return two arrays [devices]: the numbers of the shards that devices hold, ascending, and
-        the ids of these devices, ascending for each shard."""
+        """Return two arrays [devices]: the indices of the shards that devices hold, ascending,
+        and the ids of these devices, ascending for each shard."""
         number, rank = self._number(state), self._by_rank[state.layer]
         order = rank[np.argsort(number[rank], kind="stable")]
         return number[order], self.estimates.prices[state.layer].ids[order]
 
     @cached_property
     def _by_rank(self) -> Integers:
-        """For each layer, the positions in ascending order of their device ids: [layers,
-        devices]."""
+        """For each layer, the positions in ascending order of device ids: [layers, devices]."""
         found = [np.argsort(prices.ids) for prices in self.estimates.prices]
         return np.stack(found if len(found) > 1 else [np.arange(self.basis.size)])
 
     def choice(self, states: Iterable[State]) -> Choice:
-        """Return a `Choice` of the given states, whose receivers are computed once per state."""
+        """Return a `Choice` of the given states. Receivers are computed once per state."""
         found = tuple(states)
         layers = np.array([state.layer for state in found], dtype=np.int64)
         new = tuple(state for state in found if state not in self._receivers)
@@ -165,7 +164,7 @@ class Permutes:
         return self._arranged[key]
 
     def _number(self, state: State) -> Integers:
-        """Return the number of the shard, or of the partial sum of a shard, at each position."""
+        """Return the index of the shard, or of a shard's partial sum, at each position."""
         number = self.basis.index(state.unreduced)
         for digits in state.dims:
             number = number * parts_of(digits) + self.basis.index(digits)
@@ -189,7 +188,7 @@ class Permutes:
 
 def permuted(have: list[int], want: list[int]) -> list[list[int]]:
     """Return the pairs [sender, receiver] of a permute, as modules perform it. `have`, `want`: for
-    each rank, the number of the shard that it holds, and that it needs.
+    each rank, the index of the shard that it holds, and of the shard that it needs.
 
     >>> permuted([0, 0, 1, 1], [0, 1, 0, 1])
     [[1, 2], [0, 0], [2, 1], [3, 3]]
@@ -202,7 +201,7 @@ def permuted(have: list[int], want: list[int]) -> list[list[int]]:
 
 
 def _apart(digits: set[tuple[int, int]]) -> bool:
-    """Return whether digits are disjoint, and can all be cut out of the position at once."""
+    """Return whether digits are disjoint, and can all be cut from the position at once."""
     at = 1
     for stride, size in sorted(digits):
         if stride < at or stride % at:

@@ -31,18 +31,18 @@ from shardwright.ir.unreduced import Fate
 # Intermediate shards of at most this many bytes are allowed in plans without a limit: their memory
 # does not matter, and for a small tensor one gather is fastest.
 SMALL_BYTES = 1 << 20
-# The most devices of a mesh for which the boxes of a step are listed.
+# The maximum number of devices of a mesh for which the boxes of a step are listed.
 MOST_LISTED = 512
 
 
 def plan_basis(reshard: Reshard, network: Network, memory_limit: int | None = None) -> SteppedPlan:
     """Return the cheapest sequence of slices, all-gathers, all-to-alls, permutes and reductions.
 
-    `memory_limit`: the most bytes of the shards before and after a step together. Without a limit,
-    no intermediate shard exceeds the source shard, the target shard or SMALL_BYTES, whichever is
-    largest; if that is impossible, the prediction says why. Raises InputError for meshes of
-    different devices, for reshards that the basis does not support, and for a limit that no
-    sequence meets.
+    `memory_limit`: the maximum bytes of the shards before and after a step together. Without a
+    limit, no intermediate shard exceeds the source shard, the target shard or SMALL_BYTES,
+    whichever is largest; if that is impossible, the prediction gives the reason. Raises InputError
+    for meshes of different devices, for reshards that the basis does not support, and for a limit
+    that no sequence meets.
     """
     _check_devices(reshard)
     if reshard.reads_one or not _keeps_terms(reshard):
@@ -95,8 +95,8 @@ class _Found:
 
     @staticmethod
     def of(path: Path, estimates: Estimates) -> _Found:
-        """Return a path with its steps. The seconds of a step whose shards do not nest are those of
-        all its transfers at once."""
+        """Return a path with its steps. A step whose shards do not nest is priced as all its
+        transfers at once."""
         steps = Naming(estimates.basis).steps(path.steps)
         # A path without moves may still have a step, which changes how extents are split.
         known = path.costs or (0.0,) * len(steps)
@@ -110,8 +110,8 @@ class _Found:
         return _Found(path, steps, tuple(costs), all(map(fits, steps)))
 
     def by_boxes(self, estimates: Estimates) -> _Found:
-        """Return the same path with different seconds for steps whose shards do not nest: the
-        seconds of their rounds of boxes."""
+        """Return the same path, with each step whose shards do not nest priced as rounds of
+        boxes."""
         reshard = estimates.basis.reshard
         ids = ids_of(reshard.source.mesh)
         if not same_devices(reshard.source.mesh, reshard.target.mesh):
@@ -127,7 +127,7 @@ class _Found:
         return sum(self.costs)
 
     def peak(self, estimates: Estimates) -> int:
-        """Return the most bytes of the tensor on a device at once."""
+        """Return the maximum bytes of the tensor on a device at any time."""
         basis, moves = estimates.basis, self.path.steps
         states = [basis.start, *(move.after for move in moves)] + [basis.goal] * (not moves)
         held = [int(estimates.shard_bytes(state)) for state in states]
@@ -191,9 +191,9 @@ def _search(
 ) -> Path | None:
     """Return the cheapest path found, or None if none was found.
 
-    If there are few enough shardings, this is the path of an exact search, unless the guided search
-    has a path with fewer steps that is about as cheap. `must_find`: whether the guided search may
-    take a long time to find a path.
+    With few enough shardings, this is the path of an exact search, unless the guided search found a
+    path with fewer steps that is about as cheap. `must_find`: whether the guided search may exceed
+    its limits to find a path.
     """
     permutes = Permutes(basis, estimates)
     known = Guided(basis, estimates, permutes, allowed, must_find).run()
@@ -207,10 +207,10 @@ def _search(
 
 
 def within(estimates: Estimates, memory_limit: int | None) -> Allowed:
-    """Return a function that allows a step if its shards before and after together fit the limit.
+    """Return a predicate that allows a step if its shards before and after together fit the limit.
 
-    Without a limit, the function allows a step if the shard after it is at most as large as the
-    source shard, the target shard or SMALL_BYTES, or if the step reaches the target.
+    Without a limit, it allows a step if the shard after it is at most as large as the source shard,
+    the target shard or SMALL_BYTES, or if the step reaches the target.
     """
     size, goal = estimates.shard_bytes, estimates.basis.goal
     largest = max(size(estimates.basis.start), size(goal), SMALL_BYTES)

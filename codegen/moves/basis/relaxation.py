@@ -44,12 +44,12 @@ class Relaxed(NamedTuple):
 
 @dataclass
 class Remaining:
-    """The least seconds from each relaxed sharding to the relaxed target.
+    """The minimum time from each relaxed sharding to the relaxed target, in seconds.
 
-    The seconds are computed in ascending order, by a shortest-path search (Dijkstra's) that starts
-    at the target and goes only as far as needed. `price`: returns the seconds of a collective,
-    given its op, layer, digits and the parts before it. `permute`: returns the least seconds of a
-    permute, given the parts. `nbytes`: returns the bytes of a shard, given the parts.
+    The times are computed in ascending order, by Dijkstra's algorithm, which starts at the target
+    and goes only as far as needed. `price`: returns the seconds of a collective, given its op,
+    layer, digits and the parts before it. `permute`: returns the minimum seconds of a permute,
+    given the parts. `nbytes`: returns the bytes of a shard, given the parts.
     """
 
     basis: Basis
@@ -74,8 +74,8 @@ class Remaining:
         return self._kept[state]
 
     def seconds(self, state: State) -> float:
-        """Return a lower bound on the seconds from a state to the target; 0 while partial sums
-        remain to be reduced."""
+        """Return a lower bound on the time from a state to the target, in seconds; 0 while
+        partial sums remain to be reduced."""
         if state.unreduced != self.basis.kept:
             return 0.0
         wanted = self.relaxed(state)
@@ -84,7 +84,8 @@ class Remaining:
         return self._settled[wanted]
 
     def so_far(self, state: State) -> float:
-        """Return a lower bound on `seconds` from the results so far, without further search."""
+        """Return a lower bound on `seconds` from the nodes settled so far, without further
+        search."""
         if state.unreduced != self.basis.kept:
             return 0.0
         nearest = self._queue[0][0] if self._queue else 0.0  # no unsettled node is nearer
@@ -95,15 +96,14 @@ class Remaining:
         return self.basis.layers > 1 and bool(self._same[self.relaxed(state)[:2]])
 
     def of_parts(self, parts: Parts) -> float:
-        """Return a lower bound on the seconds to the target from any state with `parts` parts of
+        """Return a lower bound on the time to the target from any state with `parts` parts of
         the dimensions."""
         while parts not in self._least:
             self._settle()
         return self._least[parts]
 
     def _settle(self) -> None:
-        """Settle the nearest node that is not settled, and update the nodes from which a step leads
-        to it."""
+        """Settle the nearest unsettled node, and update the nodes from which a step leads to it."""
         seconds, node = heapq.heappop(self._queue)
         if node in self._settled:
             return
@@ -217,8 +217,8 @@ class Remaining:
         }
 
     def _together(self, layer: int, used: Digits) -> tuple[int, ...]:
-        """Return, for each device, the first device in which the digits have the same values.
-        Devices are in ascending order of ids."""
+        """Return, for each device, the first device whose digits have the same values. Devices
+        are in ascending order of ids."""
         devices = np.argsort(self.prices[layer].ids)
         _, first, number = np.unique(
             self.basis.index(used)[devices], return_index=True, return_inverse=True
@@ -228,8 +228,8 @@ class Remaining:
 
 @functools.cache
 def _multiplied(parts: Parts, size: int) -> tuple[Parts, ...]:
-    """Return all numbers of parts that result if the dimensions are multiplied by factors with
-    product `size`."""
+    """Return all parts that result from multiplying the dimensions by factors with product
+    `size`."""
     return tuple(
         tuple(map(operator.mul, parts, factors)) for factors in factorings(size, len(parts))
     )
@@ -237,8 +237,8 @@ def _multiplied(parts: Parts, size: int) -> tuple[Parts, ...]:
 
 @functools.cache
 def _exchanged_before(parts: Parts, size: int) -> tuple[Parts, ...]:
-    """Return the numbers of parts before each all-to-all over digits of `size` parts that results
-    in `parts`."""
+    """Return the parts before each all-to-all over digits of `size` parts that results in
+    `parts`."""
     return tuple(
         tuple(
             count // factor * other

@@ -1,10 +1,10 @@
 """The exact search for the cheapest path in the graph of the basis (A*).
 
-Costs are seconds of the cost model. Each step costs TIE in addition, which is less than the
-resolution of the model and more than its rounding, so among equally cheap paths the one with the
-fewest steps wins. The estimate of the rest of a path is a lower bound (`Estimates.ahead`), so the
-first path that reaches the target is a cheapest path. The first EARLY expansions use only a part of
-the estimate, which takes little time and suffices for many reshards. A state enters the queue with
+Costs are seconds of the cost model. Each step costs an extra TIE, which is less than the resolution
+of the model and more than its rounding, so that among equally cheap paths the one with the fewest
+steps wins. The estimate of the rest of a path is a lower bound (`Estimates.ahead`), so the first
+path that reaches the target is a cheapest path. The first EARLY expansions use only the part of the
+estimate that is cheap to compute, which suffices for many reshards. A state enters the queue with
 its quick estimate.
 
 A state has many permutes. They form one entry of the queue, with a lower bound on all their costs,
@@ -13,8 +13,8 @@ and are priced together when the entry is first in the queue.
 The search runs only if there are few shardings (`Basis.is_exact`). It prunes paths that cost more
 than the path of the guided search (`guided.py`). It ends with the cheapest path or, after
 MOST_LOOKED expansions, with the best path so far. `Path.bound` is a lower bound on the seconds of
-any sequence of basis steps with unlimited memory: the least of the cost of the path, of the bounds
-on paths through steps that memory forbids, and of the keys of entries that remain, minus the ties.
+any sequence of basis steps with unlimited memory: the minimum of the cost of the path, the bounds
+on paths through steps that memory forbids, and the keys of the remaining entries, minus the ties.
 """
 
 from __future__ import annotations
@@ -200,8 +200,8 @@ class Search:
         """Return an upper bound on the number of steps of a path that takes at most `seconds` and
         visits no sharding twice.
 
-        Each step takes at least one latency, except slices and permutes to another device order.
-        Between two steps that are not slices, there are at most as many slices as atoms.
+        Each step except slices and permutes to another device order takes at least one latency.
+        There are at most as many slices between two other steps as there are atoms.
         """
         latency = self.estimates.network.topology.least_latency
         taken = self.basis.layers + (seconds / latency if latency else 0.0)
@@ -211,8 +211,8 @@ class Search:
 def way_to(
     state: State, came: Mapping[State, tuple[State, Move, float]], permutes: Permutes
 ) -> tuple[tuple[Move, ...], tuple[float, ...]]:
-    """Return the steps of the path to a state, and the seconds of each. `came`: for each state but
-    the first, the state before it, the step from there, and its seconds."""
+    """Return the steps of the path to a state, and the seconds of each. `came`: for each state
+    but the first, the previous state, the step from it, and the seconds of this step."""
     found: list[tuple[Move, float]] = []
     while state in came:
         state, move, seconds = came[state]

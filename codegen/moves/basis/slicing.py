@@ -18,9 +18,9 @@ from shardwright.codegen.moves.basis.digits import (
 )
 from shardwright.codegen.moves.basis.graph import Basis, Move, State, product_of
 
-# The most ways to distribute free digits over dimensions.
+# The maximum number of ways to distribute free digits over dimensions.
 MOST_SPREAD = 256
-# The most ways to reach the total number of parts of the target.
+# The maximum number of ways to reach the total number of parts of the target.
 MOST_FACTORED = 24
 
 
@@ -55,7 +55,7 @@ def next_slice(state: State, place: Place) -> Move | None:
 
 
 def slices(basis: Basis, state: State, free: Digits) -> Iterator[Move]:
-    """Yield slices of a state over free digits, in any dimensions."""
+    """Yield slices of a state over free digits in any dimensions."""
     yield from _to_parts(basis, state, free)
     rank = len(state.dims)
     cuts = basis.pieces(state.layer, free), free
@@ -73,8 +73,8 @@ def slices(basis: Basis, state: State, free: Digits) -> Iterator[Move]:
 
 def _to_parts(basis: Basis, state: State, free: Digits) -> Iterator[Move]:
     """Yield slices over the major-most free digits: the slice after which the parts of each
-    dimension are a multiple of the target's, and slices after which the total number of parts is
-    the target's."""
+    dimension are a multiple of the target's, and slices after which the total number of parts
+    equals the target's."""
     held, wanted = product_of(state), product_of(basis.goal)
     pairs = zip(held, wanted, strict=True)
     ways = [tuple(count // math.gcd(count, have) for have, count in pairs)]

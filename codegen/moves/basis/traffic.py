@@ -20,8 +20,8 @@ def traffic_of(reshard: Reshard, steps: tuple[Step, ...]) -> Traffic:
     """Return the bytes of the steps of a plan, and lower bounds for any plan of the reshard.
 
     Reducing T partial sums onto R devices takes at least T + R - 2 transfers: T - 1 until the first
-    device has the sum, and one to each other device. The busiest receiver, and the busiest sender,
-    have at least the average of these transfers.
+    device has the sum, and one to each other device. The busiest receiver and the busiest sender
+    each have at least the average number of transfers.
     """
     ids = np.union1d(ids_of(reshard.source.mesh), ids_of(reshard.target.mesh))
     received, sent = np.zeros(ids.size, dtype=np.int64), np.zeros(ids.size, dtype=np.int64)

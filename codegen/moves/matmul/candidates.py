@@ -1,8 +1,8 @@
 """List the ways to split the factors of a matmul over a mesh during the product.
 
-An axis splits one factor; or an operand stays unreduced along it; or neither, and devices along the
-axis repeat the product. The axes of a factor are in the order of the mesh, or in the order of an
-operand or the result, followed by the axes that this tensor does not have.
+An axis splits one factor, or an operand stays unreduced along it, or devices along it repeat the
+product. The axes of a factor are in the order of the mesh, or in the order of an operand or the
+result, followed by the axes that do not split this tensor.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from shardwright.ir.matmul import SIDES, Matmul, Side
 from shardwright.ir.multiplication import Multiplication, Refs
 
 MOST = 4096
-"""The most assignments of axes to factors to list. If there are more, an axis may split only the
-factors that it splits in an operand or in the result."""
+"""The maximum number of assignments of axes to factors to list. Beyond it, an axis may split
+only the factors that it splits in an operand or in the result."""
 
 Place = int | Side | None
 """The use of an axis: the factor that it splits, the operand that stays unreduced along it, or
@@ -27,8 +27,8 @@ None."""
 
 
 def multiplications(matmul: Matmul) -> Iterator[Multiplication]:
-    """Yield the splits of a matmul, each once. They include splits for which an operand cannot be
-    resharded, because sub-axes cannot coexist."""
+    """Yield the splits of a matmul, each once. For some of them an operand cannot be resharded,
+    because sub-axes cannot coexist."""
     axes = tuple(axis for axis in axes_of(matmul) if matmul.mesh.full_size(axis) > 1)
     seen: set[tuple[tuple[Refs, ...], tuple[Refs, Refs]]] = set()
     for places in itertools.product(*_places(matmul, axes)):
@@ -47,9 +47,9 @@ def _at(place: Place, axes: Refs, places: tuple[Place, ...]) -> Refs:
 
 
 def _places(matmul: Matmul, axes: Refs) -> list[tuple[Place, ...]]:
-    """Return the possible uses of each axis: all factors of an extent above 1 or, if there were
-    more than MOST combinations, only the factors that the axis splits in an operand or in the
-    result; `lhs` or `rhs` for an operand that stays unreduced; None for no use."""
+    """Return the possible uses of each axis: all factors of extent above 1 or, with more than
+    MOST combinations, only the factors that the axis splits in an operand or in the result;
+    `lhs` or `rhs` for an operand that stays unreduced; None for no use."""
     stays = [_terms(matmul, axis) for axis in axes]
     every = [factor for factor, extent in enumerate(matmul.extents) if extent > 1]
     wide = [(*every, *terms, None) for terms in stays]

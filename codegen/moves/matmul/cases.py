@@ -30,7 +30,8 @@ def cases_of(matmul: Matmul) -> tuple[AxisCase, ...]:
 
 def axes_of(matmul: Matmul) -> tuple[AxisRef, ...]:
     """Return the axes of the mesh, cut at the borders of the sub-axes that the operands and the
-    result use. If these cannot coexist, use only the sub-axes of the operands, or only of lhs."""
+    result use. If these sub-axes cannot coexist, use only those of the operands, or only those
+    of lhs."""
     sides = [matmul.lhs.sharding, matmul.rhs.sharding, matmul.out]
     for count in (3, 2):
         refs = [ref for side in sides[:count] for ref in (*side.used(), *side.unreduced)]

@@ -1,9 +1,9 @@
 """Order devices in a ring: cycles through a box of a torus in which each step is one link.
 
 A box of devices in several dimensions has such a cycle unless all its extents are odd. The cycle
-traverses the rows back and forth without their first devices, and returns along these. In one
-dimension without a link between the ends, the cycle goes up over the even positions and down over
-the odd positions, so each step spans at most two links.
+traverses the rows back and forth, skipping the first device of each row, and returns along these
+first devices. In one dimension without a link between the ends, the cycle goes up over the even
+positions and down over the odd positions, so each step spans at most two links.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _snake(sizes: Sequence[int]) -> Path:
 
 
 def _through(rows: int, columns: int) -> Iterator[list[tuple[int, int]]]:
-    """Yield a cycle through a grid as (row, column) pairs, if there is one."""
+    """Yield a cycle through a grid as (row, column) pairs, or nothing if there is none."""
     if rows == 1 or columns == 1:
         long = max(rows, columns)
         folded = [*range(0, long, 2), *reversed(range(1, long, 2))]

@@ -1,12 +1,12 @@
 """Loops that overlap communication with the product: devices multiply while they pass the parts of
-an operand's last all-gather, or of the result's first reduce-scatter, round a ring.
+an operand's last all-gather, or of the result's first reduce-scatter, around a ring.
 
 Parts must have equal sizes, so the step must change one dimension, which divides evenly. An
-iteration takes as long as its product or as the transfer of a part to the next device, whichever is
-longer. A product takes as long as its share of the arithmetic or as its memory traffic, whichever
-is longer. Its traffic is the current part of each tensor that is cut into parts, and the whole of
-each other tensor unless the device's cache can keep it. If the result is not cut, its partial sums
-are read too. On a GPU each product is a kernel.
+iteration takes the time of its product or of the transfer of a part to the next device, whichever
+is longer. A product takes the time of its arithmetic or of its memory traffic, whichever is longer.
+Its traffic is the current part of each tensor that is cut into parts, and all of each other tensor
+unless the device's cache can keep it. If the result is not cut, its partial sums are read too. On a
+GPU each product is a kernel.
 """
 
 from __future__ import annotations
@@ -147,8 +147,8 @@ def _laid(loop: Loop, candidate: MatmulCandidate, network: Network) -> Iterator[
 
 
 def _turn(loop: Loop, nbytes: int, network: Network, candidate: MatmulCandidate) -> float:
-    """Return the seconds in which every device sends a part of `nbytes` bytes to the next device of
-    its ring, half of it each way if the loop has two directions."""
+    """Return the time in seconds that every device takes to send a part of `nbytes` bytes to the
+    next device of its ring, half of it each way if the loop has two directions."""
     mesh = candidate.multiplication.matmul.mesh
     rings = ids_of(mesh)[positions_of_groups(loop.digits, mesh.size)][:, loop.places]
     ways = [np.roll(rings, -1, axis=1)]

@@ -35,7 +35,7 @@ class Movement:
 
     plan: Plan
     received: int  # the bytes that the busiest device receives
-    seconds: float  # the seconds of all steps
+    seconds: float  # the time of all steps, in seconds
 
     @cached_property
     def by_device(self) -> Integers:
@@ -50,7 +50,7 @@ class Movement:
 
 
 def busiest(movements: Sequence[Movement]) -> int:
-    """Return the most bytes that all movements together bring to one device."""
+    """Return the maximum bytes that a device receives in all movements."""
     moving = [each for each in movements if each.received]
     if len(moving) < 2:
         return sum(each.received for each in moving)
@@ -78,13 +78,13 @@ class Movements:
         return self.known[reshard]
 
     def at_least(self, reshard: Reshard) -> int:
-        """Return a lower bound on the bytes that the busiest device receives in any plan."""
+        """Return a lower bound on the bytes that the busiest device receives under any plan."""
         if reshard not in self.bounds:
             self.bounds[reshard] = bound_of(reshard)
         return self.bounds[reshard]
 
     def least_seconds(self, reshard: Reshard) -> float:
-        """Return a lower bound on the seconds of any plan of a reshard."""
+        """Return a lower bound on the time of any plan of a reshard, in seconds."""
         topology, nbytes = self.network.topology, self.at_least(reshard)
         return topology.least_latency + nbytes / topology.ingest if nbytes else 0.0
 
@@ -107,9 +107,9 @@ class Movements:
         return Movement(plan, plan.traffic.received_max, seconds)
 
     def _turning(self, plan: Plan) -> float:
-        """Return the seconds in which a CPU copies shards for collectives along dimensions other
-        than the first (`Blocks.outermost`). Return 0 for other devices, which reorder elements
-        while they move."""
+        """Return the time in seconds that a CPU takes to copy shards for collectives along
+        dimensions other than the first (`Blocks.outermost`). Return 0 for other devices, which
+        reorder elements while they move."""
         if not is_processor(self.network.topology):
             return 0.0
         rate = self.network.topology.memory / 2 or CPU_COPIES  # a copy reads and writes each byte
@@ -132,10 +132,12 @@ def _turned(step: Step) -> int:
 
 
 def bound_of(reshard: Reshard) -> int:
-    """Return a lower bound on the bytes that any plan of a reshard brings to the busiest device.
+    """Return a lower bound on the bytes that the busiest device receives under any plan of a
+    reshard.
 
-    Without partial sums to reduce, it is the part of a device's target shard that the device lacks.
-    With partial sums, it is the whole target shard, or the average of `traffic_of` if that is more.
+    Without partial sums to reduce, the bound is the part of a device's target shard that the device
+    lacks. With partial sums, it is the whole target shard, or the average of `traffic_of` if that
+    is more.
     """
     moving = reshard.moving
     source = Layout.of(moving.source, moving.shape, moving.source_split)

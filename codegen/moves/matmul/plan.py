@@ -33,12 +33,12 @@ from shardwright.ir.multiplication import Multiplication
 from shardwright.ir.reshard import Reshard
 
 LISTED = 5
-"""The number of other candidates that a plan lists, each of a different kind."""
+"""The number of other candidates that a plan lists. Each is of a different kind."""
 
 WAYS = ("one", "both")
 LOOPS = ("auto", "never", *WAYS, "pulled")
 BYTES = "switch,latency=1e-10"
-"""The topology for plans that have none: with so small a latency, only bytes take time."""
+"""The topology of plans without one: its latency is so small that only bytes take time."""
 
 Rank = tuple[float, ...]
 """The sort key of a candidate; the lowest is best."""
@@ -52,12 +52,12 @@ def plan_matmul(
     like: MatmulCandidate | None = None,
     listed: int = LISTED,
 ) -> MatmulPlan:
-    """Return the plan of a matmul with the fewest seconds on a topology. Without a topology, add
-    the bytes that each movement brings to its busiest device, and minimise the sum, then the flops.
+    """Return the fastest plan of a matmul on a topology. Without a topology, minimise the sum of
+    the bytes that the busiest device of each movement receives, then the flops.
 
-    `loop`: whether parts move while devices multiply: in "one" or "both" directions round a ring,
+    `loop`: whether parts move while devices multiply: in "one" or "both" directions around a ring,
     "pulled" by a kernel, "never", or "auto", which uses a ring if that is faster on the topology.
-    `like`: a candidate of a similar matmul, whose split and kind of loop to use. `listed`: the
+    `like`: a candidate of a similar matmul, whose split and kind of loop are reused. `listed`: the
     number of other candidates to list; if devices read each other's memory, the chosen candidate
     with, or without, a pulling kernel is listed in addition.
 
@@ -99,7 +99,7 @@ class _Bounded:
 
     @property
     def kind(self) -> tuple[bool, ...]:
-        """Four booleans by which candidates are sorted into kinds: whether lhs, rhs and the result
+        """Four booleans that define the kind of a candidate: whether lhs, rhs and the result
         move, and whether the product is a partial sum."""
         moves = [each.source != each.target for each in self.movements]
         return (*moves, bool(self.multiplication.shardings["out"].unreduced))

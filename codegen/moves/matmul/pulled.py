@@ -5,8 +5,8 @@ on one switch or one host. A device copies the shards that others need to memory
 read. Some of its cores pull parts of both operands, local parts first, while the other cores
 multiply the parts that have arrived. A device sends each finished tile of a partial sum to the
 owner of the tile at once, and an owner that has all partial sums adds them. Links carry parts, then
-sums. The product of the last part that arrives is not overlapped, and neither is the product of the
-first sums that leave.
+sums. Two products overlap with no transfer: the product of the last part to arrive, and the product
+of the first sums to leave.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ PULLING = 16 / 132
 """The share of a device's cores that pull and do not multiply: 16 of the 132 SMs of an H100."""
 
 ANNOUNCING = 5.9e-6
-"""The seconds of the kernel that announces data to peers, which count on topologies with kernel
-times. Source: bench/gpu_check.md, `announce` of matmul_gather_gpu."""
+"""The time in seconds of the kernel that announces data to peers. It counts only on topologies
+with kernel times. Source: bench/gpu_check.md, `announce` of matmul_gather_gpu."""
 
 
 def reads_peers(network: Network, mesh: Mesh) -> bool:
@@ -121,8 +121,9 @@ def _parts(flows: Flows) -> int:
 
 
 def _copied(product: Multiplication, side: Side, moves: bool, network: Network) -> float:
-    """Return the seconds in which a device copies a shard of an operand for its peers, or adds the
-    received sums of the result. `moves`: whether anything moves between devices."""
+    """Return the time in seconds that a device takes to copy a shard of an operand for its
+    peers, or to add the received sums of the result. `moves`: whether anything moves between
+    devices."""
     matmul, memory = product.matmul, network.topology.memory
     if not moves or not memory:
         return 0.0
@@ -134,7 +135,7 @@ def _copied(product: Multiplication, side: Side, moves: bool, network: Network) 
 
 
 def _meeting(one: Integers, other: Integers) -> Integers:
-    """Return the intersections of the boxes `one` with the box `other`."""
+    """Return the intersection of each box in `one` with the box `other`."""
     low = np.maximum(one[..., 0], other[..., 0])
     return np.stack([low, np.minimum(one[..., 1], other[..., 1])], axis=-1)
 

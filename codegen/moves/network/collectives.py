@@ -1,13 +1,14 @@
 """The cost of the basis collectives on a topology.
 
 A step lasts as long as its busiest link: messages * latency + bytes / bandwidth. A group of devices
-that differ in some digits of the mesh position gathers in the cheapest of three ways:
+that differ in some digits of the mesh position performs an all-gather in the cheapest of three
+ways:
 
-  - in rings along one axis of the topology after the other. Each device forwards received shards in
+  - in rings along one topology axis after another. Each device forwards received shards in
     both directions at once. If an axis does not wrap, the ring is a chain.
   - in rings along all axes at once. Shards are cut into equal parts, which use the axes in
     different orders.
-  - over one prime factor of the group after the other (recursive doubling), with fewer messages.
+  - over one prime factor of the group after another (recursive doubling), with fewer messages.
 
 The fixed seconds of the platform's library (`Network.protocols`) are added once per collective. A
 reduce-scatter is a gather in reverse, and an all-reduce is both. In an all-to-all every device
@@ -42,21 +43,21 @@ from shardwright.ir.arrays import Integers
 from shardwright.ir.layout import read_digits, write_digits
 from shardwright.ir.mesh import Digit
 
-# The most classes of digits of a group; the model tries all orders of the classes.
+# The maximum number of classes of digits of a group; the model tries all orders of the classes.
 MOST_CLASSES = 3
-# The most links of a topology for which loads are cached, to bound memory.
+# The maximum number of links of a topology for which loads are cached, to bound memory.
 MOST_KEPT = 1 << 13
 
 
 @dataclass(frozen=True)
 class PhaseCost:
-    """The seconds of a phase as a function of bytes: the maximum of `latency + bytes * rate` over
-    the links."""
+    """The time of a phase in seconds, as a function of bytes: the maximum of
+    `latency + bytes * rate` over the links."""
 
-    lines: tuple[tuple[float, float], ...]  # (latency, rate), none below another
+    lines: tuple[tuple[float, float], ...]  # (latency, rate) pairs, none dominated by another
 
     def seconds(self, nbytes: float) -> float:
-        """Return the seconds for which the busiest link is busy."""
+        """Return the time in seconds for which the busiest link is busy."""
         if len(self.lines) == 1:
             ((latency, rate),) = self.lines
             return latency + nbytes * rate
@@ -71,7 +72,7 @@ class PhaseCost:
 
 @dataclass(frozen=True)
 class Price:
-    """The price of a collective: the seconds of the cheapest of several ways to run it."""
+    """The price of a collective: the time of the cheapest of several ways to run it, in seconds."""
 
     ways: tuple[tuple[float, tuple[PhaseCost, ...]], ...]  # fixed seconds, and phases in sequence
 
@@ -87,8 +88,8 @@ class Price:
         )
 
     def seconds(self, nbytes: float, times: int = 1) -> float:
-        """Return the seconds of a collective in which each device starts with `nbytes` bytes.
-        `times`: the number of times that its phases run."""
+        """Return the time of a collective in seconds. Each device starts with `nbytes` bytes.
+        `times`: how often its phases run."""
         return min(
             once + times * sum(phase.seconds(nbytes) for phase in way) for once, way in self.ways
         )
@@ -110,23 +111,23 @@ class Prices:
     _axes: dict[Pair, frozenset[int]] = field(default_factory=dict)
 
     def all_gather(self, digits: tuple[Pair, ...], shard: float) -> float:
-        """Return the seconds in which every device of a group gets the shards, of `shard` bytes
-        each, of all other devices of its group. `digits`: the digits in which groups differ."""
+        """Return the time in seconds of an all-gather of shards of `shard` bytes. `digits`: the
+        digits in which the devices of a group differ."""
         return self._gather(ordered(digits)).seconds(shard)
 
     def reduce_scatter(self, digits: tuple[Pair, ...], shard: float) -> float:
-        """Return the seconds in which devices reduce partial sums of `shard` bytes each, so that
-        every device of a group has one part of the sum."""
+        """Return the time in seconds of a reduce-scatter of partial sums of `shard` bytes: every
+        device of a group gets one part of the sum."""
         return self.all_gather(digits, shard / parts_of(digits))
 
     def all_reduce(self, digits: tuple[Pair, ...], shard: float) -> float:
-        """Return the seconds in which devices reduce partial sums of `shard` bytes each, so that
-        every device of a group has the sum."""
+        """Return the time in seconds of an all-reduce of partial sums of `shard` bytes: every
+        device of a group gets the sum."""
         return self._gather(ordered(digits)).seconds(shard / parts_of(digits), times=2)
 
     def all_to_all(self, digits: tuple[Pair, ...], shard: float) -> float:
-        """Return the seconds in which every device sends an equal part of its `shard` bytes to each
-        device of its group."""
+        """Return the time in seconds of an all-to-all: every device sends an equal part of its
+        `shard` bytes to each device of its group."""
         key = ordered(digits)
         if key not in self._exchanges:
             phase = _phase(self.network, self._all_pairs(key))
@@ -149,8 +150,8 @@ class Prices:
         return Price.of(_cheapest(ways), self.network)
 
     def _one_by_one(self, parts: Sequence[tuple[Pair, ...]]) -> tuple[PhaseCost, ...]:
-        """Return the phases of gathers over one set of digits after the other. Each phase moves the
-        shards that the previous phases gathered."""
+        """Return the phases of gathers over one set of digits after another. Each phase moves
+        the shards that the previous phases gathered."""
         sizes = [parts_of(part) for part in parts]
         before = itertools.accumulate(sizes, operator.mul, initial=1)
         return tuple(
@@ -361,8 +362,8 @@ def _cheapest(ways: Iterable[tuple[PhaseCost, ...]]) -> tuple[tuple[PhaseCost, .
 
 
 def _phase(network: Network, load: Load) -> PhaseCost:
-    """Return the cost of a load: the (latency, rate) pairs of its links, without pairs of which
-    neither number is larger than in another pair."""
+    """Return the cost of a load: the (latency, rate) pairs of its links, without dominated
+    pairs: neither of their numbers exceeds that of another pair."""
     line = np.empty(load.nbytes.size, dtype=np.complex128)  # complex numbers sort like pairs
     line.real, line.imag = load.messages * network.per_message, load.nbytes * network.per_byte
     kept: list[tuple[float, float]] = []

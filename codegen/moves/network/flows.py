@@ -12,7 +12,7 @@ from shardwright.ir.arrays import Integers
 from shardwright.ir.errors import InputError
 from shardwright.ir.exchange import Exchange, ids_of
 
-# The most transfers to route, which takes about a minute.
+# The maximum number of transfers to route, which takes about a minute.
 MOST_ROUTED = 1 << 28
 
 
@@ -29,8 +29,7 @@ def flows(exchange: Exchange, itemsize: int, taken: Taken = _exactly) -> Iterato
 
     `taken`: a function that returns the extents of pieces as sent, padding included. Each
     combination of one tile per dimension is sent to every replica of its target shard that does not
-    hold it. Raises InputError for
-    more than MOST_ROUTED transfers.
+    hold it. Raises InputError for more than MOST_ROUTED transfers.
     """
     pairs = [dim.pairs for dim in exchange.dims]
     counts = [pair.source.size for pair in pairs]

@@ -20,9 +20,9 @@ from shardwright.codegen.moves.network.links import Flows, Network
 class Step:
     """The sends of all devices in one step. Steps are numbered over all rounds.
 
-    `come`: the steps that bring the data. `left`: the steps that empty the destination. `share`:
-    the fraction of a message that this step sends, if several steps send chunks of it and share the
-    latency of each link.
+    `come`: the steps in which the data arrives. `left`: the steps that empty the destination.
+    `share`: the fraction of a message that this step sends, if several steps send chunks of it and
+    share the latency of each link.
     """
 
     flows: Flows
@@ -33,7 +33,7 @@ class Step:
 
 @dataclass
 class Forwarding:
-    """The times, in seconds, of the steps so far.
+    """The times of the steps so far, in seconds.
 
     `ready`: when devices began the last step. `copied`: the bytes that a device read and wrote in
     HBM. `ended`: the end of all rounds. `done`: when the data of each step arrived. `idle`: when
@@ -50,8 +50,8 @@ class Forwarding:
         self.idle: Floats = np.zeros(self.network.per_byte.size)
 
     def round(self, steps: Iterable[Step], copied: float) -> float:
-        """Add the steps of a round, and return the seconds by which these steps delay the end.
-        `copied`: the bytes that a device reads and writes in HBM during the round."""
+        """Add the steps of a round, and return by how many seconds they delay the end. `copied`:
+        the bytes that a device reads and writes in HBM during the round."""
         for step in steps:
             self._make(step)
         self.copied += copied

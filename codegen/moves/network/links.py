@@ -17,11 +17,11 @@ from shardwright.ir.arrays import Integers
 # The number of transfers to route at once: small enough to bound memory, large enough to make the
 # overhead of calls negligible.
 CHUNK = 1 << 21
-# The most devices of a topology with a table of routes, which takes at most 12 MB.
+# The maximum number of devices of a topology with a table of routes, which takes at most 12 MB.
 TABLED = 64
-# The most table entries to add up; for more entries, `Topology.load` is faster.
+# The maximum number of table entries to add up; for more entries, `Topology.load` is faster.
 LOOKED_UP = 1 << 18
-# The most links of all copies of a topology on which several steps are routed at once.
+# The maximum number of links of all copies of a topology on which several steps are routed at once.
 COPIED = 1 << 17
 
 
@@ -58,7 +58,7 @@ class Load:
 
 @dataclass(frozen=True)
 class Network:
-    """A topology, and `devices`, a number above all device ids of the meshes."""
+    """A topology and `devices`, a number greater than every device id of the meshes."""
 
     topology: Topology
     devices: int
@@ -87,7 +87,7 @@ class Network:
 
     @cached_property
     def _legs(self) -> Floats:
-        """The number of messages of a transfer between each two devices: [sender, receiver]."""
+        """The number of messages of a transfer between each pair of devices: [sender, receiver]."""
         device = np.arange(self.topology.size or self.devices)
         pairs = np.repeat(device, device.size), np.tile(device, device.size)
         return self.topology.messages(*pairs).reshape(device.size, device.size)
@@ -131,7 +131,7 @@ class Network:
     def seconds_each(
         self, sender: Integers, receiver: Integers, moving: Floats, nbytes: float
     ) -> Floats:
-        """Return the seconds of each of k steps of n transfers.
+        """Return the time of each of k steps of n transfers, in seconds.
 
         `sender`, `receiver`: device ids, [k, n]. `moving`: 1 for a transfer that carries `nbytes`
         bytes, 0 for none, [k, n].
@@ -150,8 +150,8 @@ class Network:
         )
 
     def _quickest(self, moving: Floats, seconds: Callable[[Protocol], Floats]) -> Floats:
-        """Return the seconds of each step under its fastest protocol; 0 if nothing moves.
-        `seconds`: returns the seconds of the links in each step under a protocol."""
+        """Return the time of each step under its fastest protocol, in seconds; 0 if nothing
+        moves. `seconds`: returns the seconds of the links in each step under a protocol."""
         each = [way.collective + seconds(way) for way in self.protocols]
         least: Floats = np.min(each, axis=0) * moving.any(axis=1)
         return least
@@ -159,7 +159,7 @@ class Network:
     def _routed(
         self, sender: Integers, receiver: Integers, moving: Floats, nbytes: float
     ) -> Floats:
-        """Return the result of `seconds_each`, by routing each step on a copy of the topology."""
+        """Compute `seconds_each` by routing each step on its own copy of the topology."""
         size = self.topology.size or self.devices
         topology, copy_of = self.topology.copies(len(sender), self.devices)
         beside = Network(topology, size * len(sender))
@@ -176,12 +176,12 @@ class Network:
         return self._quickest(moving, seconds)
 
     def link_seconds(self, load: Load) -> Floats:
-        """Return the seconds for which each link is busy."""
+        """Return the time for which each link is busy, in seconds."""
         busy: Floats = load.messages * self.per_message + load.nbytes * self.per_byte
         return busy
 
     def seconds(self, load: Load) -> float:
-        """Return the seconds for which the busiest link is busy."""
+        """Return the time for which the busiest link is busy, in seconds."""
         return float(self.link_seconds(load).max(initial=0.0))
 
     @cached_property
@@ -193,7 +193,7 @@ class Network:
         return tuple(ways) if own else (Protocol(0.0, 1.0, 1.0),)
 
     def collective_seconds(self, load: Load) -> float:
-        """Return the seconds of a collective of the platform's library with this load."""
+        """Return the time of a collective of the platform's library with this load, in seconds."""
         if not load.messages.any():
             return 0.0
         return min(

@@ -26,8 +26,8 @@ from typing import Literal, NamedTuple
 
 Form = Literal["tiled", "apart", "several", "whole"]
 """The form of an all-to-all. "tiled": parts are along an existing dimension. "apart": along a
-dimension of their own. "several": along a dimension for the parts of several pairs of dimensions.
-"whole": as XLA's partitioner does it if all axes of a dimension move."""
+dimension of their own. "several": along one dimension for the parts of several pairs of
+dimensions. "whole": the form of XLA's partitioner if all axes of a dimension move."""
 
 ROWS, LANES = 8, 128
 """The number of rows of a tile in memory, and the number of elements per row."""
@@ -54,10 +54,10 @@ class Laid(NamedTuple):
 
     `elements`: the number of elements of its result. `split`, `joined`, `form`, `is_matrix`: for an
     all-to-all, the positions of the dimensions that it splits and joins, its form, and whether the
-    shard has two dimensions. `turned`: the number of additional passes, which reorder data gathered
-    along several dimensions or about to be added, or rebuild tiles of fewer than ROWS rows.
-    `keeps_floats`: whether XLA only moves floats, and does not add zeros or reduce over a dimension
-    of extent 1.
+    shard has two dimensions. `turned`: the number of additional passes, which reorder data that was
+    gathered along several dimensions or is about to be added, or rebuild tiles of fewer than ROWS
+    rows. `keeps_floats`: whether XLA moves floats unchanged, without adding zeros or reducing over
+    a dimension of extent 1.
     """
 
     op: Literal["slice", "all-to-all", "all-gather", "permute", "sum", "boxes"]
@@ -81,8 +81,7 @@ def exchanged(shape: Sequence[int], split: int, joined: int, count: int, form: F
 
 def gathered(before: Sequence[int], after: Sequence[int], turned: int = 0) -> Laid:
     """Return an all-gather. `before`, `after`: the shapes of the shard and of the result. XLA
-    gathers vectors by summing shards padded with zeros, so their floats are not kept bit for
-    bit."""
+    gathers vectors by summing shards padded with zeros, so floats may change their bits."""
     keeps = sum(extent > 1 for extent in before) > 1
     return Laid("all-gather", math.prod(after), turned=turned, keeps_floats=keeps)
 
@@ -110,7 +109,7 @@ def passes_of(program: Sequence[Laid], elements: int, itemsize: int, as_bits: bo
 
 @dataclass
 class _Walk:
-    """The passes of a program so far, and the state of the array after them."""
+    """The passes of a program so far, and the resulting state of the array."""
 
     program: Sequence[Laid]
     nbytes: int  # the bytes of one pass over the array, read and written

@@ -25,23 +25,23 @@ from shardwright.codegen.moves.basis.digits import Pair, parts_of
 from shardwright.codegen.moves.network.collectives import Prices
 from shardwright.codegen.moves.network.links import Network
 
-# The most devices of a torus, because routing on a larger torus takes a long time.
+# The maximum number of devices of a torus, because routing on a larger torus takes a long time.
 MOST_DEVICES = 1024
 
 
 @dataclass(frozen=True)
 class RingCost:
-    """The seconds of a collective along some axes."""
+    """The time of a collective along some axes, in seconds."""
 
     op: str
     axes: int  # the number of axes
-    table: float  # seconds by the table
-    model: float  # seconds by the model
-    latency: float  # seconds by the model for zero bytes
+    table: float  # seconds according to the table
+    model: float  # seconds according to the model
+    latency: float  # seconds according to the model for zero bytes
 
     @property
     def bound_by(self) -> str:
-        """The larger part of the collective's time: "latency" or "bandwidth"."""
+        """The factor that limits the collective: "latency" or "bandwidth"."""
         return "latency" if 2 * self.latency > self.model else "bandwidth"
 
 

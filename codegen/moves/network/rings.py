@@ -1,8 +1,8 @@
 """The steps of reductions in rings: the partial sums that each device forwards to its neighbours.
 
-A part of a shard is named after the device that keeps it at the end. One half of the part is summed
-upwards, starting at the next device of the ring, and the other half downwards, starting at the
-previous device.
+A part of a shard is named after the device that keeps the sum of the part. One half of the part is
+summed upwards, starting at the next device of the ring, and the other half downwards, starting at
+the previous device.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Passed:
     sender: int  # the device id of the sender
     receiver: int
     parts: tuple[int, ...]  # the device ids after which the parts are named
-    terms: int  # the number of devices whose partial sums are combined
+    terms: int  # the number of devices whose partial sums are combined so far
     upwards: bool  # whether the halves are the upper ones, which move upwards
 
 
@@ -99,7 +99,7 @@ def _passed(
 
 
 def _among(position: int, turns: tuple[RingDigit, ...]) -> list[int]:
-    """Return the positions that may differ from `position` only in the digits of some rings."""
+    """Return the positions that differ from `position` at most in the digits of some rings."""
     found = [position]
     for digit in (turn.digit for turn in turns):
         starts = (each - each // digit.stride % digit.size * digit.stride for each in found)

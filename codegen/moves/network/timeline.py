@@ -6,7 +6,7 @@
     Copies      HBM traffic of a device while nothing is in flight
 
 Stages run in sequence and do not overlap, except rounds in which devices forward data: such a round
-takes only the time by which it delays the end (`forwarding.py`). Any other stage of Sends takes as
+counts only the time by which it delays the end (`forwarding.py`). Any other stage of Sends takes as
 long as its busiest link or its HBM traffic, whichever is longer.
 
 The wire bytes of a module are the bytes that the busiest device receives from others in all stages,
@@ -95,12 +95,12 @@ class Timeline:
 
     @property
     def wire_bytes(self) -> int:
-        """The most bytes that a device receives from other devices."""
+        """The bytes that the busiest device receives from other devices."""
         return round(float(self.received().max()))
 
 
 def _added(total: Floats, devices: Integers, weight: Floats) -> Floats:
-    """Return `total`, indexed by device id, after adding `weight` to the entries of `devices`."""
+    """Add `weight` to the entries of `devices` in `total`, which is indexed by device id."""
     size = max(total.size, 1 + int(devices.max(initial=0)))
     found: Floats = np.pad(total, (0, size - total.size))
     found += np.bincount(devices, weight, size)
@@ -121,8 +121,7 @@ class StageCost:
 
 @dataclass(frozen=True)
 class TimelineCost:
-    """The cost of a timeline on a network. `launch`: the seconds of a call in addition to its
-    stages."""
+    """The cost of a timeline on a network. `launch`: the seconds of a call outside its stages."""
 
     stages: tuple[StageCost, ...]
     wire_bytes: int
@@ -130,22 +129,23 @@ class TimelineCost:
 
     @property
     def moving(self) -> float:
-        """The seconds of all stages in sequence."""
+        """The time of all stages in sequence, in seconds."""
         return sum(stage.seconds for stage in self.stages)
 
     @property
     def seconds(self) -> float:
-        """The seconds of a call whose result leaves the program. Plans are chosen by this time."""
+        """The time of a call whose result leaves the program, in seconds. Plans are chosen by
+        this time."""
         return self.launch + self.moving
 
     @property
     def used(self) -> float:
-        """The seconds of a call whose result is used by the same program."""
+        """The time of a call whose result is used by the same program, in seconds."""
         return self.seconds - sum(stage.seconds for stage in self.stages if stage.leaving)
 
     @property
     def said(self) -> str:
-        """Text with `seconds`, and with `used` if it differs in three digits."""
+        """`seconds` as text, with `used` if it differs in the first three digits."""
         leaves, used = f"{self.seconds:.3g}", f"{self.used:.3g}"
         return leaves if used == leaves else f"{leaves} (used: {used})"
 
