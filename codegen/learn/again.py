@@ -16,12 +16,12 @@ from shardwright.ir.stored import Stored
 
 @dataclass(frozen=True)
 class LearnedAgain:
-    """The comparison of a loader's current layouts with the layouts in a file."""
+    """The comparison of a loader's current layouts with the layouts stored in a file."""
 
     path: Path
     comparison: Comparison
     versions: tuple[str, ...]  # packages whose version has changed
-    findings: tuple[str, ...]  # ranges without a layout that the file does not mention
+    findings: tuple[str, ...]  # descriptions of ranges without a layout that are not in the file
 
     @property
     def same(self) -> bool:
@@ -35,7 +35,7 @@ class LearnedAgain:
 
 
 def is_learned(path: Path) -> bool:
-    """Return whether a file is a stored layout that names its loader."""
+    """Return whether a file is a stored layout that `learn` wrote, with the name of its loader."""
     try:
         return "learned" in tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):
@@ -43,22 +43,21 @@ def is_learned(path: Path) -> bool:
 
 
 def like_of(path: Path) -> str:
-    """Return the library of the tensors that a file's loader received, by default numpy."""
+    """Return the library of the tensors that a file's loader received; numpy unless stated."""
     return str(learned_table(path).get("like", "numpy"))
 
 
 def learned_table(path: Path) -> dict[str, Any]:
-    """Return the table `learned` of a file; an empty dict if the file has none."""
+    """Return the table `learned` of a file, empty if the file has none."""
     table: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8")).get("learned", {})
     return table
 
 
 def learn_again(path: Path, home: str = "") -> LearnedAgain:
-    """Run the loader that a file names, and return a comparison of its layouts with those in the
-    file.
+    """Run the loader that a file names, and compare its layouts with the layouts in the file.
 
-    `home`: the folder to search first for the loader's module. Raises InputError if the loader is
-    gone.
+    `home`: the folder to search first for the loader's module. Raises InputError if the loader no
+    longer exists.
     """
     stored, said = Stored.read(path), learned_table(path)
     load = loader(str(said.get("from")), f"{path}: learned.from", home)

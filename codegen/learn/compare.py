@@ -1,4 +1,4 @@
-"""Compare layouts and loaders. The differences are ranges of buffers, by name."""
+"""Compare layouts and loaders. A difference is a range of a buffer."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ from shardwright.ir.relayout import check_alike
 from shardwright.ir.stored import Stored
 
 MOST_LINES = 40
-"""The most differences that are printed."""
+"""The maximum number of differences to print."""
 MOST_RUNS = 8
-"""The most ranges reported for one part of a buffer; if there are more, one range covers all of
-them."""
+"""The maximum number of ranges reported for one part of a buffer. If there are more, one range
+covers them all."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def compare(
     ranks: object = None,
     dtype: object = None,
 ) -> Comparison:
-    """Return the differences between a layout or a loader and the expected one.
+    """Compare a layout or a loader with the expected one.
 
     Each side is a layout, a result of `sw.learn`, or a loader `load(rank, tensors)` that returns
     the buffers of a device by name, and runs as for `sw.learn`. `logical`, `ranks` and `dtype` are
@@ -160,8 +160,8 @@ def _run(
     ranks: object,
     dtype: object,
 ) -> Side:
-    """Run a loader and return its side of the comparison. Tensors and ranks default to those of the
-    other side."""
+    """Run a loader and return its side of the comparison. Tensors and ranks default to the other
+    side's."""
     if other is None and (logical is None or ranks is None):
         raise InputError(
             "comparing two loaders requires logical tensors and ranks",
@@ -299,7 +299,7 @@ class _Buffer:
         return [(int(a), int(b)) for a, b in zip(ends[::2], ends[1::2], strict=True)]
 
     def _said(self, found: HeldBlock, expected: HeldBlock) -> tuple[str, str]:
-        """Return two descriptions: first of the expected contents, then of the contents found."""
+        """Describe the expected contents, then the contents found."""
         if found.way != expected.way or not found.adds:
             other = "other " * (found.way == expected.way)
             said = f"{other}{called(found, None, self.shapes)}"
@@ -326,7 +326,7 @@ def _turned(block: HeldBlock) -> list[list[int]]:
 
 def _differ(found: HeldBlock, expected: HeldBlock) -> Integers:
     """Return the differences between the logical indices of two blocks: the difference of their
-    bases, then one for each position along each dimension; int64 [differences, rank]."""
+    bases, then one difference for each position along each dimension; int64 [differences, rank]."""
     rows = [np.asarray(found.base) - np.asarray(expected.base)]
     for a, b in zip(found.adds, expected.adds, strict=True):
         common = min(len(a), len(b))

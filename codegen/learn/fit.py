@@ -60,7 +60,7 @@ def holds(
     shapes: Mapping[str, tuple[int, ...]],
     mesh: Mesh,
 ) -> bool:
-    """Return whether a layout puts every element in the right place at every mesh position."""
+    """Return whether a layout puts every element in its actual place at every mesh position."""
     try:
         bound = bind(layout, shapes, mesh)
     except InputError:
@@ -136,8 +136,8 @@ class _View(Seen):
             yield from self._stacks(slots, ANY, factored=True)
 
     def _once(self) -> list[Slot] | None:
-        """Return a slot for each tensor, in an order that all positions share; None if there is no
-        such order, or if a tensor has several blocks at a position."""
+        """Return a slot for each tensor, in the order common to all positions; None if there is
+        no such order, or if a tensor has several blocks at a position."""
         order: list[str] = []
         after: dict[str, set[str]] = {}
         for blocks in self.blocks:

@@ -33,11 +33,11 @@ Range = tuple[int, int] | None
 """The half-open range of a dimension at a mesh position; None if any range is allowed."""
 
 Window = tuple[int, int] | None
-"""The half-open range of a dimension outside of which no position has elements; None for the whole
-dimension."""
+"""The half-open range of a dimension that contains all elements at all positions; None for the
+whole dimension."""
 
 PLAIN, SHIFTED, ANY = range(3)
-"""Which steps of the order above to try: step 1, steps 1 and 2, or all steps."""
+"""How many steps of the order above to try: step 1, steps 1 and 2, or all steps."""
 
 MOST_REFS = 3
 
@@ -207,8 +207,8 @@ class DimFit:
 
 
 def _filled(places: Sequence[Range], inside: int) -> Iterator[int]:
-    """Yield the boundaries of N shards that give each coordinate its range, if any boundaries
-    do."""
+    """Yield the boundaries of N shards that give each coordinate its range, if such boundaries
+    exist."""
     yield 0
     end = 0
     for each in places[:-1]:

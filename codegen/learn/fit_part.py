@@ -43,8 +43,8 @@ Entry = tuple[int, int, int]
 
 
 def loops(add: Integers) -> list[Entry] | None:
-    """Return the loops, major to minor, in which positions along a dimension run through the
-    logical index; None if no loops describe them."""
+    """Return the loops, major to minor, that give the logical index of each position along a
+    dimension; None if no loops describe it."""
     found: list[Entry] = []
     while len(add) > 1:
         step = add[1] - add[0]
@@ -99,9 +99,8 @@ class PartFit:
         return self.view.shapes[self._tensor]
 
     def part(self, most: int, factored: bool) -> tuple[TensorPart, int] | None:
-        """Return the simplest part that matches the slot and is empty at all positions at which the
-        slot is empty, and the dimension along which the part is stacked; None if there is no such
-        part."""
+        """Return the simplest part that matches the slot and is empty wherever the slot is
+        empty, and the dimension along which the part is stacked; None if there is no such part."""
         dims = len(self._blocks[0].adds) + 2 * factored
         for empty in (None, *range(dims)) if None in self.slot else (None,):
             found = self.built(most, factored, empty)
@@ -256,8 +255,8 @@ class PartFit:
 
 
 def _written(sizes: list[dict[int, int]], groups: list[list[tuple[int, int]]]) -> Factors | None:
-    """Return factors, given by weight, as a reshape and an order of its dimensions; None if they
-    change nothing."""
+    """Return factors, given by weight, as a reshape and an order of its dimensions; None for an
+    identity."""
     names = {}
     before = []
     for logical, factors in enumerate(sizes):

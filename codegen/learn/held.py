@@ -168,9 +168,8 @@ def _joined(last: HeldBlock, row: HeldBlock, dim: int) -> HeldBlock:
 
 
 def best_dim(held: Sequence[HeldBuffer], shapes: Shapes) -> int:
-    """Return the dimension along which the buffers have the fewest odd blocks; at a tie, the one
-    with the fewest blocks. An odd block has elements of several tensors, or padding next to
-    elements."""
+    """Return the dimension along which the buffers have the fewest mixed blocks, then the fewest
+    blocks. A mixed block has elements of several tensors, or padding next to elements."""
     rank = max(len(each.shape) for each in held)
     if rank < 2:
         return 0
@@ -223,14 +222,14 @@ def order_of(block: HeldBlock, dim: int) -> Integers:
 
 
 def named(dim: int, rank: int) -> str:
-    """Return the word for indices along a dimension, for example "rows"."""
+    """Return the noun for indices along a dimension, for example "rows"."""
     if rank == 1:
         return "elements"
     return ("rows", "columns")[dim] if dim < 2 else f"indices of dimension {dim}"
 
 
 def listed(indices: Integers) -> str:
-    """Return indices in words: `4 to 8`, `0 to 30 by 2`, or a list of the first ones."""
+    """Describe indices: `4 to 8`, `0 to 30 by 2`, or the first few of an irregular list."""
     steps = {*np.diff(indices).tolist()}
     first, last = int(indices[0]), int(indices[-1])
     if not steps or steps == {1}:

@@ -1,5 +1,5 @@
-"""Learn layouts from the code that loads tensors: run the loader on numbers, fit layouts to its
-output, and check every element."""
+"""Learn layouts from the code that loads tensors: run the loader on coded tensors, fit layouts
+to its output, and check every element."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from shardwright.ir.parts import BufferLayout, Shapes, Stack
 from shardwright.ir.stored import Stored, lacking_of
 
 AXIS = "rank"
-"""The name of the mesh axis if ranks are given as a count or as numbers."""
+"""The name of the mesh axis if ranks are given as a count or a list."""
 NAME = r"[A-Za-z0-9_-]+"
 """A key of TOML that needs no quotes."""
 _VERSIONED = ("torch", "transformers", "vllm", "megatron", "jax", "numpy")
@@ -63,11 +63,11 @@ class Learned(Drawn):
     tensors: dict[str, tuple[int, ...]]
     dtype: str
     held: dict[int, dict[str, AnyHeld]]  # by device id and buffer
-    layouts: dict[str, BufferLayout]  # of the buffers that have one
+    layouts: dict[str, BufferLayout]  # the layouts of the buffers that have one
     findings: tuple[str, ...]
-    source: str  # MODULE:FUNCTION
-    like: str  # type of the loader's tensors: numpy, torch or jax
-    versions: dict[str, str]  # of the imported distributions
+    source: str  # the loader, MODULE:FUNCTION
+    like: str  # the library of the loader's tensors: numpy, torch or jax
+    versions: dict[str, str]  # the versions of the imported distributions
     processes: bool = False  # whether each rank ran in its own process
     sampled: bool = False  # whether `held` is a sample; layouts were checked on every element
 
@@ -161,12 +161,12 @@ def learn(
     `load(rank, tensors)` returns the arrays that a rank stores, by buffer name. It runs several
     times for each rank, on tensors in which every element has a distinct code; the resulting
     layouts are checked on every element. `logical`: for each tensor its shape (then the loader gets
-    a float64 numpy array), or an array or tensor of numpy, torch or jax with its shape, kind and
-    element type. `ranks`: the ranks, their count, or a mesh such as `"dp=2,tp=4"`, whose device ids
+    a float64 numpy array), or a numpy, torch or jax array whose shape, kind and element type the
+    loader gets. `ranks`: the ranks, their count, or a mesh such as `"dp=2,tp=4"`, whose device ids
     are the ranks. `dtype`: the stored element type, in which codes are exact; by default the type
     of the tensors, or float32. `processes`: run every rank in its own process, in a torch process
     group over gloo. Raises InputError for a loader that does not return a dict of arrays, or whose
-    buffers change from run to run.
+    buffers differ between runs.
     """
     if not callable(load):
         raise InputError(
@@ -223,8 +223,8 @@ def _held(
 def _unlike_the_sample(
     learned: Learned, load: Load, tensors: Mapping[str, LogicalTensor]
 ) -> Iterator[str]:
-    """Yield a finding for each buffer that a loader stores differently from the layout fitted to
-    the sample, and drop this layout."""
+    """Yield a finding for each buffer whose layout, fitted to the sample, is wrong elsewhere;
+    drop these layouts."""
     if not learned.layouts:
         return
     stored = Stored(learned.mesh, learned.tensors, learned.layouts, learned.dtype, partial=True)
@@ -233,7 +233,7 @@ def _unlike_the_sample(
 
 
 def read_ranks(ranks: object) -> Mesh:
-    """Return the mesh of ranks given as a count, as numbers, or as a mesh."""
+    """Return the mesh of ranks given as a count, as a list, or as a mesh."""
     given = ranks
     if isinstance(ranks, int) and not isinstance(ranks, bool):
         ranks = range(ranks)
@@ -301,8 +301,8 @@ def _of_ranks(devices: list[int], learned: Learned) -> str:
 
 
 def _odd(name: str, held: AnyHeld, shapes: Shapes) -> Iterator[tuple[str, str]]:
-    """Yield the ranges of a buffer that no layout can describe, with their contents, along the
-    dimension with the fewest such ranges."""
+    """Yield the ranges of a buffer that no layout can describe, each with a description of its
+    contents, along the dimension with the fewest such ranges."""
     found, pads = [], False
     for dim in range(max(1, len(held.shape))):
         blocks = [(block, _why(block, shapes)) for block in blocks_of(held, shapes, dim)]
@@ -321,8 +321,8 @@ def _odd(name: str, held: AnyHeld, shapes: Shapes) -> Iterator[tuple[str, str]]:
 
 
 def _why(block: HeldBlock, shapes: Shapes) -> str:
-    """Describe the contents of a block if no part of a layout can have them; return "" if one
-    can."""
+    """Describe the contents of a block that no part of a layout can have; "" for any other
+    block."""
     if block.tensor in (UNKNOWN, SCATTERED) or (block.times, block.plus) != (1, 0):
         return f"hold {called(block, None, shapes)}"
     if all(loops(add) is not None for add in block.adds):
@@ -335,7 +335,7 @@ def _why(block: HeldBlock, shapes: Shapes) -> str:
 
 def _ranges(tensor: str, lacking: npt.NDArray[np.bool_]) -> str:
     """Describe the missing elements of a tensor: as ranges along the first dimension that can
-    express them, else by their number and the first one."""
+    express them, else by their count and the first missing element."""
     for dim in range(lacking.ndim):
         others = tuple(axis for axis in range(lacking.ndim) if axis != dim)
         line: npt.NDArray[np.bool_] = np.asarray(lacking.all(axis=others))

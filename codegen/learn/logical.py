@@ -123,9 +123,9 @@ def check_memory(tensors: Mapping[str, LogicalTensor]) -> None:
 
 
 def element_type(tensors: Mapping[str, LogicalTensor], asked: object = None) -> str:
-    """Return the element type in which codes must be exact: the requested type, else that of the
-    tensors, or float32 if only shapes are given. Raise InputError if the tensors have different
-    types and none is requested."""
+    """Return the element type in which codes must be exact: the requested type, else the type of
+    the tensors, or float32 if only shapes are given. Raise InputError if the tensors have
+    different types and none is requested."""
     if asked is not None:
         return dtype_of(asked)
     found = sorted({each.dtype for each in tensors.values() if each.dtype is not None})

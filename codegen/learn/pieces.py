@@ -23,7 +23,7 @@ from shardwright.ir.stored import Stored
 Rows: TypeAlias = npt.NDArray[np.bool_]
 
 PIECE = 2**20
-"""The number of elements that are compared at a time."""
+"""The number of elements compared at a time."""
 
 Place = tuple[slice, ...]
 
@@ -57,8 +57,8 @@ def first_difference(
 def differences(
     load: Load, tensors: Mapping[str, LogicalTensor], stored: Stored, dtype: str
 ) -> Iterator[tuple[str, str]]:
-    """Yield the name of each buffer that a loader stores differently from a layout, with the rows
-    that differ on the first device on which any do. Ignore buffers without a layout."""
+    """Yield the name of each buffer that a loader stores differently from a layout, with the
+    differing rows on the first device that has any. Ignore buffers without a layout."""
     codes = Codes.of(tensors, dtype)
     left = dict(stored.bound)
     for position, device in enumerate(stored.mesh.device_ids):
@@ -103,8 +103,8 @@ def _odd_rows(
     line: Floats,
     starts: Mapping[str, int],
 ) -> Rows:
-    """Return, for each row of a buffer, whether any value differs from the digit of its element
-    along a logical dimension."""
+    """Return, for each row of a buffer, whether any value differs from the expected digit of its
+    element along a logical dimension."""
     found: Rows = np.zeros(array.shape[:1] or (1,), dtype=np.bool_)
     for number, place in _boxes(bound, position):
         part = bound.parts[number]

@@ -1,4 +1,4 @@
-"""Run loaders on numbers to find the element at each position of each buffer.
+"""Run loaders on coded tensors to find the element at each position of each buffer.
 
 Each element has a random code along each dimension, and each pass gives the loader one digit of one
 code. Two rounds of passes use different codes. A moved value decodes to the same element in both
@@ -27,7 +27,7 @@ Load: TypeAlias = Callable[[int, dict[str, Any]], Mapping[str, Any]]
 device stores, by buffer name."""
 
 PADDED, COMPUTED = -1, -2
-"""Stand-ins for a tensor's number. PADDED: the value depends on no tensor. COMPUTED: the value
+"""Stand-ins for a tensor's index. PADDED: the value depends on no tensor. COMPUTED: the value
 depends on tensors but is not one of their elements."""
 
 _EXACT = {
@@ -38,15 +38,15 @@ _EXACT = {
     "float8_e4m3fn": 4,
     "float8_e5m2": 3,
 }
-"""The largest number of bits for which each floating-point type represents all integers exactly."""
+"""For each floating-point type, the largest number of bits whose integers it represents exactly."""
 _MOST_BITS = 24
 _LEAST_CODES = 2**16
 
 
 @dataclass(frozen=True)
 class HeldBuffer:
-    """For each position of a buffer: the number of its tensor, `PADDED` or `COMPUTED`; the logical
-    index [..., rank]; and the factor and offset applied to the element."""
+    """For each position of a buffer: the index of its tensor, `PADDED` or `COMPUTED`; the
+    logical index [..., rank]; and the factor and offset applied to the element."""
 
     tensors: Integers
     index: Integers
@@ -70,7 +70,7 @@ class HeldBuffer:
         return bool((self.tensors >= 0).any())
 
     def reshaped(self, shape: Sequence[int]) -> HeldBuffer:
-        """Return the same elements, in C order, as a buffer of a different shape."""
+        """Return the same elements, in C order, as a buffer of shape `shape`."""
         index = self.index.reshape(*shape, self.index.shape[-1])
         times, plus, computed = (
             each.reshape(shape) for each in (self.times, self.plus, self.computed)
@@ -78,7 +78,7 @@ class HeldBuffer:
         return HeldBuffer(self.tensors.reshape(shape), index, times, plus, computed)
 
     def split(self, dim: int, length: int) -> HeldBuffer:
-        """Return the buffer with a dimension split in two; the second has extent `length`."""
+        """Split a dimension of the buffer in two; the second has extent `length`."""
         parts = (self.shape[dim] // length, length)
         return self.reshaped((*self.shape[:dim], *parts, *self.shape[dim + 1 :]))
 
@@ -115,8 +115,8 @@ def probe(
 ) -> dict[int, Buffers]:
     """Return the buffers that a loader returns on each device, by device id and buffer name.
 
-    Raises InputError for a loader that does not return a dict of arrays, or whose shapes change
-    from pass to pass.
+    Raises InputError for a loader that does not return a dict of arrays, or whose shapes differ
+    between passes.
     """
     codes = Codes.of(tensors, dtype)
     return {device: probed(load, tensors, device, codes) for device in devices}
@@ -132,8 +132,8 @@ def probed(
 ) -> Buffers:
     """Return the buffers that a loader returns on a device.
 
-    `together`: make the last two passes even if this device does not need them, because its peers
-    may need them. `take` selects the values of a pass to keep.
+    `together`: make the last two passes even if this device does not need them, because other
+    devices may. `take` selects the values of a pass to keep.
     """
 
     def run(values: Mapping[str, Any]) -> dict[str, Floats]:
@@ -165,8 +165,8 @@ def probed(
 def _affine(
     held: HeldBuffer, codes: Codes, passes: list[Floats], zero: Floats, one: Floats
 ) -> HeldBuffer:
-    """Return the buffer, with computed values replaced by an element, a factor and an offset where
-    they equal `times * element + plus`."""
+    """Replace computed values of a buffer by an element, a factor and an offset where they equal
+    `times * element + plus`."""
     times = np.where(np.isfinite(one - zero) & (one != zero), one - zero, 1.0)
     plus = np.where(np.isfinite(zero), zero, 0.0)
     undone = codes.decoded([np.rint((values - plus) / times) for values in passes])
@@ -190,7 +190,7 @@ def run_loader(
     base: int = 0,
 ) -> dict[str, Floats]:
     """Return a loader's buffers on a device, given values of the tensors. Raise InputError for a
-    buffer whose type cannot represent `base` integers."""
+    buffer whose type cannot represent all integers below `base`."""
     given = {name: each.filled(values[name]) for name, each in tensors.items()}
     try:
         returned = load(device, given)
@@ -248,11 +248,11 @@ class Codes:
     """Random codes of elements along each dimension, for two rounds. `base`: the base of the codes'
     digits."""
 
-    starts: tuple[dict[str, int], ...]  # for each dimension, the first number of each tensor
+    starts: tuple[dict[str, int], ...]  # for each dimension, the first index of each tensor
     shapes: dict[str, tuple[int, ...]]
     base: int
     digits: int
-    codes: tuple[tuple[Integers, ...], ...]  # by round and dimension, the code of each number
+    codes: tuple[tuple[Integers, ...], ...]  # by round and dimension, the code of each index
 
     @staticmethod
     def of(tensors: Mapping[str, LogicalTensor], dtype: str) -> Codes:
@@ -280,7 +280,7 @@ class Codes:
             yield values
 
     def passes_along(self) -> Iterator[tuple[int, Floats, dict[str, Floats]]]:
-        """Yield, for each pass, its dimension, the value of each number along this dimension, and
+        """Yield, for each pass, its dimension, the value of each index along this dimension, and
         the values of the tensors."""
         for codes in self.codes:
             for dim, line in enumerate(codes):
@@ -332,7 +332,7 @@ class Codes:
         return HeldBuffer(tensors, index, np.ones(shape), np.zeros(shape), computed)
 
     def _numbers(self, digits: list[Floats], line: Integers) -> Integers:
-        """Return, at each position, the number whose code has these digits; -1 if there is none."""
+        """Return, at each position, the index whose code has these digits; -1 if there is none."""
         code = np.zeros(digits[0].shape, dtype=np.int64)
         valid = np.ones(code.shape, dtype=np.bool_)
         for place, values in enumerate(digits):

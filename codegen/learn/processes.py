@@ -1,7 +1,7 @@
 """Run loaders that need a real process group: each rank in its own process, over gloo.
 
-All ranks run the same passes at the same time, so that their collectives match. The first rank that
-fails ends the others.
+All ranks run the same passes at the same time, so that their collectives match. When a rank fails,
+the others are ended.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from shardwright.codegen.learn.probe import Buffers, Codes, Load, probed
 from shardwright.ir.errors import InputError, in_a_line
 
 TIME_LIMIT = timedelta(minutes=5)
-"""The time after which a collective fails if other ranks do not join it."""
+"""The time after which a collective fails if other ranks do not join."""
 
 
 def probe_in_processes(
@@ -34,8 +34,8 @@ def probe_in_processes(
     """Return the buffers that a loader returns on each device, like `probe`.
 
     The loader runs in one process per device, in a torch process group over gloo, whose ranks are
-    the positions of the devices. Raises InputError if another process cannot import the loader, or
-    if the loader fails (with its first failure).
+    the positions of the devices. Raises InputError if another process cannot import the loader, and
+    for the first failure of the loader.
     """
     asked = _pickled(load, tensors, Codes.of(tensors, dtype))
     home = _home(load)

@@ -1,10 +1,10 @@
 """Learn large buffers from a sample: all positions along each dimension, at a few positions of the
 others.
 
-A buffer's rows along a dimension come in runs: rows of one tensor whose elements are consecutive in
+A buffer's rows along a dimension form runs: rows of one tensor whose elements are consecutive in
 the same way. A first round of passes finds where runs begin; a second round reads whole lines at
-these positions. So a sample has everything that a fit needs, and little more than one line per run.
-`pieces.py` then checks the fitted layout on every element.
+these positions. So a sample contains everything that a fit needs, in little more than one line per
+run. `pieces.py` then checks the fitted layout on every element.
 """
 
 from __future__ import annotations
@@ -39,13 +39,12 @@ from shardwright.ir.errors import InputError
 from shardwright.ir.parts import BoundBuffer, Shapes
 
 LARGE = 2**22
-"""The largest total number of elements of all logical tensors for which every buffer is read
+"""The largest total number of elements of all logical tensors up to which every buffer is read
 whole."""
 SMALL = 2**14
-"""The largest number of elements of a buffer that is read whole even if the tensors have more than
-`LARGE`."""
+"""The number of elements up to which a buffer is read whole even if the tensors exceed `LARGE`."""
 MOST_READ = 2**24
-"""The largest number of positions of a buffer that are read for the lines along one dimension."""
+"""The maximum number of positions of a buffer to read for the lines along one dimension."""
 _FEW = 8
 
 Places: TypeAlias = tuple[Integers, ...]
@@ -76,7 +75,7 @@ class SampledBuffer:
         return all(held.is_moved for _, held in self.lines)
 
     def split(self, dim: int, length: int) -> SampledBuffer:
-        """Return the buffer with a dimension split in two; the second has extent `length`.
+        """Split a dimension of the buffer in two; the second has extent `length`.
 
         Lines along other dimensions are kept only at positions below `length`.
         """
@@ -154,7 +153,7 @@ class SampledBuffer:
         return part.reshaped((part.size,))
 
     def holds(self, bound: BoundBuffer, position: int, numbers: Mapping[str, int]) -> bool:
-        """Return whether a layout has every sampled element at its position."""
+        """Return whether a layout puts every sampled element at its position."""
         shape = bound.shape(position)
         if math.prod(shape) != self.size:
             return False
@@ -189,8 +188,8 @@ def blocks_of(held: AnyHeld, shapes: Shapes, dim: int) -> list[HeldBlock]:
 def _expected(
     bound: BoundBuffer, position: int, at: Sequence[Integers], numbers: Mapping[str, int]
 ) -> tuple[Integers, Integers]:
-    """Return two arrays: the tensor's number and the logical index that a layout has at the given
-    positions of a buffer."""
+    """Return two arrays: the index of the tensor and the logical index that a layout has at the
+    given positions of a buffer."""
     tensors = np.full(len(at[0]), PADDED, dtype=np.int64)
     rank = 1 + max(axis.dim for part in bound.parts for group in part.axes for axis in group)
     index = np.zeros((len(at[0]), rank), dtype=np.int64)
@@ -232,7 +231,7 @@ def _run_starts(held: HeldBuffer, dim: int) -> list[int]:
 
 def _few(extent: int) -> Integers:
     """Return some positions along a dimension: the first two, the last and random ones; all if
-    there are few."""
+    the dimension is short."""
     if extent <= 2 * _FEW:
         return np.arange(extent, dtype=np.int64)
     random = np.random.default_rng(extent).integers(0, extent, _FEW)

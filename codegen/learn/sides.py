@@ -1,4 +1,5 @@
-"""The two kinds of sides in a comparison: stored layouts, and the contents of loaders' buffers."""
+"""The two kinds of sides in a comparison: a stored layout, and the contents of a loader's
+buffers."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from shardwright.ir.errors import InputError
 from shardwright.ir.stored import Stored
 
 MOST_WALKED = 2**24
-"""The most elements of layouts that are compared one by one."""
+"""The maximum number of elements of layouts that are compared one by one."""
 
 Extents: TypeAlias = tuple[int, ...]
 
@@ -85,7 +86,7 @@ class HeldSide:
         return of_held(self.whole(device, name).reshaped(shape), self.tensors, dim)
 
     def whole(self, device: int, name: str) -> HeldBuffer:
-        """Return a buffer, which must not be a sample; sampled buffers are compared by layout."""
+        """Return a buffer, which must not be a sample; samples are compared by layout."""
         held = self.held[device][name]
         assert isinstance(held, HeldBuffer)
         return held
@@ -101,8 +102,8 @@ def _shape_beside(shape: Extents, like: Extents | None, fitted: bool) -> Extents
 
 
 def walked(side: LayoutSide) -> HeldSide:
-    """Return a side with the contents of a layout, element by element. Raise InputError if there
-    are more than MOST_WALKED elements."""
+    """Convert a layout to the contents of its buffers, element by element. Raise InputError for
+    more than MOST_WALKED elements."""
     stored = side.stored
     count = sum(map(math.prod, stored.tensors.values()))
     if count > MOST_WALKED:
@@ -142,7 +143,7 @@ def walked(side: LayoutSide) -> HeldSide:
 
 
 def _reshapes(shape: tuple[int, ...], like: tuple[int, ...]) -> bool:
-    """Return whether splitting dimensions of `shape` into adjacent ones gives `like`, which keeps
-    the order of elements."""
+    """Return whether `like` results from splitting dimensions of `shape` into adjacent
+    dimensions, which keeps the order of elements."""
     ends = [{math.prod(each[:n]) for n in range(len(each) + 1)} for each in (shape, like)]
     return len(like) > len(shape) and math.prod(shape) == math.prod(like) and ends[0] <= ends[1]

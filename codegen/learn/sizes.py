@@ -28,7 +28,7 @@ Size: TypeAlias = Mapping[str, int]
 NUMBER = re.compile(r"(?<![\w.])\d+")
 AXIS = re.compile(r'("[^"]+")(:\(\d+\)\d+)?')
 MOST_SAID = 2**20
-"""The largest total number of elements of the tensors for which an error states the layout that the
+"""The total number of elements of the tensors up to which an error states the layout that the
 loader stores."""
 _MULTIPLES = (8, 16, 32, 64, 128)
 
@@ -48,9 +48,9 @@ class SizeFormula:
 
 @dataclass(frozen=True)
 class LayoutForm:
-    """The text of a buffer's layout, with a formula in place of each number."""
+    """The text of a buffer's layout, with numbers replaced by formulas."""
 
-    words: tuple[str, ...]  # one more than there are formulas
+    words: tuple[str, ...]  # one more than the number of formulas
     formulas: tuple[SizeFormula, ...]
 
     def text(self, size: Size) -> str:
@@ -120,8 +120,8 @@ def learn_sizes(
     """Return the layouts of a loader at any size, learned at a few small sizes.
 
     `sizes`: two or more, each with values of the same parameters. `load(rank, tensors, **size)`,
-    `logical(**size)` and `ranks(**size)` are as for `learn`, at a size. `check`: one more size, at
-    which the loader runs only to check the result on every element. It may be large, since each
+    `logical(**size)` and `ranks(**size)` are as for `learn`, at a size. `check`: another size, at
+    which the loader runs only to check the result on every element. It may be large, because each
     rank's buffers are compared in pieces and then dropped. Raises InputError if a buffer has no
     layout at some size, if no form of layout fits all sizes, or if the form does not hold at the
     size `check`.
@@ -236,7 +236,7 @@ def _holds(form: LayoutForm, name: str, learned: Learned, size: Size) -> bool:
 
 
 def _expanded(text: str, mesh: Mesh) -> str:
-    """Return the text of a layout, with whole axes written with their sizes, as sub-axes are."""
+    """Write the size of every whole axis in a layout's text, as sub-axes have it."""
     sizes = {f'"{name}"': size for name, size in mesh.axes}
     return AXIS.sub(lambda found: found[1] + (found[2] or f":(1){sizes[found[1]]}"), text)
 
@@ -262,7 +262,7 @@ def _formula(values: Sequence[int], sizes: Sequence[Size]) -> SizeFormula | None
 
 
 def _bases(names: list[str]) -> Iterator[str]:
-    """Yield functions of parameters, simplest first; numbers in layouts are multiples of them."""
+    """Yield functions of parameters, simplest first. Numbers in layouts are multiples of them."""
     pairs, ordered = (each(names, 2) for each in (itertools.combinations, itertools.permutations))
     triples = list(itertools.permutations(names, 3))
     yield from names
