@@ -1,2 +1,2 @@
-"""Make the text of emitted modules: index functions, docstrings, rendering, support modules, single
-files."""
+"""Make the text of emitted modules: index functions, docstrings, templates, support modules,
+single files."""

@@ -1,4 +1,5 @@
-"""Make the context of every backend's templates: one frozen object of finished text."""
+"""Make the context that the templates of every backend share: one frozen object of finished
+text."""
 
 from __future__ import annotations
 
@@ -48,7 +49,7 @@ class ModuleText:
 
     `facts`: the lines of the docstring after its title; `command`: the command that emits the
     module; `plan`: a hash of the plan; `id_lines`: the constants with device ids; `axes`: the
-    numbers of the dimensions, (0,) for a scalar; `scalar`: whether the tensor has no dimensions;
+    indices of the dimensions, (0,) for a scalar; `scalar`: whether the tensor has no dimensions;
     `same_order`: whether both meshes have the same devices in the same order.
     """
 
@@ -144,7 +145,7 @@ def text_of(
 
 
 def function_text(printer: Printer, function: IndexFunction) -> FunctionText:
-    """Return a printed index function."""
+    """Print an index function."""
     return FunctionText(
         tuple(exploded(f"def {function.name}", list(function.parameters), suffix=":")),
         function.doc,
@@ -164,7 +165,7 @@ def plan_hash(plan: Plan) -> str:
 
 
 def _moved(step: Step) -> tuple[object, ...]:
-    """Return a key of a step, which differs between steps with different moves."""
+    """Return a key of a step. Steps with different moves have different keys."""
     match step:
         case ExchangeStep(exchange):
             return (exchange.rule,)
@@ -175,7 +176,7 @@ def _moved(step: Step) -> tuple[object, ...]:
 
 
 def as_vectors(exchange: Exchange) -> Exchange:
-    """Return the exchange with each scalar side as a vector of one element, because kernels need at
+    """Turn each scalar side of an exchange into a vector of one element, because kernels need at
     least one dimension."""
     has_dims = exchange.source.dims and exchange.target.dims
     return exchange if has_dims else exchange.once(_as_vector)
@@ -194,7 +195,7 @@ def _side_text(layout: Layout, sharding: str) -> SideText:
 
 
 def quoted(text: str) -> str:
-    """Return a Python string literal in the quotes that a formatter would choose."""
+    """Return a Python string literal with the quotes that a formatter would choose."""
     single = repr(text)
     if single.startswith("'") and '"' not in text:
         return f'"{single[1:-1]}"'
@@ -211,8 +212,8 @@ def id_lines(name: str, mesh: Mesh) -> list[str]:
 
 
 def both_lines(pattern: str, values: list[str]) -> list[str]:
-    """Return a line for the constant of each side, or one line that assigns both if they are equal.
-    `pattern`: the name of the constant, with {} for the side."""
+    """Return one line per side with the constant of that side, or one line that assigns both if
+    they are equal. `pattern`: the name of the constant, with {} for the side."""
     source, target = (pattern.format(side) for side in SIDES)
     if values[0] == values[1]:
         return [f"{source} = {target} = {values[0]}"]
@@ -258,7 +259,7 @@ def check_ascii_names(mesh: Mesh, argument: str) -> None:
 
 
 def refuse_common(plan: Plan, backend: str, unsupported: dict[str, str]) -> None:
-    """Raise InputError for a dtype in `unsupported`, which maps a dtype to the reason, and for
+    """Raise InputError for a dtype in `unsupported`, which maps dtypes to reasons, and for
     extents that exceed 32 bits."""
     reshard = plan.reshard
     if reshard.dtype in unsupported:

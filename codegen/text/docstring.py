@@ -17,11 +17,11 @@ from shardwright.ir.plan import Plan, SteppedPlan
 from shardwright.ir.reshard import Reshard
 from shardwright.ir.tiles import DimTiles
 
-# Up to this many devices, the docstring lists the ranges of every device.
+# The maximum number of devices whose ranges the docstring lists.
 TABLE_DEVICES = 16
 
 Stored = Literal["dense", "padded"]
-"""The memory layout of shards that are smaller than others."""
+"""The memory layout of shards that are smaller than the largest."""
 
 
 def title(plan: Plan) -> str:
@@ -30,13 +30,14 @@ def title(plan: Plan) -> str:
 
 
 def what_moves(plan: Plan) -> str:
-    """Return the start of the title: the tensor and the number of devices."""
+    """Return the first part of the title: the tensor and the number of devices."""
     shape = ", ".join(map(str, plan.reshard.shape))
     return f"Reshards {plan.reshard.dtype}[{shape}] over {plan.devices} devices"
 
 
 def tile_lines(exchange: Exchange) -> list[str]:
-    """Return lines about where tiles start and end along each split dimension of the tensor."""
+    """Return lines that state where tiles start and end along each split dimension of the
+    tensor."""
     visible = exchange.dims[exchange.source.hidden :]
     lines = [
         f"    {axis}: {_cuts(tiles)}"
@@ -48,7 +49,7 @@ def tile_lines(exchange: Exchange) -> list[str]:
 
 
 def mesh_text(mesh: Mesh) -> str:
-    """Return the text of a mesh without its list of device ids."""
+    """Return the text of a mesh, omitting its device ids."""
     text = ", ".join(f'"{name}"={size}' for name, size in mesh.axes)
     return f"<[{text}]>" + ("" if mesh.is_iota else " (device ids below)")
 
@@ -66,8 +67,8 @@ def coordinates(mesh: Mesh) -> Value:
 def side_lines(
     side: str, device: str, sharding: str, layout: Layout, stored: Stored | None = None
 ) -> list[str]:
-    """Return lines about one side: its sharding, its shards, and which tensor element each local
-    index refers to. `stored`: the memory layout of short shards, None if it depends on the reader.
+    """Return lines about one side: its sharding, its shards, and the tensor element at each local
+    index. `stored`: the memory layout of short shards, None if the reader decides it.
     """
     shape = " x ".join(map(str, layout.local_shape)) or "one element"
     position = coordinates(layout.mesh)
@@ -108,8 +109,7 @@ def _uneven(layout: Layout, stored: Stored | None) -> list[str]:
 
 
 def _shortest(layout: Layout) -> str:
-    """Return words on the smallest non-empty shard, its device and extents; "" if no shard is
-    larger."""
+    """Describe the smallest non-empty shard: its device and extents; "" if all shards are equal."""
     boxes = layout.boxes()[:, layout.hidden :]
     extents = boxes[:, :, 1] - boxes[:, :, 0]
     elements = np.where(extents.min(axis=1) > 0, extents.prod(axis=1), extents.prod(axis=1).max())
@@ -129,9 +129,9 @@ def _cuts(tiles: DimTiles) -> str:
 
 
 def reduced_lines(exchange: Exchange, reshard: Reshard) -> list[str]:
-    """Return lines about a reduction: the number of terms, their order, and the dtype in which they
-    are accumulated; then sentences on terms without a value and on terms that are not read, if
-    there are any."""
+    """Return lines about a reduction: the number of terms, their order, and the dtype in which
+    they are accumulated; then sentences about terms without a value and terms that are not read,
+    if any."""
     said = [text for text in (new_terms(reshard), read_terms(reshard)) if text]
     if exchange.operator is None:
         return said
@@ -147,8 +147,7 @@ def reduced_lines(exchange: Exchange, reshard: Reshard) -> list[str]:
 
 
 def new_terms(reshard: Reshard) -> str:
-    """Return a sentence on which term along new unreduced axes has the value; "" if there are no
-    such axes."""
+    """State which term along new unreduced axes has the value; "" if there are no such axes."""
     if not reshard.places:
         return ""
     new = ", ".join(map(str, reshard.fate.new))
@@ -158,8 +157,7 @@ def new_terms(reshard: Reshard) -> str:
 
 
 def read_terms(reshard: Reshard) -> str:
-    """Return a sentence on the single term of a cotangent that is read; "" if all terms are
-    read."""
+    """State which single term of a cotangent is read; "" if all terms are read."""
     if not reshard.reads_one:
         return ""
     axes = ", ".join(map(str, reshard.fate.reduced))
@@ -170,8 +168,7 @@ def read_terms(reshard: Reshard) -> str:
 
 
 def part_lines(plan: SteppedPlan, ends: Exchange) -> list[str]:
-    """Return a line about a plan of two exchanges: the part that each device reduces, and why it
-    reduces only a part."""
+    """Describe a plan of two exchanges: the part that each device reduces, and the reason."""
     parts = plan.steps[0].ends.after
     shape = " x ".join(map(str, parts.local_shape(plan.reshard.shape)))
     count = ends.target.replicas
@@ -182,7 +179,7 @@ def part_lines(plan: SteppedPlan, ends: Exchange) -> list[str]:
 
 
 def senders(exchange: Exchange) -> list[str]:
-    """Return lines about which replica sends a tile."""
+    """Return lines that state which replica sends a tile."""
     if exchange.source.replicas == 1:
         tile = "tile" if exchange.operator is None else "term of a tile"
         return [f"Each {tile} has one holder, which sends it."]
@@ -203,7 +200,7 @@ def senders(exchange: Exchange) -> list[str]:
 
 
 def traffic_lines(plan: Plan) -> list[str]:
-    """Return lines about the bytes received and sent, and their lower bounds."""
+    """Return lines that state the bytes received and sent, and their lower bounds."""
     traffic = plan.traffic
     received, sent = traffic.received_max, traffic.sent_max
     if (received, sent) == (traffic.bound_received_max, traffic.bound_sent_max):
@@ -220,7 +217,7 @@ def traffic_lines(plan: Plan) -> list[str]:
 
 
 def box_text(box: list[list[int]]) -> str:
-    """Return the text of a box: the product of half-open ranges, "empty", or "all" for a scalar."""
+    """Print a box: the product of half-open ranges, "empty", or "all" for a scalar."""
     if any(low >= high for low, high in box):
         return "empty"
     return " x ".join(f"[{low}, {high})" for low, high in box) or "all"

@@ -1,7 +1,7 @@
 """Derive the closed forms of an exchange, as the index functions that every emitted module defines.
 
-All kernel backends emit these functions, printed for their target, so that a reader can compare
-them side by side and a checker can evaluate the module's own forms.
+All kernel backends emit these functions, printed for their target. Readers can compare them side by
+side, and checkers can evaluate a module's own functions.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class FunctionBody:
     taken: dict[str, int] = field(default_factory=dict)
 
     def let(self, name: str, value: Value) -> Value:
-        """Assign the value to a name, and return that name as a symbol with the value's bounds;
-        return a plain value unchanged."""
+        """Assign an expression to a name, and return the name as a symbol with the bounds of the
+        expression. Return a plain value unchanged."""
         value = simplify(value)
         if not value.args:
             return value
@@ -98,8 +98,7 @@ def index_functions(exchange: Exchange) -> tuple[IndexFunction, ...]:
 
 
 def box_functions(exchange: Exchange) -> tuple[IndexFunction, ...]:
-    """Return the two functions that give the boxes of both sides, for modules whose plan is not an
-    exchange."""
+    """Return the box functions of both sides, for modules whose plan is not an exchange."""
     return box_function("source", exchange.source), box_function("target", exchange.target)
 
 
@@ -136,7 +135,7 @@ def _shards(layout: Layout, letter: str) -> tuple[Index, ...]:
 
 
 def _known(symbols: tuple[Index, ...]) -> tuple[Value, ...]:
-    """Return the symbols, with zero in place of those whose extent is 1."""
+    """Return the symbols, replacing those of extent 1 by zero."""
     return tuple(sympy.Integer(0) if s.extent == 1 else s for s in symbols)
 
 
@@ -147,7 +146,7 @@ def _shard(side: str, layout: Layout) -> IndexFunction:
 
 
 def box_function(side: str, layout: Layout) -> IndexFunction:
-    """Return the function that gives the box of a mesh position on one side."""
+    """Return the function that maps a mesh position to its box on one side."""
     position = _position(layout)
 
     def derive(body: FunctionBody) -> tuple[Value, ...]:
@@ -168,7 +167,7 @@ def box_function(side: str, layout: Layout) -> IndexFunction:
 def position_function(
     name: str, mesh: Mesh, doc: str, derive: Callable[[Index], tuple[Value, ...]]
 ) -> IndexFunction:
-    """Return a function of a position in a mesh, with the results that `derive` returns."""
+    """Return a function of a mesh position, whose results `derive` returns."""
     position = Index("position", mesh.size)
     return _function(name, (position,), doc, lambda body: derive(position))
 
@@ -235,7 +234,7 @@ def _target_position(target: Layout) -> IndexFunction:
 
 
 def source_at(exchange: Exchange) -> IndexFunction:
-    """Return the function that gives the source shard of an element, for backends that assemble
+    """Return the function that maps an element to its source shard, for backends that assemble
     shards from blocks."""
     elements = tuple(Index(f"i{axis}", dim.extent) for axis, dim in enumerate(exchange.source.dims))
 

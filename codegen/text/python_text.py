@@ -1,4 +1,4 @@
-"""Break Python statements into lines, as a formatter would."""
+"""Break Python statements into lines as a formatter would."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from shardwright.ir.dtypes import neutral
 WIDTH = 100
 INDENT = "    "
 SHORT = 24
-"""The number of characters below which elements are short. A list of short elements is filled into
-lines; otherwise each element has a separate line."""
+"""The length below which an element is short, in characters. Short elements of a list share
+lines; long elements have a line each."""
 
 
 def wrapped(line: str, width: int = WIDTH) -> list[str]:
-    """Return a line of prose as lines that fit, with deeper indentation after the first line."""
+    """Wrap a line of prose, and indent all lines but the first more deeply."""
     if len(line) <= width:
         return [line]
     indent = " " * (len(line) - len(line.lstrip())) + INDENT
@@ -31,7 +31,7 @@ def wrapped(line: str, width: int = WIDTH) -> list[str]:
 
 
 def exploded(prefix: str, items: list[str], ends: str = "()", suffix: str = "") -> list[str]:
-    """Return `prefix(a, b)suffix` on one line if it fits, else one item per line."""
+    """Return `prefix(a, b)suffix` on one line if it fits, else with one item per line."""
     line = f"{prefix}{ends[0]}{', '.join(items)}{ends[1]}{suffix}"
     if len(line) <= WIDTH:
         return [line]
@@ -55,8 +55,8 @@ def called(function: str, arguments: list[str], suffix: str = "", indents: int =
 
 
 def formatted(text: str, first: int, indent: int) -> str:
-    """Return an expression broken into lines that fit. `first`: the number of characters before it
-    on its line; `indent`: the indentation of later lines, which the result omits."""
+    """Break an expression into lines that fit. `first`: the number of characters before it on
+    its line; `indent`: the indentation of later lines, which the result omits."""
     if first + len(text) <= WIDTH or not text.endswith((")", "]")):
         return text
     node = ast.parse(text, mode="eval").body
@@ -91,13 +91,13 @@ def formatted(text: str, first: int, indent: int) -> str:
 def fitted_call(
     function: str, arguments: list[str], suffix: str = "", indents: int = 0
 ) -> list[str]:
-    """Return a call as `called` does, but split long arguments into lines too."""
+    """Return a call like `called`, but split long arguments into lines too."""
     lines = called(function, arguments, suffix, indents)
     return [part for line in lines for part in fitted(line, indents)]
 
 
 def fitted(line: str, indents: int = 0) -> list[str]:
-    """Return a statement, or an argument with its comma, as lines that fit at this indentation."""
+    """Break a statement, or an argument with its comma, into lines that fit at this indentation."""
     if len(line) + indents * len(INDENT) <= WIDTH:
         return [line]
     own = " " * (len(line) - len(line.lstrip()))
@@ -137,8 +137,8 @@ def returned(text: str, indents: int) -> list[str]:
 
 
 def _fitted(made: str, head: int, indent: int, after: int) -> str:
-    """Return an expression broken into lines, in parentheses if it has no brackets to break at.
-    `head` and `after`: the number of characters before and after it."""
+    """Break an expression into lines, in parentheses if it has no brackets to break at. `head`
+    and `after`: the number of characters before and after it."""
     node = ast.parse(made, mode="eval").body
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Lambda):
         start = made.index("(", node.func.end_col_offset) + 1
@@ -164,7 +164,7 @@ def unpacked(names: list[str], call: str) -> tuple[str, ...]:
 
 
 def broken(printer: Printer, value: sympy.Expr, room: int) -> str:
-    """Return an expression, broken at the terms of a sum if it does not fit."""
+    """Return an expression, broken at the terms of a sum if it is longer than `room`."""
     text = printer.text(value)
     if len(text) <= room or not isinstance(value, sympy.Add):
         return text
@@ -195,7 +195,7 @@ def function_lines(printer: Printer, function: IndexFunction) -> list[str]:
 
 
 def _item_lines(printer: Printer, value: sympy.Expr) -> list[str]:
-    """Return an item of an exploded tuple in a function, broken at the terms of a sum if long."""
+    """Return an item of an exploded tuple as lines, broken at the terms of a sum if it is long."""
     line = f"{INDENT}{printer.text(value)},"
     if len(line) + len(INDENT) <= WIDTH or not isinstance(value, sympy.Add):
         return [line]

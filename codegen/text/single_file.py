@@ -26,8 +26,8 @@ class _Piece:
     """The parts of a module to join.
 
     `imports`: its imports at the top; `later`: the support modules that it imports inside
-    functions; `early`: other statements among the imports; `body`: all that follows; `defines`: the
-    names that the body defines.
+    functions; `early`: other statements among the imports; `body`: the statements that follow;
+    `defines`: the names that the body defines.
     """
 
     name: str
@@ -45,7 +45,7 @@ class _Piece:
 
 
 def single_file(text: str, support: Reader) -> str:
-    """Return the text of a module including the support modules that it imports."""
+    """Return the text of a module together with the support modules that it imports."""
     own = _taken_apart("", text)
     if not own.needs:
         return text
@@ -81,7 +81,7 @@ def _collect_later(support: Reader, pieces: dict[str, _Piece]) -> None:
         _collect(lacking[0], support, pieces)
 
 
-@lru_cache(maxsize=64)  # support modules are long: parse each only once
+@lru_cache(maxsize=64)  # cached, because support modules are long
 def _taken_apart(name: str, text: str) -> _Piece:
     lines = text.splitlines(keepends=True)
     docstring, *statements = ast.parse(text).body

@@ -2,7 +2,7 @@
 
 Support modules are the Python files in `templates/support/`, unchanged. A backend names the support
 modules that its modules import, directly or indirectly. A module states the version with which it
-was emitted; the package states the version that is present.
+was emitted; the package states its own version.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from shardwright.codegen import registry
 from shardwright.codegen.text.templates import render
 
 PACKAGE = "__init__"
-"""The name of the package's own file."""
+"""The name of the package's `__init__` file."""
 
 SHOWN = 16
 """The number of hexadecimal digits in a version."""
@@ -39,8 +39,7 @@ def text(name: str) -> str:
 
 
 def support_text(backends: Iterable[str], name: str) -> str:
-    """Return the text of the file with this name, without suffix, in the support folder of these
-    backends."""
+    """Return the text of a file, named without suffix, in the support folder of these backends."""
     return package_text(backends) if name == PACKAGE else text(name)
 
 
@@ -85,8 +84,9 @@ def package_text(backends: Iterable[str]) -> str:
 
 
 def support_files(backends: Iterable[str], **kinds: bool) -> dict[str, str]:
-    """Return the text of every file in the support folder of these backends, by file name; empty if
-    they use none. `kinds`: the kinds of bundles that need them, as keyword arguments of `names`."""
+    """Return the text of every file in the support folder of these backends, by file name; an
+    empty dict if they use none. `kinds`: the kinds of bundles that need them, as keyword
+    arguments of `names`."""
     used = versions(backends)
     if not used:
         return {}
@@ -97,10 +97,10 @@ def support_files(backends: Iterable[str], **kinds: bool) -> dict[str, str]:
 
 def reading_order(module: str) -> tuple[str, ...]:
     """Return the names of the support modules that the text of a module imports, directly or
-    indirectly: the modules that it imports, then those that these import, and so on."""
+    indirectly, in breadth-first order."""
     found = dict.fromkeys(re.findall(r"^from \.\._support\.(\w+) import", module, re.MULTILINE))
     queue = [*found]
-    for name in queue:  # grows
+    for name in queue:  # grows during the loop
         for each in re.findall(r"^ *from \.(\w+) import", text(name), re.MULTILINE):
             if each not in found:
                 found[each] = None

@@ -19,14 +19,14 @@ from shardwright.ir.steps import MoveStep
 from shardwright.ir.transfers import Transfers
 
 LONGEST = 28
-"""The largest number of lines of a complete table; a longer table lists senders but not
+"""The maximum number of lines of a complete table. A longer table lists senders but not
 elements."""
 
 NARROWEST = 32
-"""The smallest width of the last column, in characters."""
+"""The minimum width of the last column, in characters."""
 
 KEPT = "\N{NO-BREAK SPACE}"
-"""Stands in for a space at which a line must not break."""
+"""Stands in for a space at which a line must not be broken."""
 
 Row = tuple[str, ...]
 
@@ -81,9 +81,9 @@ def _fit(rows: list[str]) -> bool:
 
 
 def permutation(plan: DirectPlan) -> list[str]:
-    """Return lines with each device's receiver and sender, if each device sends its whole shard to
-    one device and receives one shard. Return no lines otherwise, or for more than TABLE_DEVICES
-    devices."""
+    """Return lines with each device's receiver and sender if each device sends its whole shard
+    to one device and receives one shard. Return no lines for any other plan, or for more than
+    TABLE_DEVICES devices."""
     exchange = plan.exchange
     if exchange.ranks.size > TABLE_DEVICES:
         return []
@@ -202,8 +202,7 @@ class _Table:
 
 
 def _broken(start: str, further: str, said: str) -> list[str]:
-    """Break a string into lines, of which the first begins with `start` and the others with
-    `further`."""
+    """Break a string into lines. The first begins with `start`, the others with `further`."""
     lines = textwrap.wrap(
         said,
         max(WIDTH, len(start) + NARROWEST),

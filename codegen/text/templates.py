@@ -1,4 +1,4 @@
-"""Render templates in the jinja environment, and locate their errors."""
+"""Render templates with jinja, and locate their errors."""
 
 from __future__ import annotations
 
