@@ -1,4 +1,4 @@
-"""One module to verify, as plain data that is sent to a worker as a line of JSON."""
+"""A module to verify, as plain data that is sent to a worker as one line of JSON."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 from shardwright.codegen.checks.oracle import sums as oracle_terms
 from shardwright.codegen.checks.oracle.definition import Placement, Ref
 
-if TYPE_CHECKING:  # for annotations only: a worker handles plain data
+if TYPE_CHECKING:  # only for annotations: a worker handles plain data
     from shardwright.ir.axes import AxisRef
     from shardwright.ir.reshard import Reshard
     from shardwright.ir.sharding import Sharding
 
 
 MAX_DEVICES = 64
-"""The most devices on which a module is run: interpreters need one thread or one launch per
-device."""
+"""The maximum number of devices on which to run a module: interpreters need one thread or one
+launch per device."""
 
 Transfer = tuple[int, ...]
 """The sender, the receiver, then the low and high tensor index in each dimension."""
@@ -29,12 +29,12 @@ Transfer = tuple[int, ...]
 class Case:
     """An emitted module and the reshard that it claims to perform.
 
-    `texts`: the required values of the module's string constants. `transfers`: if given, the moves
-    that its index functions must list. `execute`: whether to run the module; False if its tensor is
-    too large. `derivative`: whether to check the derivative too, which needs the backward module in
-    the same folder. `transposed`: whether the module moves cotangents back. In that case, every
-    target term is a copy along axes that are unreduced only in the target; along axes that are
-    unreduced only in the source, the module reads the term at coordinate 0 and reduces nothing.
+    `texts`: the required values of the module's string constants. `transfers`: the transfers that
+    its index functions must list, if any. `execute`: whether to run the module; False if its tensor
+    is too large. `derivative`: whether to check the derivative too, which needs the backward module
+    in the same folder. `transposed`: whether the module moves cotangents back. Then all terms along
+    an axis unreduced only in the target are copies of one value. Along an axis unreduced only in
+    the source, the module reads the term at coordinate 0 and reduces nothing.
     """
 
     name: str

@@ -1,8 +1,8 @@
-"""Vector clocks, which order events, and races on bytes.
+"""Vector clocks, which order events, and data races on bytes.
 
 Each actor has a number, an increasing time, and a clock: for every other actor, the time up to
-which it knows all of that actor's events. Two accesses to a byte, at least one of them a write, are
-a race unless one actor knows of the other's access.
+which it knows all of that actor's events. Two accesses to a byte, at least one of them a write,
+race unless one actor knows of the other's access.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ E = TypeVar("E")
 
 
 class Clock:
-    """A vector clock: for each actor, the time up to which all its events are known to have
+    """A vector clock: for each actor, the time up to which its events are known to have
     happened; 0 if none is known."""
 
     def __init__(self) -> None:
@@ -51,9 +51,9 @@ class Clock:
 
 
 def carry_out(traces: Sequence[Sequence[E]], step: Callable[[int, E], bool]) -> list[int]:
-    """Replay traces: call `step` with the index of a trace and its next event, advancing each trace
-    as far as possible in turn; `step` returns whether the event can happen yet. Return the number
-    of completed events of each trace."""
+    """Replay traces, advancing each in turn as far as possible, and return the number of
+    completed events of each. `step`: takes the index of a trace and its next event, and returns
+    whether the event can happen yet."""
     at, moved = [0] * len(traces), True
     while moved:
         moved = False
@@ -75,8 +75,8 @@ class Actor(NamedTuple):
 class Race(NamedTuple):
     """An access to a byte that is not ordered after another actor's access to it.
 
-    `does`: this access as a verb; `other`: the number of the other actor, -1 if unwritten bytes are
-    read; `did`: the other access as a verb; `time`: the time of the other access.
+    `does`: the verb for this access; `other`: the number of the other actor, -1 if unwritten bytes
+    are read; `did`: the verb for the other access; `time`: the time of the other access.
     """
 
     does: str
@@ -103,16 +103,14 @@ class Watched:
         return (addresses[inside] - np.uint64(self.start)).astype(np.int64)
 
     def read(self, places: Any, actor: Actor) -> Race | None:
-        """Record that an actor reads the bytes at these offsets; return the race, if there is
-        one."""
+        """Record that an actor reads the bytes at these offsets. Return the race, if any."""
         race = _unordered(self._writer[places], self._time[places], actor, "reads", "writes")
         reads = self._reads.setdefault(actor.number, np.zeros_like(self._time))
         reads[places] = actor.time
         return race
 
     def write(self, places: Any, actor: Actor) -> Race | None:
-        """Record that an actor writes the bytes at these offsets; return the race, if there is
-        one."""
+        """Record that an actor writes the bytes at these offsets. Return the race, if any."""
         writer, time = self._writer[places], self._time[places]
         written = writer >= 0
         race = _unordered(writer[written], time[written], actor, "writes", "writes")

@@ -46,14 +46,14 @@ def expect(name: str, got: object, expected: object) -> None:
 
 
 def require(holds: bool, fault: str) -> None:
-    """Raise MismatchError with the message `fault` unless a condition holds."""
+    """Raise MismatchError with the message `fault` unless `holds` is true."""
     if not holds:
         raise MismatchError(fault)
 
 
 def constants(module: ModuleType, case: Case) -> None:
-    """Check the constants and shape functions required of every module against the description and
-    the oracle."""
+    """Check the constants and shape functions that every module must have against the
+    description and the oracle."""
     for name in named(module, "__all__"):
         named(module, name)
     expect("SHAPE", tuple(named(module, "SHAPE")), case.shape)
@@ -115,10 +115,9 @@ def _same_terms(side: str, ranges: Mapping[int, tuple[range, ...]], held: dict[i
 class Run:
     """One execution of a module.
 
-    `tensor`: the tensor that the result must represent; `plane`: the number of its bit plane;
-    `poison`: which of two poisons, 0 or 1, fills memory that must not be read; `fill`: the bits in
-    the padding of the input; `source`: the module's input if it is not `tensor`, as for partial
-    sums.
+    `tensor`: the tensor that the result must represent; `plane`: the index of its bit plane;
+    `poison`: 0 or 1, the pattern that fills memory that must not be read; `fill`: the bits in the
+    padding of the input; `source`: the module's input if it is not `tensor`, as for partial sums.
     """
 
     tensor: Bits
@@ -134,9 +133,9 @@ class Run:
 
 
 def runs_of_each(cases: Sequence[Case]) -> list[list[Run]]:
-    """Return the runs of each tensor of a group. Among tensors of the same shape and dtype, the
-    planes of each are shifted by one element more than the previous tensor's, so no tensor can be
-    mistaken for another."""
+    """Return the runs of each tensor of a group. The planes of tensors of the same shape and
+    dtype are shifted by different numbers of elements, so that no tensor can be mistaken for
+    another."""
     found: list[list[Run]] = []
     alike: Counter[tuple[tuple[int, ...], str]] = Counter()
     for case in cases:
@@ -200,7 +199,7 @@ def same_bits(name: str, got: Bits, expected: Bits, tensor: Bits) -> None:
 
 
 def _element(bits: np.unsignedinteger, tensor: Bits) -> str:
-    """Return the tensor element with this value if it is unique, otherwise the bits."""
+    """Name the tensor element with this value if it is unique; otherwise return the bits."""
     where = np.argwhere(tensor == bits)
     if len(where) == 1:
         return f"t{[int(index) for index in where[0]]}"
@@ -225,7 +224,7 @@ def _sides(case: Case) -> tuple[tuple[str, Placement, tuple[int, ...]], ...]:
 
 
 def named(module: ModuleType, name: str) -> Any:
-    """Return the module's attribute. Raises MismatchError if it is missing."""
+    """Return an attribute of the module. Raise MismatchError if it is missing."""
     try:
         return getattr(module, name)
     except AttributeError:

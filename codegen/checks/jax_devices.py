@@ -1,4 +1,4 @@
-"""Run an emitted JAX module on forced CPU devices: shared by its backends' workers.
+"""Run an emitted JAX module on forced CPU devices. The workers of all JAX backends share this.
 
 `JAX_PLATFORMS=cpu` and `--xla_force_host_platform_device_count` must be set before the import.
 """
@@ -46,8 +46,8 @@ class Execution:
         return {}
 
     def observed(self, run: Run) -> AbstractContextManager[None]:
-        """Return the context in which to execute `run`. In subclasses, the context checks the
-        execution and raises MismatchError."""
+        """Return the context in which to execute `run`. A subclass may check the execution in it
+        and raise MismatchError."""
         del run  # plain devices need no context
         return nullcontext()
 
@@ -71,8 +71,8 @@ class Execution:
         return jax.sharding.Mesh(devices.reshape(sizes), tuple(name for name, _ in placement.axes))
 
     def started(self, run: Run) -> tuple[str, ...]:
-        """Execute `reshard_start` and `reshard_done`, and compare the result; return the name of
-        the check. Return no name if the module lacks these functions."""
+        """Execute `reshard_start` and `reshard_done`, and compare the result. Return the name of
+        the check, or no name if the module lacks these functions."""
         if "reshard_start" not in self.module.__all__:
             return ()
         module, options = self.module, self.options()
@@ -119,7 +119,7 @@ class Execution:
         return oracle.padded(self.case.source_array, run.given, run.fill)
 
     def bounded(self) -> tuple[str, ...]:
-        """Check that rounded sums are within their error bound and equal on replicas; return the
+        """Check that rounded sums are within their error bound and equal on replicas. Return the
         name of the check, or no name for a case without such sums. XLA may round after each
         addition, as it does for float16 on CPU."""
         case = self.case
@@ -173,8 +173,8 @@ class Execution:
         return {device: oracle.padded_shard(shard, local) for device, shard in exact.items()}
 
     def pad_and_unpad(self, run: Run, y: Any) -> None:
-        """Check that pad(x) puts every element into its slot and unpad(y) returns the logical
-        tensor."""
+        """Check that pad(x) puts every element in its place and that unpad(y) returns the
+        logical tensor."""
         given = to_jax(run.given, self.case.dtype)
         self.padded(run, self.module.pad(given), self.module.unpad(y))
 

@@ -1,4 +1,5 @@
-"""Run an emitted JAX module of a group on forced CPU devices: shared by its backends' workers."""
+"""Run an emitted JAX module of a group on forced CPU devices. The workers of all JAX backends
+share this."""
 
 from __future__ import annotations
 
@@ -67,8 +68,7 @@ def _execute(
 
 class _Member(Execution):
     def _function(self) -> Any:
-        """Return None: the group's module moves the tensor, not a function for this tensor
-        alone."""
+        """Return None, because a group's module has no function for a single tensor."""
 
     def given(self, run: Run) -> Any:
         return oracle.padded(self.case.source_array, run.given, run.fill)

@@ -40,8 +40,8 @@ def run(module: ModuleType, case: MatmulCase) -> tuple[str, ...]:
 def multiplied(
     kind: type[MatmulExecution], module: ModuleType, case: MatmulCase
 ) -> tuple[str, ...]:
-    """Run a matmul module, and its gradients if the case asks for them, in an execution of class
-    `kind`; return the names of the checks passed."""
+    """Run a matmul module, and its gradients if `case.derivative`, in an execution of class
+    `kind`. Return the names of the checks passed."""
     wide = max((case.dtype, case.out_dtype), key=lambda name: jnp.dtype(name).itemsize)
     with wide_types(wide):
         execution = kind(module, case)
@@ -81,13 +81,13 @@ class MatmulExecution:
         return {}
 
     def observed(self, seed: int) -> AbstractContextManager[None]:
-        """Return the context in which to run the module; `seed` is the number of the poison. In
+        """Return the context in which to run the module; `seed` selects the poison. In
         subclasses, the context raises MismatchError."""
         del seed
         return nullcontext()
 
     def poisons(self) -> tuple[float, float]:
-        """Return two values that pad operands; neither may affect a result."""
+        """Return two values with which to pad operands; neither may affect a result."""
         floating = jnp.issubdtype(jnp.dtype(self.case.dtype), jnp.floating)
         return (float("nan"), 3.0) if floating else (5.0, 3.0)
 
@@ -121,8 +121,8 @@ class MatmulExecution:
                 raise MismatchError(f"the derivative: the cotangent of {SIDES[number]} is wrong")
 
     def _terms(self, number: int, values: Numbers) -> Numbers:
-        """Return `values` or, if side `number` is a partial sum, the array whose terms all equal
-        `values`."""
+        """Return `values` or, if side `number` is a partial sum, an array in which every term
+        equals `values`."""
         place = self.case.placements[number]
         return np.broadcast_to(values, array_shape(place, self.case.shapes[number]))
 

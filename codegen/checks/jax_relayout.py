@@ -15,7 +15,7 @@ from shardwright.codegen.checks.jax_devices import to_bits, to_jax, wide_types
 from shardwright.codegen.checks.relayout_case import Held, RelayoutCase, StoredSaid, compare_held
 
 Watch = Callable[[int], AbstractContextManager[None]]
-"""Returns the context for a run, given its number."""
+"""Returns the context for a run, given its index."""
 
 
 def unwatched_run(number: int) -> AbstractContextManager[None]:

@@ -36,9 +36,9 @@ def hardware() -> Hardware:
 
 
 def timed(module: ModuleType, case: Case | MatmulCase) -> list[float]:
-    """Return the seconds of each timed call of a module, in a jit if possible, after a first call
-    whose result matched the oracle. Raises MismatchError for a wrong result, and CannotTimeError if
-    there are too few devices."""
+    """Return the seconds of each timed call of a module, in a jit if possible. Before timing,
+    compare the result of a first call with the oracle. Raises MismatchError for a wrong result,
+    and CannotTimeError if there are too few devices."""
     here, count = hardware(), len(case.devices())
     if here.count < count:
         hint = f": set {FORCED}={count}" if here.kind == "cpu" else ""

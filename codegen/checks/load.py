@@ -39,7 +39,7 @@ def load(path: Path) -> ModuleType:
     name = f"{home}.{path.stem}"
     loader = _Uncached(name, str(path))
     spec = importlib.util.spec_from_file_location(name, path, loader=loader)
-    assert spec is not None  # always given, because a loader is given
+    assert spec is not None  # never None, because the spec was made with a loader
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     loader.exec_module(module)
@@ -47,7 +47,7 @@ def load(path: Path) -> ModuleType:
 
 
 def _package(name: str, folder: Path) -> None:
-    """Register a folder as a package of this name, whatever its contents."""
+    """Register a folder as a package with this name, whatever its contents."""
     package = ModuleType(name)
     package.__path__ = [str(folder)]
     sys.modules[name] = package

@@ -1,4 +1,4 @@
-"""A matmul module to verify, as plain data that is sent to a worker as a line of JSON."""
+"""A matmul module to verify, as plain data that is sent to a worker as one line of JSON."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from shardwright.codegen.checks.case import placement, placement_from
 from shardwright.codegen.checks.oracle.definition import Placement
 
-if TYPE_CHECKING:  # for annotations only: a worker handles plain data
+if TYPE_CHECKING:  # only for annotations: a worker handles plain data
     from shardwright.ir.matmul import Matmul
 
 SIDES = ("lhs", "rhs", "out")
@@ -21,9 +21,9 @@ SIDES = ("lhs", "rhs", "out")
 class MatmulCase:
     """An emitted module and the matmul that it claims to perform.
 
-    `shapes` and `placements`: those of lhs, rhs and result, in this order; `texts`: the required
-    values of the module's string constants; `execute`: whether to multiply; `derivative`: whether
-    to check the gradients too.
+    `shapes` and `placements`: of lhs, rhs and result, in this order; `texts`: the required values
+    of the module's string constants; `execute`: whether to multiply; `derivative`: whether to check
+    the gradients too.
     """
 
     name: str

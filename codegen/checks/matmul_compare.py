@@ -14,7 +14,7 @@ from shardwright.codegen.checks.oracle.sums import array_of, array_shape
 
 
 def constants(module: ModuleType, case: MatmulCase) -> None:
-    """Compare constants and index functions with the description and the oracle."""
+    """Compare the module's constants and index functions with the description and the oracle."""
     for name, text in case.texts:
         expect(name, getattr(module, name), text)
     expect("DTYPE", module.DTYPE, case.dtype)
@@ -31,7 +31,7 @@ def constants(module: ModuleType, case: MatmulCase) -> None:
 
 
 def wide_numbers(values: Numbers) -> Numbers:
-    """Return floats as float64, and integers unchanged."""
+    """Convert floats to float64; return integers unchanged."""
     is_integer = np.issubdtype(values.dtype, np.integer)
     return values if is_integer else values.astype(np.float64)
 

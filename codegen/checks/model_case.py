@@ -1,4 +1,4 @@
-"""A model's module to verify, as plain data, with the values that the oracle expects."""
+"""A model's module to verify, as plain data, and the values that the oracle expects."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from shardwright.codegen.checks.oracle.definition import Bits
 from shardwright.codegen.checks.relayout_case import Held, StoredSaid, filled_held, stored_from
 from shardwright.ir.dtypes import itemsize
 
-if TYPE_CHECKING:  # for annotations only: a worker handles plain data
+if TYPE_CHECKING:  # only for annotations: a worker handles plain data
     from shardwright.ir.model import Model
     from shardwright.ir.model_plan import ModelPlan
     from shardwright.ir.rules import PlacedBuffer
 
 ONE_IN = 1 << 20
-"""There are so many runs that the probability that two elements of a tensor have equal bits in all
-runs is below 1 / ONE_IN."""
+"""The number of runs is large enough that the probability that two elements of a tensor have
+equal bits in all of them is below 1 / ONE_IN."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""A relayout's module to verify, as plain data, with the values that the oracle expects."""
+"""A relayout's module to verify, as plain data, and the values that the oracle expects."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from shardwright.codegen.checks.oracle.layouts import (
 )
 from shardwright.ir.dtypes import itemsize
 
-if TYPE_CHECKING:  # for annotations only: a worker handles plain data
+if TYPE_CHECKING:  # only for annotations: a worker handles plain data
     from shardwright.ir.dim_cuts import DimCut
     from shardwright.ir.parts import BufferLayout, TensorPart
     from shardwright.ir.relayout import Relayout
@@ -44,7 +44,7 @@ class StoredSaid:
 
     @staticmethod
     def of(stored: Stored) -> StoredSaid:
-        """Return a stored layout in this form."""
+        """Convert a stored layout to this form."""
         return StoredSaid(
             tuple(stored.mesh.axes),
             tuple(stored.mesh.device_ids),
@@ -54,15 +54,15 @@ class StoredSaid:
         )
 
     def numbers(self, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, dict[int, Numbers]]:
-        """Return the numbers of the elements that devices store, by buffer name and device id."""
+        """Return the indices of the elements that devices store, by buffer name and device id."""
         given = self.axes, self.device_ids, shapes
         return {name: stored_numbers(*given, each) for name, each in self.buffers}
 
 
 @dataclass(frozen=True)
 class RelayoutCase:
-    """An emitted module and the relayout that it claims to perform. `execute`: whether to run the
-    module; if not, only the module's tables are followed."""
+    """An emitted module and the relayout that it claims to perform. `execute`: whether to run
+    the module; if False, only its tables are checked."""
 
     name: str
     backend: str
@@ -100,7 +100,7 @@ class RelayoutCase:
         return RelayoutCase(*given, tensors, *sides, data["execute"])
 
     def runs(self) -> Iterator[tuple[Held, Held]]:
-        """Yield pairs of states, before the relayout and expected after it, as bits.
+        """Yield pairs of states as bits: before the relayout, and expected after it.
 
         In each pair but the last, the value of an element is one digit of its number, so all pairs
         together distinguish the elements; in the last pair all bits are random. Padding is random
@@ -122,7 +122,7 @@ class RelayoutCase:
         yield filled_held(before, values, random, radix), filled_held(after, values)
 
     def received(self) -> int:
-        """Return the bytes that the busiest device must receive: each element it lacks, once."""
+        """Return the bytes that the busiest device must receive: each missing element once."""
         before, after = (
             _held_by_device(side.numbers(dict(self.tensors))) for side in (self.source, self.target)
         )

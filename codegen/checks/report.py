@@ -1,4 +1,4 @@
-"""The result of a verification: one report for each bundle and backend."""
+"""The result of a verification: one report per bundle and backend."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class Report:
 
 
 BY_DEFINITION = "ragged all-to-all by its definition"
-"""The name of the check, and the detail, of a module whose collective XLA lacks on CPU. The module
-ran with an implementation of the collective's documentation instead."""
+"""The name of the check, and the detail, for a module whose collective XLA lacks on CPU. The
+module ran with an implementation that follows the collective's documentation."""
 
 Progress = Callable[[int, int, Report | None], None]
 """Called as progress(done, total, report): first with (0, total, None), then after each report."""

@@ -1,4 +1,4 @@
-"""Inputs for modules that move or reduce partial sums, with results known bit by bit."""
+"""Inputs for modules that move or reduce partial sums, with bitwise known results."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from shardwright.codegen.checks.oracle.definition import Bits, Placement
 from shardwright.codegen.checks.oracle.sums import Numbers
 
 BitsOf = Callable[[Numbers, str], Bits]
-"""Converts numbers to the bits of a dtype, by the framework of a backend."""
+"""Converts numbers to the bits of a dtype, using a backend's framework."""
 
 
 def runs(case: Case, bits_of: BitsOf) -> Iterator[Run]:
@@ -37,8 +37,8 @@ def reduces(case: Case) -> bool:
 
 
 def made_of(case: Case) -> tuple[tuple[int, ...], ...]:
-    """Return, for every target term, the numbers of the source terms that form it; an empty tuple
-    for a term without a value."""
+    """Return, for every target term, the indices of the source terms that form it; an empty
+    tuple for a term without a value."""
     return oracle_terms.made_of(case.source, case.target, transposed=case.transposed)
 
 
@@ -50,7 +50,7 @@ def without_value(case: Case) -> frozenset[int]:
 
 def cotangent_back(case: Case, cotangent: Bits) -> Bits:
     """Return the cotangent of the source: every source term has the cotangent of the target term
-    that it contributes to."""
+    to which it contributes."""
     terms = oracle_terms.target_of_terms(case.source, case.target)
     back: Bits = cotangent.reshape(-1, *case.shape)[list(terms)]
     return back.reshape(case.source_shape)
@@ -66,7 +66,7 @@ def own_terms(side: Placement, array: Placement, tensor: Bits) -> dict[int, Bits
 
 
 def _moved(case: Case, bits_of: BitsOf) -> Iterator[Run]:
-    """Yield the runs of a case without reduction: every target term is one source term or has no
+    """Yield the runs of a case without reduction: every target term is a source term or has no
     value."""
     for run in compare.runs(dataclasses.replace(case, shape=case.source_shape)):
         given = run.tensor.reshape(-1, *case.shape)
@@ -96,8 +96,8 @@ def _empty(case: Case, bits_of: BitsOf) -> Bits:
 
 
 def random_terms(case: Case) -> Numbers:
-    """Return random terms of a floating dtype, as the source array: terms of both signs and of
-    widely varying magnitudes, with sums that do not overflow."""
+    """Return a source array of random terms of a floating-point dtype, with both signs and
+    widely varying magnitudes, whose sums do not overflow."""
     rng = np.random.default_rng(zlib.crc32(repr((case.shape, case.source, case.target)).encode()))
     scale = 2.0 ** rng.integers(-4, 3, (oracle_terms.terms_of(case.source), *case.shape))
     terms: Numbers = (rng.uniform(-1, 1, scale.shape) * scale).reshape(case.source_shape)
@@ -105,8 +105,8 @@ def random_terms(case: Case) -> Numbers:
 
 
 def added_in_order(case: Case, terms: Numbers) -> Numbers:
-    """Return the target array of sums, added in the dtype of `terms` in the order of the terms'
-    numbers."""
+    """Return the target array of sums, added in the dtype of `terms` and in the order of the
+    terms."""
     stacked = terms.reshape(-1, *case.shape)
     sums = []
     for of in made_of(case):
@@ -140,7 +140,7 @@ def sums_within_bound(
         here = np.ix_(*indices) if indices else ()
         exact, most = sums[held[device]][here], bounds[held[device]][here]
         if not made_of(case)[held[device]]:
-            continue  # this term has no value; the exact runs have compared it
+            continue  # this term has no value; the exact runs have already compared it
         wrong = np.argwhere(~(np.abs(got[device] - exact) <= most))
         if len(wrong):
             at = tuple(wrong[0])

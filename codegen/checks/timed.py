@@ -1,4 +1,4 @@
-"""The plain data exchanged with the worker that times modules."""
+"""Plain data exchanged with the worker that times modules."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ PART = 8
 takes several copies."""
 
 LEAST, MOST, LIMIT = 7, 50, 1.0
-"""The fewest and the most timed calls, and the seconds after which no further call begins."""
+"""The minimum and the maximum number of timed calls, and the seconds after which no further call
+begins."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class Hardware:
 
 
 class CannotTimeError(Exception):
-    """Raised if a module cannot be timed here; the message gives the reason in one line."""
+    """Raised if a module cannot be timed here. The message states the reason in one line."""
 
 
 def arrays_of(case: Case | MatmulCase) -> Iterator[tuple[Placement, Sequence[int]]]:
@@ -45,7 +46,7 @@ def arrays_of(case: Case | MatmulCase) -> Iterator[tuple[Placement, Sequence[int
 
 
 def check_memory(arrays: Iterable[tuple[Placement, Sequence[int]]], itemsize: int) -> None:
-    """Raise CannotTimeError if the shards of arrays are too large to compare here."""
+    """Raise CannotTimeError if the shards of `arrays` are too large to compare on this machine."""
     nbytes = sum(
         len(place.device_ids) * math.prod(oracle.largest(place, shape)) * itemsize
         for place, shape in arrays

@@ -1,4 +1,4 @@
-"""A worker process's task: one program to compile for one target."""
+"""The task of a worker process: one program to compile for one target."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class Job:
     arrays; the module of a group; the module of a matmul, with `jax_enable_x64` off or on; or jit's
     own matmul of the same arrays. `backend`: the backend whose compiler is used; `emitted`: the
     backend of the module; `module`: its path; `files`: the path for the results, without suffix, or
-    None; `nested`: whether torch's rule cuts a side; `aside`: whether the topology's last device
-    replaces the last of the devices that would otherwise run the program.
+    None; `nested`: whether a side is cut by torch's rule; `aside`: whether to run on the topology's
+    last device in place of the last device that would otherwise take part.
     """
 
     what: What

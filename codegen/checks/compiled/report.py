@@ -1,4 +1,4 @@
-"""The report of a compilation: one for each bundle and target."""
+"""The report of a compilation: one per bundle and target."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class TpuCode:
     """The TPU compiler's figures for a program; bytes are per device.
 
     `lower_seconds`: the time of tracing and lowering in JAX; `compile_seconds`: the time of the
-    compiler. `vmem_bytes`: the most VMEM that a Pallas kernel uses, None without kernels.
+    compiler. `vmem_bytes`: the maximum VMEM of any Pallas kernel, None without kernels.
     `wire_bytes`: the bytes that the busiest device receives, padding included; None if the module
-    does not state them. `warning`: the module's warning about the devices during tracing. `moves`:
-    the collectives of XLA's own program. `copied_bytes`: the bytes that XLA reads and writes
-    outside collectives and kernels.
+    does not state them. `warning`: the warning about devices that the module prints while traced.
+    `moves`: the collectives of XLA's own program. `copied_bytes`: the bytes that XLA reads and
+    writes outside collectives and kernels.
     """
 
     lower_seconds: float
@@ -74,10 +74,10 @@ class Outcome:
 class CompileReport:
     """The verdict on one module for one target.
 
-    `skipped` means that the bundle has no module for such a target. `detail`: the reason for a
-    failure or skip, in one line. `xla`: the outcome of XLA's own reshard, if requested; it does not
-    affect the verdict. `bound_bytes`: a lower bound for the bytes that the busiest device of a TPU
-    topology receives. `best`: the faster of the two programs on that topology, with its margin.
+    `skipped` means that the bundle has no module for this kind of target. `detail`: the reason for
+    a failure or skip, in one line. `xla`: the outcome of XLA's own reshard, if requested; it does
+    not affect the verdict. `bound_bytes`: a lower bound for the bytes that the busiest device of a
+    TPU topology receives. `best`: the faster of the two programs on that topology, and by how much.
     """
 
     name: str

@@ -55,7 +55,8 @@ class Placement:
 
 
 def chunk(indices: Sequence[int], pieces: int) -> list[Sequence[int]]:
-    """Cut a run of indices into `pieces` runs of equal length, the last of them shorter or empty.
+    """Cut a run of indices into `pieces` runs of equal length; the last ones may be shorter or
+    empty.
 
     >>> chunk(range(5), 4)
     [range(0, 2), range(2, 4), range(4, 5), range(5, 5)]
@@ -103,7 +104,7 @@ def sub_coordinates(axis_size: int, pre: int | None, size: int | None) -> list[i
 
 
 def shard_numbers(placement: Placement) -> dict[int, tuple[int, ...]]:
-    """Return, for every device, the number of its shard along each dimension."""
+    """Return, for every device, the index of its shard along each dimension."""
     axis_sizes = dict(placement.axes)
     orders = []
     for refs in placement.dims:
@@ -155,7 +156,7 @@ def largest(placement: Placement, shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def padded(placement: Placement, tensor: Bits, fill: int) -> Bits:
-    """Return the tensor with every shard padded at its end to the largest, shard after shard.
+    """Pad every shard of a tensor at its end to the largest size, and concatenate the shards.
 
     Dimension d has parts*largest elements; the padding is filled with the pattern `fill`.
     """
@@ -166,7 +167,7 @@ def padded(placement: Placement, tensor: Bits, fill: int) -> Bits:
 
 
 def unpadded(placement: Placement, shape: Sequence[int], array: Bits) -> Bits:
-    """Return the tensor inside a padded array, without the padding."""
+    """Return the tensor that a padded array contains."""
     result = np.zeros(tuple(shape), dtype=array.dtype)
     slots, inside = _slots(placement, shape)
     result[_gather(inside)] = array[_gather(slots)]
@@ -174,7 +175,7 @@ def unpadded(placement: Placement, shape: Sequence[int], array: Bits) -> Bits:
 
 
 def padded_shard(shard: Bits, shape: Sequence[int]) -> Bits:
-    """Return a shard at the start of a local array of `shape` that is zero elsewhere."""
+    """Copy a shard to the start of a local array of `shape` that is zero elsewhere."""
     result = np.zeros(tuple(shape), dtype=shard.dtype)
     result[tuple(slice(0, extent) for extent in shard.shape)] = shard
     return result
@@ -274,8 +275,8 @@ def patterns(dtype: str, numbers: npt.NDArray[np.uint64]) -> Bits:
 
 
 def _spread(dtype: str) -> int:
-    """Return the step between patterns: for int64, the step changes both halves, which exposes a
-    narrowed copy."""
+    """Return the step between patterns. For int64, a step changes both halves, which exposes a
+    copy that was narrowed to 32 bits."""
     return 0x0000_0001_0000_0001 if dtype == "int64" else 1
 
 
@@ -330,6 +331,6 @@ _EXPONENTS = {
 
 
 def fills(dtype: str) -> tuple[int, int]:
-    """Return two different patterns, for padding that must not be read."""
+    """Return two different patterns for padding that must not be read."""
     low, high = (int(bits) for bits in patterns(dtype, np.array([0, 1], dtype=np.uint64)))
     return low, high

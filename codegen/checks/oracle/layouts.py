@@ -48,7 +48,7 @@ class PartSaid:
 
 @dataclass(frozen=True)
 class BufferSaid:
-    """Parts along a dimension, and the cut through all of them, if any."""
+    """Parts stacked along a dimension, and the cut through all of them, if any."""
 
     dim: int
     parts: tuple[PartSaid, ...]
@@ -84,7 +84,7 @@ class _Mesh:
     device_ids: tuple[int, ...]
 
     def place(self, device: int, refs: tuple[Ref, ...]) -> int:
-        """Return the coordinate of a device along some axes, as one number."""
+        """Return the coordinate of a device along some axes, combined into one number."""
         return shard_numbers(Placement(self.axes, self.device_ids, (refs,)))[device][0]
 
     def sizes(self, refs: tuple[Ref, ...]) -> list[int]:

@@ -2,7 +2,7 @@
 
 Imports only numpy and the oracle. Integers come from their whole range and wrap. Floats are drawn
 twice: as small integers, so that every sum of products is exact in the dtype of the result, in any
-order; and from a normal distribution, compared within a rounding bound.
+order; and from a normal distribution, to be compared within a rounding bound.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def products(
 
 
 def value_of(array: Numbers, placement: Placement) -> Numbers:
-    """Return the tensor represented by an array of terms; return an array without terms
+    """Return the tensor that an array of terms represents. Return an array without terms
     unchanged."""
     if not placement.unreduced:
         return array
@@ -127,9 +127,9 @@ class Cotangents:
 def cotangents(
     product: Product, placements: Sequence[Placement], dtypes: tuple[str, str], seed: int
 ) -> Cotangents:
-    """Return a cotangent of a result and the operands' cotangents, all as tensors, because every
-    term of a sum has the cotangent of the sum. `dtypes`: the dtype of the operands, and that of the
-    result.
+    """Return a cotangent of a result and the cotangents of the operands. All are tensors without a
+    dimension of terms, because every term of a sum has the cotangent of the sum. `dtypes`: the
+    dtypes of the operands and of the result.
 
     As in `products`, the numbers are small integers and exact, or are drawn from a normal
     distribution.
@@ -157,8 +157,8 @@ def _cotangent_rounding(
     shape: Sequence[int], placements: Sequence[Placement], dtypes: tuple[str, str]
 ) -> tuple[float, float]:
     """Return rounding bounds for the cotangents of lhs and rhs, relative to sums of magnitudes.
-    They cover a device's sums, partial sums, earlier additions of terms, and conversion to the
-    operands' dtype."""
+    They cover the sums on a device, partial sums, earlier additions of terms, and the conversion
+    to the operands' dtype."""
     dtype, out_dtype = dtypes
     sums = EPSILON["float64" if out_dtype == "float64" else "float32"]
     devices = len(placements[0].device_ids)

@@ -24,7 +24,7 @@ from shardwright.codegen.checks.oracle.definition import Placement, Ref, shard_n
 Integers = npt.NDArray[np.int64]
 Numbers = npt.NDArray[Any]  # int64, or float64 for float dtypes
 
-# For each dtype, the largest n such that it represents all integers up to n.
+# For each dtype, the largest n such that it represents all integers up to n exactly.
 _EXACT = {
     "bool": 1,
     "int8": 2**7 - 1,
@@ -37,7 +37,7 @@ _EXACT = {
     "bfloat16": 2**8,
 }
 _WIDE = 2**20
-# Makes both halves of a wide number significant, which exposes a narrowed sum.
+# Makes both halves of a wide number significant, to expose a sum that was narrowed to 32 bits.
 _SPREAD = {"int64": 2**32 + 1, "float64": 2**28 + 1}
 
 
@@ -60,9 +60,10 @@ def terms_of(placement: Placement) -> int:
 
 
 def terms_of_target(source: Placement, target: Placement) -> tuple[tuple[int, ...], ...]:
-    """Return, for every target term, the source terms that form it: they have the same coordinates
-    along axes (by name) that stay unreduced. A target term with a nonzero coordinate along axes
-    unreduced only in the target has none, because only one holder has the value."""
+    """Return, for every target term, the source terms that form it: they have the same
+    coordinates along the axes, matched by name, that stay unreduced. A target term with a
+    nonzero coordinate along axes unreduced only in the target has none, because only one holder
+    has the value."""
     parts = [_parts(side, other) for side, other in ((source, target), (target, source))]
     kept = [part for part in parts[1] if part in parts[0]]
     new = [part for part in parts[1] if part not in parts[0]]
@@ -80,29 +81,29 @@ def terms_of_target(source: Placement, target: Placement) -> tuple[tuple[int, ..
 def made_of(
     source: Placement, target: Placement, *, transposed: bool
 ) -> tuple[tuple[int, ...], ...]:
-    """Return `terms_of_target`; for a `transposed` reshard, which moves cotangents, the one term
-    that each target term contributed to."""
+    """Return `terms_of_target` or, for a `transposed` reshard, which moves cotangents, the
+    single term to which each target term contributed."""
     if transposed:
         return tuple((term,) for term in target_of_terms(target, source))
     return terms_of_target(source, target)
 
 
 def terms_held(placement: Placement) -> dict[int, int]:
-    """Return the number of each device's term, 0 if there are no terms."""
+    """Return the index of each device's term; 0 if there are no terms."""
     if not placement.unreduced:
         return dict.fromkeys(placement.device_ids, 0)
     return {device: numbers[0] for device, numbers in shard_numbers(array_of(placement)).items()}
 
 
 def target_of_terms(source: Placement, target: Placement) -> tuple[int, ...]:
-    """Return, for every source term, the number of the target term that it contributes to."""
+    """Return, for every source term, the index of the target term to which it contributes."""
     made = [(term, n) for n, of in enumerate(terms_of_target(source, target)) for term in of]
     return tuple(number for _, number in sorted(made))
 
 
 Part = tuple[str, int, int, int]
-"""A part of an axis: the axis's name and size, the part's pre-size, and its pre-size times its
-size."""
+"""A part of an axis: the axis's name and size, the part's pre-size, and the product of its
+pre-size and size."""
 
 
 def _parts(side: Placement, other: Placement) -> list[Part]:
@@ -140,8 +141,8 @@ def reductions(
     """Yield pairs (terms, values) of shapes [terms, *shape] and [values, *shape]; term i
     contributes to value `parts[i]`.
 
-    There are enough pairs that no two elements agree in all of them, and that every term determines
-    a value in some pair.
+    There are enough pairs that no two elements agree in all of them, and that every term decides
+    the value in some pair.
     """
     if operator == "sum":
         yield from sums(shape, dtype, parts)
@@ -157,8 +158,8 @@ def _groups(parts: Sequence[int]) -> list[list[int]]:
 def _extrema(
     shape: Sequence[int], dtype: str, parts: Sequence[int], operator: str
 ) -> Iterator[tuple[Integers, Integers]]:
-    """Yield pairs (terms, values) in which every term is the largest for some elements; in every
-    second pair all terms are negative."""
+    """Yield pairs (terms, values) in which every term is the extremum for some elements. In
+    every second pair, all terms are negative."""
     groups = _groups(parts)
     top = min(_EXACT.get(dtype, _WIDE), _WIDE)
     signed = dtype != "bool" and not dtype.startswith("uint")
@@ -189,8 +190,8 @@ def _extrema(
 def _ends(
     shape: Sequence[int], dtype: str, parts: Sequence[int], operator: str
 ) -> tuple[Numbers, Numbers]:
-    """Return a pair (terms, values) in which the terms are the dtype's lowest and highest values:
-    all lowest, all highest, or mixed."""
+    """Return a pair (terms, values) whose terms are the dtype's lowest or highest value: all
+    lowest, all highest, or mixed."""
     ends = identity(dtype, "max"), identity(dtype, "min")
     kind = np.arange(math.prod(shape)).reshape(shape) % 3
     turn = np.arange(math.prod(shape)).reshape(shape) // 3
@@ -240,7 +241,7 @@ def sums(
     numbers = np.arange(count * math.prod(shape), dtype=np.int64).reshape(count, *shape)
     digits, left, plane = numbers, numbers.size, 0
     while plane < max(map(len, groups)) or left > 1:
-        # The extra cancels in the sum, so a term that is lost or added twice changes the result.
+        # The excess cancels in the sum, so a lost or doubled term changes the result.
         total, extra = digits % base, 1 + (numbers * 7 + plane) % base
         terms = np.zeros((len(parts), *shape), dtype=np.int64)
         for number, group in enumerate(groups):
