@@ -1,4 +1,4 @@
-"""Plans shown to people: derivations, tables, SVG pictures, review pages and explorer pages."""
+"""Show plans to people: derivations, tables, SVG pictures, review pages and explorer pages."""
 
 from shardwright.codegen.show.derivation import derivation
 from shardwright.codegen.show.pictures import pictures

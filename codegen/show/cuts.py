@@ -15,7 +15,7 @@ from shardwright.ir.exchange import Exchange
 from shardwright.ir.layout import Layout
 from shardwright.ir.tiles import DimTiles
 
-# The most holders of a shard to name; text shortens longer lists.
+# The maximum number of holders of a shard to name; text shortens longer lists.
 NAMED_HOLDERS = 4
 
 
@@ -32,7 +32,7 @@ class Band:
 
 @dataclass(frozen=True)
 class Bands:
-    """The first bands of a tensor dimension, in order; there are `count` in all."""
+    """The first bands of a tensor dimension, in order. `count`: the number of all bands."""
 
     axis: int
     extent: int
@@ -65,8 +65,8 @@ def _bands(axis: int, tiles: DimTiles, limit: int) -> Bands:
 
 
 def drawn_axes(dims: tuple[Bands, ...]) -> tuple[int | None, int | None]:
-    """Return the dimension drawn down and the dimension drawn across: the first two that are cut;
-    if only one is cut, that one and a neighbour; if none is cut, the last two."""
+    """Return the dimensions drawn down and across: the first two that are cut; if only one is
+    cut, that one and a neighbour; if none is cut, the last two."""
     cut = [dim.axis for dim in dims if dim.is_cut]
     if len(cut) == 1:
         cut = _with_neighbour(cut[0], len(dims))
@@ -85,8 +85,8 @@ def _with_neighbour(axis: int, rank: int) -> list[int]:
 
 @dataclass(frozen=True)
 class CutPicture:
-    """A slice of the tensor in two dimensions: bands of one are drawn down and bands of the other
-    across. The slice is in the first band of every other dimension."""
+    """A two-dimensional slice of the tensor: the bands of one dimension are drawn down, those of
+    the other across. In every other dimension, the slice lies in the first band."""
 
     exchange: Exchange
     dims: tuple[Bands, ...]
@@ -129,7 +129,7 @@ class CutPicture:
         return replace(self, across=replace(self.across, bands=self.across.bands[:columns]))
 
     def notes(self) -> tuple[str, ...]:
-        """Return sentences on the omitted parts of the picture."""
+        """Return sentences that state which parts of the picture are omitted."""
         drawn = {dim.axis for dim in (self.down, self.across) if dim is not None}
         slices = [
             f"dimension {dim.axis} at [{dim.bands[0].low}, {dim.bands[0].high})"
@@ -155,7 +155,7 @@ def holders(layout: Layout, index: tuple[int, ...], limit: int = NAMED_HOLDERS) 
 
 
 def holders_text(layout: Layout, index: tuple[int, ...]) -> str:
-    """Return the holders of a shard as a string: `0,4` or `0-7` or `0,4,8,12,…`."""
+    """List the holders of a shard: `0,4` or `0-7` or `0,4,8,12,…`."""
     ids = holders(layout, index)
     if layout.replicas <= NAMED_HOLDERS:
         return _runs(ids)

@@ -1,4 +1,4 @@
-"""The derivation of a reshard's tiles from its two shardings, in symbols and in numbers."""
+"""Derive a reshard's tiles from its two shardings, in symbols and in numbers."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from shardwright.ir.plan_json import closed_forms
 from shardwright.ir.reshard import Reshard
 from shardwright.ir.sharding import Sharding
 
-# The most device ids of a mesh to list. A larger mesh is shown by its first ids and its size.
+# The maximum number of device ids of a mesh to list; a larger mesh shows its first ids and its size.
 LISTED_IDS = 64
 
 
 def derivation(reshard: Reshard) -> str:
     """Return the derivation of a reshard's tiles from its two shardings.
 
-    It has the layout maps and their inverses, the map from source to target shards, the ranges of a
-    tile for fixed devices, peers, period and divisors, senders, and bytes with their bounds.
+    It contains the layout maps and their inverses, the map from source to target shards, the ranges
+    of a tile for fixed devices, peers, period and divisors, senders, and bytes with their bounds.
     """
     plan = plan_direct(reshard)
     return "\n".join([title(plan), *derivation_lines(plan)])

@@ -27,7 +27,7 @@ def size_of(cells: Sequence[Sequence[Cell]]) -> tuple[int, int]:
 def grid(
     cells: Sequence[Sequence[Cell]], widths: Sequence[int], heights: Sequence[int]
 ) -> list[str]:
-    """Return the lines of a grid; `widths` and `heights` are those of cells, without margins."""
+    """Return the lines of a grid. `widths`, `heights`: the sizes of cells, without margins."""
     border = "+" + "+".join("-" * (width + 2) for width in widths) + "+"
     lines = [border]
     for row, height in zip(cells, heights, strict=True):
@@ -40,8 +40,8 @@ def grid(
 
 
 def _line(cell: Cell, line: int, height: int) -> str:
-    """Return a line of a cell. The text of a cell starts at the top if it has several lines, and is
-    in the middle if it has one."""
+    """Return a line of a cell. A cell of several lines is aligned at the top, a cell of one line
+    in the middle."""
     start = (height - 1) // 2 if len(cell) == 1 else 0
     return cell[line - start] if 0 <= line - start < len(cell) else ""
 

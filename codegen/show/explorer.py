@@ -25,13 +25,14 @@ from shardwright.ir.plan import ENUMERATED_DEVICES, Plan
 from shardwright.ir.steps import ReduceStep, Step
 
 MOST_TRANSFERS = 20_000
-"""The most transfers that a page lists, about 3 MB; larger plans are shown in closed form."""
+"""The maximum number of transfers that a page lists, about 3 MB. Larger plans are shown in
+closed form."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """The most devices, tiles and rows of a list that a page draws. `matrix`: the most devices in
-    the table of bytes between devices."""
+    """The maximum numbers of devices, tiles and list rows that a page draws. `matrix`: the
+    maximum number of devices in the table of bytes between devices."""
 
     devices: int = ENUMERATED_DEVICES
     tiles: int = 600
@@ -41,7 +42,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class ExplorerText:
-    """Text for the template; `data` is JSON without `<`, so that no markup can begin in it."""
+    """Text for the template. `data` is JSON without `<`, so that it cannot contain markup."""
 
     name: str
     title: str
@@ -51,7 +52,7 @@ class ExplorerText:
 def explorer(plan: Plan, name: str = "reshard", topology: str | None = None) -> str:
     """Return a plan's page as deterministic HTML.
 
-    `topology`: hardware; if given, the page also has the bytes on its links. Raises InputError if
+    `topology`: hardware; if given, the page also shows the bytes on its links. Raises InputError if
     the topology has too few devices.
     """
     return explorer_of({name: plan}, name, title(plan), topology)
@@ -61,7 +62,7 @@ def explorer_of(
     plans: Mapping[str, Plan], name: str, heading: str, topology: str | None = None
 ) -> str:
     """Return a page that shows one of several plans at a time. `plans`: the plans by menu entry.
-    Raises InputError for a topology with too few devices."""
+    Raise InputError for a topology with too few devices."""
     return page_of(explored(plans, topology), name, heading)
 
 
@@ -73,7 +74,7 @@ def page_of(found: list[dict[str, Any]], name: str, heading: str) -> str:
 
 
 def explored(plans: Mapping[str, Plan], topology: str | None = None) -> list[dict[str, Any]]:
-    """Return the page's data for each plan; "plan" holds the object that `plan --json` prints."""
+    """Return the page's data for each plan. "plan" holds the object that `plan --json` prints."""
     left, found = MOST_TRANSFERS, []
     for name, plan in plans.items():
         count = _transfers(plan) if plan.devices <= ENUMERATED_DEVICES else left + 1
@@ -141,7 +142,7 @@ def _links(plan: Plan, topology: str) -> dict[str, Any]:
 def link_rows(
     plan: Plan, topology: str, steps: Iterable[Iterable[Flows]]
 ) -> list[list[tuple[str, float]]]:
-    """Return for each step the names of the used links with their bytes, the busiest link first."""
+    """Return, for each step, the names of the links in use with their bytes, busiest first."""
     network = network_of(plan.reshard, topology)
     names = link_names(network.topology, network.devices)
     found = []
@@ -161,5 +162,5 @@ def _flows(step: Step, itemsize: int) -> Iterator[Flows]:
 
 
 def plain(text: str) -> str:
-    """Return text in which no markup can begin."""
+    """Return text that cannot contain markup."""
     return text.replace("&", "&amp;").replace("<", "&lt;")

@@ -13,7 +13,7 @@ from shardwright.codegen.show.svg_text import FAINT, INK, Span, box, root, text_
 from shardwright.ir.relayout import RelayoutPlan
 
 DRAWN = 16
-"""The most devices drawn on each side."""
+"""The maximum number of devices drawn on each side."""
 MARGIN, LEFT, TOP, WIDTH, HEIGHT, SMALL = 24, 110, 92, 84, 30, 12
 LIGHT, DARK = (255, 244, 221), (240, 160, 60)
 EMPTY, KEPT = "#f2f3f5", "#ffffff"
@@ -50,7 +50,8 @@ def flows_svg(plan: RelayoutPlan) -> str:
 
 
 def flows(plan: RelayoutPlan) -> npt.NDArray[np.int64]:
-    """Return the bytes that each source device (rows) sends to each other target device."""
+    """Return the bytes that each source device (rows) sends to each other target device
+    (columns)."""
     relayout = plan.relayout
     senders, receivers = (
         {device: place for place, device in enumerate(side.mesh.device_ids)}
@@ -91,7 +92,6 @@ def _cells(count: npt.NDArray[np.int64], senders: list[int], receivers: list[int
 
 
 def _colour(part: float) -> str:
-    """Return the colour of a box; `part`: the bytes of the box as a fraction of the most bytes in
-    any box."""
+    """Return the colour of a box. `part`: its bytes divided by the maximum bytes of any box."""
     levels = (round(low + part * (high - low)) for low, high in zip(LIGHT, DARK, strict=True))
     return "#" + "".join(f"{level:02x}" for level in levels)

@@ -56,7 +56,7 @@ class LayoutMap:
 
     @cached_property
     def position(self) -> Value:
-        """The row-major number of a device in its mesh."""
+        """The row-major position of a device in its mesh."""
         return sum((axis.coordinate * axis.stride for axis in self.axes), sympy.Integer(0))
 
     @cached_property
@@ -85,7 +85,7 @@ class LayoutMap:
         return tuple(ref for axis in self.axes for ref, _ in axis.pieces if ref not in taken)
 
     def piece(self, ref: AxisRef) -> Digit:
-        """Return the digit of a device's position that a piece of an axis gives."""
+        """Return the digit of a device's position that corresponds to a piece of an axis."""
         return next(digit for axis in self.axes for own, digit in axis.pieces if own == ref)
 
     def own_value(self, ref: AxisRef) -> Value:
@@ -106,9 +106,10 @@ class LayoutMap:
         others: Callable[[AxisRef], Value],
         lets: tuple[Where, ...] | None = None,
     ) -> tuple[tuple[Value, ...], tuple[Value, ...]]:
-        """Return coordinates and local indices of a tensor element: `d(...)[...]` of the inverse.
+        """Return the coordinates and local indices of a tensor element: `d(...)[...]` of the
+        inverse.
 
-        `others` gives the value of a piece that the elements do not determine.
+        `others`: returns the value of a piece that the elements do not determine.
         """
         named = tuple(where.let for where in lets) if lets else (unnamed,) * len(self.dims)
         values: dict[AxisRef, Value] = {}
@@ -200,7 +201,7 @@ def layout_map(
     letters: Letters = SOURCE,
     refs: tuple[AxisRef, ...] = (),
 ) -> LayoutMap:
-    """Return the map of a sharding: in numbers for a shape, in symbols if the shape is None.
+    """Return the map of a sharding: in numbers if a shape is given, else in symbols.
 
     Axes are also cut at the borders of `refs`.
     """

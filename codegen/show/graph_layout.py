@@ -1,4 +1,4 @@
-"""Graph layout in rows such that every edge leads down and crosses no node.
+"""Lay out a graph in rows such that every edge leads down and crosses no node.
 
 A node is one row below its lowest dependency, or, without dependencies, right above its first use.
 An edge that crosses a row has a placeholder node there. Each row is sorted, several times, by the
@@ -19,8 +19,8 @@ PASSING = 10.0
 
 @dataclass(frozen=True)
 class GraphPlaces:
-    """The row and x centre of each node, and for each edge its x centres in the rows it crosses.
-    `width`: the width of the drawing. `count`: the number of rows."""
+    """The row and x centre of each node, and the x centres of each edge in the rows that it
+    crosses. `width`: the width of the drawing. `count`: the number of rows."""
 
     rows: tuple[int, ...]
     middles: tuple[float, ...]
@@ -30,8 +30,8 @@ class GraphPlaces:
 
 
 def place(widths: Sequence[float], edges: Sequence[tuple[int, int]], gap: float) -> GraphPlaces:
-    """Return the places of nodes of these widths. Every edge must lead from a node to a node with a
-    higher number."""
+    """Place nodes of these widths. Every edge must lead from a node to a node with a higher
+    index."""
     rows = _rows(len(widths), edges)
     made = GraphRows(list(widths), gap)
     for node, row in enumerate(rows):
@@ -127,7 +127,7 @@ class GraphRows:
         return at
 
     def _apart(self, row: list[int], wanted: list[float]) -> list[float]:
-        """Return centres near the wanted centres, in order, with gaps between the nodes."""
+        """Return centres close to the wanted centres, in order, with gaps between the nodes."""
         rooms = [
             (self.widths[a] + self.widths[b]) / 2 + self.gap for a, b in itertools.pairwise(row)
         ]

@@ -1,5 +1,5 @@
-"""A matmul's plan for people: its case in words, its candidates, and the product of each device by
-turn."""
+"""Describe a matmul's plan: its case in words, its candidates, and the product of each device in
+each turn."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def case_lines(plan: MatmulPlan) -> tuple[str, ...]:
 
 
 def why_line(plan: MatmulPlan) -> str:
-    """Return one line that says why the candidate was chosen."""
+    """Return one line that states why the candidate was chosen."""
     what = "the fewest bytes into the busiest device of each movement, then the fewest flops"
     if plan.topology is not None:
         what = "the lowest predicted time"
@@ -67,8 +67,8 @@ def why_line(plan: MatmulPlan) -> str:
 
 
 def _same_line(plan: MatmulPlan) -> str:
-    """Return a sentence on the row of the table that has the plan's product with, or without, a
-    kernel that exchanges parts; "" without such a row."""
+    """Return a sentence about the table row with the same product as the plan, but with or
+    without a kernel that exchanges parts; "" if there is none."""
     mine = plan.chosen
     same = [each for each in plan.others if each.multiplication == mine.multiplication]
     if not same:
@@ -78,8 +78,8 @@ def _same_line(plan: MatmulPlan) -> str:
 
 
 def instead_line(plan: MatmulPlan) -> str:
-    """Return a sentence on which operand moves and which stays, with the cost of moving the other
-    operand instead; "" unless exactly one operand moves and the candidate that moves the other is
+    """State which operand moves and which stays, with the cost of moving the other operand
+    instead; "" unless exactly one operand moves and the candidate that moves the other is
     listed."""
     lhs, rhs, _ = plan.chosen.cost.received
     if bool(lhs) == bool(rhs):
@@ -149,7 +149,8 @@ def product_words(product: Multiplication) -> str:
 
 def picture_rows(plan: MatmulPlan) -> tuple[Row, ...]:
     """Return a table of the products, headings first. A device's row has its boxes of A, B and C
-    and, with a loop, the range that it multiplies in each turn. Empty for too many devices."""
+    and, with a loop, the range that it multiplies in each turn. Return no rows for too many
+    devices."""
     matmul, product = plan.matmul, plan.chosen.multiplication
     mesh = matmul.mesh
     if mesh.size > TABLE_DEVICES:
@@ -190,8 +191,8 @@ def range_text(part: Range) -> str:
 
 
 def turns_of(plan: MatmulPlan, position: int) -> Iterator[tuple[Range, ...]]:
-    """Yield for each turn of a loop the ranges of its factor that the device multiplies, relative
-    to the start of the device's range: one range, or two if parts travel both ways."""
+    """Yield for each turn of a loop the ranges of its factor that the device multiplies,
+    relative to the start of the device's range: one range, or two if parts move both ways."""
     loop = plan.chosen.loop
     if loop is None:
         return
@@ -226,7 +227,7 @@ def sharding_rows(matmul: Matmul) -> tuple[Row, ...]:
 
 
 def columns(rows: tuple[Row, ...]) -> str:
-    """Return rows as lines of text with aligned columns."""
+    """Return rows as text with aligned columns."""
     if not rows:
         return ""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
@@ -237,7 +238,7 @@ def columns(rows: tuple[Row, ...]) -> str:
 
 
 def matmul_text(plan: MatmulPlan) -> str:
-    """Return a plan as `shardwright plan` and `show` print it."""
+    """Return a plan as text, as `shardwright plan` and `show` print it."""
     matmul = plan.matmul
     where = f"on {matmul.mesh}"
     if plan.topology is not None:

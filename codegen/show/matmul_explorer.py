@@ -1,8 +1,8 @@
-"""The explorer of a matmul: the reshards of the operands and of the result, and a loop as its
-rounds.
+"""The explorer of a matmul: the reshards of the operands and of the result, and the rounds of a
+loop.
 
-In a loop an all-gather or a reduce-scatter overlaps with the product: parts travel round a ring.
-The page has a step for each round, in which each device receives parts from its neighbours.
+In a loop an all-gather or a reduce-scatter overlaps with the product: parts move around a ring. The
+page has a step for each round, in which each device receives parts from its neighbours.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class PartMoved:
 def matmul_explorer(plan: MatmulPlan, name: str, topology: str | None = None) -> str:
     """Return the page of a matmul as deterministic HTML.
 
-    `topology`: hardware; if given, the page also has the bytes on its links. Raises InputError if
+    `topology`: hardware; if given, the page also shows the bytes on its links. Raises InputError if
     the topology has too few devices.
     """
     plans = {
@@ -93,8 +93,8 @@ def _moved(
 
 
 def _neighbours(plan: MatmulPlan, loop: Loop) -> dict[int, tuple[int, ...]]:
-    """Return for each position the positions that send parts to it: two if parts travel both ways,
-    otherwise one. Partial sums that travel one way go down the ring."""
+    """Return, for each position, the positions that send parts to it: two if parts move both
+    ways, otherwise one. Partial sums that move one way go down the ring."""
     digits = tuple(Digit(*pair) for pair in loop.digits)
     rings: dict[int, dict[int, int]] = defaultdict(dict)
     for position in range(plan.matmul.mesh.size):
@@ -140,8 +140,8 @@ def _replaced(items: list[Any], place: int, others: list[Any]) -> list[Any]:
 def _step(
     step: dict[str, Any], plan: MatmulPlan, loop: Loop, number: int, rounds: list[list[PartMoved]]
 ) -> dict[str, Any]:
-    """Return a round as a step of `plan --json`; the first round of a gather includes kept
-    parts."""
+    """Return a round as a step of `plan --json`; the first round of a gather includes the parts
+    that devices keep."""
     ids = plan.matmul.mesh.device_ids
     kept = [each for each in step["transfers"] if each["from"] == each["to"]]
     added = {"reduce": "add"} if loop.side == "out" else {}

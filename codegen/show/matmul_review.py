@@ -34,9 +34,8 @@ def matmul_page(
     backward: tuple[MatmulPlan, ...] = (),
     usage: Mapping[str, Sequence[str]] = {},
 ) -> str:
-    """Return the text of a bundle's README.md, which is deterministic. `backward`: the plans of the
-    cotangents of lhs and rhs, if emitted. `usage`: sentences for the users of each module, by file
-    name."""
+    """Return a bundle's README.md as deterministic text. `backward`: the plans of the cotangents
+    of lhs and rhs, if emitted. `usage`: sentences for the users of each module, by file name."""
     picture = columns(picture_rows(plan))
     sections = (
         f"# {name}",

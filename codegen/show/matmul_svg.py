@@ -1,8 +1,8 @@
 """The picture of a matmul as a standalone SVG: the product of each device, turn by turn.
 
-For each device, A is drawn on the left and B above C, as a product is written by hand; the device's
-parts during the product are coloured. In a loop, travelling parts are labelled with the turn in
-which the device has them. All extents are drawn with equal length.
+For each device, A is drawn on the left and B above C, as when multiplying by hand; the device's
+parts during the product are coloured. In a loop, moving parts are labelled with the turn in which
+the device has them. All extents are drawn with equal length.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Scene:
     def _part(
         self, side: Side, held: list[list[int]], left: float, top: float
     ) -> tuple[float, float, float, float, str]:
-        """Return the x, y, width and height of a device's part of a side, and its colour."""
+        """Return the x, y, width, height and colour of a device's part of a side."""
         x, y, width, height = self._place(side, left, top)
         extents = self.plan.matmul.shape(side)[-2:]
         (low, high), (first, last) = (
@@ -93,7 +93,7 @@ class Scene:
         return x + width * first, y + height * low, across, down, COLOURS[side]
 
     def _turns(self, position: int, left: float, top: float) -> Iterator[Span]:
-        """Yield the text of each turn's number, placed at the part that the device has in the
+        """Yield the number of each turn as text, placed at the part that the device has in that
         turn."""
         loop, matmul = self.plan.chosen.loop, self.plan.matmul
         if loop is None or loop.factor < matmul.batch:

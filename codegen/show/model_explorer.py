@@ -1,7 +1,8 @@
 """The explorer of a model: its tensors, devices, links and buckets on one self-contained page.
 
-The page has every name once and the moves of each kind of tensor. From these its script computes
-the senders and receivers of a tensor, so even the largest models need only a few megabytes.
+The page contains every name once, and the moves of each kind of tensor. From them, its script
+computes the senders and receivers of a tensor, so the page of even the largest model takes only a
+few megabytes.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ def _moves(relays: KindRelays, size: int, whole: int) -> dict[str, Any]:
 
 def _members(plan: ModelPlan) -> list[list[Any]]:
     """Return a row for each member, sorted by name: the name, kind, places of both sides, turn,
-    number of the first piece, number of pieces, and the buffers of both sides.
+    index of the first piece, number of pieces, and the buffers of both sides.
 
     A name omits the prefix that it shares with the previous name; a buffer omits the prefix that it
     shares with its tensor.
@@ -96,8 +97,8 @@ def _after(before: str, name: str) -> tuple[int, str]:
 
 
 def _buckets(plan: ModelPlan) -> list[list[int]]:
-    """Return for each bucket the bytes that all devices receive, and the bytes that the busiest
-    device sends and receives together."""
+    """Return, for each bucket, the total bytes received, and the bytes that the busiest device
+    sends and receives together."""
     index = {device: number for number, device in enumerate(plan.devices)}
     at = [np.array([index[device] for device in place.devices]) for place in plan.kinds.places]
     ends = plan.buckets.ends

@@ -59,8 +59,8 @@ def _sum(expr: sympy.Expr, last: tuple[str, ...]) -> str:
 
 
 def _place_in_sum(term: sympy.Expr, last: tuple[str, ...]) -> tuple[object, ...]:
-    """Return the sort key: positive terms first, numbers and `last` at the end, larger strides
-    before smaller."""
+    """Return the sort key of a term: positive terms first, numbers and `last` at the end, larger
+    strides before smaller ones."""
     coefficient, rest = term.as_coeff_Mul()
     factors = len(sympy.Mul.make_args(rest))
     return (
@@ -83,8 +83,8 @@ def _product(expr: sympy.Expr, last: tuple[str, ...]) -> str:
 
 
 def _place_in_product(factor: sympy.Expr) -> tuple[int, str, int, str]:
-    """Return the sort key: factors that vary over devices or elements, then sizes, then shard
-    sizes."""
+    """Return the sort key of a factor: factors that vary over devices or elements, then sizes,
+    then shard sizes."""
     if factor.is_Symbol and not isinstance(factor, Index):
         kind = 1
     elif isinstance(factor, CeilDiv):

@@ -1,8 +1,8 @@
 """The picture of a relayout as a standalone SVG: each device's parts of tensors, in buffer order,
 before and after.
 
-Each device has a column, and each part a box as high as its length along the stacked dimension. The
-box has the tensor's colour and name, and the range of each stored dimension.
+Each device has a column, and each part a box whose height is its length along the stacked
+dimension. The box shows the tensor's colour and name, and the range of each stored dimension.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from shardwright.ir.relayout import Relayout
 from shardwright.ir.stored import Stored
 
 DRAWN = 16
-"""The most devices drawn on each side."""
+"""The maximum number of devices drawn on each side."""
 MARGIN, LEFT, TOP, WIDTH, LEAST, HEIGHT, GAP, SMALL = 24, 96, 74, 108, 18, 132, 14, 12
 PADDING = "#e6e8eb"
 
@@ -61,7 +61,7 @@ def _said(part: BoundPart, position: int) -> str:
 
 
 def held_rows(stored: Stored) -> Iterator[tuple[int, list[str]]]:
-    """Yield the ids of devices, in order, each with the contents of its buffers as text."""
+    """Yield each device id, in order, with the contents of the device's buffers as text."""
     for device in sorted(stored.mesh.device_ids)[:DRAWN]:
         position = stored.mesh.device_ids.index(device)
         cells = (blocks(stored, name, position) for name in stored.buffers)

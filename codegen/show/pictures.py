@@ -14,21 +14,21 @@ from shardwright.ir.mesh import Mesh
 from shardwright.ir.plan import Plan, direct_of
 from shardwright.ir.sharding import Sharding
 
-# Maximum width of a picture and height of a cell; beyond these, ranges replace elements.
+# Maximum width of a picture and height of a cell; larger ones show ranges instead of elements.
 WIDTH = 108
 CELL_LINES = 9
-# The most coordinates of a mesh axis, devices of a mesh, and bands of a tensor dimension that are
-# drawn.
+# The maximum number of coordinates of an axis, devices of a mesh, and bands of a dimension to draw.
 DRAWN_COORDINATES = 8
 DRAWN_DEVICES = 32
 DRAWN_BANDS = 16
 
-# A function from a position in the mesh to the cell of the device there.
+# Returns the cell of the device at a mesh position.
 CellOf = Callable[[int], Cell]
 
 
 def pictures(plan: Plan) -> str:
-    """Return the mesh before and after with the contents of every device, and the cut pattern."""
+    """Return pictures of the mesh before and after with the contents of every device, and the
+    cut pattern."""
     reshard, exchange = plan.reshard, direct_of(plan).exchange
     same_mesh = reshard.source.mesh == reshard.target.mesh
     parts = [
@@ -80,8 +80,8 @@ def _visible_box(layout: Layout, position: int) -> tuple[tuple[int, int], ...]:
 
 
 def has_element_labels(layout: Layout) -> bool:
-    """Return whether every element has a label of one character per dimension, and a shard fits a
-    cell."""
+    """Return whether every element has a label with one character per dimension and a shard fits
+    into a cell."""
     extents = [dim.extent for dim in layout.dims[layout.hidden :]]
     return max(extents, default=1) <= 9 and math.prod(layout.local_shape[:-1]) <= CELL_LINES
 
@@ -95,8 +95,8 @@ def _labels(layout: Layout) -> str:
 
 
 def element_lines(box: tuple[tuple[int, int], ...]) -> Cell:
-    """Return the labels of a box's elements, counted from 1: one line for elements that differ only
-    in the last index."""
+    """Return the labels of a box's elements, counted from 1: elements that differ only in the
+    last index share a line."""
     if not box:
         return ("t",)
     ranges = [range(low + 1, high + 1) for low, high in box]
@@ -156,8 +156,8 @@ def _drawn_mesh(sharding: Sharding, cell: CellOf, across_limit: int) -> str:
 
 
 def _mesh_arrows(names: list[str], sizes: list[int], block: int) -> list[Arrow]:
-    """Return an arrow for each axis drawn downwards, the minor axis first; the arrow of the minor
-    axis is `block` lines high."""
+    """Return an arrow for each axis drawn downwards, the minor axis first. Its arrow is `block`
+    lines high."""
     arrows: list[Arrow] = []
     for name, size in zip(reversed(names), reversed(sizes), strict=True):
         block = block * size if arrows else block
@@ -216,8 +216,8 @@ def _tile_cell(picture: CutPicture, row: Band, column: Band) -> Cell:
 
 
 def _scaled(lengths: list[int], least: int, limit: int) -> list[int]:
-    """Return widths in proportion to lengths, the smallest `least`; if their sum exceeds `limit`,
-    all are `least`."""
+    """Return widths in proportion to lengths; the smallest is `least`. If their sum exceeds
+    `limit`, all widths are `least`."""
     shortest = min(lengths)
     scaled = [max(least, (least + 3) * length // shortest - 3) for length in lengths]
     return scaled if sum(scaled) + 3 * len(scaled) <= limit else [least] * len(lengths)

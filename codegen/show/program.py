@@ -1,7 +1,6 @@
 """A program in the notation `f32[16@d,32@t]`, next to the lines of the user's source.
 
-If there are several meshes, each has a name, which is printed for values that are not on the first
-mesh.
+If there are several meshes, each has a name. Values on the first mesh omit it.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ HIDDEN = frozenset({"constant"})
 
 
 def notation(value: Value) -> str:
-    """Return a type with its sharding: `f32[16@d,32@t]`; several axes are joined as `16@(d,t)`."""
+    """Return a type with its sharding: `f32[16@d,32@t]`. Several axes are joined as `16@(d,t)`."""
     return value.dtype + shape_text(value.shape, value.sharding)
 
 
@@ -34,7 +33,7 @@ def shape_text(shape: tuple[int, ...], sharding: Sharding | None) -> str:
 
 
 def show_program(program: Program) -> str:
-    """Return a program's values below the source lines that compute them, without constants."""
+    """Return a program's values below the source lines that compute them, omitting constants."""
     return "\n".join(_Shown(program).lines()) + "\n"
 
 

@@ -17,7 +17,7 @@ from shardwright.codegen.text.templates import render
 from shardwright.ir.program import ops_of
 
 ROWS = 60
-"""The most rows in a list of values."""
+"""The maximum number of rows in a list of values."""
 
 
 def program_explorer(
@@ -28,7 +28,7 @@ def program_explorer(
 ) -> str:
     """Return the page of a program as deterministic HTML.
 
-    `topology`: hardware for which the page also has predicted seconds. `totals`: results of other
+    `topology`: hardware for which the page also shows predicted seconds. `totals`: results of other
     partitioners, each with the keys name, received and why. Source lines are read from the user's
     files.
     """

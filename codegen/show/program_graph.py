@@ -31,7 +31,7 @@ HIDDEN = frozenset({"constant"})
 @dataclass(frozen=True)
 class GraphValue:
     """A value in one layout. `split`: the axes that split its dimensions, such as `@d, -, @t`.
-    `times`: the iterations of its enclosing loops."""
+    `times`: the number of iterations of its enclosing loops."""
 
     name: str
     type: str
@@ -50,7 +50,7 @@ class GraphValue:
 
 @dataclass(frozen=True)
 class GraphEdge:
-    """A dependency between two values or a move between layouts; `source` and `target` are numbers
+    """A dependency between two values or a move between layouts. `source` and `target` are indices
     of values.
 
     `label`: the communication, or the local change of layout. `number`: the communication's number,
@@ -72,8 +72,8 @@ class ProgramGraph:
     edges: tuple[GraphEdge, ...]
 
     def around_communications(self) -> ProgramGraph:
-        """Return the graph of arguments, results and values at the ends of communications. An edge
-        is hidden if its target depends on its source through omitted values."""
+        """Keep only arguments, results and values at the ends of communications. An edge is
+        hidden if its target depends on its source through omitted values."""
         ends = {end for each in self.edges if each.number for end in (each.source, each.target)}
         kept = [
             number
@@ -104,7 +104,7 @@ class ProgramGraph:
                     yield GraphEdge(place[source], place[number], hidden=True)
 
     def without_idle(self) -> ProgramGraph:
-        """Return the graph without values that are neither connected nor results."""
+        """Drop values that are neither connected nor results."""
         used = {end for each in self.edges for end in (each.source, each.target)}
         kept = [n for n, value in enumerate(self.values) if n in used or value.is_result]
         place = {number: at for at, number in enumerate(kept)}
@@ -116,7 +116,7 @@ class ProgramGraph:
 
 
 def _direct(edges: tuple[GraphEdge, ...]) -> tuple[GraphEdge, ...]:
-    """Return all edges but the hidden ones that a longer path implies."""
+    """Drop hidden edges that a longer path implies."""
     into: dict[int, list[int]] = defaultdict(list)
     for each in edges:
         into[each.target].append(each.source)
@@ -148,7 +148,7 @@ def graph_of(program: LocalProgram) -> ProgramGraph:
 
 
 class GraphSteps:
-    """Builds the graph of a program step by step. `number`: the number in the graph of each local
+    """Builds the graph of a program step by step. `number`: the index in the graph of each local
     value."""
 
     def __init__(self, program: LocalProgram) -> None:
@@ -162,7 +162,7 @@ class GraphSteps:
         self.drawn: set[int] = set()  # the functions added so far
 
     def add(self, local: int, made_by: str, line: str, times: int) -> int:
-        """Add a local value; return its number."""
+        """Add a local value and return its index."""
         value, layout = self.program.of(local), self.program.values[local].layout
         kind = short_type(value.dtype, value.shape, layout)
         self.number[local] = len(self.values)
@@ -220,8 +220,7 @@ class GraphSteps:
         )
 
     def _sources(self, step: Compute, place: int) -> list[int]:
-        """Return the sources of a result: the operands, or each body's result at position
-        `place`."""
+        """Return the sources of a result: the operands, or result `place` of each body."""
         giving = [body for body in step.bodies if len(body.results) == len(step.results)]
         ends = [body.results[place] for body in giving] if step.bodies else step.operands
         return [self.number[end] for end in ends if end in self.number]

@@ -1,5 +1,5 @@
-"""A program's review page, and its terminal text: every communication with its line, bytes,
-seconds, reason, and remedies."""
+"""A program's review page and its text for a terminal: every communication with its line, bytes,
+seconds, reason and remedies."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from shardwright.codegen.partition.local.sizes import size_text
 from shardwright.codegen.partition.partitioned import Partitioned
 
 NOTHING = "nothing"
-"""The first word of a remedy's text if the communication has no remedy."""
+"""The first word of a remedy's text if a communication has no remedy."""
 HEADINGS = ("", "collective", "axes", "value", "bytes", "line", "why", "what would lower it")
 
 
@@ -28,9 +28,9 @@ def program_page(
     topology: str | None = None,
     kernels: Sequence[str] = (),
 ) -> str:
-    """Return a program's page in Markdown. `written`: the table of communications, which uses the
-    value names of the program's module. `topology` adds predicted seconds. `kernels`: a remark on
-    each matmul next to a communication."""
+    """Return a program's page in Markdown. `written`: the table of communications, which uses
+    the value names of the program's module. `topology` adds predicted seconds. `kernels`: a
+    remark about each matmul next to a communication."""
     lines = [*_lines(program, name, written, topology)]
     lines += ["", "Matmuls next to a communication:", ""] if kernels else []
     return "\n".join([*lines, *(f"- {each}" for each in kernels)]) + "\n"
@@ -124,7 +124,7 @@ def _seconds(program: Partitioned, topology: str | None) -> tuple[float, ...]:
 
 
 def _computed(program: Partitioned) -> str:
-    """Return the computation's time as bytes received in that time, with the rates assumed."""
+    """Return the computation time as the bytes received in that time, with the assumed rates."""
     return f"{size_text(round(program.computed))} ({program.local.axes.rates})"
 
 
@@ -145,7 +145,7 @@ def program_text(
     program: Partitioned, topology: str | None = None, kernels: Sequence[str] = ()
 ) -> str:
     """Return a program's communication for a terminal. `topology` adds predicted seconds.
-    `kernels`: a remark on each matmul next to a communication."""
+    `kernels`: a remark about each matmul next to a communication."""
     found = program.communications
     seconds = _seconds(program, topology)
     total = size_text(program.bytes_received) + _in_all(seconds, topology)

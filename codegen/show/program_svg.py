@@ -27,8 +27,8 @@ from shardwright.codegen.show.svg_text import (
 )
 
 WHOLE = 40
-"""The most values of a program that is drawn whole; of a larger program, only values near
-communications are drawn."""
+"""The maximum number of values of a program that is drawn whole. In a larger program, only
+values near communications are drawn."""
 MARGIN, TOP, BOX, LABEL, ROW, GAP = 24, 62, 36, 20, 62, 18
 LARGE, SMALL = 12, 10
 COLOURS = (
@@ -154,7 +154,7 @@ def program_svg(program: Partitioned) -> str:
 
 
 def drawn(graph: ProgramGraph) -> ProgramGraph:
-    """Return the drawn part of a graph: for a large one, the values around communications."""
+    """Return the part of a graph to draw: for a large graph, the values around communications."""
     return graph if len(graph.values) <= WHOLE else graph.around_communications()
 
 

@@ -41,7 +41,7 @@ class Proof:
 
     @property
     def holds(self) -> bool:
-        """Return whether every claim is proved."""
+        """Return whether all claims are proved."""
         return all(claim.holds for claim in self.claims)
 
     def __str__(self) -> str:
@@ -53,14 +53,14 @@ class Proof:
 
 @lru_cache(maxsize=256)
 def prove_roundtrip(sharding: Sharding, split: str = "flat") -> Proof:
-    """Prove that `t` after `d` and `d` after `t` are identities, for all sizes."""
+    """Prove that `t` after `d` and `d` after `t` are the identity, for all sizes."""
     layout = layout_map(sharding, split=split)
     return Proof((*_of_elements(layout), *_of_devices(layout)))
 
 
 def _of_elements(layout: LayoutMap) -> Iterator[Claim]:
-    """Yield the claims that along every dimension the two maps are inverses of each other, and that
-    every element is in a shard."""
+    """Yield the claims that the two maps are inverses of each other along every dimension, and
+    that every element is in a shard."""
     for axis, dim in enumerate(layout.dims):
         if dim.is_flat:
             index, local = layout.shard[axis], layout.local[axis]

@@ -29,7 +29,7 @@ WIDTH = 80
 """Characters per line, except in commands and tables."""
 
 RINGS = "rings.svg"
-"""The file of the picture of rings in a bundle."""
+"""The file name of the picture of rings in a bundle."""
 Tables = Iterable[tuple[str, tuple[Row, tuple[Row, ...]]]]
 
 
@@ -42,7 +42,7 @@ def review_page(
     takes: Sequence[str] = (),
     rings: bool = False,
 ) -> str:
-    """Return the text of a bundle's README.md, which is deterministic.
+    """Return a bundle's README.md as deterministic text.
 
     `tables`: the backends' tables, each a title with a heading and rows. `backward`: the files of
     the reverse reshard, which derivatives need. `takes`: lines on the modules' stages and seconds,
@@ -73,8 +73,8 @@ COMMANDS = (
 
 
 def commands_text(name: str, command: str, described: str = "") -> str:
-    """Return the commands that end a page: emit, verify and check. `described`: what the manifest
-    has, if the command reads it and a reader should know."""
+    """Return the commands that end a page: emit, verify and check. `described`: the contents of
+    the manifest, if the command reads it."""
     emit = command.removesuffix(f"  # {IN_PARENT}")
     where = f"# In the parent folder{described}:"
     return _block([where, emit, *(line.format(name) for line in COMMANDS)], "sh")

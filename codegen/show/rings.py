@@ -1,4 +1,4 @@
-"""A reduction on rings, as text and as a picture: a row per step, a column per device."""
+"""A reduction on rings as text and as a picture: a row per step, a column per device."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ LINES = {True: "", False: ' stroke-dasharray="4 3"'}
 
 
 def rings_text(rings: Rings) -> str:
-    """Return a table of the parts that each device sends in each step; if there are many devices,
-    only for the first of them."""
+    """Return a table of the parts that each device sends in each step. For many devices, show
+    only the first ones."""
     shown = rings.ids[:TABLE_DEVICES]
     lines = [*_heading(rings), ""]
     rows = [["device", *map(str, shown)]]
@@ -61,7 +61,7 @@ def _parts(passed: Passed) -> str:
 def rings_svg(rings: Rings, title: str) -> str | None:
     """Return the picture of rings as deterministic SVG; None if there are too many devices.
 
-    A box has the parts that a device sends, in the colour of the device that keeps them, with the
+    A box shows the parts that a device sends, in the colour of the device that keeps them, with the
     number of terms added so far. A line leads from each box to the receiver; lines of halves that
     move downwards are dashed.
     """

@@ -1,4 +1,4 @@
-"""The steps of a basis plan as a table, and lines on their predicted seconds and memory."""
+"""The steps of a basis plan as a table, and lines about their predicted time and memory."""
 
 from __future__ import annotations
 
@@ -35,8 +35,7 @@ def received_max(step: Step) -> int:
 
 
 def choice_lines(plan: SteppedPlan) -> tuple[str, ...]:
-    """Return lines that name the topology used for the prediction, and the memory that the steps
-    need."""
+    """Return lines that state the topology used for the prediction, and the memory of the steps."""
     chosen = plan.prediction
     limit = "" if chosen.memory_bytes is None else f", of {chosen.memory_bytes:,} allowed"
     return (

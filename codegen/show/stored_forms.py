@@ -21,7 +21,7 @@ from shardwright.ir.stored import Stored
 from shardwright.ir.tiles import period, tiles_per_period
 
 MOST_SHOWN, MOST_WORDS, MOST_MEETINGS = 8, 120, 24
-"""Limits of the tables: the entries of a list in a form, the characters of a form, and the rows of
+"""Maximum sizes of the tables: entries of a list in a form, characters of a form, and rows of
 intersections."""
 
 LETTERS = """\
@@ -50,7 +50,7 @@ REASONS: dict[type[Cut], str] = {
 
 
 def derived(relayout: Relayout) -> list[str]:
-    """Return the lines of Markdown that derive a relayout's boxes from its cuts."""
+    """Derive a relayout's boxes from its cuts, as lines of Markdown."""
     sides = relayout.source.in_bytes, relayout.target.in_bytes
     kinds = {type(cut.cut) for side in sides for *_, cut in _cuts(side)}
     if not kinds:
@@ -83,7 +83,7 @@ def _forms_of(name: str, side: Stored) -> list[str]:
 
 
 def _shard(cut: BoundCut, side: Stored) -> str:
-    """Return the index of a device's shard as a form in `p`, the device's place in the mesh."""
+    """Return the index of a device's shard as a form in `p`, the device's mesh position."""
     place = read_digits(cut.digits, Index("p", side.mesh.size))
     if cut.table is not None:
         named = [str(shard) if shard >= 0 else "none" for shard in cut.table[:MOST_SHOWN]]
@@ -118,8 +118,8 @@ def _shown(numbers: tuple[int, ...]) -> str:
 
 
 def _tiled(cut: Cut) -> str:
-    """Return the result of checking a cut with numbers: its shards are end to end, and own their
-    first and last elements."""
+    """Check a cut numerically, and return the result: its shards adjoin, and each owns its first
+    and last element."""
     low, high = cut.intervals
     held = low < high
     numbers = np.flatnonzero(held)
@@ -139,8 +139,8 @@ def _said(value: Value) -> str:
 
 
 def _meetings(source: Stored, target: Stored) -> list[str]:
-    """Return the source shards that intersect each target shard, and the number of elements after
-    which both cuts repeat."""
+    """List the source shards that intersect each target shard, and state the number of elements
+    after which both cuts repeat."""
     rows: list[str] = []
     pairs = itertools.product(_cuts(target), _cuts(source))
     for (_, part, dim, cut), (_, other, at, before) in pairs:

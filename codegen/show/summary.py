@@ -7,7 +7,7 @@ from shardwright.ir.sharding import Sharding
 
 
 def summary(plan: DirectPlan) -> str:
-    """Return lines about the tensor, the two shardings, the bytes sent and received with their
+    """Return lines with the tensor, the two shardings, the bytes sent and received with their
     lower bounds, and the number of tiles."""
     reshard, traffic = plan.reshard, plan.traffic
     shape = "x".join(map(str, reshard.shape)) or "a scalar"

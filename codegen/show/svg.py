@@ -1,7 +1,7 @@
 """The picture of a reshard as a standalone SVG: source shards, target shards, and the tiles.
 
-Each source shard has a colour; thick lines are the edges of target shards. If a reshard is large,
-only a part of it is drawn, with a note.
+Each source shard has a colour; thick lines are the edges of target shards. Only a part of a large
+reshard is drawn, with a note.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from shardwright.ir.plan import Plan
 
 DRAWN_BANDS = 16
 MARGIN, GAP, TICKS, HEADING = 24, 44, 34, 64
-# Limits of a panel's width and height; wide panels are placed one below another.
+# Maximum width and height of a panel; wide panels are placed one below another.
 WIDTHS, HEIGHTS = (300, 760), (64, 520)
-ROW, COLUMN = 40, 48  # preferred pixels of a band
+ROW, COLUMN = 40, 48  # preferred height or width of a band, in pixels
 SIDE_BY_SIDE = 420
 PAGE, GREY = "#ffffff", "#f2f3f5"
-Key = Callable[[Band], object]  # key that the bands of one box share
-Texts = Callable[[tuple[int, ...], tuple[int, ...]], tuple[str, ...]]  # label of two shards
+Key = Callable[[Band], object]  # a key that the bands of one box share
+Texts = Callable[[tuple[int, ...], tuple[int, ...]], tuple[str, ...]]  # the label of two shards
 # Panels: source shards, target shards, tiles.
 KEYS: tuple[Key, ...] = (
     lambda band: band.source,
@@ -57,7 +57,7 @@ class Scale:
         return self.offsets[-1]
 
     def span(self, first: int, last: int) -> tuple[float, float]:
-        """Return offset and length of the bands `first` to `last`."""
+        """Return the offset and length of the bands `first` to `last`, in pixels."""
         return self.offsets[first], self.offsets[last + 1] - self.offsets[first]
 
 
@@ -88,7 +88,7 @@ class Canvas:
         return left + number * (width + GAP), top
 
     def size(self, notes: int) -> tuple[float, float]:
-        """Return the width and height of the picture, given the number of its notes."""
+        """Return the width and height of the picture for a number of notes."""
         left, top = self.corner(2)
         width = max(left + self.across.length + MARGIN, 640)
         return width, top + self.down.length + MARGIN + 18 * notes
@@ -137,8 +137,9 @@ def _shapes(canvas: Canvas) -> Iterator[str]:
 
 
 def _scale(bands: Sequence[Band], wanted: int, limits: tuple[int, int]) -> Scale:
-    """Return a scale with lengths in proportion to extents; if the shortest band would be
-    illegible, every band gets an equal share of 70% of the length first."""
+    """Return a scale with lengths in proportion to extents. If the shortest band would be
+    illegible, 70% of the length is divided equally among the bands, and only the rest in
+    proportion."""
     least, most = limits
     length = min(max(least, wanted * len(bands)), most)
     extents = [band.high - band.low for band in bands]
@@ -206,8 +207,8 @@ def _width_of_mark(text: str) -> float:
 def _marks(
     scale: Scale, bands: Sequence[Band], key: Key, room: Callable[[str], float]
 ) -> Iterator[tuple[float, str]]:
-    """Yield the offset and the tensor index of every cut, except where a mark would touch the mark
-    before it."""
+    """Yield the offset and the tensor index of every cut, except where a mark would touch the
+    previous mark."""
     cuts = [(offset, band.low) for offset, _, band in _groups(scale, bands, key)]
     last = -100.0
     for offset, index in (*cuts, (scale.length, bands[-1].high)):
@@ -245,7 +246,8 @@ def _labels(canvas: Canvas, number: int, texts: Texts) -> Iterator[str]:
 
 
 def _colour(picture: CutPicture, row: Band, column: Band) -> str:
-    """Return a colour for a tile's source shard: distant hues, all light enough for dark text."""
+    """Return a colour for a tile's source shard. Hues are far apart, and all are light enough
+    for dark text."""
     down = {band.source: i for i, band in enumerate(_firsts(picture.rows))}
     right = {band.source: i for i, band in enumerate(_firsts(picture.columns))}
     number = down[row.source] * len(right) + right[column.source]
@@ -276,6 +278,6 @@ def _label(
 
 
 def _fitting(lines: tuple[str, ...], width: float, height: float) -> float:
-    """Return the font size, at most 14, at which lines fit a box."""
+    """Return the font size, at most 14, at which the lines fit into a box."""
     longest = max(map(len, lines))
     return min(14.0, (width - 6) / (CHARACTER * longest), (height - 4) / (1.2 * len(lines)))

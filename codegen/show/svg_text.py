@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from xml.sax.saxutils import escape
 
 FONT = "ui-monospace, DejaVu Sans Mono, Menlo, Consolas, monospace"
-CHARACTER = 0.61  # width of a character of that font relative to its size
+CHARACTER = 0.61  # width of a character of the font, relative to its size
 SIZE = 14  # default size of text
 INK, FAINT = "#1f2430", "#5b6270"
 
@@ -24,8 +24,8 @@ class Span:
     anchor: str = "middle"
 
     def within(self, room: float) -> Span:
-        """Return the text in a smaller size if it is wider than `room`; truncate it below a legible
-        size."""
+        """Shrink the text if it is wider than `room`; truncate it rather than make it illegibly
+        small."""
         size = max(min(self.size, room / (CHARACTER * max(len(self.text), 1))), 8)
         most = int(room / (CHARACTER * size) + 1e-6)
         text = self.text if len(self.text) <= most else self.text[: most - 1] + "…"
@@ -84,5 +84,5 @@ def _place(x: float, y: float) -> str:
 
 
 def in_pixels(value: float) -> str:
-    """Return a number of pixels, rounded to a tenth."""
+    """Return a number of pixels as text, rounded to a tenth."""
     return f"{value:.1f}".removesuffix(".0")

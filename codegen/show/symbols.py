@@ -18,7 +18,7 @@ from shardwright.ir.mesh import Digit, Mesh
 
 @dataclass(frozen=True)
 class Letters:
-    """Letters for indices; if there are more indices than letters, the names are numbered."""
+    """Letters for indices. If there are more indices than letters, the names are numbered."""
 
     extents: str = "KL"
     elements: str = "ij"
@@ -41,7 +41,8 @@ OTHER_TARGET = Letters(local="uv", coordinates="pq", sizes="PQ")
 
 @dataclass(frozen=True)
 class Axis:
-    """A mesh axis: its coordinate, its stride in the position, and the pieces it is cut into."""
+    """A mesh axis: its coordinate, its stride in the position, and the pieces into which it is
+    cut."""
 
     name: str
     coordinate: Index
@@ -57,7 +58,7 @@ class Axis:
 def in_pieces(
     refs: tuple[AxisRef, ...], mesh: Mesh, pieces: tuple[AxisRef, ...]
 ) -> tuple[AxisRef, ...]:
-    """Return references as pieces of the refined mesh, major to minor."""
+    """Express references as pieces of the refined mesh, major to minor."""
     return tuple(piece for ref in refs for piece in pieces if contains(ref, piece, mesh.sizes))
 
 

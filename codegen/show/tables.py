@@ -1,4 +1,5 @@
-"""Tables of transfers: each with its ranges and bytes, or by receiving device."""
+"""Tables of transfers: one row per transfer with its ranges and bytes, or one row per receiving
+device."""
 
 from __future__ import annotations
 
@@ -12,16 +13,16 @@ from shardwright.ir.plan import ENUMERATED_DEVICES, DirectPlan, Plan, direct_of
 Row = tuple[str, ...]
 
 HEADINGS: Row = ("from", "to", "tensor", "source-local", "target-local", "bytes")
-# The most rows to print; the output counts the others.
+# The maximum number of rows to print; the output counts the others.
 LISTED_TRANSFERS = 64
 
 DEVICE_HEADINGS: Row = ("device", "before", "after", "receives", "bytes")
-# The most devices to show, and the most received pieces per device; the rest are only counted.
+# The maximum numbers of devices, and of received pieces per device, to show; others are counted.
 LISTED_DEVICES, LISTED_PIECES = 16, 8
 
 
 def ratio(moved: int, bound: int) -> str:
-    """Return bytes moved over the bound; 1 if nothing moves."""
+    """Return the ratio of bytes moved to the bound; 1 if nothing moves."""
     return f"{moved / bound:.3f}" if bound else "1.000"
 
 
@@ -100,7 +101,7 @@ def tile_table(plan: Plan, limit: int | None = LISTED_TRANSFERS) -> str:
 
 
 def not_enumerated(plan: Plan) -> str:
-    """Return why the transfers are not listed, and the command that lists them."""
+    """State why the transfers are not listed, and the command that lists them."""
     return (
         f"The transfers of {plan.devices:,} devices are stated in closed form; "
         "`shardwright plan … --transfers` lists them."
@@ -108,7 +109,7 @@ def not_enumerated(plan: Plan) -> str:
 
 
 def more_text(count: int, shown: int, what: str) -> str:
-    """Return the line about the rows that a limited table omits."""
+    """Return the line that states how many rows a limited table omits."""
     return f"… and {count - shown:,} more of {count:,} {what}."
 
 

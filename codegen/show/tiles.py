@@ -20,7 +20,8 @@ from shardwright.ir.tiles import DimTiles
 
 
 def tile_sections(exchange: Exchange, symbols: ReshardMaps, numbers: ReshardMaps) -> list[str]:
-    """Return the sections of a derivation on the ranges of tiles, their shards, and their cuts."""
+    """Return the sections of a derivation about the ranges of tiles, their shards, and their
+    cuts."""
     tiles = exchange.dims[exchange.source.hidden :]
     if not tiles:
         return ["", "Tiles", "    the one element is the one tile"]
@@ -95,8 +96,8 @@ def _flat_ranges(
 def _extremum(
     function: Callable[[Value, Value], Value], start: Value, ends: Sequence[Value]
 ) -> str:
-    """Return the minimum or maximum of ends relative to a start, omitting ends that never
-    matter."""
+    """Return the minimum or maximum of the ends relative to a start, omitting ends that are
+    never the extremum."""
     total = simplify(ends[0] - start)
     for end in ends[1:]:
         total = function(total, simplify(end - start))
