@@ -18,7 +18,7 @@ from shardwright.ir.plan_json import closed_forms
 from shardwright.ir.reshard import Reshard
 from shardwright.ir.sharding import Sharding
 
-# The maximum number of device ids of a mesh to list; a larger mesh shows its first ids and its size.
+# The maximum number of device ids to list. For a larger mesh, the first ids and the size are shown.
 LISTED_IDS = 64
 
 
