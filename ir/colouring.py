@@ -12,7 +12,7 @@ def colouring(sender: Integers, receiver: Integers, elements: Integers, colours:
     """Return the round of each transfer, such that no device sends or receives twice in a round.
 
     `elements`: the size of each transfer; larger transfers are coloured first. `colours`: the
-    number of rounds, at least the most transfers of any sender or receiver.
+    number of rounds, at least the number of transfers of the busiest sender or receiver.
     """
     ends = np.unique(sender, return_inverse=True)[1], np.unique(receiver, return_inverse=True)[1]
     taken = [np.full((int(end.max()) + 1, colours), -1, dtype=np.int64) for end in ends]
