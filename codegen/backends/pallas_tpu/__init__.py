@@ -1,1 +1,2 @@
-"""The Pallas TPU backend: one SPMD kernel in which every device pushes its tiles to receivers."""
+"""The Pallas TPU backend: one SPMD kernel in which every device pushes its tiles to the
+receivers."""

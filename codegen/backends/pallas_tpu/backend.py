@@ -22,9 +22,9 @@ from shardwright.codegen.registry.toolchain import Compiler
 
 
 def _environment(_caches: Path) -> Mapping[str, str | None]:
-    """Return the environment variables of the compiler's process, with which it can target any
-    topology on any machine. JAX's compilation cache is off, so the measured seconds are compile
-    time. Modules with sends that a v5e cannot make directly still compile, with a warning."""
+    """Return the environment variables of the compiler's process. They let it target any topology
+    on any machine and turn off JAX's compilation cache, so the measured time is compile time.
+    Modules with sends that a v5e cannot make directly still compile, with a warning."""
     return {
         "JAX_PLATFORMS": "cpu",
         "JAX_ENABLE_COMPILATION_CACHE": "0",
@@ -38,11 +38,11 @@ def _environment(_caches: Path) -> Mapping[str, str | None]:
 
 
 class PallasTpu(Backend):
-    """One SPMD kernel in which every device pushes its tiles to receivers."""
+    """One SPMD kernel in which every device pushes its tiles to the receivers."""
 
     name = context.NAME
     reduces = ("direct",)
-    in_two = "in one order"  # one program has both kernels, and one device order
+    in_two = "in one order"  # both kernels are in one program, which has a single device order
     on_torus = True
     unsupported = context.UNSUPPORTED
     runtime = RUNTIME

@@ -1,4 +1,5 @@
-"""The Pallas TPU module: one SPMD kernel in which every device pushes its tiles to receivers."""
+"""The Pallas TPU module: one SPMD kernel in which every device pushes its tiles to the
+receivers."""
 
 from __future__ import annotations
 
@@ -49,14 +50,14 @@ from shardwright.ir.plan import Plan, SteppedPlan, direct_of
 NAME = "pallas_tpu"
 UNSUPPORTED = {"float64": "a TPU has no 64-bit floats"}
 INTEGERS = {"digits_of", "far_apart", "is_full", "maximum", "minimum"}
-"""Functions that kernels import from `pallas_integers`; they import the others from
+"""The functions that kernels import from `pallas_integers`. They import all others from
 `pallas_peers`."""
 
 
 @dataclass(frozen=True)
 class PallasText:
     """The context of the module template. `moves`: the lines of the constants that describe
-    transfers; `kernels`: the lines of the functions printed after them."""
+    transfers; `kernels`: the lines of the functions that follow them."""
 
     backend: str
     support: str
@@ -78,13 +79,13 @@ class PallasText:
 
     @property
     def has_doors(self) -> bool:
-        """Return whether the module lacks the functions that the feature "start" adds, and so
-        explains to callers how to add them."""
+        """Whether the module tells callers how to add the feature "start", because its functions
+        were not emitted."""
         return not self.host.starts
 
 
 def refuse(plan: Plan) -> None:
-    """Raise InputError for reshards that this backend does not support."""
+    """Raise InputError for a reshard that this backend does not support."""
     refuse_common(plan, NAME, UNSUPPORTED)
     check_ascii(plan.reshard)
     _refuse_orders(plan)
@@ -96,8 +97,8 @@ def refuse(plan: Plan) -> None:
 
 
 def _refuse_orders(plan: Plan) -> None:
-    """Raise InputError for a plan of two exchanges between meshes of different device orders: both
-    exchanges are in one program, which has one device order."""
+    """Raise InputError for a plan of two exchanges between meshes with different device orders: one
+    program contains both exchanges and has a single device order."""
     source, target = plan.reshard.source.mesh, plan.reshard.target.mesh
     if isinstance(plan, SteppedPlan) and tuple(source.device_ids) != tuple(target.device_ids):
         raise InputError(
@@ -109,8 +110,8 @@ def _refuse_orders(plan: Plan) -> None:
 
 
 def render(request: Request) -> str:
-    """Return the text of a module. If `request.like` is set, use the kernel forms of that plan's
-    module if possible."""
+    """Return the text of a module. With `request.like`, use the kernel forms of that plan's module
+    where possible."""
     like = request.like
     plan = request.plan if like is None else reduced_like(request.plan, like)
     request, forms = replace(request, plan=plan), forms_of(plan, like)
@@ -131,8 +132,8 @@ def printed(request: Request, choice: FormChoice) -> str:
 
 def lacks(plan: Plan) -> tuple[str, ...]:
     """Return the features that a plan's module cannot have. A reshard that reduces has no "start",
-    because its terms are reduced after the exchange. A reshard of 64-bit elements has none either,
-    because the elements move in two successive halves."""
+    because the terms are reduced after the exchange. Nor has a reshard of 64-bit elements, because
+    they move as two successive halves."""
     is_sum = isinstance(plan, SteppedPlan) or bool(has_terms(plan))
     return ("start",) if is_sum or DTYPES[plan.reshard.dtype] == 8 else ()
 

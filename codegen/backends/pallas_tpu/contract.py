@@ -31,9 +31,9 @@ CONTRACT = Contract(
 
 @dataclass(frozen=True)
 class Kernels:
-    """Attributes of the program object of a kernel form. `kernels`: the names of kernels that
-    always run; `tables`: the names of the program's tables; `sending`: the names of kernels that
-    run only if anything is sent."""
+    """The attributes of the program object of a kernel form. `kernels`: the kernels that always
+    run; `tables`: the program's tables; `sending`: the kernels that run only if anything is
+    sent."""
 
     kernels: tuple[str, ...]
     tables: tuple[str, ...]
@@ -52,4 +52,4 @@ KERNELS = {
 }
 """The attributes of a module's program, by the program's form."""
 FORWARDING = ("routed", "relayed", "gathered", "spread")
-"""Forms in which devices forward tiles of other devices."""
+"""The forms in which devices forward the tiles of other devices."""

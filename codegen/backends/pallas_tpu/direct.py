@@ -1,5 +1,5 @@
-"""The direct form: every tile is aligned, and DMA copies it from the source shard straight into the
-target shard."""
+"""The direct form: every tile is aligned, so a DMA copies it from the source shard straight into
+the target shard."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from shardwright.ir.exchange import Exchange
 
 
 def divisors(exchange: Exchange) -> tuple[int, ...]:
-    """Return, for each dimension, a divisor of the starts and widths of all its pieces in their
-    shards.
+    """Return, for each dimension, a common divisor of the starts and widths of all its pieces
+    within their shards.
 
-    Raises InternalError if a start or width is not a multiple of the divisor: neither the
-    interpreter nor the compiler would detect such a fault.
+    Raises InternalError if a start or width is not a multiple of the divisor. Neither the
+    interpreter nor the compiler would detect that fault.
     """
     found = []
     for axis, tiles in enumerate(exchange.dims):
@@ -37,7 +37,7 @@ def divisors(exchange: Exchange) -> tuple[int, ...]:
 @dataclass(frozen=True)
 class Direct:
     """The direct form of an exchange. `divisors`: common divisors of the starts and widths of
-    tiles, per dimension in view order; `short`: whether some target shards are smaller than
+    tiles, by dimension in view order; `short`: whether some target shards are smaller than
     others."""
 
     view: View
@@ -57,7 +57,7 @@ class Direct:
         return Direct(view, itemsize, tuple(known[axis] for axis in view), short)
 
     def functions(self, exchange: Exchange) -> tuple[IndexFunction, ...]:
-        """Return no functions: this form needs only the common index functions."""
+        """Return an empty tuple: this form needs only the common index functions."""
         return ()
 
     def taken(self, axis: int, width: Integers) -> Integers:
@@ -66,8 +66,8 @@ class Direct:
         return covered(0 * width, width, units.get(axis, 1))
 
     def figures(self, sums: Sums) -> Figures:
-        """Return the form's traffic. If some target shards are short, XLA zeroes their padding,
-        which reads and writes every shard once more."""
+        """Return the form's traffic. If some target shards are short, XLA zeroes their padding, so
+        every shard is read and written once more."""
 
         def padded(pieces: Pieces, axis: int) -> Integers:
             return self.taken(axis, pieces.width)
@@ -86,7 +86,7 @@ class Direct:
 
 
 def tiling(itemsize: int, rank: int) -> tuple[int, ...]:
-    """Return the extents of a memory tile over the last dimensions; for 1-byte elements, the
+    """Return the extents of a memory tile over the last dimensions. For 1-byte elements, return the
     coarsest tiling that a TPU may choose."""
     rows = 32 if itemsize == 1 else 8
     return (FLAT_UNIT * rows // 8,) if rank == 1 else (rows, LANES)

@@ -7,19 +7,18 @@ import math
 from dataclasses import dataclass
 
 WRITTEN_OUT = 16
-"""The largest count of numbers that a module lists one by one."""
+"""The most numbers that a module lists one by one."""
 
 KNOWN = 1 << 16
-"""The largest number of tiles that are reordered: the product of two larger numbers may exceed 32
-bits."""
+"""The largest number of tiles to reorder. Above it, products may exceed 32 bits."""
 
 
 @dataclass(frozen=True)
 class FarApart:
-    """The numbers below `count`, visited in steps of about 0.41 `count`, modulo `count`.
+    """Visit the numbers below `count` in steps of about 0.41 `count`, modulo `count`.
 
-    Each device numbers its receivers starting at itself. Large steps keep the receivers of
-    simultaneous sends far apart, so that all links are busy.
+    A device counts receivers from itself. Large steps keep the receivers of simultaneous sends far
+    apart, so that all links are busy.
     """
 
     count: int
@@ -33,13 +32,13 @@ class FarApart:
 
     @property
     def listed(self) -> str:
-        """The numbers in the order of visits, as the text of a tuple; "" if there are too many to
-        list."""
+        """The numbers in the order of visits, as the text of a tuple, or "" if there are too many
+        to list."""
         if self.count > WRITTEN_OUT:
             return ""
         return str(tuple(place * self._step % self.count for place in range(self.count)))
 
     @property
     def number(self) -> str:
-        """The number visited at position `place`, as an expression."""
+        """The number visited at step `place`, as an expression."""
         return "place" if self._step == 1 else f"rem(place * {self._step}, {self.count})"

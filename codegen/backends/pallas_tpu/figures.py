@@ -14,15 +14,17 @@ from shardwright.ir.layout import Layout
 
 @dataclass(frozen=True)
 class Figures:
-    """The traffic and memory of a form, in bytes: totals over all devices unless stated otherwise.
+    """The traffic and memory use of a form, in bytes. Figures are totals over all devices unless
+    stated otherwise.
 
-    `wire_bytes`: bytes sent over links, padding included; `wire_max`: bytes that the busiest device
-    receives; `exact_bytes`: bytes sent without padding. `hbm_bytes`: bytes read from and written to
-    HBM; `hbm_least`: their minimum, which reads every source tile once for each receiver and writes
-    every target shard once, padding included. `staging_bytes`, `vmem_bytes`: the largest staging
-    area and use of VMEM of any device. `chunks`: the number of chunks and blocks that kernels copy.
-    `relayout_bytes`: bytes of XLA's additional copies if by default it stores shards in a dimension
-    order other than the kernels'; a surrounding program may avoid these copies.
+    `wire_bytes`: bytes sent over links, including padding; `wire_max`: bytes received by the
+    busiest device; `exact_bytes`: bytes sent, without padding. `hbm_bytes`: bytes read from and
+    written to HBM; `hbm_least`: the minimum HBM traffic, in which every source tile is read once
+    for each receiver and every target shard is written once, including padding. `staging_bytes`,
+    `vmem_bytes`: the largest staging area and the largest VMEM use of any device. `chunks`: the
+    number of chunks and blocks that kernels copy. `relayout_bytes`: bytes of the extra copies that
+    XLA makes if its default dimension order for shards differs from the kernels' order; a
+    surrounding program may avoid them.
     """
 
     wire_bytes: int
@@ -37,7 +39,7 @@ class Figures:
 
     @property
     def wire_padding(self) -> float:
-        """The ratio of bytes on the wire to the exact bytes; 1 if nothing is sent."""
+        """The ratio of the bytes on the wire to the exact bytes, or 1 if nothing is sent."""
         return self.wire_bytes / self.exact_bytes if self.exact_bytes else 1.0
 
     @property
@@ -47,14 +49,15 @@ class Figures:
 
 
 def width(pieces: Pieces, _axis: int) -> Integers:
-    """Return the widths of pieces along a dimension: the factors of volumes in `Sums`."""
+    """Return the widths of pieces along a dimension, for `Sums` of volumes."""
     return pieces.width
 
 
 def least_traffic(sums: Sums, itemsize: int) -> int:
-    """Return the bytes of reading every tile once and writing every target shard once.
+    """Return the bytes to read every tile once and to write every target shard once.
 
-    Every target shard counts as the largest: a short or empty one is padded to that shape.
+    Every target shard counts as the largest one, since shorter or empty shards are padded to that
+    shape.
     """
     target = sums.exchange.target
     written = math.prod(target.local_shape) * target.mesh.size
@@ -62,8 +65,8 @@ def least_traffic(sums: Sums, itemsize: int) -> int:
 
 
 def relayout(exchange: Exchange, itemsize: int, view: View) -> int:
-    """Return the bytes, over all devices, of XLA's copies of shards that it stores by default in a
-    dimension order other than `view`."""
+    """Return the bytes, over all devices, of the copies that XLA makes of shards whose default
+    dimension order differs from `view`."""
     return sum(
         _copied(layout, itemsize, view) * layout.mesh.size
         for layout in (exchange.source, exchange.target)

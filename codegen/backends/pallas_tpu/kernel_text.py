@@ -1,5 +1,5 @@
-"""The templates' context for kernels whose devices compute their sends with `Peers`: windows,
-slots, and the direct form if devices differ in their tiles."""
+"""The template context of kernels whose devices compute their sends with `Peers`: the windows and
+slots forms, and the direct form if devices have different tiles."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Lines = tuple[str, ...]
 
 @dataclass(frozen=True)
 class KernelNames:
-    """The names that a kernel's text uses: constants, functions, and the boxes of both sides."""
+    """The names in a kernel's text: constants, functions, and the boxes of both sides."""
 
     peers: str
     slot: str
@@ -46,7 +46,6 @@ class KernelNames:
 
     @staticmethod
     def of(ends: KernelEnds) -> KernelNames:
-        """Return the names for a kernel with these ends."""
         constants = ("PEERS", "SLOT", "TILING", "VIEW", "DIVISORS")
         functions = ("source_shard", "target_shard", "senders", "receivers", "source_at")
         own = ("at", "viewed", "staged", "part_of", "kernel", "push_kernel", "unpack_kernel")
@@ -62,10 +61,10 @@ class KernelNames:
 
 @dataclass(frozen=True)
 class Moving:
-    """The common context of all kernels. `source`, `target`: the phrases for a device's source
-    shard and target shard; `sends`: whether anything is sent; `keeps`: whether any device already
-    has a part of its own target shard; `pieces`: the number of pieces of a tile, each sent by a
-    different device."""
+    """The context that all kernels share. `source`, `target`: the phrases for a device's source and
+    target shard; `sends`: whether anything is sent; `keeps`: whether any device already has a part
+    of its target shard; `pieces`: the number of pieces of a tile, each sent by a different
+    device."""
 
     names: KernelNames
     source: str
@@ -76,7 +75,6 @@ class Moving:
 
     @staticmethod
     def of(exchange: Exchange, ends: KernelEnds, *, sends: bool, keeps: bool) -> Moving:
-        """Return the common context of an exchange's kernels."""
         sides = ends.said("source shard"), ends.said("target shard")
         return Moving(KernelNames.of(ends), *sides, sends, keeps, exchange.rule.pieces)
 
@@ -91,7 +89,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class ProgramText:
-    """The object that runs the kernels of a form: its name, its class and its keyword arguments."""
+    """The object that runs the kernels of a form: its name, class and keyword arguments."""
 
     name: str
     form: str
@@ -100,7 +98,7 @@ class ProgramText:
 
 @dataclass(frozen=True)
 class DirectText:
-    """A kernel of the direct form. `shard_bytes`: the bytes of a target shard, for a comment."""
+    """The context of a direct kernel. `shard_bytes`: the bytes of a target shard, for a comment."""
 
     moving: Moving
     view: View
@@ -109,8 +107,8 @@ class DirectText:
 
     @staticmethod
     def of(form: Direct, exchange: Exchange, moving: Moving) -> DirectText:
-        """Return the context of a form's kernel. 64-bit elements move in two successive halves:
-        `shard_bytes` is then the size of one half of a shard."""
+        """Return the context of a kernel. 64-bit elements move as two successive halves, so
+        `shard_bytes` is then the size of one half."""
         elements = math.prod(exchange.target.local_shape)
         nbytes = f"{elements * min(form.itemsize, 4):,}"
         return DirectText(moving, form.view, form.divisors, nbytes)
@@ -118,10 +116,10 @@ class DirectText:
 
 @dataclass(frozen=True)
 class SlotsText:
-    """A kernel of the slots form. `numbers`: the numbers of a tile's pieces; `elements`: the number
-    of elements of the largest tile; `inner`: the number of these elements per index of the first
-    dimension; `granule`: the number of elements in 512 bytes; `outgoing`, `incoming`: the largest
-    numbers of tiles that a device sends and receives."""
+    """The context of a slots kernel. `numbers`: the numbers of a tile's pieces; `elements`: the
+    number of elements of the largest tile; `inner`: how many of them each index of the first
+    dimension has; `granule`: the number of elements in 512 bytes; `outgoing`, `incoming`: the most
+    tiles that a device sends and receives."""
 
     moving: Moving
     program: ProgramText
@@ -142,7 +140,6 @@ class SlotsText:
 
     @staticmethod
     def of(form: Slots, exchange: Exchange, moving: Moving, program: ProgramText) -> SlotsText:
-        """Return the context of a form's kernel."""
         return SlotsText(
             moving=moving,
             program=program,
@@ -165,7 +162,7 @@ class SlotsText:
 
 @dataclass(frozen=True)
 class NestedDim:
-    """A dimension of the source with a nested split; `parts`: its number of shards."""
+    """A source dimension with a nested split into `parts` shards."""
 
     axis: int
     parts: int
@@ -189,12 +186,12 @@ class TilingText:
 
 @dataclass(frozen=True)
 class WindowsText:
-    """The two kernels of the windows form. `starts`: for each dimension, the offset to subtract
-    from a piece's tensor indices to get its place in the staging area; `block_at`: the indices of a
-    block's first element; `chunks`: the number of chunks of the largest tile; `visits`: the most
-    parts that a block is assembled from; `steps`: the same for a whole target shard; `apart`:
-    whether tiles are further apart in the staging area than in the target shard; `slots`: the most
-    chunks in flight."""
+    """The context of the two kernels of the windows form. `starts`: for each dimension, the offset
+    to subtract from a piece's tensor indices to get its place in the staging area; `block_at`: the
+    indices of a block's first element; `chunks`: the number of chunks of the largest tile;
+    `visits`: the most parts that make up a block; `steps`: the most parts that make up a target
+    shard; `apart`: whether tiles are further apart in the staging area than in the target shard;
+    `slots`: the most chunks in flight."""
 
     moving: Moving
     program: ProgramText
@@ -213,12 +210,10 @@ class WindowsText:
 
     @property
     def rank(self) -> int:
-        """The number of dimensions."""
         return len(self.view)
 
     @staticmethod
     def of(form: Windows, exchange: Exchange, moving: Moving, program: ProgramText) -> WindowsText:
-        """Return the context of a form's kernels."""
         places = (f"block[{form.view.index(axis)}][0]" for axis in range(len(form.view)))
         visits = math.prod(form.meet) * moving.pieces
         dims = enumerate(exchange.source.dims)
@@ -265,5 +260,5 @@ def by(sizes: Sequence[int]) -> str:
 def printed(
     form: str, context: DirectText | SlotsText | WindowsText | ThinText
 ) -> tuple[Lines, ...]:
-    """Return the lines of the kernel that a form's template prints, as a tuple of one function."""
+    """Render a form's template. Return its one function, as a tuple of its lines."""
     return (tuple(render(f"pallas_tpu/{form}.py.jinja", context).splitlines()),)

@@ -18,16 +18,15 @@ LANES = 128
 FLAT_UNIT = 1024
 
 View = tuple[int, ...]
-"""Tensor dimensions in the kernels' order; the last two are rows and lanes."""
+"""Tensor dimensions in the kernels' order; the last two are tiled as rows and lanes."""
 
 
 def round_up(extent: int, unit: int) -> int:
-    """Return an extent rounded up to a multiple of `unit`."""
     return -(-extent // unit) * unit
 
 
 def tile_rows(rows: int, itemsize: int) -> int:
-    """Return the number of rows of an HBM tile, for arrays of `rows` rows. A 64-bit element counts
+    """Return the number of rows of an HBM tile in an array of `rows` rows. A 64-bit element counts
     as two of 32 bits.
 
     >>> [tile_rows(rows, 4) for rows in (1, 2, 3, 4, 5, 100)]
@@ -60,8 +59,8 @@ def padded_elements(shape: tuple[int, ...], view: View, itemsize: int) -> int:
 
 
 def views(rank: int) -> Iterator[View]:
-    """Yield the view for every choice of dimensions for rows and lanes, the array's own order
-    first. The other dimensions keep their order."""
+    """Yield one view for each choice of the dimensions for rows and lanes, beginning with the
+    array's own order. The other dimensions keep their order."""
     if rank == 1:
         yield (0,)
     for lanes, rows in itertools.permutations(reversed(range(rank)), 2):

@@ -1,8 +1,8 @@
-"""A module of two kernels. The first sends every device all terms of one part of its target shard;
-the second copies the reduced parts to the other replicas of that shard.
+"""A module of two kernels. The first sends each device all terms of one part of its target shard.
+The second copies the reduced parts to the other replicas of that shard.
 
-Both are ordinary kernels of separate plans; XLA reduces the terms between them. In the module, the
-names of the second kernel's functions begin with `part`.
+The two are ordinary kernels of separate plans; XLA reduces the terms between them. In the module,
+the names of the second kernel's functions start with `part`.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ from shardwright.ir.exchange import Exchange, HolderRule
 from shardwright.ir.plan import DirectPlan, Plan, SteppedPlan, direct_of
 
 MORE_IDS = 2
-"""The second kernel's collective id minus the first's. A bundle has four ids: two for its kernels
-and two for the kernels that move cotangents back."""
+"""The offset of the second kernel's collective id from the first's. A bundle has four ids: two for
+its kernels, and two for the kernels that move cotangents back."""
 
 
 def exchanges_of(plan: Plan) -> tuple[DirectPlan, ...]:
@@ -62,16 +62,16 @@ def choice_of(plan: DirectPlan) -> FormChoice:
 
 
 def checked(plan: DirectPlan, like: Form | None = None) -> FormChoice:
-    """Return the cheapest form of a plan's kernel, of the same kind as `like` if possible. Raises
-    InternalError if its proof fails."""
+    """Return the cheapest form of a plan's kernel, of the same kind as `like` if there is one.
+    Raises InternalError if its proof fails."""
     choice = cheapest(plan.once(choices), like)
     check(choice.form, moved(plan))
     return choice
 
 
 def forms_of(plan: Plan, like: Plan | None = None) -> tuple[FormChoice, ...]:
-    """Return the forms of the kernels of a plan's module; with `like`, the same as in that plan's
-    module if possible."""
+    """Return the kernel forms of a plan's module. With `like`, use the forms of that plan's module
+    where possible."""
     own = exchanges_of(plan)
     others = () if like is None else exchanges_of(like)
     if len(own) != len(others):
@@ -114,7 +114,7 @@ class TwoKernels:
 
     @cached_property
     def ends(self) -> tuple[KernelEnds, KernelEnds]:
-        """The names for each kernel's source and target. A kernel whose boxes equal those of the
+        """The names of each kernel's source and target. A kernel whose boxes equal those of the
         module's argument or result uses the same function."""
         source, target = self.arrays
         before = box_functions(self.exchanges[0])[0].results
@@ -153,7 +153,7 @@ class TwoKernels:
         return tuple(found)
 
     def functions(self, texts: tuple[KernelText, ...]) -> tuple[IndexFunction, ...]:
-        """Return the index functions of the module's arrays, then those of the two kernels."""
+        """Return the index functions for the module's arrays, then those of the two kernels."""
         every = (*self.arrays, *(each for text in texts for each in text.functions))
         return tuple({each.name: each for each in reversed(every)}.values())[::-1]
 
@@ -177,8 +177,8 @@ class TwoKernels:
         return lines
 
     def made(self, texts: tuple[KernelText, ...]) -> list[str]:
-        """Return the lines that make the program: an object for each kernel, and one that runs
-        both."""
+        """Return the lines that construct the program: an object for each kernel, and an object
+        that runs both."""
         terms, (one, other), lines = terms_text(self.plan), self.ends, list(texts[0].made)
         if self.ring is None:
             given = [one.program, one.source, one.target, terms, "reduces=True"]
@@ -213,7 +213,7 @@ class TwoKernels:
 
     @property
     def wire_bytes(self) -> int:
-        """The sum, over both kernels, of the bytes that the kernel's busiest device receives."""
+        """The bytes that the busiest device of each kernel receives, summed over both kernels."""
         first, second = (form.figures.wire_max for form in self.forms)
         return (first if self.ring is None else self.ring.wire_bytes) + second
 

@@ -1,9 +1,9 @@
-"""Sums over all transfers of an exchange, without enumerating them.
+"""Sums over all transfers of an exchange, computed without enumerating them.
 
 The tiles of a target shard are all combinations of its pieces along each dimension. So if a
-quantity is a product of one factor per dimension, like the volume, its sum over tiles is the
-product of the sums over pieces. At most one of a receiver's tiles is already on the receiver; the
-value of that tile is subtracted.
+quantity, such as the volume, is a product of one factor per dimension, its sum over tiles is the
+product of the sums over pieces. At most one tile of a receiver is already on it; the value of that
+tile is subtracted.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Pieces:
 
     @staticmethod
     def of(exchange: Exchange, axis: int) -> Pieces:
-        """Return the pieces along a dimension. A tile is one piece along every dimension except
+        """Return the pieces along a dimension. A tile has one piece along every dimension except
         `exchange.rule.cut`."""
         tiles, rule = exchange.dims[axis], exchange.rule
         pairs = tiles.pairs
@@ -69,8 +69,8 @@ class Pieces:
 
 
 Factor = Callable[[Pieces, int], Integers]
-"""A function that returns, given the pieces along a dimension and the dimension's number, each
-piece's factor in a quantity to sum, as an int64 array."""
+"""A function that takes the pieces along a dimension and the dimension's number, and returns each
+piece's factor in the quantity to sum, as an int64 array."""
 
 
 @dataclass(frozen=True)
@@ -81,13 +81,11 @@ class Sums:
 
     @cached_property
     def pieces(self) -> tuple[Pieces, ...]:
-        """The pieces, by dimension."""
         return tuple(Pieces.of(self.exchange, axis) for axis in range(len(self.exchange.dims)))
 
     @cached_property
     def _members(self) -> tuple[Integers, Integers]:
-        """The target positions of the devices that are in both meshes, and their source
-        positions."""
+        """The target positions and the source positions of the devices that are in both meshes."""
         receivers = np.arange(self.exchange.target.mesh.size, dtype=np.int64)
         held = self.exchange.source_position_of(receivers)
         return receivers[held >= 0], held[held >= 0]
@@ -96,8 +94,8 @@ class Sums:
         return [factor(pieces, axis) for axis, pieces in enumerate(self.pieces)]
 
     def received(self, factor: Factor) -> Integers:
-        """Return, for each target position, the sum over the tiles that it receives from other
-        devices: int64[target positions]."""
+        """Return the sum over the tiles that each target position receives from other devices, as
+        int64[target positions]."""
         target = self.exchange.target
         positions = np.arange(target.mesh.size, dtype=np.int64)
         total = np.ones(positions.size, dtype=np.int64)
@@ -111,8 +109,8 @@ class Sums:
         return total
 
     def kept(self, factor: Factor) -> Integers:
-        """Return, for each device that is in both meshes, the value of the tile that it copies
-        locally: int64[devices in both meshes]."""
+        """Return the value of the tile that each device in both meshes copies locally, as
+        int64[devices in both meshes]."""
         receivers, holders = self._members
         total = np.ones(receivers.size, dtype=np.int64)
         for tiles, pieces, values in zip(
@@ -139,8 +137,8 @@ class Sums:
 def _of_pairs(
     pieces: Pieces, values: Integers, parts: int, source: Integers, target: Integers
 ) -> Integers:
-    """Return, for each requested pair of source and target shards, the sum over their pieces; 0 if
-    they have no element in common."""
+    """Return the sum over the pieces of each requested pair of source and target shards, 0 for a
+    pair without common elements."""
     keys, group = np.unique(pieces.source * parts + pieces.target, return_inverse=True)
     sums = np.bincount(group, values, keys.size).astype(np.int64)
     wanted = source * parts + target
@@ -152,8 +150,8 @@ def _of_pairs(
 def cut(
     low: Integers, high: Integers, origin: Integers, step: int
 ) -> tuple[Integers, Integers, Integers]:
-    """Cut each range at `origin` plus multiples of `step`, and return (index of the range, low,
-    high) of every resulting part."""
+    """Cut ranges at `origin` plus multiples of `step`. Return (index of the range, low, high) for
+    every resulting part."""
     first, last = (low - origin) // step, (high - 1 - origin) // step
     count = last - first + 1
     number = np.repeat(np.arange(low.size, dtype=np.int64), count)

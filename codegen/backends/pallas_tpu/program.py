@@ -30,13 +30,13 @@ from shardwright.ir.dtypes import DTYPES, is_floating
 from shardwright.ir.exchange import Exchange
 
 UNUSED = ("source_range",)
-"""Index functions that neither kernels nor `verify` call."""
+"""Index functions that neither the kernels nor `verify` call."""
 
 PEERS = "PEERS"
-"""The module's constant for the object that computes each device's peers."""
+"""The name of the module's constant for the object that computes each device's peers."""
 
 ID = "COLLECTIVE_ID"
-"""The module's constant for a kernel's collective id."""
+"""The name of the module's constant for a kernel's collective id."""
 
 FORMS = (
     "source_shard",
@@ -53,11 +53,11 @@ FORMS = (
 @dataclass(frozen=True)
 class KernelText:
     """The text of a module's kernels. `functions`: the index functions; `calls`: the names used
-    from support modules, by module; `libraries`: the JAX and numpy modules used, by their short
-    names; `made`: the lines of the object that runs the kernels; `moves`: the lines of the
-    constants that describe transfers; `kernels`: the lines of the functions printed after them;
-    `positions`: the lines of additional functions of positions; `halves`: whether the kernel has
-    separate halves that start it and wait for it."""
+    from support modules, by module; `libraries`: the JAX and numpy modules used, by short name;
+    `made`: the lines of the object that runs the kernels; `moves`: the lines of the constants that
+    describe transfers; `kernels`: the lines of the functions that follow them; `positions`: the
+    lines of additional functions of positions; `halves`: whether the kernel can be split into one
+    that starts transfers and one that waits for them."""
 
     functions: tuple[IndexFunction, ...]
     calls: dict[str, tuple[str, ...]]
@@ -72,8 +72,8 @@ class KernelText:
 def kernel_text(
     exchange: Exchange, form: Form, host: HostText, powers_of_two: bool, ends: KernelEnds
 ) -> KernelText:
-    """Return the text of a form's kernels; `powers_of_two`: whether devices of the topology send
-    directly only over a power of two of hops."""
+    """Return the text of a form's kernels; `powers_of_two`: whether the topology's devices send
+    directly only over a power of two of links."""
     if isinstance(form, Direct | Slots):
         uniform = Uniform.of(exchange, form, host.program_axes, ends)
         if uniform is not None and isinstance(form, Direct):
@@ -128,16 +128,16 @@ def _settings(
 
 
 def _bits(dtype: str, *, packed: bool) -> str:
-    """Return when a program moves floats as integers of the same width: "always" if XLA packs small
-    floats or TPU kernels lack the type; "interpreted" if only interpreted kernels need it, since on
-    a TPU it may cost a copy; "" for never."""
+    """Return when a program must move floats as integers of the same width: "always" if XLA packs
+    small floats or TPU kernels lack the type, "interpreted" if only interpreted kernels need it (on
+    a TPU it may cost a copy), or "" for never."""
     if dtype == "float16" or (packed and is_floating(dtype) and DTYPES[dtype] < 4):
         return "always"
     return "interpreted" if dtype in WIDENED or (packed and is_floating(dtype)) else ""
 
 
 WIDENED = ("bfloat16", "float8_e5m2")
-"""Floats that XLA on CPU converts to float32, which changes the bits of NaNs."""
+"""Floats that XLA on CPU widens to float32, which changes the bits of NaNs."""
 
 
 def _uniform(
@@ -210,14 +210,14 @@ def _peers(exchange: Exchange, host: HostText, ends: KernelEnds) -> list[str]:
 
 
 SENDS = ("each", "far_apart", "remote_copy", "signal", "wait_for")
-"""The functions of `pallas_peers` that kernels call if they send."""
+"""The functions of `pallas_peers` that a kernel calls if it sends."""
 
 Given = tuple[str, list[str]]
 """The name of the object that runs the kernels, and its keyword arguments."""
 
 Made = tuple[dict[str, tuple[str, ...]], tuple[str, ...], tuple[tuple[str, ...], ...]]
 """The names used from support modules, by module; the lines of the object that runs the kernels,
-empty if the template prints it with them; and the lines of the kernels."""
+empty if the template prints the object with the kernels; and the lines of the kernels."""
 
 
 def _form(
@@ -235,7 +235,7 @@ def _form(
         case Slots():
             return _slots(form, moving, exchange, _program(form, ends, settings))
         case Routed():
-            unlike = [] if powers_of_two else ["powers_of_two=False"]  # the default is True
+            unlike = [] if powers_of_two else ["powers_of_two=False"]  # True is the default
             settings = [*unlike, *(each for each in settings if each != "powers_of_two=True")]
             program = _program(form, ends, settings)
             return _routed(form, exchange, host, ends, program)

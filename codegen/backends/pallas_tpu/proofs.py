@@ -1,5 +1,5 @@
 """Prove, at emission, properties of a kernel that neither the interpreter nor the TPU compiler
-checks: both accept false hints, and windows that end beyond the padding.
+checks: both accept false hints and windows that extend beyond the padding.
 
 Every tile of every device is a product of pieces along the dimensions (`pieces.py`), and so are its
 DMA windows. So a property that holds for every piece of every dimension holds on all devices:
@@ -36,11 +36,11 @@ from shardwright.ir.exchange import Exchange
 from shardwright.ir.tiles import DimTiles
 
 VMEM_BYTES = 16 * 2**20
-"""The bytes of VMEM that a kernel may use by default, on every generation."""
+"""The VMEM that a kernel may use by default, in bytes, on every generation."""
 
 
 def check(form: Form, exchange: Exchange) -> None:
-    """Raise InternalError if any of the module docstring's properties does not hold for a form."""
+    """Raise InternalError if a form violates any property listed in the module docstring."""
     sums = exchange.once(Sums)
     if isinstance(form, Windows):
         _expect(form.vmem_bytes <= VMEM_BYTES, f"windows take {form.vmem_bytes} bytes of VMEM")
@@ -116,14 +116,14 @@ def _check_windows(dim: WindowDim, stage: int, pieces: Pieces, tiles: DimTiles, 
 def _check_cuts(
     dim: WindowDim, pieces: Pieces, origin: Integers, start: Integers, room: int, about: str
 ) -> None:
-    """Check that each part of a piece, cut into chunks from `origin`, fits the window that fetches
-    it, and that the fetch stays inside its buffer of extent `room`; `start`: the buffer's start in
-    the tensor."""
+    """Check that each part of a piece, cut into chunks from `origin`, fits in the window that
+    fetches it, and that the fetch stays inside its buffer of extent `room`; `start`: where in the
+    tensor the buffer starts."""
     number, low, high = cut(pieces.low, pieces.high, origin, dim.chunk)
     first = (low - start[number]) // dim.unit * dim.unit
     size = covered(low - start[number], high - start[number], dim.unit)
     _inside(first, size, room, about)
-    # Along an untiled dimension, a part is fetched to its place within its block.
+    # Along an untiled dimension, a part is fetched to its final position in the block.
     at = (low - origin[number]) % dim.chunk
     _inside(at if dim.unit == 1 else 0 * at, size, dim.window, f"{about}, window")
     if dim.unit > 1 and not dim.rolled:
@@ -132,7 +132,7 @@ def _check_cuts(
 
 
 def _check_meetings(dim: WindowDim, tiles: DimTiles, about: str) -> None:
-    """Check that no block of a target shard needs more source shards than the kernel visits."""
+    """Check that no block of a target shard overlaps more source shards than the kernel visits."""
     low, high = (
         end[tiles.target.intervals[1] > tiles.target.intervals[0]] for end in tiles.target.intervals
     )

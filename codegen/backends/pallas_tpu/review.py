@@ -1,4 +1,4 @@
-"""The review page's table of the kernel forms that a TPU module could have."""
+"""The review page's table of candidate kernel forms for a TPU module."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ Row = tuple[str, ...]
 
 
 def review(plan: Plan) -> tuple[str, tuple[Row, tuple[Row, ...]]]:
-    """Return the table of forms that can move a plan's tiles: its title, and its headings and rows.
+    """Return the table of forms that can move a plan's tiles, as its title, its headings and its
+    rows.
 
-    Each form has one row, for its best dimension order; the chosen form is first. If the plan has
-    two kernels, the rows of the first come first.
+    Each form has one row, for its best dimension order; the chosen form comes first. If the plan
+    has two kernels, the rows of the first kernel come first.
     """
     first, *rest = exchanges_of(plan)
     ring = rings_of(plan) if plan.reshard.adds else None

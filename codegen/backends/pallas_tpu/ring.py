@@ -1,12 +1,12 @@
-"""The ring form: terms are reduced while they travel round rings, along the unreduced axes.
+"""The ring form: terms are reduced while they travel around rings along the unreduced axes.
 
-Every device keeps one part of its group's tensor. In each direction it receives partial results
-from one neighbour, combines its own terms with them, and sends them on. So a link carries the sends
-of only one device, unlike in an exchange. Each ring runs along a digit of positions, one ring after
-another. Along an axis without a wrap-around link, a ring is folded: it goes up over the even
-coordinates and down over the odd ones.
+Each device ends up with one part of its group's tensor. In each direction it receives partial sums
+from one neighbour, combines its own terms with them, and sends them on. So, unlike in an exchange,
+a link carries the sends of only one device. The rings run one after another, each along one digit
+of the positions. Along an axis without a wrap-around link, a ring is folded: it goes up over the
+even coordinates and down over the odd ones.
 
-Values are reduced and forwarded as float32 or as 32-bit integers.
+Partial sums are computed and forwarded as float32 or as 32-bit integers.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from shardwright.ir.mesh import AxisRef, Digit
 from shardwright.ir.plan import DirectPlan
 
 ROWS = 1024
-"""The largest number of rows of a chunk. The twelve chunks in VMEM then take six MiB."""
+"""The most rows of a chunk. The twelve chunks in VMEM then take six MiB."""
 SUBLANES = 8
 WIDE = 4
 """The bytes of an element in flight."""
@@ -52,7 +52,8 @@ class RingTurn:
         return np.where(2 * place < size, 2 * place, 2 * (size - place) - 1)
 
     def after(self, positions: Integers) -> Integers:
-        """Return the next position in the ring for each position, in the upward direction."""
+        """Return the position that follows each given position in the ring, in the upward
+        direction."""
         stride, size = self.digit.stride, self.digit.size
         order = self.coordinate(np.arange(size))
         follows = np.empty(size, dtype=np.int64)
@@ -74,9 +75,9 @@ class RingForm:
 
     @staticmethod
     def of(plan: DirectPlan) -> RingForm | None:
-        """Return the rings that reduce a plan's terms, or None if rings cannot: every device must
-        keep one part of its own source shard, all parts must be of equal size, and neighbours must
-        be able to send to each other directly."""
+        """Return the rings that reduce a plan's terms. Return None if rings cannot: each device
+        must keep one part of its own source shard, all parts must have the same size, and
+        neighbours must be able to send to each other directly."""
         topology = None if plan.prediction is None else topology_of(plan.prediction.topology)
         if not isinstance(topology, Torus) or not _are_parts(plan):
             return None
@@ -92,7 +93,7 @@ class RingForm:
 
     @property
     def parts(self) -> int:
-        """The number of parts of a source shard; a device has a term of each."""
+        """The number of parts of a source shard. A device has one term of each part."""
         return math.prod(turn.digit.size for turn in self.turns)
 
     @property
@@ -106,8 +107,8 @@ class RingForm:
         return 2 * WIDE * self.half * (self.parts - 1)
 
     def stages(self) -> Iterator[Stage]:
-        """Yield the stages of the module's timeline: one per step of a ring, between XLA's
-        copies."""
+        """Yield the stages of the module's timeline: XLA's copies, and between them one stage per
+        step of a ring."""
         elements, itemsize = math.prod(self.plan.exchange.target.local_shape), self.itemsize
         packed = 2 * WIDE * self.half
         yield Copies("XLA packs parts", self.parts * (itemsize * elements + packed))
@@ -122,7 +123,7 @@ class RingForm:
 
     @property
     def refs(self) -> tuple[AxisRef, ...]:
-        """The mesh axes that the rings run along, in order."""
+        """The mesh axes along which the rings run, in order."""
         return tuple(ref for ref in self.plan.reshard.fate.reduced if self.size_of(ref) > 1)
 
     @property
@@ -142,9 +143,9 @@ class RingForm:
 
 
 def _are_parts(plan: DirectPlan) -> bool:
-    """Return whether a ring kernel can reduce a plan's terms. The devices with terms of one source
-    shard must have its equal, non-empty parts as target shards, in the same order in every group,
-    and kernels must be able to reduce the dtype."""
+    """Return whether a ring kernel can reduce a plan's terms. The target shards of the devices that
+    have terms of one source shard must be its equal, non-empty parts, in the same order in every
+    group, and kernels must be able to reduce the dtype."""
     exchange, reshard = plan.exchange, plan.reshard
     before, after = exchange.source, exchange.target
     dims = before.dims[before.hidden :], after.dims[after.hidden :]
@@ -170,8 +171,8 @@ def _are_parts(plan: DirectPlan) -> bool:
 
 
 def _best(digit: Digit, plan: DirectPlan, network: Network) -> RingTurn | None:
-    """Return the ring along a digit, folded or not, with the least link load; None if neighbours
-    cannot send to each other directly."""
+    """Return the ring along a digit, folded or not, with the lowest link load, or None if
+    neighbours cannot send to each other directly."""
     found = []
     for folded in (False, True) if digit.size > 3 else (False,):
         turn = RingTurn(digit, folded)
@@ -190,7 +191,7 @@ def _around(plan: DirectPlan, turn: RingTurn, nbytes: float) -> Iterator[Flows]:
 
 
 def ring_facts(form: RingForm) -> tuple[str, ...]:
-    """Return the module docstring's lines about the form."""
+    """Return the lines about the form for the module docstring."""
     refs = form.refs
     lines = [
         "Form: ring; partial results go from device to device; each device combines its term.",

@@ -1,4 +1,4 @@
-"""The text of a ring kernel, and the context of its template."""
+"""The text of a ring kernel, and its template context."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from shardwright.codegen.text.python_text import called
 from shardwright.codegen.text.templates import render
 
 CALLS = {"pallas_ring": ("Ring", "Round", "put"), "pallas_peers": ("LOGICAL", "div", "each", "rem")}
-"""The names that a ring's module imports, by support module."""
+"""The names that a module with rings imports, by support module."""
 LISTED = 16
-"""The largest number of coordinates of a ring that a module lists."""
+"""The most coordinates of a ring that a module lists."""
 
 
 def ring_text(form: RingForm, program: str, terms: str, axes: str, *, reach: bool) -> KernelText:
     """Return the text of the kernel and of the object `program` that runs it. `terms`: the terms to
     reduce, as an expression; `axes`: the mesh axes, as an expression; `reach`: whether devices send
-    directly only over a power of two of hops."""
+    directly only over a power of two of links."""
     rings = tuple(_rings(form))
     names = ", ".join(ring.name for ring in rings)
     rounds = f"({names},)" if len(rings) == 1 else f"({names})"
@@ -39,8 +39,8 @@ def ring_text(form: RingForm, program: str, terms: str, axes: str, *, reach: boo
 
 
 def _rings(form: RingForm) -> Iterator[RingLoop]:
-    """Yield the rings of a kernel. Each ring writes its result to y, and each ring but the first
-    reads the previous ring's result from y."""
+    """Yield the rings of a kernel. Each ring writes its result to y; every ring after the first
+    reads the previous result from y."""
     source, low, begin, count = "x", 0, 0, form.chunks * form.parts
     for number, (ref, turn) in enumerate(zip(form.refs, form.turns, strict=True)):
         count //= turn.digit.size
@@ -61,25 +61,25 @@ class RingKernel:
 
     @property
     def neighbours(self) -> int:
-        """The number of neighbours' signals that a device awaits at the barrier."""
+        """The number of neighbours whose signals a device awaits at the barrier."""
         return 2 * len(self.rings)
 
     @property
     def chunk_bytes(self) -> str:
-        """The bytes of a chunk, for comments."""
+        """The size of a chunk in bytes, for comments."""
         return f"{self.rows * self.lanes * WIDE:,}"
 
     @property
     def vmem_bytes(self) -> str:
-        """The bytes of all chunks in VMEM, for a comment: two of each of three kinds, per
-        direction."""
+        """The size in bytes of all chunks in VMEM, for a comment: two chunks of each of three
+        kinds, per direction."""
         return f"{12 * self.rows * self.lanes * WIDE:,}"
 
 
 @dataclass(frozen=True)
 class RingLoop:
     """One ring of a kernel. It reads `count` chunks of each part, starting at chunk `low` of
-    `source`, and writes one part's chunks to y, starting at chunk `begin`."""
+    `source`, and writes the chunks of one part to y, starting at chunk `begin`."""
 
     number: int
     axis: str
@@ -107,7 +107,7 @@ class RingLoop:
 
     @property
     def order(self) -> str:
-        """The coordinates in ring order, abbreviated if there are many, for a comment."""
+        """The coordinates in ring order, for a comment; long lists are abbreviated."""
         found = list(map(str, self.turn.coordinate(np.arange(self.size))))
         return ", ".join(found if self.size <= LISTED else (*found[:4], "...", *found[-2:]))
 
@@ -125,7 +125,6 @@ class RingLoop:
 
     @property
     def size(self) -> int:
-        """The number of devices in the ring."""
         return self.turn.digit.size
 
     @property
@@ -140,5 +139,6 @@ class RingLoop:
 
     @property
     def slots(self) -> int:
-        """The number of slots in use, all free at first: two, or fewer if there are fewer sends."""
+        """The number of slots, all of them free at first: two, or fewer if there are fewer
+        sends."""
         return min(2, self.sends)

@@ -1,4 +1,4 @@
-"""The slots form, for thin tiles: XLA packs each tile densely into a slot, and unpacks it on the
+"""The slots form, for thin tiles: XLA packs each tile densely into a slot and unpacks it on the
 receiver."""
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from shardwright.ir.algebra.index import Integers
 from shardwright.ir.exchange import Exchange
 
 MAX_WINDOW = 1 << 15
-"""The largest number of elements of a tile: XLA's relayout of larger tiles takes seconds to compile
-and megabytes of code (measured: 0.4 MB and 0.9 s for 200x200, 1.1 MB and 2.8 s for 500x500)."""
+"""The most elements of a tile. For larger tiles, XLA's relayout takes seconds to compile and
+megabytes of code (measured: 0.4 MB and 0.9 s for 200x200, 1.1 MB and 2.8 s for 500x500)."""
 
 
 @dataclass(frozen=True)
@@ -28,10 +28,10 @@ class Slots:
     """The slots form of an exchange. A slot contains the rows of a tile contiguously, in granules
     of 512 bytes along an untiled dimension, so it needs no padding to memory tiles.
 
-    `window`: a shape that every tile fits in; `packed`: the number of elements in 4 bytes;
+    `window`: a shape in which every tile fits; `packed`: the number of elements in 4 bytes;
     `granules`: the number of granules of a slot; `outgoing`, `incoming`: the most slots of a device
-    along each dimension; `source_reach`, `target_reach`: the extents of shards, padded so that
-    every window is inside them; `pads`: whether the source shard is padded.
+    along each dimension; `source_reach`, `target_reach`: the extents of shards, padded so that they
+    contain every window; `pads`: whether the source shard is padded.
     """
 
     view: View
@@ -48,7 +48,6 @@ class Slots:
 
     @staticmethod
     def of(exchange: Exchange, itemsize: int) -> Slots:
-        """Return the form for an exchange."""
         axes = range(len(exchange.dims))
         window = tuple(widest(exchange, axis) for axis in axes)
         source_reach, target_reach = reaches(exchange, window)
@@ -69,15 +68,16 @@ class Slots:
 
     @property
     def is_small(self) -> bool:
-        """Return whether tiles are small enough for XLA to pack."""
+        """Whether tiles are small enough for XLA to pack."""
         return math.prod(self.window) <= MAX_WINDOW
 
     def functions(self, exchange: Exchange) -> tuple[IndexFunction, ...]:
-        """Return no functions: this form needs only the common index functions."""
+        """Return an empty tuple: this form needs only the common index functions."""
         return ()
 
     def traffic(self, sums: Sums) -> tuple[int, int, int]:
-        """Return the HBM bytes over all devices of packing, of sending slots, and of unpacking."""
+        """Return the HBM bytes, over all devices, for packing, for sending slots, and for
+        unpacking."""
         slot, window = self.granules * self.packed * LANES, self._padded(self.window)
         source, target = sums.exchange.source, sums.exchange.target
         packed = math.prod(self.outgoing) * (window + 2 * slot) * source.mesh.size
@@ -88,7 +88,7 @@ class Slots:
         return self.itemsize * packed, self.itemsize * sent, self.itemsize * unpacked
 
     def figures(self, sums: Sums) -> Figures:
-        """Return the form's traffic, assuming that XLA reads and writes each window and slot once,
+        """Return the form's traffic, assuming that XLA reads and writes each window and slot once
         and uses its default layouts for shards and windows."""
         exchange, itemsize = sums.exchange, self.itemsize
         into = sums.received(self._sent)
@@ -109,9 +109,9 @@ class Slots:
         return self.taken(axis, pieces.width)
 
     def taken(self, axis: int, width: Integers) -> Integers:
-        """Return each piece's factor of the number of elements that its tile puts on the wire. A
-        tile's rows are sent as wide as the window's, so the factor of the first dimension counts
-        all elements, and the others are 1."""
+        """Return each piece's factor in the number of elements that its tile puts on the wire. A
+        tile's rows are sent with the window's width, so the factors of the first dimension count
+        all elements, and the other factors are 1."""
         if axis:
             return 0 * width + 1
         inner = math.prod(self.window[1:])
@@ -133,8 +133,8 @@ def widest(exchange: Exchange, axis: int) -> int:
 
 
 def reaches(exchange: Exchange, window: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the extents of the source and the target shard, each padded so that every window is
-    inside it."""
+    """Return the extents of the source and of the target shard, padded so that they contain every
+    window."""
     ends = [_reach(exchange, axis, extent) for axis, extent in enumerate(window)]
     shapes = exchange.source.local_shape, exchange.target.local_shape
     source, target = (

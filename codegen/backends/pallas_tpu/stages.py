@@ -26,17 +26,17 @@ from shardwright.ir.exchange import Exchange
 Form = Direct | Windows | Slots | Routed
 
 STAGED = "the result from the staging area"
-"""The name of the copy that the kernel makes after all chunks have arrived."""
+"""The name of the copy that the kernel makes once all chunks have arrived."""
 CHUNK_SECONDS = 1e-8
-"""The fixed cost of a chunk, in seconds: its DMAs take some 100 ns to start, mostly hidden behind
+"""The fixed cost of a chunk, in seconds. Its DMAs take some 100 ns to start, mostly hidden behind
 others in flight. Source: an estimate, not timed on a TPU."""
 
 
 def stages_of(
     form: Form, figures: Figures, exchange: Exchange, *, reduces: bool
 ) -> Iterator[Stage]:
-    """Yield the stages in which a form moves the tiles of an exchange; `reduces`: whether tiles are
-    terms, in which case XLA reduces the kernel's result instead of copying it."""
+    """Yield the stages in which a form moves the tiles of an exchange; `reduces`: whether the tiles
+    are terms, so that XLA reduces the kernel's result instead of copying it."""
     sums, devices = exchange.once(Sums), exchange.ranks.size
     if figures.relayout_bytes:
         yield Copies("XLA lays shards out", figures.relayout_bytes / devices)
@@ -85,8 +85,8 @@ def _result(form: Direct | Routed, exchange: Exchange) -> Copies:
 
 
 def _routed(form: Routed, figures: Figures, ids: Integers) -> Iterator[Stage]:
-    """Yield the stages of a forwarding form: one per round, after XLA's packing and unpacking. If
-    XLA need not pack, devices copy, in the first round, the data that they keep."""
+    """Yield the stages of a forwarding form: XLA's packing, one stage per round, and XLA's
+    unpacking. Without packing, devices copy the data that they keep in the first round."""
     rest = figures.hbm_bytes - 2 * form.itemsize * form.sent
     if not form.in_place:
         yield Copies("XLA packs slots and unpacks them", rest / ids.size)

@@ -10,9 +10,10 @@ TPU memory is tiled, and a DMA window must start and end at multiples of the til
     gathered  devices forward whole source shards that are aligned boxes of target shards
     spread    devices forward whole source shards, from which receivers extract tiles
 
-In the first three forms every device sends directly to its receivers. The others are for devices
-that cannot, or for detours that balance the load of links better (`routed/detours.py`). The first
-two exist for each choice of the two dimensions over which memory is tiled (`memory.py`).
+In the first three forms every device sends directly to its receivers. The other forms are for
+devices that cannot, or for detours that balance the load on links better (`routed/detours.py`). The
+first two forms exist for each choice of the two dimensions over which memory is tiled
+(`memory.py`).
 """
 
 from __future__ import annotations
@@ -63,13 +64,13 @@ ASSUMED = Switch(
     ICI_LATENCY,
     memory=chip_of("v5e:2x4").hbm_bandwidth,
 )
-"""The network that forms are priced on if no topology is given: a v5e's HBM, and two of its links
+"""The network on which forms are priced if no topology is given: a v5e's HBM, and two of its links
 into each device, as in small slices. Source: `codegen/hardware/chips.py`."""
 
 
 @dataclass(frozen=True)
 class FormChoice:
-    """A form, its traffic, and its predicted seconds. `straight`: for a form that forwards although
+    """A form, its traffic, and its predicted seconds. `straight`: if the form forwards although
     devices can send directly, the seconds of the best form that does not."""
 
     form: Form
@@ -79,14 +80,14 @@ class FormChoice:
 
     @property
     def rank(self) -> tuple[float, ...]:
-        """The sort key of forms: seconds, then bytes on the wire, then HBM bytes."""
+        """The sort key of forms: seconds, then bytes on the wire, then bytes of HBM traffic."""
         figures = self.figures
         return self.seconds, figures.wire_bytes, figures.hbm_bytes + figures.relayout_bytes
 
 
 def grid_of(plan: DirectPlan) -> Grid | None:
-    """Return the grid of a plan's devices; None unless its topology is a torus whose devices send
-    directly only over powers of two of links."""
+    """Return the grid of a plan's devices, or None unless its topology is a torus whose devices
+    send directly only over a power of two of links."""
     topology = _topology_of(plan)
     if not isinstance(topology, Torus) or not topology.powers_of_two:
         return None
@@ -98,7 +99,7 @@ def _topology_of(plan: DirectPlan) -> Topology | None:
 
 
 def choices(plan: DirectPlan) -> tuple[FormChoice, ...]:
-    """Return every form that can move the tiles of a plan, priced."""
+    """Return every form that can move a plan's tiles, with its price."""
     itemsize, exchange = DTYPES[plan.reshard.dtype], moved(plan)
     grid, topology = plan.once(grid_of), _topology_of(plan)
     network = None if topology is None else network_of(plan.reshard, topology)
@@ -111,7 +112,7 @@ def choices(plan: DirectPlan) -> tuple[FormChoice, ...]:
 
 def _detours(plan: DirectPlan, direct: FormChoice, torus: Torus) -> Iterator[FormChoice]:
     """Yield the forms with detours, for devices that can send to all their receivers directly.
-    Yield none if detours cannot be faster than `direct`, or if there are too many devices."""
+    Yield nothing if detours cannot be faster than `direct` or there are too many devices."""
     exchange, itemsize = moved(plan), DTYPES[plan.reshard.dtype]
     if exchange.ranks.size > MOST_DEVICES or not direct.figures.wire_max:
         return
@@ -124,7 +125,7 @@ def _detours(plan: DirectPlan, direct: FormChoice, torus: Torus) -> Iterator[For
 
 
 def _grids(grid: Grid) -> Iterator[Grid]:
-    """Yield the grids with hops that reach all devices: one with the hops of a v5e, and one with
+    """Yield the grids whose hops reach all devices: one with the hops of a v5e, and one with
     straight hops, each of which covers any distance along an axis."""
     if grid.reaches():
         yield grid
@@ -137,7 +138,7 @@ def _priced(
     form: Form, exchange: Exchange, network: Network | None, copied: int = 0, *, reduces: bool
 ) -> FormChoice:
     """Return a form with its traffic and seconds. `copied`: the bytes of XLA's relayout copies, if
-    not in the form's figures; `reduces`: whether XLA reduces the moved tiles."""
+    the form's figures do not include them; `reduces`: whether XLA reduces the moved tiles."""
     figures = form.figures(exchange.once(Sums))
     figures = replace(figures, relayout_bytes=copied or figures.relayout_bytes)
     stages = tuple(stages_of(form, figures, exchange, reduces=reduces))
@@ -148,8 +149,8 @@ def _priced(
 
 
 def _unrouted(stages: Iterable[Stage], figures: Figures) -> Iterator[Stage]:
-    """Yield the stages with all receipts of the busiest device on one link: without a topology,
-    there are no routes over links."""
+    """Yield the stages as if the busiest device received everything over one link: without a
+    topology, no routes are known."""
     there = np.ones(min(figures.wire_max, 1), dtype=np.int64)
     carried = Flows(there, 0 * there, figures.wire_max * there.astype(np.float64))
     for stage in stages:
@@ -157,8 +158,8 @@ def _unrouted(stages: Iterable[Stage], figures: Figures) -> Iterator[Stage]:
 
 
 def cheapest(every: tuple[FormChoice, ...], like: Form | None = None) -> FormChoice:
-    """Return the choice of least rank, the first if several are equal. With `like`, consider only
-    forms of the same kind, if there are any."""
+    """Return the choice of lowest rank, the first of equals. With `like`, prefer forms of the same
+    kind."""
     if isinstance(like, Routed):
         every = tuple(_cut_as(choice, like) for choice in every)
     alike = [choice for choice in every if like and _kind(choice.form) == _kind(like)]
@@ -187,11 +188,11 @@ def candidates(
     *,
     reduces: bool = False,
 ) -> Iterator[FormChoice]:
-    """Yield every form that can move the tiles of an exchange, priced, except for detours.
+    """Yield every form that can move the tiles of an exchange, priced, except forms with detours.
 
-    `grid`: the devices, if some cannot send directly to all others; `network`: the network to price
-    on, by default that of the grid's torus, or without a grid `ASSUMED`; `reduces`: whether XLA
-    reduces the moved tiles. A 64-bit element travels as two of 32 bits.
+    `grid`: the devices, if some cannot send directly to all others; `network`: the network on which
+    to price, by default that of the grid's torus, or `ASSUMED` without a grid; `reduces`: whether
+    XLA reduces the moved tiles. A 64-bit element travels as two of 32 bits.
     """
     if grid is not None:
         network = network or Network(grid.torus, grid.torus.size)
@@ -212,8 +213,8 @@ def candidates(
 
 
 def _forwarded(exchange: Exchange, itemsize: int, grid: Grid) -> Iterator[Routed]:
-    """Yield the forms that forward, for devices that cannot send to all their receivers directly,
-    also with lines if any axis is one."""
+    """Yield the forwarding forms, for devices that cannot send to all their receivers directly;
+    include forms with lines if an axis is one."""
     yield from Routed.every(exchange, itemsize, grid)
     lines = replace(grid, on_lines=True)
     if lines.numbering.lines and lines.reaches():
@@ -221,8 +222,8 @@ def _forwarded(exchange: Exchange, itemsize: int, grid: Grid) -> Iterator[Routed
 
 
 def form_facts(choice: FormChoice, terms: int = 1) -> tuple[str, ...]:
-    """Return the module docstring's lines about a form; `terms`: the number of terms of a value,
-    which XLA reduces if there are several."""
+    """Return the lines about a form for the module docstring; `terms`: the number of terms of a
+    value, which XLA reduces if there are several."""
     figures = choice.figures
     hops = ", every hop counted" if isinstance(choice.form, Routed) else ""
     lines = [

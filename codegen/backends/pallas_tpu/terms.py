@@ -1,9 +1,9 @@
-"""Terms in a TPU module: a kernel sends every device all terms of its target shard, and XLA reduces
+"""Terms in a TPU module: a kernel sends each device all terms of its target shard, and XLA reduces
 them.
 
 To a kernel, terms are a leading dimension of the tensor: a source shard has one term of each value,
-a target shard has all. So every kernel form can move them, with the same proofs. Floats are reduced
-in the order of the terms' numbers, so replicas are equal.
+a target shard has all of them. So every kernel form can move them, with the same proofs. Floats are
+reduced in the order of the terms' numbers, so replicas are equal.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from shardwright.ir.plan import DirectPlan, Plan
 
 SIDES = ("source", "target")
 CARRIER = "_CARRIER"
-"""The module's constant for the program that moves terms. It is as long as `_PROGRAM`, which it
-replaces, so that lines keep their length."""
+"""The name of the module's constant for the program that moves terms. It is as long as `_PROGRAM`,
+which it replaces, so that lines keep their length."""
 
 
 @dataclass(frozen=True)
 class KernelEnds:
     """The module's names for the source and target of a kernel's exchange, for the functions of
-    their boxes, and for the object that runs the kernel. `second`: whether an earlier kernel uses
-    the default names; `part`: the phrase, "source shard" or "target shard", that comments of this
-    kernel replace by "part"; "" for none."""
+    their boxes, and for the object that runs the kernel. `second`: whether an earlier kernel
+    already uses the default names; `part`: the phrase, "source shard" or "target shard", that this
+    kernel's comments replace by "part"; "" for none."""
 
     source: str = "_SOURCE"
     target: str = "_TARGET"
@@ -43,12 +43,12 @@ class KernelEnds:
     part: str = ""
 
     def said(self, text: str) -> str:
-        """Return a text with the phrase `part` replaced by "part"."""
+        """Replace the phrase `part` in a text by "part"."""
         return text.replace(self.part, "part") if self.part else text
 
     def own(self, name: str) -> str:
-        """Return the module's name for the constant or function of this kernel that is called
-        `name` by default."""
+        """Return the module's name for this kernel's constant or function whose default name is
+        `name`."""
         if not self.second:
             return name
         if name.startswith("_"):
@@ -56,7 +56,7 @@ class KernelEnds:
         return f"PART_{name}" if name.isupper() else f"part_{name}"
 
     def named(self, functions: Iterable[IndexFunction]) -> tuple[IndexFunction, ...]:
-        """Return index functions with this kernel's names and docstrings."""
+        """Rename index functions, and reword their docstrings, for this kernel."""
         return tuple(map(self._named, functions))
 
     def _named(self, function: IndexFunction) -> IndexFunction:
@@ -73,14 +73,14 @@ PLAIN = KernelEnds()
 
 
 def moved(plan: DirectPlan) -> Exchange:
-    """Return the exchange that a plan's kernel moves: the plan's, with terms as tensor dimensions;
-    a scalar without terms becomes a vector of one element."""
+    """Return the exchange that a plan's kernel performs: the plan's own, with terms as tensor
+    dimensions. A scalar without terms becomes a vector of one element."""
     exchange = plan.exchange
     return exchange.once(_stacked) if exchange.source.hidden else as_vectors(exchange)
 
 
 def _stacked(exchange: Exchange) -> Exchange:
-    # Memory is tiled over two dimensions, which must not include that of the terms.
+    # Memory is tiled over two dimensions, and the dimension of terms must not be one of them.
     more = max(2 - (len(exchange.dims) - exchange.source.hidden), 0)
     source, target = (_shown(layout, more) for layout in (exchange.source, exchange.target))
     return replace(exchange, source=source, target=target, operator=None)
@@ -103,7 +103,7 @@ def keeps_some(exchange: Exchange) -> bool:
 
 @dataclass(frozen=True)
 class TermsText:
-    """The text of a module with terms, in addition to its kernel's."""
+    """The text that a module with terms has in addition to its kernel's."""
 
     plan: DirectPlan
 
@@ -114,7 +114,7 @@ class TermsText:
 
     @cached_property
     def ends(self) -> KernelEnds:
-        """The names for the kernel's source and target. If a side's boxes equal those of the
+        """The names of the kernel's source and target. If a side's boxes equal those of the
         module's argument or result, it uses the same function."""
         same = zip(SIDES, self.functions, box_functions(moved(self.plan)), strict=True)
         boxes = [
@@ -124,7 +124,7 @@ class TermsText:
         return KernelEnds("SOURCE_TERMS", "TARGET_TERMS", boxes[0], boxes[1], CARRIER)
 
     def with_boxes(self, functions: tuple[IndexFunction, ...]) -> tuple[IndexFunction, ...]:
-        """Return the index functions of the module's arrays, then the kernel's additional ones."""
+        """Return the index functions for the module's arrays, then those that the kernel adds."""
         own = [function.name for function in self.functions]
         return (*self.functions, *(each for each in functions if each.name not in own))
 
@@ -142,8 +142,8 @@ class TermsText:
         ]
 
     def made(self, kernel: Iterable[str]) -> list[str]:
-        """Return the lines that make the program: those of `kernel`, then the object that reduces
-        the terms that the kernel moves."""
+        """Return the lines that construct the program: `kernel`, then the object that reduces the
+        terms that the kernel moves."""
         given = [CARRIER, "SOURCE_TERMS", "TARGET_TERMS", terms_text(self.plan)]
         given += ["reduces=True"] if self.plan.exchange.operator else []
         reshard, operator = self.plan.reshard, self.plan.reshard.target.operator
@@ -164,7 +164,8 @@ def terms_text(plan: Plan) -> str:
 def stacked_lines(
     side: str, name: str, box: str, layout: Layout, hidden: int, run_on: str = "", new: int = 0
 ) -> list[str]:
-    """Return the lines of the constant `name` that describes a side of a kernel, of boxes `box`.
+    """Return the lines of the constant `name` that describes a side of a kernel whose boxes the
+    function `box` returns.
 
     `side`: "SOURCE" or "TARGET", the mesh whose devices the side is on; `hidden`: the number of
     term dimensions; `run_on`: the side on whose mesh the kernel runs, by default `side`; `new`: the

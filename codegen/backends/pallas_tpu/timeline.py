@@ -37,7 +37,7 @@ def _stages(direct: DirectPlan) -> list[Stage]:
 
 
 def ring_of(direct: DirectPlan) -> RingForm | None:
-    """Return the rings that reduce terms faster than one exchange, or None."""
+    """Return the rings that reduce terms faster than one exchange would, or None."""
     ring = RingForm.of(direct)
     if ring is None:
         return None
@@ -51,7 +51,7 @@ def ring_of(direct: DirectPlan) -> RingForm | None:
 
 
 def rings_of(plan: Plan, like: Plan | None = None) -> RingForm | None:
-    """Return the rings of a reducing plan's module, or None. With `like`, the plan of a different
+    """Return the rings of a reducing plan's module, or None. With `like`, the plan of another
     module, return rings only if that module has them."""
     first, other = exchanges_of(plan)[0], exchanges_of(plan if like is None else like)[0]
     if first is other:
@@ -60,7 +60,7 @@ def rings_of(plan: Plan, like: Plan | None = None) -> RingForm | None:
 
 
 def rings(plan: Plan) -> Rings | None:
-    """Return the sends of the rings of a direct plan's module, or None if it has no rings."""
+    """Return the sends in the rings of a direct plan's module, or None if it has no rings."""
     form = rings_of(plan) if plan.strategy == "direct" and plan.reshard.adds else None
     return None if form is None else form.rings
 

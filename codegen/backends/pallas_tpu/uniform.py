@@ -1,5 +1,5 @@
-"""The contexts of kernel templates for exchanges whose tiles all have the same shape: one kernel
-sends them from shard to shard, another sends thin tiles from slot to slot.
+"""The template contexts for exchanges whose tiles all have the same shape: one kernel sends them
+from shard to shard, the other sends thin tiles from slot to slot.
 
 Every device sends as many tiles as it receives, and each receiver is a closed form of the sender's
 position and the tile's number. Along each dimension, a tile is the whole source shard or the whole
@@ -38,9 +38,10 @@ from shardwright.ir.tiles import DimTiles
 class UniformText:
     """The context of the templates: expressions, names, numbers and comments.
 
-    `tile`: the extents of a tile; `in_x`: the start in this device's source shard of the tile for
-    `peer`, as an expression; `in_y`: the start in the receiver's target shard of a tile from this
-    device, `me`; `first`: the start of a shard's first tile; `rounds`: the order of tiles.
+    `tile`: the extents of a tile; `in_x`: where in this device's source shard the tile for `peer`
+    starts, as an expression; `in_y`: where in the receiver's target shard the tile from this
+    device, `me`, starts; `first`: the start of a shard's first tile; `rounds`: the order of
+    tiles.
     """
 
     name: str
@@ -65,11 +66,10 @@ class UniformText:
 
 @dataclass(frozen=True)
 class ThinText:
-    """The context of the template for thin tiles. `in_source`, `in_target`: the names of the
-    functions for a tile's start in either shard; `place`: the number that receivers give the tile
-    from this device, as an expression; `slot`: the shape of a slot; `elements`: the number of
-    elements of a tile; `granule`: the number of elements in 512 bytes. Other fields are as in
-    `UniformText`."""
+    """The template context for thin tiles. `in_source`, `in_target`: the names of the functions for
+    a tile's start in either shard; `place`: the number that receivers give to this device's tile,
+    as an expression; `slot`: the shape of a slot; `elements`: the number of elements of a tile;
+    `granule`: the number of elements in 512 bytes. The other fields are as in `UniformText`."""
 
     name: str
     kernel: str
@@ -115,19 +115,19 @@ class Uniform:
             return None
         if exchange.rule.pieces > 1:
             return None
-        # 64-bit elements are moved in two successive halves.
+        # 64-bit elements move as two successive halves.
         return Uniform(exchange, form.view, axes, min(form.itemsize, 4), ends)
 
     @property
     def count(self) -> int:
-        """The number of tiles that a device sends, and also receives, including the tile that it
+        """The number of tiles that a device sends, and receives, counting the tile that it
         keeps."""
         return math.prod(_met(tiles)[0] for tiles in self.exchange.dims)
 
     @property
     def sends(self) -> bool:
-        """Return whether devices send any tile. They send none if each device already has the only
-        tile of its target shard."""
+        """Whether devices send any tile. They do not if each device already has the only tile of
+        its target shard."""
         positions = np.arange(self.exchange.source.mesh.size, dtype=np.int64)
         pairs = [(tiles.source, tiles.target) for tiles in self.exchange.dims]
         owners = (a.owner(b.index(positions) * b.size) for a, b in pairs)
@@ -135,7 +135,6 @@ class Uniform:
         return self.count > 1 or not all(map(np.array_equal, owners, own))
 
     def peers_lines(self) -> list[str]:
-        """Return the lines of the constant PEERS."""
         name = f"{self.ends.own('PEERS')} = Permuted"
         given = [self.ends.source, self.ends.target, self.sender, self.receiver, str(self.count)]
         return called(name, given)
@@ -182,8 +181,9 @@ class Uniform:
         )
 
     def _receiver(self, sender: Index, number: Value) -> tuple[FunctionBody, Value]:
-        """Return assignments and the expression for the receiver of tile `number`. Senders start at
-        different receivers, so they do not all write to the same receiver at the same time."""
+        """Return assignments and the expression for the receiver of tile `number`. Each sender
+        begins with a different receiver, so that they do not all write to the same one at the same
+        time."""
         target = self.exchange.target
         replica: Value = mod(number + sender, target.replicas)
         number = floor_div(number, target.replicas)
@@ -206,9 +206,9 @@ class Uniform:
         return _in_words(shards, "a", lambda found: source.position(found, 0))
 
     def _owner(self, axis: int) -> str:
-        """Return the device, "me" (sender) or "peer" (receiver), that has the smaller shard along a
-        dimension: its position gives a tile's start in the other's shard. "" if both shards are
-        equal."""
+        """Return the device, "me" (sender) or "peer" (receiver), whose shard is smaller along a
+        dimension: its position determines where a tile starts in the other's shard. Return "" if
+        both shards are equal."""
         source, target = (side.size for side in self._sides(axis))
         return "" if source == target else "peer" if source > target else "me"
 
@@ -222,9 +222,9 @@ class Uniform:
         return simplify(mod(small.index(position), large.size // small.size) * small.size)
 
     def _starts(self, owner: str) -> str:
-        """Return a tile's start in the other device's shard, as the text of a tuple. The start is 0
-        along each dimension along which `owner`, "me" or "peer", does not have the smaller
-        shard."""
+        """Return a tile's start in the shard of the device other than `owner` ("me" or "peer"), as
+        the text of a tuple. The start is 0 along each dimension along which `owner` does not have
+        the smaller shard."""
         starts = [
             PALLAS.text(self._start(axis)) if self._owner(axis) == owner else "0"
             for axis in self.view
@@ -241,7 +241,6 @@ class Uniform:
 
     @property
     def text(self) -> UniformText:
-        """The context of the kernel's template."""
         sizes = [tuple(side.size for side in self._sides(axis)) for axis in self.view]
         tile, shard = math.prod(map(min, sizes)), math.prod(target for _, target in sizes)
         ends = self.ends
@@ -268,8 +267,8 @@ class Uniform:
 
     @property
     def place(self) -> Value:
-        """The number that receivers give the tile from this device: the index of its source shard
-        among those that overlap the receiver's target shard."""
+        """The number that receivers give to this device's tile: the index of its source shard among
+        those that overlap the receiver's target shard."""
         me, number = Index("me", self.exchange.source.mesh.size), sympy.Integer(0)
         for tiles in self.exchange.dims:
             count, _ = _met(tiles)
@@ -277,7 +276,7 @@ class Uniform:
         return simplify(number)
 
     def thin(self, form: Slots) -> ThinText:
-        """Return the context of the template for thin tiles."""
+        """Return the template context for thin tiles."""
         text, slot = self.text, (form.granules, form.packed, LANES)
         size = math.prod(slot) * self.itemsize
         return ThinText(
@@ -303,16 +302,16 @@ class Uniform:
         )
 
     def kernels(self, starts: bool) -> tuple[tuple[str, ...], ...]:
-        """Return the lines of the kernel's functions. If the kernel sends, it has a half that
-        starts transfers and a half that waits for them; with `starts`, there are also two kernels
-        that programs can run separately, one for each half."""
+        """Return the lines of the kernel's functions. A kernel that sends is made of two halves:
+        one starts transfers, the other waits for them. With `starts`, also return a separate kernel
+        for each half."""
         names = ("uniform", *(["started"] if starts else [])) if self.sends else ("kept",)
         texts = (render(f"pallas_tpu/{name}.py.jinja", self.text) for name in names)
         return tuple(tuple(text.splitlines()) for text in texts)
 
 
 LONG = 88
-"""The greatest length of a result that is written as one expression, in characters."""
+"""The most characters of a position that is written as one expression."""
 
 RECEIVER = "The device that the tile of a number of a source shard goes to."
 SENDER = "The device that the tile of a number of a target shard comes from."
@@ -321,8 +320,8 @@ SENDER = "The device that the tile of a number of a target shard comes from."
 def _in_words(
     shards: list[Value], letter: str, position: Callable[[tuple[Value, ...]], Value]
 ) -> tuple[FunctionBody, Value]:
-    """Return assignments and the expression of the position of a shard. If the expression is long,
-    the shard's indices are assigned to variables first."""
+    """Return assignments and the expression for the position of a shard. If the expression is long,
+    assign the shard's indices to variables first."""
     body, whole = FunctionBody(), simplify(position(tuple(shards)))
     if length(PALLAS.text(whole)) <= LONG:
         return body, whole
@@ -332,7 +331,7 @@ def _in_words(
 
 def _is_even(tiles: DimTiles) -> bool:
     sides = tiles.source, tiles.target
-    if sides[0].extent != sides[1].extent:  # only one side has several terms
+    if sides[0].extent != sides[1].extent:  # only one of the sides has several terms
         return False
     small, large = sorted(side.size for side in sides)
     return all(side.is_flat and side.is_even for side in sides) and large % small == 0

@@ -1,5 +1,5 @@
 """The windows form: senders shift chunks of tiles in VMEM and write them, aligned, to a staging
-area of the receiver, which assembles every block of its target shard from there.
+area on the receiver, which assembles every block of its target shard from there.
 
 A tile's place in the staging area is its place in the target shard, rounded down to whole units,
 plus one unit for every earlier tile. So tiles never overlap: in units, a tile that starts u into
@@ -31,17 +31,17 @@ from shardwright.ir.tiles import DimTiles
 
 MAX_LANES = 1024
 MAX_WINDOW = 96 * 1152
-"""The largest number of elements of a window. Two windows, six chunks and the temporaries of shifts
-then take less than 6 MiB of VMEM, of the 16 MiB that a kernel has by default on every generation.
-Shifts are unrolled over a window, so larger windows compile more slowly (three times the elements
-take 1.3 times as long), and save only 0.6% of the HBM traffic."""
+"""The most elements of a window. Two windows, six chunks and the temporaries of shifts then take
+less than 6 MiB of VMEM, out of the 16 MiB that a kernel has by default on every generation. Shifts
+are unrolled over a window, so larger windows compile more slowly (three times the elements take 1.3
+times as long) and save only 0.6% of the HBM traffic."""
 SLOTS = 6
-"""The largest number of chunks in flight: one for each link of a chip, which has at most six."""
+"""The most chunks in flight: one for each link of a chip, which has at most six."""
 TEMPORARIES = 5
-"""The number of temporary windows, of 32-bit words, that the compiler needs to shift a window."""
+"""The number of temporary windows of 32-bit words that the compiler needs to shift a window."""
 FEWEST_ROWS = 5
-"""The smallest number of rows of a source shard that is not padded. Shorter arrays would have
-smaller memory tiles than windows, so they are padded to 8 rows."""
+"""The fewest rows of a source shard that is not padded. Shorter arrays would have smaller memory
+tiles than windows, so they are padded to 8 rows."""
 
 
 @dataclass(frozen=True)
@@ -96,14 +96,14 @@ class WindowDim:
         )
 
     def sent(self) -> Integers:
-        """Return, for every piece, the number of elements that its sender reads along the
-        dimension: whole units that cover its chunks."""
+        """Return the number of elements that the sender of each piece reads along the dimension:
+        the whole units that cover its chunks."""
         number, low, high = cut(self.pieces.low, self.pieces.high, self.pieces.low, self.chunk)
         start = self.pieces.source_low[number]
         return self._summed(number, covered(low - start, high - start, self.unit))
 
     def staged(self) -> Integers:
-        """Return, for every piece, its extent on the wire and in the staging area."""
+        """Return each piece's extent on the wire and in the staging area."""
         return self.taken(self.pieces.width)
 
     def taken(self, width: Integers) -> Integers:
@@ -111,15 +111,14 @@ class WindowDim:
         return covered(0 * width, width, self.unit)
 
     def unpacked(self, from_stage: bool) -> Integers:
-        """Return, for every piece, the number of elements that blocks read of it along the
-        dimension, from the staging area or from the source shard."""
+        """Return the number of elements of each piece that blocks read along the dimension, from
+        the staging area or from the source shard."""
         pieces = self.pieces
         number, low, high = cut(pieces.low, pieces.high, pieces.target_low, self.chunk)
         start = (pieces.low if from_stage else pieces.source_low)[number]
         return self._summed(number, covered(low - start, high - start, self.unit))
 
     def cuts(self) -> Integers:
-        """Return the number of chunks of every piece."""
         chunks: Integers = -(-self.pieces.width // self.chunk)
         return chunks
 
@@ -146,7 +145,7 @@ def _meet(source: DimLayout, target: DimLayout, chunk: int) -> int:
 @dataclass(frozen=True)
 class Windows:
     """The windows form of an exchange. `dims`: its dimensions, in view order; `few_rows`: the
-    number of rows that pad source shards with too few rows."""
+    number of rows to which a source shard with fewer rows is padded."""
 
     view: View
     itemsize: int
@@ -187,7 +186,7 @@ class Windows:
         return Windows(view, itemsize, dims, source_rows - tiles[-2].source.size)
 
     def functions(self, exchange: Exchange) -> tuple[IndexFunction, ...]:
-        """Return the index functions that this form needs besides the common ones."""
+        """Return the index functions that this form needs in addition to the common ones."""
         return (source_at(exchange),)
 
     @property
@@ -197,7 +196,6 @@ class Windows:
 
     @property
     def chunk(self) -> tuple[int, ...]:
-        """The extents of a chunk."""
         return tuple(dim.chunk for dim in self.dims)
 
     @property
@@ -207,7 +205,6 @@ class Windows:
 
     @property
     def window(self) -> tuple[int, ...]:
-        """The extents of a window."""
         return tuple(dim.window for dim in self.dims)
 
     @property
@@ -217,9 +214,9 @@ class Windows:
 
     @property
     def stage(self) -> tuple[int, ...]:
-        """The extents of the staging area. If its rows would be tiled differently from what units
-        assume, as they are for 1-byte elements if the number of rows is a multiple of 32, it has
-        one more unit of rows."""
+        """The extents of the staging area. For 1-byte elements, a number of rows that is a multiple
+        of 32 would be tiled differently from what units assume; the area then has one more unit of
+        rows."""
         extents = [dim.stage for dim in self.dims]
         if len(extents) > 1 and tile_rows(extents[-2], self.itemsize) != self.unit[-2]:
             extents[-2] += self.unit[-2]
@@ -251,7 +248,7 @@ class Windows:
         """The bytes of VMEM that a kernel needs: two windows, the chunks or blocks in flight, and
         the temporaries of a shift."""
         window, chunk = math.prod(self.window), math.prod(self.chunk)
-        # 64-bit elements are moved in two successive halves.
+        # 64-bit elements move as two successive halves.
         return (2 * window + SLOTS * chunk) * min(self.itemsize, 4) + 4 * TEMPORARIES * window
 
     def taken(self, axis: int, width: Integers) -> Integers:
@@ -259,8 +256,8 @@ class Windows:
         return self.dims[self.view.index(axis)].taken(width)
 
     def traffic(self, sums: Sums) -> tuple[int, int]:
-        """Return the HBM bytes over all devices of sending chunks, and of assembling blocks
-        afterwards."""
+        """Return the HBM bytes, over all devices, for sending chunks and for then assembling
+        blocks."""
         dims = dict(zip(self.view, self.dims, strict=True))
         sent = sums.remote(lambda _, axis: dims[axis].sent())
         target = sums.exchange.target
@@ -293,7 +290,7 @@ class Windows:
         )
 
     def _padded_rows(self, sums: Sums) -> int:
-        """Return the HBM bytes, over all devices, of copies that pad source shards with few
+        """Return the HBM bytes, over all devices, of the copies that pad source shards with few
         rows."""
         if not self.few_rows:
             return 0

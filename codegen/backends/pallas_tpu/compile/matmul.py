@@ -25,13 +25,13 @@ Function = Callable[[Any, Any], Any]
 
 
 def compile_matmul(module: ModuleType, job: Job) -> TpuCode:
-    """Return the compiler's result for `module.matmul`. If `job.files` is set, also save the
-    exported program there."""
+    """Compile `module.matmul` and return the compiler's result. If `job.files` is set, also save
+    the exported program there."""
     check_multiplies(topology_of(job.target), module.DTYPE)
     mesh = _mesh(module, job)
     program, given = _program(module, job, mesh, lambda a, b: module.matmul(a, b, mesh))
     code = _compiled(program, given, len(module.IDS))
-    if registry.contract(job.emitted).collective:  # the HLO does not show the kernels' sends
+    if registry.contract(job.emitted).collective:  # the HLO does not show what the kernels send
         code = replace(code, wire_bytes=module.WIRE_BYTES)
     if job.files is not None:
         exported = export.export(program, platforms=["tpu"])(*given)
@@ -51,7 +51,8 @@ def compile_matmul(module: ModuleType, job: Job) -> TpuCode:
 
 
 def compile_xla_matmul(module: ModuleType, job: Job) -> TpuCode:
-    """Return the compiler's result for `jnp.matmul` on padded arrays of the module's shapes."""
+    """Compile `jnp.matmul` on padded arrays of the module's shapes and return the compiler's
+    result."""
     padded = module.PADDED_OUT_SHAPE
 
     def multiplied(a: Any, b: Any) -> Any:

@@ -34,8 +34,8 @@ from shardwright.ir.errors import InputError
 
 @dataclass(frozen=True)
 class _Program:
-    """A function to compile, its only argument, and the sharding of its result (None if the
-    compiler may choose it)."""
+    """A function to compile, its single argument, and the sharding of its result (None: the
+    compiler chooses)."""
 
     function: Callable[[Any], Any]
     argument: Any
@@ -53,8 +53,8 @@ class _Program:
 
 
 def compile_module(module: ModuleType, job: Job) -> TpuCode:
-    """Return the compiler's result for `module.reshard`. If `job.files` is set, also save the
-    exported program there."""
+    """Compile `module.reshard` and return the compiler's result. If `job.files` is set, also save
+    the exported program there."""
     if job.what == "group":
         return _grouped(module, job)
     # A module in plain JAX allocates no staging areas.
@@ -65,7 +65,7 @@ def compile_module(module: ModuleType, job: Job) -> TpuCode:
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         code = _with_stated(_compiled(program), module, is_kernel)
-    home = Path(str(module.__file__)).parent.parent  # also contains the support modules
+    home = Path(str(module.__file__)).parent.parent  # the folder also contains the support modules
     own = [str(each.message) for each in said if home in Path(each.filename).parents]
     code = replace(code, warning="; ".join(dict.fromkeys(own)))
     if job.files is not None:
@@ -88,8 +88,8 @@ def _grouped(module: ModuleType, job: Job) -> TpuCode:
 
 
 def _staging_bytes(module: ModuleType) -> int:
-    """Return the bytes of HBM that a module's kernels need besides the shards: staging areas, and
-    slots for forwarded tiles."""
+    """Return the bytes of HBM that a module's kernels need in addition to the shards, for staging
+    areas and for slots of forwarded tiles."""
     return max(_staging(program, DTYPES[module.DTYPE]) for program in programs_of(module))
 
 
@@ -105,17 +105,17 @@ def _staging(program: Any, itemsize: int) -> int:
 
 
 def _with_stated(code: TpuCode, module: ModuleType, is_kernel: bool) -> TpuCode:
-    """Return the code with its wire bytes completed from the module. The compiler does not see the
-    bytes that kernels send, so the module's are added to those of XLA's collectives. In plain JAX
-    every move is a collective, so the module's bytes are used only if the compiler reports none."""
+    """Return `code` with its wire bytes completed from the module. The compiler does not see the
+    bytes that kernels send, so add the module's figure to that of XLA's collectives. In plain JAX
+    every move is a collective, so use the module's figure only if the compiler reports none."""
     if is_kernel:
         return replace(code, wire_bytes=module.WIRE_BYTES + (code.wire_bytes or 0))
     return code if code.wire_bytes is not None else replace(code, wire_bytes=module.WIRE_BYTES)
 
 
 def compile_xla(module: ModuleType, job: Job) -> TpuCode:
-    """Return the compiler's result for XLA's own reshard between padded arrays of the module's
-    shapes. Raises InputError for a nested split, which XLA cannot express."""
+    """Compile XLA's own reshard between padded arrays of the module's shapes and return the
+    compiler's result. Raises InputError for a nested split, which XLA cannot express."""
     if job.nested:
         raise InputError("XLA has no nested split")
     memory.check(module, job.target, 0)
@@ -143,9 +143,9 @@ def _whole(module: ModuleType, job: Job) -> _Program:
 
 
 def _inner(module: ModuleType, job: Job) -> _Program:
-    """Return the inner program of a `reshard` whose meshes list different devices. One jitted
-    function cannot take both meshes, so this program runs on their union, with shards stacked by
-    rank."""
+    """Return the inner program of a `reshard` whose two meshes list different devices. A single
+    jitted function cannot take both meshes, so this program runs on their union, with shards
+    stacked by rank."""
     ranks = _ranks(module)
     chosen = placed(len(_ranks(module)), job.target, aside=job.aside)
     union = Mesh(np.array(chosen), ("device",))
@@ -163,7 +163,7 @@ def _argument(module: ModuleType, shape: tuple[int, ...], sharding: Any) -> jax.
 
 
 def _compiled(program: _Program, keeps_moves: bool = False) -> TpuCode:
-    # Do not reuse the trace of an earlier program: it may have used other integer widths.
+    # Do not reuse the trace of an earlier program: it may have used a different integer width.
     jax.clear_caches()
     start = time.perf_counter()
     lowered = program.jit().lower(program.argument)
@@ -212,7 +212,8 @@ def _same_devices(module: ModuleType) -> bool:
 
 
 def _ranks(module: ModuleType) -> list[int]:
-    """Return the device ids of both meshes in ascending order: the r-th id is that of rank r."""
+    """Return the device ids of both meshes in ascending order. The id at index r belongs to rank
+    r."""
     return sorted({*module.SOURCE_IDS, *module.TARGET_IDS})
 
 
@@ -231,8 +232,8 @@ def _mesh(axes: Sequence[tuple[str, int]], devices: list[Any]) -> Mesh:
 
 
 def placed(wanted: int, topology: str, *, aside: bool = False) -> list[Any]:
-    """Return the first `wanted` devices of a topology; with `aside`, the topology's last device
-    replaces the last of them.
+    """Return the first `wanted` devices of a topology. With `aside`, replace the last of them by
+    the topology's last device.
 
     Raises InputError if the topology has too few devices.
     """
@@ -253,8 +254,8 @@ def _check_placed(wanted: int, topology: str) -> None:
 
 @cache
 def devices_of(topology: str) -> list[Any]:
-    """Return the devices of a topology sorted by id; JAX lists them host by host. Also start the
-    compiler, so that its start does not count as compile time of the first program."""
+    """Return the devices of a topology sorted by id, since JAX lists them host by host. Also start
+    the compiler, so that its startup does not count as compile time of the first program."""
     listed = topologies.get_topology_desc(platform="tpu", topology_name=topology).devices
     devices = sorted(listed, key=lambda device: device.id)
     one = NamedSharding(Mesh(np.array(devices[:1]), ("device",)), PartitionSpec())

@@ -1,1 +1,1 @@
-"""Matmul modules for TPUs: a Pallas kernel sends parts round rings while it multiplies."""
+"""Matmul modules for TPUs: a Pallas kernel sends parts around rings while it multiplies."""

@@ -1,8 +1,8 @@
-"""Block sizes of a matmul's kernel. A block is the part of an operand or result in a VMEM slot.
+"""Block sizes of a matmul kernel. A block is the part of an operand or result in one VMEM slot.
 
-Blocks consist of whole memory tiles. Their number times their size exceeds an extent only slightly,
-because the MXU multiplies the excess too. They are as large as VMEM allows, up to MOST, which gives
-the MXU more work between copies.
+Blocks consist of whole memory tiles. Together they exceed an extent only slightly, because the MXU
+multiplies the excess too. They are as large as VMEM allows, up to MOST: larger blocks give the MXU
+more work between copies.
 """
 
 from __future__ import annotations
@@ -25,27 +25,28 @@ MOST: tuple[Extents, ...] = (
     (1, 256, 512, 512),
     (1, 128, 256, 256),
 )
-"""The upper bounds of block sizes to try, in this order, until blocks fit in VMEM."""
+"""The upper bounds on block sizes, tried in this order until the blocks fit in VMEM."""
 SUM = 4
-"""The bytes of an element of a partial sum, which is float32 or int32."""
+"""The bytes of an element of a partial sum (float32 or int32)."""
 SHARE = 5, 8
-"""The share of VMEM for a kernel's blocks, as (numerator, denominator): the compiler needs the
+"""The share of VMEM for a kernel's blocks, as (numerator, denominator). The compiler needs the
 rest."""
 STRETCH = 1152
-"""The largest number of elements along j that kernels multiply at a time. The actual step divides
-the block; larger blocks whose step would be under half of this are not used."""
+"""The most elements along j that kernels multiply at a time. The actual step divides the block; a
+larger block whose step would be less than half of this is not used."""
 PER_BLOCK = 64
-"""The fixed cost of a block, as the number of elements along an extent that take as long. A v5e
-takes as long to read the other operand's block for 128 columns as to multiply 240 columns."""
+"""The fixed cost of a block, as the equivalent number of elements along an extent. A v5e takes as
+long to read the other operand's block for 128 columns as to multiply 240 columns."""
 MOST_SLOTS = 64
-"""The largest number of blocks that stay in VMEM, each with a semaphore."""
+"""The most blocks that stay in VMEM, each with its own semaphore."""
 
 
 @dataclass(frozen=True)
 class BlockSizes:
     """The blocks of a product. `sizes`: the extents of a block, (batch, i, j, k); `stays`: whether
     all blocks of the operand that does not travel stay in VMEM; `keeps`: whether all sums stay in
-    VMEM, in products in which every part adds to all sums; `nbytes`: the total bytes of VMEM."""
+    VMEM, for products in which every part adds to every sum; `nbytes`: the bytes of VMEM used in
+    total."""
 
     sizes: Extents
     stays: bool
@@ -55,8 +56,9 @@ class BlockSizes:
 
 @dataclass(frozen=True)
 class LocalProduct:
-    """The product to cut into blocks: that of one half of a part. `travels`: the side that is sent
-    in parts along `factor`, "a", "b" or "c"; `dtype`, `out`: the dtypes of operands and result."""
+    """The product of one half of a part, to be split into blocks. `travels`: the side ("a", "b" or
+    "c") that is sent in parts along `factor`; `dtype`, `out`: the dtypes of the operands and of the
+    result."""
 
     extents: Extents
     travels: str
@@ -65,7 +67,7 @@ class LocalProduct:
     out: str
 
     def blocks(self, vmem: int) -> BlockSizes:
-        """Return the blocks for a kernel limited to `vmem` bytes of VMEM."""
+        """Choose blocks that fit in `vmem` bytes of VMEM."""
         budget = vmem * SHARE[0] // SHARE[1]
         for most in MOST:
             sizes = self._sizes(most)
@@ -79,7 +81,7 @@ class LocalProduct:
 
     @property
     def may_stay(self) -> bool:
-        """Return whether all parts use the same operand, which can then stay in VMEM."""
+        """Whether all parts use the same operand, which can then stay in VMEM."""
         return any(self.factor not in DIMS[side] for side in self._staying)
 
     @property
@@ -101,8 +103,9 @@ class LocalProduct:
         return math.prod(counts[f] for f in DIMS[side]) if stays and is_same else 2
 
     def _is_possible(self, sizes: Extents, stays: bool, keeps: bool) -> bool:
-        """Return whether there are enough semaphores for the blocks that stay, and, if sums are in
-        HBM, at least four blocks of them, so that each is written before it is read again."""
+        """Return whether there are enough semaphores for the blocks that stay and, if sums are in
+        HBM, at least four blocks of sums. With fewer, a block could be read again before it is
+        written."""
         counts = self._counts(sizes)
         few = max(self._slots(side, counts, stays=stays) for side in "ab") <= MOST_SLOTS
         return few and (keeps or self.factor != DIM_J or math.prod(counts) // counts[DIM_J] >= 4)
@@ -122,14 +125,15 @@ class LocalProduct:
 
 
 def unit_of(factor: int, dtype: str, out: str) -> int:
-    """Return the unit that block sizes along a factor are multiples of; `dtype`, `out`: the dtypes
-    of operands and result."""
+    """Return the unit of which block sizes along a factor are multiples; `dtype`, `out`: the dtypes
+    of the operands and of the result."""
     return (1, 32 // min(itemsize(dtype), itemsize(out)), LANES, LANES)[factor]
 
 
 def halves_of(part: int, ways: int, unit: int, block: int) -> tuple[int, ...]:
-    """Return the sizes of a part's halves, one per direction (`ways`). The first half is rounded up
-    to whole units if both halves then have equally many blocks; otherwise the halves are equal.
+    """Split a part into halves, one per direction (`ways`), and return their sizes. The first half
+    is rounded up to whole units if both halves then have equally many blocks; otherwise the halves
+    are equal.
 
     >>> halves_of(1030, 2, 16, 528), halves_of(40, 2, 16, 16), halves_of(40, 1, 16, 16)
     ((528, 502), (20, 20), (40,))
@@ -143,7 +147,7 @@ def halves_of(part: int, ways: int, unit: int, block: int) -> tuple[int, ...]:
 
 
 def stretch_of(size: int) -> int:
-    """Return the largest step along j, in whole lane tiles up to STRETCH, that divides a block.
+    """Return the largest step along j that divides a block: whole lane tiles, at most STRETCH.
 
     >>> stretch_of(4096), stretch_of(2560), stretch_of(1408), stretch_of(384)
     (1024, 640, 128, 384)
@@ -152,7 +156,7 @@ def stretch_of(size: int) -> int:
 
 
 def block_of(extent: int, unit: int, most: int, *, stretched: bool = False) -> int:
-    """Return the block size along a dimension: a multiple of `unit`, at most `most`, chosen so that
+    """Choose the block size along a dimension, a multiple of `unit` and at most `most`, so that
     blocks are few and exceed the extent only slightly; `stretched`: whether kernels multiply the
     block in steps.
 

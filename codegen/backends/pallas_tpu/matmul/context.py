@@ -1,4 +1,4 @@
-"""The module of a matmul with a Pallas kernel, in which parts travel round rings while devices
+"""The module of a matmul with a Pallas kernel, in which parts travel around rings while devices
 multiply.
 
 Other moves are collectives, as in a plain JAX module. If the plan has no loop, XLA computes the
@@ -32,24 +32,24 @@ DTYPES = "bfloat16", "float32", "int8"
 """The dtypes that kernels can multiply."""
 
 MODULE = "pallas_matmul"
-"""The name of the support module of matmul kernels."""
+"""The support module for matmul kernels."""
 
 JAX = (
     "import numpy as np",
     "from jax.experimental import pallas as pl",
     "from jax.experimental.pallas import tpu as pltpu",
 )
-"""The import lines that kernels need besides `jnp`."""
+"""The import lines that kernels need in addition to `jnp`."""
 
 
 def refuse_matmul(matmul: Matmul) -> None:
-    """Raise InputError for matmuls that this backend does not support."""
+    """Raise InputError for a matmul that this backend does not support."""
     refuse_wide_matmul(matmul, NAME)
     refuse_dtype(matmul, NAME, DTYPES)
 
 
 def matmul_usage(plan: MatmulPlan) -> tuple[str, ...]:
-    """Return sentences for users of a module."""
+    """Return sentences on how to use a module."""
     return (
         USAGE,
         "Such kernels have run in JAX's interpreter and compile for TPUs; none has run on a TPU.",
@@ -60,7 +60,7 @@ def render_matmul(
     plan: MatmulPlan, command: str, backward: tuple[str, ...] = (), collective_id: int = 0
 ) -> str:
     """Return the text of a module; `backward`: the names of the modules that compute the cotangents
-    of lhs and rhs; `collective_id`: the collective id of its kernel."""
+    of lhs and rhs; `collective_id`: the id of its kernel."""
 
     def product(plan: MatmulPlan, steps: MatmulSteps) -> ProductText:
         return _product(plan, steps, collective_id)
@@ -70,7 +70,7 @@ def render_matmul(
 
 
 def ring_of(plan: MatmulPlan, name: str, axes: str, collective_id: int) -> RingText:
-    """Return the kernel of a plan with a loop, as the text of a constant in a program's module.
+    """Return the kernel of a plan's loop, as the text of a constant in a program's module.
 
     Raises InputError for a matmul that this backend does not support, and InternalError for a plan
     without a loop.

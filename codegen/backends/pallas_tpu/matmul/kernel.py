@@ -1,4 +1,4 @@
-"""The shape of a matmul's kernel: the side that travels, its rings, and its blocks."""
+"""The geometry of a matmul kernel: the side that travels, its rings, and its blocks."""
 
 from __future__ import annotations
 
@@ -32,22 +32,21 @@ from shardwright.ir.matmul_plan import Loop, MatmulPlan
 
 NAMES: dict[Side, str] = {"lhs": "a", "rhs": "b", "out": "c"}
 LEAST_VMEM = 16 * 2**20
-"""The bytes of VMEM that a kernel may use on any chip."""
+"""The bytes of VMEM that a kernel may use on every chip."""
 MOST_SEMAPHORES = 192
-"""The largest number of semaphores for arriving parts. A kernel may have about 256 semaphores in
-all."""
+"""The most semaphores for arriving parts. A kernel may have about 256 semaphores in all."""
 
 
 @dataclass(frozen=True)
 class BlockedProduct:
-    """A device's product in blocks, while parts of one side travel round rings.
+    """A device's product in blocks, while the parts of one side travel around rings.
 
-    `travels`: the side that travels, cut along `factor` into parts; `size`: the number of devices
-    in a ring, and of parts; `extents`: the extents of the product, (batch, i, j, k); `halves`: the
-    extents, along `factor`, of the halves of a part that travel in each direction; `blocks`: the
+    `travels`: the side that travels, split along `factor` into parts; `size`: the number of devices
+    in a ring, which is also the number of parts; `extents`: the extents of the product, (batch, i,
+    j, k); `halves`: the extents along `factor` of a part's halves, one per direction; `blocks`: the
     extents of a block; `stays`: whether all blocks of the operand that does not travel stay in
     VMEM; `keeps`: whether all sums stay in VMEM, if every part adds to all of them; `dtype`,
-    `sum_dtype`, `out_dtype`: the dtypes of operands, sums and result."""
+    `sum_dtype`, `out_dtype`: the dtypes of the operands, the sums and the result."""
 
     travels: str
     factor: int
@@ -68,7 +67,7 @@ class BlockedProduct:
 
     @property
     def gathers(self) -> bool:
-        """Return whether an operand travels, rather than the result."""
+        """Whether an operand travels, rather than the result."""
         return self.travels != "c"
 
     @property
@@ -88,12 +87,12 @@ class BlockedProduct:
 
     @property
     def tiles(self) -> int:
-        """The number of result blocks that half a part adds to."""
+        """The number of result blocks to which half a part adds."""
         return math.prod(self.counts) // self.counts[DIM_J]
 
     @property
     def rounds(self) -> int:
-        """The number of half parts that a device multiplies or adds to."""
+        """The number of half parts that a device processes."""
         return self.size * self.ways
 
     @property
@@ -103,23 +102,24 @@ class BlockedProduct:
 
     @property
     def keeps_sums(self) -> bool:
-        """Return whether parts along j all add to the same sums, kept in VMEM."""
+        """Whether parts along j all add to the same sums, kept in VMEM."""
         return self.factor == DIM_J and self.keeps
 
     @property
     def sums_in_hbm(self) -> bool:
-        """Return whether parts along j all add to the same sums, kept in the result in HBM."""
+        """Whether parts along j all add to the same sums, kept in the result in HBM."""
         return self.factor == DIM_J and not self.keeps
 
     @property
     def stored(self) -> str:
-        """The dtype of the result in HBM: that of the sums if they are added there."""
+        """The dtype of the result in HBM, or the dtype of the sums if they are accumulated
+        there."""
         return self.sum_dtype if self.sums_in_hbm else self.out_dtype
 
     @property
     def whole(self) -> bool:
-        """Return whether one multiplication completes a block's sums, which then need not be
-        cleared first."""
+        """Whether one multiplication completes a block's sums, which then need not be cleared
+        first."""
         one = self.counts[DIM_J] == 1 and self.blocks[DIM_J] <= STRETCH
         return not self.keeps_sums and one
 
@@ -140,7 +140,6 @@ class BlockedProduct:
 
     @cached_property
     def arrays(self) -> dict[str, BlockedArray]:
-        """The arrays by side: "a", "b" and "c"."""
         unit = unit_of(self.factor, self.dtype, self.out_dtype)
         return {
             side: BlockedArray.of(
@@ -158,15 +157,15 @@ class BlockedProduct:
 
     @cached_property
     def come(self) -> BlockedArray:
-        """The array to which a step's arriving part is written."""
+        """The array into which the part that arrives in a step is written."""
         return self.arrays[self.travels].come(tiled=not self.gathers)
 
 
 @dataclass(frozen=True)
 class MatmulRing:
     """The kernel of a plan's loop. `extents`: the extents of a device's product, (batch, i, j, k);
-    `factor`: the factor that parts are cut along; `halves`: the extents, along that factor, of the
-    halves of a part that travel in each direction; `vmem`: the kernel's VMEM limit in bytes."""
+    `factor`: the factor along which parts are cut; `halves`: the extents along that factor of a
+    part's halves, one per direction; `vmem`: the kernel's VMEM limit in bytes."""
 
     matmul: Matmul
     loop: Loop
@@ -180,7 +179,7 @@ class MatmulRing:
     def of(plan: MatmulPlan, loop: Loop) -> MatmulRing:
         """Return the kernel of a plan's loop.
 
-        Raises InputError for a ring of too many devices, or one whose neighbours cannot send to
+        Raises InputError for a ring with too many devices, or one whose neighbours cannot send to
         each other directly.
         """
         matmul = plan.matmul
@@ -209,7 +208,7 @@ class MatmulRing:
 
     @property
     def carried(self) -> int:
-        """The bytes that a device receives, in whole memory tiles."""
+        """The bytes that a device receives, counting whole memory tiles."""
         size = itemsize(self.matmul.dtype_of(self.loop.side))
         tiles = 1, 8 if size > 1 else 32, LANES
         part = size
@@ -220,7 +219,6 @@ class MatmulRing:
 
     @property
     def product(self) -> BlockedProduct:
-        """The product on a device."""
         return BlockedProduct(
             NAMES[self.loop.side],
             self.factor,
@@ -237,8 +235,8 @@ class MatmulRing:
 
     @property
     def parts(self) -> tuple[int, ...]:
-        """The part number at each place in a ring. Partial sums that travel in only one direction
-        go down the loop's order, so the order is reversed for them."""
+        """The part number at each position of a ring. Partial sums that travel in a single
+        direction go down the loop's order, so for them the order is reversed."""
         loop = self.loop
         is_down = loop.directions == 1 and loop.side == "out"
         return loop.places[::-1] if is_down else loop.places
@@ -250,7 +248,7 @@ class MatmulRing:
         return [tuple(ring) for ring in groups[:, list(self.parts)].tolist()]
 
     def facts(self) -> tuple[str, ...]:
-        """Return docstring lines about the kernel."""
+        """Return the docstring lines that describe the kernel."""
         loop, blocks = self.loop, self.blocks
         _, i, j, k = blocks.sizes
         what = {"lhs": "Parts of A", "rhs": "Parts of B", "out": "Partial sums of C"}[loop.side]
@@ -288,9 +286,9 @@ def _check_reach(matmul: Matmul, loop: Loop, topology: str | None) -> None:
 
 
 def _vmem(topology: str | None) -> int:
-    """Return the VMEM limit, in bytes, of a kernel on a topology's chips; without a topology, a
-    limit that holds on any chip."""
+    """Return a kernel's VMEM limit in bytes for the chips of a topology. Without a topology, return
+    a limit that holds on every chip."""
     name = "" if topology is None else device_of(topology_of(topology))
     found = (chip.vmem_bytes for chip in CHIPS if chip.generation == name)
-    # The compiler needs an undocumented share of VMEM: leave it an eighth.
+    # The compiler itself needs VMEM, of undocumented size: leave it an eighth.
     return max(LEAST_VMEM, next(found, 0) * 7 // 8 >> 20 << 20)

@@ -1,4 +1,4 @@
-"""The templates' context for the operands of matmul kernels and for their VMEM buffers."""
+"""The template context for the operands and VMEM buffers of matmul kernels."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class NamedValue:
 
 @dataclass(frozen=True)
 class Buffer:
-    """A kernel's VMEM buffer. `shape`: its shape, (slots, rows, columns); `does`: its contents, for
-    a comment."""
+    """A kernel's VMEM buffer. `shape`: (slots, rows, columns); `does`: its contents, for a
+    comment."""
 
     name: str
     shape: tuple[int, ...]
@@ -38,12 +38,11 @@ class Buffer:
 
     @property
     def nbytes(self) -> int:
-        """The bytes of the buffer."""
         return math.prod(self.shape) * itemsize(self.dtype)
 
     @property
     def size(self) -> str:
-        """The bytes of the buffer, for a comment."""
+        """The size of the buffer in bytes, for a comment."""
         return f"{self.nbytes:,}"
 
 
@@ -56,17 +55,16 @@ class BlockedOperand:
 
     @property
     def array(self) -> BlockedArray:
-        """The operand's array in HBM."""
         return self.product.arrays[self.name]
 
     @property
     def travels(self) -> bool:
-        """Return whether the operand's parts travel round rings."""
+        """Whether the operand's parts travel around rings."""
         return self.product.travels == self.name
 
     @property
     def slots(self) -> int:
-        """The number of the operand's blocks in VMEM at a time."""
+        """The number of the operand's blocks that are in VMEM at a time."""
         product = self.product
         if not product.stays_in_vmem(self.name):
             return 2
@@ -87,8 +85,8 @@ class BlockedOperand:
 
     @property
     def first(self) -> str:
-        """The condition, as an expression, under which a block is loaded, if it then stays in VMEM;
-        "" if it is loaded for every product."""
+        """The condition for loading a block that then stays in VMEM, as an expression, or "" if
+        blocks are loaded for every product."""
         product = self.product
         if not product.stays_in_vmem(self.name):
             return ""
@@ -105,12 +103,12 @@ class BlockedOperand:
 
     @property
     def read(self) -> str:
-        """The place of a block in the operand, as an expression."""
+        """Where a block is in the operand, as an expression."""
         return self._source(self.array.block(self.name))
 
     @property
     def come(self) -> str:
-        """The place of a block in an arrived part, as an expression."""
+        """Where a block is in an arrived part, as an expression."""
         return self._source(self.product.come.block("inbox", "block.step - 1"))
 
     def _source(self, text: str) -> str:
@@ -124,12 +122,12 @@ class BlockedOperand:
 
     @property
     def block_bytes(self) -> str:
-        """The bytes of a block, for a comment."""
+        """The size of a block in bytes, for a comment."""
         return bytes_of_block(self.array, self.product, self.name)
 
 
 def bytes_of_block(array: BlockedArray, product: BlockedProduct, side: str) -> str:
-    """Return the bytes of a block, for a comment."""
+    """Return the size of a block in bytes, for a comment."""
     _, *dims = DIMS[side]
     nbytes = math.prod(product.blocks[f] for f in dims) * array.itemsize
     is_cut = any(array.block_size(f) != str(product.blocks[f]) for f in dims)

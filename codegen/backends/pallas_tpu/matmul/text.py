@@ -48,8 +48,8 @@ CALLED = {
 
 @dataclass(frozen=True)
 class MatmulKernel:
-    """The context of a kernel's template. `name`: the name of the constant that runs the kernel;
-    `axes`: the mesh axes that rank devices, as an expression."""
+    """The context of a kernel's template. `name`: the constant that runs the kernel; `axes`: the
+    mesh axes whose order gives device positions, as an expression."""
 
     ring: MatmulRing
     name: str
@@ -58,12 +58,10 @@ class MatmulKernel:
 
     @property
     def product(self) -> BlockedProduct:
-        """The product on a device."""
         return self.ring.product
 
     @property
     def kernel(self) -> str:
-        """The name of the kernel."""
         return f"{self.name.lower().strip('_')}_kernel"
 
     @property
@@ -76,7 +74,6 @@ class MatmulKernel:
 
     @property
     def travels(self) -> str:
-        """The side that travels."""
         return self.product.travels
 
     @property
@@ -86,17 +83,15 @@ class MatmulKernel:
 
     @property
     def size(self) -> int:
-        """The number of devices in a ring."""
         return self.product.size
 
     @property
     def last_step(self) -> int:
-        """The number of the last step of a ring."""
         return self.size - 1
 
     @property
     def ways(self) -> tuple[NamedValue, ...]:
-        """The number of each direction, with the variable of the device that sends to this one."""
+        """The number of each direction, with the variable for the device that sends from there."""
         return tuple(
             NamedValue(str(way), sender)
             for way, sender in zip(range(self.product.ways), ("before", "after"), strict=False)
@@ -104,13 +99,13 @@ class MatmulKernel:
 
     @property
     def ways_said(self) -> str:
-        """The directions in which parts travel, as the start of a sentence."""
+        """The directions of travel, as the start of a sentence."""
         one = self.product.ways == 1
         return "Parts travel one way" if one else "Half of each part travels each way"
 
     @property
     def downstream(self) -> str:
-        """The device that receives this device's parts in a direction, as an expression."""
+        """The device to which this device sends parts in a direction, as an expression."""
         return "after" if self.product.ways == 1 else "jnp.where(way == 0, after, before)"
 
     @property
@@ -129,8 +124,8 @@ class MatmulKernel:
 
     @property
     def digits(self) -> tuple[NamedValue, ...]:
-        """The step, direction and block numbers of a product, as expressions of its number; those
-        with only one value are left out."""
+        """The step, direction and block numbers of a product, as expressions of its number; numbers
+        that are always 0 are left out."""
         product, order = self.product, [BATCH, DIM_I, DIM_K, DIM_J]
         sizes = [("step", product.size), *((FACTORS[f], product.counts[f]) for f in order)]
         sizes.insert(1 if product.gathers else 4, ("way", product.ways))
@@ -146,12 +141,11 @@ class MatmulKernel:
 
     @property
     def order(self) -> str:
-        """The order of products, for a comment: names of digits, the fastest first."""
+        """The order of products, for a comment: the names of the digits, fastest first."""
         return ", ".join(digit.name for digit in reversed(self.digits))
 
     @property
     def operands(self) -> tuple[BlockedOperand, ...]:
-        """The operands a and b."""
         return BlockedOperand("a", self.product), BlockedOperand("b", self.product)
 
     @property
@@ -164,7 +158,7 @@ class MatmulKernel:
 
     @property
     def half(self) -> str:
-        """The place of the half that arrives in a step from a direction, as an expression."""
+        """Where the half that arrives in a step from a direction is stored, as an expression."""
         return formatted(self.product.come.half("inbox", "step"), 15, 8)
 
     @property
@@ -174,7 +168,7 @@ class MatmulKernel:
 
     @property
     def half_bytes(self) -> str:
-        """The bytes of a half part in each direction, for a comment."""
+        """The sizes in bytes of the halves of a part, one per direction, for a comment."""
         found = [self.product.come.half_bytes(way) for way in range(self.product.ways)]
         if len(set(found)) == 1:
             return f"{found[0]:,} bytes"
@@ -203,17 +197,17 @@ class MatmulKernel:
 
     @property
     def whole(self) -> bool:
-        """Return whether one multiplication completes a block's sums."""
+        """Whether one multiplication completes a block's sums."""
         return self.product.whole
 
     @property
     def adds(self) -> bool:
-        """Return whether parts along j all add to the same sums, kept in the result in HBM."""
+        """Whether parts along j all add to the same sums, kept in the result in HBM."""
         return self.product.sums_in_hbm
 
     @property
     def keeps_sums(self) -> bool:
-        """Return whether parts along j all add to the same sums, kept in VMEM."""
+        """Whether parts along j all add to the same sums, kept in VMEM."""
         return self.product.keeps_sums
 
     @property
@@ -223,7 +217,7 @@ class MatmulKernel:
 
     @property
     def tile(self) -> str:
-        """The number of the result block that a product adds to, as an expression."""
+        """The number of the result block to which a product adds, as an expression."""
         count, tiles = self.product.counts[DIM_J], self.product.tiles
         if self.keeps_sums and tiles == 1:
             return "np.int32(0)"
@@ -259,8 +253,8 @@ class MatmulKernel:
 
     @property
     def two_before(self) -> int:
-        """The number of products between a result block and the block two before it, which used the
-        same slot."""
+        """The number of products between a result block and the last earlier one that used the same
+        slot."""
         return 2 * self.product.counts[DIM_J]
 
     @property
@@ -276,38 +270,36 @@ class MatmulKernel:
 
     @property
     def written(self) -> str:
-        """The place of a block in the result, as an expression."""
+        """Where a block is in the result, as an expression."""
         deeper = 4 * (not self.product.gathers)
         return formatted(self.product.arrays["c"].block("c"), 16 + deeper, 8 + deeper)
 
     @property
     def arrived(self) -> str:
-        """The place of a block of sums that arrived from another device, as an expression."""
+        """Where a block of sums from another device has arrived, as an expression."""
         return formatted(self.product.come.block("inbox", "block.step - 1"), 15, 8)
 
     @property
     def sent(self) -> str:
-        """The place on the next device to which a block of sums is sent, as an expression."""
+        """Where on the next device a block of sums is sent, as an expression."""
         return formatted(self.product.come.block("inbox", "block.step"), 20, 12)
 
     @property
     def result_bytes(self) -> str:
-        """The bytes of a result block, for a comment."""
+        """The size of a result block in bytes, for a comment."""
         return bytes_of_block(self.product.arrays["c"], self.product, "c")
 
     @property
     def products(self) -> int:
-        """The number of block products in the kernel."""
         return self.product.products
 
     @property
     def last_product(self) -> int:
-        """The number of the last product."""
         return self.products - 1
 
     @property
     def unfinished(self) -> tuple[int, ...]:
-        """The numbers of the products whose sums are still being copied from VMEM after the last
+        """The numbers of the products whose sums are still being copied out of VMEM after the last
         product."""
         product = self.product
         stores = product.tiles * (1 if product.keeps_sums else product.rounds)
@@ -317,7 +309,6 @@ class MatmulKernel:
 
     @property
     def buffers(self) -> tuple[Buffer, ...]:
-        """The buffers in VMEM."""
         product = self.product
         tile = (product.blocks[DIM_I], product.blocks[DIM_K])
         found = [
@@ -342,7 +333,7 @@ class MatmulKernel:
 
     @property
     def semaphores(self) -> tuple[NamedValue, ...]:
-        """The names of arrays of semaphores, with their shapes as expressions."""
+        """The names of the semaphore arrays, with their shapes as expressions."""
         product = self.product
         found = [NamedValue(f"read_{x.name}", f"({x.slots},)") for x in self.operands]
         if product.sums_in_hbm or not product.gathers:
@@ -353,7 +344,7 @@ class MatmulKernel:
 
     @property
     def vmem_bytes(self) -> str:
-        """The bytes of all VMEM buffers, for a comment."""
+        """The total size of all VMEM buffers in bytes, for a comment."""
         return f"{sum(each.nbytes for each in self.buffers):,}"
 
     @property
@@ -383,7 +374,7 @@ class MatmulKernel:
 
     @property
     def inbox(self) -> str:
-        """The array that arriving parts are written to, as an expression."""
+        """The array for arriving parts, as an expression."""
         shape = self.size - 1, *self.product.come.shape
         return _stored(shape, shape, self.product.dtype_of(self.travels))
 
@@ -404,16 +395,15 @@ class MatmulKernel:
 
     @property
     def lead(self) -> int:
-        """The batch dimension that parts are cut along; 0 if they are cut along a different
-        factor."""
+        """The batch dimension along which parts are cut; 0 if they are cut along another factor."""
         return self.ring.loop.factor if self.product.factor == BATCH else 0
 
 
 def _stored(
     whole: tuple[int, ...], shape: tuple[int, ...], dtype: str, pieces: tuple[object, ...] = ()
 ) -> str:
-    """Return an array of a kernel as an expression. `whole`: its shape; `shape`: its shape in HBM;
-    `pieces`: its pieces, if they do not begin at memory tiles."""
+    """Return the expression that describes a kernel's array. `whole`: its shape without padding;
+    `shape`: its shape in HBM; `pieces`: its pieces, if they do not start at memory tiles."""
     rows = 32 if itemsize(dtype) == 1 else 8
     if whole == shape and not pieces and shape[-2] % rows == shape[-1] % LANES == 0:
         return formatted(f'TiledArray({shape}, "{dtype}")', 7, 4)
@@ -427,7 +417,7 @@ def _all(terms: Sequence[str]) -> str:
 
 def kernel_lines(ring: MatmulRing, name: str, axes: str, collective_id: int) -> tuple[str, ...]:
     """Return the lines of a ring's kernel and of the constant `name` that runs it; `axes`: the mesh
-    axes that rank devices, as an expression."""
+    axes whose order gives device positions, as an expression."""
     context = MatmulKernel(ring, name, axes, collective_id)
     form = "gather" if context.product.gathers else "scatter"
     return tuple(render(f"pallas_tpu/{form}_matmul.py.jinja", context).splitlines())

@@ -1,1 +1,1 @@
-"""Kernel forms in which devices forward tiles, as not every device can send to every other."""
+"""Kernel forms in which devices forward tiles, because not every device can send to every other."""

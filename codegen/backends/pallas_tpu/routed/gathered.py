@@ -1,8 +1,8 @@
-"""The gathered form: devices forward source shards from target shard to target shard.
+"""The gathered form: devices forward source shards from one target shard to the next.
 
 If each device needs the whole source shards of its senders, it can forward them from its own target
-shard to the same box of its receiver's. So no tiles are packed into slots or assembled: a place of
-the schedule is a box of the target shard.
+shard to the same box of its receiver's. So no tiles are packed into slots or assembled: every place
+of the schedule is a box of the target shard.
 """
 
 from __future__ import annotations
@@ -35,10 +35,11 @@ def views_in(exchange: Exchange, itemsize: int) -> Iterator[View]:
 def misplaced(
     schedule: RoutedSchedule, digits: Digits, exchange: Exchange, view: View, itemsize: int
 ) -> str:
-    """Return why places of a schedule cannot be boxes of target shards, or "" if they can.
+    """Return why a schedule's places cannot be boxes of target shards, or "" if they can.
 
-    On every device the boxes must be distinct and aligned, and fill the target shard. Devices that
-    send to each other must have the same target shard, so that a box is in the same place on both.
+    On every device, the boxes must be distinct and aligned, and must fill the target shard. Devices
+    that send to each other must have the same target shard, so that a box is in the same place on
+    both.
     """
     ids, dims = numbered(exchange), exchange.dims
     held, wanted = (positions_of(side.mesh, ids) for side in (exchange.source, exchange.target))
@@ -76,8 +77,7 @@ def misplaced(
 
 
 def offsets_of_places(schedule: RoutedSchedule) -> Sequence[int]:
-    """Return, for each place of a schedule of source shards, the offset that its data has
-    travelled."""
+    """Return the offset travelled by the data in each place of a schedule of source shards."""
     found = dict.fromkeys(schedule.starts, 0)
     for each in schedule.rounds:
         for sent in each.sends:
@@ -87,7 +87,7 @@ def offsets_of_places(schedule: RoutedSchedule) -> Sequence[int]:
 
 
 def _boxes(layout: Layout, position: Integers) -> tuple[Integers, Integers]:
-    """Return the starts and ends of the shards at positions, each int64[positions, dims]."""
+    """Return the starts and the ends of the shards at positions, each as int64[positions, dims]."""
     low, high = zip(*(_ends(dim, position) for dim in layout.dims), strict=True)
     return np.stack(low, axis=1), np.stack(high, axis=1)
 

@@ -1,5 +1,5 @@
-"""Whether a device may send directly to another, and whether hops reach all devices. Devices of a
-v5e send directly only over a power of two of links along one axis."""
+"""Which devices can send to each other directly, and whether hops reach all devices. A device of a
+v5e sends directly only over a power of two of links along one axis."""
 
 from __future__ import annotations
 
@@ -31,12 +31,13 @@ from shardwright.ir.transfers import enumerate_transfers
 
 @dataclass(frozen=True)
 class Grid:
-    """The devices of an exchange on a torus. Their numbers are mesh positions if both meshes have
-    the same device order, otherwise ranks by device id.
+    """The devices of an exchange on a torus. A device's number is its mesh position if both meshes
+    have the same device order, otherwise its rank by device id.
 
     `ids`: the device id of each number, which is also its place in the torus; `straight`: whether
-    a hop covers the full distance along an axis, for devices that can send over any distance;
-    `on_lines`: whether axes that do not wrap around count as lines rather than as digits of 2."""
+    one hop covers the full distance along an axis, for devices that can send over any distance;
+    `on_lines`: whether axes that do not wrap around count as lines rather than as digits of extent
+    2."""
 
     torus: Torus
     ids: Integers
@@ -45,7 +46,7 @@ class Grid:
 
     @staticmethod
     def of(exchange: Exchange, torus: Torus) -> Grid:
-        """Return the grid of an exchange's devices, with neither straight hops nor lines."""
+        """Return the grid of an exchange's devices, without straight hops or lines."""
         return Grid(torus, numbered(exchange))
 
     @property
@@ -57,7 +58,7 @@ class Grid:
 
     @cached_property
     def numbering(self) -> Numbering:
-        """The numbering of places: a device's place is its number, except on lines."""
+        """The numbering of places. A device's place equals its number, except on lines."""
         digits = digits_of(self.ids.size)
         if self.straight:
             return Numbering(self._along_axes(digits))
@@ -87,7 +88,8 @@ class Grid:
 
     def _is_line(self, digits: Digits) -> bool:
         """Return whether all digits have extent two, and devices with successive numbers are the
-        same power-of-two number of links apart along one axis: one link if the axis wraps."""
+        same power-of-two number of links apart along one axis; one link, if the axis wraps
+        around."""
         if {size for _, size in digits} != {2}:
             return False
         (stride, _), extent = digits[0], 1 << len(digits)
@@ -126,7 +128,7 @@ class Grid:
 
     def _hops(self, hop: Hop, ids: Integers | None = None) -> Integers:
         """Return the number of links that a hop crosses along each axis, for each device that makes
-        it: int64[devices, axes]; `ids`: the device ids by place, by default `self.ids`."""
+        it, as int64[devices, axes]; `ids`: the device ids by place, by default `self.ids`."""
         ids = self.ids if ids is None else ids
         ends = _ends(hop, ids)
         here, there = (self.torus.coordinates(each) for each in ends)
@@ -139,18 +141,18 @@ class Grid:
         return np.stack(crossed, axis=1)
 
     def pairs(self, exchange: Exchange) -> tuple[Integers, Integers]:
-        """Return two arrays, the numbers of senders and of their receivers, with each pair once."""
+        """Return the numbers of senders and the numbers of their receivers, each pair once."""
         sender, receiver, _ = exchange.once(sent_tiles)
         pairs = np.unique(np.stack([sender, receiver]), axis=1)
         return pairs[0], pairs[1]
 
     def offsets(self, exchange: Exchange) -> tuple[int, ...]:
-        """Return the offsets between the places of senders and receivers, ascending."""
+        """Return the offsets between the places of senders and receivers, in ascending order."""
         return tuple(np.unique(self.numbering.offsets(*self.pairs(exchange))).tolist())
 
     def senders(self, exchange: Exchange) -> tuple[tuple[int, ...], ...]:
         """Return, for each offset in ascending order, the places of the devices that have a tile to
-        send over it; empty if all devices have one for every offset."""
+        send over it. Return an empty tuple if every device has a tile for every offset."""
         sender, receiver = self.pairs(exchange)
         over, sender = self.numbering.offsets(sender, receiver), self.numbering.place(sender)
         offsets = np.unique(over)
@@ -166,7 +168,7 @@ class Grid:
         return bool((self.torus.messages(sender, receiver) == 1).all())
 
     def reaches(self) -> bool:
-        """Return whether devices may make all hops directly, and hops reach all devices."""
+        """Return whether devices may make all hops directly and the hops reach all devices."""
         if self.straight:  # a device may make any hop along one axis
             axes = (self._hops(Hop(*each, 1)).any(axis=0).sum() for each in self.digits)
             return not self.torus.powers_of_two and all(count == 1 for count in axes)
@@ -187,8 +189,8 @@ def _ends(hop: Hop, ids: Integers) -> tuple[Integers, Integers]:
 
 
 def sent_tiles(exchange: Exchange) -> tuple[Integers, Integers, Integers]:
-    """Return the numbers of the sender and of the receiver of every sent tile, int64[tiles], and
-    its extents, int64[tiles, dims]."""
+    """Return three arrays about the tiles sent: the sender and the receiver of each, int64[tiles],
+    and its extents, int64[tiles, dims]."""
     moved, ids = exchange.once(enumerate_transfers), numbered(exchange)
     remote = ~moved.is_local
     order = np.argsort(ids)

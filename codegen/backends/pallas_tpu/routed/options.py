@@ -1,7 +1,7 @@
 """The schedules by which devices can forward an exchange, each with its slots.
 
 routed    forward tiles in slots
-relayed   forward aligned tiles, from source shards into target shards without packing
+relayed   forward aligned tiles, from source shards into target shards, without packing
 gathered  forward whole source shards that are boxes of target shards
 spread    forward other source shards in slots, copying them where routes diverge
 """
@@ -31,7 +31,7 @@ Name = Literal["routed", "relayed", "gathered", "spread"]
 
 @dataclass(frozen=True)
 class Option:
-    """A schedule, and the layout of the slots that its places are; `share`: see `Routed.share`."""
+    """A schedule, and the layout of the slots that are its places; `share`: see `Routed.share`."""
 
     name: Name
     slot: Slot
@@ -42,14 +42,14 @@ class Option:
 def options(
     exchange: Exchange, itemsize: int, grid: Grid, window: Shape, source_reach: Shape
 ) -> Iterator[Option]:
-    """Yield the ways to forward an exchange. With straight hops, or on lines, yield only the ways
-    that forward tiles: whole shards would leave copies on every device on their way.
+    """Yield the options to forward an exchange. With straight hops or lines, yield only those that
+    forward tiles: whole shards would leave copies on every device along their routes.
 
-    `window`: a shape that every tile fits in; `source_reach`: the extents of source shards, padded
-    so that every window is inside them.
+    `window`: a shape in which every tile fits; `source_reach`: the extents of source shards, padded
+    so that they contain every window.
     """
     offsets, senders = grid.offsets(exchange), grid.senders(exchange)
-    if grid.on_lines and not senders:  # rings would make the same moves
+    if grid.on_lines and not senders:  # a ring would make the same moves
         return
     yield from _packed(itemsize, window, offsets, senders, grid)
     yield from _relayed(exchange, itemsize, offsets, senders, grid)
@@ -110,7 +110,7 @@ def _scheduled(
 ) -> RoutedSchedule:
     """Return the schedule of tiles in slots. `apart`: whether each tile has separate places at both
     ends, in its shards; `cut`: whether halves may move separately. The TPU compiler (libtpu 0.0.42)
-    rejects halves of a vector that shares a buffer with others."""
+    rejects halves of a vector that shares a buffer with other vectors."""
     start = grid.torus.latency * grid.torus.bandwidth / slot.itemsize
     pieces = [
         Freight(
@@ -122,16 +122,17 @@ def _scheduled(
         )
         for number, offset in enumerate(offsets)
     ]
-    # Rounds overlap, but each costs a latency: its first message waits for an arrival.
+    # Rounds overlap, but each adds one latency: its first message waits for an arrival.
     return routed_schedule(pieces, grid.ways, start, apart=apart)
 
 
 def spreads(
     offsets: tuple[int, ...], ways: Ways, *, halves: bool
 ) -> Iterator[tuple[RoutedSchedule, float]]:
-    """Yield schedules of source shards, each with its load on the busiest links as a share of the
-    first's. The first has the least such load. If `halves` may move separately, the second, if its
-    load is lower, sends halves along the axes in opposite orders and ring directions."""
+    """Yield schedules of source shards, each with the load on its busiest links relative to the
+    first schedule. The first is the one with the lowest load. If `halves` may move separately, a
+    second schedule sends them along the axes in opposite orders and ring directions; it is yielded
+    if its load is lower."""
     ends = [(ways.in_order(axes), ways.in_order(axes[::-1])) for axes in ways.orders()]
     firsts = [ways.digits, *(first for first, _ in ends)]
     whole, most = _least((spread_schedule(offsets, first) for first in firsts), ways)

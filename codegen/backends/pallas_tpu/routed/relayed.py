@@ -1,8 +1,8 @@
-"""The relayed form: tiles are sent from their place in source shards, and the last device writes
-them to their place in target shards.
+"""The relayed form: senders send tiles straight from source shards, and the last hop writes them
+straight into target shards.
 
-If all tiles have the same shape and are aligned in both shards, XLA need neither pack nor assemble
-them: slots are needed only on the devices in between.
+If all tiles have the same shape and are aligned in both shards, XLA need not pack or assemble them:
+only the devices in between need slots.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ def unplaced(exchange: Exchange, view: View, itemsize: int) -> str:
 
 def is_apart(schedule: RoutedSchedule) -> bool:
     """Return whether the first n places of a schedule, one per offset, can be boxes of source
-    shards, from which devices only send, and the next n boxes of target shards, into which they
-    only receive."""
+    shards (devices only send from them) and the next n boxes of target shards (devices only receive
+    into them)."""
     count = len(schedule.offsets)
     ends = tuple(range(2 * count))
     moves = schedule.moves

@@ -37,7 +37,7 @@ from shardwright.ir.algebra.index import Integers
 
 
 class Push(NamedTuple):
-    """A copy from place `here` of the sender to place `there` of the receiver. `number`: the number
+    """A copy from place `here` of the sender to place `there` of the receiver. `number`: the index
     of the data in `starts` of the schedule; `halves`: the halves to copy."""
 
     here: int
@@ -55,13 +55,12 @@ class Sent(NamedTuple):
 
 @dataclass(frozen=True)
 class Round:
-    """The sends of a round, over all hops at the same time."""
+    """The simultaneous sends of a round, over all its hops."""
 
     sends: tuple[Sent, ...]
 
     @property
     def moves(self) -> tuple[Push, ...]:
-        """The moves over all hops, in order."""
         return tuple(move for sent in self.sends for move in sent.moves)
 
 
@@ -69,11 +68,12 @@ class Round:
 class RoutedSchedule:
     """The moves of all devices, round by round.
 
-    `offsets`: the offsets between senders and receivers, ascending; `starts`: the places filled at
-    first, one per offset, or only one, for the source shard; `places`: the number of places;
-    `arrives`: the place into which the data for each offset arrives; `senders`: for each offset,
-    the devices that have data for it, empty if all devices have data for all; `orders`: the digit
-    orders in which source shards travel. Data that are never on the same device may share a place.
+    `offsets`: the offsets between senders and receivers, in ascending order; `starts`: the places
+    filled at first, one per offset, or a single one for the source shard; `places`: the number of
+    places; `arrives`: the place into which the data for each offset arrives; `senders`: the devices
+    that have data for each offset, empty if all devices have data for all; `orders`: the digit
+    orders in which source shards travel. Data that are never on the same device may share a
+    place.
     """
 
     offsets: tuple[int, ...]
@@ -86,21 +86,20 @@ class RoutedSchedule:
 
     @property
     def moves(self) -> tuple[Push, ...]:
-        """The moves of all rounds."""
         return tuple(move for each in self.rounds for move in each.moves)
 
     @property
     def is_shared(self) -> bool:
-        """Return whether some devices have no data for some offsets."""
+        """Whether some devices have no data for some offsets."""
         return any(self.senders)
 
     @property
     def halves(self) -> bool:
-        """Return whether any move copies only one half."""
+        """Whether any move copies only one half."""
         return any(move.halves != WHOLE for move in self.moves)
 
     def made(self, digits: Digits) -> Iterator[tuple[int, Hop, Push, Integers]]:
-        """Yield, for every move in order, its round, its hop, the move, and the devices that have
+        """Yield every move in order: its round, its hop, the move itself, and the devices that have
         the data to copy."""
         everywhere = Ways.on_one_axis(digits).devices
         gone: dict[tuple[int, int], int] = {}
@@ -129,20 +128,20 @@ class RoutedSchedule:
         return False
 
     def path(self, number: int, half: int = 0) -> tuple[tuple[Hop, Push], ...]:
-        """Return the hops and moves, in order, of one half of the data that `starts[number]` has at
-        first."""
+        """Return the hops and moves, in order, of one half of the data that is in `starts[number]`
+        at first."""
         sends = (sent for each in self.rounds for sent in each.sends)
         pairs = ((hop, move) for hop, moves in sends for move in moves)
         return tuple(pair for pair in pairs if pair[1].number == number and half in pair[1].halves)
 
     @property
     def hops(self) -> tuple[Hop, ...]:
-        """The hops that any round makes, sorted."""
+        """The hops that occur in any round, sorted."""
         return tuple(sorted({sent.hop for each in self.rounds for sent in each.sends}))
 
     @property
     def partners(self) -> tuple[Hop, ...]:
-        """The hops to the devices that a device sends to or receives from, sorted."""
+        """The hops to the devices with which a device communicates, sorted."""
         return tuple(sorted({*self.hops, *(hop.back for hop in self.hops)}))
 
 
@@ -150,8 +149,8 @@ def routed(
     pieces: Sequence[Freight], ways: Ways, least: float = 0.0, *, apart: bool = False
 ) -> RoutedSchedule:
     """Return the schedule in which each piece travels separately; `least`: the fixed cost of a
-    round, as elements on a link; `apart`: whether the first and last places of each piece are used
-    for no other data."""
+    round, as elements on a link; `apart`: whether the first and last places of each piece are
+    reserved for it."""
     pieces = sorted(pieces, key=lambda piece: piece.offset)
     places, everywhere = _Places(), frozenset(ways.devices.tolist())
     # Where each piece is: its place, and the devices that have each of its halves.
@@ -164,7 +163,8 @@ def routed(
     last = {n: turn for turn, hops in made for goes in hops.values() for n in goes}
     for turn, hops in made:
         before = [a | b for a, b in halves]
-        # If the halves have travelled differently, a device may have only one: it moves alone.
+        # If the halves have travelled separately, a device may have only one of them: move it
+        # alone.
         pairs = zip(pieces, gone, strict=True)
         parted = [bool(piece.senders) and far[0] != far[1] for piece, far in pairs]
         for hop, goes in hops.items():
@@ -200,7 +200,7 @@ def routed(
 
 @dataclass
 class _Places:
-    """The places in use. `used`: for each place, the devices on which it is in use."""
+    """The places in use. `used`: the devices on which each place is in use."""
 
     used: list[set[int]] = field(default_factory=list)
 
@@ -218,7 +218,7 @@ class _Places:
 
 def spread(offsets: Sequence[int], *orders: Digits) -> RoutedSchedule:
     """Return the schedule of whole source shards. They travel digit by digit and are copied where
-    their routes diverge; if two digit orders are given, each half of a shard uses one."""
+    their routes diverge. If two digit orders are given, each half of a shard uses one."""
     offsets, place, rounds = tuple(sorted(offsets)), {0: 0}, []
     halves = [(half,) for half in WHOLE] if len(orders) > 1 else [WHOLE]
     ways = [_shared_ways(offsets, order, first) for first, order in enumerate(orders)]
@@ -235,14 +235,14 @@ def spread(offsets: Sequence[int], *orders: Digits) -> RoutedSchedule:
 
 
 Pairs = list[tuple[int, int]]
-"""For each shard at a hop, the offset that it has travelled before the hop and after it."""
+"""The offsets that each shard at a hop has travelled before and after it."""
 
 
 def _shared_ways(
     offsets: Sequence[int], digits: Digits, first: int
 ) -> Iterator[list[tuple[Hop, Pairs]]]:
-    """Yield the hops of every round, each with the shards that make it. Shards that go half around
-    a ring alternate between its directions; `first`: the first direction."""
+    """Yield the hops of every round, each with the shards that make it. Shards that travel half way
+    around a ring alternate between its directions; `first`: the first direction."""
     done: list[tuple[int, int]] = []
     for stride, extent in digits:
         ways: dict[int, dict[int, int]] = {}
@@ -274,7 +274,7 @@ def _digits(number: int, digits: Sequence[tuple[int, int]]) -> Iterator[int]:
 
 def _after(hop: Hop, offset: int, count: int) -> int:
     """Return the offset that a shard has travelled after `count` equal hops; `offset`: the offset
-    before the first hop."""
+    before the first."""
     return offset + count * hop.by % hop.extent * hop.stride
 
 
@@ -291,9 +291,9 @@ def busiest(schedule: RoutedSchedule, ways: Ways) -> float:
 
 
 def fault(schedule: RoutedSchedule, digits: Digits, *, spreads: bool) -> str:
-    """Simulate a schedule, and return its first fault, or "" if it has none. Each offset's piece or
-    shard must arrive, no place in use may be overwritten, and all data to move must exist;
-    `spreads`: whether shards stay in place when they are copied on."""
+    """Simulate a schedule and return a description of its first fault, or "" if it has none. Each
+    offset's piece or shard must arrive, no place in use may be overwritten, and all data to move
+    must exist; `spreads`: whether shards stay in place when copied on."""
     everywhere = Ways.on_one_axis(digits).devices
     if max(schedule.starts) >= schedule.places:
         return f"place {max(schedule.starts)} of {schedule.places}"
@@ -314,8 +314,8 @@ def fault(schedule: RoutedSchedule, digits: Digits, *, spreads: bool) -> str:
 
 
 class _Contents:
-    """The simulated contents of places. `number`: the number of the piece in each half of each
-    place of each device, and `origin`: the device that it started on; -1 if there is none."""
+    """The simulated contents of places. `number`: the piece in each half of each place of each
+    device; `origin`: the device on which that piece started; both -1 if there is none."""
 
     def __init__(self, schedule: RoutedSchedule, devices: int) -> None:
         self.places = schedule.places

@@ -23,8 +23,8 @@ Shape = tuple[int, ...]
 @dataclass(frozen=True)
 class Slot:
     """The layout of a slot. `held`: the extents of its contents, by tensor dimension; `order`: the
-    order of dimensions in the slot, unless it is dense; `dense`: whether its contents are flattened
-    into granules of 512 bytes; `shape`: the shape of the slot, all of which is sent."""
+    order of dimensions in the slot, unless it is dense; `dense`: whether the contents are flattened
+    into granules of 512 bytes; `shape`: the shape of the slot. The whole slot is sent."""
 
     itemsize: int
     held: Shape
@@ -34,9 +34,8 @@ class Slot:
 
     @staticmethod
     def every(held: Shape, itemsize: int) -> Iterator[Slot]:
-        """Yield the slots for contents of these extents: a dense one for vectors and small tiles,
-        whose rows XLA can pack, and one in XLA's default dimension order for tensors.
-        """
+        """Yield the slots for contents of these extents: a dense slot for vectors and small tiles,
+        whose rows XLA can pack, and for tensors a slot in XLA's default dimension order."""
         if len(held) == 1 or math.prod(held) <= MAX_WINDOW:
             packed = 4 // min(itemsize, 4)
             granules = -(-math.prod(held) // (packed * LANES))
@@ -53,21 +52,22 @@ class Slot:
 
     @property
     def turned(self) -> bool:
-        """Return whether the slot's dimension order differs from the tensor's."""
+        """Whether the slot's dimension order differs from the tensor's."""
         return not self.dense and self.order != tuple(range(len(self.order)))
 
     @property
     def unit(self) -> int:
-        """The extent of a memory tile along the slot's first dimension, at which halves are cut."""
+        """The extent of a memory tile along the slot's first dimension. Halves are cut at a
+        multiple of it."""
         return 1 if self.dense or len(self.shape) > 2 else tiling(self.itemsize, len(self.shape))[0]
 
     @property
     def elements(self) -> int:
-        """The number of elements that the slot takes in memory, padding included."""
+        """The number of elements of memory that the slot takes, including padding."""
         return self._taken(self.shape)
 
     def sent(self, halves: tuple[int, ...]) -> int:
-        """Return the number of elements that sending these halves puts on a link."""
+        """Return the number of elements on a link when these halves are sent."""
         _, first = self.part(halves)
         return self._taken((first, *self.shape[1:]))
 
@@ -79,12 +79,12 @@ class Slot:
 
     @property
     def is_cut(self) -> bool:
-        """Return whether the slot can be cut into two halves of whole units."""
+        """Whether the slot can be cut into two halves of whole units."""
         return self.shape[0] > self.unit and self.shape[0] % self.unit == 0
 
     @property
     def holds(self) -> bool:
-        """Return whether the contents fit in the slot."""
+        """Whether the contents fit in the slot."""
         if self.dense:
             return math.prod(self.held) <= math.prod(self.shape)
         return tuple(self.held[axis] for axis in self.order) == self.shape

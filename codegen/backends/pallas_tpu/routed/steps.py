@@ -1,8 +1,8 @@
 """The steps in which devices make a schedule's moves, with their waits and their load on links.
 
 All devices make the same steps in the same order and wait only for earlier steps, so they cannot
-deadlock. A device waits only for its own sends and receipts: if some devices have no data for some
-offsets, two steps may use the same place, but on different devices."""
+deadlock. A device waits only for its own sends and arrivals: if some devices have no data for some
+offsets, two steps may use the same place on different devices."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Made = tuple[int, Hop, Push, Integers]
 
 class _Part(NamedTuple):
     """The range [low, high) of a place along its first dimension; `on`: for each device, whether
-    the move uses it there."""
+    the move uses the range there."""
 
     place: int
     low: int
@@ -53,7 +53,7 @@ class _Uses:
 
 
 class Burst(NamedTuple):
-    """The sends of a step: one chunk of each of the schedule's moves in [first, end), all of round
+    """The sends of a step: one chunk of each of the schedule's moves in [first, end), all in round
     `turn` and over the same hop."""
 
     turn: int
@@ -63,10 +63,10 @@ class Burst(NamedTuple):
 
 
 class Waits(NamedTuple):
-    """A step's sends, and the waits before them. `come`: earlier steps whose arrivals a device
-    awaits, because this step forwards their data; `left`: earlier steps whose sends a device
-    awaits, because arrivals of this step overwrite the places they read; `told`: whether a device
-    then signals its sender that the places are free."""
+    """A step's sends, and the waits before them. `come`: the earlier steps whose arrivals a device
+    awaits, because this step forwards their data; `left`: the earlier steps whose sends a device
+    awaits, because this step's arrivals overwrite the places that they read; `told`: whether a
+    device then signals its sender that the places are free."""
 
     run: Burst
     come: tuple[int, ...]
@@ -75,9 +75,8 @@ class Waits(NamedTuple):
 
 
 def runs(schedule: RoutedSchedule, chunks: int) -> Iterator[Burst]:
-    """Yield the sends of each step, round by round. In a round, the first chunks of all moves are
-    sent before the second. A step combines as many successive moves as it takes to keep steps
-    few."""
+    """Yield the sends of each step, round by round. Within a round, the first chunks of all moves
+    are sent before the second chunks. To keep steps few, a step combines successive moves."""
     counts = [len(sent.moves) for each in schedule.rounds for sent in each.sends]
     most = max(MOST_STEPS, len(counts) * chunks)
     size = next(n for n in count(1) if chunks * sum(-(-moves // n) for moves in counts) <= most)
@@ -104,8 +103,8 @@ def steps_of(form: Routed, ids: Integers) -> tuple[tuple[Step, ...], ...]:
 
 
 def waits_of(form: Routed) -> tuple[Waits, ...]:
-    """Return the steps of a module. All devices make the same waits, so only those of device 0 are
-    computed."""
+    """Return the steps of a module. All devices make the same waits, so compute only those of
+    device 0."""
     sends = (sent for each in form.schedule.rounds for sent in each.sends)
     nobody = np.arange(1)
     made = [(0, sent.hop, move, nobody) for sent in sends for move in sent.moves]
@@ -126,8 +125,8 @@ def _in_order(form: Routed, made: list[Made], devices: int) -> Iterator[Waits]:
 def _parts(
     form: Routed, made: list[Made], chunk: int, devices: int
 ) -> tuple[list[_Part], list[_Part]]:
-    """Return the parts that moves read and those that they write. With `devices` 1, only device 0
-    is computed, both as sender and as receiver."""
+    """Return the parts that moves read and the parts that they write. With `devices` 1, compute
+    only device 0, both as sender and as receiver."""
     taken: list[_Part] = []
     landed: list[_Part] = []
     for _, hop, move, senders in made:
@@ -151,7 +150,6 @@ def _span(form: Routed, move: Push, chunk: int) -> tuple[int, int]:
 
 
 def _flows(form: Routed, made: list[Made], chunk: int, ids: Integers) -> Flows:
-    """Return the messages of a step, in bytes."""
     senders, receivers, weights = [], [], []
     for _, hop, move, devices in made:
         sizes = form.carried(move, devices, _span(form, move, chunk))

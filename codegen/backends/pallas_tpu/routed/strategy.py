@@ -41,33 +41,32 @@ from shardwright.ir.exchange import Exchange
 from shardwright.ir.transfers import enumerate_transfers
 
 CHUNK = 1 << 18
-"""The smallest size of a chunk, in bytes. A link carries such a chunk in six microseconds, and its
-latency is one microsecond."""
+"""The smallest chunk, in bytes. A link carries it in six microseconds, and has a latency of one
+microsecond."""
 WORD = 4
-"""The smallest size, in bytes, of floats that are packed as floats; smaller floats are packed as
+"""The smallest float, in bytes, that is packed as a float; smaller floats are packed as
 integers."""
 MOST_STEPS = 64
-"""The largest number of chunks over all moves, if moves are cut: each chunk needs its own
-semaphores."""
+"""The most chunks over all moves, if moves are cut. Each chunk needs its own semaphores."""
 
 
 IN_PLACE = ("relayed", "gathered")
-"""Forms that read source shards and write target shards without packing by XLA."""
+"""The forms that read source shards and write target shards without packing by XLA."""
 
 
 @dataclass(frozen=True)
 class Routed:
-    """A forwarding form. `window`: a shape that every tile fits in, by tensor dimension.
+    """A forwarding form. `window`: a shape in which every tile fits, by tensor dimension.
 
     `slot`: the layout of a slot, or of a box of a shard. A slot contains a tile or, in the spread
     form, the source shard. The schedule's places are slots, except in two forms: in the gathered
     form they are boxes of the target shard; in the relayed form the first places are boxes of the
     source shard, the next are boxes of the target shard, and the rest are slots.
 
-    `source_reach`, `target_reach`: the extents of shards, padded so that every window is inside
-    them; `pads`: whether the source shard is padded; `incoming`: the most tiles of a target shard;
-    `digits`, `lines`: as in `ways.Numbering`; `chunk_bytes`: the least bytes of a chunk; `share`:
-    the load on the busiest links if halves travel separately, relative to that if they travel
+    `source_reach`, `target_reach`: the extents of shards, padded so that they contain every window;
+    `pads`: whether the source shard is padded; `incoming`: the most tiles of a target shard;
+    `digits`, `lines`: as in `ways.Numbering`; `chunk_bytes`: the minimum size of a chunk; `share`:
+    the load on the busiest links if halves travel separately, relative to the load if they travel
     together.
     """
 
@@ -112,13 +111,13 @@ class Routed:
 
     @property
     def spreads(self) -> bool:
-        """Return whether whole source shards travel."""
+        """Whether whole source shards travel."""
         return self.name in ("gathered", "spread")
 
     @property
     def in_place(self) -> bool:
-        """Return whether the kernel reads source shards and writes target shards without packing
-        by XLA."""
+        """Whether the kernel reads source shards and writes target shards without packing by
+        XLA."""
         return self.name in IN_PLACE
 
     @property
@@ -134,18 +133,18 @@ class Routed:
 
     @property
     def is_cut(self) -> bool:
-        """Return whether any move sends only a range of a slot along its first dimension."""
+        """Whether any move sends only a range of a slot along its first dimension."""
         return self.schedule.halves or self.chunks > 1
 
     def cut_as(self, other: Routed) -> Routed:
-        """Return this form with its moves cut into chunks if the other's are, however few bytes a
-        chunk has."""
+        """Return this form with its moves cut into chunks if those of `other` are, whatever the
+        size of a chunk."""
         return self if other.chunks == 1 else replace(self, chunk_bytes=0)
 
     @cached_property
     def chunks(self) -> int:
-        """The number of chunks of each move. Chunks that have arrived are forwarded while the
-        others are in flight."""
+        """The number of chunks of each move. A chunk that has arrived is forwarded while others are
+        in flight."""
         slot, unit, moves = self.slot, self.slot.unit, self.schedule.moves
         if len(self.schedule.rounds) == 1:
             return 1
@@ -169,8 +168,8 @@ class Routed:
     def carried(
         self, move: Push, devices: Integers, span: tuple[int, int] | None = None
     ) -> Integers:
-        """Return the number of elements that each sender of a move puts on links; `span`: the sent
-        range along a slot's first dimension, by default that of the move's halves."""
+        """Return the number of elements that each sender of a move puts on links; `span`: the range
+        sent along a slot's first dimension, by default the range of the move's halves."""
         begin, extent = self.slot.part(move.halves)
         low, high = span or (begin, begin + extent)
         whole = self.slot.sent(move.halves)
@@ -190,13 +189,13 @@ class Routed:
         return int(into.max(initial=0))
 
     def functions(self, exchange: Exchange) -> tuple[IndexFunction, ...]:
-        """Return no functions: this form needs only the common index functions."""
+        """Return an empty tuple: this form needs only the common index functions."""
         return ()
 
     def figures(self, sums: Sums) -> Figures:
-        """Return the form's traffic. Every hop reads a slot and writes one. If XLA packs, it also
-        pads shards, views small floats as integers, and fills and empties every slot; if not,
-        devices copy the data they keep."""
+        """Return the form's traffic. Every hop reads one slot and writes one. If XLA packs tiles,
+        it also pads shards, views small floats as integers, and fills and empties every slot;
+        otherwise devices copy the data that they keep."""
         exchange, itemsize, schedule = sums.exchange, self.itemsize, self.schedule
         slot, devices = self.slot.elements, exchange.ranks.size
         moves = self.chunks * sum(each.size for *_, each in self.hops())
@@ -218,15 +217,15 @@ class Routed:
         source, target = exchange.source, exchange.target
         held, window = self._padded(self.slot.held), self._padded(self.window)
         own, reach = map(self._padded, (source.local_shape, self.source_reach))
-        viewed = 2 * own if self.itemsize < WORD else 0  # views floats as integers
+        viewed = 2 * own if self.itemsize < WORD else 0  # bitcasts floats to integers
         shards = (viewed + (own + reach if self.pads else 0)) * source.mesh.size
         shards += 2 * self._padded(self.target_reach) * target.mesh.size
         filled = sum(map(len, schedule.senders)) or len(schedule.starts) * devices
         packed = filled * (held + slot) + schedule.places * slot * devices
         read = window if self.spreads else slot
         if self.spreads and self.slot.dense:
-            read += slot + held  # XLA lays out the shard's rows again for every tile
-        # XLA reads a window and then writes it, in one pass if it consists of whole memory tiles.
+            read += slot + held  # XLA relays out the shard's rows for every tile
+        # XLA reads a window and writes it, in a single pass if it consists of whole memory tiles.
         put = 2 if self.window[-2:] == self.target_reach[-2:] and len(self.window) > 2 else 4
         unpacked = self.incoming * (read + put * window) * target.mesh.size
         return replace(

@@ -1,5 +1,5 @@
-"""The templates' context for forwarding kernels: the schedule as literal tables, and the parts of
-slots and shards that moves copy, as expressions of the tables."""
+"""The template context of forwarding kernels: the schedule as literal tables, and the parts of
+slots and shards that moves copy, as expressions of those tables."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from shardwright.codegen.text.templates import render
 from shardwright.ir.exchange import Exchange
 
 FLAT_TILE = 4096
-"""The number of elements of a memory tile of a vector of bytes; a multiple of the tiles of vectors
-of wider elements."""
+"""The number of elements in a memory tile of a vector of bytes, which is a multiple of the tiles of
+wider elements."""
 
 
 @dataclass(frozen=True)
@@ -51,13 +51,13 @@ class StepText:
 
 @dataclass(frozen=True)
 class ForwardText:
-    """The common context of forwarding kernels. In the kernel, the numbers of a move are a row of
-    the table `moves`; `columns`: their number.
+    """The context that forwarding kernels share. In the kernel, the numbers of a move are a row of
+    the table `moves` with `columns` columns.
 
     `part`: the part of a slot, or of the source shard, that a move copies, as an expression of its
     row; `shared`: whether some devices have no data for some offsets; `sends`, `gets`: the columns
-    that then say whether this device sends and receives; `extent`, `unit`: the extent along the
-    first dimension that a move copies, and a divisor of it, if moves are cut into chunks;
+    that then say whether this device sends and receives; `extent`, `unit`: the extent that a move
+    copies along the first dimension, and a divisor of it, if moves are cut into chunks;
     `about_slot`, `about_offsets`, `about_moves`: texts for comments."""
 
     name: str
@@ -102,9 +102,9 @@ class ForwardText:
 
 @dataclass(frozen=True)
 class RoutedText:
-    """The context of the routed and spread forms. `window`: a shape that every tile fits in;
-    `source_reach`, `target_reach`: the extents of shards, padded so that every window is inside
-    them; `source_extents`, `target_extents`: the extents of shards, for comments."""
+    """The context of the routed and spread forms. `window`: a shape in which every tile fits;
+    `source_reach`, `target_reach`: the extents of shards, padded so that they contain every window;
+    `source_extents`, `target_extents`: the extents of shards, for comments."""
 
     forward: ForwardText
     program: ProgramText
@@ -118,7 +118,7 @@ class RoutedText:
 @dataclass(frozen=True)
 class GatheredText:
     """The context of the gathered form. `in_y`: the part of the target shard y that a move writes,
-    as an expression; `whole_in_y`: the part of y for the device's own source shard."""
+    as an expression; `whole_in_y`: the part of y that holds the device's own source shard."""
 
     forward: ForwardText
     program: ProgramText
@@ -130,10 +130,10 @@ class GatheredText:
 @dataclass(frozen=True)
 class RelayedText:
     """The context of the relayed form. `in_x`, `in_y`, `in_slots`: the part of the source shard x,
-    of the target shard y or of the slots that a move copies, as expressions; `keeps`: whether any
-    device keeps a tile; `whole_in_x`, `whole_in_y`: the place of that tile in both shards;
-    `last_row`: the index in `moves` of that tile's numbers; `first_arrived`, `first_slot`: the
-    numbers of the first places in y and in the slots."""
+    of the target shard y and of the slots that a move copies, as expressions; `keeps`: whether any
+    device keeps a tile; `whole_in_x`, `whole_in_y`: where that tile is in both shards; `last_row`:
+    the row of `moves` for that tile; `first_arrived`, `first_slot`: the numbers of the first places
+    in y and in the slots."""
 
     forward: ForwardText
     program: ProgramText
@@ -155,23 +155,23 @@ class _Parts:
 
     @property
     def first(self) -> int:
-        """The column of the sent extent in a move's row, after the columns of its places."""
+        """The column of a move's row that has the sent extent, after the columns of its places."""
         return 2 + self.form.schedule.halves
 
     @property
     def columns(self) -> int:
-        """The number of columns before a move's starts in shards."""
+        """The number of columns before the starts of a move in shards."""
         return self.first + self.form.is_cut + 2 * self.form.schedule.is_shared
 
     @property
     def extent(self) -> str:
-        """The extent along the first dimension that a move copies, as an expression; only if moves
-        are cut."""
+        """The extent that a move copies along the first dimension, as an expression; used only if
+        moves are cut."""
         return f"moves[row + {self.first}]"
 
     def _span(self) -> tuple[str, str]:
-        """Return the start and size, as expressions, of the part of a cut slot that a move copies
-        along the first dimension."""
+        """Return the start and size, as expressions, of the range that a move copies along the
+        first dimension of a cut slot."""
         form = self.form
         begin, size = "moves[row + 2]" if form.schedule.halves else "", self.extent
         if form.chunks > 1:
@@ -185,9 +185,9 @@ class _Parts:
         return found
 
     def inside(self, split: Sequence[int], first: int, *, whole: bool = False) -> list[str]:
-        """Return the indices of the part of a shard that a move copies, or of the whole box.
-        `split`: the dimensions along which the shard has several boxes; the box's starts along
-        these are in the row's columns from `first` on."""
+        """Return the indices of the part of a shard that a move copies, or with `whole` of the
+        whole box. `split`: the dimensions along which the shard has several boxes; a row has the
+        box's starts along these from column `first` on."""
         shape = self.form.slot.shape
         found = ["slice(None)"] * len(shape) if whole else self.part()
         for column, axis in enumerate(split):
@@ -202,8 +202,8 @@ class _Parts:
         return found
 
     def split(self, local: tuple[int, ...]) -> list[int]:
-        """Return the dimensions, in view order, along which a shard of shape `local` has several
-        boxes of the slot's shape."""
+        """Return the dimensions, in view order, along which a shard of shape `local` contains
+        several boxes of the slot's shape."""
         pairs = zip(self.form.view, self.form.slot.shape, strict=True)
         return [place for place, (axis, own) in enumerate(pairs) if local[axis] != own]
 
@@ -245,7 +245,7 @@ def context_of(
     program: ProgramText,
     keeps: bool,
 ) -> RoutedText | GatheredText | RelayedText:
-    """Return the context of a form's template."""
+    """Return the template context of a form."""
     parts, x, y = _Parts(form), list[int](), list[int]()
     first = parts.columns
     if form.in_place:
@@ -268,7 +268,7 @@ def context_of(
     count, shape, part = len(form.schedule.offsets), form.slot.shape, parts.part()
     if len(shape) > 1:
         in_slots = ["place", *part]
-    else:  # slots follow each other along one dimension, since tiled dimensions have no index
+    else:  # slots are stacked along one dimension, since tiled dimensions cannot be indexed
         begin = f"multiple(place * {round_up(shape[0], FLAT_TILE)}, {FLAT_TILE})"
         more_in, size = parts._span() if form.is_cut else ("", str(shape[0]))
         in_slots = [f"pl.ds({begin}{' + ' if more_in else ''}{more_in}, {size})"]
@@ -291,7 +291,7 @@ def context_of(
 def _forward(parts: _Parts, columns: int, part: str, axes: str, ends: KernelEnds) -> ForwardText:
     form = parts.form
     schedule, slot, shared = form.schedule, form.slot, form.schedule.is_shared
-    itemsize = min(form.itemsize, 4)  # 64-bit elements are moved in two halves
+    itemsize = min(form.itemsize, 4)  # 64-bit elements move as two halves
     nbytes = f"{math.prod(slot.shape) * itemsize:,}"
     named = ["from", "to", *(["begin"] if schedule.halves else [])]
     named += ["extent along 0"] * form.is_cut

@@ -1,7 +1,7 @@
-"""Choose the route of each piece, so that the load on the busiest links is least.
+"""Choose the route of each piece so that the load on the busiest links is lowest.
 
 A round takes as long as its busiest link, and rounds run in sequence. All devices make the same
-hops, but a device without a tile for an offset sends nothing at its hops.
+hops, but a device without a tile for an offset sends nothing at those hops.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from shardwright.codegen.hardware.topology import Floats
 WHOLE = (0, 1)
 """The numbers of both halves, for a piece that is sent whole."""
 Going = dict[Turn, dict[Hop, dict[int, tuple[int, ...]]]]
-"""For every round and hop, the pieces that make the hop, by number, and their halves that do."""
+"""The pieces that make each hop in each round, by number, each with the halves that make the
+hop."""
 Legs = tuple[tuple[Turn, Hop, int], ...]
 """The route of a piece: (turn, hop, half) for each hop of each half."""
 MOST_CHOICES = 2048
-"""The largest number of combinations of routes for which every order of hops is tried."""
+"""The most combinations of routes for which every order of hops is tried."""
 MORE_ROUNDS = 2
-"""The largest number of rounds to try beyond the fewest possible: more rounds cost more than they
-save."""
+"""The most rounds to try beyond the minimum: more rounds cost more than they save."""
 PASSES = 6
-"""The number of times that each piece's route is chosen, given the routes of the others."""
+"""The number of times that each piece's route is reconsidered, given the routes of the others."""
 
 
 @dataclass(frozen=True)
 class Freight:
     """A piece of data that travels over an offset. `size`: its number of elements; `cut`: whether
-    its halves can travel separately; `senders`: the devices that send one, empty for all; `start`:
-    the fixed cost of a message, as elements on a link."""
+    its halves can travel separately; `senders`: the devices that send such a piece, empty for all;
+    `start`: the fixed cost of a message, as elements on a link."""
 
     offset: int
     size: int = 1
@@ -47,13 +47,13 @@ class Freight:
 
 @dataclass
 class _Links:
-    """The load that a piece's hops put on links. `known`: loads already computed."""
+    """The load that a piece's hops put on links. `known`: a cache of loads."""
 
     ways: Ways
     known: dict[tuple[object, ...], Floats] = field(default_factory=dict)
 
     def of(self, piece: Freight, gone: int, hop: Hop) -> Floats:
-        """Return each link's load, per element of the piece, when all its senders' data make a hop;
+        """Return each link's load per element of the piece when all senders send it over a hop;
         `gone`: the offset that the piece has already travelled."""
         key = (hop, piece.senders, gone) if piece.senders else (hop,)
         if key not in self.known:
@@ -64,7 +64,7 @@ class _Links:
         return self.known[key]
 
     def by_turn(self, piece: Freight, legs: Legs) -> dict[Turn, Floats]:
-        """Return the load that a piece on a route puts on each link, by round. Halves that travel
+        """Return the load of each link, by round, for a piece on a route. Halves that travel
         together are one message."""
         found: dict[Turn, Floats] = {}
         gone = [0 for _ in WHOLE]
@@ -80,15 +80,15 @@ class _Links:
 
 @dataclass
 class _Load:
-    """The load of all pieces so far. `carried`: the load of each link, by round; `busiest`: the
-    load of the busiest link, by round."""
+    """The load of all pieces placed so far. `carried`: the load of each link, by round; `busiest`:
+    the load of the busiest link, by round."""
 
     carried: dict[Turn, Floats] = field(default_factory=dict)
     busiest: dict[Turn, float] = field(default_factory=lambda: defaultdict(float))
 
     def rise(self, more: dict[Turn, Floats]) -> tuple[float, float]:
-        """Return by how much a piece's load would increase the sum of the busiest links' loads and,
-        to break ties, how much of it is on links that are already busy."""
+        """Return by how much a piece's load `more` would increase the sum of the busiest links'
+        loads and, to break ties, how much of it is on links that are already busy."""
         rises, crowded = 0.0, 0.0
         for turn, load in more.items():
             together = load + self.carried[turn] if turn in self.carried else load
@@ -106,8 +106,8 @@ def turns(pieces: Sequence[Freight], ways: Ways, least: float = 0.0) -> Going:
     """Return the hops of all pieces, by round; `least`: the fixed cost of a round, as elements on a
     link.
 
-    The best of these is chosen: all pieces traverse the axes in the same order; each piece has its
-    own order of axes; or, if pieces are few, each makes its hops in any order and in any rounds.
+    Choose the best of three: all pieces traverse the axes in the same order; each piece has its own
+    order of axes; or, if pieces are few, each makes its hops in any order and in any rounds.
     """
     orders = ways.orders()
     tried = [
@@ -121,9 +121,9 @@ def turns(pieces: Sequence[Freight], ways: Ways, least: float = 0.0) -> Going:
 
 
 def _in_any_order(pieces: Sequence[Freight], ways: Ways) -> Iterator[list[tuple[Legs, ...]]]:
-    """Yield, for each number of rounds from the fewest up, the routes of every piece with hops in
-    any order and round. Yield nothing if links are unknown, and skip numbers of rounds with too
-    many routes."""
+    """Yield, for each number of rounds from the minimum up, the routes of every piece with its hops
+    in any order and round. Yield nothing if the links are unknown, and skip numbers of rounds with
+    too many routes."""
     if ways.torus is None:
         return
     usual = [tuple(_choices(piece, ways, ways.orders()[:1])) for piece in pieces]
@@ -161,7 +161,7 @@ def _hops_of(legs: Legs) -> list[list[Hop]]:
 
 
 def _together(times: Sequence[Turn], first: Sequence[Hop], second: Sequence[Hop]) -> Legs:
-    """Return the route on which both halves make a hop at each of `times`. `first`, `second`: the
+    """Return the route on which both halves make one hop at each of `times`. `first`, `second`: the
     hops of the first and of the second half."""
     triples = zip(times, first, second, strict=True)
     return tuple((turn, hop, half) for turn, *hops in triples for half, hop in enumerate(hops))
@@ -170,10 +170,9 @@ def _together(times: Sequence[Turn], first: Sequence[Hop], second: Sequence[Hop]
 def _shared(
     pieces: Sequence[Freight], choices: Sequence[Sequence[Legs]], links: _Links
 ) -> tuple[float, Going]:
-    """Choose each piece's route, and return two results. The first: the load of the busiest link,
-    summed over rounds. The second: the hops of all pieces, by round. Routes are chosen greedily,
-    for the pieces of largest load first; then, several times, again for each piece given the routes
-    of the others."""
+    """Choose each piece's route. Return the load of the busiest link, summed over rounds, and the
+    hops of all pieces by round. Choose greedily, starting with the pieces of largest load; then
+    choose again for each piece, several times, given the routes of the others."""
     loads = [
         [links.by_turn(piece, legs) for legs in some]
         for piece, some in zip(pieces, choices, strict=True)
@@ -195,9 +194,9 @@ def _shared(
 
 
 def _choices(piece: Freight, ways: Ways, orders: Sequence[tuple[int, ...]]) -> Iterator[Legs]:
-    """Yield the routes of a piece: one for each order of axes, and one for each direction of half
-    turns round a ring. If the piece can be cut, its halves make half turns in opposite directions,
-    and an additional route has one half in the first order of axes and the other in the last."""
+    """Yield the routes of a piece: one for each order of axes and each direction of half turns
+    around a ring. If the piece can be cut, its halves make half turns in opposite directions, and
+    an additional route has one half in the first order of axes and the other in the last."""
     for order in orders:
         signs: tuple[tuple[int, int], ...] = ((1, 1),)
         if ways.halved(piece.offset):

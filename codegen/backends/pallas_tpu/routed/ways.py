@@ -32,7 +32,7 @@ Digits = tuple[tuple[int, int], ...]
 Lines = tuple[int, ...]
 """The strides of the digits that are places on lines."""
 Turn = tuple[int, int]
-"""The time of a hop: its phase, one for each axis, and its number within the phase."""
+"""The time of a hop: its phase, one phase per axis, and its number within the phase."""
 
 
 def digits_of(devices: int) -> Digits:
@@ -49,7 +49,7 @@ def digits_of(devices: int) -> Digits:
 
 
 def offsets_of(sender: Integers, receiver: Integers, digits: Digits) -> Integers:
-    """Return the offsets from senders to receivers, given by place, digit by digit."""
+    """Return the offset from each sender to its receiver, digit by digit. Both are places."""
     offset = 0 * sender
     for stride, extent in digits:
         offset = offset + (receiver // stride - sender // stride) % extent * stride
@@ -57,7 +57,7 @@ def offsets_of(sender: Integers, receiver: Integers, digits: Digits) -> Integers
 
 
 def added(device: Integers, offset: int, digits: Digits) -> Integers:
-    """Return the places at an offset from the given ones, digit by digit."""
+    """Return the places at an offset from the given places, digit by digit."""
     found = 0 * device
     for stride, extent in digits:
         found = found + (device // stride + offset // stride) % extent * stride
@@ -79,8 +79,8 @@ class Numbering:
         return math.prod(extent for _, extent in self.digits)
 
     def _digits(self) -> Iterator[tuple[int, int, int]]:
-        """Yield each digit's stride in places, its stride in numbers, and the number of its values
-        in use."""
+        """Yield each digit's stride in places, its stride in device numbers, and how many of its
+        values are in use."""
         own = 1
         for stride, extent in self.digits:
             count = extent // 2 if stride in self.lines else extent
@@ -99,11 +99,11 @@ class Numbering:
         return found
 
     def offsets(self, sender: Integers, receiver: Integers) -> Integers:
-        """Return the offsets from senders to receivers, given by number."""
+        """Return the offset from each sender to its receiver. Both are device numbers."""
         return offsets_of(self.place(sender), self.place(receiver), self.digits)
 
     def by_place(self, values: Integers) -> Integers:
-        """Return the devices' values by place, -1 for a place without a device."""
+        """Reorder the devices' values by place; a place without a device gets -1."""
         found = np.full(self.size, -1)
         found[self.place(np.arange(values.size))] = values
         return found
@@ -111,7 +111,7 @@ class Numbering:
 
 @dataclass(frozen=True, order=True)
 class Hop:
-    """A send from every device to the device whose digit (stride, extent) is `by` higher, modulo
+    """A send from every device to the device whose digit (stride, extent) is higher by `by`, modulo
     the extent."""
 
     stride: int
@@ -119,7 +119,7 @@ class Hop:
     by: int
 
     def to(self, device: Integers) -> Integers:
-        """Return the places of the receivers, given the places of the senders."""
+        """Return the places of the receivers, given those of the senders."""
         digit = device // self.stride % self.extent
         return device + ((digit + self.by) % self.extent - digit) * self.stride
 
@@ -131,10 +131,10 @@ class Hop:
 
 @dataclass(frozen=True)
 class Ways:
-    """The digits of places, and the links that their changes cross. `axes`: the torus axis of each
-    digit; `lengths`: the number of links that a change of a digit by one crosses; `torus`: the
-    torus, if known; `ids`: the device id at each place, -1 for none; `straight`: whether any change
-    of a digit is one hop."""
+    """The digits of places, and the links that a change of a digit crosses. `axes`: the torus axis
+    of each digit; `lengths`: the number of links that a change of a digit by one crosses; `torus`:
+    the torus, if known; `ids`: the device id at each place, -1 for none; `straight`: whether any
+    change of a digit is a single hop."""
 
     digits: Digits
     axes: tuple[int, ...]
@@ -149,14 +149,14 @@ class Ways:
         return Ways(digits, (0,) * len(digits), (1,) * len(digits))
 
     def orders(self) -> tuple[tuple[int, ...], ...]:
-        """Return the rotations of the order of axes, in which each axis is first once and last
+        """Return the rotations of the order of axes, in which each axis comes first once and last
         once."""
         axes = tuple(dict.fromkeys(self.axes))
         return tuple(axes[n:] + axes[:n] for n in range(len(axes)))
 
     def in_order(self, axes: Sequence[int]) -> Digits:
-        """Return the digits in the given order of axes; within an axis, those whose changes cross
-        the most links come first."""
+        """Return the digits in the given order of axes. Within an axis, digits whose changes cross
+        more links come first."""
         every = zip(self.axes, self.lengths, self.digits, strict=True)
         found = sorted(every, key=lambda each: (axes.index(each[0]), -each[1]))
         return tuple(digit for *_, digit in found)
@@ -171,8 +171,8 @@ class Ways:
         return [Hop(*digit, by) for digit in self.digits for by in steps(digit[1])]
 
     def load(self, hop: Hop, devices: Integers) -> Floats:
-        """Return the load of each link of the torus when `devices`, given by place, send one
-        element each over a hop. If the torus is unknown, each hop has a separate link."""
+        """Return the load of each link of the torus when `devices`, given by place, each send one
+        element over a hop. If the torus is unknown, each hop has its own link."""
         if self.torus is None or self.ids is None:
             return np.array([float(self.links(hop) * (each == hop)) for each in self._hops])
         ends = self.ids[devices], self.ids[hop.to(devices)]
@@ -188,16 +188,16 @@ class Ways:
         return places if self.ids is None else places[self.ids >= 0]
 
     def halved(self, offset: int) -> bool:
-        """Return whether an offset goes half around any ring, which is equally far in both
-        directions. For straight hops return False: routers then use both directions."""
+        """Return whether an offset goes half way around any ring, so that both directions are
+        equally long. Return False for straight hops: routers then use both directions."""
         return not self.straight and any(
             is_ring(extent) and offset // stride % extent * 2 == extent
             for stride, extent in self.digits
         )
 
     def way(self, offset: int, order: tuple[int, ...], sign: int) -> Iterator[tuple[Turn, Hop]]:
-        """Yield the hops, and their turns, that together travel an offset; `order`: the order of
-        axes; `sign`: the direction of half turns, 1 or -1."""
+        """Yield the hops that make up an offset, with their turns; `order`: the order of axes;
+        `sign`: the direction of half turns, 1 or -1."""
         for phase, axis in enumerate(order):
             late = 0
             for (stride, extent), own in zip(self.digits, self.axes, strict=True):
@@ -211,14 +211,14 @@ class Ways:
 
 
 def is_ring(extent: int) -> bool:
-    """Return whether a digit of this extent is a place on a ring, of 4, 8, 16, ... devices."""
+    """Return whether a digit of this extent is a position on a ring of 4, 8, 16, ... devices."""
     return extent > 2 and extent.bit_count() == 1
 
 
 @cache
 def steps(extent: int) -> tuple[int, ...]:
-    """Return the changes of a digit, modulo its extent, that a hop can make: those that are powers
-    of two in both directions; on a ring, powers of two up to a quarter turn.
+    """Return the changes of a digit, modulo its extent, that a hop can make: powers of two in both
+    directions; on a ring, only up to a quarter turn.
 
     >>> [steps(extent) for extent in (2, 3, 5, 7, 16, 17)]
     [(1,), (1, 2), (1, 4), (), (1, 2, 4, 12, 14, 15), (1, 16)]
@@ -239,7 +239,7 @@ def is_routed(digits: Digits) -> bool:
 @cache
 def times(extent: int, value: int) -> tuple[int, int]:
     """Return (step, count): the step whose repetition changes a digit by `value` with the fewest
-    hops. On a ring, the step is to a neighbour.
+    hops. On a ring, every step goes to a neighbour.
 
     >>> times(5, 2), times(5, 3), times(3, 2), times(16, 9)
     ((1, 2), (4, 2), (2, 1), (15, 7))
@@ -265,7 +265,7 @@ def changes(extent: int, value: int, sign: int = 1) -> tuple[tuple[int, int], ..
     if not is_ring(extent):
         by, count = times(extent, value) if value else (0, 0)
         return tuple((turn, by) for turn in range(count))
-    last = extent.bit_length() - 3  # index of the bit that is a quarter turn
+    last = extent.bit_length() - 3  # index of the bit that stands for a quarter turn
     if 2 * value == extent:
         quarter = sign * extent // 4 % extent
         return (last, quarter), (last + 1, quarter)
@@ -276,6 +276,6 @@ def changes(extent: int, value: int, sign: int = 1) -> tuple[tuple[int, int], ..
 
 @cache
 def depth(extent: int) -> int:
-    """Return the most turns that any change of a digit takes."""
+    """Return the most turns that a change of a digit can take."""
     made = (changes(extent, value) for value in range(extent))
     return 1 + max((at for each in made for at, _ in each), default=-1)

@@ -1,8 +1,8 @@
-"""Check, from the devices' events, that every copy of a kernel without packing writes data to its
-place in the tensor, and that results are complete.
+"""Check, from the devices' events, that a kernel without packing copies every tile to the right
+place in the tensor, and that its results are complete.
 
 A window of a shard is a box of the tensor, and so are a slot's contents: each copy must read and
-write the same box. Data that is sent on from a result or a slot must have arrived there; `reuse`
+write the same box. Data that is forwarded from a result or a slot must have arrived there; `reuse`
 checks that the device has waited for it.
 """
 
@@ -26,7 +26,7 @@ SOURCE, RESULT, SLOTS = "x", "y", "slots"
 
 
 def check_aligned(program: Any, traces: Traces) -> None:
-    """Raise MismatchError if a copy writes a box of the tensor to the place of a different box, or
+    """Raise MismatchError if a copy writes a box of the tensor to the place of another box, if it
     reads a box that has not arrived, or if a result is incomplete at the end."""
     held: list[list[Box]] = [[] for _ in traces]
     slots = _Between(program)
@@ -56,7 +56,7 @@ def check_aligned(program: Any, traces: Traces) -> None:
     peers = program.peers
     for rank, boxes in enumerate(held):
         if not peers.counted(peers.here(program.order, rank)[1], peers.target, 1):
-            continue  # a device without a result
+            continue  # this device has no result
         whole = _whole(program, rank, RESULT)
         found = _covered(whole, boxes)
         if found < _volume(whole):
@@ -66,25 +66,25 @@ def check_aligned(program: Any, traces: Traces) -> None:
 
 
 class _Between:
-    """The contents of slots. `_held`: for every (rank, slot), ranges (low, high) along its first
-    dimension, each with the box of the tile whose part is there. A part of a tile is at the same
-    place in the slot as in the tile."""
+    """The contents of slots. `_held`: the ranges (low, high) along the first dimension of every
+    (rank, slot), each with the box of the tile whose part is there. A part is at the same position
+    in the slot as in its tile."""
 
     def __init__(self, program: Any) -> None:
         self._program = program
         self._held: dict[tuple[int, int], list[tuple[int, int, Box]]] = defaultdict(list)
 
     def _place(self, window: Window) -> tuple[int, tuple[tuple[int, int], ...]]:
-        """Return the number of a window's slot, and the window's ranges in it. Slots of vectors are
-        stacked along one dimension."""
+        """Return the number of a window's slot, and the window's ranges within the slot. Slots of
+        vectors are stacked along one dimension."""
         (first, size), *rest = window.ranges
         if rest:
             return first, tuple(rest)
         return first // self._program.room, ((first % self._program.room, size),)
 
     def fill(self, rank: int, window: Window, box: Box) -> None:
-        """Record that a box is written to a window of a slot. Raises MismatchError if their extents
-        differ, or if the window does not begin at 0 along all but the first dimension."""
+        """Record that a box was written to a window of a slot. Raises MismatchError if their
+        extents differ, or if the window does not start at 0 along every dimension but the first."""
         slot, ((begin, size), *rest) = self._place(window)
         sizes = (size, *(extent for _, extent in rest))
         if tuple(high - low for low, high in box) != sizes or any(start for start, _ in rest):
@@ -100,8 +100,8 @@ class _Between:
         parts[:] = [*kept, (begin, begin + size, tile)]
 
     def box(self, rank: int, window: Window) -> Box:
-        """Return the box in a window of a slot. Raises MismatchError unless all of the window is
-        filled, from a single tile."""
+        """Return the box that a window of a slot holds. Raises MismatchError unless a single tile
+        fills the whole window."""
         slot, ((begin, size), *_) = self._place(window)
         found = [
             (min(high, begin + size) - max(low, begin), tile)
@@ -132,8 +132,8 @@ def _box(program: Any, rank: int, window: Window) -> Box:
 
 
 def _covered(box: Box, others: list[Box]) -> int:
-    """Return the number of elements of a box that other boxes contain. The other boxes must be
-    disjoint, which `protocol` checks."""
+    """Return how many elements of a box are in other boxes. The other boxes must be disjoint, which
+    `protocol` checks."""
     if not others:
         return 0
     ends: Integers = np.array(others, dtype=np.int64)

@@ -1,7 +1,8 @@
-"""The requirements on an emitted Pallas module that make its kernels checkable, by form.
+"""What an emitted Pallas module must define so that its kernels can be checked, by form.
 
 A check with nothing to check must fail, not pass. So the names of kernels come from here, never
-from the module, and their events must deliver all data that devices lack. Imported only by workers.
+from the module, and their events must deliver all data that devices lack. Imported only by
+workers.
 """
 
 from __future__ import annotations
@@ -23,15 +24,16 @@ from shardwright.ir.errors import one_of
 
 DIVIDE = ("div", "rem")
 """The operations of `lax` that divide. Kernels may use each only in the support function of the
-same name, in which traces check the dividend."""
+same name, whose dividend traces check."""
 
 KERNEL_FILES = "pallas_"
 """The prefix of the names of support modules whose functions kernels call."""
 
 
 def programs_of(module: ModuleType) -> tuple[Any, ...]:
-    """Return a module's programs that have kernels, in order. A program that reduces terms has them
-    in inner programs. Raises MismatchError if an attribute on the way to a program is missing."""
+    """Return the programs of a module that have kernels, in order. They are inner programs of a
+    program that reduces terms. Raises MismatchError if an attribute on the way to a program is
+    missing."""
     found: tuple[Any, ...] = named(named(named(module, "_HOST"), "program"), "carriers")
     return found
 
@@ -45,7 +47,7 @@ def form_of(program: Any) -> str:
 
 
 def modules_of(module: ModuleType) -> list[ModuleType]:
-    """Return a module, and the loaded support modules whose functions its kernels call."""
+    """Return a module and the loaded support modules whose functions its kernels call."""
     home = module.__name__.rpartition(".")[0].rpartition(".")[0]
     start = f"{home}._support.{KERNEL_FILES}"
     support = [found for name, found in sorted(sys.modules.items()) if name.startswith(start)]
@@ -53,8 +55,8 @@ def modules_of(module: ModuleType) -> list[ModuleType]:
 
 
 def check_names(module: ModuleType, case: Case) -> None:
-    """Raise MismatchError if a name that kernel checks need is missing, or if a function whose
-    dividends are not checked divides."""
+    """Raise MismatchError if a name that kernel checks need is missing, or if a function divides
+    without a check of its dividends."""
     for program in programs_of(module):
         kernels = KERNELS[form_of(program)]
         sending = kernels.sending if any(lacking(case).values()) else ()
@@ -80,15 +82,16 @@ def _functions(module: ModuleType) -> Iterator[tuple[str, FunctionType]]:
 
 
 def lacking_in_two(case: Case) -> dict[int, int]:
-    """Return, for every device in ascending order, the fewest elements that it receives if terms
-    are reduced in two exchanges: one for every value of its target shard, a term or a sum."""
+    """Return the fewest elements that each device receives, by device in ascending order, if terms
+    are reduced in two exchanges: one element, a term or a sum, for every value of its target
+    shard."""
     held = oracle.holdings(case.target, case.shape)
     return {device: math.prod(map(len, held.get(device, ((),)))) for device in case.devices()}
 
 
 def lacking(case: Case) -> dict[int, int]:
-    """Return, for every device in ascending order, the number of elements that its target shard
-    needs and its source shard lacks, counting every term of a value."""
+    """Return the number of elements that each device's target shard needs and its source shard
+    lacks, by device in ascending order; every term of a value counts."""
     held, wanted = (oracle.holdings(side, case.shape) for side in (case.source, case.target))
     own, made = oracle_terms.terms_held(case.source), oracle_terms.terms_held(case.target)
     made_of = oracle_terms.made_of(case.source, case.target, transposed=case.transposed)

@@ -21,13 +21,13 @@ _Place = tuple[int, int]
 Digits = tuple[tuple[int, int], ...]
 """(stride, extent) of each digit of a place."""
 _Part = tuple[int, int, _Place]
-"""A range (low, high) of a slot along its first dimension, and the place its contents started
-in."""
+"""A range (low, high) of a slot along its first dimension, and the place in which its contents
+started."""
 
 
 def check_received(kernels: Iterable[Traces], lacking: Mapping[int, int]) -> None:
-    """Raise MismatchError if a device receives, over all kernels of a module, fewer elements than
-    it lacks of its target shard. `lacking`: the number that each device lacks, in rank order."""
+    """Raise MismatchError if a device receives fewer elements, over all kernels of a module, than
+    its target shard lacks. `lacking`: the elements lacking on each device, in rank order."""
     received: Counter[int] = Counter()
     for rank, own in (each for traces in kernels for each in enumerate(traces)):
         for event in own:
@@ -42,8 +42,8 @@ def check_received(kernels: Iterable[Traces], lacking: Mapping[int, int]) -> Non
 
 
 def check_deliveries(program: Any, traces: Traces) -> None:
-    """Raise MismatchError if a slot in which a device expects another device's data does not
-    contain that data at the end. Only the routed and spread forms have such slots."""
+    """Raise MismatchError if a slot does not contain, at the end, the data of another device that
+    is expected in it. Only the routed and spread forms have such slots."""
     form = form_of(program)
     if form not in ("routed", "spread"):
         return
@@ -62,7 +62,7 @@ def check_deliveries(program: Any, traces: Traces) -> None:
             receiver = places.index(goal)
             wanted = sender, 0 if spreads else schedule.starts[number] if program.shares else number
             end, sent = sizes.get(wanted, (1, ()))
-            if not spreads:  # a tile need not fill its slot
+            if not spreads:  # a tile may be smaller than its slot
                 end, *needed = _needed(program, sender, receiver)
                 if any(size < least for size, least in zip(sent, needed, strict=False)):
                     raise MismatchError(
@@ -92,10 +92,10 @@ def _check_offsets(program: Any, places: list[int]) -> None:
 def _held(
     traces: Traces, slots: int, extent: int
 ) -> tuple[dict[_Place, list[_Part]], dict[_Place, tuple[int, tuple[int, ...]]]]:
-    """Return two dicts. The first: the final contents of every (rank, slot), as ranges along its
-    first dimension with the place they started in. The second: for every place that data started
-    in, the end of the range sent along the first dimension, and the smallest extents sent along the
-    others."""
+    """Return two dicts. The first has the final contents of every (rank, slot), as ranges along its
+    first dimension, each with the place in which the data started. The second has, for every such
+    starting place, the end of the range sent along the first dimension and the smallest extents
+    sent along the others."""
     places = [(rank, slot) for rank in range(len(traces)) for slot in range(slots)]
     held: dict[_Place, list[_Part]] = {place: [(0, extent, place)] for place in places}
     sizes: dict[_Place, tuple[int, tuple[int, ...]]] = {}
@@ -150,8 +150,8 @@ def _place(device: int, digits: Digits, lines: tuple[int, ...]) -> int:
 
 
 def _farther(place: int, offset: int, digits: Digits, sign: int = 1) -> int:
-    """Return the place at an offset from a given place, digit by digit modulo the digit's extent.
-    With `sign` -1, subtract the offset."""
+    """Return the place at an offset from a place, digit by digit modulo each digit's extent. With
+    `sign` -1, subtract the offset."""
     return sum(
         (place // stride + sign * (offset // stride)) % extent * stride for stride, extent in digits
     )

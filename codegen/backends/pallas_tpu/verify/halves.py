@@ -1,8 +1,8 @@
 """Check the protocol of a reshard in two halves, a start and an end, and of successive calls.
 
 Between a start and its end, a device may start a second reshard, and run whole kernels that use the
-same barrier semaphore. However slow a device is, no other device may write to it in a call that it
-has not begun. The same is required of successive calls of a whole kernel.
+same barrier semaphore. However slow a device is, no other device may write to it for a call that it
+has not begun. The same holds for successive calls of a whole kernel.
 """
 
 from __future__ import annotations
@@ -23,17 +23,16 @@ from shardwright.codegen.checks.clocks import carry_out
 from shardwright.codegen.checks.compare import MismatchError
 
 HEARD = "heard"
-"""The semaphore of starting kernels that confirms that a device's signal has arrived."""
+"""The semaphore of starting kernels that confirms the arrival of a device's signal."""
 
 FEW = 64
-"""The largest number of devices that are held back, one at a time; if there are more, only some
-are."""
+"""The most devices that are all delayed in turn; beyond it, only some are."""
 
 
 @dataclass(frozen=True)
 class HalvesTraces:
-    """The events of all devices, by rank, in the kernel that starts a transfer, in the kernel
-    that ends it, and in a kernel that does both."""
+    """The events of all devices, by rank: in the kernel that starts a transfer, in the kernel that
+    ends it, and in the kernel that does both."""
 
     starts: Traces
     ends: Traces
@@ -47,9 +46,9 @@ class HalvesTraces:
 
 
 def check_halves(calls: Sequence[tuple[int, Traces]]) -> None:
-    """Raise MismatchError if calls, made in this order by every device, do not end, leave a nonzero
-    semaphore, or write to a device that has not begun the call. `calls`: the number of each call's
-    transfer, and its events."""
+    """Raise MismatchError if calls, made in this order by every device, do not terminate, leave a
+    semaphore nonzero, or write to a device that has not begun the call. `calls`: the number of each
+    call's transfer, and its events."""
     named = [(number, [_numbered(own, number) for own in traces]) for number, traces in calls]
     devices = len(named[0][1])
     whole = [_joined(named, rank) for rank in range(devices)]
@@ -67,8 +66,8 @@ def _joined(calls: Sequence[tuple[int, list[tuple[Event, ...]]]], rank: int) -> 
 
 
 def _numbered(events: Sequence[Event], number: int) -> tuple[Event, ...]:
-    """Return events with the transfer's number appended to the names of their semaphores, except
-    semaphores that all calls share."""
+    """Append the transfer's number to the names of the events' semaphores, except semaphores that
+    all calls share."""
     return tuple(_own(event, number) for event in events)
 
 
@@ -96,8 +95,8 @@ def _check_end(traces: Traces) -> None:
 
 
 def _check_held(traces: Traces, held: int, number: int, before: tuple[Event, ...]) -> None:
-    """Check that no copy of transfer `number` is written to device `held` while it makes only the
-    events `before` that call."""
+    """Check that no copy of transfer `number` is written to device `held` while that device makes
+    only the events `before` the call."""
     counts: Counts = Counter()
 
     def step(rank: int, event: Event) -> bool:

@@ -1,8 +1,8 @@
-"""Raise faults that JAX's TPU interpreter only prints: races, and semaphores that are nonzero at
-the end of a kernel.
+"""Raise an error for faults that JAX's TPU interpreter only prints: races, and semaphores that are
+nonzero at the end of a kernel.
 
-A wait that never ends is raised too. Imported only by workers, in which file descriptors 1 and 2
-are a file that can be read back.
+A wait that never ends is an error too. Imported only by workers, whose file descriptors 1 and 2 are
+a file that can be read back.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ from jax._src.pallas.mosaic.interpret.shared_memory import Semaphore
 from shardwright.codegen.checks.compare import MismatchError
 
 STUCK = 3.0
-"""The seconds without any event, while all devices wait, that count as a deadlock."""
+"""How long no event may occur while all devices wait, in seconds; after that, it is a deadlock."""
 
 PATIENCE = 60.0
-"""The seconds without any event, while some device may still compute, that count as a deadlock."""
+"""How long no event may occur while some device may still compute, in seconds; after that, it is a
+deadlock."""
 
 _TICK = 0.5
 
@@ -55,8 +56,8 @@ def observed() -> Iterator[None]:
 
 
 def _called(*args: Any, callback: Callable[..., Any], **_: Any) -> Any:
-    """Call `callback` with numpy arrays, in place of JAX's own implementation. JAX copies each
-    array to a device and back, which took more than half of the time."""
+    """Call `callback` with numpy arrays, in place of JAX's own implementation, which copies each
+    array to a device and back: more than half of the time."""
     return tuple(map(np.asarray, callback(*map(np.array, args))))
 
 
@@ -73,7 +74,7 @@ def _race(printed: str) -> str:
 
 
 class _Watchdog:
-    """Fail a kernel that makes no progress; `verdict` then names a wait that never ends."""
+    """Fail a kernel that makes no progress. `verdict` then names a wait that never ends."""
 
     def __init__(self) -> None:
         self.verdict = ""
@@ -129,7 +130,7 @@ class _Watchdog:
                 self._fail(waits)
                 break
         # Other devices may already wait for each other in the next kernel, which the failed device
-        # never enters: release them.
+        # never enters: release them too.
         while not self._done.wait(_TICK):
             memory = interpret._shared_memory
             if memory is not None:
@@ -162,7 +163,7 @@ class _Wait:
 
 
 def _all_blocked(waits: Sequence[_Wait]) -> bool:
-    """Return whether every core is blocked in a wait, waits at a barrier, or has ended."""
+    """Return whether every core is blocked in a wait, is waiting at a barrier, or has ended."""
     if not waits:
         return False
     memory = waits[0].semaphore.shared_memory

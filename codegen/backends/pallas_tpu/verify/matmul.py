@@ -29,7 +29,7 @@ KERNEL_CHECKS = ("races", "semaphores", "poison", "protocol")
 
 def run_matmul(module: ModuleType, case: MatmulCase) -> tuple[str, ...]:
     """Run a matmul's module, check its kernel's events on every device, and return the names of the
-    checks passed. Raises MismatchError for a wrong result or a fault of the kernel."""
+    checks that passed. Raises MismatchError for a wrong result or a fault in the kernel."""
     jax.clear_caches()  # see `run` in run.py
     constants(module, case)
     checks: tuple[str, ...] = CHECKS[:2]

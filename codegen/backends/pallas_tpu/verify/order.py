@@ -1,4 +1,5 @@
-"""The effects of a kernel's events on semaphores, if every copy ends as soon as it starts."""
+"""The effects of a kernel's events on semaphores, assuming that every copy completes as soon as it
+starts."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ Counts = Counter[tuple[int, str]]
 
 def count(counts: Counts, rank: int, event: Event) -> bool:
     """Apply a device's event to the semaphores. Return False, and change nothing, for a wait that
-    must still continue."""
+    cannot end yet."""
     match event:
         case Signal(semaphore, to, amount):
             counts[to, semaphore] += amount

@@ -1,4 +1,4 @@
-"""Check that faults planted in a kernel are found when JAX's TPU interpreter runs it.
+"""Check that JAX's TPU interpreter still reveals faults planted in a kernel.
 
 `observed` relies on private names and printed lines of JAX, which may change with its version, so a
 verifying process first checks that faults are still found. Imported only by workers.
@@ -29,7 +29,7 @@ ROW = (8, 128)
 
 
 def missed() -> Iterator[str]:
-    """Yield a description of every planted fault that is not found, and of every other sign that
+    """Yield a description of every planted fault that is missed, and of every other sign that
     observation does not work."""
     for mode, fresh in zip(poison.MODES, (np.isnan, np.logical_not), strict=True):
         poison.choose(mode)
@@ -45,9 +45,9 @@ def missed() -> Iterator[str]:
 
 
 def _ran(race: bool = False, signals: int = 0) -> tuple[Any, str]:
-    """Run the kernel, and return every device's final data, [device, slot, *ROW], and the fault
-    found, or "". The data is None if there is a fault. `race`: plant a race; `signals`: the number
-    of signals to leave on a semaphore."""
+    """Run the kernel. Return every device's final data, [device, slot, *ROW], and the fault found,
+    or "". The data is None if there is a fault. `race`: plant a race; `signals`: the number of
+    signals to leave on a semaphore."""
     mesh = Mesh(np.array(jax.devices()[:DEVICES]), ("device",))
     one = partial(_one, race=race, signals=signals)
     mapped = jax.shard_map(
@@ -79,7 +79,7 @@ def _one(shard: Any, race: bool, signals: int) -> Any:
 
 
 def _push(x: Any, y: Any, sent: Any, received: Any, more: Any, race: bool, signals: int) -> None:
-    """Push each device's row to all devices, into the slot of its number; with `race`, all into
+    """Push each device's row to all devices, into the slot with its number, or with `race` into
     slot 0. The last slot stays uninitialised."""
     me = lax.axis_index("device")
     barrier = pltpu.get_barrier_semaphore()

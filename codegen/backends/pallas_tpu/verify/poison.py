@@ -1,5 +1,5 @@
-"""Choose, at run time, the fill value of uninitialised memory in JAX's TPU interpreter, and when it
-makes copies.
+"""Choose, at run time, how JAX's TPU interpreter fills uninitialised memory and when it makes
+copies.
 
 `InterpretParams` fixes both when a kernel is compiled, which is slow. Here the interpreter reads
 them at run time, so a kernel is compiled once for all modes. Imported only by workers: it replaces
@@ -23,14 +23,14 @@ from jax.experimental.pallas import tpu as pltpu
 @dataclass(frozen=True)
 class Mode:
     """The fill value of uninitialised memory, and whether copies are made at once or only when they
-    are waited for."""
+    are awaited."""
 
     memory: Literal["nan", "zero"]
     copies: Literal["on_wait", "eager"]
 
 
 MODES = (Mode("nan", "on_wait"), Mode("zero", "eager"))
-"""The modes to run kernels in: each fill value with a different time of copies."""
+"""The modes in which kernels run: each fill value with a different time of copies."""
 
 _current = [MODES[0]]
 
@@ -41,11 +41,11 @@ def choose(mode: Mode) -> None:
 
 
 def interpret_params() -> Any:
-    """Return the parameters with which to compile a kernel, so that each run is in the mode that is
-    current at that time."""
+    """Return the parameters for compiling a kernel so that each run uses the mode that is set at
+    that time."""
     _install()
-    # From jax 0.11 on, the interpreter raises for a race, which leaves its state broken, unless it
-    # is set to warn.
+    # From jax 0.11 on, the interpreter raises an error for a race, which leaves its state broken,
+    # unless it is set to warn.
     names = {each.name for each in dataclasses.fields(pltpu.InterpretParams)}
     warns = {"on_race": "warn"} if "on_race" in names else {}
     return pltpu.InterpretParams(detect_races=True, **warns)

@@ -1,8 +1,8 @@
-"""Check, from the devices' events, which block products a matmul's kernel sums in every block of
-the result. Imported only by workers.
+"""Check, from the devices' events, which block products a matmul kernel sums in every block of the
+result. Imported only by workers.
 
 First the events must follow the protocol of every kernel (`protocol`). Then they are executed
-symbolically: the value of an operand's block is its device and its place, and that of a sum is a
+symbolically: the value of an operand's block is its device and its place; the value of a sum is a
 count of products of such blocks. A device's final block of the result must sum one product for each
 block along j and, if partial sums travel, for each device of its ring.
 """
@@ -41,8 +41,8 @@ from shardwright.codegen.checks.compare import MismatchError, named
 
 Place = tuple[int, ...]
 Contents = Counter[Any]
-"""The symbolic value of a block. For a block of an operand: (device, buffer, place, "" or where its
-zeros begin), counted once. For a sum: pairs of such blocks, each with its count."""
+"""The symbolic value of a block. For a block of an operand: (device, buffer, place, where its zeros
+start or ""), counted once. For a sum: pairs of such blocks, each with its count."""
 
 BOXES = {"a": "lhs_box", "b": "rhs_box", "c": "out_box"}
 """The module's index function for each side's boxes."""
@@ -50,9 +50,9 @@ BOXES = {"a": "lhs_box", "b": "rhs_box", "c": "out_box"}
 
 @dataclass(frozen=True)
 class _Ring(BlockedProduct):
-    """The product and ring that a module's kernel states. `table`: for each position, its place in
-    its ring and the next position; `order`: the number of the part at each place; `lead`: the batch
-    dimension that parts are cut along, if any."""
+    """The product and ring that a module's kernel states. `table`: each position's place in its
+    ring and the next position; `order`: the part number at each place; `lead`: the batch dimension
+    along which parts are cut, if any."""
 
     table: Any
     order: tuple[int, ...]
@@ -70,7 +70,7 @@ class _Ring(BlockedProduct):
             ring.extents,
             halves_of(part, ways, unit, ring.blocks[factor]),
             ring.blocks,
-            stays=False,  # not checked: which blocks are kept in VMEM
+            stays=False,  # which blocks are kept in VMEM is not checked
             keeps=False,
             dtype=module.DTYPE,
             sum_dtype=ring.c.dtype,
@@ -83,7 +83,7 @@ class _Ring(BlockedProduct):
 
 def check_products(module: ModuleType, program: Any) -> None:
     """Raise MismatchError if a module's kernel breaks the protocol, or if a block of its result is
-    not the sum of its products."""
+    not the sum of the right products."""
     ring = _Ring.of(module, program)
     _check_parts(module, ring)
     traces = traced_product(module, program)
@@ -101,10 +101,10 @@ def check_products(module: ModuleType, program: Any) -> None:
 
 def _check_parts(module: ModuleType, ring: _Ring) -> None:
     """Raise MismatchError if a ring joins devices whose shards are not the parts of one array, or
-    takes a shard for a part that it is not.
+    treats a shard as the wrong part.
 
     If a module makes additional moves, or a side is unreduced, the boxes of shards do not determine
-    the parts, so nothing is checked.
+    the parts, so check nothing.
     """
     does = named(module, "_multiply").__code__.co_names
     if does != ("_RING", "product") or any(side.terms for side in module._HOST.sides):
@@ -126,8 +126,8 @@ def _check_parts(module: ModuleType, ring: _Ring) -> None:
 
 
 def _part(module: ModuleType, ring: _Ring, rank: int, part: int) -> dict[Place, range]:
-    """Return the ranges of part number `part` of the side that travels, given the ranges of a
-    device's other sides."""
+    """Return the ranges of part `part` of the side that travels, given the ranges of a device's
+    other sides."""
     whole: dict[Place, range] = {}
     for side in DIMS:
         whole |= _ranges(module, side, rank) if side != ring.travels else {}
@@ -155,8 +155,8 @@ def _blocks(ring: _Ring, side: str) -> Place:
 
 
 def _starts(ring: _Ring, side: str, axis: int) -> dict[int, tuple[int, int]]:
-    """Return, for the start of each block of an array along a dimension, the block's number and its
-    extent without padding. `side`: "a", "b" or "c", or "inbox" for arriving parts."""
+    """Return, by the start of each block of an array along a dimension, the block's number and its
+    extent without padding. `side`: "a", "b", "c", or "inbox" for arriving parts."""
     array = ring.come if side == "inbox" else ring.arrays[side]
     f = DIMS[ring.travels if side == "inbox" else side][axis]
     block, extent = ring.blocks[f], ring.extents[f]
@@ -203,9 +203,9 @@ def _wanted(ring: _Ring, rank: int, place: Place) -> Contents:
 
 
 def _end(ring: _Ring, number: int) -> str:
-    """Return where zeros must begin in block `number` along j of both operands: at the end of the
-    matmul's extent, so that nothing beyond it is multiplied; "" for a full block."""
-    side = "a" if ring.travels == "b" else "b"  # the operand whose shard has the whole extent of j
+    """Return where zeros must start in block `number` along j of both operands: at the end of the
+    matmul's extent, so that nothing beyond it is multiplied, or "" for a full block."""
+    side = "a" if ring.travels == "b" else "b"  # the operand whose shard has the full extent of j
     _, size = sorted(_starts(ring, side, DIMS[side].index(DIM_J)).values())[number]
     return _zero_from(size) if size < ring.blocks[DIM_J] else ""
 
@@ -215,8 +215,8 @@ def _zero_from(size: int) -> str:
 
 
 def _same_ring(table: Any, position: int, other: int) -> bool:
-    """Return whether two positions are in the same ring, following each position's next one in the
-    table."""
+    """Return whether two positions are in the same ring, following the table from position to next
+    position."""
     at = other
     for _ in range(len(table)):
         if at == position:
@@ -227,7 +227,7 @@ def _same_ring(table: Any, position: int, other: int) -> bool:
 
 class _Held:
     """The symbolic values of all blocks after the devices' events. `held`: the values by place;
-    `starts`: the function `_starts` of the ring, cached."""
+    `starts`: the cached function `_starts` of the ring."""
 
     def __init__(self, ring: _Ring, traces: Traces) -> None:
         self.ring = ring
@@ -282,7 +282,7 @@ class _Held:
 
     def _places(self, window: Window) -> list[tuple[str, Place]]:
         """Return the places of the blocks in a window. In HBM, a block's place is its number along
-        each dimension, preceded by the number of the step for arriving parts; in VMEM, it is its
+        each dimension, for arriving parts preceded by the number of the step; in VMEM, it is its
         slot."""
         side = self.ring.travels if window.buffer == "inbox" else window.buffer
         if side not in ("a", "b", "c"):
@@ -314,7 +314,7 @@ class _Held:
 
 
 def event_place(rank: int, place: tuple[str, Place]) -> Any:
-    """Return a place preceded by the rank of its device."""
+    """Return a place preceded by its device's rank."""
     return rank, *place
 
 

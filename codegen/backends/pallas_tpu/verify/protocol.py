@@ -1,9 +1,9 @@
 """Check the protocol of an emitted kernel on the events of all devices.
 
-Neither the interpreter nor the compiler notices a missing barrier or a missing wait for a send.
+Neither the interpreter nor the compiler detects a missing barrier or a missing wait for a send.
 
-1. Before a device writes to a peer, it has waited for all barrier signals that it is ever sent, and
-   the peer has sent one.
+1. Before a device writes to a peer, it has waited for all barrier signals that will ever be sent
+   to it, and the peer has sent one of them.
 2. Each device waits for exactly its arrivals and its sends, so every semaphore is zero at its
    exit, and no device exits while others still write to it.
 3. No two copies write the same element of a result.
@@ -24,7 +24,7 @@ from shardwright.codegen.backends.pallas_tpu.verify.trace import BARRIER, Copy, 
 from shardwright.codegen.checks.clocks import carry_out
 from shardwright.codegen.checks.compare import MismatchError
 
-# Buffers in which every copy must have a separate place. Places of other buffers are reused.
+# Buffers in which every copy needs a separate place. Places in other buffers are reused.
 RESULTS = ("y", "stage")
 
 
@@ -115,8 +115,8 @@ def _overlapping(windows: Sequence[Window]) -> tuple[Window, Window] | None:
 
 
 def _check_progress(traces: Traces) -> None:
-    """Check that all devices terminate. One order suffices: devices only ever raise the semaphores
-    of others, so a wait that can end in one order can end in all."""
+    """Check that all devices terminate. It suffices to try one order: devices only raise the
+    semaphores of others, so a wait that can end in one order can end in all."""
     counts = Counts()
     ends = carry_out(traces, lambda rank, event: count(counts, rank, event))
     for rank, (end, events) in enumerate(zip(ends, traces, strict=True)):

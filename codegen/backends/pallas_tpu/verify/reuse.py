@@ -1,9 +1,9 @@
-"""Check, from the devices' events, that places that a kernel uses again are free by then.
+"""Check, from the devices' events, that a place is free before a kernel uses it again.
 
 A copy reads its source from its start until its device has waited for all its sends, and writes its
 destination from its start until the receiver has waited for all its arrivals. If either of two uses
 of a place is a write, the device that starts the second must know that the first has ended. Devices
-learn this through semaphores: as race detectors do, this check keeps vector clocks along one
+learn this through semaphores: like race detectors, this check keeps vector clocks along one
 possible order of events.
 """
 
@@ -28,19 +28,19 @@ from shardwright.codegen.checks.compare import MismatchError
 from shardwright.ir.algebra.index import Integers
 
 PRIVATE = ("windows", "chunks")
-"""Buffers whose places are used several times, but only by their own device."""
+"""The buffers whose places are used repeatedly, but only by their own device."""
 REUSED = (*PRIVATE, "slots", "sums", "terms", "a_blocks", "b_blocks", "made", "inbox", "c")
-"""Buffers whose places are used several times, by any device."""
+"""The buffers whose places any device may use repeatedly."""
 RESULT = "y"
-"""The buffer of results: it counts as reused if devices forward data from it."""
+"""The buffer of results. It counts as reused if devices forward data from it."""
 
 Semaphore = tuple[int, str]
 
 
 @dataclass
 class _Use:
-    """A read or write of a window of device `by`, which device `starter` starts. `end`: the clock
-    of device `by` when it ends, None while it may continue."""
+    """A read or write of a window of device `by`, started by device `starter`. `end`: the clock of
+    device `by` when the use ends, or None while it may continue."""
 
     window: Window
     writes: bool
@@ -51,8 +51,8 @@ class _Use:
 
 @dataclass
 class _Semaphore:
-    """A semaphore. `knows`: the vector clock of all devices that raised it; `count`: its value;
-    `uses`: the uses that have ended when a device has waited for all of it."""
+    """A semaphore. `knows`: the merged vector clock of all devices that raised it; `count`: its
+    value; `uses`: the uses that have ended once a device has waited for the whole count."""
 
     knows: Integers
     count: int = 0
@@ -60,7 +60,7 @@ class _Semaphore:
 
 
 def check_reuse(traces: Traces) -> None:
-    """Raise MismatchError if a device uses a place while a conflicting use may still continue. The
+    """Raise MismatchError if a device uses a place while a conflicting use may not have ended. The
     events must be able to terminate, which `protocol` checks first."""
     copies = (event for own in traces for event in own if isinstance(event, Copy))
     reads_result = any(copy.read.buffer == RESULT for copy in copies)
@@ -68,8 +68,8 @@ def check_reuse(traces: Traces) -> None:
 
 
 class _Run:
-    """Execute the events in one order. Copies end as soon as they start, but no device knows of it
-    before it waits. `clocks`: the vector clock of each device; `uses`: the uses of each device's
+    """Execute the events in one order. A copy completes as soon as it starts, but no device knows
+    so before it waits. `clocks`: the vector clock of each device; `uses`: the uses of each device's
     buffers."""
 
     def __init__(self, devices: int, *, reads_result: bool) -> None:
@@ -81,8 +81,8 @@ class _Run:
         self.reused = REUSED if not reads_result else (*REUSED, RESULT)
 
     def step(self, rank: int, event: Event) -> bool:
-        """Apply a device's event. Return False, and change nothing, for a wait that must still
-        continue."""
+        """Apply a device's event. Return False, and change nothing, for a wait that cannot end
+        yet."""
         if isinstance(event, Wait) and self.semaphores[rank, event.semaphore].count < event.amount:
             return False
         self.clocks[rank, rank] += 1

@@ -1,9 +1,9 @@
-"""Check, from a ring kernel's events, which terms its results reduce; and compute its sums in the
+"""Check, from a ring kernel's events, which terms its results reduce, and compute the sums in the
 same order.
 
-In a ring, a part's terms are reduced from device to device: from the next after the part's owner,
-in the direction of travel, to the owner. Later rings reduce the results of earlier ones. The module
-states how many elements of a part travel upwards. Imported only by workers.
+In a ring, a part's terms are reduced from device to device, from the one after the part's owner, in
+the direction of travel, around to the owner. Later rings reduce the results of earlier ones. The
+module states how many elements of a part travel upwards. Imported only by workers.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from shardwright.codegen.checks.oracle.sums import Numbers
 
 
 def check_rings(program: Any, traces: Traces) -> None:
-    """Raise MismatchError unless, at the end, every chunk of each device's own part is the
+    """Raise MismatchError unless every chunk of each device's own part is, at the end, the
     reduction of exactly one term from every device of its rings."""
     held = _contents(traces)
     chunks, kept = program.chunks, sum(program.held)
@@ -43,8 +43,8 @@ def check_rings(program: Any, traces: Traces) -> None:
 
 
 def _contents(traces: Traces) -> dict[Any, Counter[Any]]:
-    """Return the final contents of every place (rank, buffer, direction, number): the places of the
-    reduced chunks of source shards, each with its count."""
+    """Return the final contents of every place (rank, buffer, direction, number): the reduced
+    chunks of source shards, by their places, each with its count."""
     held: dict[Any, Counter[Any]] = {}
 
     def at(rank: int, window: Window) -> Any:
@@ -73,8 +73,8 @@ def _contents(traces: Traces) -> dict[Any, Counter[Any]]:
 
 
 def added_round_rings(case: Case, program: Any, terms: Numbers) -> Numbers:
-    """Return the array of sums, computed in the order of the rings of `program`, in the dtype of
-    `terms`, the array of terms. Raises MismatchError if parts do not make up the whole tensor."""
+    """Return the array of sums, added in the order of the rings of `program`, in the dtype of
+    `terms`, the array of terms. Raises MismatchError if the parts do not cover the whole tensor."""
     rank, stacked = len(case.shape), terms.reshape(-1, *case.shape)
     made = np.zeros((oracle_terms.terms_of(case.target), *case.shape), terms.dtype)
     filled = np.zeros(made.shape, np.bool_)
@@ -95,8 +95,8 @@ def added_round_rings(case: Case, program: Any, terms: Numbers) -> Numbers:
 
 
 def _kept(rounds: tuple[Any, ...], position: int, own: list[Numbers], by: int) -> Numbers:
-    """Return the sum that a position has after all rings; `own`: the term of its part on each
-    device, by position; `by`: the direction of travel, 1 or -1."""
+    """Return a position's sum after all rings; `own`: the term of its part on each device, by
+    position; `by`: the direction of travel, 1 or -1."""
     if not rounds:
         return own[position]
     *before, last = rounds

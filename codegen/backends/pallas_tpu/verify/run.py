@@ -48,34 +48,32 @@ from shardwright.codegen.checks.terms import added_in_order, random_terms, reduc
 __all__ = ["inspect", "missed", "run", "run_group", "run_matmul", "run_relayout"]
 
 FEW_RANKS = 16
-"""The largest number of devices for which the events of two successive calls are checked."""
+"""The most devices for which the events of two successive calls are checked."""
 
 TRACED = 512
-"""The largest number of devices for which a kernel's events are checked: more would take
-minutes."""
+"""The most devices for which a kernel's events are checked: more would take minutes."""
 
 PROTOCOL = ("hints", "windows", "protocol")
 CHECKS = ("values", "poison", "padding", "races", "semaphores", "pad", "unpad")
 
 
 def run(module: ModuleType, case: Case) -> tuple[str, ...]:
-    """Execute the module on every bit plane, and return the names of the checks passed. Raises
-    MismatchError for a wrong result or a fault of the kernel."""
-    # The interpreter numbers devices in the order of axes that JAX's caches saw first: a module
-    # with the same axes in a different order would run on other devices (jax 0.10.2).
+    """Run the module on every bit plane and return the names of the checks that passed. Raises
+    MismatchError for a wrong result or a fault in the kernel."""
+    # The interpreter numbers devices by the order of axes that JAX's caches saw first: a module
+    # with the same axes in another order would run on the wrong devices (jax 0.10.2).
     jax.clear_caches()
     with wide_types(case.dtype):
         interpreted = _Interpreted(module, case)
         derivative = interpreted.passed()
         sums = interpreted.sums()
-    # Events are checked last, so that a fault that the interpreter also finds is reported in its
-    # words.
+    # Check events last, so that a fault that the interpreter also finds is reported in its words.
     return (*CHECKS, *sums, *derivative, *inspect(module, case))
 
 
 def inspect(module: ModuleType, case: Case) -> tuple[str, ...]:
     """Check the kernels' events at full size without moving data, and return the names of the
-    checks passed: none if there are too many devices. Raises MismatchError for a fault."""
+    checks that passed (none if there are too many devices). Raises MismatchError for a fault."""
     check_names(module, case)
     if len(case.devices()) > TRACED:
         return ()
@@ -105,8 +103,8 @@ def inspect(module: ModuleType, case: Case) -> tuple[str, ...]:
 
 
 def _by_rank(module: ModuleType, by_device: dict[int, int]) -> dict[int, int]:
-    """Return the same numbers in rank order: by mesh position or, if the meshes list devices in
-    different orders, by ascending device id."""
+    """Reorder numbers by rank: by mesh position or, if the meshes list devices in different orders,
+    by ascending device id."""
     one_order = tuple(module.SOURCE_IDS) == tuple(module.TARGET_IDS)
     return {device: by_device[device] for device in (module.SOURCE_IDS if one_order else by_device)}
 
@@ -120,15 +118,15 @@ def _halves(module: ModuleType, program: Any, wholes: Traces) -> tuple[str, ...]
 
 
 def run_group(module: ModuleType, group: GroupCase) -> tuple[str, ...]:
-    """Execute a group's module on every bit plane of every member, and return the names of the
-    checks passed. Raises MismatchError."""
+    """Run a group's module on every bit plane of every member and return the names of the checks
+    that passed. Raises MismatchError."""
     jax.clear_caches()
     checks = jax_group.executed(module, group, _watched, interpret=poison.interpret_params())
     return (*checks, "poison", "races", "semaphores")
 
 
 def run_relayout(module: ModuleType, case: RelayoutCase) -> tuple[str, ...]:
-    """Execute a relayout's module, and return the names of the checks passed. Raises
+    """Run a relayout's module and return the names of the checks that passed. Raises
     MismatchError."""
     jax.clear_caches()
     checks = executed(module, case, _in_a_mode, interpret=poison.interpret_params())
@@ -138,7 +136,7 @@ def run_relayout(module: ModuleType, case: RelayoutCase) -> tuple[str, ...]:
 @contextmanager
 def _in_a_mode(number: int) -> Iterator[None]:
     """Watch a module that runs in this context, in mode `number` modulo the number of modes. Raises
-    MismatchError for races and other faults of its kernels."""
+    MismatchError for races and other faults in its kernels."""
     poison.choose(poison.MODES[number % len(poison.MODES)])
     with observed():
         yield
@@ -147,7 +145,7 @@ def _in_a_mode(number: int) -> Iterator[None]:
 @contextmanager
 def _watched(run: Run) -> Iterator[None]:
     """Watch a module that runs in this context, in the mode `run.poison`. Raises MismatchError for
-    races and other faults of its kernels."""
+    races and other faults in its kernels."""
     poison.choose(poison.MODES[run.poison])
     with observed():
         yield
@@ -160,8 +158,8 @@ class _Interpreted(Execution):
         return {"interpret": poison.interpret_params()}
 
     def sums(self) -> tuple[str, ...]:
-        """Check sums of floats, if the module computes any, bit by bit: the order of their terms is
-        known. Return the check's name."""
+        """Check sums of floats bit by bit, if the module computes any, since the order of their
+        terms is known. Return the check's name."""
         case = self.case
         is_rounded = "float" in case.dtype and case.source.operator == "sum"
         if not reduces(case) or not is_rounded:

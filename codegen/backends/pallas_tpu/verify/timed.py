@@ -16,8 +16,8 @@ __all__ = ["hardware", "timed"]
 
 
 def timed(module: ModuleType, case: Case | MatmulCase) -> list[float]:
-    """Return the seconds of a module's calls, as `by_jax.timed` does. Raises CannotTimeError also
-    if JAX has no TPU."""
+    """Return the seconds of each call of a module, as `by_jax.timed` does. Raises CannotTimeError
+    also if JAX has no TPU."""
     if jax.default_backend() != "tpu":
         raise CannotTimeError(f"its kernels run on TPUs, but JAX runs on {jax.default_backend()}")
     return by_jax.timed(module, case)

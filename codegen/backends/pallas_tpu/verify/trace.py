@@ -58,7 +58,7 @@ class Window:
     shape: tuple[int, ...]
 
     def checked(self) -> Window:
-        """Return the window itself. Raises MismatchError if it is not inside its buffer."""
+        """Return this window. Raises MismatchError if it is not inside its buffer."""
         for (start, size), extent in zip(self.ranges, self.shape, strict=True):
             if start < 0 or size < 0 or start + size > extent:
                 raise MismatchError(
@@ -69,14 +69,13 @@ class Window:
 
     @property
     def elements(self) -> int:
-        """The number of elements in the window."""
         return math.prod(size for _, size in self.ranges)
 
 
 @dataclass(frozen=True)
 class Copy:
     """A device starts a copy to device `to`. `sent`, `received`: the semaphores, of this device and
-    of `to`, that count its elements; `sent` is "" for a copy within the device."""
+    of `to`, that count the copy's elements; `sent` is "" for a copy within the device."""
 
     read: Window
     write: Window
@@ -87,7 +86,8 @@ class Copy:
 
 @dataclass(frozen=True)
 class Combine:
-    """A device combines the windows `of` by an operator and writes the result to window `into`."""
+    """A device combines the windows `of` with an operator and writes the result to the window
+    `into`."""
 
     into: Window
     of: tuple[Window, ...]
@@ -112,7 +112,7 @@ def trace(
 def traced_half(
     module: ModuleType, program: Any, kernel: Callable[..., None]
 ) -> tuple[tuple[Event, ...], ...]:
-    """Return the events of every device, by rank, in a kernel that only starts or only awaits a
+    """Return the events of every device, by rank, in a kernel that only starts, or only awaits, a
     program's transfers. Raises MismatchError as `trace` does."""
     found = []
     for rank in range(len(module.SOURCE_IDS)):
@@ -161,11 +161,11 @@ def _run(module: ModuleType, program: Any, rank: int, sends: bool) -> tuple[Even
 
 @contextmanager
 def _read(module: ModuleType, recorder: _Recorder) -> Iterator[None]:
-    """Let the recorder record the events of a module's kernels that run in this context. Raises
-    MismatchError if they cannot run with stand-ins, or compute an index beyond 32 bits."""
+    """Let `recorder` record the events of a module's kernels that run in this context. Raises
+    MismatchError if they cannot run with stand-ins or compute an index beyond 32 bits."""
     try:
-        # For a device outside a mesh, computing its position there may divide by zero; the result
-        # is unused.
+        # On a device outside a mesh, computing its position there may divide by zero; the result is
+        # unused.
         with _stand_ins(module, recorder), np.errstate(over="raise", divide="ignore"):
             yield
     except (AttributeError, TypeError, ValueError) as error:
@@ -233,14 +233,14 @@ class _Span:
 
 
 def _several(count: int, extents: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the shape of a buffer of `count` windows or chunks. If they are cut from a vector,
-    they follow each other along its only dimension."""
+    """Return the shape of a buffer of `count` windows or chunks. Windows cut from a vector are
+    stacked along its single dimension."""
     return (count * extents[0],) if len(extents) == 1 else (count, *extents)
 
 
 class _Scalars(dict[int, int]):
-    """Numbers that a kernel stores in SMEM, by index. Reading one that was not written raises
-    MismatchError."""
+    """The numbers that a kernel stores in SMEM, by index. Reading an index that was not written
+    raises MismatchError."""
 
     def __missing__(self, place: int) -> int:
         raise MismatchError(f"SMEM is read before it is written: index {place}")
@@ -262,8 +262,8 @@ class _Semaphores:
 
 
 class _Ref:
-    """A buffer: `ref.at[...]` is a window of it. `shape`: its shape as the kernel sees it; `room`:
-    its shape in memory, which windows must be inside. Values stored to it are ignored."""
+    """A buffer, of which `ref.at[...]` is a window. `shape`: its shape as the kernel sees it;
+    `room`: its shape in memory, which must contain all windows. Values stored to it are ignored."""
 
     dtype = None
 
@@ -299,7 +299,7 @@ def _range(key: object, extent: int) -> tuple[int, int]:
 
 
 class _Recorder:
-    """The stand-ins for the functions that a kernel calls; they record its actions in `events`.
+    """Stand-ins for the functions that a kernel calls, which record its actions in `events`.
 
     `outside`: whether the device is missing from one of the meshes; `block`: the indices of the
     current grid step.
@@ -317,9 +317,9 @@ class _Recorder:
         self.events.append(Wait(_named(semaphore), int(amount)))
 
     def divided(self, number: int) -> int:
-        """Return a dividend. Raises MismatchError if it is negative, because division on a TPU does
-        not floor. A device without a position in one mesh may divide negative numbers, since it
-        does not use the results."""
+        """Return the dividend unchanged. Raises MismatchError if it is negative, because division
+        on a TPU does not floor. A device without a position in one mesh may divide negative
+        numbers, since it does not use the results."""
         if number < 0 and not self.outside:
             raise MismatchError(f"a negative number is divided: {number}")
         return number
@@ -396,8 +396,8 @@ def _loop(low: int, high: int, body: Callable[[Any, Any], Any], carry: Any) -> A
 
 @contextmanager
 def _stand_ins(module: ModuleType, recorder: _Recorder) -> Iterator[None]:
-    """Replace the names of JAX's modules, and of some support functions, in a module and its
-    support modules by stand-ins, and restore them at the end."""
+    """Replace names of JAX's modules, and some support functions, by stand-ins in a module and its
+    support modules. Restore them at the end."""
     stand_ins = {
         "pl": SimpleNamespace(
             ds=_Span,
