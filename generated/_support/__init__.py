@@ -7,9 +7,9 @@ from runpy import run_path
 
 # The version of each backend's support files.
 VERSIONS = {
-    "jax_xla": "3dbb6d8974ad37e4",
-    "pallas_tpu": "36a2577a4214c8d7",
-    "triton_gpu": "98a1a1b1dae6dac6",
+    "jax_xla": "858bf5b7cb050017",
+    "pallas_tpu": "55ad8a0b65a8cfe4",
+    "triton_gpu": "d6690d46a1aaaea3",
 }
 
 

@@ -9,8 +9,7 @@ import functools
 from collections import Counter
 from typing import Any, NamedTuple
 
-from .boxes import volume
-from .spread import at_some, common, gap, some, spread
+from .spread import at_some, common, gap, some, spread, volume
 
 
 class Piece(NamedTuple):

@@ -1,6 +1,7 @@
 """The part of a matmul's self-check that multiplies: random operands, and the product that numpy
 computes."""
 
+import functools
 import math
 
 import numpy as np
@@ -10,9 +11,9 @@ def check_product(host, mesh):
     """Multiply random numbers on a mesh; exit unless every element of the product is right."""
     given = [drawn(host, number) for number in range(2)]
     a, b = (summed(side, x) for side, x in zip(host.sides, given, strict=False))
-    how = mesh, host.interpreted
-    y = np.asarray(host.multiplied(host.pad_lhs(given[0]), host.pad_rhs(given[1]), *how))
-    found = summed(host.out, host.unpad(y))
+    padded = host.pad_lhs(given[0]), host.pad_rhs(given[1])
+    y = host.watched(functools.partial(host.multiplied, *padded, mesh))
+    found = summed(host.out, host.unpad(np.asarray(y)))
     wanted = a.astype(np.int64) @ b.astype(np.int64)
     if not np.array_equal(found.astype(np.int64), wanted.astype(found.dtype).astype(np.int64)):
         raise SystemExit("wrong product")

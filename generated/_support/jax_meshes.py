@@ -3,7 +3,6 @@
 import math
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding
@@ -153,8 +152,3 @@ def expect(x, shape, dtype, what):
         raise TypeError(f"{what}: got {got}, expected an array of {shape} of {dtype}")
     if tuple(x.shape) != shape or x.dtype != dtype:
         raise ValueError(f"{what}: got {tuple(x.shape)} of {x.dtype}, expected {shape} of {dtype}")
-
-
-def bits_of(dtype):
-    """Return the integer dtype of the same width."""
-    return jnp.dtype(f"int{8 * jnp.dtype(dtype).itemsize}")

@@ -10,7 +10,8 @@ from jax import lax
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from .jax_meshes import apart, bits_of
+from .jax_bits import by_bits
+from .jax_meshes import apart
 
 
 class Padding:
@@ -123,8 +124,8 @@ def _in_one_piece(x, axes):
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
 def _by_bits(move, x):
-    """Apply `move` to the elements as integers."""
-    return lax.bitcast_convert_type(move(lax.bitcast_convert_type(x, bits_of(x.dtype))), x.dtype)
+    """Apply `move` to the elements as integers; tangents move as they are."""
+    return by_bits(move, x)
 
 
 @_by_bits.defjvp

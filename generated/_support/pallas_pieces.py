@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 from jax import lax
 
-from .boxes import ranges, volume
+from .boxes import ranges
 from .pallas_integers import digits_of, is_full
 from .pallas_peers import div, rem
-from .spread import at_some, common, gap, some, spread
+from .spread import at_some, common, gap, some, spread, volume
 
 
 class Forms(NamedTuple):

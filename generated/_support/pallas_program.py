@@ -4,11 +4,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from jax import lax
-from jax.experimental.pallas import tpu as pltpu
-
 from .boxes import extents
-from .jax_meshes import bits_of
 from .pallas_call import Call
 
 
@@ -29,7 +25,6 @@ class PallasProgram:
     description: if a program uses several modules, or one on several meshes, check that ids differ.
     """
 
-    interpreted = pltpu.InterpretParams(detect_races=True)
     peers: Any = None
     proof: Any = None
     order: Any = None
@@ -81,8 +76,9 @@ class PallasProgram:
             move = self.host.operation.batched(move, batch)
         if self.bits != "always" and not (self.bits and interpret):
             return move(shard)
-        bits = lax.bitcast_convert_type(shard, bits_of(shard.dtype))
-        return lax.bitcast_convert_type(move(bits), shard.dtype)
+        from .jax_bits import by_bits  # only if XLA or kernels may change or lack the elements
+
+        return by_bits(move, shard)
 
     def carried(self, shard, order, interpret, collective_id):
         """Return the target shard with zero padding, given a source shard."""
@@ -102,6 +98,12 @@ class PallasProgram:
 
         target = self.host.target
         return zeroed(y, target, self.short, extents(target.box(receiver)))
+
+    def watched(self, move):
+        """Return the result of a move in a self-check; exit if its kernels race."""
+        from .pallas_watched import watched  # only if few elements move
+
+        return watched(move)
 
     def fault(self):
         """Return a message, found without data, about the first device whose wait does not match

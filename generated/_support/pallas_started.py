@@ -14,8 +14,9 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 from jax.sharding import PartitionSpec as P
 
+from .jax_bits import bits_of
 from .jax_host import OneOrder
-from .jax_meshes import bits_of, expect, mapped, not_mapped, typed
+from .jax_meshes import expect, mapped, not_mapped, typed
 from .pallas_call import HBM
 
 SEMAPHORES = (pl.BlockSpec(memory_space=pltpu.SEMAPHORE),) * 2

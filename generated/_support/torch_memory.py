@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.distributed as dist
 
-from .boxes import volume
+from .spread import volume
 from .torch_graphs import keep
 from .torch_symmetric import in_group, placed, shared, symmetric
 from .torch_tensors import capturing, check, table

@@ -10,7 +10,7 @@ import math
 import jax.numpy as jnp
 import numpy as np
 
-from .jax_meshes import bits_of
+from .jax_bits import bits_of
 
 
 def bits_from(value, dtype):

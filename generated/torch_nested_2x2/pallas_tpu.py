@@ -68,7 +68,7 @@ from .._support.pallas_windows import (
     within,
 )
 
-require("pallas_tpu", "36a2577a4214c8d7", __name__)
+require("pallas_tpu", "55ad8a0b65a8cfe4", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]

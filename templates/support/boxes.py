@@ -3,8 +3,6 @@
 A box is a product of half-open ranges, one after another: (low, high, low, high, ...).
 """
 
-import math
-
 NOT_RUN = 3  # exit status of a self-check that ran nothing
 
 
@@ -23,8 +21,3 @@ def ranges(box):
 def extents(box):
     """Return the shape of a box."""
     return tuple(high - low for low, high in ranges(box))
-
-
-def volume(box):
-    """Return the number of elements of a box; 0 if an end is below its start."""
-    return math.prod(max(extent, 0) for extent in extents(box))

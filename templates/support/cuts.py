@@ -2,8 +2,8 @@
 
 from typing import NamedTuple
 
-from .boxes import volume
 from .exchanges import Exchange
+from .spread import volume
 
 
 class Cut(NamedTuple):

@@ -4,9 +4,8 @@ import importlib
 import re
 from collections import Counter
 
-from .boxes import volume
 from .exchanges import Exchange
-from .spread import common
+from .spread import common, volume
 
 
 def hosts_of(package, backend, plans):

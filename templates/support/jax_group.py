@@ -18,9 +18,10 @@ from jax.sharding import PartitionSpec as P
 
 from .boxes import not_run
 from .groups import moves_of, order_of
+from .jax_bits import bits_of
 from .jax_host import FEW, meshes_here, proved
-from .jax_meshes import apart, bits_of, expect, mapped, not_mapped, typed
-from .jax_numbered import filled, judge, numbered, watched
+from .jax_meshes import apart, expect, mapped, not_mapped, typed
+from .jax_numbered import filled, judge, numbered
 from .jax_refused import refuse_derivative
 from .xla_rounds import Round, boxes_of
 
@@ -81,8 +82,6 @@ class Group:
     """Arrays on the same devices that move together. `kinds`: for each kind, the host of one of its
     bundles; `kind_of`: the kind number of each name; `kernel`: the function that sends the lines,
     with `collective_id` as its first id; if None, XLA sends them."""
-
-    interpreted: object = False  # how checks interpret kernels
 
     def __init__(self, names, kinds, kind_of, kernel=None, collective_id=None):
         self.kernel, self.collective_id = kernel, collective_id
@@ -194,6 +193,10 @@ class Group:
             return self.within(arrays, mesh, called, target_mesh)
         with apart(None):
             return _compiled(self, "within", mesh, called, target_mesh)(self._placed(arrays, mesh))
+
+    def _called(self, arrays, mesh, target_mesh, interpret=False):
+        """Return the target arrays of source arrays, moved with the group's own collective ids."""
+        return self.moved(arrays, mesh, target_mesh, (interpret, self.collective_id))
 
     def _placed(self, arrays, mesh):
         return jax.device_put(arrays, [host.source.on(mesh) for host in self.hosts])
@@ -324,9 +327,8 @@ class Group:
             moved = [each[plane % len(each)] for each in planes]
             pairs = zip(self.hosts, moved, strict=True)
             arrays = [filled(host, given, mesh) for host, (given, _) in pairs]
-            move = functools.partial(self.moved, arrays, mesh, target_mesh)
-            move = functools.partial(move, (self.interpreted, self.collective_id))
-            found = watched(move)
+            move = functools.partial(self._called, arrays, mesh, target_mesh)
+            found = self.kinds[0].program.watched(move)
             for host, y, (_, wanted) in zip(self.hosts, found, moved, strict=True):
                 judge(host, y, wanted)
         return f"{checked}{elements} elements moved, every target shard right"

@@ -18,8 +18,6 @@ LANES = 128
 class Group(ArrayGroup):
     """Like the plain JAX group, but kernels send the lines."""
 
-    interpreted = pltpu.InterpretParams(detect_races=True)
-
     def exchange(self, stacks, union, called):
         """Return target shards by kind, given source shards. Raises ValueError if a v5e cannot send
         a line directly to its receiver."""

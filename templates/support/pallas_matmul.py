@@ -16,8 +16,6 @@ class PallasMatmul(ArrayMatmul):
     """A matmul whose module has a kernel; `ring`: a `RingMatmul`, None if no parts travel during
     the product."""
 
-    interpreted = pltpu.InterpretParams(detect_races=True)
-
     def __init__(self, *given, ring=None, **settings):
         super().__init__(*given, **settings)
         self.ring = ring
@@ -30,6 +28,12 @@ class PallasMatmul(ArrayMatmul):
     def product(self, a, b, interpret):
         """Return the shard of the result on a device, with arbitrary padding."""
         return self._multiply(a, b, interpret)
+
+    def watched(self, multiply):
+        """Return a product in a self-check; exit if its kernel races."""
+        from .pallas_watched import watched  # only if the product takes few flops
+
+        return watched(multiply)
 
     def multiplied(self, a, b, mesh, interpret=False):
         """Return the product. Raises ValueError for devices that cannot send to their ring

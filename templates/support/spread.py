@@ -3,7 +3,7 @@
 import itertools
 import math
 
-from .boxes import ranges, volume
+from .boxes import extents, ranges
 
 # The largest number of devices that are all checked, and the sample size for larger meshes.
 PROVED, SAMPLED = 512, 32
@@ -23,6 +23,11 @@ def at_some(count):
     """Return " at N of M devices" if only some of `count` devices are checked, else ""."""
     checked = len(spread(count))
     return "" if checked == count else f" at {checked} of {count} devices"
+
+
+def volume(box):
+    """Return the number of elements of a box; 0 if an end is below its start."""
+    return math.prod(max(extent, 0) for extent in extents(box))
 
 
 def common(one, other):

@@ -6,7 +6,8 @@ from collections import Counter
 
 import torch
 
-from .boxes import not_run, ranges, volume
+from .boxes import not_run, ranges
+from .spread import volume
 from .torch_tensors import has_kernels
 
 # The largest number of elements that a self-check moves.

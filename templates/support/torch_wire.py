@@ -7,7 +7,8 @@ import zlib
 
 import torch
 
-from .boxes import ranges, volume
+from .boxes import ranges
+from .spread import volume
 from .triton_listed import Listed, entries_of
 
 # Bytes of a call's number: the width of the widest load, which keeps the tiles after it aligned.

@@ -6,7 +6,7 @@ bit of other elements, which move unconverted because on CPU a conversion costs 
 
 from jax import lax
 
-from .jax_meshes import bits_of
+from .jax_bits import bits_of
 
 
 def as_bits(move, shard, axes):

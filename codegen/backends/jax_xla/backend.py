@@ -39,6 +39,7 @@ class JaxXla(Backend):
         "cuts",
         "exchanges",
         "jax_axes",
+        "jax_bits",
         "jax_explicit",
         "jax_host",
         "jax_meshes",
