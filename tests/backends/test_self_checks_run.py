@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from lone import alone
+from matmul_kernels import gathers
 from matmuls import write_module
 from sweeps import sampled
 
@@ -69,3 +71,21 @@ def test_large_matmuls_run_scaled_down(wrong: bool, tmp_path: Path) -> None:
         assert out.endswith(
             "every element of the product right, with shapes scaled down to (128, 64) by (64, 128)"
         )
+
+
+@pytest.mark.parametrize("wrong", sampled([False, True], True))
+def test_a_matmul_that_leaves_a_semaphore_nonzero(wrong: bool, tmp_path: Path) -> None:
+    pytest.importorskip("jax")
+    plan = plan_matmul(gathers("float32", (32, 128, 128)), loop="both", listed=0)
+    write_module(plan, "m", tmp_path, backend="pallas_tpu")
+    kernel = tmp_path / "m" / "pallas_tpu.py"
+    text, awaited = kernel.read_text(), "each(3, lambda _, gone=gone: gone.wait())"
+    assert text.count(awaited) == 1
+    if wrong:
+        kernel.write_text(text.replace(awaited, "pass"))
+    status, _, errors = ended("-m", f"{tmp_path.name}.m.pallas_tpu", cwd=tmp_path.parent)
+    if wrong:
+        assert status == 1
+        assert re.search(r"Semaphore \d+ has non-zero count", errors)
+    else:
+        assert (status, errors) == (0, "")

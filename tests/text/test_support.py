@@ -241,7 +241,7 @@ def test_one_version_in_a_folder(tmp_path: Path) -> None:
 def test_check_shows_an_edited_support_module(tmp_path: Path) -> None:
     root = written(tmp_path).parent
     path = root / "_support" / "boxes.py"
-    path.write_text(path.read_text().replace("def volume(", "def size("))
+    path.write_text(path.read_text().replace("def extents(", "def sizes("))
     (root / "_support" / "mine.py").write_text("")
     (root / "_support" / "torch_gpu.py").unlink()
     found = [(problem.path, problem.rule) for problem in check(root)]
