@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from shardwright.ir.program import Rule
 
 Shape = tuple[int, ...]
+Shapes = tuple[Shape, ...]
 KINDS = ("pass", "reduction", "need_replication", "permutation", "blocked")
 
 
@@ -62,4 +63,16 @@ def aligned(operands: tuple[Shape, ...], results: tuple[Shape, ...]) -> Rule:
         if shape not in results:
             for dim, extent in enumerate(shape):
                 build.factor(extent, {tensor: dim})
+    return build.rule()
+
+
+def along_one(
+    dimension: int, operands: tuple[Shape, ...], results: tuple[Shape, ...], kind: str
+) -> Rule:
+    """Return the rule of an op that works along one dimension, whose factor is of this kind. All
+    other dimensions pass through."""
+    build = Builder(operands, results)
+    for dim, extent in enumerate(results[0]):
+        everywhere = dict.fromkeys(range(len(operands) + len(results)), dim)
+        build.factor(extent, everywhere, kind=kind if dim == dimension else "pass")
     return build.rule()

@@ -4,11 +4,11 @@ their shardings."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 from shardwright.codegen.ops.axis_text import axes_text
 from shardwright.codegen.ops.build import Builder, Shape, aligned
-from shardwright.codegen.ops.text import Expression, OpText
+from shardwright.codegen.ops.kind import OpKind
+from shardwright.codegen.ops.text import Expression, MakeText, OpText
 from shardwright.ir.errors import InputError
 from shardwright.ir.program import Op, Param, Rule
 
@@ -93,7 +93,7 @@ def _axes(text: OpText) -> str:
     return axes_text(text.axes.spelled(axes_of(text.op)))
 
 
-def _alike(function: str) -> Callable[[OpText], Expression]:
+def _alike(function: str) -> MakeText:
     return lambda text: (function, [text.given[0], _axes(text)])
 
 
@@ -129,16 +129,20 @@ def _ragged(text: OpText) -> Expression:
     return "lax.ragged_all_to_all", [*text.given, f"axis_name={_axes(text)}"]
 
 
-OWN: dict[str, Callable[[OpText], Expression]] = {
-    "axis_index": lambda text: ("lax.axis_index", [_axes(text)]),
-    "psum": _alike("lax.psum"),
-    "psum_invariant": _alike("lax.psum"),
-    "pmax": _alike("lax.pmax"),
-    "pmin": _alike("lax.pmin"),
-    "ppermute": _permute,
-    "all_gather": _gather,
-    "all_gather_invariant": _gather,
-    "reduce_scatter": _scatter,
-    "all_to_all": _exchange,
-    "ragged_all_to_all": _ragged,
-}
+def _collective(name: str, text: MakeText) -> OpKind:
+    return OpKind(name, collective_rule, text, group="collective")
+
+
+KINDS = (
+    OpKind("axis_index", text=lambda text: ("lax.axis_index", [_axes(text)]), group="constant"),
+    _collective("psum", _alike("lax.psum")),
+    _collective("psum_invariant", _alike("lax.psum")),
+    _collective("pmax", _alike("lax.pmax")),
+    _collective("pmin", _alike("lax.pmin")),
+    _collective("ppermute", _permute),
+    _collective("all_gather", _gather),
+    _collective("all_gather_invariant", _gather),
+    _collective("reduce_scatter", _scatter),
+    _collective("all_to_all", _exchange),
+    _collective("ragged_all_to_all", _ragged),
+)

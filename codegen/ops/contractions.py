@@ -1,32 +1,108 @@
-"""Matmuls, convolutions, gathers and scatters: `@` and `einsum` if possible, otherwise `lax`."""
+"""Matmuls: `@` and `einsum` if possible, otherwise `lax`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from shardwright.codegen.ops.kinds import SCATTERS
-from shardwright.codegen.ops.literals import dtype_text, integers, number
+from shardwright.codegen.ops.build import Builder, Shapes
+from shardwright.codegen.ops.kind import OpKind
+from shardwright.codegen.ops.literals import integers
+from shardwright.codegen.ops.precision import precision, preferred
 from shardwright.codegen.ops.text import Expression, OpText
+from shardwright.ir.program import Op, Rule
 
-PRECISIONS = ("DEFAULT", "HIGH", "HIGHEST")
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
-def dot(text: OpText) -> Expression:
+def _dot_rule(op: Op, operands: Shapes, results: Shapes) -> Rule:
+    build = Builder(operands, results)
+    lhs, rhs = operands[:2]
+    contract, batch = _pair(op, "contract"), _pair(op, "batch")
+    to = 0
+    for left, right in zip(*batch, strict=True):
+        build.factor(lhs[left], {0: left, 1: right, 2: to})
+        to += 1
+    for side, shape in enumerate((lhs, rhs)):
+        for dim, extent in enumerate(shape):
+            if dim not in contract[side] and dim not in batch[side]:
+                build.factor(extent, {side: dim, 2: to})
+                to += 1
+    for left, right in zip(*contract, strict=True):
+        build.factor(lhs[left], {0: left, 1: right}, kind="reduction")
+    return build.rule()
+
+
+def _ragged_dot_rule(op: Op, operands: Shapes, results: Shapes) -> Rule:
+    """Return the rule of a matmul in which each group of rows has, or produces, its own matrix.
+    Rows and groups must not be split, because group sizes count the rows of the whole tensor."""
+    build = Builder(operands, results)
+    contract, batch = _pair(op, "contract"), _pair(op, "batch")
+    (ragged,), grouped = op.integers("ragged_lhs"), op.integers("group_rhs")
+    shared = ragged in batch[0] or len(operands[2]) > 1  # group sizes per batch element
+    to = 0
+    if ragged in contract[0]:
+        build.factor(results[0][0], {len(operands): 0}, kind="need_replication")
+        to = 1
+    for left, right in zip(*batch, strict=True):
+        kind = "need_replication" if shared else "pass"
+        build.factor(operands[0][left], {0: left, 1: right, len(operands): to}, kind=kind)
+        to += 1
+    for side, shape in enumerate(operands[:2]):
+        for dim, extent in enumerate(shape):
+            if side == 1 and dim in grouped:
+                build.factor(extent, {1: dim}, kind="need_replication")
+            elif dim not in contract[side] and dim not in batch[side]:
+                kind = "need_replication" if side == 0 and dim == ragged else "pass"
+                build.factor(extent, {side: dim, len(operands): to}, kind=kind)
+                to += 1
+    for left, right in zip(*contract, strict=True):
+        kind = "need_replication" if left == ragged else "reduction"
+        build.factor(operands[0][left], {0: left, 1: right}, kind=kind)
+    for place, shape in enumerate(operands[2:], start=2):
+        for dim, extent in enumerate(shape):
+            build.factor(extent, {place: dim}, kind="need_replication")
+    return build.rule()
+
+
+def _scaled_dot_rule(op: Op, operands: Shapes, results: Shapes) -> Rule:
+    """Return the rule of a matmul whose operands are scaled in blocks along the contracted
+    dimension. That dimension must not be split, because each scale covers one block."""
+    build = Builder(operands, results)
+    contract, batch = _pair(op, "contract"), _pair(op, "batch")
+    end, to = len(operands), 0
+    for left, right in zip(*batch, strict=True):
+        build.factor(operands[0][left], {0: left, 1: right, 2: left, 3: right, end: to})
+        to += 1
+    for side in (0, 1):
+        for dim, extent in enumerate(operands[side]):
+            if dim not in contract[side] and dim not in batch[side]:
+                build.factor(extent, {side: dim, side + 2: dim, end: to})
+                to += 1
+    for left, right in zip(*contract, strict=True):
+        build.factor(operands[0][left], {0: left, 1: right}, kind="need_replication")
+        for scale, dim in ((2, left), (3, right)):
+            build.factor(operands[scale][dim], {scale: dim}, kind="need_replication")
+    return build.rule()
+
+
+def _pair(op: Op, name: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    left, right = (op.integers(f"{name}_{side}") for side in ("lhs", "rhs"))
+    return left, right
+
+
+def _dot(text: OpText) -> Expression:
     """Return a matmul: `lax.dot_general` for operands of different dtypes, otherwise `x @ w` if
     possible, or an einsum."""
     given = list(text.given)
-    ends = _precision(text)
+    ends = precision(text)
     if text.dtypes[0] != text.dtypes[1]:
-        return "lax.dot_general", [*given, _numbers(text), *ends, *_preferred(text, always=True)]
-    ends += _preferred(text)
+        return "lax.dot_general", [*given, _numbers(text), *ends, *preferred(text, always=True)]
+    ends += preferred(text)
     if _is_matmul(text) and not ends:
         return f"{given[0]} @ {given[1]}"
     return "jnp.einsum", [f'"{_subscripts(text)}"', *given, *ends]
 
 
 def _ragged_dot(text: OpText) -> Expression:
-    ends = [*_precision(text), *_preferred(text)]
+    ends = [*precision(text), *preferred(text)]
     sides = ("contract_lhs", "contract_rhs", "batch_lhs", "batch_rhs", "ragged_lhs", "group_rhs")
     given = [*text.given[:3], *(f"group_offset={each}" for each in text.given[3:])]
     if [text.op.integers(name) for name in sides] == [(1,), (1,), (), (), (0,), (0,)]:
@@ -44,7 +120,7 @@ def _scaled_dot(text: OpText) -> Expression:
     lhs, rhs, *scales = text.given
     scaled = [f"{side}_scale={x}" for side, x in zip(("lhs", "rhs"), scales, strict=True)]
     numbers = f"dimension_numbers={_numbers(text)}"
-    return "lax.scaled_dot", [lhs, rhs, *scaled, numbers, *_preferred(text, always=True)]
+    return "lax.scaled_dot", [lhs, rhs, *scaled, numbers, *preferred(text, always=True)]
 
 
 def _is_matmul(text: OpText) -> bool:
@@ -54,28 +130,6 @@ def _is_matmul(text: OpText) -> bool:
     return (
         ranks[1] == 2 and ranks[0] > 1 and not any(batch) and (lhs, rhs) == ((ranks[0] - 1,), (0,))
     )
-
-
-def _precision(text: OpText) -> list[str]:
-    given = text.has("precision")
-    if isinstance(given, tuple) and given and given[0] == given[-1]:
-        given = given[0]
-    if given in (None, "DEFAULT", ()):
-        return []
-    if isinstance(given, tuple):
-        return [f"precision=({', '.join(map(_quoted, given))})"]
-    return [f"precision={_quoted(given)}"]
-
-
-def _quoted(precision: object) -> str:
-    name = str(precision)
-    return f'"{name.lower() if name in PRECISIONS else name}"'
-
-
-def _preferred(text: OpText, always: bool = False) -> list[str]:
-    if text.dtype == text.dtypes[0] and not always:
-        return []
-    return [f"preferred_element_type={dtype_text(text.dtype)}"]
 
 
 def _numbers(text: OpText) -> str:
@@ -106,67 +160,8 @@ def _subscripts(text: OpText) -> str:
     return f"{lhs},{rhs}->{''.join(kept)}"
 
 
-def convolution(text: OpText) -> Expression:
-    """Return a convolution with all its parameters."""
-    op = text.op
-    specs = ", ".join(integers(op.integers(f"{side}_spec")) for side in ("lhs", "rhs", "out"))
-    names = ("window_strides", "padding", "lhs_dilation", "rhs_dilation")
-    ends = [f"{name}={integers(op.param(name))}" for name in names]
-    ends.append(f"dimension_numbers=lax.ConvDimensionNumbers({specs})")
-    groups = ("feature_group_count", "batch_group_count")
-    ends += [f"{name}={op.param(name)}" for name in groups if op.param(name) != 1]
-    return "lax.conv_general_dilated", [*text.given, *ends, *_precision(text), *_preferred(text)]
-
-
-GATHER = ("offset_dims", "collapsed_slice_dims", "start_index_map", "operand_batching_dims")
-SCATTER = ("update_window_dims", "inserted_window_dims", "scatter_dims_to_operand_dims")
-
-
-def _mode(text: OpText) -> list[str]:
-    given = str(text.has("mode"))
-    names = {"CLIP": "clip", "FILL_OR_DROP": "fill", "PROMISE_IN_BOUNDS": "promise_in_bounds"}
-    return [f'mode="{names[given]}"'] if given in names else []
-
-
-def _sliced(text: OpText) -> tuple[int, ...]:
-    offsets = text.op.integers("offset_dims")
-    gone = {
-        *text.op.integers("collapsed_slice_dims"),
-        *text.op.integers("operand_batching_dims"),
-    }
-    window = [dim for dim in range(len(text.shapes[0])) if dim not in gone]
-    sizes = list(text.op.integers("slice_sizes"))
-    for dim, to in zip(window, offsets, strict=True):
-        sizes[dim] = text.shape[to]
-    return tuple(sizes)
-
-
-def gather(text: OpText) -> Expression:
-    """Return a gather with its dimension numbers."""
-    names = (*GATHER, "start_indices_batching_dims")
-    numbers = ", ".join(f"{name}={integers(text.op.integers(name))}" for name in names)
-    fill = text.has("fill_value")
-    ends = [f"lax.GatherDimensionNumbers({numbers})", integers(_sliced(text)), *_mode(text)]
-    ends += [] if fill is None else [f"fill_value={number(fill)}"]
-    return "lax.gather", [*text.given, *ends]
-
-
-def _scatter(function: str) -> Callable[[OpText], Expression]:
-    def scatter(text: OpText) -> Expression:
-        names = (*SCATTER, "operand_batching_dims", "scatter_indices_batching_dims")
-        numbers = ", ".join(f"{name}={integers(text.op.integers(name))}" for name in names)
-        unique = ["unique_indices=True"] if text.has("unique_indices") else []
-        ends = [f"lax.ScatterDimensionNumbers({numbers})", *unique, *_mode(text)]
-        return function, [*text.given, *ends]
-
-    return scatter
-
-
-CONTRACTIONS: dict[str, Callable[[OpText], Expression]] = {
-    "dot_general": dot,
-    "ragged_dot_general": _ragged_dot,
-    "scaled_dot": _scaled_dot,
-    "conv_general_dilated": convolution,
-    "gather": gather,
-    **{kind: _scatter(f"lax.{kind.replace('-', '_')}") for kind in SCATTERS},
-}
+KINDS = (
+    OpKind("dot_general", _dot_rule, _dot, symbol="@"),
+    OpKind("ragged_dot_general", _ragged_dot_rule, _ragged_dot),
+    OpKind("scaled_dot", _scaled_dot_rule, _scaled_dot),
+)

@@ -1,94 +1,156 @@
-"""Elementwise ops by their names in a jaxpr, each with its text in modules. To add an op, add a
-line to `INFIX` or `FUNCTIONS`, or to `OTHERS` and a function to `ops/expressions.py`."""
+"""Elementwise ops, one row each: operands and results have one shape. To add an op, add a row."""
 
 from __future__ import annotations
 
-INFIX = {
-    "add": "+",
-    "add_any": "+",
-    "sub": "-",
-    "mul": "*",
-    "eq": "==",
-    "ne": "!=",
-    "lt": "<",
-    "gt": ">",
-    "le": "<=",
-    "ge": ">=",
-    "and": "&",
-    "or": "|",
-    "xor": "^",
-}
-"""Ops written as Python operators."""
+from typing import Any
 
-FUNCTIONS = {
-    "abs": "jnp.abs",
-    "acos": "lax.acos",
-    "acosh": "lax.acosh",
-    "asin": "lax.asin",
-    "asinh": "lax.asinh",
-    "atan": "lax.atan",
-    "atan2": "lax.atan2",
-    "atanh": "lax.atanh",
-    "bessel_i0e": "lax.bessel_i0e",
-    "bessel_i1e": "lax.bessel_i1e",
-    "cbrt": "lax.cbrt",
-    "ceil": "jnp.ceil",
-    "clamp": "lax.clamp",
-    "clz": "lax.clz",
-    "complex": "lax.complex",
-    "conj": "jnp.conj",
-    "copy": "jnp.copy",
-    "cos": "jnp.cos",
-    "cosh": "lax.cosh",
-    "digamma": "lax.digamma",
-    "eq_to": "lax.eq_to_p.bind",
-    "erf": "lax.erf",
-    "erf_inv": "lax.erf_inv",
-    "erfc": "lax.erfc",
-    "exp": "jnp.exp",
-    "exp2": "lax.exp2",
-    "expm1": "jnp.expm1",
-    "floor": "jnp.floor",
-    "igamma": "lax.igamma",
-    "igammac": "lax.igammac",
-    "imag": "jnp.imag",
-    "is_finite": "jnp.isfinite",
-    "le_to": "lax.le_to_p.bind",
-    "lgamma": "lax.lgamma",
-    "log": "jnp.log",
-    "log1p": "jnp.log1p",
-    "logistic": "lax.logistic",
-    "lt_to": "lax.lt_to_p.bind",
-    "max": "jnp.maximum",
-    "min": "jnp.minimum",
-    "nextafter": "lax.nextafter",
-    "polygamma": "lax.polygamma",
-    "population_count": "lax.population_count",
-    "pow": "lax.pow",
-    "real": "jnp.real",
-    "regularized_incomplete_beta": "lax.betainc",
-    "rem": "lax.rem",
-    "rsqrt": "lax.rsqrt",
-    "shift_left": "lax.shift_left",
-    "shift_right_arithmetic": "lax.shift_right_arithmetic",
-    "shift_right_logical": "lax.shift_right_logical",
-    "sign": "jnp.sign",
-    "sin": "jnp.sin",
-    "sinh": "lax.sinh",
-    "sqrt": "jnp.sqrt",
-    "square": "lax.square",
-    "stop_gradient": "lax.stop_gradient",
-    "tan": "jnp.tan",
-    "tanh": "jnp.tanh",
-    "zeta": "lax.zeta",
-}
-"""Ops written as functions of all operands in order."""
+from shardwright.codegen.ops.build import Shapes, aligned
+from shardwright.codegen.ops.kind import OpKind
+from shardwright.codegen.ops.literals import dtype_text, number
+from shardwright.codegen.ops.text import Expression, MakeText, OpText
+from shardwright.ir.program import Op, Rule
 
-OTHERS = (
-    *("convert_element_type", "div", "integer_pow", "name", "neg", "not", "reduce_precision"),
-    *("round", "select_n"),
+
+def aligned_rule(op: Op, operands: Shapes, results: Shapes) -> Rule:
+    """Return the rule of an op whose tensors correspond dimension by dimension."""
+    return aligned(operands, results)
+
+
+def elementwise(name: str, text: MakeText, **more: Any) -> OpKind:
+    """Return the row of an elementwise op."""
+    return OpKind(name, aligned_rule, text, group="elementwise", **more)
+
+
+def infix(name: str, symbol: str, **more: Any) -> OpKind:
+    """Return the row of an op that is written as an operator between its operands."""
+
+    def text(given: OpText) -> Expression:
+        return f"{given.given[0]} {symbol} {given.given[1]}"
+
+    return elementwise(name, text, numbers=True, **more)
+
+
+def function(name: str, called: str, **more: Any) -> OpKind:
+    """Return the row of an op that is written as a function of all operands in order."""
+    return elementwise(name, lambda text: (called, list(text.given)), **more)
+
+
+def _div(text: OpText) -> Expression:
+    if text.dtype[0] in "iu":
+        return "lax.div", list(text.given)
+    return f"{text.given[0]} / {text.given[1]}"
+
+
+def _select(text: OpText) -> Expression:
+    if text.dtypes[0] != "bool":
+        return "lax.select_n", list(text.given)
+    predicate, otherwise, then = text.given
+    return "jnp.where", [predicate, then, otherwise]
+
+
+def _cast(text: OpText) -> Expression:
+    return f"{text.given[0]}.astype({dtype_text(text.dtype)})"
+
+
+def _round(text: OpText) -> Expression:
+    method = str(text.has("rounding_method"))
+    return "lax.round", [*text.given, f"lax.RoundingMethod.{method}"]
+
+
+def _reduce_precision(text: OpText) -> Expression:
+    bits = (f"{name}={text.has(name)}" for name in ("exponent_bits", "mantissa_bits"))
+    return "lax.reduce_precision", [*text.given, *bits]
+
+
+def _power(text: OpText) -> Expression:
+    return f"{text.given[0]} ** {number(text.op.param('y'))}"
+
+
+def _named(text: OpText) -> Expression:
+    return "checkpoint_name", [text.given[0], f'"{text.has("name")}"']
+
+
+KINDS = (
+    infix("add", "+"),
+    infix("add_any", "+"),
+    infix("sub", "-"),
+    infix("mul", "*"),
+    infix("eq", "=="),
+    infix("ne", "!="),
+    infix("lt", "<"),
+    infix("gt", ">"),
+    infix("le", "<="),
+    infix("ge", ">="),
+    infix("and", "&"),
+    infix("or", "|"),
+    infix("xor", "^"),
+    function("abs", "jnp.abs"),
+    function("acos", "lax.acos"),
+    function("acosh", "lax.acosh"),
+    function("asin", "lax.asin"),
+    function("asinh", "lax.asinh"),
+    function("atan", "lax.atan"),
+    function("atan2", "lax.atan2"),
+    function("atanh", "lax.atanh"),
+    function("bessel_i0e", "lax.bessel_i0e"),
+    function("bessel_i1e", "lax.bessel_i1e"),
+    function("cbrt", "lax.cbrt"),
+    function("ceil", "jnp.ceil"),
+    function("clamp", "lax.clamp"),
+    function("clz", "lax.clz"),
+    function("complex", "lax.complex"),
+    function("conj", "jnp.conj"),
+    function("copy", "jnp.copy"),
+    function("cos", "jnp.cos"),
+    function("cosh", "lax.cosh"),
+    function("digamma", "lax.digamma"),
+    function("eq_to", "lax.eq_to_p.bind"),
+    function("erf", "lax.erf"),
+    function("erf_inv", "lax.erf_inv"),
+    function("erfc", "lax.erfc"),
+    function("exp", "jnp.exp"),
+    function("exp2", "lax.exp2"),
+    function("expm1", "jnp.expm1"),
+    function("floor", "jnp.floor"),
+    function("igamma", "lax.igamma"),
+    function("igammac", "lax.igammac"),
+    function("imag", "jnp.imag"),
+    function("is_finite", "jnp.isfinite"),
+    function("le_to", "lax.le_to_p.bind"),
+    function("lgamma", "lax.lgamma"),
+    function("log", "jnp.log"),
+    function("log1p", "jnp.log1p"),
+    function("logistic", "lax.logistic"),
+    function("lt_to", "lax.lt_to_p.bind"),
+    function("max", "jnp.maximum", numbers=True),
+    function("min", "jnp.minimum", numbers=True),
+    function("nextafter", "lax.nextafter"),
+    function("polygamma", "lax.polygamma"),
+    function("population_count", "lax.population_count"),
+    function("pow", "lax.pow"),
+    function("real", "jnp.real"),
+    function("regularized_incomplete_beta", "lax.betainc"),
+    function("rem", "lax.rem"),
+    function("rsqrt", "lax.rsqrt"),
+    function("shift_left", "lax.shift_left"),
+    function("shift_right_arithmetic", "lax.shift_right_arithmetic"),
+    function("shift_right_logical", "lax.shift_right_logical"),
+    function("sign", "jnp.sign"),
+    function("sin", "jnp.sin"),
+    function("sinh", "lax.sinh"),
+    function("sqrt", "jnp.sqrt"),
+    function("square", "lax.square"),
+    function("stop_gradient", "lax.stop_gradient"),
+    function("tan", "jnp.tan"),
+    function("tanh", "jnp.tanh"),
+    function("zeta", "lax.zeta"),
+    elementwise("convert_element_type", _cast),
+    elementwise("div", _div, numbers=True),
+    elementwise("integer_pow", _power),
+    elementwise("name", _named, imports="from jax.ad_checkpoint import checkpoint_name"),
+    elementwise("neg", lambda text: f"-{text.given[0]}"),
+    elementwise("not", lambda text: f"~{text.given[0]}"),
+    elementwise("reduce_precision", _reduce_precision),
+    elementwise("round", _round),
+    elementwise("select_n", _select, numbers=True),
 )
-"""Ops with a text that depends on more than their operands."""
-
-ELEMENTWISE = frozenset({*INFIX, *FUNCTIONS, *OTHERS})
-"""All elementwise ops: operands and results have one shape."""

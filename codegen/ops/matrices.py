@@ -1,11 +1,12 @@
-"""Linear algebra on each matrix of a batch, Fourier transforms, and approximate top-k."""
+"""Linear algebra on each matrix of a batch, and Fourier transforms."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
+from shardwright.codegen.ops.build import Builder, Shapes
+from shardwright.codegen.ops.kind import MakeRule, OpKind
 from shardwright.codegen.ops.literals import integers
-from shardwright.codegen.ops.text import Expression, OpText
+from shardwright.codegen.ops.text import Expression, MakeText, OpText
+from shardwright.ir.program import Op, Rule
 
 _WORDS = {
     "eig": ("compute_left_eigenvectors", "compute_right_eigenvectors"),
@@ -44,7 +45,7 @@ def _worded(text: OpText) -> list[str]:
     return found
 
 
-def _of_matrices(function: str, *more: str) -> Callable[[OpText], Expression]:
+def _of_matrices(function: str, *more: str) -> MakeText:
     def called(text: OpText) -> Expression:
         return f"lax.linalg.{function}", [*text.given, *_worded(text), *more]
 
@@ -82,26 +83,77 @@ def _fft(text: OpText) -> Expression:
     ]
 
 
-def _approx_top_k(text: OpText) -> Expression:
-    names = ("reduction_dimension", "recall_target", "reduction_input_size_override")
-    words = [f"{name}={text.has(name)}" for name in (*names, "aggregate_to_topk")]
-    which = "max" if text.has("is_max_k") else "min"
-    return f"lax.approx_{which}_k", [*text.given, str(text.has("k")), *words]
+def _matrices_rule(trailing: int) -> MakeRule:
+    """Return the function that makes the rule of linear algebra: batch dimensions correspond in
+    every tensor, and matrix dimensions must not be split. `trailing`: the number of the trailing
+    dimensions of the first operand that form a matrix; all earlier ones are batch dimensions."""
+
+    def rule(op: Op, operands: Shapes, results: Shapes) -> Rule:
+        build = Builder(operands, results)
+        batch = len(operands[0]) - trailing
+        every = (*operands, *results)
+        for dim in range(batch):
+            build.factor(operands[0][dim], dict.fromkeys(range(len(every)), dim))
+        for place, shape in enumerate(every):
+            for dim in range(batch, len(shape)):
+                build.factor(shape[dim], {place: dim}, kind="need_replication")
+        return build.rule()
+
+    return rule
 
 
-MATRIX_OPS: dict[str, Callable[[OpText], Expression]] = {
-    **{
-        name: _of_matrices(name)
-        for name in (
-            *("hessenberg", "householder_product", "lu", "lu_pivots_to_permutation"),
-            *("ormqr", "qr", "schur", "triangular_solve", "tridiagonal", "tridiagonal_solve"),
-        )
-    },
-    "cholesky": _of_matrices("cholesky", "symmetrize_input=False"),
-    "eigh": _of_matrices("eigh", "symmetrize_input=False"),
-    "eig": _eig,
-    "geqrf": _geqrf,
-    "svd": _svd,
-    "fft": _fft,
-    "approx_top_k": _approx_top_k,
-}
+def _triangular_solve_rule(op: Op, operands: Shapes, results: Shapes) -> Rule:
+    """Return the rule of a triangular solve. Right-hand sides are independent."""
+    build = Builder(operands, results)
+    rank, is_left = len(operands[1]), bool(op.param("left_side"))
+    alone = rank - 1 if is_left else rank - 2  # the dimension of right-hand sides
+    for dim in range(rank - 2):
+        build.factor(operands[0][dim], dict.fromkeys(range(3), dim))
+    build.factor(operands[1][alone], {1: alone, 2: alone})
+    for place, dims in enumerate(((rank - 2, rank - 1), *[(2 * rank - 3 - alone,)] * 2)):
+        for dim in dims:
+            build.factor((*operands, *results)[place][dim], {place: dim}, kind="need_replication")
+    return build.rule()
+
+
+def _fft_rule(op: Op, operands: Shapes, results: Shapes) -> Rule:
+    """Return the rule of a Fourier transform of the last dimensions, which must not be split. If a
+    dimension differs between operand and result, as for real numbers, each side has a separate
+    factor."""
+    build = Builder(operands, results)
+    source, target = operands[0], results[0]
+    moved = len(source) - len(op.integers("fft_lengths"))
+    for dim, extent in enumerate(source):
+        kind = "need_replication" if dim >= moved else "pass"
+        same = target[dim] == extent
+        build.factor(extent, {0: dim, 1: dim} if same else {0: dim}, kind=kind)
+        if not same:
+            build.factor(target[dim], {1: dim}, kind=kind)
+    return build.rule()
+
+
+OF_MATRICES, OF_VECTORS = _matrices_rule(2), _matrices_rule(1)
+
+
+def _algebra(name: str) -> OpKind:
+    return OpKind(name, OF_MATRICES, _of_matrices(name))
+
+
+KINDS = (
+    OpKind("cholesky", OF_MATRICES, _of_matrices("cholesky", "symmetrize_input=False")),
+    OpKind("eig", OF_MATRICES, _eig),
+    OpKind("eigh", OF_MATRICES, _of_matrices("eigh", "symmetrize_input=False")),
+    OpKind("geqrf", OF_MATRICES, _geqrf),
+    _algebra("hessenberg"),
+    _algebra("householder_product"),
+    _algebra("lu"),
+    _algebra("ormqr"),
+    _algebra("qr"),
+    _algebra("schur"),
+    OpKind("svd", OF_MATRICES, _svd),
+    _algebra("tridiagonal"),
+    OpKind("lu_pivots_to_permutation", OF_VECTORS, _of_matrices("lu_pivots_to_permutation")),
+    OpKind("tridiagonal_solve", OF_VECTORS, _of_matrices("tridiagonal_solve")),
+    OpKind("triangular_solve", _triangular_solve_rule, _of_matrices("triangular_solve")),
+    OpKind("fft", _fft_rule, _fft),
+)

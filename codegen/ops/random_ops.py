@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
+from shardwright.codegen.ops.build import Builder, Shapes
+from shardwright.codegen.ops.elementwise import aligned_rule
+from shardwright.codegen.ops.form_texts import bits as form_texts
+from shardwright.codegen.ops.forms import bits as forms
+from shardwright.codegen.ops.kind import OpKind
 from shardwright.codegen.ops.literals import dtype_text, integers
 from shardwright.codegen.ops.text import Expression, OpText
 from shardwright.ir.errors import InputError
+from shardwright.ir.program import Op, Rule
 
 KEY_KINDS = {"key<fry>": "threefry2x32", "key<rbg>": "rbg", "key<urbg>": "unsafe_rbg"}
 """JAX's implementations of random keys, by the dtype of key arrays."""
@@ -34,6 +38,10 @@ def _seed(text: OpText) -> Expression:
 
 def _wrap(text: OpText) -> Expression:
     return "jax.random.wrap_key_data", [*text.given, _kind(text)]
+
+
+def _unwrap(text: OpText) -> Expression:
+    return "jax.random.key_data", list(text.given)
 
 
 def _fold_in(text: OpText) -> Expression:
@@ -72,12 +80,29 @@ def _of_each(text: OpText, name: str, made: str, shape: tuple[int, ...]) -> Expr
     return f"jnp.vectorize({', '.join(each)})", [given]
 
 
-RANDOM: dict[str, Callable[[OpText], Expression]] = {
-    "random_bits": _bits,
-    "random_seed": _seed,
-    "random_wrap": _wrap,
-    "random_unwrap": lambda text: ("jax.random.key_data", list(text.given)),
-    "random_fold_in": _fold_in,
-    "random_split": _split,
-    "random_gamma": _gamma,
-}
+def _per_position(op: Op, operands: Shapes, results: Shapes) -> Rule:
+    """Return the rule of values computed from a key independently at each position, such as random
+    bits."""
+    build = Builder(operands, results)
+    for dim, extent in enumerate(results[0]):
+        build.factor(extent, {len(operands): dim})
+    return build.rule()
+
+
+KINDS = (
+    OpKind(
+        "random_bits",
+        _per_position,
+        _bits,
+        forms.random_bits,
+        form_texts.random_bits,
+        form_imports="from jax.extend.random import threefry_2x32",
+    ),
+    OpKind("random_fold_in", _per_position, _fold_in),
+    OpKind("random_gamma", text=_gamma),
+    OpKind("random_seed", text=_seed, group="constant"),
+    OpKind("random_split", _per_position, _split),
+    OpKind("random_unwrap", text=_unwrap, group="constant"),
+    OpKind("random_wrap", text=_wrap, group="constant"),
+    OpKind("threefry2x32", aligned_rule),
+)

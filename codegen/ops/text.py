@@ -5,7 +5,7 @@ An expression is a function with its arguments, or finished text. Shapes are tho
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -61,3 +61,6 @@ class OpText:
     def has(self, name: str) -> object:
         """Return a parameter, or None if the op lacks it."""
         return dict(self.op.params).get(name)
+
+
+MakeText = Callable[[OpText], Expression]

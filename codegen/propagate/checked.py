@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from shardwright.codegen.ops.elementwise import ELEMENTWISE
+from shardwright.codegen.ops.table import ELEMENTWISE
 from shardwright.codegen.propagate.rules import is_known, rule_of
 from shardwright.ir.program import Op, Program, Value, ops_of
 from shardwright.ir.program_check import check_rule

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from shardwright.codegen.ops.elementwise import ELEMENTWISE
-from shardwright.codegen.ops.kinds import PASSED
+from shardwright.codegen.ops.table import kind_of
 from shardwright.codegen.propagate.factors import Dim, TensorState
 from shardwright.codegen.propagate.graph import Graph, Node, Role
 from shardwright.codegen.propagate.groups import by_member
@@ -120,7 +119,7 @@ class _Make:
                 self.of(value)
             return
         role = Role.OTHER
-        if op.kind in ELEMENTWISE or op.kind in PASSED:
+        if kind_of(op.kind).is_elementwise or kind_of(op.kind).passes:
             role = Role.PASS
         elif op.kind == "broadcast_in_dim":
             role = Role.BROADCAST

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from shardwright.codegen.ops.elementwise import ELEMENTWISE
+from shardwright.codegen.ops.table import ELEMENTWISE
 from shardwright.codegen.propagate.applied import apply_constraints
 from shardwright.codegen.propagate.factors import Dim, TensorState, Visit, visit
 from shardwright.codegen.propagate.graph import Graph, Node, ShardingCopy

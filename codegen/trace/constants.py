@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from shardwright.codegen.ops.elementwise import ELEMENTWISE
+from shardwright.codegen.ops.table import ELEMENTWISE
 from shardwright.ir.program import Body, Op, Program, Value
 
 PURE = ELEMENTWISE | {"broadcast_in_dim", "slice"}

@@ -16,7 +16,7 @@ import numpy as np
 from jax.extend import core
 
 from shardwright.codegen.ops.collectives import COLLECTIVES
-from shardwright.codegen.ops.elementwise import ELEMENTWISE
+from shardwright.codegen.ops.table import ELEMENTWISE
 from shardwright.codegen.propagate.rules import is_known
 from shardwright.codegen.trace.asked import asked, branch_everywhere, check_manual, check_places
 from shardwright.codegen.trace.avals import dtype_of, plain

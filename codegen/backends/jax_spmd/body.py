@@ -24,14 +24,13 @@ from shardwright.codegen.backends.jax_spmd.starts import counted
 from shardwright.codegen.backends.jax_spmd.stopped import stopped, uses_of
 from shardwright.codegen.backends.jax_spmd.varying import stays
 from shardwright.codegen.ops.axis_text import axes_text
-from shardwright.codegen.ops.expressions import IMPORTED
+from shardwright.codegen.ops.calls import OPAQUE
 from shardwright.codegen.ops.form_texts.statement import FormText
-from shardwright.codegen.ops.form_texts.table import FORM_TEXTS, IMPORTS
-from shardwright.codegen.ops.kinds import OPAQUE
 from shardwright.codegen.ops.literals import (
     dtype_text,
     integers,
 )
+from shardwright.codegen.ops.table import imports_of, kind_of
 from shardwright.codegen.ops.text import Expression
 from shardwright.codegen.partition.local.communications import (
     Communication,
@@ -171,14 +170,16 @@ class Writer(KnownValues):
         return [self.text[result] for result in step.results]
 
     def _form(self, step: Compute, indent: int) -> list[str]:
-        text = self.op_text(step)
-        form = FormText(text, tuple(self._named(step)), self.names.fresh, self.made, self.checked)
+        text, kind = self.op_text(step), kind_of(step.op.kind)
+        if kind.text is None or kind.form_text is None:
+            raise InternalError(f"no code makes the form of {kind.name}")
+        names, fresh = tuple(self._named(step)), self.names.fresh
+        form = FormText(text, kind.text, names, fresh, self.made, self.checked)
         moves = iter(step.moves)
-        kind = step.op.kind
-        if kind in IMPORTS:
-            self.imports[IMPORTS[kind]] = None
+        if kind.form_imports:
+            self.imports[kind.form_imports] = None
         lines = []
-        for each in FORM_TEXTS[kind](form):
+        for each in kind.form_text(form):
             found = next(moves).result if each.moves else None
             if not each.target:
                 continue
@@ -189,7 +190,7 @@ class Writer(KnownValues):
             lines += [] if found is None else self._comment(found, [each.target], types)
             lines += self._statement(each.target, each.made, shown, indent)
         if next(moves, None) is not None:
-            raise InternalError(f"no code makes a communication of {kind}")
+            raise InternalError(f"no code makes a communication of {kind.name}")
         return lines
 
     def _made(self, step: Compute) -> Expression:
@@ -199,11 +200,8 @@ class Writer(KnownValues):
             return self.arrays[step.op.integers("array")[0]]
         if step.op.kind in OPAQUE:
             return self.calls[key_of(step, self.program)], list(self.op_text(step).given)
-        if step.op.kind == "pure_callback":
-            module, _, name = str(step.op.param("callback")).partition(":")
-            self.imports[f"from {module} import {name}"] = None
-        if step.op.kind in IMPORTED:
-            self.imports[IMPORTED[step.op.kind]] = None
+        if needed := imports_of(step.op):
+            self.imports[needed] = None
         return expression(self.op_text(step))
 
     def _statement(

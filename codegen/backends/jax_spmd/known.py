@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from shardwright.codegen.ops.elementwise import ELEMENTWISE
 from shardwright.codegen.ops.literals import dtype_name
+from shardwright.codegen.ops.table import ELEMENTWISE
 from shardwright.codegen.ops.text import OpText
 
 Number = bool | int | float

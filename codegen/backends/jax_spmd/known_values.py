@@ -19,7 +19,6 @@ from shardwright.codegen.backends.jax_spmd.known import (
 from shardwright.codegen.backends.jax_spmd.ops import expression
 from shardwright.codegen.backends.jax_spmd.rings import ProgramRings
 from shardwright.codegen.backends.jax_spmd.stopped import Uses
-from shardwright.codegen.ops.expressions import WEAK, expanded, expanded_shape
 from shardwright.codegen.ops.literals import (
     dtype_text,
     integers,
@@ -27,6 +26,8 @@ from shardwright.codegen.ops.literals import (
     number,
     scalar,
 )
+from shardwright.codegen.ops.shapes import expanded, expanded_shape
+from shardwright.codegen.ops.table import kind_of
 from shardwright.codegen.ops.text import OpText
 from shardwright.codegen.partition.local.steps import (
     Compute,
@@ -130,7 +131,7 @@ class KnownValues:
         broadcast. In a select, only the values that a boolean predicate chooses between may be such
         operands."""
         chooses = step.op.kind == "select_n"
-        return step.op.kind in WEAK and not (
+        return kind_of(step.op.kind).numbers and not (
             chooses and self.program.of(step.operands[0]).dtype != "bool"
         )
 

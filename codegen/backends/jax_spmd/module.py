@@ -32,7 +32,7 @@ from shardwright.codegen.backends.jax_spmd.trees import (
     tree_lines,
 )
 from shardwright.codegen.backends.jax_spmd.varying import is_checked
-from shardwright.codegen.ops.callbacks import host_functions
+from shardwright.codegen.ops.calls import host_functions
 from shardwright.codegen.ops.layout import LocalLayout
 from shardwright.codegen.ops.literals import dtype_name, listed
 from shardwright.codegen.partition.local.communications import (

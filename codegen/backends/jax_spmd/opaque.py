@@ -14,8 +14,8 @@ from jax import export
 from jax.extend import core
 from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 
-from shardwright.codegen.ops.kinds import OPAQUE
 from shardwright.codegen.ops.layout import LocalLayout
+from shardwright.codegen.ops.table import kind_of
 from shardwright.codegen.partition.local.steps import Compute, LocalBody, LocalProgram
 from shardwright.codegen.partition.partitioned import Partitioned
 from shardwright.codegen.text.python_text import fitted
@@ -83,7 +83,7 @@ def _steps(bodies: Iterable[LocalBody]) -> Iterator[Compute]:
         for step in body.steps:
             if isinstance(step, Compute):
                 yield from _steps(step.bodies)
-                if step.op.kind in OPAQUE:
+                if kind_of(step.op.kind).group == "opaque":
                     yield step
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shardwright.codegen.ops.kinds import OPAQUE
+from shardwright.codegen.ops.table import kind_of
 from shardwright.codegen.partition.local.steps import (
     CallFunction,
     Compute,
@@ -32,7 +32,7 @@ def is_checked(program: LocalProgram) -> bool:
     """
     every = (program.body, *program.functions)
     steps = [step for body in every for step in body.steps if isinstance(step, Compute)]
-    if any(step.bodies or step.op.kind in OPAQUE for step in steps):
+    if any(step.bodies or kind_of(step.op.kind).group == "opaque" for step in steps):
         return False
     differ = [frozenset(program.values[v].layout.used) for v in program.body.arguments]
     follow = _Follow(program)

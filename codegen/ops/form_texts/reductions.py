@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from shardwright.codegen.ops.expressions import TABLE
 from shardwright.codegen.ops.form_texts.statement import FormLine, FormLines, FormText
 
 
@@ -12,7 +11,7 @@ def reduced(form: FormText) -> FormLines:
     kind = form.text.op.kind
     split = [axis for axis in form.text.op.integers("axes") if form.axes(0, axis)]
     so_far = form.local("own")
-    yield FormLine(so_far, TABLE[kind](form.text))
+    yield FormLine(so_far, form.plain(form.text))
     for axis in split:
         every = form.local("every")
         yield form.gathered(every, f"{so_far}[None]", 0, axis, 0)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from shardwright.codegen.ops.contractions import CONTRACTIONS
 from shardwright.codegen.ops.form_texts.statement import FormLine, FormLines, FormText
 from shardwright.codegen.ops.literals import dtype_text, integers, listed
 from shardwright.codegen.ops.text import OpText
@@ -34,7 +33,7 @@ def gather(form: FormText) -> FormLines:
         yield FormLine(here, f"{here} & ({test})")
     yield FormLine(rows, _shifted(given, shifts, form.extent(1, -1)))
     mode = "FILL_OR_DROP" if text.has("mode") == "FILL_OR_DROP" else "CLIP"
-    made = CONTRACTIONS["gather"](_with(text, "mode", mode, {1: rows}))
+    made = form.plain(_with(text, "mode", mode, {1: rows}))
     yield FormLine(own, made)
     offsets = text.op.integers("offset_dims")
     mask = f"jnp.expand_dims({here}, {integers(offsets)})" if offsets else here
@@ -57,7 +56,7 @@ def scatter(form: FormText) -> FormLines:
     }
     yield FormLine(rows, _shifted(given, shifts, form.extent(1, -1)))
     changed = _with(text, "mode", "FILL_OR_DROP", {1: rows})
-    yield FormLine(form.results[0], CONTRACTIONS[text.op.kind](changed))
+    yield FormLine(form.results[0], form.plain(changed))
 
 
 def _last_rows(form: FormText, dims: Sequence[int]) -> tuple[int, ...]:

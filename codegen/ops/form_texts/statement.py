@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from shardwright.codegen.ops.axis_text import axes_text, gather_call
 from shardwright.codegen.ops.layout import Names
-from shardwright.codegen.ops.text import Expression, OpText
+from shardwright.codegen.ops.text import Expression, MakeText, OpText
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,7 @@ class FormText:
     """
 
     text: OpText
+    plain: MakeText  # writes the op along dimensions that are not split
     results: tuple[str, ...]
     fresh: Callable[[str], str]
     made: dict[str, str]  # names of other shards' rows that earlier forms fetched, by key

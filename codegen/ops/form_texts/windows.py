@@ -2,20 +2,42 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Generator
 from dataclasses import replace
 
-from shardwright.codegen.ops.contractions import convolution as plain_convolution
-from shardwright.codegen.ops.expressions import TABLE, window_fill
 from shardwright.codegen.ops.form_texts.halos import window_rows
 from shardwright.codegen.ops.form_texts.statement import FormLine, FormLines, FormText
 from shardwright.codegen.ops.forms.windows import (
+    fills,
     pairs_of,
     pooled,
     pooled_dims,
     slidings,
 )
+from shardwright.codegen.ops.literals import dtype_text
+from shardwright.codegen.ops.text import OpText
 from shardwright.ir.program import Op, Param
+
+FINITE = re.compile(r"_e\dm\d.*fn")
+"""Matches narrow float types without an infinity."""
+
+
+def window_fill(text: OpText) -> str:
+    """Return the neutral element of a windowed reduction, as a Python number if jax accepts it."""
+    dtype, end = text.dtype, fills(text.op)
+    if not end:
+        return "0.0" if dtype[0] in "fb" else f"{dtype_text(dtype)}(0)"
+    least = end == "max"
+    if dtype == "bool":
+        return str(not least)
+    if dtype in ("u32", "u64") and not least:  # exceeds JAX's default integers
+        return f"jnp.dtype({dtype_text(dtype)}).type(jnp.iinfo({dtype_text(dtype)}).max)"
+    if dtype[0] in "iu":
+        return f"jnp.iinfo({dtype_text(dtype)}).{'min' if least else 'max'}"
+    if FINITE.search(dtype):
+        return f"jnp.finfo({dtype_text(dtype)}).{'min' if least else 'max'}"
+    return "-jnp.inf" if least else "jnp.inf"
 
 
 def convolution(form: FormText) -> FormLines:
@@ -28,7 +50,7 @@ def convolution(form: FormText) -> FormLines:
         if count > 1:
             changed[name] = count // form.parts(2, out)
     text = replace(form.text, op=_with(op, changed), given=(rows, form.given[1]))
-    yield FormLine(form.results[0], plain_convolution(text))
+    yield FormLine(form.results[0], form.plain(text))
 
 
 def window(form: FormText) -> FormLines:
@@ -37,7 +59,7 @@ def window(form: FormText) -> FormLines:
     fill = window_fill(form.text)
     rows, padding = yield from _taken(form, "0" if form.text.op.kind.endswith("sum") else fill)
     text = replace(form.text, op=_with(form.text.op, {"padding": padding}), given=(rows,))
-    yield FormLine(form.results[0], TABLE[form.text.op.kind](text))
+    yield FormLine(form.results[0], form.plain(text))
 
 
 def _taken(
@@ -79,7 +101,7 @@ def select_and_scatter(form: FormText) -> FormLines:
     changed = _with(op, {"padding": tuple(padding)})
     text = replace(form.text, op=changed, given=tuple(given))
     name = form.local("all") if crops else form.results[0]
-    yield FormLine(name, TABLE[op.kind](text))
+    yield FormLine(name, form.plain(text))
     for number, (dim, first) in enumerate(crops, 1):
         last = number == len(crops)
         cut = [name, str(first), str(first + form.extent(1, dim)), f"axis={dim}"]

@@ -12,6 +12,7 @@ from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 
 from shardwright.codegen.ops.build import Builder
+from shardwright.codegen.ops.convolution_rule import convolution_rule
 from shardwright.codegen.ops.forms.form import (
     FormMove,
     LocalForm,
@@ -19,7 +20,6 @@ from shardwright.codegen.ops.forms.form import (
     SplitOp,
 )
 from shardwright.codegen.ops.forms.halos import RowWindow, halo_moves
-from shardwright.codegen.ops.windows import convolution as convolution_rule
 from shardwright.ir.program import Op, Rule
 
 

@@ -17,9 +17,8 @@ from itertools import repeat
 from shardwright.codegen.ops.build import Builder
 from shardwright.codegen.ops.collectives import COLLECTIVES
 from shardwright.codegen.ops.forms.form import FormMove, OpTensors, SplitOp
-from shardwright.codegen.ops.forms.table import form_of
-from shardwright.codegen.ops.kinds import SCATTERS
 from shardwright.codegen.ops.layout import LocalLayout, Names, fitting
+from shardwright.codegen.ops.table import form_of
 from shardwright.codegen.partition.local.axes import CutAxes
 from shardwright.codegen.partition.local.collectives import own_moves
 from shardwright.codegen.partition.local.ports import PORT
@@ -333,7 +332,7 @@ def _held(op: Op, rule: Rule) -> Iterator[int]:
             yield from _factors(rule.operands[0]) ^ _factors(rule.results[0])
         case "gather":
             yield from rule.reduction
-        case kind if kind in SCATTERS:
+        case kind if kind.startswith("scatter"):
             yield from _factors(rule.operands[0]) - _factors(rule.operands[2])
         case "conv_general_dilated":
             yield from _held_by_convolution(op, rule)

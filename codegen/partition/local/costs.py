@@ -7,8 +7,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from shardwright.codegen.ops.elementwise import ELEMENTWISE
 from shardwright.codegen.ops.layout import LocalLayout, Names
+from shardwright.codegen.ops.table import ELEMENTWISE
 from shardwright.codegen.partition.local.assign import FactorAxes, OpLayouts, Splits, splits_of
 from shardwright.codegen.partition.local.axes import CutAxes
 from shardwright.codegen.partition.local.control import is_control

@@ -9,7 +9,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from shardwright.codegen.ops.elementwise import ELEMENTWISE
 from shardwright.codegen.ops.forms.shifts import padded_dims
 from shardwright.codegen.ops.forms.windows import (
     fills,
@@ -17,7 +16,7 @@ from shardwright.codegen.ops.forms.windows import (
     pooled_dims,
     slidings,
 )
-from shardwright.codegen.ops.kinds import CUMULATIVE
+from shardwright.codegen.ops.table import ELEMENTWISE, kind_of
 from shardwright.ir.program import Op, Param
 
 Shape = tuple[int, ...]
@@ -110,7 +109,7 @@ def moved_dims(op: Op, shapes: Sequence[Shape], extents: Mapping[int, int]) -> l
 def read_dims(op: Op, place: int) -> Dims:
     """Return the dimensions of operand `place` along which a pad takes rows from beyond the end, or
     a cumulative op accumulates rows."""
-    if op.kind in CUMULATIVE:
+    if kind_of(op.kind).group == "cumulative":
         return frozenset(op.integers("axis"))
     if op.kind == "pad" and place == 0:
         return frozenset(dim for dim, (_, high, inner) in padded_dims(op) if high > 0 or inner)

@@ -19,9 +19,8 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from shardwright.codegen.ops.elementwise import ELEMENTWISE
 from shardwright.codegen.ops.forms.shifts import padded_dims
-from shardwright.codegen.ops.kinds import CUMULATIVE
+from shardwright.codegen.ops.table import ELEMENTWISE, kind_of
 from shardwright.codegen.partition.local.control import is_control
 from shardwright.codegen.partition.local.end_kinds import (
     APART,
@@ -183,7 +182,9 @@ def _is_extended(op: Op, padded: PaddedBody) -> bool:
     if op.kind == "shift" and before[count - 1] != ():
         operands.append(padded.number(0, values.given[op.results[0]]))
     is_filled = op.kind == "shift" and not padded.is_varied(operands[-1])
-    is_zero = bool(lacking) or (any(ends) and not is_filled) or op.kind in CUMULATIVE
+    is_zero = (
+        bool(lacking) or (any(ends) and not is_filled) or kind_of(op.kind).group == "cumulative"
+    )
     padded.results(replace(changed, operands=tuple(operands)), every[count:], is_zero)
     return True
 

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
-from shardwright.codegen.ops.elementwise import ELEMENTWISE
+from shardwright.codegen.ops.table import ELEMENTWISE
 from shardwright.codegen.partition.local.steps import (
     Compute,
     LocalProgram,

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from shardwright.codegen.ops.elementwise import ELEMENTWISE
+from shardwright.codegen.ops.table import ELEMENTWISE
 from shardwright.codegen.partition.local.steps import (
     CallFunction,
     Compute,

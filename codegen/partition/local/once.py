@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from shardwright.codegen.ops.kinds import OPAQUE
+from shardwright.codegen.ops.calls import CALLBACK, OPAQUE
 from shardwright.codegen.partition.local.axes import cut_axes
 from shardwright.codegen.partition.local.costs import tied
 from shardwright.codegen.partition.local.end_kinds import FLOATS
@@ -24,7 +24,7 @@ from shardwright.codegen.partition.local.steps import item_bytes
 from shardwright.ir.mesh import Mesh
 from shardwright.ir.program import Body, Op, Program
 
-KEPT = frozenset({*OPAQUE, "optimization_barrier", "pure_callback"})
+KEPT = frozenset({*OPAQUE, "optimization_barrier", CALLBACK})
 """Kinds of ops that are never removed. A barrier asks the compiler to keep equal values apart."""
 
 

@@ -1,0 +1,55 @@
+"""The rows of all kinds of ops, collected from the families' files."""
+
+from __future__ import annotations
+
+import functools
+
+from shardwright.codegen.ops import (
+    calls,
+    collectives,
+    contractions,
+    elementwise,
+    matrices,
+    random_ops,
+    reductions,
+    rows,
+    scans,
+    shapes,
+    slices,
+    sorts,
+    windows,
+)
+from shardwright.codegen.ops.forms.form import LocalForm, OpTensors
+from shardwright.codegen.ops.kind import OpKind
+from shardwright.ir.program import Op
+
+KINDS: dict[str, OpKind] = {
+    kind.name: kind
+    for family in (
+        *(calls, collectives, contractions, elementwise, matrices, random_ops, reductions),
+        *(rows, scans, shapes, slices, sorts, windows),
+    )
+    for kind in family.KINDS
+}
+ELEMENTWISE = frozenset(name for name, kind in KINDS.items() if kind.is_elementwise)
+"""All elementwise ops: operands and results have one shape."""
+
+
+@functools.cache
+def kind_of(name: str) -> OpKind:
+    """Return the row of a kind of op; that of an op about which nothing is known if it has none."""
+    return KINDS.get(name) or OpKind(name)
+
+
+def form_of(tensors: OpTensors) -> LocalForm | None:
+    """Return the local form of an op, None if it has none. An op with a rule from the user keeps
+    that rule, and empty tensors have no form because collectives do not accept them."""
+    make = kind_of(tensors.op.kind).form
+    is_empty = any(0 in shape for shape in (*tensors.shapes[:1], *tensors.shapes[tensors.result :]))
+    return None if make is None or is_empty or tensors.op.rule is not None else make(tensors)
+
+
+def imports_of(op: Op) -> str:
+    """Return the import that the text of an op needs besides `jax`, `jnp` and `lax`, or ""."""
+    needed = kind_of(op.kind).imports
+    return needed if isinstance(needed, str) else needed(op)
