@@ -1,1 +1,1 @@
-"""The Triton backend: kernels that copy tiles, with one program per block, and their host code."""
+"""The Triton backend: kernels that copy tiles, one program per block, and their host code."""

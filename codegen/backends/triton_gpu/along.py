@@ -1,9 +1,8 @@
-"""Derive a kernel's expressions for its tiles along one dimension, simplified as far as all tiles
-allow.
+"""Derive a kernel's expressions for its tiles along one dimension, as simple as the tiles allow.
 
-A target shard overlaps a bounded number of source shards; `turn` is the number of one of them. All
-tiles are enumerated here, to find out whether each starts where its source shard does, whether all
-have the same extent, and which tests all of them pass. The kernel then omits those computations.
+A target shard overlaps a bounded number of source shards; `turn` numbers them. All tiles are
+enumerated here to find out whether each starts at the start of its source shard, whether all have
+the same extent, and which tests all of them pass. The kernel then omits those computations.
 """
 
 from __future__ import annotations
@@ -22,11 +21,10 @@ from shardwright.ir.tiles import DimTiles
 
 @dataclass(frozen=True)
 class Words:
-    """The names of a kernel's variables, without the dimension's number. `own`: the start of the
-    device's own shard; `met`: the start of the other device's shard; `number`: the number of the
-    other shard; `held`: the extent of the other shard; `wanted`: the extent of the device's own
-    shard; `own_side`, `met_side`: prefixes for the names of other values of the device's own and of
-    the other shard."""
+    """The names of a kernel's variables, without the dimension's number. `own`, `met`: the starts
+    of the device's own shard and of the other device's shard; `number`: the number of the other
+    shard; `held`, `wanted`: the extents of the other shard and of the device's own; `own_side`,
+    `met_side`: prefixes for the names of other values of the two shards."""
 
     own: str = "to"
     met: str = "from"
@@ -41,16 +39,16 @@ PULLED = Words()
 PUSHED = Words("from", "to", "b", "wanted", "held", "source_", "target_")
 
 Condition = tuple[Value, Value]
-"""(a, b): the test a < b."""
+"""(a, b): the condition a < b."""
 
 
 @dataclass(frozen=True)
 class Candidates:
-    """All pairs of a non-empty target shard and a source shard that it may overlap, as arrays of
+    """All pairs of a non-empty target shard and a source shard that it may overlap, as arrays with
     one element per pair: the number of the source shard, and the ends of both shards.
 
     Every target shard has the same number of pairs. If it overlaps fewer source shards, it is also
-    paired with the source shards that follow, and the tiles of these pairs are empty.
+    paired with the source shards that follow; the tiles of these pairs are empty.
     """
 
     source: Integers
@@ -70,7 +68,7 @@ class Candidates:
         target = np.repeat(full, count)
         if dim.source.is_flat:
             starts, ends = source * dim.source.size, (source + 1) * dim.source.size
-        else:  # the formulas of a nested split are wrong past the last shard
+        else:  # past the last shard, the formulas of a nested split are wrong
             known, beyond = np.minimum(source, dim.source.parts - 1), source >= dim.source.parts
             starts, ends = (
                 np.where(beyond, dim.source.extent, end[known]) for end in dim.source.intervals
@@ -79,7 +77,7 @@ class Candidates:
 
     @property
     def full(self) -> np.ndarray:
-        """Return, for each pair, whether its tile is not empty."""
+        """Whether each pair's tile is non-empty."""
         found: np.ndarray = self.low < self.high
         return found
 
@@ -91,13 +89,13 @@ class Candidates:
 
     @property
     def high(self) -> Integers:
-        """The end of each pair's tile; at most its start if the tile is empty."""
+        """The end of each pair's tile. If the tile is empty, its end is at most its start."""
         high: Integers = np.minimum(self.source_high, self.target_high)
         return high
 
     @property
     def width(self) -> int | None:
-        """The extent of all non-empty tiles, None if they differ."""
+        """The extent of all non-empty tiles, or None if they differ."""
         widths = np.unique((self.high - self.low)[self.full])
         return int(widths[0]) if widths.size == 1 else None
 
@@ -105,9 +103,9 @@ class Candidates:
 @dataclass(frozen=True)
 class Along:
     """A tile along one dimension, as values of a kernel. `source`: the number of the source shard;
-    `read`, `write`: the tile's start in the source and in the target shard; `width`: the tile's
-    extent; `held`, `wanted`: the extents of the source and of the target shard; `inside`: tests, at
-    least one of which fails if the tile is empty."""
+    `read`, `write`: where the tile starts in the source and in the target shard; `width`: the
+    tile's extent; `held`, `wanted`: the extents of the source and of the target shard; `inside`:
+    tests, of which at least one fails if the tile is empty."""
 
     source: Value
     read: Value
@@ -127,8 +125,8 @@ def along(
     words: Words = PULLED,
 ) -> Along:
     """Return the tile, along a dimension, that a receiver needs from source shard number `turn` of
-    those that its target shard overlaps. Named values are appended to `body`. For a sender's tile,
-    pass the dimension with its sides exchanged."""
+    those that its target shard overlaps. Append named values to `body`. For a sender's tile, pass
+    the dimension with its sides exchanged."""
     met = Candidates.of(dim)
     target_low, target_high = _target_ends(dim, axis, receiver, met, body, words)
     if all(map(np.array_equal, dim.source.intervals, dim.target.intervals)):
@@ -136,7 +134,7 @@ def along(
     let = unnamed if dim.source.is_flat else body.named(axis, "first_")
     number = f"{words.number}{axis}"
     source = body.let(number, dim.source.owner(target_low, let) + turn)
-    if getattr(source, "name", "") == number:  # may be past the last shard if the tile is empty
+    if getattr(source, "name", "") == number:  # past the last shard if the tile is empty
         source = Index(source.name, dim.source.parts)
     source_low, source_high = _source_ends(dim, axis, source, body, words)
     if (met.source_low >= met.target_low).all():
@@ -192,7 +190,7 @@ def _source_ends(
     dim: DimTiles, axis: int, source: Value, body: FunctionBody, words: Words
 ) -> tuple[Value, Value]:
     """Return the start and end of a source shard. The end of a flat split's last shard may exceed
-    the tensor's extent; that does not matter, because tiles also end with their target shard."""
+    the tensor's extent, which does not matter, because tiles also end with their target shard."""
     if not dim.source.is_flat:
         return dim.source.interval(source, body.named(axis, words.met_side))
     low = body.let(f"{words.met}{axis}", source * dim.source.size)

@@ -18,7 +18,7 @@ from shardwright.codegen.backends.triton_gpu.timeline import timeline
 from shardwright.codegen.registry.toolchain import Compiler
 
 ARCHITECTURES = ("sm_80", "sm_90", "sm_100", "gfx942", "gfx950")
-"""The architectures that modules can be compiled for, by the names that NVIDIA and AMD use."""
+"""The architectures for which modules can be compiled, by their NVIDIA and AMD names."""
 
 
 CHIPS = {
@@ -29,13 +29,12 @@ CHIPS = {
     "mi300x": "gfx942",
     "mi355x": "gfx950",
 }
-"""The architecture of each GPU, by the name that topologies use."""
+"""The architecture of each GPU, by the GPU's name in topologies."""
 
 
 def _environment(caches: Path) -> Mapping[str, str | None]:
-    """Return the environment variables of the compiler's process. With these variables, Triton
-    neither interprets kernels nor finds them in its cache, so the measured seconds are compile
-    time."""
+    """Return the environment variables of the compiler's process. With them, Triton neither
+    interprets kernels nor finds them in its cache, so the measured time is compile time."""
     return {
         "TRITON_INTERPRET": None,
         "TRITON_ALWAYS_COMPILE": "1",
@@ -44,7 +43,7 @@ def _environment(caches: Path) -> Mapping[str, str | None]:
 
 
 class TritonGpu(Backend):
-    """Kernels that copy tiles, with one program per block, and their host code."""
+    """Kernels that copy tiles, one program per block, and their host code."""
 
     name = context.NAME
     reduces = ("direct",)

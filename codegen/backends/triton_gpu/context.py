@@ -1,5 +1,5 @@
-"""The context of a Triton module's template: the text specific to one reshard. The code that all
-modules share is in support modules."""
+"""The context of a Triton module's template: the text that is specific to one reshard. The code
+that all modules share is in support modules."""
 
 from __future__ import annotations
 
@@ -38,8 +38,7 @@ from shardwright.ir.steps import MoveStep
 from shardwright.ir.torch_placements import ascends, split_factors
 
 NAME = "triton_gpu"
-# The largest number of elements of a tensor that the self-check moves: FEW in
-# templates/support/torch_check.py.
+# The most elements of a tensor that the self-check moves: FEW in templates/support/torch_check.py.
 MOST_MOVED = 2**18
 
 
@@ -65,7 +64,7 @@ class DTensorText:
 class Extra(NamedTuple):
     """A feature that a support file adds to modules. `name`: the feature's name in requests;
     `file`: the support file; `adds`: the name that modules import from it; `in_host`: whether the
-    host object takes it as an argument."""
+    host object takes the feature as an argument."""
 
     name: str
     file: str
@@ -93,7 +92,7 @@ class TritonText:
     extras: tuple[Extra, ...]
     gradient: bool
     elements: int
-    parts: str  # the sharding between two exchanges, "" if there is one exchange
+    parts: str  # the sharding between two exchanges, "" for a single exchange
 
     @property
     def self_check(self) -> str:
@@ -104,13 +103,13 @@ class TritonText:
 
     @property
     def exports(self) -> str:
-        """The list of public names, as an expression, without those for shared memory."""
+        """The list of public names, as an expression, except the names for shared memory."""
         names = ["reshard", *(["reshard_dtensor"] if self.dtensor else [])]
         return str([*names, "reshard_local", "source_shape", "target_shape"]).replace("'", '"')
 
     @property
     def entries(self) -> tuple[str, ...]:
-        """The templates of public functions besides `reshard` and `reshard_local`."""
+        """The templates of public functions other than `reshard` and `reshard_local`."""
         found = ["shared"] * self.shares + ["dtensor"] * (self.dtensor is not None)
         return tuple(f"triton_gpu/{name}.py.jinja" for name in found)
 
@@ -122,12 +121,12 @@ class TritonText:
 
     @property
     def shares(self) -> bool:
-        """Return whether callers can share memory with peers."""
+        """Whether callers can share memory with peers."""
         return any(not each.in_host for each in self.extras)
 
     @property
     def imports(self) -> tuple[tuple[str, str], ...]:
-        """The module's imports, sorted: (support file, names that are imported from it)."""
+        """The module's imports, sorted: (support file, the names imported from it)."""
         phases = self.phases
         rows = {"shard_at"}.union(*(phase.imported for phase in phases))
         lines = sorted(rows & {"copy_some_lines"})
@@ -156,14 +155,14 @@ class TritonText:
 
 
 def refuse(plan: Plan) -> None:
-    """Raise InputError for reshards that this backend does not support."""
+    """Raise InputError for a reshard that this backend does not support."""
     refuse_common(plan, NAME, {})
     for exchange in exchanges_of(plan):
         refuse_wide(plan, exchange, NAME)
 
 
 def render(request: Request) -> str:
-    """Return the text of a module. A module with a gradient and its backward module name each
+    """Return the text of a module. A module with a gradient and its backward module refer to each
     other."""
     return render_template("triton_gpu/module.py.jinja", _module(request))
 
@@ -194,7 +193,7 @@ def _module(request: Request) -> TritonText:
 
 
 def lacks(plan: Plan) -> tuple[str, ...]:
-    """Return the features that a plan's module cannot have: "dtensor" if DTensor cannot express a
+    """Return the features that a plan's module cannot have: "dtensor" if DTensor cannot express one
     side."""
     return () if _dtensor(plan.reshard, _ends(plan)) else ("dtensor",)
 
@@ -285,11 +284,11 @@ _Placed = int | tuple[int, int] | Operator | None
 def placements(sharding: Sharding, layout: Layout) -> tuple[_Placed, ...] | None:
     """Return the DTensor placement along each mesh axis, or None if DTensor cannot express them.
 
-    A placement is the dimension that the axis splits, or (dimension, split factor) for a
-    `_StridedShard`, if a later axis is more major; the operator that reduces the axis's terms; or
-    None if the axis replicates. DTensor splits a dimension axis by axis, in chunks: over several
-    axes that is the split `nested`, or any split if the extent divides evenly. Ranks must ascend
-    along an axis that splits.
+    A placement is one of these: the dimension that the axis splits; (dimension, split factor) for a
+    `_StridedShard`, if a later axis is more major; the operator that reduces the axis's terms; None
+    if the axis replicates. DTensor splits a dimension axis by axis, in chunks. Over several axes
+    that is the split `nested`, or any split if the extent divides evenly. Ranks must ascend along
+    an axis that splits.
     """
     names = list(sharding.mesh.names)
     placed: list[_Placed] = [None] * len(names)
@@ -311,12 +310,12 @@ def placements(sharding: Sharding, layout: Layout) -> tuple[_Placed, ...] | None
 
 
 def _codes(placed: tuple[_Placed, ...]) -> str:
-    """Return placements as in a module's code: `(0, (0, 2), "sum", None)`."""
+    """Format placements as in a module's code: `(0, (0, 2), "sum", None)`."""
     return repr(placed).replace("'", '"')
 
 
 def _words(placed: tuple[_Placed, ...]) -> str:
-    """Return placements in PyTorch's notation: `(Shard(0), Partial("sum"), Replicate())`."""
+    """Format placements in PyTorch's notation: `(Shard(0), Partial("sum"), Replicate())`."""
     return f"({', '.join(map(_word, placed))}{',' * (len(placed) == 1)})"
 
 

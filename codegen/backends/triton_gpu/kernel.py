@@ -1,9 +1,9 @@
 """Derive the expressions of a reshard's kernel: the block of a tile that each program copies, and
-the device it is read from.
+the device from which it is read.
 
 A launch fills one target shard. Successive programs copy blocks of different tiles, so that all
 links stay busy. Devices begin with different source shards, so they do not all read from the same
-one; if possible, a device reads its own tile last. The statements are in
+one. If possible, a device reads its own tile last. The statements are in
 `templates/triton_gpu/pull.py.jinja` or, if terms are reduced, in `reduce.py.jinja`.
 """
 
@@ -38,7 +38,7 @@ from shardwright.ir.algebra.printers import TRITON
 from shardwright.ir.exchange import Exchange
 
 LOOPED = FITS - 4
-"""The greatest length of a line in a kernel's loop, in characters."""
+"""The most characters of a line in a kernel's loop."""
 
 Terms = list[tuple[Value, Value]]
 """The summands of an offset in elements: (start, stride) along each dimension."""
@@ -52,9 +52,9 @@ POSITIONS = {
 
 @dataclass(frozen=True)
 class Kernel:
-    """The kernel of an exchange, as expressions. `some_local`: whether any device already has a
-    part of its target shard; `wide`: whether offsets exceed 32 bits; `dtype`: the dtype of terms,
-    if the kernel reduces them."""
+    """The kernel of an exchange, as expressions. `some_local`: whether any device already has part
+    of its target shard; `wide`: whether offsets exceed 32 bits; `dtype`: the dtype of terms, if the
+    kernel reduces them."""
 
     moves: Moves
     some_local: bool
@@ -63,7 +63,6 @@ class Kernel:
 
     @property
     def exchange(self) -> Exchange:
-        """The exchange that the kernel moves."""
         return self.moves.exchange
 
     @property
@@ -73,13 +72,12 @@ class Kernel:
 
     @property
     def hidden(self) -> int:
-        """The number of leading dimensions that number terms, not elements of the tensor."""
+        """The number of leading dimensions that number terms rather than elements of the tensor."""
         return self.exchange.source.hidden
 
     @property
     def reduces(self) -> bool:
-        """Return whether the kernel reduces terms. Every program then reads all terms of its
-        block."""
+        """Whether the kernel reduces terms. Every program then reads all terms of its block."""
         return self.exchange.operator is not None
 
     @cached_property
@@ -96,23 +94,23 @@ class Kernel:
 
     @property
     def shares(self) -> int:
-        """The number of pieces of a tile, each of which is copied separately."""
+        """The number of pieces of a tile, which are copied separately."""
         return self.exchange.rule.pieces
 
     @property
     def copy(self) -> str:
-        """The name of the support function that copies a block of rows."""
+        """The support function that copies a block of rows."""
         return "copy_some_lines" if self.moves.form == "mixed" else "copy_rows"
 
     @property
     def tiles(self) -> int:
-        """The largest number of tiles of a target shard, or of pieces of tiles if tiles are cut."""
+        """The most tiles of a target shard, or pieces of tiles if tiles are cut."""
         return math.prod(self.counts) * self.shares
 
     @property
     def outer(self) -> tuple[int, ...]:
-        """The first dimension of each group of merged dimensions outside the rows, if any tile has
-        more than one index along the group."""
+        """The first dimension of each group of merged dimensions outside the rows, unless every
+        tile has only one index along the group."""
         groups = zip(self.moves.groups[:-2], self.moves.widest[:-2], strict=True)
         return tuple(group[0] for group, widest in groups if widest > 1)
 
@@ -153,8 +151,8 @@ class Kernel:
     def tiles_along(
         self, digits: tuple[Value, ...], body: FunctionBody, words: Words = PULLED
     ) -> tuple[list[Along], dict[str, int]]:
-        """Return two results. The first: the tile along each dimension, given the digits of its
-        number. The second: the dimension of each name that this call adds to `body`."""
+        """Return the tile along each dimension, given the digits of its number, and the dimension
+        of each name that this call adds to `body`."""
         owners = dict[str, int]()
         tiles = [self._hidden(axis) for axis in range(self.hidden)]
         for axis in range(self.hidden, len(self.exchange.dims)):
@@ -165,14 +163,13 @@ class Kernel:
         return tiles, owners
 
     def meets(self, axis: int) -> str:
-        """Return, in words, the number of source shards that a target shard overlaps along a
-        dimension."""
+        """Say in words how many source shards a target shard overlaps along a dimension."""
         dim, count = self.exchange.dims[axis], self.counts[axis]
         every = "" if Candidates.of(dim).full.all() else "up to "
         return "one" if count == 1 else f"{every}{count}"
 
     def texts(self, assignments: list[Assignment], owners: dict[str, int]) -> Iterator[DimText]:
-        """Yield the assignments of each dimension, with comments; `owners`: the dimension of each
+        """Yield each dimension's assignments, with comments; `owners`: the dimension of each
         name."""
         for axis in dict.fromkeys(owners[each.name] for each in assignments):
             dim, several = self.exchange.dims[axis], self.counts[axis] > 1
@@ -198,8 +195,7 @@ class Kernel:
             left = "block"
 
     def digits(self) -> tuple[Value, ...]:
-        """Return the digits of a tile's number: one for each dimension, and a last one for the
-        piece."""
+        """Return the digits of a tile's number: one per dimension, and a last one for the piece."""
         number, found, weight = Index("number", self.tiles), [], 1
         for count in reversed((*self.counts, self.shares)):
             found.append(mod(floor_div(number, weight), count))
@@ -214,25 +210,25 @@ class Kernel:
         return mod(digit + own + int(self._ends_with_own(axis)), count)
 
     def _ends_with_own(self, axis: int) -> bool:
-        """Return whether every device's own shard is last if the device starts with the next shard.
-        This holds if the number of the first overlapping shard is always a multiple of the number
-        of overlapping shards."""
+        """Return whether every device's own shard comes last if the device starts with the next
+        one: the number of the first overlapping shard is always a multiple of the number of
+        overlapping shards."""
         count = self.counts[axis]
         firsts = Candidates.of(self.exchange.dims[axis]).source[::count]
         return self.exchange.same_order and not (firsts % count).any()
 
     def _hidden(self, axis: int) -> Along:
         """Return the tile along a hidden dimension: the receiver's own term or, if the kernel
-        reduces along it, the variable `term` of its loop."""
+        reduces along it, the loop variable `term`."""
         dim, one = self.exchange.dims[axis], sympy.Integer(1)
-        # If terms are new, only the first receives data, from the only source term.
+        # Of new terms, only the first receives data, from the only source term.
         term: Value = dim.target.index(self.here) if dim.source.parts > 1 else 0 * one
         if self.reduces and axis == 0:
             term = Index("term", dim.source.parts)
         return Along(term, 0 * one, 0 * one, one, one, one, ())
 
     def cut(self, tiles: list[Along], piece: Value) -> tuple[list[Along], PieceText]:
-        """Return the tiles with the one along the cut dimension replaced by its piece, and the text
+        """Replace the tile along the cut dimension by its piece. Return the tiles, and the text
         that computes the piece."""
         axis = self.exchange.rule.cut
         tile, most = tiles[axis], self.exchange.dims[axis].max_width + 1
@@ -258,9 +254,8 @@ class Kernel:
         return [*tiles[:axis], piece_of, *tiles[axis + 1 :]], text
 
     def rows(self, tiles: list[Along], more: list[str]) -> tuple[str, RowsText]:
-        """Return two results. The first: the condition that a tile or piece is not empty, "" if it
-        always holds. The second: the tile as rows; `more`: additional tests to include in the
-        condition."""
+        """Return the condition that a tile or piece is not empty ("" if it never is), and the tile
+        as rows; `more`: additional tests for the condition."""
         groups, conditions = self.moves.groups, [c for tile in tiles for c in tile.inside]
         reads: Terms = []
         writes: Terms = []
@@ -310,8 +305,8 @@ def broken_value(assignment: Assignment, indent: int) -> str:
 
 
 def _offset(terms: Terms, room: int) -> str:
-    """Return the text `start * stride + ...` of an offset, without zero terms; if it exceeds `room`
-    characters, with one term per line."""
+    """Return the text `start * stride + ...` of an offset, without zero terms. If it exceeds `room`
+    characters, put each term on its own line."""
     parts = []
     for begin, stride in terms:
         value, step = simplify(begin), simplify(stride)

@@ -20,7 +20,7 @@ class PositionText:
 
 @dataclass(frozen=True)
 class DigitText:
-    """A digit of the loop's index, computed as `name = left % size`."""
+    """A digit of the loop's index, `name = left % size`."""
 
     name: str
     left: str
@@ -45,9 +45,9 @@ class DimText:
 
 @dataclass(frozen=True)
 class PieceText:
-    """A piece of a cut tile. `pieces`: the number of pieces of a tile; `number`: the piece's own
-    number; `width`: the tile's extent along the cut dimension; `start`, `end`: the piece's range of
-    it. All but `pieces` are expressions."""
+    """A piece of a cut tile. `pieces`: the number of pieces of a tile; `number`: the number of this
+    piece; `width`: the tile's extent along the cut dimension; `start`, `end`: the piece's range of
+    that extent. All but `pieces` are expressions."""
 
     pieces: int
     number: str
@@ -58,9 +58,9 @@ class PieceText:
 
 @dataclass(frozen=True)
 class RowsText:
-    """A tile as rows: the arguments of `copy_rows`, in elements. `read`, `write`: the tile's start
-    in both shards; `rows`, `columns`: its number of rows and their length; `read_row`, `write_row`:
-    the distance between rows in both shards; `block`: the name of the variable with the block's
+    """A tile as rows: the arguments of `copy_rows`, in elements. `read`, `write`: where the tile
+    starts in both shards; `rows`, `columns`: the number of its rows and their length; `read_row`,
+    `write_row`: the distance between rows in both shards; `block`: the variable with the block's
     number; `bits`: the width of offsets."""
 
     read: str
@@ -77,14 +77,14 @@ class RowsText:
 class PullText:
     """The context of a pulling kernel's template.
 
-    `positions`: the list of names of the parameters that are positions; `wide`: whether offsets
-    exceed 32 bits; `digits`: the digits of the loop's index; `dims`: the assignments that compute
-    the tile, by dimension; `sender`: the source position that the tile is read from; `held`: the
-    test of whether this device, at position `me` of the source mesh, has the tile itself, "" if it
-    is not needed; `piece`: the piece to copy, if tiles are cut; `inside`: the condition that the
-    tile is not empty, "" if it is always met; `deeper`: the indentation that the condition adds;
-    `rows`: the tile as rows; `copy`: the function that copies a block of rows; `reduced`: the
-    reduction of terms, if any.
+    `positions`: the names of the parameters that are positions; `wide`: whether offsets exceed 32
+    bits; `digits`: the digits of the loop's index; `dims`: the assignments that compute the tile,
+    by dimension; `sender`: the source position from which the tile is read; `held`: the test
+    whether this device, at position `me` of the source mesh, has the tile itself, "" if no test is
+    needed; `piece`: the piece to copy, if tiles are cut; `inside`: the condition that the tile is
+    not empty, "" if it never is; `deeper`: the indentation that the condition adds; `rows`: the
+    tile as rows; `copy`: the function that copies a block of rows; `reduced`: the reduction of
+    terms, if any.
     """
 
     positions: str
@@ -106,9 +106,9 @@ class PullText:
 @dataclass(frozen=True)
 class PushText:
     """The context of a pushing kernel's template. Fields are as in `PullText`, except for these:
-    `receiver`: the target position that the tile is written to; `sends`: the condition that this
+    `receiver`: the target position to which the tile is written; `sends`: the condition that this
     device sends it; `homes`: the number of entries in the table of receivers' source positions, 0
-    if the kernel has no such table. `piece.number` is the number of the piece that this device
+    if the kernel has no such table; `piece.number`: the number of the piece that this device
     sends."""
 
     parameters: tuple[PositionText, ...]

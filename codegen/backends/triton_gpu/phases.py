@@ -1,5 +1,5 @@
-"""The exchanges of a module, with their kernels. A module has one exchange, or two: the first
-reduces terms to parts, the second copies parts."""
+"""The exchanges of a module, with their kernels. A module has either one exchange, or two: the
+first reduces terms to parts, the second copies the parts."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from shardwright.ir.plan import Plan, SteppedPlan, direct_of
 from shardwright.ir.steps import MoveStep
 
 BOTH = "BOTH"
-"""The constant, in modules, for ("source", "target")."""
+"""The module's constant for ("source", "target")."""
 
-# If a shard has at least this many bytes, kernels compute offsets in 64 bits.
+# Kernels compute offsets in 64 bits if a shard has at least this many bytes.
 WIDE_BYTES = 2**31
 
 
 @dataclass(frozen=True)
 class Names:
-    """The module's names for an exchange's functions and constants, and its words for the
-    exchange's two sides."""
+    """The module's names for an exchange's functions and constants, and its words for both
+    sides."""
 
     senders: str = "senders"
     receivers: str = "receivers"
@@ -62,12 +62,12 @@ NAMES = {
         ),
     ),
 }
-"""The names for each exchange of a module, by the module's number of exchanges."""
+"""The names for each exchange of a module, by the number of exchanges."""
 
 
 @dataclass(frozen=True)
 class PullPhase:
-    """An exchange with its kernel. `ends`: the expressions of its source and target in the module;
+    """An exchange with its kernel. `ends`: the expressions for its source and target in the module;
     `push`: the pushing kernel for the same tiles, if any."""
 
     names: Names
@@ -85,19 +85,17 @@ class PullPhase:
 
     @property
     def imported(self) -> set[str]:
-        """The support functions that the pulling kernel calls."""
         if self.kernel.reduces:
             return {"rows_at", "read_once"}
         return {self.kernel.copy}
 
     @property
     def exchange(self) -> Exchange:
-        """The exchange that the kernel moves."""
         return self.kernel.exchange
 
     @property
     def in_place(self) -> tuple[str, ...]:
-        """The sides, "source" and "target", on which tiles are not packed: see the function
+        """The sides ("source", "target") on which tiles are not packed. See the function
         `in_place`."""
         return self.exchange.once(in_place)
 
@@ -108,7 +106,7 @@ class PullPhase:
 
     @property
     def listed(self) -> str:
-        """The name of the support class that describes the exchange."""
+        """The support class that describes the exchange."""
         return "CutExchange" if self.exchange.rule.pieces > 1 else "Exchange"
 
     @cached_property
@@ -161,7 +159,7 @@ def exchanges_of(plan: Plan) -> tuple[Exchange, ...]:
 
 
 def phases_of(plan: Plan) -> tuple[PullPhase, ...]:
-    """Return the exchanges of a direct plan, in order, with their kernels. Raises InputError for a
+    """Return the exchanges of a direct plan in order, with their kernels. Raises InputError for a
     plan that is not direct."""
     exchanges, dtype = exchanges_of(plan), plan.reshard.dtype
     box = f"lambda position: (0, {exchanges[0].terms}, *part_box(position))"
@@ -178,11 +176,11 @@ def phases_of(plan: Plan) -> tuple[PullPhase, ...]:
 
 
 def in_place(exchange: Exchange) -> tuple[str, ...]:
-    """Return the sides, "source" and "target", on which tiles need no packing for an exchange,
-    because each is contiguous in its shard.
+    """Return the sides ("source", "target") on which an exchange does not pack tiles, because each
+    tile is contiguous in its shard.
 
-    If any device neither sends nor receives, return none: tiles are then exchanged by
-    `all_to_all_single`, in which that device takes part. Otherwise it would not learn of another
+    Return no side if any device neither sends nor receives. Tiles are then exchanged by
+    `all_to_all_single`, in which that device takes part; otherwise it would not learn of another
     device's failure, and NCCL might wait for it.
     """
     loads = Loads(exchange.source, exchange.target, exchange)
@@ -231,6 +229,6 @@ def _widest_shard(exchange: Exchange) -> int:
 
 
 def _largest(moves: Moves) -> tuple[int, ...]:
-    """Return the extents of the largest tile along each group of dimensions; the last two are its
-    number of rows and their length."""
+    """Return the extents of the largest tile along each group of dimensions, the last two being the
+    number of its rows and their length."""
     return moves.widest if len(moves.widest) > 1 else (1, *moves.widest)

@@ -1,7 +1,7 @@
 """Derive the expressions of a pushing kernel: the block of a tile that each program copies, and the
-device it is written to.
+device to which it is written.
 
-A launch copies tiles of one source shard to all target shards that overlap it, including all
+A launch copies the tiles of one source shard to all target shards that overlap it, including all
 replicas. It is the pulling kernel with both sides exchanged, except for replicas of the source: a
 program computes its receiver, and tests whether the rule selects this device to send to it. The
 statements are in `templates/triton_gpu/push.py.jinja`.
@@ -41,8 +41,8 @@ class PushKernel(Kernel):
 
     @staticmethod
     def of(pulled: Kernel) -> PushKernel | None:
-        """Return the pushing kernel for the tiles of a pulling one, or None if tiles can only be
-        pulled: if the receiver reduces them, or if the meshes have different devices."""
+        """Return the pushing kernel for the tiles of a pulling kernel. Return None if tiles can
+        only be pulled, because the receiver reduces them or the meshes have different devices."""
         given = pulled.exchange
         if pulled.reduces or not same_ids(given.source.mesh, given.target.mesh):
             return None
@@ -68,13 +68,13 @@ class PushKernel(Kernel):
 
     @cached_property
     def shares(self) -> int:
-        """The most replicas of a target shard that a device sends to."""
+        """The most replicas of a target shard to which a device sends."""
         return math.prod(digit.size for digit in self._apart[1])
 
     @cached_property
     def _apart(self) -> tuple[Digits, Digits]:
-        """The digits of a receiver's replica that equal the sender's digits, and the other digits
-        of the replica."""
+        """The digits of a receiver's replica that equal the sender's digits, and its other
+        digits."""
         free = self.forth.target.free
         if self.forth.rule.kind != "own":
             return (), free
@@ -120,8 +120,8 @@ class PushKernel(Kernel):
         )
 
     def _hidden(self, axis: int) -> Along:
-        """Return the tile along a hidden dimension: the sender's own term or, if the target has
-        only one term, that term."""
+        """Return the tile along a hidden dimension: the sender's own term, or the target's only
+        term."""
         source, one = self.forth.source.dims[axis], sympy.Integer(1)
         only = self.forth.target.dims[axis].parts == 1
         term: Value = 0 * one if only else source.index(self.here)
@@ -129,7 +129,7 @@ class PushKernel(Kernel):
 
     def _terms(self) -> list[tuple[Value, int]]:
         """Return, for each hidden dimension along which the target does not need all terms, the
-        number of the sender's term, and the number of terms that the target needs."""
+        number of the sender's term and the number of terms that the target needs."""
         found = []
         for source, target in zip(*(side.dims[: self.hidden] for side in self._sides), strict=True):
             if source.parts > target.parts:
@@ -141,8 +141,8 @@ class PushKernel(Kernel):
         return self.forth.source, self.forth.target
 
     def _receiver(self, tiles: list[Along], number: Value) -> Value:
-        """Return the target position of replica `number` of the shard that a tile is for. Devices
-        begin with different replicas and, if possible, end with the one they have."""
+        """Return the target position of replica `number` of the shard to which a tile belongs.
+        Devices begin with different replicas and, if possible, end with their own."""
         own, others = self._apart
         turned = mod(number + read_digits(others, self.here) + 1, self.shares)
         position = write_digits(others, turned if self.shares > 1 else sympy.Integer(0))
@@ -153,8 +153,8 @@ class PushKernel(Kernel):
         return position
 
     def _tests(self) -> list[str]:
-        """Return the tests of whether the rule selects this device, among all that have its shard,
-        to send to the receiver."""
+        """Return the tests that the rule selects this device, among all that have its shard, to
+        send to the receiver."""
         source, rule = self.forth.source, self.forth.rule
         if source.replicas == 1:
             return []
@@ -175,7 +175,7 @@ class PushKernel(Kernel):
         source, target, rule = self.forth.source, self.forth.target, self.forth.rule
         holders = source.replicas // rule.pieces
         shift = floor_div(target.replica(self.peers.receiver), holders) + tiles[rule.cut].source
-        # Subtract the shift by adding its complement: dividends must not be negative.
+        # Subtract the shift by adding its complement, since a dividend must not be negative.
         own = floor_div(source.replica(self.here), holders)
         return mod(own + (rule.pieces - 1) * shift, rule.pieces)
 

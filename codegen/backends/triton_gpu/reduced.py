@@ -13,7 +13,7 @@ from shardwright.ir.dtypes import is_floating
 from shardwright.ir.exchange import Exchange
 
 UNROLLED = 8
-"""The largest number of terms that a program loads at once: each needs registers."""
+"""The most terms that a program loads at once: each takes registers."""
 
 _TYPES = {
     "bool": "uint8",
@@ -30,9 +30,9 @@ class ReducedText:
 
     `terms`: the number of terms of a value; `does`: the verb of the reduction, for a comment;
     `unrolled`: whether a program loads all terms at once; `element`, `total`: the Triton types of
-    elements in shards and during the reduction; `identity`: the operator's neutral value; `adds`:
-    whether the operator is a sum; if not, `combine`: the Triton function for it, and `nan`: that
-    function's argument on NaNs.
+    elements in shards and during the reduction; `identity`: the operator's neutral element; `adds`:
+    whether the operator is a sum; `combine`: if not, the Triton function for it, and `nan`: that
+    function's argument for NaNs.
     """
 
     terms: int

@@ -1,5 +1,4 @@
-"""The shape of tiles for copies: merged dimensions, the width of loads and stores, and the shape of
-a block.
+"""How tiles are copied: merged dimensions, the width of loads and stores, and the shape of a block.
 
 A tile is a box in two shards, each contiguous in memory. If every tile spans the whole shard along
 a dimension on both sides, that dimension and the one before it have no gaps between them, and are
@@ -36,22 +35,22 @@ WIDEST_UNIT = 8
 """The bytes of the widest unit, an integer."""
 
 BLOCK_BYTES = 8192
-"""The largest number of bytes that a program moves. Each of 128 threads then has four loads of 16
-bytes in flight."""
+"""The most bytes that a program moves. Each of 128 threads then has four loads of 16 bytes in
+flight."""
 
 BLOCK_UNITS = 2048
-"""The largest number of units that a program moves: 16 for each of 128 threads."""
+"""The most units that a program moves: 16 for each of 128 threads."""
 
 ROW_BYTES = 512
-"""The smallest number of bytes in a row of a block, unless the tile's rows are shorter: 16 for each
-of a warp's 32 threads."""
+"""The fewest bytes in a row of a block, unless the tile's rows are shorter: 16 for each of a warp's
+32 threads."""
 
 THREADS = 256
-"""The largest number of threads of a program: four warps of 64 threads on AMD. On NVIDIA GPUs, a
-warp has 32 threads."""
+"""The most threads of a program: four warps of 64 threads on AMD. On NVIDIA GPUs, a warp has 32
+threads."""
 
 IDLE = 8
-"""Of the units of a row of blocks, at most one in this many may be idle."""
+"""At most one in this many units of a row of blocks may be idle."""
 
 Form = Literal["lines", "mixed", "units"]
 
@@ -76,8 +75,8 @@ class Moves:
 
     @cached_property
     def unit(self) -> int:
-        """The bytes of a unit: a power of two that divides the starts, ends and distances of rows;
-        an element if terms are reduced."""
+        """The bytes of a unit: a power of two that divides the starts, ends and distances of rows,
+        or the bytes of an element if terms are reduced."""
         if self.exchange.operator is not None:
             return self.itemsize
         divisor = self._row_divisor()
@@ -85,7 +84,7 @@ class Moves:
 
     @cached_property
     def form(self) -> Form:
-        """The form of copies: see the module's docstring."""
+        """How rows are copied: see the module's docstring."""
         if self._row_divisor() % LINE == 0:
             return "lines"
         is_mixed = self.exchange.operator is None and self._is_alike().any()
@@ -98,39 +97,38 @@ class Moves:
 
     @property
     def unit_elements(self) -> int:
-        """The number of elements of a unit."""
         return self.unit // self.itemsize
 
     @property
     def lanes(self) -> int:
-        """The number of units that one load or store of 16 bytes moves; 1 in the form `units`."""
+        """The number of units in one load or store of 16 bytes; 1 in the form `units`."""
         return 1 if self.form == "units" else LINE // self.unit
 
     @cached_property
     def widest(self) -> tuple[int, ...]:
-        """The largest extent of tiles along each group, in elements."""
+        """The largest extent of any tile along each group, in elements."""
         dims = self.exchange.dims
         return tuple(math.prod(dims[axis].max_width for axis in group) for group in self.groups)
 
     @cached_property
     def block(self) -> tuple[int, int]:
-        """The number of rows, and of units of a row, that a program moves."""
+        """The number of rows that a program moves, and of units in each."""
         rows = self.widest[-2] if len(self.groups) > 1 else 1
         return block_shape(rows, self.widest[-1] // self.unit_elements, self.unit, self.lanes)
 
     def blocks(self, unit_elements: int) -> tuple[int, ...]:
-        """Return the number of blocks of the largest tile along each group, if a unit has
+        """Return the number of blocks of the largest tile along each group, for units of
         `unit_elements` elements. Along groups before the last two, a block is one index."""
         row = -(-self.widest[-1] // unit_elements)
         if self.form == "mixed":
-            row += self.lanes - 1  # the first 16 bytes may begin before the row
+            row += self.lanes - 1  # the first 16 bytes may start before the row
         counts = (*self.widest[:-1], row)
         sizes = (1,) * len(counts[:-2]) + self.block
         return tuple(-(-n // size) for n, size in zip(counts, sizes[-len(counts) :], strict=True))
 
     @property
     def line_share(self) -> float:
-        """The fraction of a tile's bytes that loads and stores of 16 bytes move, over all tiles."""
+        """The fraction of the bytes of all tiles that loads and stores of 16 bytes move."""
         if self.form != "mixed":
             return float(self.form == "lines")
         (begin, _), width = self._starts(), self._widths()
@@ -145,13 +143,12 @@ class Moves:
 
     @cached_property
     def _step(self) -> int:
-        """A divisor, the same for all tiles, of the bytes of one index along the dimension
-        `_row`."""
+        """A divisor, for all tiles, of the bytes of one index along the dimension `_row`."""
         whole = [self.exchange.dims[axis].pairs.width for axis in self.groups[-1][1:]]
         return math.prod(int(np.gcd.reduce(width)) for width in whole) * self.itemsize
 
     def _starts(self) -> tuple[Integers, Integers]:
-        """Return the starts of rows in their source and in their target shard, in bytes, for each
+        """Return where rows start in their source and in their target shard, in bytes, for each
         pair of shards."""
         pairs = self._row.pairs
         lows = self._row.source.intervals[0], self._row.target.intervals[0]
@@ -186,8 +183,8 @@ class Moves:
         return divisor
 
     def _is_alike(self) -> np.ndarray:
-        """Return, for each pair of shards, whether rows are equally aligned to 16 bytes in both,
-        and long enough to contain 16 aligned bytes."""
+        """Return, for each pair of shards, whether rows have the same alignment to 16 bytes in both
+        and are long enough to contain 16 aligned bytes."""
         source, target = self._starts()
         alike: np.ndarray = ((source - target) % LINE == 0) & (self._widths() >= 2 * LINE)
         if len(self.groups) > 1:
@@ -197,18 +194,19 @@ class Moves:
 
 
 def spans(exchange: Exchange, axis: int) -> tuple[bool, bool]:
-    """Return whether every tile spans its source shard and its target shard along a dimension."""
+    """Return whether every tile spans its source shard, and whether it spans its target shard,
+    along a dimension."""
     rule = exchange.rule
     is_cut = rule.pieces > 1 and rule.cut == axis
     return (False, False) if is_cut else exchange.dims[axis].spans
 
 
 def together(exchange: Exchange) -> tuple[str, ...]:
-    """Return the sides, "source" and "target", on which every tile is contiguous in its shard.
+    """Return the sides ("source", "target") on which every tile is contiguous in its shard.
 
-    A tile is contiguous if it spans its shard along every dimension after the first along which it
-    has several indices. Tiles combine the pieces of all dimensions, so the largest pieces decide
-    for all.
+    A tile is contiguous if it spans its shard along every dimension after the first one along which
+    it has several indices. Tiles combine the pieces of all dimensions, so checking the largest
+    pieces suffices.
     """
     found = []
     for end, name in enumerate(("source", "target")):
@@ -224,9 +222,9 @@ def block_shape(rows: int, units: int, unit: int, lanes: int = 1) -> tuple[int, 
     """Return the shape of a program's block: its rows, and the units of a row, as powers of two.
     `rows`, `units`: the extents of the largest tile; `unit`: the bytes of a unit.
 
-    A row of a block is as long as fits, or shorter if more than one in IDLE units would be idle,
-    but not below ROW_BYTES; then a block has as many rows as still fit. If one instruction moves
-    `lanes` units, every thread has at least that many, as Triton requires.
+    Make a block's rows as long as fits, or shorter if more than one in IDLE units would be idle,
+    but at least ROW_BYTES; then use as many rows as still fit. If one instruction moves `lanes`
+    units, every thread has at least that many, as Triton requires.
     """
     most = min(BLOCK_BYTES // unit, BLOCK_UNITS)
     columns = min(_power_of_two(units), most)

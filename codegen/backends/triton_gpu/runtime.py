@@ -1,4 +1,4 @@
-"""The requirements to run emitted modules."""
+"""The requirements for running emitted modules."""
 
 from shardwright.codegen.registry.toolchain import Runtime
 

@@ -1,10 +1,11 @@
 """The timeline of a Triton module under `torch.distributed`.
 
 Within a host, devices read peers' shards directly. Each device copies the data that others need to
-symmetric memory (callers can avoid this: `symmetric_source`, `symmetric_result`); then all devices
-wait at a barrier, each pulls its tiles, and all wait again. Between hosts, tiles are packed,
+symmetric memory (callers can avoid this copy: `symmetric_source`, `symmetric_result`). Then all
+devices wait at a barrier, pull their tiles, and wait again. Between hosts, tiles are packed,
 exchanged by `all_to_all_single`, and unpacked, while each device makes its local copies. On a side
-on which tiles are contiguous they are not packed, and they are sent by `batch_isend_irecv`.
+whose tiles are contiguous, tiles are not packed; if they are so on both sides, `batch_isend_irecv`
+sends them.
 """
 
 from __future__ import annotations
@@ -74,8 +75,8 @@ def _next(ids: Integers) -> Iterator[Flows]:
 
 
 def _is_one_host(plan: Plan, ids: Integers) -> bool:
-    """Return whether all devices are on one host. Without a topology, or if it has no hosts, they
-    are assumed to be; devices of a torus are not."""
+    """Return whether all devices are on one host. Assume so without a topology, and for a topology
+    without hosts unless it is a torus."""
     if plan.prediction is None:
         return True
     match topology_of(plan.prediction.topology):

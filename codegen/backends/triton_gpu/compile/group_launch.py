@@ -1,4 +1,4 @@
-"""Describe the launches of a group's compiled kernel: the data that a host needs besides the
+"""Describe the launches of a group's compiled kernel: the data that a host needs in addition to the
 binary."""
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ _FIELDS = (
 
 
 def constants(module: ModuleType) -> dict[str, Any]:
-    """Return the compile-time arguments by name, as the module passes them if memory is aligned to
-    16 bytes."""
+    """Return the compile-time arguments by name, as the module passes them for memory aligned to 16
+    bytes."""
     host = module._HOST
     listed = [host.processes.listed(device, "cpu") for device in host.exchange.target.ids]
     support = sys.modules[type(listed[0]).__module__]
@@ -52,8 +52,8 @@ def constants(module: ModuleType) -> dict[str, Any]:
 
 
 def launch_json(module: ModuleType, target: str, metadata: Any, resources: dict[str, Any]) -> str:
-    """Return a description of the kernel and of every device's launch, as JSON. `metadata`,
-    `resources`: as in `launch.launch_json`."""
+    """Describe the kernel and every device's launch, as JSON. `metadata`, `resources`: as in
+    `launch.launch_json`."""
     about = {
         **kernel_facts(target, metadata, resources),
         "constants": {name: str(value) for name, value in constants(module).items()},
@@ -67,7 +67,8 @@ def launch_json(module: ModuleType, target: str, metadata: Any, resources: dict[
 
 
 def _launches(module: ModuleType) -> list[dict[str, Any]]:
-    """Return the launch of each device that has a non-empty target shard, in order of device id."""
+    """Describe the launch of each device that has a non-empty target shard, in order of device
+    id."""
     found, host = [], module._HOST
     for device_id in sorted(host.exchange.target.ids):
         listed = host.processes.listed(device_id, "cpu")

@@ -1,4 +1,5 @@
-"""Describe the launches of a compiled kernel: the data that a host needs besides the binary."""
+"""Describe the launches of a compiled kernel: the data that a host needs in addition to the
+binary."""
 
 from __future__ import annotations
 
@@ -10,8 +11,8 @@ from shardwright.codegen.checks.compiled.saving import lines_of
 from shardwright.ir.dtypes import DTYPES
 
 ALIGNMENT = 16
-"""The alignment, in bytes, that compiled kernels assume of `peers`, of `out` and of every source
-shard, and the bytes that they move at once. For other alignments the module launches a different
+"""The alignment, in bytes, that compiled kernels assume of `peers`, `out` and every source shard;
+also the bytes that they move at once. For other alignments the module launches another
 specialization, which is not compiled here."""
 
 _MEANING = {
@@ -32,32 +33,32 @@ _NUMBERS = {
     **{f"int{bits}": f"i{bits}" for bits in (8, 16, 32, 64)},
     **{f"uint{bits}": f"u{bits}" for bits in (8, 16, 32)},
 }
-# Arguments that Triton appends, unused by these kernels.
+# Arguments that Triton appends and these kernels do not use.
 _SCRATCH = ("global_scratch", "profile_scratch")
 
 
 def types(module: ModuleType, phase: int = 0) -> dict[str, str]:
     """Return the Triton type of each run-time argument, in order; `phase`: the number of the
-    exchange whose kernel it is."""
+    kernel's exchange."""
     host = module._HOST.phases[phase]
     bits = 8 * DTYPES[module.DTYPE] * host.tiles.width
     element = "u8" if bits == 8 else f"i{bits}"
-    if host.reduces:  # the kernel computes with elements, instead of moving units of bits
+    if host.reduces:  # the kernel computes with elements instead of moving units of bits
         element = _NUMBERS[module.DTYPE]
     given = {"peers": "*i64", "out": f"*{element}", "receiver": "i32", "me": "i32"}
     return {name: kind for name, kind in given.items() if name in host.kernel.arg_names}
 
 
 def constants(module: ModuleType, phase: int = 0, times: int = 1) -> dict[str, Any]:
-    """Return the compile-time argument BLOCK as the module passes it; `times`: the factor by which
-    blocks are larger if there are few programs."""
+    """Return the compile-time argument BLOCK as the module passes it; `times`: how much larger
+    blocks are when there are few programs."""
     return {"BLOCK": module._HOST.phases[phase].tiles.block(None, times)}
 
 
 def launch_json(
     module: ModuleType, target: str, metadata: Any, resources: dict[str, Any], phase: int = 0
 ) -> str:
-    """Return a description of the kernel and of every device's launch, as JSON.
+    """Describe the kernel and every device's launch, as JSON.
 
     `metadata`: Triton's metadata of the compiled kernel; `resources`: additional facts about it,
     such as its registers.
@@ -73,8 +74,8 @@ def launch_json(
 
 
 def kernel_facts(target: str, metadata: Any, resources: dict[str, Any]) -> dict[str, Any]:
-    """Return the facts that every description has: the kernel's target and entry, the number of
-    warps and threads of a program, and `resources`."""
+    """Return the facts that every description has: the kernel's target and entry point, the number
+    of warps and threads of a program, and `resources`."""
     return {
         "target": target,
         "entry": metadata.name,
@@ -85,14 +86,15 @@ def kernel_facts(target: str, metadata: Any, resources: dict[str, Any]) -> dict[
 
 
 def arguments(kinds: dict[str, str], meaning: dict[str, str]) -> list[dict[str, str]]:
-    """Return a description of each argument of a launch, in order; those that Triton appends are
-    last."""
+    """Describe each argument of a launch, in order, followed by the arguments that Triton
+    appends."""
     own = [{"name": name, "type": kind, "value": meaning[name]} for name, kind in kinds.items()]
     return own + [{"name": name, "type": "*i8", "value": "null"} for name in _SCRATCH]
 
 
 def _launches(module: ModuleType, phase: int) -> list[dict[str, Any]]:
-    """Return the launch of each device that has a non-empty target shard, in order of device id."""
+    """Describe the launch of each device that has a non-empty target shard, in order of device
+    id."""
     host, kinds = module._HOST.phases[phase], types(module, phase)
     given = [name for name in ("receiver", "me") if name in kinds]
     return [

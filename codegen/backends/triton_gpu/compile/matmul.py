@@ -29,13 +29,13 @@ _NUMBERS = {
     torch.int32: "i32",
 }
 _WORDS = {"flags", "told", "come", "state"}
-"""The names of the arguments that point to flags, to counters or to the number of the call."""
+"""The arguments that point to flags, to counters or to the number of the call."""
 
 _TABLES = {"names", "places", "peers", "jobs", "tiles", "stretches", "owners"}
-"""The names of the arguments that point to tables of integers."""
+"""The arguments that point to tables of integers."""
 
 TMA_SINCE = 90
-"""The first compute capability with TMA (9.0), times 10."""
+"""Ten times the first compute capability with TMA (9.0)."""
 
 
 def compile_matmul(module: ModuleType, job: Job) -> GpuCode:
@@ -61,8 +61,8 @@ def compile_matmul(module: ModuleType, job: Job) -> GpuCode:
 
 
 def compiled_kernels(module: ModuleType, target: str) -> Iterator[tuple[str, Any, float]]:
-    """Yield the name, the compiled kernel and the compile time in seconds of every kernel that a
-    device launches in a call."""
+    """Yield each kernel that a device launches in a call: its name, the compiled kernel, and the
+    compile time in seconds."""
     module._HOST.tma = gpu(target).backend == "cuda" and int(gpu(target).arch) >= TMA_SINCE
     for name, (source, options) in _sources(module).items():
         start = time.perf_counter()
@@ -71,8 +71,8 @@ def compiled_kernels(module: ModuleType, target: str) -> Iterator[tuple[str, Any
 
 
 def described(host: Any) -> Any:
-    """Return the support object `Member` of the matmul's first device, without allocating its
-    memory."""
+    """Return the support object `Member` of the matmul's first device, without allocating memory
+    for it."""
     support = sys.modules[type(host).__module__]
     held = torch.empty(host.layout[-1], dtype=torch.uint8, device="meta")
     return support.Member(host, 0, held, [0] * len(host.ids))
@@ -89,8 +89,8 @@ def _sources(module: ModuleType) -> dict[str, tuple[ASTSource, dict[str, Any]]]:
 
 
 def _source(host: Any, kernel: Any, member: Any) -> ASTSource:
-    """Return a kernel's source, specialized as at launch: Triton may assume that addresses are
-    multiples of 16, and also those sizes of shards that are; no other integers are specialized."""
+    """Return a kernel's source, specialized as at launch: Triton may assume that addresses, and
+    sizes of shards for which it is true, are multiples of 16. No other integers are specialized."""
     names = kernel.arg_names
     constants = {name: member.described for name in names if name == "TMA"}
     signature = {name: _type(host, name, constants) for name in names}
@@ -126,8 +126,8 @@ def _type(host: Any, name: str, constants: dict[str, Any]) -> str:
 
 
 def _together(one: GpuCode, other: GpuCode) -> GpuCode:
-    """Return the combined figures of two kernels: the maxima of registers, stack and shared memory,
-    and the sums of all other figures. A figure is None if it is unknown for one of the kernels."""
+    """Combine the figures of two kernels: the maxima of registers, stack and shared memory, and the
+    sums of all other figures. A figure that is unknown for either kernel is None."""
     found: dict[str, Any] = {}
     for name, value in vars(one).items():
         given = value, getattr(other, name)
@@ -152,6 +152,6 @@ _UNITS = {
 
 
 def units_of(assembly: str) -> dict[str, int]:
-    """Return the nonzero counts of matching instructions, by the names in `_UNITS`."""
+    """Count the instructions that match each pattern in `_UNITS`, by name. Omit zeros."""
     found = {name: len(re.findall(pattern, assembly)) for name, pattern in _UNITS.items()}
     return {name: number for name, number in found.items() if number}

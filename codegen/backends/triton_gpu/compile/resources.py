@@ -8,8 +8,8 @@ import tempfile
 from pathlib import Path
 from typing import Literal
 
-# Patterns of loads and stores of global memory in each assembly language; their groups capture the
-# widths.
+# Patterns of loads from and stores to global memory in each assembly language; their groups capture
+# the widths.
 _PTX = {
     kind: re.compile(
         rf"(@!?%p\d+ )?{kind}\.global(?:\.[A-Za-z]\w*(?:::\w+)*)*?(?:\.v(\d))?\.[bfsu](\d+)\b"
@@ -25,16 +25,16 @@ _AMD_BYTES |= {"ushort": 2, "sshort": 2, "ubyte": 1, "sbyte": 1}
 _AMD_BYTES |= {"b32": 4, "b64": 8, "b96": 12, "b128": 16, "u16": 2, "i16": 2, "b16": 2}
 _AMD_BYTES |= {"u8": 1, "i8": 1, "b8": 1}
 # Matches an integer division. GPUs have no instruction for it: the PTX instruction expands to many
-# machine instructions, and AMD's sequence of instructions begins with this reciprocal.
+# machine instructions, and AMD's sequence starts with this reciprocal.
 _DIVISION = re.compile(r"\b(?:div|rem)\.[us]\d+\b|\bv_rcp_iflag_f32")
 _LABEL = re.compile(r"^(\$?[.\w]+):")
 _BRANCH = re.compile(r"\b(?:bra(?:\.uni)?|s_c?branch\w*)\s+(\$?[.\w]+)")
 
 WIDE = 16
-"""The bytes of the widest load or store that all architectures support."""
+"""The width in bytes of the widest load or store on all architectures."""
 
 Used = tuple[int | None, int | None]
-"""(registers, stack bytes) per thread; None if unknown."""
+"""(registers, stack bytes) per thread, each None if unknown."""
 
 Kind = Literal["ld", "st"]
 
@@ -43,7 +43,7 @@ def widths(assembly: str, kind: Kind) -> tuple[int, ...]:
     """Return the bytes that each instruction loads from global memory (`ld`) or stores to it
     (`st`), in the order of the assembly.
 
-    Loads of the peer's address are included; on AMD only if they are in a loop.
+    Loads of a peer's address are included; on AMD only if they are in a loop.
     """
     if "amdgcn" in assembly:
         return tuple(_AMD_BYTES[name.split("_d16")[0]] for name in _AMD[kind].findall(assembly))
@@ -52,12 +52,12 @@ def widths(assembly: str, kind: Kind) -> tuple[int, ...]:
 
 
 def wide(bytes_each: tuple[int, ...]) -> tuple[int, int]:
-    """Return the number of instructions that move at least WIDE bytes, and of all instructions."""
+    """Return how many instructions move at least WIDE bytes, and how many there are in all."""
     return sum(size >= WIDE for size in bytes_each), len(bytes_each)
 
 
 def divisions(assembly: str) -> tuple[int, int]:
-    """Return the number of integer divisions in loops, and in all of the assembly.
+    """Count the integer divisions in loops, and in the whole assembly.
 
     A loop is the code between a label and a branch back to it.
     """
@@ -73,15 +73,15 @@ def divisions(assembly: str) -> tuple[int, int]:
 
 
 def of_assembly(assembly: str) -> Used:
-    """Return the resources of an AMD kernel, read from the metadata at the end of its assembly."""
+    """Read the resources of an AMD kernel from the metadata at the end of its assembly."""
     return _number(r"\.vgpr_count:\s+(\d+)", assembly), _number(
         r"\.private_segment_fixed_size:\s+(\d+)", assembly
     )
 
 
 def of_cubin(entry: str, cubin: bytes, cuobjdump: str) -> Used:
-    """Return the resources of the kernel `entry` of an NVIDIA binary; `cuobjdump`: the path of the
-    tool that reads them. If the tool fails, the resources are unknown."""
+    """Read the resources of the kernel `entry` of an NVIDIA binary with the tool at the path
+    `cuobjdump`. If the tool fails, the resources are unknown."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "kernel.cubin"
         path.write_bytes(cubin)

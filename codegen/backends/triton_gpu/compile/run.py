@@ -18,12 +18,12 @@ from shardwright.codegen.checks.compiled.report import GpuCode
 from shardwright.codegen.checks.compiled.saving import save
 
 WARPS = 4
-"""The number of warps of a program, unless there are few programs."""
+"""The warps of a program, unless a launch has few programs."""
 
 
 def compile_module(module: ModuleType, job: Job) -> GpuCode:
-    """Return the figures of a module's kernel; if it has two, one per exchange, their combined
-    figures. If `job.files` is set, also save binaries, assemblies and descriptions of launches
+    """Return the figures of a module's kernel, or the combined figures of its two kernels, one per
+    exchange. If `job.files` is set, also save binaries, assemblies and descriptions of launches
     there.
 
     A device's positions are run-time arguments, so all devices use the same binary.
@@ -64,8 +64,8 @@ def _compiled(module: ModuleType, job: Job, phase: int, grouped: bool) -> GpuCod
 
 
 def _both(one: GpuCode, other: GpuCode) -> GpuCode:
-    """Return the combined figures of two kernels: the maxima of registers, stack and shared memory,
-    and the sums of all other figures. A figure is None if it is unknown for one of the kernels."""
+    """Combine the figures of two kernels: the maxima of registers, stack and shared memory, and the
+    sums of all other figures. A figure that is unknown for either kernel is None."""
     figures: dict[str, Any] = {}
     for field in dataclasses.fields(GpuCode):
         given = getattr(one, field.name), getattr(other, field.name)
@@ -77,16 +77,14 @@ def _both(one: GpuCode, other: GpuCode) -> GpuCode:
 def compiled(
     module: ModuleType, target: str, phase: int = 0, *, grouped: bool = False, times: int = 1
 ) -> Any:
-    """Return the compiled kernel of exchange number `phase`, for an architecture, as the module
-    launches it; `grouped`: whether the module is a group's, which has a different kernel; `times`:
-    the factor by which programs have more threads and larger blocks if a launch has few
-    programs."""
+    """Compile the kernel of exchange number `phase` for an architecture, as the module launches it;
+    `grouped`: whether the module belongs to a group, which has a different kernel; `times`: how
+    many times more threads and larger blocks programs have when a launch has few of them."""
     source, options = _source(module, phase, grouped, times), {"num_warps": WARPS * times}
     return triton.compile(source, target=gpu(target), options=options)
 
 
 def code_of(kernel: Any, seconds: float) -> GpuCode:
-    """Return the figures of a compiled kernel."""
     binary, assembly = (kernel.asm[kind] for kind in kinds(kernel))
     if "cubin" in kernel.asm:
         cuobjdump = triton.knobs.nvidia.cuobjdump.path
@@ -123,7 +121,6 @@ def gpu(name: str) -> GPUTarget:
 
 
 def _source(module: ModuleType, phase: int, grouped: bool, times: int) -> ASTSource:
-    """Return the kernel's source, specialized as at launch, with aligned pointers."""
     if grouped:
         kernel, given = module._HOST.kernel, group_launch.TYPES
         values = group_launch.constants(module)

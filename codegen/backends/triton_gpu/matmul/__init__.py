@@ -1,1 +1,1 @@
-"""Triton modules of matmuls: GPUs multiply while operands arrive and partial sums are sent."""
+"""Triton modules of matmuls: GPUs multiply while operands arrive and partial sums are in flight."""

@@ -40,11 +40,11 @@ DTYPES = "bfloat16", "float16", "float32", "int8"
 
 IMPORTS = (("torch_matmul", "TritonMatmul"),)
 COTANGENTS = (("torch_cotangents", "Cotangents"),)
-"""The additional imports of a module with cotangents: (support module, names)."""
+"""The imports that a module with cotangents adds: (support module, names)."""
 
 MOST = 2**23
-"""The largest number of rows or columns of a matrix: a tile has at most 2**7 rows, so its elements
-have offsets of at most 30 bits."""
+"""The most rows or columns of a matrix. A tile has at most 2**7 rows, so the offsets of its
+elements fit in 30 bits."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class MatmulModule:
 
 
 def refuse_matmul(matmul: Matmul) -> None:
-    """Raise InputError for matmuls that this backend does not support."""
+    """Raise InputError for a matmul that this backend does not support."""
     refuse_wide_matmul(matmul, NAME)
     refuse_dtype(matmul, NAME, DTYPES)
     if max(matmul.extents[matmul.batch :]) > MOST:
@@ -96,7 +96,7 @@ def render_matmul(
 ) -> str:
     """Return the text of a module; `backward`: the names of the modules that compute the cotangents
     of lhs and rhs."""
-    del collective_id  # only kernels on TPUs use it
+    del collective_id  # only TPU kernels use it
     matmul, product = plan.matmul, plan.chosen.multiplication
     kernels = _kernels(plan)
     layouts = kernels.layouts
@@ -133,7 +133,7 @@ def _kernels(plan: MatmulPlan) -> MatmulKernels:
 
 
 def matmul_usage(plan: MatmulPlan) -> tuple[str, ...]:
-    """Return sentences for users of a module."""
+    """Return sentences on how to use a module."""
     return tuple(_usage(plan, _kernels(plan)))
 
 
@@ -185,8 +185,8 @@ def _options(plan: MatmulPlan, kernels: MatmulKernels, backward: tuple[str, ...]
 
 
 def _overlaps(plan: MatmulPlan) -> bool:
-    """Return whether parts arrive while devices multiply: False if the caller disables overlap, or
-    if it is not predicted to be faster."""
+    """Return whether parts arrive while devices multiply. They do not if the caller disables
+    overlap or it is not predicted to be faster."""
     return plan.chosen.pulled or plan.asked not in ("never", "pulled")
 
 

@@ -1,7 +1,7 @@
 """Compute the numbers in a matmul's kernels: transfers, divisors of offsets, and ends of blocks.
 
 The statements are in `templates/triton_gpu/matmul/`. All devices run the same kernel, so its
-assumptions about offsets and blocks must be true on each.
+assumptions about offsets and blocks must hold on every device.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ ALIGNED = 128
 FLAGS = 12
 """The bytes of flags and counters for each device."""
 BLOCK = 2048
-"""The number of units of a block that is copied, or of elements of a block that is added."""
+"""The number of units in a block that is copied, or of elements in a block that is added."""
 COLUMNS = 128
-"""The largest number of units in a row of a copied block."""
+"""The most units in a row of a copied block."""
 UNITS = {1: "tl.uint8", 2: "tl.int16", 4: "tl.int32", 8: "tl.int64"}
-"""The Triton type of a unit to copy, by its bytes."""
+"""The Triton type of a unit to copy, by its size in bytes."""
 DESCRIBED = 2
-"""The size in bytes of the elements for which TMA is used: not int8, because wgmma reads int8
-blocks of b by columns, and not float32."""
+"""The size in bytes of the elements for which TMA is used. It is not used for int8, because wgmma
+reads int8 blocks of b by columns, nor for float32."""
 FIELDS = {"lhs": 2, "rhs": 3}
-"""The index of the part number of each operand, in an entry of the table of stretches of j."""
+"""The index of each operand's part number in an entry of the table of stretches of j."""
 COMES = (
     MatmulParameter(
         "come", "int32 [parts]: number of programs of `pull` done with each, over all calls"
@@ -66,31 +66,30 @@ class MatmulKernels:
 
     @cached_property
     def whole(self) -> np.ndarray:
-        """The ranges of each device's product: int64[positions, factors, 2]."""
+        """The ranges of each device's product, as int64[positions, factors, 2]."""
         return product_layout(self.product).boxes()
 
     @cached_property
     def some(self) -> np.ndarray:
-        """For each position, whether the device's product is not empty."""
+        """Whether the product at each position is non-empty."""
         return _volume(self.whole) > 0
 
     def held(self, side: Side) -> np.ndarray:
-        """Return the ranges of a side's shards, int64[positions, dimensions, 2], without the
-        dimensions of terms."""
+        """Return the ranges of a side's shards, without the dimensions of terms, as
+        int64[positions, dimensions, 2]."""
         return self.layouts[side].boxes()[:, -len(self.product.matmul.factors(side)) :]
 
     def used(self, side: Side) -> np.ndarray:
-        """Return the ranges of a side that each device's product uses or makes: int64[positions,
-        dimensions, 2]."""
+        """Return the ranges of a side that each device's product reads or writes, as
+        int64[positions, dimensions, 2]."""
         return self.whole[:, list(self.product.matmul.factors(side))]
 
     def dtype(self, side: Side) -> str:
-        """Return the dtype of a side."""
         return self.product.matmul.out_dtype if side == "out" else self.product.matmul.dtype
 
     @cached_property
     def moved(self) -> list[Side]:
-        """The operands that move, because some device multiplies data that is not in its own
+        """The operands that move because some device multiplies data that is not in its own
         shard."""
         return [
             side
@@ -100,14 +99,13 @@ class MatmulKernels:
 
     @property
     def adds(self) -> bool:
-        """Return whether any operand has terms, which are added when they arrive."""
+        """Whether any operand has terms, which are added on arrival."""
         return any(added(self.product, side) > 1 for side in SIDES[:2])
 
     @cached_property
     def terms(self) -> tuple[np.ndarray, ...]:
         """For each position: the number of the term that its product is, the start and end of the
-        range of terms that its result adds, and the number of terms in this range that are not
-        empty."""
+        range of terms that its result adds, and how many terms in this range are not empty."""
         positions = np.arange(len(self.some), dtype=np.int64)
         own, low, high = np.stack(terms_at(self.product, "out", positions))
         made = np.unique(own[self.some])
@@ -115,8 +113,7 @@ class MatmulKernels:
 
     @cached_property
     def pushes(self) -> bool:
-        """Return whether any device's result differs from its own product, in which case terms are
-        sent."""
+        """Whether any device's result differs from its own product, so that terms are sent."""
         wanted = _volume(self.held("out"))
         own, low, high, count = self.terms
         has = _shared(self.used("out"), self.held("out")) == wanted
@@ -124,8 +121,8 @@ class MatmulKernels:
         return bool((~keeps & (wanted > 0)).any())
 
     def received(self) -> tuple[int, int, int]:
-        """Return the bytes that the busiest device receives of lhs, of rhs, and of terms of the
-        result."""
+        """Return the bytes that the busiest device receives of lhs, of rhs, and of the result's
+        terms."""
         found = []
         for side in SIDES[:2]:
             used = self.used(side)
@@ -145,34 +142,34 @@ class MatmulKernels:
         return np.unique(np.concatenate([self.whole[:, factor], *found]))
 
     def unit(self, factor: int, dtype: str) -> int:
-        """Return the largest number of elements, in at most 16 bytes, that divides all starts and
-        ends along a factor."""
+        """Return the largest number of elements, within 16 bytes, that divides all starts and ends
+        along a factor."""
         return math.gcd(LINE // itemsize(dtype), *map(int, self.ends(factor)))
 
     def cuts(self, factor: int) -> Iterator[tuple[np.ndarray, int]]:
-        """Yield, for each range of products along a factor, the places where starts and ends of
-        shards cut it, relative to its start, and its extent."""
+        """Yield, for each range of products along a factor, where shard boundaries cut it, relative
+        to its start, and its extent."""
         ends = self.ends(factor)
         for low, high in np.unique(self.whole[self.some, factor], axis=0):
             yield ends[(low < ends) & (ends < high)] - low, int(high - low)
 
     def fits(self, factor: int, block: int, *, to_the_end: bool = False) -> bool:
-        """Return whether the blocks between cuts are all whole along a factor; `to_the_end`:
-        whether to allow a smaller last block of a product."""
+        """Return whether all blocks between cuts are whole along a factor; `to_the_end`: whether to
+        allow a smaller last block of a product."""
         return not any(
             (cuts % block).any() or (not to_the_end and extent % block)
             for cuts, extent in self.cuts(factor)
         )
 
     def slot(self, side: Side) -> int:
-        """Return the number of elements of a slot that can hold any shard of a side."""
+        """Return the number of elements of a slot for any shard of a side."""
         unit = ALIGNED // itemsize(self.dtype(side))
         return -(-int(_volume(self.held(side)).max()) // unit) * unit
 
     @property
     def shared(self) -> int:
-        """The bytes of memory that peers access, for each device: flags, and two slots each of
-        operands and of the terms of the result (`TritonMatmul.layout`)."""
+        """The bytes of memory per device that peers access: flags, and two slots each of operands
+        and of the terms of the result (`TritonMatmul.layout`)."""
         text = self.text
         flags = -(-FLAGS * len(self.whole) // ALIGNED) * ALIGNED
         offered = -(-2 * text.slot * itemsize(self.dtype("lhs")) // ALIGNED) * ALIGNED
@@ -187,9 +184,9 @@ class MatmulKernels:
 
     @cached_property
     def described(self) -> bool:
-        """Return whether TMA can copy blocks of operands. Elements must have DESCRIBED bytes, rows
-        must be whole lines, and no block may extend beyond the data between two cuts, except at the
-        end of an operand, where TMA reads zeros."""
+        """Whether TMA can copy blocks of operands. Elements must have DESCRIBED bytes, rows must be
+        whole lines, and no block may extend beyond the data between two cuts, except at the end of
+        an operand, where TMA reads zeros."""
         matmul = self.product.matmul
         i, j, k = range(matmul.batch, matmul.batch + 3)
         one = bool((_volume(self.whole[self.some, :i]) == 1).all())
@@ -278,7 +275,7 @@ class MatmulKernels:
             )
             widest = max(widest, min(int(each.max()) for each in lengths))
             unit = math.gcd(unit, self.unit(matmul.factors(side)[-1], matmul.dtype))
-        # Elements that are added cannot be combined into wider units.
+        # Elements to add cannot be combined into wider units.
         width = 1 if self.adds else min(unit, max(UNITS) // size)
         lanes, units = line // width if unit == line else 1, -(-widest // width)
         columns = min(COLUMNS, 1 << (units - 1).bit_length())
@@ -288,7 +285,7 @@ class MatmulKernels:
         )
 
     def _neutral(self) -> str:
-        """Return the value of a result that has no terms, as an expression; "" if no device has
+        """Return the value of a result that has no terms, as an expression, or "" if no device has
         such a result."""
         lacks = (self.terms[-1] == 0) & (_volume(self.held("out")) > 0)
         operator = self.product.matmul.out.operator

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class MatmulParameter:
-    """A parameter that only some matmuls' kernels have, and the comment on it."""
+    """A parameter that only the kernels of some matmuls have, and the comment on it."""
 
     name: str
     comment: str
@@ -15,8 +15,8 @@ class MatmulParameter:
 
 @dataclass(frozen=True)
 class MovedOperand:
-    """An operand that moves. `start`: its start in a slot, in elements; `field`: the index of its
-    part number in an entry of the table of stretches of j."""
+    """An operand that moves. `start`: where in a slot it starts, in elements; `field`: the index of
+    its part number in an entry of the table of stretches of j."""
 
     name: str
     start: int
@@ -28,7 +28,7 @@ class PartRows:
     """The units and blocks in which rows of parts are copied. `unit`: the Triton type of a unit;
     `width`: its number of elements; `lanes`: a number of units that divides all starts of rows;
     `rows`, `columns`: the extents of a block, in rows and units; `across`: the number of blocks in
-    the longest row; `aligned`: the alignment of shards that this needs, in bytes."""
+    the longest row; `aligned`: the alignment that this requires of shards, in bytes."""
 
     unit: str
     width: int
@@ -94,12 +94,12 @@ class MultiplyText:
 
     @property
     def of_holders(self) -> int:
-        """The first code for a wait for a device's operands. Lower codes, from 1 on, are for waits
+        """The lowest code of a wait for a device's operands. Codes from 1 up to it are for waits
         for a device's previous call."""
         return 1 + self.devices
 
     @property
     def of_parts(self) -> int:
-        """The first code for a wait for a part, or for the terms of a device's result. Other waits
+        """The lowest code of a wait for a part, or for the terms of a device's result. Other waits
         have lower codes."""
         return 1 + 2 * self.devices

@@ -14,7 +14,7 @@ def has_terms(matmul: Matmul) -> bool:
 
 
 def terms_function(product: Multiplication, side: Side) -> IndexFunction:
-    """Return the module's index function that computes `terms_at` for a side."""
+    """Return the module's index function `terms_at` for a side."""
     mine = "Which term of the result a product is" if side == "out" else f"The term of {side} held"
     doc = f"{mine}, and the range (low, high) of those added, at a position."
     mesh = product.matmul.mesh

@@ -10,24 +10,24 @@ from shardwright.ir.matmul import SIDES, Side
 from shardwright.ir.multiplication import Multiplication
 
 LINE = 128
-"""The largest size of a block along j, in bytes."""
+"""The largest extent of a block along j, in bytes."""
 LARGE = 128, 128
 """The rows and columns of the largest tiles of the result."""
 EXACT = 64, 128
-"""The rows and columns of the largest tiles for float32, which is multiplied without tensor
-cores, to keep its precision."""
+"""The rows and columns of the largest tiles for float32, which is multiplied without tensor cores
+to keep its precision."""
 LEAST = 16
-"""The least extent that tensor cores multiply along each dimension; for int8, twice that along
-j."""
+"""The smallest extent that tensor cores multiply along each dimension; for int8, twice as much
+along j."""
 SMALL = 64 * 128
-"""The largest number of elements of a tile that a program of four warps computes; larger tiles take
-eight warps."""
+"""The most elements of a tile that a program of four warps computes; larger tiles take eight
+warps."""
 
 
 @dataclass(frozen=True)
 class KernelTiles:
     """The extents of a block along i, k and j, and the compile options of a program: its number of
-    warps, and of stages of its pipeline."""
+    warps and of pipeline stages."""
 
     blocks: tuple[int, int, int]
     warps: int
@@ -35,8 +35,8 @@ class KernelTiles:
 
 
 def tiles_of(product: Multiplication, layouts: dict[Side, Layout]) -> KernelTiles:
-    """Return the block sizes for a product: not much larger than the smallest shard or product,
-    because data arrives by shards."""
+    """Choose the block sizes for a product. They do not greatly exceed the smallest shard or
+    product, because data arrives shard by shard."""
     matmul = product.matmul
     i, j, k = (matmul.batch + n for n in range(3))
     rows, depth, columns = (min(_extents(product, layouts, factor)) for factor in (i, j, k))

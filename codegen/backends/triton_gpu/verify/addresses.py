@@ -22,14 +22,14 @@ def accessed(ptrs: Any, mask: Any) -> tuple[Addresses, npt.NDArray[np.bool_]]:
 
 def spread(ptrs: Any, addresses: Addresses) -> Addresses:
     """Return the addresses of all bytes of the elements at `addresses`, in order; `ptrs`: the
-    pointers of the access, which determine the element type."""
+    pointers of the access, from which the element type is taken."""
     width = max(ptrs.get_element_ty().primitive_bitwidth // 8, 1)
     bytes_of: Addresses = addresses[:, None] + np.arange(width, dtype=np.uint64)
     return bytes_of.reshape(-1)
 
 
 def extent_of(tensor: Any) -> tuple[int, int]:
-    """Return the address of a tensor's first byte, and the address after its last byte."""
+    """Return the address of a tensor's first byte, and the address just past its last byte."""
     start = int(tensor.data_ptr())
     if tensor.numel() == 0:
         return start, start
@@ -40,7 +40,7 @@ def extent_of(tensor: Any) -> tuple[int, int]:
 
 
 class Shards:
-    """The shards of one side, by device id, to find the tensor's byte at an address."""
+    """The shards of one side, by device id. Finds the tensor's byte at an address."""
 
     def __init__(
         self, placement: Placement, shape: tuple[int, ...], tensors: Mapping[int, Any]
@@ -53,7 +53,7 @@ class Shards:
         )
 
     def bytes_at(self, addresses: Addresses) -> npt.NDArray[np.int64]:
-        """Return, for each address, the index of its byte in the row-major tensor; -1 outside all
+        """Return the index in the row-major tensor of the byte at each address, or -1 outside all
         shards."""
         result = np.full(len(addresses), -1, dtype=np.int64)
         for (start, stop), tensor, held in self._tensors:

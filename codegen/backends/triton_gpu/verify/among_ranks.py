@@ -1,4 +1,4 @@
-"""Check an emitted reshard among processes. Here, each process is a thread.
+"""Check an emitted reshard between processes. Here, each process is a thread.
 
 Imported only by workers.
 """
@@ -20,8 +20,8 @@ MAX_BYTES = 1 << 16
 
 
 def check_among_ranks(module: Any, case: Case) -> tuple[str, ...]:
-    """Check a module's calls by all ranks, and return the names of the checks passed: none if the
-    module has no such calls. Raises MismatchError."""
+    """Check the calls of a module by all ranks, and return the names of the checks that passed
+    (none if the module has no such calls). Raises MismatchError."""
     if "reshard" not in module.__all__:
         return ()
     values, noted = Values.of(case), _bytes(module._HOST) <= MAX_BYTES

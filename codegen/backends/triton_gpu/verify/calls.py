@@ -1,8 +1,8 @@
 """Check successive calls of an emitted reshard by all ranks, with every transport of tiles.
 
 Between calls, a caller writes source shards and reads results as early as it may. Accesses that
-conflict with those of another rank, or of a later call, are found from the order of events, and
-wrong elements from their values. Imported only by workers.
+conflict with accesses of another rank, or of a later call, are found from the order of events;
+wrong elements are found from their values. Imported only by workers.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from shardwright.codegen.backends.triton_gpu.verify.values import Values
 from shardwright.codegen.checks.compare import MismatchError
 
 CALLS = 3
-"""The number of calls made in each way, by default."""
+"""The default number of calls made in each way."""
 
 
 class Manner(NamedTuple):
     """A way to call a module. `transport`, `programs`: arguments of the calls; `on_gpus`: whether
     ranks have GPUs; `by_pairs`: whether ranks can exchange tiles without packing; `in_place`:
-    whether source shards are in symmetric memory; `pushed`: for successive calls in turn, whether
-    results are in symmetric memory too; `later`: whether each call is awaited only after the next
-    has started, unless both use the same memory; `kernels`: the number of ranks on which kernels
-    run; `calls`: the number of calls."""
+    whether source shards are in symmetric memory; `pushed`: for each successive call, whether its
+    result is in symmetric memory too; `later`: whether each call is awaited only after the next has
+    started, unless both use the same memory; `kernels`: the number of ranks on which kernels run;
+    `calls`: the number of calls."""
 
     transport: str = "symmetric"
     on_gpus: bool = True
@@ -52,8 +52,7 @@ WAYS = {
     "exchanged by the kernel": Manner("exchange", on_gpus=False, programs=1, kernels=2, calls=1),
 }
 UNWATCHED = "pulled", "pushed", "exchanged in one", "exchanged by CPUs"
-"""The ways in which modules are called if accesses are not recorded: only values are then
-checked."""
+"""The ways to call modules when accesses are not recorded, so that only values are checked."""
 
 
 def check_calls(module: Any, values: Values, *, noted: bool, interpreted: bool = True) -> None:
@@ -61,8 +60,7 @@ def check_calls(module: Any, values: Values, *, noted: bool, interpreted: bool =
     accesses are recorded (`noted`), for conflicting accesses of two ranks or calls whose order is
     not determined.
 
-    `interpreted`: whether this process interprets kernels; if not, ways that run kernels are
-    skipped.
+    `interpreted`: whether this process interprets kernels. If not, skip ways that run kernels.
     """
     for name, way in WAYS.items():
         shares = way.in_place or any(way.pushed)
@@ -83,7 +81,7 @@ def check_way(module: Any, values: Values, way: Manner, *, noted: bool = True) -
 
 
 class CallerTensors:
-    """Allocates the tensors of a rank's caller, in memory that peers can access."""
+    """Allocate the tensors of a rank's caller, in memory that peers can access."""
 
     def __init__(self, host: Any, rank: Rank) -> None:
         self._host, self._rank = host, rank
@@ -92,13 +90,13 @@ class CallerTensors:
         self.is_target = host.exchange.target_position(self.device) >= 0
 
     def source(self) -> Any:
-        """Return a new tensor for a source shard; None for a device outside the source mesh."""
+        """Return a new tensor for a source shard, or None for a device outside the source mesh."""
         if not self.is_source:
             return None
         return self._tensor("the source shard", self._host.source_shape(self.device))
 
     def result(self) -> Any:
-        """Return a new tensor for a result; None for a device outside the target mesh."""
+        """Return a new tensor for a result, or None for a device outside the target mesh."""
         if not self.is_target:
             return None
         return self._tensor("the result", self._host.target_shape(self.device))
@@ -110,7 +108,7 @@ class CallerTensors:
 
 
 def written(rank: Rank, shard: Any, values: Values, call: int) -> None:
-    """Write a rank's source shard before a call, as the rank's caller would."""
+    """Write a rank's source shard before a call, as its caller would."""
     rank.said = f"the caller of rank {rank.number} before call {call}"
     if shard is not None:
         device = sorted(values.case.devices())[rank.number]
@@ -119,8 +117,7 @@ def written(rank: Rank, shard: Any, values: Values, call: int) -> None:
 
 
 def judged(rank: Rank, result: Any, values: Values, call: int) -> None:
-    """Read and check a rank's result of a call, as the rank's caller would. Raises
-    MismatchError."""
+    """Read and check a rank's result of a call, as its caller would. Raises MismatchError."""
     rank.said = f"the caller of rank {rank.number} after call {call}"
     device = sorted(values.case.devices())[rank.number]
     wanted = values.wanted(call).get(device)
@@ -133,8 +130,8 @@ def judged(rank: Rank, result: Any, values: Values, call: int) -> None:
 
 
 class _Caller:
-    """The caller of a rank. It uses the same source shard and result for all calls or, if calls are
-    awaited later, alternates between two of each."""
+    """The caller of a rank. It uses the same source shard and result for all calls, or alternates
+    between two of each if calls are awaited later."""
 
     def __init__(self, module: Any, values: Values, rank: Rank, way: Manner) -> None:
         self._module, self._values, self._rank, self._way = module, values, rank, way
@@ -151,7 +148,7 @@ class _Caller:
 
     def make(self) -> None:
         """Make all calls. A call that is awaited later is awaited after the next call has started
-        or, if source shards are in symmetric memory, just before."""
+        or, if source shards are in symmetric memory, just before it."""
         for number in range(self._way.calls):
             if self._way.in_place:
                 self._end(number - 1)

@@ -1,5 +1,5 @@
-"""Check the pulling kernel's copies at full size: that they copy exactly the planned data to its
-place, that tiles declared contiguous are contiguous, and that tiles are interleaved as planned.
+"""Check the pulling kernel's copies at full size: that they copy exactly the planned data to the
+right place, that tiles declared contiguous are so, and that tiles are interleaved as planned.
 
 For each tile and outer index, the programs of the first and of the last block are traced (`trace`).
 Both must compute the same rows, because only the copy itself depends on a program's block.
@@ -18,19 +18,19 @@ from shardwright.codegen.checks import compare
 from shardwright.codegen.checks.compare import MismatchError
 
 FOLLOWED = 2**15
-"""The largest number of programs, over all devices, that are traced for first blocks; if there are
-more, only some devices are checked."""
+"""The most programs, over all devices, that are traced for first blocks; beyond it, only some
+devices are checked."""
 SOME = 32
-"""The largest number of devices that are then checked, besides the last."""
+"""The most devices that are then checked, in addition to the last."""
 
 
 def check_copies(phases: Sequence[Any]) -> tuple[str, ...]:
-    """Check the copies of each exchange's kernel on every device, or on some of a large mesh, and
-    their order. Return the names of the checks passed.
+    """Check the copies of each exchange's kernel, and their order, on every device, or on some of
+    them if the mesh is large. Return the names of the checks that passed.
 
-    Raises MismatchError, with the device, if a copy is not inside a piece that the device needs, if
-    it is larger than `Tiles` says, if a piece is not fully copied, or if the order of copies loads
-    links more than the planned order.
+    Raises MismatchError, naming the device, if a copy is not inside a piece that the device needs,
+    if it is larger than `Tiles` says, if a piece is not fully copied, or if the order of copies
+    loads links more than the planned order.
     """
     found = [_check_phase(host) for host in phases]
     some = max(where for where, _ in found)
@@ -38,8 +38,8 @@ def check_copies(phases: Sequence[Any]) -> tuple[str, ...]:
 
 
 def _check_phase(host: Any) -> tuple[str, bool]:
-    """Check the copies of one exchange. Return the number of checked devices in words ("" if all
-    were checked), and whether the order was checked too."""
+    """Check the copies of one exchange. Return the number of devices checked, in words ("" for
+    all), and whether the order was checked too."""
     compare.names(host, ("exchange", "kernel", "places", "reduces", "tiles"))
     compare.names(host.tiles, ("block", "ends", "largest", "number", "together"))
     ids = host.exchange.target.ids
@@ -110,7 +110,7 @@ def _check_terms(host: Any, pieces: Sequence[Any]) -> None:
 
 
 def _copied(host: Any, receiver: int, copy: RowCopy, pieces: Iterable[Any]) -> tuple[Any, Box]:
-    """Return the piece that a first block's copy belongs to, and the box of the tensor that it
+    """Return the piece to which a first block's copy belongs, and the box of the tensor that it
     copies.
 
     Raises MismatchError if there is no such piece, or if the copy is larger than `Tiles` says.
@@ -134,8 +134,8 @@ def _copied(host: Any, receiver: int, copy: RowCopy, pieces: Iterable[Any]) -> t
 
 
 def _allowed(tiles: Any, copy: RowCopy) -> bool:
-    """Return whether a copy's rows are no larger than the largest that the kernel is launched for,
-    and whether their ends are multiples of the width it moves: units if it handles ends of rows
+    """Return whether a copy's rows are at most as large as the kernel is launched for, and whether
+    their ends are multiples of the width that it moves: units if it handles ends of rows
     separately, otherwise 16 bytes if `Tiles` says so."""
     block = tiles.block()
     ends = copy.by == "copy_some_lines"
@@ -148,7 +148,7 @@ def _allowed(tiles: Any, copy: RowCopy) -> bool:
 
 def _covered(within: Box, start: int, groups: Sequence[tuple[int, int]]) -> Box | None:
     """Return the box of the tensor that elements of a shard cover, or None if they do not cover a
-    box in order. The elements begin at offset `start`; `groups`: their (extent, stride), minor to
+    box in order. The elements start at offset `start`; `groups`: their (extent, stride), minor to
     major; `within`: the shard's box."""
     shape = extents(within)
     strides = [math.prod(shape[dim + 1 :]) for dim in range(len(shape))]
@@ -170,9 +170,10 @@ def _covered(within: Box, start: int, groups: Sequence[tuple[int, int]]) -> Box 
 
 
 def _tiled(box: Box, parts: Sequence[Box]) -> bool:
-    """Return whether `parts` are the cells of a grid that fills a box, each once.
+    """Return whether `parts` are the cells of a grid that fills a box, each exactly once.
 
-    Cells may differ in extent: a tile that only one device has is cut into pieces like the others.
+    Cells may differ in extent: a tile that only one device has is cut into pieces like the
+    others.
     """
     sides = [sorted({part[at : at + 2] for part in parts}) for at in range(0, len(box), 2)]
     ends = zip(sides, box[::2], box[1::2], strict=True)

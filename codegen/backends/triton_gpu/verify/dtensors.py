@@ -25,8 +25,8 @@ CALLS = 2
 
 
 def check_dtensors(module: Any, values: Values) -> tuple[str, ...]:
-    """Reshard DTensors, and return the check's name, or nothing if the module does not support
-    them. Raises MismatchError for wrong values, and for placements that contradict ranks'
+    """Reshard DTensors and return the name of the check, or nothing if the module does not support
+    them. Raises MismatchError for wrong values, and for placements that contradict the ranks'
     shards."""
     if "reshard_dtensor" not in module.__all__:
         return ()
@@ -37,7 +37,7 @@ def check_dtensors(module: Any, values: Values) -> tuple[str, ...]:
 
 
 def _reshard(module: Any, values: Values, rank: Rank) -> None:
-    from torch.distributed.tensor import DTensor  # slow: imported on first use
+    from torch.distributed.tensor import DTensor  # slow, so imported only where it is used
 
     case, shards = values.case, CallerTensors(module._HOST, rank)
     source, target = (_mesh(side, rank, case.devices()) for side in (case.source, case.target))

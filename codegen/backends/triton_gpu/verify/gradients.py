@@ -1,4 +1,4 @@
-"""Check the gradient of a reshard among processes. Imported only by workers."""
+"""Check the gradient of a reshard between processes. Imported only by workers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def check_gradients(module: Any, values: Values) -> None:
     host = module._HOST
     if {*host.exchange.source.ids} != {*host.exchange.target.ids}:
         return
-    # Load the backward module, with its imports, before stand-ins replace names in loaded modules.
+    # Load the backward module and its imports before stand-ins replace names in loaded modules.
     assert host.gradient.reverse._HOST.processes is not None
     for on_gpus, transport in ((False, "exchange"), (True, "symmetric")):
         ranks = Ranks(len(host.exchange.ranks), noted=False)

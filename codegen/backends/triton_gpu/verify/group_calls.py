@@ -27,7 +27,8 @@ WAYS = (
 
 
 def check_group_calls(module: Any, group: GroupCase) -> tuple[str, ...]:
-    """Call a group's module in several ways, and return the check's name. Raises MismatchError."""
+    """Call a group's module in several ways and return the name of the check. Raises
+    MismatchError."""
     planes = runs_of_each(group.members)
     values = [Values(case, each) for case, each in zip(group.members, planes, strict=True)]
     for way in WAYS:
@@ -61,5 +62,5 @@ def _call(module: Any, values: list[Values], way: Manner, rank: Rank) -> None:
 
 
 def _backwards(names: list[str], tensors: list[Any]) -> dict[str, Any]:
-    """Return tensors by name, in reverse order, since the order of arguments must not matter."""
+    """Return the tensors by name, in reverse order: the order of arguments must not matter."""
     return dict(reversed([*zip(names, tensors, strict=True)]))

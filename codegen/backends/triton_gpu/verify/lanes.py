@@ -1,8 +1,8 @@
 """The events of all ranks, as lanes, to find races and waits that never end.
 
-A lane is a sequence of events: those of a stream, of a process's own work on a CPU, or of one
-message in flight. Lanes wait for each other. They are executed in one order that their waits allow;
-vector clocks extend the result to all such orders.
+A lane is a sequence of events: of a stream, of a process's own work on a CPU, or of one message in
+flight. Lanes wait for each other. They are executed in one order that their waits allow; vector
+clocks extend the result to all such orders.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ NOWHERE: Addresses = np.empty(0, dtype=np.uint64)
 
 
 class Access(NamedTuple):
-    """The accesses of a launch, or of part of one: the addresses of the bytes that it reads and of
-    those that it writes."""
+    """The accesses of a launch, or of a part of one: the addresses of the bytes that it reads, and
+    of the bytes that it writes."""
 
     reads: Addresses = NOWHERE
     writes: Addresses = NOWHERE
 
 
 class Follow(NamedTuple):
-    """A wait for the first `events` events of another lane."""
+    """Wait for the first `events` events of another lane."""
 
     lane: Lane
     events: int
 
 
 class Meet(NamedTuple):
-    """A named barrier; `lanes`: the number of lanes that wait for each other there."""
+    """A named barrier, at which `lanes` lanes wait for each other."""
 
     name: Hashable
     lanes: int
 
 
 class Tell(NamedTuple):
-    """Signal `name`, which releases the matching `Take`."""
+    """Send the signal `name`, which releases the matching `Take`."""
 
     name: Hashable
 
@@ -60,20 +60,20 @@ Event = Access | Follow | Meet | Tell | Take
 
 @dataclass(eq=False)
 class Lane:
-    """A sequence of events. `said`: for each event, a description of the work it belongs to;
-    `knows`: the lane's clock after each event that has been executed."""
+    """A sequence of events. `said`: for each event, a description of the work to which it belongs;
+    `knows`: the lane's clock after each event executed so far."""
 
     events: list[Event] = field(default_factory=list)
     said: list[str] = field(default_factory=list)
     knows: list[Clock] = field(default_factory=list)
 
     def add(self, event: Event, said: str) -> None:
-        """Append an event; `said`: a description of the work it belongs to."""
+        """Append an event; `said`: a description of the work to which it belongs."""
         self.events.append(event)
         self.said.append(said)
 
     def wait(self, other: Lane, said: str) -> None:
-        """Append a wait for all present events of another lane."""
+        """Append a wait for all events that another lane has so far."""
         self.add(Follow(other, len(other.events)), said)
 
 
@@ -98,8 +98,8 @@ class Lanes:
                 )
 
     def _step(self, number: int, event: Event) -> bool:
-        """Execute a lane's event. Return False, and do not advance, for a wait that must still
-        continue."""
+        """Execute a lane's event. Return False, and do not advance, for a wait that cannot end
+        yet."""
         lane = self._lanes[number]
         learnt = self._learnt(number, event)
         if learnt is None:
@@ -115,8 +115,8 @@ class Lanes:
         return True
 
     def _learnt(self, number: int, event: Event) -> Sequence[Clock] | None:
-        """Return the clocks that a lane learns from an event; None for a wait that must still
-        continue."""
+        """Return the clocks that a lane learns from an event, or None for a wait that cannot end
+        yet."""
         own = self._lanes[number].knows[-1:]
         match event:
             case Follow(other, events):
@@ -143,10 +143,10 @@ class Lanes:
                     raise MismatchError(self._said(actor, memory, race))
 
     def _places(self, actor: Actor, addresses: Addresses) -> Iterator[tuple[Watched, Any]]:
-        """Yield each memory that contains any of the addresses, and their offsets in it. Raises
-        MismatchError for an address outside all memory."""
+        """Yield each watched memory that contains any of the addresses, with their offsets in it.
+        Raises MismatchError for an address outside all of them."""
         which = np.searchsorted(self._starts, addresses, side="right") - 1
-        # In order of first use, because addresses differ in every run.
+        # In order of first use, because addresses differ from run to run.
         for number in dict.fromkeys(which.tolist()):
             inside, memory = addresses[which == number], self._memory[max(number, 0)]
             places = memory.places(inside)

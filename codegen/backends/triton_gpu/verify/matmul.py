@@ -1,7 +1,7 @@
 """Run and check an emitted matmul in Triton's interpreter, with all devices in one process.
 
-Every pair of operands is multiplied in a separate call, several in a row on the same memory, so a
-call that uses leftovers of an earlier one has a wrong result. Imported only by workers.
+Each call multiplies another pair of operands, and several calls in a row use the same memory, so a
+call that reads leftovers of an earlier one has a wrong result. Imported only by workers.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ KERNEL_CHECKS = ("values", "replicas", "poison", "stored once", "reads in bounds
 POISONS = 0xFF, 0x5A
 Holdings = dict[int, tuple[Sequence[int], ...]]
 ORDERED, REPLAYED = 3, 2
-"""The number of calls that the check of order makes, and the number of times that it then replays
-the last call's launches."""
+"""The number of calls that the check of order makes, and how often it then replays the last call's
+launches."""
 
 
 def run_matmul(module: ModuleType, case: MatmulCase) -> tuple[str, ...]:
-    """Run a matmul's module, in several successive calls, and return the names of the checks
+    """Run a matmul's module in several successive calls and return the names of the checks that
     passed. Raises MismatchError."""
     constants(module, case)
     _check_traffic(module)
@@ -65,7 +65,7 @@ def run_matmul(module: ModuleType, case: MatmulCase) -> tuple[str, ...]:
 
 @contextmanager
 def _few_polls(host: Any) -> Iterator[None]:
-    """Let kernels poll only a few times in this context: in one process, the awaited value is
+    """Let kernels poll only a few times in this context: within one process, the awaited value is
     already there or never comes."""
     polls, host.polls = host.polls, POLLS
     try:
@@ -76,7 +76,7 @@ def _few_polls(host: Any) -> Iterator[None]:
 
 def _run(module: ModuleType, case: MatmulCase) -> None:
     for seed, poison in enumerate(POISONS):
-        module._HOST.tma = not seed  # with the second poison, load through pointers
+        module._HOST.tma = not seed  # load through pointers with the second poison
         for each in products(
             case.dtype, case.out_dtype, case.shapes[:2], case.placements[:2], seed
         ):
@@ -125,7 +125,7 @@ def _check_calls(module: ModuleType, case: MatmulCase) -> None:
 
 def _check_order(module: ModuleType, case: MatmulCase) -> None:
     """Call a matmul several times, then replay the launches of the last call as a CUDA graph does,
-    each time with different operands. Raises MismatchError for a race, or for a wrong result.
+    each time with different operands. Raises MismatchError for a race or a wrong result.
 
     Calls alternate between two slots of memory. The five calls use each slot at least twice.
     """
@@ -231,8 +231,8 @@ def _transpose(module: ModuleType, case: MatmulCase, product: Product, seed: int
 
 
 def _compare_cotangents(case: MatmulCase, wanted: Cotangents, found: Sequence[Any]) -> None:
-    """Raise MismatchError unless cotangents are within the expected bounds; `found`: those of lhs
-    by device, then those of rhs."""
+    """Raise MismatchError unless cotangents are within the expected bounds; `found`: the cotangents
+    of lhs by device, then those of rhs."""
     devices = len(case.devices())
     for number, values in enumerate(wanted.operands):
         held = oracle.holdings(case.placements[number], case.shapes[number])
@@ -249,7 +249,7 @@ def _compare_cotangents(case: MatmulCase, wanted: Cotangents, found: Sequence[An
 
 def _shards(case: MatmulCase, number: int, values: Numbers) -> list[Any]:
     """Return the devices' shards of an operand, in order of device id; `values`: the array of its
-    terms, of which each device has one."""
+    terms, one per device."""
     place, shape = case.placements[number], case.shapes[number]
     held = oracle.holdings(array_of(place), array_shape(place, shape))
     return _placed(case, number, values, held)
@@ -263,7 +263,8 @@ def _whole_shards(case: MatmulCase, number: int, values: Numbers) -> list[Any]:
 
 
 def _placed(case: MatmulCase, number: int, values: Numbers, held: Holdings) -> list[Any]:
-    """Return the devices' parts of an array, by their ranges `held`, each in separate memory."""
+    """Return the devices' parts of an array, given by their ranges `held`, each in its own
+    memory."""
     dtype = getattr(torch, case.out_dtype if number == 2 else case.dtype)
     found, rank = [], len(case.shapes[number])
     for device in case.devices():
@@ -275,7 +276,7 @@ def _placed(case: MatmulCase, number: int, values: Numbers, held: Holdings) -> l
 
 
 def _numbers(tensor: Any) -> Numbers:
-    """Return the numbers of a tensor as a numpy array, floats as float64."""
+    """Return a tensor as a numpy array, with floats as float64."""
     found: Numbers = (tensor.double() if tensor.is_floating_point() else tensor).numpy()
     return found
 

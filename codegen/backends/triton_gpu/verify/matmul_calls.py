@@ -1,7 +1,7 @@
 """Let all ranks call an emitted matmul. Ranks are threads that read each other's memory.
 
-All ranks make each launch of a call before the next one: the interpreter runs one launch at a time,
-so no launch may wait for a later one. Imported only by workers.
+All ranks make each launch of a call before the next: the interpreter runs one launch at a time, so
+no launch may wait for a later one. Imported only by workers.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from shardwright.codegen.backends.triton_gpu.verify.stand_ins import (
 Call = Callable[[Rank, int], None]
 """A function that makes a rank's call, given the rank and the number of the call."""
 WAYS = ((False, (0,)), (True, (1, 2)))
-"""(whether ranks share GPU memory instead of mapped files, the numbers of the calls made that
+"""(whether ranks share GPU memory instead of mapped files, the numbers of the calls made in this
 way)."""
 CALLS = sum(len(calls) for _, calls in WAYS)
 
 
 def called_by_ranks(module: Any, call: Call) -> None:
-    """Let all ranks call with memory mapped from files, then with symmetric memory, which begins at
-    a different offset on every rank. Raises MismatchError."""
+    """Let all ranks call, first with memory mapped from files, then with symmetric memory that
+    starts at a different offset on every rank. Raises MismatchError."""
     for on_gpus, calls in WAYS:
         ranks = Ranks(len(module._HOST.ids), noted=False)
         stand_ins = StandIns(ranks, on_gpus=False, kernels=ranks.count)
@@ -45,7 +45,7 @@ def _calls(rank: Rank, call: Call, calls: tuple[int, ...]) -> None:
 
 @contextmanager
 def _in_step(module: Any, ranks: Ranks, on_gpus: bool) -> Iterator[None]:
-    """Let every rank, in this context, wait before a launch until all ranks have made the previous
+    """Make every rank, in this context, wait before a launch until all ranks have made the previous
     one. `on_gpus`: whether ranks share symmetric memory, as on GPUs, instead of files."""
     support: Any = sys.modules[type(module._HOST.ranks).__module__]
     shared_memory = support.shared_memory

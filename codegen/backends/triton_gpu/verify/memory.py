@@ -1,9 +1,9 @@
 """Watch an interpreted Triton kernel's memory accesses, and poison its allocations.
 
 For every load and store, the interpreter calls its builder with arrays of addresses and a mask. The
-methods here replace the builder's: they refuse an access to unallocated memory before it is made,
-and record stores. Cache hints follow the mask, in one or several arguments depending on the
-version, and are passed on. Imported only by workers.
+methods here replace the builder's. They refuse an access to unallocated memory before it is made,
+and record stores. Cache hints follow the mask, in one or more arguments depending on the version,
+and are passed on. Imported only by workers.
 """
 
 from __future__ import annotations
@@ -31,11 +31,12 @@ _EMPTY = torch.empty
 
 
 class Memory:
-    """A context in which the memory accesses of kernels are watched; `check` then checks stores.
+    """A context that watches the memory accesses of kernels; `check` then checks the stores.
 
     `poison`: the byte that fills allocations of torch.empty and torch.empty_like; `inputs`: the
-    input shards, by name. Kernels may access these, allocations of the two functions and of
-    torch.zeros, and the tensors they are launched with; any other access raises MismatchError.
+    input shards, by name. Kernels may access the inputs, allocations of these two functions and of
+    torch.zeros, and the tensors with which they are launched. Any other access raises
+    MismatchError.
     """
 
     def __init__(self, poison: int, inputs: Mapping[str, Any]) -> None:
@@ -156,9 +157,9 @@ _GUARD = 4096
 
 
 def guarded(tensor: Any) -> Any:
-    """Return the tensor, moved without its values to new memory with guard space before and after.
+    """Return the tensor moved, without its values, to new memory with guard space before and after.
 
-    An access outside the tensor is then detected, and harmless.
+    An access outside the tensor is then detected and harmless.
     """
     offset, size = _GUARD // tensor.element_size(), tensor.numel() * tensor.element_size()
     memory = _EMPTY(_GUARD + size + _GUARD, dtype=torch.uint8).untyped_storage()
@@ -171,8 +172,8 @@ def _touched(ptrs: Any, mask: Any) -> Addresses:
 
 
 def _counts(stored: Addresses, tensor: Any) -> npt.NDArray[np.int64]:
-    """Return, for each byte of a tensor, the number of times that it was stored; `stored`: the
-    stored addresses, ascending."""
+    """Return how often each byte of a tensor was stored; `stored`: the stored addresses, in
+    ascending order."""
     start, stop = extent_of(tensor)
     low, high = np.searchsorted(stored, np.array([start, stop], dtype=np.uint64))
     counts = np.bincount((stored[low:high] - np.uint64(start)).astype(np.int64))

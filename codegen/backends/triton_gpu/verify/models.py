@@ -16,14 +16,14 @@ from shardwright.codegen.checks.model_case import BufferCase, ModelCase
 from shardwright.codegen.checks.oracle.definition import Bits
 
 POISON = 0x01
-"""The byte that fills memory that has not been written."""
+"""The byte that fills memory before it is written."""
 
 States = Mapping[int, Mapping[str, Bits]]
 
 
 def run_model(module: ModuleType, case: ModelCase) -> tuple[str, ...]:
     """Move the model's states in one process, first into results that the module allocates, then
-    into results of a caller. Return the names of the checks passed. Raises MismatchError."""
+    into results of the caller. Return the names of the checks that passed. Raises MismatchError."""
     for given, wanted in case.runs():
         states = _tensors(given, case.before)
         named = {f"{n} of {d}": x for d, each in states.items() for n, x in each.items()}

@@ -1,12 +1,12 @@
-"""Find races among a matmul's reads and writes, for any timing of GPUs.
+"""Find races among a matmul's reads and writes, whatever the timing of GPUs.
 
 All devices make some calls in Triton's interpreter, one launch after another, with stand-ins for
 streams that only track order. Each program has a vector clock. A launch is ordered after all
-earlier work on its stream, and after the streams that its stream waited for. At system scope, a
+earlier work on its stream, and after the streams for which its stream waited. At system scope, a
 release publishes the stores that a program made before its last barrier; an acquire learns of
 everything released at the same flag. By these clocks, every read of a byte must come after its
-write, and every write after earlier reads and writes. Otherwise there is a race, even if values
-were right this time. The launches of a call, and waits of streams, can be repeated with the same
+write, and every write after earlier reads and writes. Otherwise there is a race, even if the values
+happened to be right. The launches of a call, and waits of streams, can be repeated with the same
 arguments, like a captured CUDA graph. Imported only by workers.
 """
 
@@ -38,7 +38,7 @@ suffice: launches are made in an order in which none has to wait."""
 @dataclass
 class _Clocked:
     """A program of a launch, or the host (number 0). `said`: its name in messages; `clock`: its
-    vector clock; `time`: its own time; `met`: the time of its threads' last barrier."""
+    vector clock; `time`: its own time; `met`: when its threads last met at a barrier."""
 
     number: int
     said: str
@@ -53,21 +53,21 @@ class _Clocked:
 
 @dataclass
 class _Timed:
-    """A stream: each launch is ordered after earlier ones. `made`: the log of launches and waits of
-    all streams, as functions that repeat them."""
+    """A stream, on which each launch is ordered after earlier ones. `made`: the log of launches and
+    waits of all streams, as functions that repeat them."""
 
     made: list[Callable[[], object]]
     clock: Clock = field(default_factory=Clock)
 
     def wait_stream(self, other: _Timed) -> None:
-        """Order this stream's next launches after all work of another stream so far."""
+        """Order this stream's later launches after all work that another stream has so far."""
         self.made.append(partial(self.clock.join, other.clock))
         self.clock.join(other.clock)
 
 
 class Order:
     """The calls of a matmul by `members`, its devices. Inside `watching`, their accesses are
-    watched for races."""
+    checked for races."""
 
     def __init__(self, members: list[Any]) -> None:
         self._programs = [_Clocked(0, "the host", Clock())]
@@ -91,8 +91,8 @@ class Order:
         yield Watched(f"the number of the call {name}", *extent_of(member.state[:1]), written=True)
 
     def call(self, operands: list[tuple[Any, Any]]) -> list[Any]:
-        """Let all devices make a call. `operands`: the shards of lhs and rhs of each device. Return
-        the devices' results."""
+        """Make a call on all devices and return their results. `operands`: the shards of lhs and
+        rhs of each device."""
         calls = []
         self._made.clear()
         for number, (member, given) in enumerate(zip(self._members, operands, strict=True)):
@@ -119,8 +119,7 @@ class Order:
 
     @contextmanager
     def _on(self, number: int) -> Iterator[None]:
-        """Record launches that are made in this context as launches of device `number`, on the
-        device's first stream."""
+        """Record launches in this context as launches of device `number`, on its first stream."""
         member = self._members[number]
         self._device = f"of device {member.of.ids[member.position]}"
         with self._current(self._streams[number]):
@@ -134,7 +133,7 @@ class Order:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Watch the launches made in this context. Raises MismatchError for the first race."""
+        """Watch the launches in this context. Raises MismatchError for the first race."""
         builder, grid = interpreter.interpreter_builder, interpreter.GridExecutor
         kind = type(self._members[0])
         replaced: tuple[tuple[Any, str, Any], ...] = (

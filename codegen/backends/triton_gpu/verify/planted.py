@@ -1,4 +1,4 @@
-"""Check that faults planted in a kernel are found when Triton's interpreter runs it.
+"""Check that faults planted in a kernel are still found when Triton's interpreter runs it.
 
 `Memory` replaces private methods of Triton, which may change with its version, so a verifying
 process first checks that faults are still found. Imported only by workers.
@@ -54,8 +54,8 @@ def _fault(
     fresh: bool = False,
 ) -> str:
     """Return the fault found in one launch of `_halves`, or "". `programs`, `size`, `shift`,
-    `into_input`: arguments that plant a fault; `fresh`: whether to return "poison" if the memory
-    that no program has stored to contains poison."""
+    `into_input`: arguments that plant a fault; `fresh`: whether to return "poison" if memory to
+    which no program has stored contains poison."""
     x = guarded(torch.arange(SIZE, dtype=torch.int32))
     memory = Memory(POISON, {"x": x})
     try:

@@ -1,9 +1,9 @@
 """Speed up launches in Triton's interpreter. Imported only by workers.
 
-The interpreter patches `triton.language` for every call of a helper function, although the kernel's
+The interpreter patches `triton.language` on every call of a helper function, although the kernel's
 launch has already done so. It also checks every integer sum and product for overflow, although it
 reports overflows only in debug mode. Together these take two thirds of its time. (Checks of
-addresses find an overflow anyway, unless a mask excludes its elements.)
+addresses find an overflow anyway, unless a mask excludes the affected elements.)
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ from triton.runtime import interpreter
 
 @contextmanager
 def quick_launches() -> Iterator[None]:
-    """Let a launch, in this context, patch `triton.language` only once, and skip overflow
-    checks."""
+    """Make launches in this context patch `triton.language` only once, and skip overflow checks."""
     builder = interpreter.interpreter_builder
     options = dataclasses.replace(builder.options, sanitize_overflow=False)
     prepare = _once_a_launch(interpreter._patch_lang)
@@ -32,8 +31,8 @@ def quick_launches() -> Iterator[None]:
 
 
 def _once_a_launch(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Return a function that calls `original` unless an earlier call's scope is still open; it then
-    returns an empty scope."""
+    """Return a function that calls `original`, or returns an empty scope while the scope of an
+    earlier call is open."""
     outermost: list[Any] = []
 
     def prepare(function: Any) -> Any:

@@ -2,7 +2,7 @@
 process group.
 
 The host code of a module runs unchanged. Launches and messages take effect at once, in program
-order, and are recorded: the bytes that they read and write, and the waits of streams, barriers and
+order, and are recorded: the bytes that they read and write, and the waits for streams, barriers and
 messages. So values are checked in one order, and the record shows conflicts in all other orders.
 """
 
@@ -40,12 +40,13 @@ from shardwright.codegen.checks.oracle.definition import Bits
 
 EMPTY = torch.empty
 SYMMETRIC_LINE = 128
-"""The alignment of symmetric memory, in bytes. On each rank, it begins at a different offset of its
+"""The alignment of symmetric memory, in bytes. On each rank it starts at a different offset of its
 allocation, as pooled memory may."""
 
 
 class Gpu:
-    """A stand-in for the GPU that every tensor appears to be on. It equals every device."""
+    """A stand-in for the GPU on which every tensor appears to be. It compares equal to every
+    device."""
 
     type, index = "cuda", 0
 
@@ -57,7 +58,7 @@ class Gpu:
 
 
 class Stream:
-    """A stand-in for a CUDA stream of a rank, which records its events in a lane."""
+    """A stand-in for a CUDA stream of a rank. It records its events in a lane."""
 
     device = Gpu()
 
@@ -65,21 +66,21 @@ class Stream:
         self._rank, self.cuda_stream, self.lane = rank, cuda_stream, rank.new_lane()
 
     def wait_stream(self, other: Stream) -> None:
-        """Order this stream's next events after another stream's events so far."""
+        """Order this stream's later events after the events that another stream has so far."""
         self.lane.wait(other.lane, self._rank.said)
 
     def record_event(self) -> Any:
-        """Return a stand-in for a CUDA event, which follows this stream's events so far."""
+        """Return a stand-in for a CUDA event, which follows all events of this stream so far."""
         follow = Follow(self.lane, len(self.lane.events))
         return SimpleNamespace(device=self.device, follow=follow)
 
     def wait_event(self, event: Any) -> None:
-        """Order this stream's next events after an event."""
+        """Order this stream's later events after an event."""
         self.lane.add(event.follow, self._rank.said)
 
 
 class Rank:
-    """A rank; also the stand-in for its process group. `said`: a description of its current action;
+    """A rank, and the stand-in for its process group. `said`: a description of its current action;
     `stream`: its current stream; `lanes`: its recorded events; `memory`: its watched memory;
     `faults`: the errors for wrong values that it read."""
 
@@ -91,24 +92,22 @@ class Rank:
         self.stream = self.new_stream()
 
     def new_lane(self) -> Lane:
-        """Return a new, empty lane of this rank."""
         self.lanes.append(Lane())
         return self.lanes[-1]
 
     def new_stream(self, home: object = None) -> Stream:
-        """Return a new stream of this rank."""
         return Stream(self, next(self._streams))
 
     @contextmanager
     def on(self, stream: Stream) -> Iterator[None]:
-        """Make a stream the current one in this context."""
+        """Make a stream the current stream of this context."""
         before, self.stream = self.stream, stream
         yield
         self.stream = before
 
     def note(self, reads: Addresses = NOWHERE, writes: Addresses = NOWHERE) -> None:
         """Record reads and writes of bytes on the current stream. Raises MismatchError for an
-        address in no watched memory."""
+        address outside all watched memory."""
         self.stream.lane.add(self._access(reads, writes), self.said)
 
     def _access(self, reads: Addresses = NOWHERE, writes: Addresses = NOWHERE) -> Access:
@@ -119,13 +118,12 @@ class Rank:
         return Access(reads, writes)
 
     def write(self, tensor: Any, bits: Bits) -> None:
-        """Write bits to a tensor, as its owner would."""
         self.note(writes=every(tensor))
         fill(tensor, bits)
 
     def read(self, tensor: Any, bits: Bits, whole: Bits, name: str) -> None:
-        """Read a tensor, as its owner would, and record a fault unless it has these bits. `whole`:
-        the bits of the tensor whose shard it is; `name`: its name in messages."""
+        """Read a tensor, as its owner would, and record a fault unless it has the given bits.
+        `whole`: the bits of the tensor of which it is a shard; `name`: its name in messages."""
         self.note(reads=every(tensor))
         try:
             compare.same_bits(name, to_bits(tensor), bits, whole)
@@ -133,18 +131,19 @@ class Rank:
             self.faults.append(error)
 
     def turn(self, *name: Any) -> tuple[Any, ...]:
-        """Return a name followed by the number of its uses so far, this one included."""
+        """Return a name followed by how often it has been used, counting this use."""
         self._counts[name] += 1
         return (*name, self._counts[name])
 
     def meet(self, place: int, channel: int, timeout_ms: int) -> None:
-        """Wait for the other ranks at a barrier, on a channel of memory `place` that all share."""
+        """Wait for the other ranks at a barrier: on channel `channel` of the shared memory number
+        `place`."""
         name = self.turn("barrier", place, channel)
         self.stream.lane.add(Meet(name, self.of.count), self.said)
         self.of.together.all_gather(name, self.number, None)
 
     def send(self, part: Any, to: int) -> Any:
-        """Send bytes to a rank, after the stream's events so far. Return a handle to wait for."""
+        """Send bytes to a rank, after the stream's events so far. Return a handle to wait on."""
         name = self.turn("sent", self.number, to)[1:]
         lane = self._message(self._access(reads=every(part)), Tell(name))
         self.of.together.give(name, self.number, part.clone())
@@ -152,7 +151,7 @@ class Rank:
 
     def receive(self, part: Any, of: int) -> Any:
         """Receive bytes from a rank, after the stream's events so far. Return a handle to wait
-        for."""
+        on."""
         name = self.turn("received", of, self.number)[1:]
         lane = self._message(Take(name), self._access(writes=every(part)))
 
@@ -177,7 +176,7 @@ class Rank:
         self.stream.lane.wait(lane, self.said)
 
     def watch(self, name: str, tensor: Any) -> Any:
-        """Return the tensor itself, whose bytes are watched from now on. It is kept alive, so that
+        """Watch the bytes of a tensor from now on, and return the tensor. It is kept alive, so that
         no other tensor gets its address."""
         if self.of.noted and tensor.numel():
             self.memory.append(Watched(f"{name} of rank {self.number}", *extent_of(tensor)))
@@ -189,22 +188,22 @@ class Rank:
         return self.watch(name, EMPTY(size, dtype=dtype))
 
     def symmetric(self, name: str, size: int, dtype: Any = torch.uint8) -> Any:
-        """Return a new, watched tensor of `size` elements, as symmetric memory. The space after it
-        is at least as large as that before any rank's, so that using another rank's offset is
-        harmless."""
+        """Return a new, watched tensor of `size` elements in symmetric memory. The space after it
+        is at least as large as the space before any rank's tensor, so an access at another rank's
+        offset is harmless."""
         line = SYMMETRIC_LINE // dtype.itemsize
         skipped = line * (1 + 3 * self.number % 4)
         whole = EMPTY(skipped + size + 4 * line, dtype=dtype)
         return self.watch(name, whole[skipped : skipped + size])
 
     def all_gather(self, value: Any) -> list[Any]:
-        """Return the values that all ranks pass, by rank. Waits for all ranks."""
+        """Wait for all ranks, and return the values that they pass, by rank."""
         return self.of.together.all_gather(self.turn("gathered"), self.number, value)
 
 
 class Ranks:
-    """All ranks of a group. `count`: their number; `noted`: whether their memory accesses are
-    recorded, byte by byte."""
+    """All ranks of a group. `count`: the number of ranks; `noted`: whether their memory accesses
+    are recorded, byte by byte."""
 
     def __init__(self, count: int, *, noted: bool = True) -> None:
         self.count, self.noted, self.together = count, noted, Together(count)
@@ -246,7 +245,7 @@ class Ranks:
         return getattr(self._local, "rank", None)
 
     def check_owned(self, addresses: Addresses, said: str) -> None:
-        """Raise MismatchError for an address that is in no rank's watched memory."""
+        """Raise MismatchError for an address outside every rank's watched memory."""
         memory = self._all("memory")
         if self._owned[0] != len(memory):
             ends = sorted((each.start, each.stop) for each in memory)
@@ -264,12 +263,11 @@ def every(tensor: Any) -> Addresses:
 
 def addresses_of(start: int, rows: int, apart: int, columns: int) -> Addresses:
     """Return the address of each byte of `rows` rows of `columns` bytes, whose starts are `apart`
-    bytes from each other."""
+    bytes apart."""
     first: Any = start + apart * np.arange(rows, dtype=np.uint64)
     found: Addresses = (first[:, None] + np.arange(columns, dtype=np.uint64)).reshape(-1)
     return found
 
 
 def joined(parts: Iterable[Addresses]) -> Addresses:
-    """Return the concatenation of arrays of addresses."""
     return np.concatenate([NOWHERE, *parts]).astype(np.uint64)

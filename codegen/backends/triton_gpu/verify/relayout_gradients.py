@@ -21,9 +21,9 @@ Each = dict[str, dict[int, Any]]
 
 
 def check_gradients(module: ModuleType, case: RelayoutCase) -> tuple[str, ...]:
-    """Check that the cotangent of each source element is the sum of the cotangents of all copies of
-    the element, in one process and among ranks. Return the check's name, or nothing if the module
-    has no gradients. Raises MismatchError."""
+    """Check, in one process and between ranks, that the cotangent of each source element is the sum
+    of the cotangents of all its copies. Return the name of the check, or nothing if the module has
+    no gradients. Raises MismatchError."""
     if "BACK" not in vars(module):
         return ()
     given, wanted = _cotangents(module, case)
@@ -35,8 +35,8 @@ def check_gradients(module: ModuleType, case: RelayoutCase) -> tuple[str, ...]:
 
 
 def _cotangents(module: ModuleType, case: RelayoutCase) -> tuple[Each, Each]:
-    """Return random cotangents of target buffers, small integers, also for padding; and the
-    expected cotangents of source buffers."""
+    """Return random cotangents of target buffers (small integers, in padding too) and the expected
+    cotangents of source buffers."""
     shapes = dict(case.tensors)
     before, after = (side.numbers(shapes) for side in (case.source, case.target))
     random = np.random.default_rng(0)
@@ -122,9 +122,9 @@ def _compare(leaves: Each, wanted: Each, case: RelayoutCase, what: str) -> None:
 def handed(
     rank: int, device: int, *exchanges: dict[int, Any], allow: Callable[[Any], object] = id
 ) -> Any:
-    """Return a stand-in for `torch.distributed` on a rank. `exchanges`: for each exchange, in
-    order, the messages that each device has packed, one per rank; `allow`: a function that is
-    called with the tensor that receives the messages."""
+    """Return a stand-in for `torch.distributed` on a rank. `exchanges`: for each exchange in order,
+    the messages that each device has packed, one per rank; `allow`: called with the tensor that
+    receives the messages."""
     following = iter(exchanges)
 
     def exchange(

@@ -23,13 +23,13 @@ from shardwright.codegen.checks.relayout_case import Held, RelayoutCase, compare
 
 Tensors = dict[str, list[Any]]
 POISON = 0xA5
-"""The byte that fills memory that has not been written; for bool, the byte is 1."""
+"""The byte that fills memory before it is written; for bool, the byte is 1."""
 
 
 def run_relayout(module: ModuleType, case: RelayoutCase) -> tuple[str, ...]:
-    """Execute the module in one process (into results that it allocates, into results of a caller,
-    and between views), then on all ranks of a group. Return the names of the checks passed. Raises
-    MismatchError."""
+    """Run the module in one process (into results that it allocates, into results of the caller,
+    and between views), then on all ranks of a group. Return the names of the checks that passed.
+    Raises MismatchError."""
     padding = case.padding()
     for number, (given, wanted) in enumerate(case.runs()):
         tensors = _tensors(given, case.dtype, module.source_shape)
@@ -99,7 +99,7 @@ def _views(
     wanted: Held,
     padding: Any,
 ) -> None:
-    """Check results if inputs and `out` are views with permuted dimensions and gaps between rows.
+    """Check results when inputs and `out` are views with permuted dimensions and gaps between rows.
     The gaps must stay unchanged."""
     blank = _tensors(_blank(case, wanted), case.dtype, module.target_shape)
     sides, whole = [], []
@@ -122,8 +122,8 @@ def _views(
 
 
 def _view(x: Any) -> tuple[Any, Any]:
-    """Return a view with the elements of a tensor, and the view's base tensor, which is filled with
-    ones elsewhere."""
+    """Return a view with the elements of a tensor, and the view's base tensor, which is otherwise
+    filled with ones."""
     around = guarded(torch.empty([size + 1 for size in reversed(x.shape)], dtype=x.dtype))
     around.view(_bits_of(x)).fill_(1)
     view = around.permute(*reversed(range(x.ndim)))[tuple(map(slice, x.shape))]

@@ -1,8 +1,8 @@
 """Check calls in which some ranks pass tensors that they have passed before and others pass new
-ones, also after changes of shared memory. Imported only by workers.
+tensors, also after changes to shared memory. Imported only by workers.
 
-With tensors used before, a rank takes the transport that it remembers. Other ranks choose the same
-one only if remembered facts are dropped whenever something that they depend on changes.
+For tensors used before, a rank takes the transport that it remembers. Other ranks choose the same
+transport only if remembered facts are dropped whenever something on which they depend changes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MORE = 1 << 12
 
 class MixedCall(NamedTuple):
     """A call by all ranks. `even`, `odd`: the names of the source shard and of the result on even
-    and on odd ranks; a result "new" is allocated by the module; `before`: an action of all ranks
+    and on odd ranks; the module allocates a result named "new"; `before`: an action of all ranks
     before the call, or ""."""
 
     even: tuple[str, str]
@@ -59,7 +59,7 @@ PUSHED = (
 
 
 def check_remembered(module: Any, values: Values, *, noted: bool) -> None:
-    """Make the calls of each script that a module supports, each script with new ranks. Raises
+    """Make the calls of each script that a module supports, with new ranks for each. Raises
     MismatchError."""
     host = module._HOST
     check_script(module, values, EXCHANGED, "exchange", noted=noted)

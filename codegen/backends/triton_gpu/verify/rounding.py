@@ -2,7 +2,7 @@
 workers.
 
 When the interpreter (triton 3.7.1, 3.9.0) rounds to a float8, it does not carry from the fraction
-into the exponent, so 7.9 becomes 4 in float8_e4m3fn. Casts to bfloat16 it truncates.
+into the exponent, so 7.9 becomes 4 in float8_e4m3fn. It truncates casts to bfloat16.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ import torch
 from triton.runtime import interpreter
 
 _KINDS = {"bf16": torch.bfloat16, "fp8e4nv": torch.float8_e4m3fn, "fp8e5": torch.float8_e5m2}
-"""The torch dtype of each narrow float, by Triton's name."""
+"""The torch dtype of each narrow float, by its name in Triton."""
 
 
 @contextmanager
 def rounded_to_nearest() -> Iterator[None]:
     """Round casts of float32, in this context, to nearest, ties to even. Casts to a float8
-    saturate, as the instructions `cvt.rn.satfinite` of NVIDIA GPUs do."""
+    saturate, like the instructions `cvt.rn.satfinite` of NVIDIA GPUs."""
     with patch.object(interpreter, "_convert_float", _rounding(interpreter._convert_float)):
         yield
 

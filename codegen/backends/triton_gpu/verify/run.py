@@ -48,14 +48,14 @@ Reshard = Callable[[dict[str, list[Any]]], Mapping[str, Sequence[Any]]]
 """A function from source shards to target shards, both by tensor and in order of device id."""
 
 FEW = 3
-"""The number of programs of a launch in every second execution: each program then copies several
+"""The number of programs of a launch in every second run. Each program then copies several
 blocks."""
 
 CHECKS = ("values", "poison", "stored once", "reads in bounds", "inputs kept", "no alias")
 
 
 def run(module: ModuleType, case: Case) -> tuple[str, ...]:
-    """Execute the module on every bit plane, and return the names of the checks passed. Raises
+    """Run the module on every bit plane and return the names of the checks that passed. Raises
     MismatchError."""
     for number, execution in enumerate(runs(case, as_bits)):
         _run_once(module, case, execution, FEW if number % 2 else None)
@@ -65,14 +65,14 @@ def run(module: ModuleType, case: Case) -> tuple[str, ...]:
     pushed = _push(module, case, execution)
     bounded = _bounded(module, case)
     derivative = ("derivative",) if case.derivative else ()
-    # Copies are traced last, so that faults found by execution are reported first.
+    # Trace copies last, so that faults that running finds are reported first.
     copies = check_copies(compare.named(module, "_HOST").phases)
     return (*CHECKS, *bounded, *derivative, *pushed, *copies, *check_among_ranks(module, case))
 
 
 def _bounded(module: ModuleType, case: Case) -> tuple[str, ...]:
     """Check sums of floats, if the module computes any: their error, and that replicas are equal.
-    Return the check's name."""
+    Return the name of the check."""
     if not reduces(case) or case.source.operator != "sum" or "float" not in case.dtype:
         return ()
     terms = as_bits(random_terms(case), case.dtype)
@@ -86,10 +86,10 @@ def _bounded(module: ModuleType, case: Case) -> tuple[str, ...]:
 
 
 def inspect(module: ModuleType, case: Case) -> tuple[str, ...]:
-    """Check a module at full size without moving data: a sample of its programs, unless it reduces
-    terms or its mesh is too large, and its kernels' copies. Return the names of the checks passed.
-    Raises MismatchError."""
-    # A kernel that reduces terms stores values that it has not loaded.
+    """Check a module at full size without moving data: its kernels' copies and, unless it reduces
+    terms or its mesh is too large, a sample of its programs. Return the names of the checks that
+    passed. Raises MismatchError."""
+    # A kernel that reduces terms stores values other than those it loaded.
     sampled = len(case.devices()) <= MAX_DEVICES and not reduces(case)
     if sampled:
         sample(module, case)
@@ -98,8 +98,8 @@ def inspect(module: ModuleType, case: Case) -> tuple[str, ...]:
 
 
 def run_group(module: ModuleType, group: GroupCase) -> tuple[str, ...]:
-    """Execute a group's module on every bit plane of every member, and return the names of the
-    checks passed. Raises MismatchError."""
+    """Run a group's module on every bit plane of every member and return the names of the checks
+    that passed. Raises MismatchError."""
     compare.expect("NAMES", list(module.NAMES), [case.name for case in group.members])
     planes = compare.runs_of_each(group.members)
     for number in range(max(map(len, planes))):
@@ -144,7 +144,7 @@ class _Move:
         return dict(zip(sorted(self.expected), outputs, strict=True))
 
     def stored(self, results: dict[int, Any]) -> dict[str, Any]:
-        """Return, by name, the results that kernels store to: all except results without any term,
+        """Return by name the results to which kernels store: all except results without terms,
         which torch fills."""
         empty = without_value(self.case)
         return self.named({device: t for device, t in results.items() if device not in empty})

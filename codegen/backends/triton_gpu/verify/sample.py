@@ -1,10 +1,10 @@
-"""Run a sample of a Triton module's programs at full size, with tensors that have no memory.
+"""Run a sample of a Triton module's programs at full size, on tensors that take no memory.
 
 Kernels store values exactly as they load them, so it suffices to check addresses: a program that
 stores an element of the tensor must have loaded that element. Shards are reserved address space
-that is never accessed. Of each launch, the first programs, the last and some in between are run.
-This covers cases that a smaller tensor cannot: offsets beyond 32 bits, and tiles of many blocks.
-Imported only by workers.
+that is never accessed. Of each launch, the first programs, the last ones and some in between are
+run. This covers cases that a smaller tensor cannot: offsets beyond 32 bits, and tiles of many
+blocks. Imported only by workers.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from shardwright.codegen.checks.oracle import definition as oracle
 
 EACH_END = 3
 BETWEEN = 10
-"""The number of programs of a launch that are run at each of its ends (`EACH_END`), and at random
+"""How many programs of a launch are run at each of its ends (`EACH_END`), and how many at random
 (`BETWEEN`)."""
 
 _EMPTY = torch.empty
@@ -59,11 +59,11 @@ def sample(module: ModuleType, case: Case) -> None:
 
 
 def _reserved(shape: Sequence[int], dtype: torch.dtype) -> Any:
-    """Return a tensor whose address space is reserved; it takes no memory unless accessed."""
+    """Return a tensor in reserved address space, which takes no memory unless accessed."""
     size = math.prod(shape) * dtype.itemsize
     if size == 0:
         return _EMPTY(tuple(shape), dtype=dtype)
-    # No limit on memory counts private read-only mappings, however large.
+    # Private read-only mappings, however large, count towards no memory limit.
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
     memory = mmap.mmap(-1, size, flags=flags, prot=mmap.PROT_READ)
     with warnings.catch_warnings():
@@ -73,7 +73,7 @@ def _reserved(shape: Sequence[int], dtype: torch.dtype) -> Any:
 
 class _Copies:
     """A context in which a launch runs only some of its programs, and loads and stores are recorded
-    instead of made."""
+    instead of executed."""
 
     def __init__(self) -> None:
         self._programs = random.Random(0)
@@ -107,8 +107,8 @@ class _Copies:
         return tensor
 
     def check(self, sources: Shards, targets: Shards) -> None:
-        """Raise MismatchError unless every stored byte was loaded from its own place in the tensor,
-        none was stored twice, and at least one was stored."""
+        """Raise MismatchError unless every stored byte was loaded from the same place in the
+        tensor, none was stored twice, and at least one was stored."""
         none = np.empty(0, dtype=np.uint64)
         stored = np.concatenate([none, *(store for store, _ in self._copied)])
         loaded = np.concatenate([none, *(load for _, load in self._copied)])
@@ -130,7 +130,7 @@ class _Copies:
 
     def _launch(self) -> Callable[..., None]:
         def launch(executor: Any, *args: Any, **options: Any) -> None:
-            del options  # such as the number of warps
+            del options  # options such as the number of warps
             self._arguments = [value for value in args if self._is_real(value)]
             scope = interpreter._patch_lang(executor.fn)
             try:
@@ -141,7 +141,7 @@ class _Copies:
         return launch
 
     def _run(self, executor: Any, named: Mapping[str, Any]) -> None:
-        """Run some programs of a launch, as `GridExecutor.__call__` runs all."""
+        """Run some programs of a launch, where `GridExecutor.__call__` runs all."""
         arguments = {
             name: value if name in executor.constexprs else interpreter._implicit_cvt(value)
             for name, value in named.items()

@@ -46,7 +46,7 @@ class StandIns:
 
     @contextmanager
     def of(self, module: Any) -> Iterator[None]:
-        """Replace, in this context, the names of a module, and of the modules that it has already
+        """Replace, in this context, names of a module, and of the modules that it has already
         imported, by stand-ins."""
         getattr(module._HOST, "processes", None)
         inside = modules_beside(module)
@@ -61,7 +61,7 @@ class StandIns:
             replaced.append((listed, "copier", self._copier(listed.copier)))
         for push in {vars(each)["Push"] for each in inside if "Push" in vars(each)}:
             replaced.append((push, "pusher", self._pusher(inside)))
-        if self._on_gpus:  # there, a kernel makes this check
+        if self._on_gpus:  # on GPUs, a kernel makes this check
             wires = {vars(each)["Wire"] for each in inside if "Wire" in vars(each)}
             replaced += [(wire, "check", lambda *given: None) for wire in wires]
         with replacing([*replaced, *self._driver(), *self._group()]):
@@ -177,7 +177,7 @@ class StandIns:
         return pusher
 
     def _copier(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Return `Listed.copier`, extended to record the bytes of listed rows before it copies
+        """Return `Listed.copier`, extended to record the bytes of listed rows before copying
         them."""
 
         def copier(listed: Any, sources: Any, targets: Any, programs: Any = None) -> Any:
@@ -205,8 +205,8 @@ class StandIns:
 
 @contextmanager
 def replacing(replaced: Sequence[Replaced]) -> Iterator[None]:
-    """Replace attributes of objects, and restore them at the end; `replaced`: (object, name,
-    stand-in) for each."""
+    """Replace attributes of objects in this context; `replaced`: (object, name, stand-in) for
+    each."""
     with ExitStack() as patches:
         for owner, name, stand_in in replaced:
             patches.enter_context(patch.object(owner, name, stand_in))

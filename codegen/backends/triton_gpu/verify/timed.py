@@ -1,4 +1,4 @@
-"""Time Triton modules on the GPUs of this host, with one process for each. Imported only by
+"""Time Triton modules on the GPUs of this host, with one process per GPU. Imported only by
 workers."""
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ def hardware() -> Hardware:
 
 
 def timed(module: ModuleType, case: Case | MatmulCase) -> list[float]:
-    """Return the seconds of a module's calls, each on its slowest rank. A call before them checks
-    the result.
+    """Return the seconds of each call of a module, measured on its slowest rank. A call before them
+    checks the result.
 
-    Raises MismatchError for a wrong result, and CannotTimeError if there are too few GPUs or too
-    little memory, or for a matmul with an unreduced result, which no rank can check."""
-    del module  # each rank loads its own
+    Raises MismatchError for a wrong result, and CannotTimeError if there are too few GPUs, too
+    little memory, or an unreduced matmul result, which no rank can check."""
+    del module  # each rank loads the module itself
     here, count = hardware(), len(case.devices())
     if here.count < count:
         raise CannotTimeError(f"it needs {count} GPUs, but torch has {here.count}")
@@ -54,8 +54,8 @@ def timed(module: ModuleType, case: Case | MatmulCase) -> list[float]:
 
 
 def by_ranks(case: Case | MatmulCase, device: str) -> list[float]:
-    """Return the seconds of a module's calls, as `timed` does, by ranks on devices of a type,
-    "cuda" or "cpu"."""
+    """Return the seconds of each call of a module, as `timed` does, on ranks with devices of one
+    type, "cuda" or "cpu"."""
     if isinstance(case, MatmulCase) and case.placements[2].unreduced:
         raise CannotTimeError(
             "its result is a partial sum on each rank, which no rank can check alone"
@@ -72,7 +72,7 @@ def _answer(folder: str, me: int) -> Path:
 
 
 def _rank(me: int, case: Case | MatmulCase, folder: str, device: str) -> None:
-    """Time the calls of rank `me`, and write their seconds to its file. Raises MismatchError for a
+    """Time the calls of rank `me` and write their seconds to its file. Raises MismatchError for a
     wrong result."""
     home = torch.device(device, me if device == "cuda" else 0)
     if device == "cuda":
@@ -98,7 +98,7 @@ def _rank(me: int, case: Case | MatmulCase, folder: str, device: str) -> None:
 
 
 def _turn(call: Call, device: str) -> float:
-    """Return the seconds of one call that all ranks begin at the same time."""
+    """Return the seconds of one call that all ranks start at the same time."""
     _done(device)
     dist.barrier()
     _done(device)

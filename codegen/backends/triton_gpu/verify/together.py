@@ -1,6 +1,6 @@
 """Run threads one at a time, each until it waits for another. Imported only by workers.
 
-So the order of threads is the same in every run, and a deadlock is detected.
+The order of threads is therefore the same in every run, and a deadlock is detected.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ class Together:
         self._pass_on(number)
 
     def give(self, name: Hashable, number: int, value: Any) -> None:
-        """Make a value of thread `number` available under a name."""
+        """Publish a value of thread `number` under a name."""
         self._given[name][number] = value
 
     def take(self, name: Hashable, number: int, giver: int) -> Any:
-        """Wait for thread `giver`'s value of this name, and return it; `number`: the thread that
-        waits. Raises StuckError for a deadlock."""
+        """Wait for the value that thread `giver` publishes under this name, and return it;
+        `number`: the thread that waits. Raises StuckError for a deadlock."""
         self._wait(number, lambda: giver in self._given[name])
         return self._given[name][giver]
 
     def all_gather(self, name: Hashable, number: int, value: Any) -> list[Any]:
-        """Give a value of thread `number`, wait for all threads' values of this name, and return
+        """Publish a value of thread `number`, wait for all threads' values of this name, and return
         them by thread. Raises StuckError for a deadlock."""
         self.give(name, number, value)
         self._wait(number, lambda: len(self._given[name]) == len(self._turns))

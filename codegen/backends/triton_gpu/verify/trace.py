@@ -1,7 +1,8 @@
 """Record the copies of an emitted pulling kernel on a device, without data.
 
 The kernel's code runs on plain integers, with stand-ins for `triton.language` and for the functions
-that copy rows, which record their arguments. That takes no memory, so it works at full size.
+that copy rows, which record their arguments. That takes no memory for data, so it works at full
+size.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ COPIES = ("copy_rows", "copy_some_lines")
 
 class RowCopy(NamedTuple):
     """A copy of a block of a tile, in elements. `sender`: the position of the source shard; `read`,
-    `write`: the start of the tile's first row in the source and in the target shard; `rows`,
-    `columns`: the number and length of its rows; `read_row`, `write_row`: the distance between rows
-    in both shards; `block`: the number of the block; `by`: the function in COPIES that copies it,
-    or "rows_at" if it is reduced."""
+    `write`: where the tile's first row starts in the source and in the target shard; `rows`,
+    `columns`: the number of its rows and their length; `read_row`, `write_row`: the distance
+    between rows in both shards; `block`: the number of the block; `by`: the function in COPIES that
+    copies it, or "rows_at" if it is reduced."""
 
     sender: int
     read: int
@@ -38,8 +39,8 @@ class RowCopy(NamedTuple):
 
 
 def trace(host: Any, device: int, program: int) -> tuple[RowCopy, ...]:
-    """Return the copies of one program of the kernel on a device: none, or one block of a shard; if
-    the kernel reduces terms, one block of each of several shards, in order.
+    """Return the copies of one program of the kernel on a device: none, or one block of a shard. If
+    the kernel reduces terms, return one block of each of several shards, in order.
 
     Raises MismatchError for a kernel that cannot run with stand-ins, or that stores twice.
     """
@@ -79,8 +80,8 @@ class _TargetRows:
 
 
 class _SourceRows:
-    """A stand-in for the offsets of a block of rows in a source shard. Their sum with the position
-    of a shard is the block in that shard."""
+    """A stand-in for the offsets of a block of rows in a source shard. Added to the position of a
+    shard, it is the block in that shard."""
 
     def __init__(self, given: dict[str, int]) -> None:
         self._given = given
@@ -99,7 +100,7 @@ class _TermRows:
         return _TermRows(self.copies + other.copies)
 
     def to(self, kind: object) -> _TermRows:
-        """Return the same blocks: their element type does not matter."""
+        """Return the same blocks, since their element type does not matter."""
         del kind
         return self
 
@@ -109,7 +110,7 @@ _WRITE, _INSIDE = _TargetRows(), object()
 
 
 class _PlainLanguage:
-    """A stand-in for `triton.language` in one program, which records stores."""
+    """A stand-in for `triton.language` in one program. It records stores."""
 
     int32 = int64 = int
 
@@ -142,7 +143,7 @@ class _PlainLanguage:
 
 
 class _ReducingLanguage(_PlainLanguage):
-    """A stand-in for `triton.language`, with the additional names that reducing kernels use."""
+    """A stand-in for `triton.language` with the additional names that reducing kernels use."""
 
     static_range = range
     float32 = float64 = float16 = bfloat16 = float8e4nv = float8e5 = float
@@ -154,7 +155,7 @@ class _ReducingLanguage(_PlainLanguage):
         return _TermRows()
 
     def read_once(self, term: _TermRows, mask: object) -> _TermRows:
-        """Return a term that is loaded. Raises ValueError unless the mask is that of its block."""
+        """Return a loaded term. Raises ValueError unless the mask is the mask of its block."""
         self._check(mask)
         return term
 
@@ -165,8 +166,8 @@ class _ReducingLanguage(_PlainLanguage):
     minimum = maximum
 
     def store(self, place: object, total: _TermRows, mask: object) -> None:
-        """Record the store of a reduction. Raises ValueError unless it is stored to its place, with
-        its mask."""
+        """Record the store of a reduction. Raises ValueError unless both its place and its mask are
+        right."""
         self._check(mask)
         if place is not _WRITE:
             raise ValueError("the reduced block is stored at the wrong place")

@@ -1,10 +1,10 @@
-"""Compare the load of links over time in the order in which kernels copy tiles with the load in the
-planned order.
+"""Compare the load on links over time, when kernels copy tiles in their own order, with the load in
+the planned order.
 
-All devices begin at the same time and copy their tiles turn by turn: a turn takes as long as its
+All devices start at the same time and copy their tiles turn by turn; a turn takes as long as its
 busiest sender. The planned order is derived here from the exchange's pieces: along each dimension,
-a device's own shard determines the source shard that it begins with, and it ends with its own shard
-if possible.
+a device's own shard determines the source shard with which it begins, and it ends with its own
+shard if possible.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ Box = tuple[int, ...]
 
 
 def extents(box: Box) -> Box:
-    """Return the extents of a box."""
     return tuple(high - low for low, high in zip(box[::2], box[1::2], strict=True))
 
 
@@ -34,19 +33,19 @@ class Turns:
         self._given: dict[int, Counter[int]] = {}
 
     def add(self, turn: int, sender: int, elements: int) -> None:
-        """Add to the number of elements that a sender sends in a turn."""
+        """Add to the elements that a sender sends in a turn."""
         self._given.setdefault(turn, Counter())[sender] += elements
 
     @property
     def longest(self) -> int:
-        """The number of elements of each turn's busiest sender, summed over turns."""
+        """The elements of each turn's busiest sender, summed over turns."""
         return sum(max(given.values()) for given in self._given.values())
 
 
 def check_turns(host: Any, copied: Turns) -> bool:
-    """Check the order of an exchange's copies. Return False, without a check, if the planned order
-    is unknown, otherwise True. Raises MismatchError if links are busy for longer than in the
-    planned order."""
+    """Check the order of an exchange's copies. Return whether it could be checked: False if the
+    planned order is unknown. Raises MismatchError if links are busy for longer than in the planned
+    order."""
     if not _is_numbered(host.exchange):
         return False
     _check_longest(copied, planned_turns(host.exchange))
@@ -55,10 +54,11 @@ def check_turns(host: Any, copied: Turns) -> bool:
 
 def check_listed_turns(host: Any) -> None:
     """Check the order in which a group's kernel reads each tensor's shards. In the planned order, a
-    device begins with the shard after its own (without a source shard, with the shard whose number
-    is its target position), and continues in order of source positions.
+    device begins with the shard after its own (without a source shard: with the shard whose number
+    is its target position) and continues in order of source positions.
 
-    Raises MismatchError, with the tensor, if links are busy for longer than in the planned order.
+    Raises MismatchError, naming the tensor, if links are busy for longer than in the planned
+    order.
     """
     count = len(host.exchange.source.ids)
     tensors = range(len(host.names))
@@ -99,8 +99,8 @@ def _check_longest(copied: Turns, expected: Turns) -> None:
 
 
 def _is_numbered(exchange: Any) -> bool:
-    """Return whether no source shard is empty, and every target position is also a source position,
-    in which case the planned order is known."""
+    """Return whether the planned order is known: no source shard is empty, and every target
+    position is also a source position."""
     positions = range(len(exchange.source.ids))
     held = (math.prod(extents(exchange.source.box(position))) for position in positions)
     return len(exchange.target.ids) <= len(positions) and all(held)
@@ -149,7 +149,7 @@ class _Order:
 
     def _met(self, receiver: int) -> list[list[int]]:
         """Return, for each dimension, the numbers of the source shards that a receiver's target
-        shard overlaps; an empty list if the target shard is empty."""
+        shard overlaps, or an empty list if that shard is empty."""
         senders = [piece.sender for piece in self._exchange.incoming(receiver)]
         return [sorted({*each}) for each in zip(*map(self._numbers, senders), strict=True)]
 

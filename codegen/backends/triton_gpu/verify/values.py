@@ -13,13 +13,13 @@ from shardwright.codegen.checks.oracle.definition import Bits
 from shardwright.codegen.checks.terms import cotangent_back, own_terms, runs
 
 RANDOM = 3
-"""The number of calls, after those that move bit planes, each of which moves new random bits."""
+"""The number of calls, after those that move bit planes, that move new random bits."""
 
 
 class Values:
     """The values of shards before and after each call of a case, by the number of the call.
 
-    Successive calls move different values, so leftovers of a call are wrong in the next one."""
+    Successive calls move different values, so leftovers of one call are wrong in the next."""
 
     def __init__(self, case: Case, planes: Sequence[Run]) -> None:
         self.case = case
@@ -35,7 +35,7 @@ class Values:
         return Values(case, list(runs(case, as_bits)))
 
     def whole(self, call: int) -> Bits:
-        """Return the tensor after a call; if the target is unreduced, the array of its terms."""
+        """Return the tensor after a call or, if the target is unreduced, the array of its terms."""
         return self._runs[call % len(self._runs)].tensor
 
     def given(self, call: int) -> dict[int, Bits]:
@@ -47,8 +47,8 @@ class Values:
         return self._shards(call % len(self._runs))[1]
 
     def cotangents(self, call: int) -> tuple[Bits, dict[int, Bits]]:
-        """Return two results, for a target cotangent that equals the call's `whole`. The first: the
-        source's cotangent. The second: its shards, by device."""
+        """Return the source's cotangent, given a target cotangent equal to the call's `whole`, and
+        its shards by device."""
         back = cotangent_back(self.case, self.whole(call))
         return back, own_terms(self.case.source, self.case.source_array, back)
 
