@@ -26,10 +26,10 @@ Table = tuple[str, tuple[Row, tuple[Row, ...]]]
 class Request:
     """The input from which a module is rendered.
 
-    `like`: the plan of a different module, whose form this module takes if the backend has several.
-    `backward`: whether the module moves the cotangents of its sibling. `derivative`: whether a
-    sibling moves its cotangents. `collective_id`: the number of the barrier that its kernel uses,
-    if any. `features`: optional parts of the module that the backend supports. `buffers`: the names
+    `like`: the plan of another module, whose form this module takes if the backend has several
+    forms; `backward`: whether the module moves the cotangents of its sibling; `derivative`: whether
+    a sibling moves its cotangents; `collective_id`: the number of the barrier that its kernel uses,
+    if any; `features`: optional parts of the module that the backend supports; `buffers`: the names
     of the source and target buffers as Python literals, if the module belongs to a relayout, whose
     functions take arrays by name.
     """
@@ -79,15 +79,15 @@ class Backend(Protocol):
     """Renders plans as modules of one kind.
 
     `executes`: the strategies of the plans that it accepts. `reduces`: the strategies of the plans
-    with partial sums that it accepts; `in_two`: whether it also reduces them in two exchanges:
-    never, only if both meshes have the same device order, or always. `unsupported`: the dtypes that
-    it does not move, each with the reason. `differentiable`: whether its modules have derivatives,
-    by a backward sibling. `portable`: whether they are plain JAX, which XLA compiles for any
-    platform. `compiler`: the compiler of its modules, None if it has none. `support`,
-    `matmul_support`, `model_support`: the support modules that its modules need, and the additional
-    ones of matmuls and of models; `model_host`: the class that modules of models call, "" if the
-    backend cannot emit them. `gradient_on_request`: whether derivatives are optional in a bundle.
-    `grouping`: its part of a group's module.
+    with partial sums that it accepts; `in_two`: when it also reduces them in two exchanges: never,
+    only if both meshes have the same device order, or always. `unsupported`: the dtypes that it
+    does not move, each with the reason. `differentiable`: whether its modules have derivatives, by
+    a backward sibling. `portable`: whether they are plain JAX, which XLA compiles for any platform.
+    `compiler`: the compiler of its modules, None if it has none. `support`, `matmul_support`,
+    `model_support`: the support modules that its modules need, and the additional ones of matmuls
+    and of models; `model_host`: the class that modules of models call, "" if the backend cannot
+    emit them. `gradient_on_request`: whether derivatives are optional in a bundle. `grouping`: its
+    part of a group's module.
     """
 
     name: str
@@ -131,8 +131,7 @@ class Backend(Protocol):
         return None
 
     def rings(self, plan: Plan) -> Rings | None:
-        """Return the rings on which the module of an accepted plan reduces terms; None if it uses
-        none."""
+        """Return the rings on which the module of an accepted plan reduces terms, or None."""
         return None
 
     def refuse_matmul(self, matmul: Matmul) -> None:
@@ -151,20 +150,20 @@ class Backend(Protocol):
         backward: tuple[str, ...] = (),
         collective_id: int = 0,
     ) -> str:
-        """Return the text of the module of a supported matmul. `backward`: the names of the
-        siblings that compute the cotangents of lhs and rhs; `collective_id`: the number of the
+        """Return the text of the module of a supported matmul. `backward`: the names of the sibling
+        modules that compute the cotangents of lhs and rhs; `collective_id`: the number of the
         barrier that its kernel uses."""
         raise InternalError(f"{self.name} cannot emit matmuls")
 
     def matmul_usage(self, plan: MatmulPlan) -> tuple[str, ...]:
-        """Return sentences for the users of the module of a supported matmul: how to call it, what
-        it needs, and where it has run."""
+        """Return sentences for users of the module of a supported matmul: how to call it, what it
+        needs, and where it has run."""
         raise InternalError(f"{self.name} cannot emit matmuls")
 
     def ring_of(self, plan: MatmulPlan, name: str, axes: str, collective_id: int) -> RingText:
-        """Return the kernel `name` of a program, which multiplies some parts while other parts are
-        in flight. `axes`: the Python expression for the axes that rank devices. Raise InputError
-        for an unsupported product."""
+        """Return the kernel `name` of a program, which multiplies some parts while others are in
+        flight. `axes`: the Python expression for the axes whose order gives device positions.
+        Raises InputError for an unsupported product."""
         raise InputError(
             f"{self.name} has no kernels for programs",
             argument="kernels",
@@ -175,8 +174,8 @@ class Backend(Protocol):
 
 @dataclass(frozen=True)
 class ProgramModule:
-    """The text of a program's module, and its table of communications, which uses the value names
-    of the module."""
+    """The text of a program's module, and its table of communications, which uses the module's
+    names for values."""
 
     text: str
     rows: WrittenRows
@@ -189,8 +188,7 @@ class ProgramBackend(Protocol):
         """Return a program's module, which imports the support code of its kernels."""
 
     def stored(self, program: Partitioned) -> dict[str, str]:
-        """Return the data files of a program's module, by name."""
+        """Return the data files of a program's module, by file name."""
 
     def kernel_lines(self, program: Partitioned) -> tuple[str, ...]:
-        """Return lines that list the matmuls that have a kernel, and that say why the others have
-        none."""
+        """Return lines that list the matmuls with a kernel and say why the others have none."""

@@ -14,7 +14,7 @@ from shardwright.ir.exchange import Exchange
 from shardwright.ir.plan import Plan
 
 MAX_INDEX = 2**31 - 1
-# Upper bound on the elements by which kernels round a range up to blocks, chunks or memory tiles.
+# The most elements by which a kernel rounds a range up to blocks, chunks or memory tiles.
 ROUNDING = 2**20
 
 
@@ -34,7 +34,7 @@ def refuse_wide(plan: Plan, exchange: Exchange, backend: str) -> None:
 def widest_index(exchange: Exchange) -> int:
     """Return an upper bound on all values that the index functions compute.
 
-    The algebra finds no bound for a few values of nested splits. These are positions in the padded
+    The algebra finds no bound for a few values of nested splits. They are positions in the padded
     tensor, so its extents bound them.
     """
     padded = [dim.parts * dim.size for dims in exchange.dims for dim in (dims.source, dims.target)]
@@ -48,10 +48,11 @@ def widest_index(exchange: Exchange) -> int:
 
 
 def _computed(expr: sympy.Expr) -> Iterator[int]:
-    """Return upper bounds of an expression and of all its subexpressions."""
+    """Yield upper bounds on an expression and on all its subexpressions."""
     for part in sympy.preorder_traversal(expr):
         if part.is_Add:
-            # Subtracted terms come last, so an intermediate sum may reach that of all added terms.
+            # Subtracted terms come last, so an intermediate sum may reach the sum of all added
+            # terms.
             yield sum(max(_high(term), 0) for term in part.args)
         elif isinstance(part, CeilDiv):
             yield _high(part.args[0]) + _high(part.args[1]) - 1

@@ -38,9 +38,9 @@ class HostText:
     """The host side of a module.
 
     `axes`, `specs`, `padded`, `terms`: for source and target, the mesh axes with their sizes, the
-    PartitionSpec, the padded global shape, and whether the array has a dimension of terms.
-    `some_local`: whether any device already holds a part of its target shard. `starts`: whether a
-    program may compute between the start and the end of the reshard. `buffers`: as in `Request`.
+    PartitionSpec, the padded global shape, and whether the array has a dimension of terms;
+    `some_local`: whether any device already has part of its target shard; `starts`: whether a
+    program may compute between the start and the end of the reshard; `buffers`: as in `Request`.
     """
 
     module: ModuleText
@@ -57,27 +57,26 @@ class HostText:
 
     @property
     def class_name(self) -> str:
-        """The name of the host object's class."""
         if self.starts:
             return "StartedReshard"
         return "OneOrder" if self.module.same_order else "TwoOrders"
 
     @property
     def host_file(self) -> str:
-        """The name of the support module with that class."""
         if self.starts:
             return "pallas_started"
         return "jax_host" if self.module.same_order else "jax_orders"
 
     @property
     def program_axes(self) -> str:
-        """The Python expression for the axes that rank devices."""
+        """The Python expression for the axes whose order gives device positions."""
         names = [name for name, _ in self.axes[0]]
         return quoted_names(names) if self.module.same_order else '"device"'
 
     @property
     def constant_lines(self) -> tuple[str, ...]:
-        """The lines of constants that describe the reshard; one line if both sides are equal."""
+        """The lines of constants that describe the reshard; both sides share one line if they are
+        equal."""
         padded = ["SHAPE" if each == self.module.shape else each for each in self.padded]
         about = "# The meshes, their axes refined into the sub-axes in use."
         note = "# Every shard padded at its end to the largest: the shapes of the global arrays."
@@ -141,8 +140,9 @@ def has_operation(request: Request) -> bool:
 
 
 def derivative_of(request: Request, backend: str) -> str:
-    """Return the name of the module of the reverse reshard, "extremum" if the reshard reduces by
-    maximum or minimum and so has no derivative, or "" if no derivative is requested."""
+    """Return the name of the module of the reverse reshard. Return "extremum" if the reshard
+    reduces by maximum or minimum, and so has no derivative, and "" if no derivative is
+    requested."""
     if request.derivative:
         return backend if request.backward else f"{backend}_backward"
     return "extremum" if request.plan.reshard.extremum else ""
@@ -192,8 +192,8 @@ def facts_of(plan: DirectPlan, *, combines: bool = True) -> tuple[str, ...]:
 
 
 def _met(axis: int, tiles: DimTiles) -> str:
-    """Return a sentence about the intersections of shards along a dimension; "" if neither side
-    splits it."""
+    """Return a sentence on how shards intersect along a dimension, or "" if neither side splits
+    it."""
     if max(tiles.source.parts, tiles.target.parts) == 1:
         return ""
     sizes = f"source shards of {tiles.source.size} meet target shards of {tiles.target.size}"
@@ -206,19 +206,19 @@ def _met(axis: int, tiles: DimTiles) -> str:
 
 
 def axis_names(sharding: Sharding) -> dict[AxisRef, str]:
-    """Return the names, as JAX allows them, of the axes of a sharding's refined mesh."""
+    """Return the names of the axes of a sharding's refined mesh, in a form that JAX allows."""
     refined = sharding.mesh.refine((*sharding.used(), *sharding.unreduced))
     return {ref: axis_name(ref) for ref in refined}
 
 
 def axis_name(ref: AxisRef) -> str:
-    """Return the name of an axis or sub-axis, as JAX allows it."""
+    """Return the name of an axis or sub-axis, in a form that JAX allows."""
     return ref.name if ref.size is None else f"{ref.name}:({ref.pre}){ref.size}"
 
 
 def axes_of(sharding: Sharding) -> list[tuple[str, int]]:
-    """Return names and sizes of the axes of a sharding's refined mesh. For a mesh without axes,
-    return one axis of size 1."""
+    """Return the names and sizes of the axes of a sharding's refined mesh; for a mesh without axes,
+    one axis of size 1."""
     mesh = sharding.mesh
     axes = [(name, mesh.digit(ref).size) for ref, name in axis_names(sharding).items()]
     return axes or [("device", 1)]
@@ -229,13 +229,13 @@ def _axes_line(name: str, axes: Iterable[tuple[str, int]]) -> list[str]:
 
 
 def quoted_names(names: list[str]) -> str:
-    """Return axis names as a Python expression: a string, or a tuple of several."""
+    """Format axis names as a Python expression: a string, or a tuple of several."""
     quoted = [f'"{name}"' for name in names]
     return quoted[0] if len(quoted) == 1 else f"({', '.join(quoted)})"
 
 
 def spec_of(sharding: Sharding) -> str:
-    """Return the PartitionSpec of a sharding as a Python expression."""
+    """Format the PartitionSpec of a sharding as a Python expression."""
     names = axis_names(sharding)
     entries = [
         quoted_names([names[ref] for ref in dim.axes]) if dim.axes else "None"

@@ -22,8 +22,8 @@ def with_terms(layout: Layout) -> Layout:
 
 
 def ends_of(plan: Plan) -> Exchange:
-    """Return the source and target layouts of a plan's arrays, terms included. The holder rule is a
-    placeholder, so the result is not an executable exchange."""
+    """Return the source and target layouts of a plan's arrays, including terms. The holder rule is
+    a placeholder, so the result is not an executable exchange."""
     reshard = plan.reshard
     return Exchange(
         with_terms(Layout.of(reshard.source, reshard.shape, reshard.source_split)),

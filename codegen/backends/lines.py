@@ -1,4 +1,4 @@
-"""Formatting of the lines of emitted functions."""
+"""Format the lines of emitted functions."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from shardwright.ir.algebra.printers import TRITON, Printer
 from shardwright.ir.errors import InternalError
 
 LONG = 64
-"""The greatest length, as `length` counts it, of an expression into which other expressions are
+"""The largest length, as `length` counts it, of an expression into which other expressions are
 inlined."""
 
 FITS = 96
-"""The largest number of characters in a line of a function body."""
+"""The most characters in a line of a function body."""
 
 
 def length(text: str) -> int:
-    """Return the length of an expression in characters, with every number counted as four.
+    """Return the length of an expression in characters, counting every number as four.
 
     The length decides whether a value gets a name. It must not depend on extents, so that modules
     of tensors that differ only in extents have the same form.
@@ -30,7 +30,7 @@ def length(text: str) -> int:
 
 
 def conjunction(tests: list[str], sign: str, room: int) -> str:
-    """Join tests as `(a) & (b)` or `a and b`, over several lines if they need more than `room`
+    """Join tests as `(a) & (b)` or `a and b`, over several lines if they exceed `room`
     characters."""
     if len(tests) < 2:
         return "".join(tests) or "True"
@@ -46,9 +46,8 @@ def printed(printer: Printer, assignments: list[Assignment], depth: int = 1) -> 
 
 
 def pruned(assignments: list[Assignment], texts: list[str]) -> list[Assignment]:
-    """Return assignments in which unused ones are dropped, and ones that only one other assignment
-    uses are inlined there. `texts`: the lines that follow the assignments; names that they use are
-    kept."""
+    """Drop unused assignments, and inline those that only one other assignment uses. `texts`: the
+    lines that follow the assignments; names that they use are kept."""
     words = set(re.findall(r"\w+", " ".join(texts)))
     kept: list[Assignment] = []
     for assignment in reversed(assignments):
@@ -61,8 +60,8 @@ def pruned(assignments: list[Assignment], texts: list[str]) -> list[Assignment]:
 
 
 def _inlined(assignment: Assignment, place: int, others: list[Assignment]) -> list[Assignment]:
-    """Return `others` with an assignment inlined into its only user, `others[place]`; if the result
-    would be too long or the printer could not express it, return both unchanged."""
+    """Return `others` with an assignment inlined into its only user, `others[place]`. If the result
+    would be too long, or the printer could not express it, return both unchanged."""
     user = others[place]
     symbol = next(s for s in user.value.free_symbols if s.name == assignment.name)
     whole = Assignment(user.name, user.value.subs(symbol, assignment.value))

@@ -1,4 +1,4 @@
-"""Facts stated in the matmul modules of every backend, and the checks that all of them share."""
+"""The facts that matmul modules of every backend state, and the checks that all backends share."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from shardwright.ir.matmul_plan import MatmulPlan
 
 
 def matmul_title(matmul: Matmul) -> str:
-    """Return the title of a matmul's module: the shapes of the operands and the number of
+    """Return the title of a matmul's module, with the shapes of the operands and the number of
     devices."""
     shapes = (f"[{', '.join(map(str, matmul.shape(side)))}]" for side in ("lhs", "rhs"))
     lhs, rhs = shapes
@@ -29,7 +29,7 @@ def dims_said(matmul: Matmul, side: Side) -> str:
 
 
 def case_lines(plan: MatmulPlan) -> list[str]:
-    """Return one sentence for each axis, about how the matmul uses it."""
+    """Return one sentence per axis on how the matmul uses it."""
     lines = [] if plan.cases else ["Case 1: every device has all of both operands."]
     for case in plan.cases:
         number = f"case {case.number}" if case.number else "a sum still to be made"
@@ -38,8 +38,8 @@ def case_lines(plan: MatmulPlan) -> list[str]:
 
 
 def device_table(layouts: dict[Side, Layout]) -> list[str]:
-    """Return a table of the index ranges that every device holds of the three tensors; empty for
-    meshes of more than TABLE_DEVICES."""
+    """Return a table of the index ranges of the three tensors on every device, or no lines for a
+    mesh of more than TABLE_DEVICES devices."""
     mesh = layouts["out"].mesh
     if mesh.size > TABLE_DEVICES:
         return []
@@ -62,7 +62,8 @@ def wrapped(text: str, indent: str) -> list[str]:
 
 
 def layout_of(matmul: Matmul, side: Side) -> Layout:
-    """Return the layout of a side's array; if the side has terms, they are its first dimension."""
+    """Return the layout of a side's array. The terms of a side, if it has any, are its first
+    dimension."""
     return with_terms(Layout.of(matmul.sharding(side), matmul.shape(side), "flat"))
 
 
@@ -80,7 +81,6 @@ def refuse_wide_matmul(matmul: Matmul, name: str) -> None:
 
 
 def refuse_dtype(matmul: Matmul, name: str, dtypes: tuple[str, ...]) -> None:
-    """Raise InputError if the matmul's dtype is not one of `dtypes`."""
     if matmul.dtype not in dtypes:
         raise InputError(
             f"{name} cannot multiply this dtype",

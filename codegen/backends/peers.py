@@ -24,7 +24,7 @@ from shardwright.ir.layout import DimLayout, Layout
 @dataclass(frozen=True)
 class Peers:
     """The text of the functions `senders` and `receivers` of an exchange. `some_local`: whether any
-    device already holds a part of its target shard."""
+    device already has part of its target shard."""
 
     exchange: Exchange
     some_local: bool
@@ -36,17 +36,16 @@ class Peers:
 
     @property
     def tells_held(self) -> bool:
-        """Return whether the functions must distinguish receivers that already hold a tile from
-        others.
+        """Whether the functions must distinguish receivers that already have a tile from others.
 
-        They need not if the sender has the receiver's own coordinates, or is the only holder: a
-        receiver that holds the tile is then its own sender.
+        They need not if the sender has the receiver's own coordinates, or is the only device with
+        the tile: a receiver that has the tile is then its own sender.
         """
         return self.exchange.rule.kind == "turns" and self.some_local
 
     @property
     def knows_me(self) -> bool:
-        """Return whether the functions also compute the receiver's position in the source mesh."""
+        """Whether the functions also compute the receiver's position in the source mesh."""
         return self.tells_held and not self.exchange.same_order
 
     @property
@@ -57,8 +56,8 @@ class Peers:
         return Index("me", self.exchange.source.mesh.size)
 
     def held(self, sources: tuple[Value, ...]) -> list[str]:
-        """Return tests, to be joined by `and`, of whether a device holds a source shard. `sources`:
-        the shard's index along each dimension."""
+        """Return tests, to be joined by `and`, whether a device has a source shard. `sources`: the
+        shard's index along each dimension."""
         tests = [] if self.exchange.same_order else ["me >= 0"]
         for dim, source in zip(self.exchange.source.dims, sources, strict=True):
             own, other = simplify(dim.index(self.me)), simplify(source)
@@ -75,8 +74,8 @@ class Peers:
 
     @property
     def numbered(self) -> str:
-        """Words for the docstrings of `senders` and `receivers` if their results include pieces,
-        otherwise ""."""
+        """The words for the docstrings of `senders` and `receivers` if their results include
+        pieces, otherwise ""."""
         return ", and pieces (None: all of a tile)" if self._cut else ""
 
     def senders(self) -> list[str]:
@@ -166,9 +165,8 @@ def _text(value: Value) -> str:
 def _met(
     own: Layout, other: Layout, position: Index, letter: str, body: FunctionBody
 ) -> tuple[list[str], tuple[Value, ...]]:
-    """Return two results. The first: a loop over the other side's shards, for each dimension along
-    which a shard intersects several of them. The second: the expression for the other shard's index
-    along every dimension."""
+    """Return a loop over the other side's shards, for each dimension along which a shard intersects
+    several of them, and the expression for the other shard's index along every dimension."""
     loops, numbers = [], []
     for place, (dim, peer) in enumerate(zip(own.dims, other.dims, strict=True)):
         axis = place - own.hidden

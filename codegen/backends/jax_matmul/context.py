@@ -47,8 +47,8 @@ class MatmulKind:
     """The differences between kinds of matmul modules.
 
     `host`: the support module and the class of the host object; `given`: the parameters of the
-    function that multiplies; `more`: the number of devices that a self-check needs beyond the mesh;
-    `product`: returns the text of the product.
+    function that multiplies; `more`: the number of devices that a self-check needs in addition to
+    the mesh; `product`: a function that returns the text of the product.
     """
 
     backend: str
@@ -81,7 +81,6 @@ class MatmulText:
 def matmul_text(
     plan: MatmulPlan, command: str, backward: tuple[str, ...], kind: MatmulKind
 ) -> MatmulText:
-    """Return the context of a matmul module's template."""
     matmul, steps = plan.matmul, matmul_steps(plan)
     layouts = {side: layout_of(matmul, side) for side in SIDES}
     product = kind.product(plan, steps)
@@ -120,13 +119,13 @@ def matmul_text(
 
 
 def _padded(layout: Layout) -> tuple[int, ...]:
-    """Return the shape of a global array in which every shard is padded to the size of the
-    largest."""
+    """Return the shape of a global array in which every shard is padded to the size of the largest
+    shard."""
     return tuple(dim.parts * dim.size for dim in layout.dims)
 
 
 def _short(steps: MatmulSteps, out: Layout) -> tuple[int, ...]:
-    """Return the dimensions of the result whose padding must still be set to zero."""
+    """Return the dimensions of the result whose padding the module must still zero."""
     last = steps.after[-1].block if steps.after else None
     if last is not None and last.boxes is not None and last.is_padded:
         return ()
@@ -160,8 +159,8 @@ def _program_axes(steps: MatmulSteps) -> list[tuple[str, int]]:
 
 
 def _axes_lines(matmul: Matmul, steps: MatmulSteps) -> list[str]:
-    """Return the lines of constants with the names and sizes of mesh axes: one constant if all
-    sides can use the axes of the program, otherwise one for each side."""
+    """Return the lines of constants with the names and sizes of mesh axes: a single constant if all
+    sides can use the axes of the program, otherwise one per side."""
     about = "# The mesh, its axes refined into the sub-axes in use."
     if steps.named:
         axes = [("", _program_axes(steps))]

@@ -16,14 +16,14 @@ USAGE = (
     "Call `c = unpad(matmul(pad_lhs(a), pad_rhs(b), mesh))`, also in `jax.jit`, with operands "
     "sharded as `lhs_sharding(mesh)` and `rhs_sharding(mesh)`."
 )
-"""A sentence on the call of a module."""
+"""A sentence on how to call a module."""
 
 
 def matmul_facts(
     plan: MatmulPlan, steps: MatmulSteps, layouts: dict[Side, Layout], more: tuple[str, ...] = ()
 ) -> tuple[str, ...]:
-    """Return docstring lines about shardings, the case of each axis, steps, traffic, and the index
-    ranges of devices. `more`: additional lines about the product."""
+    """Return docstring lines about shardings, how the matmul uses each axis, steps, traffic, and
+    the index ranges of devices. `more`: additional lines about the product."""
     matmul = plan.matmul
     lines = [f"C[{dims_said(matmul, 'out')}] = sum over j of A[{dims_said(matmul, 'lhs')}] * "
              f"B[{dims_said(matmul, 'rhs')}], on {mesh_text(matmul.mesh)}."]  # fmt: skip

@@ -1,10 +1,10 @@
 """Overlapped loops in plain JAX: `lax.ppermute` while multiplying.
 
 The statements follow JAX's tutorial on `shard_map` ("Matrix multiplies"), with every number as a
-literal. Up to 16 devices the loop is unrolled during tracing; above that it is a `lax.fori_loop`.
+literal. For up to 16 devices the loop is unrolled during tracing; for more it is a `lax.fori_loop`.
 
-`lax.ppermute` numbers devices in mesh order, whatever order its axes are given in; `lax.axis_index`
-and the other collectives number them in the order of the axes. So a ring along axes in a different
+`lax.ppermute` numbers devices in mesh order, in whatever order its axes are given; `lax.axis_index`
+and the other collectives number them in the order of the axes. So a ring along axes in another
 order has to list its devices.
 """
 
@@ -16,7 +16,7 @@ from shardwright.ir.matmul import Side
 from shardwright.ir.matmul_plan import Loop, MatmulCandidate
 
 UNROLLED = 16
-"""The largest number of devices in a ring whose loop is unrolled."""
+"""The most devices in a ring whose loop is unrolled."""
 
 Lines = list[str]
 
@@ -25,9 +25,9 @@ Lines = list[str]
 class Ring:
     """Rings of devices, as Python expressions.
 
-    `place`: a device's place in its ring; `axes`: the axes of a permute; `devices`: the devices of
-    every ring, None if they are in mesh order; `order`: the part at each place of a ring, None if
-    every place has the part of the same number.
+    `place`: a device's position in its ring; `axes`: the axes of a permute; `devices`: the devices
+    of every ring, None if they are in mesh order; `order`: the part at each position of a ring,
+    None if part i is at position i.
     """
 
     place: str
@@ -36,9 +36,9 @@ class Ring:
     order: str | None = None
 
     def sends(self, sign: str, count: int) -> str:
-        """Return the expression for the (sender, receiver) pairs of one hop. `sign`: "+" sends to
-        the next device of the ring, "-" to the previous one; `count`: the number of devices in the
-        ring."""
+        """Return the expression for the (sender, receiver) pairs of one hop. `sign`: "+" to send to
+        the next device of the ring, "-" to send to the previous one; `count`: the number of devices
+        in the ring."""
         if self.devices is None:
             return f"[(i, (i {sign} 1) % {count}) for i in range({count})]"
         return f"[(r[i], r[(i {sign} 1) % {count}]) for r in rings for i in range({count})]"
@@ -52,7 +52,7 @@ def loop_lines(chosen: MatmulCandidate, loop: Loop, ring: Ring) -> Lines:
 
 
 class _Rotation:
-    """The text common to both kinds of loops: the ring, the offsets of parts, and products."""
+    """The text that both kinds of loops share: the ring, the offsets of parts, and products."""
 
     def __init__(self, chosen: MatmulCandidate, loop: Loop, ring: Ring) -> None:
         self.product, self.loop, self.ring = chosen.multiplication, loop, ring
@@ -68,8 +68,8 @@ class _Rotation:
         return factors.index(self.loop.factor) if self.loop.factor in factors else None
 
     def ring_lines(self, ways: tuple[str, ...]) -> Lines:
-        """Return lines that compute this device's place in its ring and the (sender, receiver)
-        pairs for each of the directions `ways`."""
+        """Return lines that compute this device's position in its ring and the (sender, receiver)
+        pairs for each direction in `ways`."""
         signs = {"up": "+", "down": "-"}
         sends = (f"{way} = {self.ring.sends(signs[way], self.loop.count)}" for way in ways)
         rings = [] if self.ring.devices is None else [f"rings = {self.ring.devices}"]
@@ -77,8 +77,8 @@ class _Rotation:
         return [*order, f"me = {self.ring.place}", *rings, *sends]
 
     def start(self, device: str, half: int) -> str:
-        """Return the expression for the offset of a device's part or, if `half` is 1, of the part's
-        second half."""
+        """Return the expression for the offset of a device's part or, if `half` is 1, of the second
+        half of its part."""
         offset = f" + {self.step}" if half else ""
         if self.ring.order is None:
             return f"{device} % {self.loop.count} * {self.size}{offset}"
@@ -172,7 +172,7 @@ class _Gathered(_Rotation):
 
 
 class _Scattered(_Rotation):
-    """A loop that scatters the result: each part travels round the ring, and every device adds its
+    """A loop that scatters the result: each part travels around the ring, and every device adds its
     term."""
 
     def lines(self) -> Lines:

@@ -21,12 +21,12 @@ from shardwright.ir.multiplication import Multiplication
 
 @dataclass(frozen=True)
 class ProductText:
-    """Statements that compute `c` from `a` and `b`, and their dependencies.
+    """Statements that compute `c` from `a` and `b`, and what they depend on.
 
     `calls`: the functions of `jax_zeros` that they call; `uses`: the other names that they use;
     `facts`: docstring lines about them; `made`: the lines of the constants that they read;
     `imports`: additional imports as (support module, name); `settings`: additional arguments of the
-    host object; `carried`: the bytes that a device receives in a loop, if the loop pads parts.
+    host object; `carried`: the bytes that a device receives in a loop that pads parts.
     """
 
     lines: tuple[str, ...]
@@ -70,11 +70,11 @@ _USED: dict[OwnName, str] = {
     "number_of": "number_of(",
     "groups_along": "groups_along(",
 }
-"""The text by which a statement that uses a name is recognized."""
+"""The text that shows that a statement uses a name."""
 
 
 def product_said(plan: MatmulPlan, steps: MatmulSteps) -> str:
-    """Return a description of the product, and of any movement that overlaps with it."""
+    """Describe the product, and any movement that overlaps with it."""
     product = plan.chosen.multiplication
     shapes = " by ".join(_shape(product, side) for side in ("lhs", "rhs"))
     said = f"Each device multiplies {shapes}, {product.flops} flops"
@@ -85,7 +85,8 @@ def product_said(plan: MatmulPlan, steps: MatmulSteps) -> str:
 
 
 def ring_of(loop: Loop, steps: MatmulSteps, matmul: Matmul) -> Ring:
-    """Return the rings of a loop. If `loop.order` is set, places follow that order of devices."""
+    """Return the rings of a loop. If `loop.order` is set, positions in a ring follow that order of
+    devices."""
     ring = _in_order(loop, steps, matmul)
     if not loop.order:
         return ring
@@ -116,8 +117,8 @@ def _shape(product: Multiplication, side: str) -> str:
 
 
 def padding_lines(product: Multiplication, steps: MatmulSteps) -> list[str]:
-    """Return the statement that sets the padding along j to zero, because the product sums along j;
-    an empty list if shards have no padding along j."""
+    """Return the statement that zeroes the padding along j, over which the product sums. Return an
+    empty list if shards have no padding along j."""
     matmul = product.matmul
     j = matmul.batch + 1
     extent, size = matmul.extents[j], product.local_extents[j]

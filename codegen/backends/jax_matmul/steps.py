@@ -1,4 +1,4 @@
-"""The steps of a matmul module: operands move, devices multiply, the result moves.
+"""The steps of a matmul module: operands move, devices multiply, and the result moves.
 
 The statements of a movement are those of a reshard's module (`jax_steps/blocks.py`), applied to the
 variables `a` and `b` of the operands and `c` of the result. All steps of a module, including the
@@ -40,7 +40,7 @@ class MatmulStep:
 
     @property
     def received(self) -> int:
-        """The bytes received by the busiest device."""
+        """The bytes that the busiest device receives."""
         return int(self.block.received.max())
 
     def lines(self) -> Iterator[str]:
@@ -55,8 +55,8 @@ class MatmulStep:
 class MatmulSteps:
     """The movements before and after the product, which is step `product`.
 
-    `axes`: the axes of the program. `named`: whether they can express all shardings, in which case
-    operands and result share one mesh. `rotated`: the movement that a loop performs while
+    `axes`: the axes of the program; `named`: whether they can express all shardings, so that
+    operands and result share one mesh; `rotated`: the movement that a loop performs while
     multiplying; `carried`: the bytes that a device receives in the loop, if they differ from the
     bytes of that movement.
     """
@@ -75,7 +75,6 @@ class MatmulSteps:
 
     @property
     def every(self) -> tuple[MatmulStep, ...]:
-        """All movements."""
         return self.before + self.after
 
     @property
@@ -85,7 +84,7 @@ class MatmulSteps:
 
     @property
     def received(self) -> int:
-        """The bytes received by the busiest device in all movements, padding included."""
+        """The bytes, including padding, that the busiest device receives in all movements."""
         received = [step.block.received for step in self.every]
         if self.rotated is not None:
             carried = self.carried
@@ -95,7 +94,7 @@ class MatmulSteps:
 
 
 def matmul_steps(plan: MatmulPlan) -> MatmulSteps:
-    """Return the movements of a plan, numbered together with its product."""
+    """Return the movements of a plan. They are numbered together with its product."""
     matmul, chosen = plan.matmul, plan.chosen
     axes = _axes(matmul, chosen)
     moves: dict[Side, list[MatmulStep]] = {"lhs": [], "rhs": [], "out": []}
@@ -103,8 +102,8 @@ def matmul_steps(plan: MatmulPlan) -> MatmulSteps:
     number = 1
     for side in SIDES:
         rotates = chosen.loop is not None and chosen.loop.side == side
-        # The product has its own step number, unless a loop also moves the result: then one number
-        # serves both.
+        # The product has its own step number, unless a loop also moves the result: they then share
+        # one number.
         number += side == "out" and not rotates
         found = list(_steps(plan, side, axes, number))
         number += side == "out" and rotates
@@ -160,6 +159,6 @@ def _steps(chosen: MatmulPlan, side: Side, axes: ProgramAxes, first: int) -> Ite
 
 
 def axis_names(steps: MatmulSteps, matmul: Matmul, refs: tuple[AxisRef, ...]) -> str | None:
-    """Return the Python expression that names axes; None if the program has no such axes."""
+    """Return the Python expression that names axes, or None if the program has no such axes."""
     names = steps.axes.over(digits_of(matmul, refs))
     return None if names is None else quoted(names)

@@ -1,6 +1,6 @@
-"""Gathers and all-to-alls of several dimensions as one collective each.
+"""Gathers and all-to-alls of several dimensions, each as a single collective.
 
-The moved parts are stacked along the first dimension, in the order of the devices' digits; before
+The moved parts are stacked along the first dimension, in the order of the devices' digits. Before
 and after, dimensions are reshaped and transposed.
 """
 
@@ -24,7 +24,7 @@ class StepChange:
     axis: int
     digits: Digits
     is_new: bool
-    fits: bool  # whether small shards start at multiples of their size in the large ones
+    fits: bool  # whether small shards start at multiples of their size within the large shards
 
     @property
     def count(self) -> int:
@@ -34,8 +34,8 @@ class StepChange:
 
 def gathered(ask: Ask, changes: tuple[StepChange, ...], shape: list[int]) -> list[Statement]:
     """Return the statements of one all-gather of shards along several dimensions. Shards arrive
-    along a new first dimension, in digit order, and are transposed to their places. `shape` is
-    updated to the result's."""
+    along a new first dimension, in digit order, and are transposed into place. `shape` is updated
+    to that of the result."""
     counts, rank = [change.count for change in changes], len(shape)
     split, order = [*counts, *shape], list[int]()
     places = {change.axis: number for number, change in enumerate(changes)}
@@ -56,7 +56,7 @@ def exchanged(
 ) -> list[Statement]:
     """Return the statements of one all-to-all that moves digits between several (gaining, losing)
     pairs of dimensions. Sent and received parts are stacked along the first dimension, one per
-    device. `shape` is updated to the result's."""
+    device. `shape` is updated to that of the result."""
     counts, rank = [old.count for _, old in pairs], len(shape)
     losing = {old.axis: number for number, (_, old) in enumerate(pairs)}
     split, front = list[int](), [0] * len(pairs)

@@ -1,7 +1,7 @@
-"""The axes into which a program divides its devices, and which its collectives name.
+"""The axes into which a program divides its devices and which its collectives name.
 
 The steps of a plan are over digits (stride, size) of a device's position. The borders of a digit
-are its stride and its stride times its size. If, of any two borders, one divides the other, the
+are its stride and its stride times its size. If one of any two borders divides the other, the
 devices form an array with one axis between neighbouring borders, and every collective names its
 axes. Otherwise the axes are the source's, and a step over other digits uses groups of devices.
 """
@@ -22,15 +22,16 @@ from shardwright.ir.sharding import Sharding
 
 @dataclass(frozen=True)
 class ProgramAxes:
-    """Names and digits of the axes, major to minor; their digits cover the whole position."""
+    """The names and digits of the axes, major to minor. Together, the digits cover the whole
+    position."""
 
     names: tuple[str, ...]
     digits: Digits
 
     @staticmethod
     def of(source: Sharding, cuts: Iterable[Digits]) -> ProgramAxes:
-        """Return the coarsest axes that can name the source's axes and the digits of all cuts; the
-        source's axes if no axes can."""
+        """Return the coarsest axes that can name the source's axes and the digits of all cuts, or
+        the source's axes if there are none."""
         mesh = source.mesh
         own = mesh.refine((*source.used(), *source.unreduced))
         digits = tuple((mesh.digit(ref).stride, mesh.digit(ref).size) for ref in own)
@@ -38,8 +39,8 @@ class ProgramAxes:
         return _named(mesh, digits if cut is None else cut)
 
     def over(self, digits: Digits) -> tuple[str, ...] | None:
-        """Return the names of the axes that digits consist of, major to minor; None if some digit
-        is not made of whole axes."""
+        """Return the names of the axes that make up digits, major to minor, or None if a digit is
+        not made of whole axes."""
         found: list[str] = []
         for stride, size in digits:
             inside = [
@@ -54,13 +55,13 @@ class ProgramAxes:
 
 
 def _borders(all_digits: Iterable[Digits], size: int) -> list[int]:
-    """Return the borders of digits, ascending, together with 1 and the number of devices."""
+    """Return the borders of digits in ascending order, including 1 and the number of devices."""
     pairs = itertools.chain.from_iterable(all_digits)
     return sorted({1, size, *(end for low, count in pairs for end in (low, low * count))})
 
 
 def _between(borders: list[int]) -> Digits | None:
-    """Return the digits between neighbouring borders, major to minor; None if a border does not
+    """Return the digits between neighbouring borders, major to minor, or None if a border does not
     divide the next."""
     pairs = list(itertools.pairwise(borders))
     if any(high % low for low, high in pairs):
@@ -69,8 +70,8 @@ def _between(borders: list[int]) -> Digits | None:
 
 
 def _named(mesh: Mesh, digits: Digits) -> ProgramAxes:
-    """Return axes for digits, each named after the mesh axis or sub-axis that it equals, if any,
-    and `devices` otherwise."""
+    """Return axes for digits. Each is named after the mesh axis or sub-axis that equals it, if any,
+    otherwise `devices`."""
     names = []
     for low, count in digits or ((1, 1),):
         refs = refs_of(mesh, ((low, count),))

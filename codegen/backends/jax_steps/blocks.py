@@ -1,4 +1,4 @@
-"""Steps of a basis plan as statements: if possible, one tiled collective over axes for each step.
+"""Steps of a basis plan as statements: where possible, one tiled collective over axes per step.
 
 A step over the minor-most digits of dimensions is a JAX collective if padded shards nest
 (`planner/basis/boxed.py`), and a permute moves padded shards. Any other step moves boxes
@@ -55,7 +55,7 @@ _BINARY: dict[Operator, str] = {"sum": "add", "max": "maximum", "min": "minimum"
 
 
 WIDENED = ("bfloat16",)
-"""Float types that are always moved as integers: XLA on CPU slices padded arrays of these types in
+"""Float types that always move as integers: XLA on CPU slices padded arrays of these types in
 float32, which changes NaNs."""
 
 
@@ -69,17 +69,16 @@ class Block:
     statements: tuple[Statement, ...]
     received: Integers
     boxes: StepBoxes | None = None
-    asked: tuple[Collective, ...] = ()  # the collectives; empty for a step by boxes
-    laid: tuple[Laid, ...] = ()  # the operations, for counting passes over memory
+    asked: tuple[Collective, ...] = ()  # the collectives; empty for a step that moves boxes
+    laid: tuple[Laid, ...] = ()  # the operations, to count passes over memory
     is_padded: bool = True  # whether boxes leave zero padding in a shard
 
     @property
     def uses(self) -> frozenset[OwnName]:
-        """The names that the statements use."""
         return frozenset(name for statement in self.statements for name in statement.uses)
 
     def lines(self, result: str = "x") -> Iterator[str]:
-        """Yield the statements; the last one assigns `result`."""
+        """Yield the statements. The last one assigns `result`."""
         *first, last = self.statements
         for statement in first:
             yield from statement.lines("x")
@@ -88,11 +87,11 @@ class Block:
 
 @dataclass(frozen=True)
 class Blocks:
-    """Writes the steps of one plan.
+    """Write the steps of one plan as statements.
 
     `axes`: None if the meshes list their devices in different orders, because the program then has
     no mesh axes. `outermost`: whether collectives work on a first dimension, created if necessary.
-    XLA on CPU runs those fastest: along any other dimension it transposes element by element before
+    XLA on CPU runs these fastest: along any other dimension it transposes element by element before
     and after. On CPU an all-reduce followed by a slice is also faster than a reduce-scatter along
     any other dimension, although it moves twice as much.
     """
@@ -102,7 +101,7 @@ class Blocks:
     ids: Integers  # by rank
     axes: ProgramAxes | None
     started: PythonValue = ZERO  # the initial value of a reduction
-    empty: PythonValue = ZERO  # the value of missing terms
+    empty: PythonValue = ZERO  # the value that stands for missing terms
     outermost: bool = False
 
     @property
@@ -165,7 +164,7 @@ class Blocks:
         return Statement("sends_along", tuple(named), ("sends_along",), name="sends")
 
     def _ranks_of(self, layout: Layout) -> list[int]:
-        """Return the number of the shard that each rank holds."""
+        """Return the number of each rank's shard."""
         number = np.zeros(self.ids.size, dtype=np.int64)
         positions = np.arange(self.ids.size, dtype=np.int64)
         if self.axes is None:
@@ -183,8 +182,8 @@ class Blocks:
         return Statement("jnp.where", arguments, ("jnp", *uses, *self.empty.uses))
 
     def _index(self, digits: Digits) -> tuple[str, tuple[OwnName, ...]]:
-        """Return the expression for the number that digits of this device's position form, and the
-        names it uses."""
+        """Return the expression for the number formed by digits of this device's position, and the
+        names that it uses."""
         names = None if self.axes is None else self.axes.over(digits)
         if names is None:
             return f"number_of({digits}, lax.axis_index(AXES))", ("number_of", "lax")
@@ -243,7 +242,7 @@ class Blocks:
 
     def _slice(self, change: StepChange, size: int) -> Statement:
         index, uses = self._index(change.digits)
-        # XLA can prove more about the start of a slice if indices cannot be negative.
+        # XLA can prove more about where a slice starts if indices cannot be negative.
         more = (f"axis={change.axis}", "allow_negative_indices=False")
         how = ("x", f"{index} * {size}", str(size), *more)
         return Statement("lax.dynamic_slice_in_dim", how, ("lax", *uses))
@@ -293,8 +292,8 @@ class Blocks:
 
     def _scattered(self, reduction: Reduction, change: StepChange) -> list[Statement]:
         """Return the statements of a reduce-scatter. A sum is one collective. For other operators,
-        every device receives all terms of its shard in an all-to-all, along a new dimension, which
-        it then reduces."""
+        every device receives all terms of its shard in an all-to-all, along a new dimension, and
+        reduces them."""
         axis, mesh = change.axis, reduction.before.mesh
         shape = list(reduction.after.local_shape)
         extents = tuple(map(str, [*shape[:axis], change.count, *shape[axis:]]))
@@ -319,8 +318,8 @@ class Blocks:
     def _is_turned(self, axis: int, rank: int) -> bool:
         """Return whether sums are scattered along a new first dimension instead of `axis`.
 
-        To scatter along the last dimension the TPU compiler often uses an all-reduce, which moves
-        twice as much. For one-byte elements it always does so, and moves their padding too.
+        To scatter along the last dimension, the TPU compiler often uses an all-reduce, which moves
+        twice as much. For one-byte elements it always does, and moves their padding too.
         """
         return 0 < axis == rank - 1 and self.itemsize > 1
 
@@ -408,9 +407,9 @@ def _matched(before: Layout, after: Layout) -> MatchedChanges[StepChange] | None
 
 
 def changes_of(before: Layout, after: Layout) -> tuple[StepChange, ...] | None:
-    """Return the change of every tensor dimension that is cut differently, in order of dimensions.
+    """Return the change of every tensor dimension whose cut changes, in order of dimensions.
 
-    Return None if digits other than the minor-most change.
+    Return None if digits other than the minor-most ones change.
     """
     found = []
     sides = before.dims[before.hidden :], after.dims[after.hidden :]

@@ -15,10 +15,10 @@ from shardwright.ir.steps import ReduceStep, Step
 
 @dataclass(frozen=True)
 class StepBoxes:
-    """The constants of a step by boxes; each field is the prefix of a constant's name.
+    """The constants of a step that moves boxes. Each field is the prefix of a constant's name.
 
-    `before`, `after`: the extent and the cuts of each dimension; a cut is given by digits of the
-    position. `senders`: see the support module. `ids`: the names of the constants that list the
+    `before`, `after`: the extent and the cuts of each dimension, with cuts given as digits of the
+    position; `senders`: see the support module; `ids`: the names of the constants that list the
     devices of both sides.
     """
 

@@ -3,8 +3,8 @@
 A dimension that gains minor-most digits keeps a slice of every shard, and a dimension that loses
 them gathers its shards. Digits that move between dimensions are an all-to-all; one dimension may
 gain the digits of several. Collectives run in sequence, so a collective must not change the digits
-of a later one: digits of different collectives must not overlap, and their borders must divide one
-another.
+of a later one: the digits of different collectives must not overlap, and their borders must divide
+one another.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class MatchedChanges(Generic[C]):
         """Return the collectives that perform changes. Collectives of the same kind are in the
         order of their changes.
 
-        Return None if the digits of two collectives interfere: no order is then valid.
+        Return None if the digits of two collectives interfere, because no order is then valid.
         """
         lost = [change for change in changes if not change.is_new]
         slices, pairs = list[C](), list[tuple[int, C]]()
@@ -69,7 +69,7 @@ class MatchedChanges(Generic[C]):
 
 def _made_of(digits: Digits, lost: list[C]) -> tuple[C, ...]:
     """Return the losing changes that together lost exactly `digits`, in the order in which their
-    digits concatenate; empty if there are none."""
+    digits concatenate, or an empty tuple if there are none."""
     for count in range(1, len(lost) + 1):
         for chosen in itertools.permutations(lost, count):
             joined = itertools.chain.from_iterable(change.digits for change in chosen)
@@ -79,7 +79,7 @@ def _made_of(digits: Digits, lost: list[C]) -> tuple[C, ...]:
 
 
 def _are_apart(some: Digits, others: Digits) -> bool:
-    """Return whether digits of two collectives are independent: of any two, the end of the lower
-    one divides the start of the higher one."""
+    """Return whether the digits of two collectives are independent: for any two digits, the end of
+    the lower divides the start of the higher."""
     pairs = (sorted(pair) for pair in itertools.product(some, others))
     return all(high[0] % (low[0] * low[1]) == 0 for low, high in pairs)

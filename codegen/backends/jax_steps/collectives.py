@@ -1,8 +1,8 @@
 """Exchanges that equal a few tiled collectives over axes: slices, all-gathers and all-to-alls.
 
-Every dimension is split by the same axes before and after, except its minor-most axes: new axes are
-slices, removed axes are gathered, and axes that move from one dimension to another are an
-all-to-all. Devices receive only the data that they need and padding: a dimension that is whole at
+Every dimension is split by the same axes before and after, except for its minor-most axes: new axes
+are slices, removed axes are gathered, and axes that move from one dimension to another are an
+all-to-all. Devices receive only the data that they need, and padding: a dimension that is whole at
 first and does not divide evenly is padded before it is cut.
 """
 
@@ -39,8 +39,8 @@ class AxisChange:
 class Collectives:
     """Statements that compute the target shard `y` from the source shard `x`.
 
-    `wire`: as in Rounds; `libraries`: the imports they use; `asked`: their collectives; `laid`:
-    collectives and slices, for counting passes over memory.
+    `wire`: as in Rounds; `libraries`: the imports that they use; `asked`: their collectives;
+    `laid`: collectives and slices, to count passes over memory.
     """
 
     lines: tuple[str, ...]
@@ -59,7 +59,7 @@ def among(op: str, nbytes: int, digits: Digits, devices: int) -> Collective:
 def collectives_of(
     reshard: Reshard, exchange: Exchange, named: Callable[[Refs], str]
 ) -> Collectives | None:
-    """Return collectives that perform an exchange, None if there are none.
+    """Return collectives that perform an exchange, or None if there are none.
 
     `named` formats axes of the refined source mesh as a Python expression.
     """
@@ -75,8 +75,8 @@ def collectives_of(
         program.slice(change.axis, change.refs)
     for axis, gone in moves.all_to_alls:
         program.all_to_all(axis, gone.axis, gone.refs)
-    # The dimension gathered last is the one whose parts are contiguous in memory: the last step
-    # gathers the most, and along this dimension it needs no transpose.
+    # Gather last along the dimension whose parts are contiguous in memory: the last step gathers
+    # the most, and along this dimension it needs no transpose.
     for change in sorted(moves.all_gathers, key=lambda change: -change.axis):
         program.all_gather(change.axis, change.refs)
     program.cut(exchange.target.local_shape)
@@ -88,8 +88,8 @@ def collectives_of(
 
 
 def _changes(reshard: Reshard) -> tuple[AxisChange, ...] | None:
-    """Return the change of every dimension whose axes change; None if axes other than the
-    minor-most change."""
+    """Return the change of every dimension whose axes change, or None if axes other than the
+    minor-most ones change."""
     mesh = reshard.source.mesh
     if mesh != reshard.target.mesh:
         return None
@@ -120,8 +120,8 @@ def _parts(refs: Refs, refined: Refs, mesh: Mesh) -> Refs:
 
 
 def _is_aligned(exchange: Exchange, changes: tuple[AxisChange, ...]) -> bool:
-    """Return whether padded shards nest: small shards start at multiples of their size in large
-    ones."""
+    """Return whether padded shards nest: small shards start at multiples of their size within large
+    shards."""
     changed = {change.axis for change in changes}
     for axis, dims in enumerate(exchange.dims):
         small, large = sorted((dims.source, dims.target), key=lambda dim: -dim.parts)
@@ -135,8 +135,8 @@ def _is_aligned(exchange: Exchange, changes: tuple[AxisChange, ...]) -> bool:
 
 @dataclass
 class _Statements:
-    """The statements written so far. `shape`: that of `x` after them; `wire`: the elements that
-    each device receives."""
+    """The statements written so far. `shape`: the shape of `x` after them; `wire`: the elements
+    that each device receives."""
 
     reshard: Reshard
     shape: list[int]
@@ -183,7 +183,7 @@ class _Statements:
         """Gather the parts of a dimension.
 
         Unless the dimension is outermost, gather whole shards along a new dimension and reshape:
-        XLA moves parts that it joins along an inner dimension in smaller units.
+        XLA moves parts in smaller units when it joins them along an inner dimension.
         """
         count = self._size(refs)
         self.wire += math.prod(self.shape) * (count - 1)

@@ -26,8 +26,8 @@ def step_facts(
     """Return docstring lines about layouts, terms, steps, traffic, memory, and the index ranges of
     devices.
 
-    `ends`: the arrays of both sides. `said`, `received`: for each step, its description and the
-    bytes that the busiest device receives.
+    `ends`: the arrays of both sides. `said`, `received`: each step's description, and the bytes
+    that its busiest device receives.
     """
     return (
         *side_lines("Source", "d1", str(plan.reshard.source), ends.source, "padded"),

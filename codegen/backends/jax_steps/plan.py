@@ -1,7 +1,7 @@
-"""The plain JAX module of a basis plan: one block of statements for each step.
+"""The plain JAX module of a basis plan: one block of statements per step.
 
 A tensor of partial sums has an extra first dimension, the terms: one for each position along the
-unreduced axes (in mesh order), sharded over these axes. Inside the program a device has one term
+unreduced axes (in mesh order), sharded over these axes. Inside the program, a device has one term
 and no such dimension.
 """
 
@@ -52,7 +52,7 @@ from shardwright.ir.plan import Plan, SteppedPlan
 from shardwright.ir.sharding import Operator, Sharding
 from shardwright.ir.steps import ExchangeStep, Step
 
-# Tracing a module visits at most this many boxes of a step, empty boxes included.
+# The most boxes of a step, including empty ones, that a module may visit during tracing.
 MOST_BOXES = 1 << 18
 
 
@@ -60,10 +60,10 @@ MOST_BOXES = 1 << 18
 class Steps:
     """The blocks of a plan's steps.
 
-    `said`: a description of each step. `wire`: the bytes received by the busiest device, and by all
-    devices. `takes_term`, `gives_term`: whether source and target shards have a dimension of terms.
-    `axes`: None if the meshes list their devices in different orders. `empty`: the value of the
-    constant EMPTY, for missing terms; None if the module does not use it.
+    `said`: a description of each step; `wire`: the bytes that the busiest device receives, and that
+    all devices receive; `takes_term`, `gives_term`: whether source and target shards have a
+    dimension of terms; `axes`: None if the meshes list their devices in different orders; `empty`:
+    the value of the constant EMPTY, for missing terms, or None if the module does not use it.
     """
 
     blocks: tuple[Block, ...]
@@ -81,7 +81,7 @@ class Steps:
 
     @property
     def calls(self) -> dict[str, tuple[str, ...]]:
-        """The support functions that the module calls, by module."""
+        """The support functions that the module calls, by support module."""
         return called_by_steps(self._uses)
 
     @property
@@ -91,7 +91,7 @@ class Steps:
 
     @property
     def boxes(self) -> bool:
-        """Whether some step moves boxes."""
+        """Whether any step moves boxes."""
         return any(block.boxes is not None for block in self.blocks)
 
     @cached_property
@@ -161,7 +161,7 @@ def identity(operator: Operator, dtype: str, as_bits: bool) -> PythonValue:
         return PythonValue(str(not lowest))
     if not is_floating(dtype):
         end = f"jnp.iinfo(DTYPE).{'min' if lowest else 'max'}"
-        if dtype in ("uint32", "uint64") and not lowest:  # exceeds JAX's default integers
+        if dtype in ("uint32", "uint64") and not lowest:  # too large for JAX's default integers
             end = f"jnp.dtype(DTYPE).type({end})"
         return PythonValue(end, ("jnp",))
     if as_bits:
@@ -177,7 +177,7 @@ def _digits(step: Step) -> Digits:
 
 
 def said_of(plan: Plan, step: Step) -> str:
-    """Return a description of a step: its operation, axes, and both shardings."""
+    """Describe a step: its operation, its axes, and both shardings."""
     if isinstance(step, ExchangeStep):
         return f"exchange: {plan.reshard.source} -> {plan.reshard.target}"
     ends = step.ends
@@ -186,7 +186,7 @@ def said_of(plan: Plan, step: Step) -> str:
 
 
 def comment(text: str) -> list[str]:
-    """Return a step's description as the lines of a comment."""
+    """Format a step's description as the lines of a comment."""
     return textwrap.wrap(
         text,
         WIDTH - len(INDENT),
@@ -208,7 +208,7 @@ class StepsText:
 
     @property
     def target_short(self) -> tuple[int, ...]:
-        """The dimensions of the result whose padding must still be set to zero."""
+        """The dimensions of the result whose padding the module must still zero."""
         last = self.how.blocks[-1] if self.how.blocks else None
         if last is not None and last.boxes is not None and last.is_padded:
             return ()
@@ -249,13 +249,14 @@ def _entry(axes: ProgramAxes, sharding: Sharding, refs: tuple[AxisRef, ...]) -> 
 
 
 def is_stepwise(plan: Plan) -> bool:
-    """Return whether a plan is emitted step by step: it has several steps, or a side has terms."""
+    """Return whether a plan is emitted step by step, because it has several steps or a side has
+    terms."""
     sides = plan.reshard.source, plan.reshard.target
     return isinstance(plan, SteppedPlan) or any(side.unreduced for side in sides)
 
 
 def refuse_steps(plan: Plan) -> None:
-    """Raise InputError if the module of a plan of several steps cannot be emitted."""
+    """Raise InputError if no module can be emitted for a plan of several steps."""
     reshard = plan.reshard
     check_ascii(reshard)
     if set(reshard.source.mesh.device_ids) != set(reshard.target.mesh.device_ids):

@@ -25,7 +25,7 @@ OwnName = Literal[
 
 
 def called_by_steps(used: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """Return the support functions among the used names, by support module."""
+    """Return the support functions among used names, by support module."""
     found: dict[str, tuple[str, ...]] = {}
     for name in sorted({*used} - {*LIBRARIES}):
         module = "xla_boxes" if name == "moved_by_boxes" else "xla_steps"
@@ -35,7 +35,7 @@ def called_by_steps(used: Iterable[str]) -> dict[str, tuple[str, ...]]:
 
 @dataclass(frozen=True)
 class PythonValue:
-    """A Python expression and the names it uses."""
+    """A Python expression and the names that it uses."""
 
     text: str
     uses: tuple[OwnName, ...] = ()
@@ -46,10 +46,10 @@ ZERO = PythonValue("0")
 
 @dataclass(frozen=True)
 class Statement:
-    """`x = function(arguments)`; without a function, `x = x`.
+    """`x = function(arguments)` or, without a function, `x = x`.
 
-    `uses`: the names in its arguments, and the name of its function if that is imported. `name`:
-    the variable that it assigns: `x`, or an argument of the next statement.
+    `uses`: the names in its arguments, and the name of its function if that is imported; `name`:
+    the variable that it assigns, either `x` or an argument of the next statement.
     """
 
     function: str
@@ -66,7 +66,7 @@ class Statement:
         return replace(self, function=function, arguments=arguments)
 
     def lines(self, name: str) -> list[str]:
-        """Return the lines of the statement, which assigns `name`."""
+        """Return the lines of the statement that assigns `name`."""
         if not self.function:
             return [f"{name} = x"]
         return called(f"{self.name or name} = {self.function}", list(self.arguments), indents=1)

@@ -1,1 +1,1 @@
-"""The XLA backend: plain JAX, `shard_map` and `lax` collectives, on CPU, GPU and TPU."""
+"""The XLA backend: plain JAX, with `shard_map` and `lax` collectives, on CPU, GPU and TPU."""

@@ -15,7 +15,7 @@ from shardwright.codegen.backends.jax_xla.timeline import relaid, timeline
 
 
 class JaxXla(Backend):
-    """Plain JAX, `shard_map` and `lax` collectives, on CPU, GPU and TPU."""
+    """Plain JAX, with `shard_map` and `lax` collectives, on CPU, GPU and TPU."""
 
     name = context.NAME
     executes = ("direct", "basis")

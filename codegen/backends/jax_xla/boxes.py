@@ -1,4 +1,5 @@
-"""The boxes of an exchange: its transfers as arrays, for choosing and writing a transport."""
+"""The boxes of an exchange: its transfers as arrays, from which a transport is chosen and
+written."""
 
 from __future__ import annotations
 
@@ -12,12 +13,12 @@ from shardwright.ir.exchange import Exchange, ids_of, positions_of
 from shardwright.ir.layout import DimLayout, Layout
 from shardwright.ir.transfers import Transfers, enumerate_transfers
 
-# A window is padded by less than this fraction of its bytes.
+# Padding of windows must be less than this fraction of their bytes.
 MOST_PADDING = 0.05
-# One collective that replaces several rounds may be padded by less than this larger fraction,
+# Padding of a single collective that replaces several rounds may reach this larger fraction,
 # because rounds copy every box several times.
 MOST_PADDING_AT_ONCE = 0.15
-# A table with more entries is unreadable; the module then uses closed forms.
+# A table with more entries would be unreadable; the module then uses closed forms.
 MOST_LISTED = 1 << 12
 
 
@@ -25,11 +26,11 @@ MOST_LISTED = 1 << 12
 class Boxes:
     """The transfers of an exchange, one entry each.
 
-    `sender`, `receiver`: the ranks of the two devices. `shape`: the exact shape of the box; `full`:
-    its shape if shards continued beyond the tensor's end. `read`, `write`: its start in the
-    sender's and in the receiver's shard. `local`: whether both ends are one device. `tile`: the
-    number of the receiver's shard among those that intersect the sender's; `source`: the number of
-    the sender's shard among those that intersect the receiver's.
+    `sender`, `receiver`: the ranks of the two devices; `shape`: the exact shape of the box; `full`:
+    the shape that it would have if shards continued beyond the tensor's end; `read`, `write`: where
+    it starts in the sender's and in the receiver's shard; `local`: whether both ends are the same
+    device; `tile`: the number of the receiver's shard among those that intersect the sender's;
+    `source`: the number of the sender's shard among those that intersect the receiver's.
 
     A rank is a mesh position if both meshes have the same device order, otherwise an index into the
     sorted device ids.
@@ -83,8 +84,9 @@ class Boxes:
         return tuple(self.shape.max(axis=0).tolist())
 
     def grid(self, devices: int, most: float = MOST_PADDING) -> tuple[int, ...] | None:
-        """Return the number of equal windows along each dimension that tile every device's target
-        shard; None if no such windows exist, or if padding would be `most` of the bytes or more."""
+        """Return how many equal windows along each dimension tile every device's target shard.
+        Return None if there are no such windows, or if padding would be at least `most` of the
+        bytes."""
         if (self.full != self.full[0]).any() or self.padding() >= most:
             return None
         cells, rest = np.divmod(self.write, self.window)
@@ -96,7 +98,7 @@ class Boxes:
 
     def padding(self) -> float:
         """Return how much windows of the full shapes pad the boxes, as a fraction of the exact
-        bytes: over all devices or on the busiest, whichever is larger."""
+        bytes: over all devices or on the busiest device, whichever is larger."""
         away = ~self.local
         if not away.any():
             return 0.0
@@ -185,7 +187,7 @@ def _sums(devices: Integers, volume: Integers) -> Integers:
 
 
 def ranks_by_shard(exchange: Exchange, layout: Layout) -> list[Integers]:
-    """Return the ranks that hold each shard of a layout, the source's or the target's."""
+    """Return the ranks that have each shard of a layout (of the source or the target)."""
     positions = np.arange(layout.mesh.size, dtype=np.int64)
     ranks = positions
     if not exchange.same_order:
@@ -197,7 +199,7 @@ def ranks_by_shard(exchange: Exchange, layout: Layout) -> list[Integers]:
 
 
 def split_by(keys: Integers) -> list[Integers]:
-    """Return, for each distinct key in ascending order, the ascending indices at which it
-    occurs."""
+    """Return the indices at which each distinct key occurs. Both keys and indices are in ascending
+    order."""
     order = np.argsort(keys, kind="stable")
     return np.split(order, np.flatnonzero(np.diff(keys[order])) + 1)

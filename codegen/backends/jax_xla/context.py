@@ -9,10 +9,10 @@ A direct plan uses the first of these transports that is possible:
     4. one `lax.ragged_all_to_all` (`ragged.py`), if the topology has it
     5. several rounds of `lax.ppermute` (`rounds.py`)
 
-Each moves the plan's bytes plus less than 5% of padding; collectives over axes and collectives that
-replace several rounds, less than 15%. A round costs a pass over every device's memory and a
-rendezvous, so fewer rounds are better: if whole tiles from freely chosen holders need fewer rounds
-than the plan's holders and pieces, the module has a table of these rounds. A plan of several steps,
+Each moves the plan's bytes plus less than 5% of padding, or less than 15% for collectives over axes
+and collectives that replace several rounds. A round costs a pass over every device's memory and a
+rendezvous, so fewer rounds are better: if whole tiles from freely chosen senders need fewer rounds
+than the plan's senders and pieces, the module has a table of these rounds. A plan of several steps,
 or of partial sums, runs step by step (`jax_steps/plan.py`).
 """
 
@@ -80,14 +80,14 @@ from shardwright.ir.plan import DirectPlan, Plan, direct_of
 from shardwright.ir.reshard import Reshard
 
 NAME = "jax_xla"
-# Tracing a module with more transfers takes too long.
+# With more transfers, tracing a module takes too long.
 MOST_TRANSFERS = 1 << 18
 
 
 @dataclass(frozen=True)
 class XlaText:
     """The context of the template. `wire_bytes`: the bytes that the busiest device receives,
-    padding included. `moves`: the lines of constants that describe transfers; `kernels`: the
+    including padding; `moves`: the lines of constants that describe transfers; `kernels`: the
     functions after these constants."""
 
     backend: str
@@ -104,11 +104,11 @@ class XlaText:
     host_lines: tuple[str, ...]
 
     has_doors = False
-    """Whether features add functions to the module: never in plain JAX."""
+    """Whether the module tells callers how to add features: never in plain JAX, where features add
+    no functions."""
 
     @property
     def threads(self) -> int:
-        """The number of CPU devices that a self-check forces."""
         return self.host.devices
 
 
@@ -165,8 +165,8 @@ def how_of(plan: DirectPlan) -> How:
 
 
 def boxes_of(plan: DirectPlan) -> tuple[Boxes, Boxes]:
-    """Return two sets of boxes of a plan. The first: the boxes that its holders send, cut into
-    pieces. The second: the boxes of whole tiles."""
+    """Return two sets of boxes of a plan: the boxes that its senders send, cut into pieces, and the
+    boxes of whole tiles."""
     exchange, pads = as_vectors(plan.exchange), plan.reshard.dtype not in WIDENED
     boxes = whole = Boxes.of(exchange, pads)
     if exchange.rule.pieces > 1:
@@ -195,7 +195,8 @@ def _collectives(plan: DirectPlan) -> Collectives | None:
 
 
 def _exact(plan: Plan) -> tuple[int, int]:
-    """Return the number of elements received by the busiest device, and by all devices."""
+    """Return the number of elements that the busiest device receives, and that all devices
+    receive."""
     size = DTYPES[plan.reshard.dtype]
     return plan.traffic.received_max // size, plan.traffic.received_total // size
 
@@ -303,8 +304,8 @@ def _exchange_lines(transport: Transport) -> Function:
 
 
 def _bits(reshard: Reshard, *, as_floats: bool) -> str:
-    """Return the name of the support function that preserves every bit of small floats, or "" if no
-    element needs it. `as_floats`: whether they move as floats on a TPU."""
+    """Return the support function that preserves every bit of small floats, or "" if no element
+    needs it. `as_floats`: whether they move as floats on a TPU."""
     if reshard.adds or not is_floating(reshard.dtype) or DTYPES[reshard.dtype] >= SMALL:
         return ""
     return "as_bits_but_on_tpu" if as_floats else "as_bits"
@@ -320,19 +321,18 @@ def _terms(plan: Plan) -> str:
 
 def _short_dims(exchange: Exchange) -> tuple[int, ...]:
     """Return the dimensions along which the target's padding may be nonzero. Dimensions that are
-    whole in the source are left out: they are padded with zeros."""
+    whole in the source are left out, since they are padded with zeros."""
     split = (axis for axis, dims in enumerate(exchange.dims) if dims.source.parts > 1)
     return tuple(sorted({*split} & {*short_dims(exchange.target)}))
 
 
 def _is_exact(how: How) -> bool:
-    """Return whether windows contain only boxes, in which case the result's padding is not
-    written."""
+    """Return whether windows contain only boxes, so that the result's padding is not written."""
     return isinstance(how, Ragged) or (isinstance(how, Rounds) and how.exact)
 
 
 def how_facts(how: How, plan: Plan) -> tuple[str, ...]:
-    """Return docstring lines about the transport and the bytes on the wire; empty for a plan of
+    """Return docstring lines about the transport and the bytes on the wire, or none for a plan of
     several steps."""
     match how:
         case Collectives():

@@ -1,11 +1,11 @@
-"""Exchanges in which every device fetches one box and gathers the others from devices that need
-them too.
+"""Exchanges in which every device fetches one box and gathers the others from devices that also
+need them.
 
 Devices that need the same target shard form groups with as many devices as the shard has boxes.
-Each device fetches one box from a holder, by one permutation of all devices, and the group then
-gathers the rest, one dimension after another. A device that holds one of the boxes keeps it, so no
-device receives more than in the exchange. Only the senders differ from those of the exchange: every
-device sends a single box, to the device that fetches it.
+Each device fetches one box from a device that has it, by one permutation of all devices. The group
+then gathers the rest, one dimension after another. A device that has one of the boxes keeps it, so
+no device receives more than in the exchange. Only the senders differ from those of the exchange:
+every device sends a single box, to the device that fetches it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from shardwright.ir.exchange import Exchange
 class Fetches:
     """A permutation, and an all-gather for every dimension along which boxes are joined.
 
-    `senders`: for each device the holder of the box that it fetches, possibly itself; `groups`: the
+    `senders`: the device from which each device fetches its box, possibly itself; `groups`: the
     devices that gather each other's boxes, in the order of the boxes in their shard; `is_whole`:
     whether a box is a whole source shard; `wire`: as in Rounds.
     """
@@ -48,22 +48,21 @@ class Fetches:
 
     @property
     def permutes(self) -> bool:
-        """Return whether any box is fetched from another device."""
+        """Whether any box is fetched from another device."""
         return self.senders != tuple(range(len(self.senders)))
 
     @property
     def dimensions(self) -> tuple[int, ...]:
         """The dimensions along which boxes are gathered, in order of execution.
 
-        The dimension along which boxes are contiguous in memory is last: the last all-gather moves
-        the most, and along this dimension it needs no transpose.
+        The dimension along which boxes are contiguous in memory comes last: the last all-gather
+        moves the most, and along this dimension it needs no transpose.
         """
         counts = reversed(list(enumerate(self.join.grid)))
         return tuple(dim for dim, count in counts if count > 1)
 
     @property
     def collectives(self) -> int:
-        """The number of collectives."""
         return self.permutes + len(self.dimensions)
 
     @property
@@ -88,7 +87,7 @@ class Fetches:
 
 def fetches_of(exchange: Exchange, boxes: Boxes) -> Fetches | None:
     """Return the permutation and all-gathers that perform an exchange, or None. `boxes`: the boxes
-    of whole tiles, each from any holder."""
+    of whole tiles, each from any device that has it."""
     devices = exchange.ranks.size
     if not exchange.same_order or boxes.local.all() or devices > MOST_LISTED:
         return None
@@ -109,8 +108,8 @@ def fetches_of(exchange: Exchange, boxes: Boxes) -> Fetches | None:
 
 
 def _by_cell(boxes: Boxes, grid: tuple[int, ...]) -> Integers:
-    """Return an array [devices, boxes] of holders: for every box of every device's target shard,
-    the device that sends it, or the receiver itself if it holds the box."""
+    """Return an array [devices, boxes] of senders: for every box of every device's target shard,
+    the device that sends it, or the receiver itself if it has the box."""
     cells = np.ravel_multi_index(tuple((boxes.write // boxes.window).T), grid)
     table = np.empty((boxes.receiver.size // math.prod(grid), math.prod(grid)), dtype=np.int64)
     table[boxes.receiver, cells] = boxes.sender
@@ -119,7 +118,7 @@ def _by_cell(boxes: Boxes, grid: tuple[int, ...]) -> Integers:
 
 def _groups(exchange: Exchange, table: Integers) -> Integers:
     """Return groups [n, members] of devices with one target shard. If possible, a device is placed
-    at a box that it holds, so holders of the same box are in different groups."""
+    at a box that it has, so devices with the same box are in different groups."""
     found = []
     for wanting in ranks_by_shard(exchange, exchange.target):
         group = np.full((wanting.size // table.shape[1], table.shape[1]), -1, dtype=np.int64)
@@ -136,9 +135,9 @@ def _groups(exchange: Exchange, table: Integers) -> Integers:
 
 
 def _senders(exchange: Exchange, table: Integers, groups: Integers) -> Integers | None:
-    """Return, for each device, the holder of the box that it fetches, itself if possible. All
-    senders are distinct. Return None if some source shard does not have exactly one idle holder for
-    each device that fetches from it."""
+    """Return the device from which each device fetches its box, itself if possible. All senders are
+    distinct. Return None unless each source shard has exactly one idle device for each device that
+    fetches from it."""
     senders = np.empty(groups.size, dtype=np.int64)
     senders[groups] = table[groups, np.arange(groups.shape[1])]
     kept = senders == np.arange(senders.size)

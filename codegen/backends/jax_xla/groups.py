@@ -1,4 +1,4 @@
-"""Exchanges that equal one all-to-all among groups.
+"""Exchanges that equal one all-to-all within groups.
 
 Devices form groups in which every device sends one box to every other member and keeps one; all
 boxes have the same shape.
@@ -18,10 +18,10 @@ from shardwright.ir.exchange import Exchange
 
 @dataclass(frozen=True)
 class Groups:
-    """An all-to-all among groups of `members` devices, whose ranks are in `groups`.
+    """An all-to-all within groups of `members` devices, whose ranks are in `groups`.
 
     `cuts`: the number of different boxes that a device cuts out; `pieces`: the number of pieces
-    that it concatenates, counting adjacent boxes of a shard as one piece; `wire`: as in Rounds.
+    that it concatenates, counting adjacent boxes of a shard as one; `wire`: as in Rounds.
     """
 
     members: int

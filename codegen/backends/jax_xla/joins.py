@@ -13,8 +13,8 @@ class Join:
     """Windows of one shape that tile a shard, in a row-major grid.
 
     `grid`: the number of windows along each dimension; `window`: the shape of a window; `shape`:
-    the shape of the shard. `axis`: the dimension of the array that counts the windows. If the grid
-    is one-dimensional, windows are stacked along its dimension, so a reshape joins them.
+    the shape of the shard; `axis`: the dimension of the array that counts the windows. If the grid
+    is one-dimensional, windows are stacked along its dimension, so that a reshape joins them.
     """
 
     grid: tuple[int, ...]
@@ -35,14 +35,15 @@ class Join:
 
     @property
     def cut(self) -> tuple[str, ...]:
-        """The statement that drops elements beyond the shard's end, if there are any."""
+        """The statement that drops elements beyond the shard's end, or nothing if there are
+        none."""
         ends = ", ".join(f":{size}" for size in self.shape)
         return (f"y = y[{ends}]",) if self._full != self.shape else ()
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """The statements that compute the shard `y` from an array `y` with windows counted along
-        `axis`."""
+        """The statements that compute the shard `y` from an array `y` whose windows are counted
+        along `axis`."""
         return self._lines(interleaves=len(self._split) > 1)
 
     @property

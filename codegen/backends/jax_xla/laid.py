@@ -2,7 +2,7 @@
 in order.
 
 These operations determine XLA's passes over memory (`planner/network/passes.py`), and whether small
-floats travel unchanged: XLA may compute with elements that a program only moves, which drops NaN
+floats move unchanged: XLA may compute with elements that a program only moves, which drops NaN
 payloads. Integers of the same width keep every bit, but on a TPU each change of type is a pass over
 a shard. In HLO compiled for v5e, v5p and v6e (jax 0.10.2, libtpu 0.0.42), sequences of permutes,
 slices, all-gathers and all-to-alls only move floats of any dtype. The following operations compute:
@@ -80,8 +80,8 @@ def is_small_float(reshard: Reshard) -> bool:
 
 
 def moves_floats(reshard: Reshard, how: How, exchange: Exchange) -> bool:
-    """Return whether a module may pass small floats to a TPU unchanged: it only moves them, and
-    pads no shard or box."""
+    """Return whether small floats can pass through a module on a TPU unchanged: the module only
+    moves them, and pads no shard or box."""
     if not is_small_float(reshard) or short_dims(exchange.source) or short_dims(exchange.target):
         return False
     laid = tuple(laid_by(how, exchange))

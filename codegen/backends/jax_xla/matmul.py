@@ -15,19 +15,19 @@ PLAIN = MatmulKind(NAME, ("jax_matmul", "ArrayMatmul"), "a, b", 0, product_lines
 
 
 def refuse_matmul(matmul: Matmul) -> None:
-    """Raise InputError for matmuls that this backend does not support."""
+    """Raise InputError for a matmul that this backend does not support."""
     refuse_wide_matmul(matmul, NAME)
 
 
 def render_matmul(
     plan: MatmulPlan, command: str, backward: tuple[str, ...] = (), collective_id: int = 0
 ) -> str:
-    """Return the text of a matmul's module. `backward`: the names of the siblings that compute the
-    cotangents of lhs and rhs."""
+    """Return the text of a matmul's module. `backward`: the names of the sibling modules that
+    compute the cotangents of lhs and rhs."""
     del collective_id  # only kernels use it
     return render("common/matmul.py.jinja", matmul_text(plan, command, backward, PLAIN))
 
 
 def matmul_usage(plan: MatmulPlan) -> tuple[str, ...]:
-    """Return sentences for users of a module."""
+    """Return sentences on how to use a module."""
     return (USAGE,)

@@ -1,8 +1,8 @@
 """Exchanges that equal one `lax.ragged_all_to_all`, for topologies that have it
 (`topology.ragged`).
 
-This collective moves any number of rows of an array between any two devices, from any offset to any
-offset, as given by tables. So it can perform an exchange whose boxes are slabs: ranges along one
+This collective moves any number of rows of an array between any two devices, between any two
+offsets, as given by tables. So it can perform an exchange whose boxes are slabs: ranges along one
 dimension that span source and target shards along every other dimension. Nothing is packed, and the
 only padding is that of rows in the platform's memory.
 """
@@ -18,7 +18,7 @@ from shardwright.codegen.backends.jax_xla.boxes import Boxes
 from shardwright.ir.algebra.index import Integers
 from shardwright.ir.exchange import Exchange
 
-# The largest number of (sender, receiver) pairs: the tables have an entry for each.
+# The most (sender, receiver) pairs: the tables have an entry for each.
 MOST_PAIRS = 1 << 20
 WIDEST = 4  # bytes; libtpu 0.0.42 has no ragged all-to-all of 64-bit types
 
@@ -27,8 +27,8 @@ WIDEST = 4  # bytes; libtpu 0.0.42 has no ragged all-to-all of 64-bit types
 class Ragged:
     """Slabs along dimension `axis` of shards with the shapes `source` and `target`.
 
-    `unit`: the number of indices along `axis` in a row; all offsets and sizes are multiples of it.
-    `wire`: as in Rounds.
+    `unit`: the number of indices along `axis` in a row, of which all offsets and sizes are
+    multiples; `wire`: as in Rounds.
     """
 
     axis: int
@@ -82,8 +82,8 @@ def ragged_of(exchange: Exchange, boxes: Boxes, itemsize: int, row_bytes: int) -
     """Return the ragged all-to-all that performs an exchange, or None.
 
     `row_bytes`: the granularity of rows on the wire in bytes, 0 if the topology has no such
-    collective. If the size of a row of one index is not a multiple of it, rows are as wide as the
-    offsets allow.
+    collective. If a row of one index is not a multiple of it, rows are as wide as the offsets
+    allow.
     """
     axis = _slabs(exchange, boxes)
     if not row_bytes or axis is None or itemsize > WIDEST or exchange.ranks.size**2 > MOST_PAIRS:

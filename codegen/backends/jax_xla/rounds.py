@@ -1,7 +1,7 @@
 """Rounds: the transfers of an exchange as permutations of windows, for `lax.ppermute`.
 
-Between an ordered pair of devices at most one box travels: a device holds one source shard and one
-target shard, and the pieces of a tile come from different holders. In a round every device sends at
+At most one box travels between an ordered pair of devices: a device has one source shard and one
+target shard, and the pieces of a tile come from different senders. In a round every device sends at
 most one box and receives at most one, possibly its own. All boxes of a round are sent as windows of
 one shape, the elementwise largest box. There are two ways to form rounds, which determine the
 excess of windows over boxes:
@@ -54,13 +54,13 @@ KINDS: tuple[Kind, ...] = ("shards", "tiles", "turns", "rotation", "mirror")
 class Rounds:
     """The rounds of an exchange. Ranks index the sorted union of the device ids.
 
-    `exact`: whether boxes are grouped by exact shape, in which case a round's number starts with
-    the shape. `modulus`: the modulus of kind "turns". `count`: the number of rounds in which boxes
+    `exact`: whether boxes are grouped by exact shape, so that a round's number starts with the
+    shape; `modulus`: the modulus of kind "turns"; `count`: the number of rounds in which boxes
     travel between devices; `least`: a lower bound on it, the most boxes that one device sends to or
-    receives from others. `wire`: the elements received from others, padding included, by the
-    busiest device and by all. `join`: the assembly of a shard from the rounds' windows, if each
-    round has a fixed place in it; `fills`: whether one window is the whole shard. `table`: for kind
-    "table", the receiver of each rank by round, -1 for none.
+    receives from others; `wire`: the elements, including padding, that the busiest device receives
+    from others, and that all devices receive; `join`: how a shard is assembled from the rounds'
+    windows, if each round has a fixed place in it; `fills`: whether one window is the whole shard;
+    `table`: for kind "table", the receiver of each rank by round, -1 for none.
     """
 
     kind: Kind
@@ -121,9 +121,9 @@ def rounds_of(exchange: Exchange, boxes: Boxes, whole: Boxes) -> Rounds:
 
 @dataclass(frozen=True)
 class _Grouped:
-    """Boxes grouped by shape. `exact`: whether by exact shape, rather than by the shape without the
-    tensor's end; `several`: whether boxes differ even without that end; `group`: the number of each
-    box's shape."""
+    """Boxes grouped by shape. `exact`: whether they are grouped by exact shape, rather than by the
+    shape without the tensor's end; `several`: whether boxes differ even without that end; `group`:
+    the number of each box's shape."""
 
     exact: bool
     several: bool
@@ -173,8 +173,8 @@ def _grouped(boxes: Boxes) -> _Grouped:
 
 
 def _closed_form(boxes: Boxes, devices: int) -> _Turns | None:
-    """Return the first closed form that needs the fewest rounds possible for these senders, None if
-    no closed form does."""
+    """Return the first closed form that needs as few rounds as these senders allow, or None if none
+    does."""
     grouped = _grouped(boxes)
     if grouped.several and not grouped.exact:
         return None
@@ -189,8 +189,8 @@ def _closed_form(boxes: Boxes, devices: int) -> _Turns | None:
 
 
 def _spread(exchange: Exchange, boxes: Boxes) -> Boxes:
-    """Return the boxes of whole tiles with newly chosen senders. The numbers of boxes of a shape
-    that the holders of a shard send differ by at most one; a device keeps its part of its own
+    """Return the boxes of whole tiles with newly chosen senders. The devices that have a shard send
+    numbers of boxes of a shape that differ by at most one; a device keeps its part of its own
     target shard."""
     holders = ranks_by_shard(exchange, exchange.source)
     shard = np.empty(exchange.ranks.size, dtype=np.int64)
@@ -216,8 +216,8 @@ def _coloured(boxes: Boxes) -> _Turns:
 
 
 def _least(boxes: Boxes, group: Integers) -> int:
-    """Return a lower bound on the number of rounds: for each shape, the most boxes that one device
-    sends or receives; summed over shapes."""
+    """Return a lower bound on the number of rounds: the most boxes of each shape that one device
+    sends or receives, summed over shapes."""
     return sum(
         max(_most(ends[group == each]) for ends in (boxes.sender, boxes.receiver))
         for each in np.unique(group)
@@ -264,7 +264,8 @@ def _table(moved: Boxes, turn: Integers, devices: int) -> tuple[tuple[int, ...],
 
 
 def _wire(moved: Boxes, turn: Integers, devices: int) -> tuple[int, int]:
-    """Return the number of elements received from others by the busiest device, and by all."""
+    """Return the number of elements that the busiest device receives from others, and that all
+    devices receive."""
     volume = largest(moved.shape, turn).prod(axis=1)[turn]
     received = np.zeros(devices, dtype=np.int64)
     np.add.at(received, moved.receiver[~moved.local], volume[~moved.local])

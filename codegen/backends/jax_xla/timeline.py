@@ -50,11 +50,10 @@ from shardwright.ir.steps import Step
 
 PERMUTE = "collective-permute"
 PADDED = 4
-"""The largest number of pieces that a TPU concatenates as the maximum of padded pieces, in a pass
-after the one that cuts them; it cuts and concatenates more pieces in one pass (jax 0.10.2, libtpu
-0.0.42)."""
+"""The most pieces that a TPU concatenates as the maximum of padded pieces, in a pass after the one
+that cuts them. It cuts and concatenates more pieces in one pass (jax 0.10.2, libtpu 0.0.42)."""
 WORD = 4
-"""The smallest number of bytes that a CPU moves per element."""
+"""The fewest bytes that a CPU moves per element."""
 
 
 def timeline(plan: Plan) -> Timeline:
@@ -125,7 +124,7 @@ def _stages(plan: DirectPlan, exchange: Exchange, size: int, ids: np.ndarray) ->
                 more = min(source / 2, cut) + 2 * cut - nbytes
                 yield Copies("boxes are put in a row", more, on_tpu=True)
             yield Collective("all-to-all", nbytes, list(map(list, groups)))
-            if join.lines_of_rows[:-1]:  # more than a reshape
+            if join.lines_of_rows[:-1]:  # needs more than a reshape
                 yield Copies("boxes are joined", target)
         case Fetches():
             yield from _fetched(how, size)
@@ -168,7 +167,7 @@ def _fetched(how: Fetches, size: int) -> Iterator[Stage]:
 
 
 def _rows(how: Ragged, exchange: Exchange, size: int, ids: np.ndarray) -> Iterator[Flows]:
-    """Yield the flows of the boxes' rows, with the padding of rows counted as bytes on the wire."""
+    """Yield the flows of the boxes' rows; the padding of rows counts as bytes on the wire."""
     boxes = Boxes.of(exchange)
     away = ~boxes.local
     rows = boxes.shape[away, how.axis] / how.unit
@@ -204,6 +203,6 @@ def _boxed(step: Step, size: int, ids: np.ndarray) -> Iterator[Stage]:
 
 
 def _put_again(rounds: int, target: float) -> Iterator[Stage]:
-    """Yield the passes over the target shard that rounds after the first take on a CPU."""
+    """Yield the passes over the target shard that a CPU makes for every round after the first."""
     if rounds > 1:
         yield Copies("boxes of each round", (rounds - 1) * target, on_processor=True)

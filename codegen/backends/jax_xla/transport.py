@@ -1,5 +1,5 @@
-"""The text of a module's transport: the body of `_exchange`, and the constants and functions it
-needs."""
+"""The text of a module's transport: the body of `_exchange`, and the constants and functions that
+it needs."""
 
 from __future__ import annotations
 
@@ -39,9 +39,10 @@ MOVES = "MOVES"
 class Transport:
     """The text of a transport.
 
-    `lines`: the body of `_exchange`; `calls`: the support functions that it calls, by module;
-    `libraries`: the libraries that it uses, `jnp` and `lax`; `constants`: the lines of tables;
-    `functions`: functions of positions; `moves`: the lines of the constant MOVES, if it is used.
+    `lines`: the body of `_exchange`; `calls`: the support functions that it calls, by support
+    module; `libraries`: the libraries that it uses, `jnp` and `lax`; `constants`: the lines of
+    tables; `functions`: functions of positions; `moves`: the lines of the constant MOVES, if it is
+    used.
     """
 
     lines: tuple[str, ...]
@@ -233,7 +234,7 @@ def _number(
     how: Rounds, exchange: Exchange, sender: Index, receiver: Index, body: FunctionBody
 ) -> Value:
     """Return the expression for the number of a box: at its sender, at its receiver, or the sum of
-    both, depending on the kind of rounds."""
+    the two, depending on the kind of rounds."""
     source, target = exchange.source, exchange.target
     found: Value = sympy.Integer(0)
     if how.kind in ("tiles", "turns"):

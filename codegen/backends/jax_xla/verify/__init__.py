@@ -1,1 +1,1 @@
-"""Run and check an emitted XLA module on forced CPU devices. Used in workers only."""
+"""Run and check an emitted XLA module on forced CPU devices. Imported only by workers."""

@@ -1,6 +1,6 @@
-"""A stand-in for `lax.ragged_all_to_all` on devices that lack it. Used in workers only.
+"""A stand-in for `lax.ragged_all_to_all` on devices that lack it. Imported only by workers.
 
-On such devices a module takes a different branch of `lax.platform_dependent`; with the stand-in it
+On such devices a module takes another branch of `lax.platform_dependent`; with the stand-in it
 takes the branch with the collective.
 """
 
@@ -17,9 +17,9 @@ from jax import lax
 
 @contextmanager
 def by_definition() -> Iterator[mock.Mock]:
-    """Replace `lax.ragged_all_to_all` in this context by its documented meaning, and take the
-    default branch of `lax.platform_dependent` on every platform if it calls the collective. Yield
-    the mock, which counts the calls."""
+    """Replace `lax.ragged_all_to_all` in this context by its documented meaning. On every platform,
+    take the default branch of `lax.platform_dependent` if it calls the collective. Yield the mock,
+    which counts the calls."""
     as_it_is = lax.platform_dependent
 
     def chosen(*given: Any, default: Callable[..., Any], **platforms: Callable[..., Any]) -> Any:

@@ -1,4 +1,4 @@
-"""Run an emitted XLA module on forced CPU devices. Used in workers only."""
+"""Run an emitted XLA module on forced CPU devices. Imported only by workers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def missed() -> Iterator[str]:
 
 
 def run(module: ModuleType, case: Case) -> tuple[str, ...]:
-    """Execute the module on every bit plane and return the names of the checks passed. Execute a
+    """Run the module on every bit plane and return the names of the checks that passed. Run a
     module that has a ragged all-to-all a second time, without the stand-in."""
     with wide_types(case.dtype):
         with ragged.by_definition() as stand_in:
@@ -41,33 +41,33 @@ def run(module: ModuleType, case: Case) -> tuple[str, ...]:
             passed = (*CHECKS, *execution.passed(), *execution.bounded())
         if not stand_in.called:
             return passed
-        jax.clear_caches()  # otherwise the traced branch would be reused
+        jax.clear_caches()  # otherwise JAX would reuse the traced branch
         Execution(module, case).passed()
         return (*passed, BY_DEFINITION)
 
 
 def inspect(module: ModuleType, case: Case) -> tuple[str, ...]:
-    """Return the names of the checks that need no data; this backend has none."""
+    """Return the names of the checks that need no data. This backend has none."""
     del module, case
     return ()
 
 
 def run_group(module: ModuleType, group: GroupCase) -> tuple[str, ...]:
-    """Execute a group's module on every bit plane of every member; return the names of the checks
-    passed."""
+    """Run a group's module on every bit plane of every member and return the names of the checks
+    that passed."""
     return executed(module, group)
 
 
 def run_relayout(module: ModuleType, case: RelayoutCase) -> tuple[str, ...]:
-    """Execute a relayout's module; return the names of the checks passed."""
+    """Run a relayout's module and return the names of the checks that passed."""
     return jax_relayout.executed(module, case)
 
 
 def run_model(module: ModuleType, case: ModelCase) -> tuple[str, ...]:
-    """Execute a model's module; return the names of the checks passed."""
+    """Run a model's module and return the names of the checks that passed."""
     return jax_model.executed(module, case)
 
 
 def run_matmul(module: ModuleType, case: MatmulCase) -> tuple[str, ...]:
-    """Execute a matmul's module; return the names of the checks passed."""
+    """Run a matmul's module and return the names of the checks that passed."""
     return jax_matmul.run(module, case)

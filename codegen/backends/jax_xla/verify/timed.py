@@ -1,4 +1,4 @@
-"""Timing of plain JAX modules on the available devices. Used in workers only."""
+"""Time plain JAX modules on the available devices. Imported only by workers."""
 
 from shardwright.codegen.checks.jax_timed import hardware, timed
 
