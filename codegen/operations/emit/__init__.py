@@ -1,1 +1,1 @@
-"""Emission: the files of bundles from plans and descriptions, written, checked and displayed."""
+"""Emission: write, check and display the files of bundles, given plans and descriptions."""

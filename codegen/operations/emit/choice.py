@@ -1,4 +1,4 @@
-"""The choice of a plan for the backends that execute it; `plan` shows the plan that `emit` uses."""
+"""Choose a plan for the backends that execute it. `plan` shows the plan that `emit` uses."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def plan(
     backends: tuple[str, ...] = DEFAULT_BACKENDS,
     loop: str | None = None,
 ) -> Plan | MatmulPlan | RelayoutPlan:
-    """Return the plan of a reshard, even if some backend refuses it, or of a matmul. For a
-    relayout, which takes no other arguments, return its minimum bytes.
+    """Plan a reshard, even if some backend refuses the plan, or a matmul. For a relayout, which
+    takes no other arguments, return its minimum bytes.
 
     `auto` is the plan with the fastest modules on the topology, among the strategies that all
     backends execute; without a topology, the plan that moves the fewest bytes. `topology` is a
@@ -77,7 +77,7 @@ def plan(
 
 
 def takes_none(what: str, **given: object) -> None:
-    """Raise InputError if an operation other than a reshard is given an argument that only reshards
+    """Raise InputError if an operation other than a reshard gets an argument that only reshards
     take."""
     for argument, got in given.items():
         if got not in ("auto", None):
@@ -132,16 +132,16 @@ def planned(description: Description) -> Plan:
 
 
 def executed_by(backends: Iterable[str], reshard: Reshard) -> tuple[str, ...]:
-    """Return the strategies that all the backends execute for a reshard; if the reshard reduces
-    partial sums, return the strategies by which all the backends reduce."""
+    """Return the strategies that all the backends execute for a reshard. If the reshard reduces
+    partial sums, return the strategies with which all the backends reduce them."""
     found = (registry.backend(name) for name in backends)
     each = [one.reduces if reshard.adds else one.executes for one in found]
     return tuple(s for s in STRATEGIES[1:] if all(s in known for known in each))
 
 
 def checked(given: object) -> tuple[str, ...]:
-    """Return the backends in registry order. Raises InputError if none is given, or if one is given
-    twice or is unknown."""
+    """Return the backends in registry order. Raises InputError if there are none, or if one is
+    repeated or unknown."""
     known = registry.NAMES
     backends = registry.listed(given)
     if not backends or len(set(backends)) < len(backends):

@@ -1,4 +1,4 @@
-"""Emission: from a reshard, a plan or a description to its bundle of files."""
+"""Emission: turn a reshard, a plan or a description into its bundle of files."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Bundle(Drawn):
         return f"<Bundle for {', '.join(self.backends)}: {self.plan!r}>"
 
     def description(self, name: str) -> Description:
-        """Return the description that emits this bundle again under a name."""
+        """Return the description from which this bundle can be emitted again, under a name."""
         chosen_by = (self.strategy, self.topology, self.memory_limit)
         return Description.of(
             self.plan.reshard,
@@ -90,8 +90,8 @@ class Bundle(Drawn):
         )
 
     def files(self, name: str) -> dict[str, str]:
-        """Return the text of every file of the bundle, by file name. The texts are
-        deterministic."""
+        """Return the text of every file of the bundle, by file name. Equal bundles have equal
+        texts."""
         description = self.description(name)
         modules = self.modules(description)
         own = {f"{backend}.py" for backend in self.backends}
@@ -157,8 +157,8 @@ class Bundle(Drawn):
         return tuple(table for table in tables if table is not None)
 
     def modules(self, description: Description) -> tuple[Part, ...]:
-        """Return the modules of every backend, each with its backward if it has one, under the name
-        in the description."""
+        """Return the modules of every backend, each followed by its backward module if it has one,
+        under the name in the description."""
         command = description.command()
         return tuple(
             part
@@ -175,8 +175,8 @@ class Bundle(Drawn):
         )
 
     def write(self, path: str | Path) -> tuple[Path, ...]:
-        """Write the bundle into the folder `path`, and record it in the manifest next to that
-        folder. The last part of `path` is the bundle's name. Return the files that changed or were
+        """Write the bundle into the folder `path` and record it in the manifest next to that
+        folder. The last part of `path` is the bundle's name. Return the files that were changed or
         removed. On an error, write nothing."""
         folder = bundle_folder(path, "generated/transpose_2x3")
         return write_bundles(
@@ -369,7 +369,7 @@ def emit_described(description: Description) -> Bundle:
 def executing(strategy: str, reshard: Reshard) -> tuple[str, ...]:
     """Return the backends that support a strategy for a reshard. If the reshard reduces partial
     sums, the strategy must be in the backend's `reduces`. Otherwise it must be in the backend's
-    `executes`, and backends that execute only direct plans are left out."""
+    `executes`; backends that execute only direct plans are left out."""
     return tuple(
         each.name
         for each in registry.every()
@@ -382,7 +382,7 @@ def executing(strategy: str, reshard: Reshard) -> tuple[str, ...]:
 
 
 def check_executed(strategy: str, backends: tuple[str, ...], reshard: Reshard) -> tuple[str, ...]:
-    """Return the strategies that `auto` may choose from. Raise InputError for a strategy that a
+    """Return the strategies from which `auto` may choose. Raises InputError for a strategy that a
     backend does not execute, and if backends reduce terms by different strategies."""
     known = executed_by(backends, reshard)
     if strategy in STRATEGIES[1:] and strategy not in known:

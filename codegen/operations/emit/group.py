@@ -1,5 +1,5 @@
-"""Emission of groups: one module per backend moves several tensors together, each in the same way
-as the module of its own bundle."""
+"""Emission of groups: one module per backend moves several tensors together, each as the module of
+its own bundle would."""
 
 from __future__ import annotations
 
@@ -44,12 +44,11 @@ class GroupText:
 
     @property
     def commands(self) -> str:
-        """The commands that end the page."""
+        """The commands at the end of the page."""
         return commands_text(self.name, self.command)
 
     @property
     def count(self) -> int:
-        """The number of tensors."""
         return len(self.names)
 
     @property
@@ -60,7 +59,7 @@ class GroupText:
 
 @dataclass(frozen=True)
 class GroupModule(GroupText):
-    """Additional text for the template of one backend's module. `positions`: the number of
+    """What the template of one backend's module has in addition. `positions`: the number of
     positions in the source mesh."""
 
     backend: str
@@ -72,7 +71,7 @@ class GroupModule(GroupText):
 
     @property
     def host(self) -> str:
-        """The support module that has the class of the host object."""
+        """The support module with the class of the host object."""
         return self.grouping.host
 
     @property
@@ -125,8 +124,8 @@ class GroupModule(GroupText):
 
 
 def backends_of(group: Group, members: Iterable[Description]) -> tuple[str, ...]:
-    """Return the backends of a group's modules: the backends common to its members, given their
-    descriptions. Raises InputError, argument "members", if there is none."""
+    """Return the backends that all members of a group have, given their descriptions. Raises
+    InputError, argument "members", if there is none."""
     wanted = [description.backends for description in members if description.name in group.members]
     found = tuple(each for each in registry.NAMES if all(each in given for given in wanted))
     if not found:
@@ -147,7 +146,7 @@ def group_files(
     folders: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
     """Return the text of every file in a group's folder, given its members' plans. `folders`: the
-    folder of each member, where it differs from the member's name.
+    folder of each member that is not named after it.
 
     Raises InputError, argument "members", unless all members are on the same devices and move
     values.
@@ -213,8 +212,8 @@ def _line(plan: Plan) -> str:
 
 
 def bytes_by_rank(name: str, plan: Plan) -> tuple[Any, Any]:
-    """Return two arrays with an entry for each device, by rank: the bytes of a member that the
-    device receives, and the bytes that it sends."""
+    """Return the bytes of a member that each device receives, and those that it sends, as two
+    arrays by rank."""
     direct = _directly(name, plan)
     moved, ranks = direct.transfers(), direct.exchange.ranks
     sizes = np.where(moved.is_local, 0, moved.elements) * DTYPES[plan.reshard.dtype]
@@ -226,7 +225,7 @@ def bytes_by_rank(name: str, plan: Plan) -> tuple[Any, Any]:
 
 
 def _directly(name: str, plan: Plan) -> DirectPlan:
-    """Return the direct plan by which a group moves a member, whatever the member's own plan.
+    """Return the direct plan by which a group moves a member, whatever plan the member has itself.
     Raises InputError for partial sums."""
     if plan.reshard.source.unreduced or plan.reshard.target.unreduced:
         raise InputError(

@@ -43,7 +43,7 @@ def html(value: Drawn) -> str:
     except InputError as error:
         if not isinstance(value, Partitioned | ProgramBundle):
             raise
-        # A program without a plan: the error says why.
+        # A program without a plan: this error says why.
         shown = f"<pre>{escape(str(error))}</pre>"
     return f"<div><code>{escape(repr(value))}</code>{shown}</div>"
 

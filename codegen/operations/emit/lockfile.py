@@ -1,4 +1,4 @@
-"""Changes between two versions of a program's `plan.json`, in words: added and removed
+"""Describe the changes between two versions of a program's `plan.json`: added and removed
 communications.
 
 Two communications match if collective, axes, type and bytes agree. Value names and line numbers are
@@ -20,8 +20,8 @@ KEYS = ("op", "axes", "shape", "received", "times")
 
 
 def changes(before: str, after: str) -> tuple[str, ...]:
-    """Return the changes of communication from the text `before` to the text `after`, one string
-    per change; empty if there are no changes, or if `before` is not a program's `plan.json`."""
+    """Return one string per communication that differs between the texts `before` and `after`.
+    Return none if `before` is not a program's `plan.json`."""
     old, new = _read(before), _read(after)
     if old is None or new is None:
         return ()
@@ -34,7 +34,7 @@ def changes(before: str, after: str) -> tuple[str, ...]:
 
 
 def _read(text: str) -> dict[str, Any] | None:
-    """Return the object in a `plan.json`; None if the object lacks the compared fields."""
+    """Return the object in a `plan.json`, or None if it lacks the fields to compare."""
     try:
         found = json.loads(text)
         rows = found["communications"]
@@ -45,8 +45,7 @@ def _read(text: str) -> dict[str, Any] | None:
 
 
 def _apart(old: list[Row], new: list[Row]) -> tuple[list[Row], list[Row]]:
-    """Return two lists: the removed rows and the added rows. A row that only moves to a different
-    position is in neither list."""
+    """Return the removed rows and the added rows. A row that only changes position is neither."""
     before, after = ([_key(row) for row in rows] for rows in (old, new))
     gone, more = list[Row](), list[Row]()
     matcher = difflib.SequenceMatcher(None, before, after, autojunk=False)

@@ -1,4 +1,4 @@
-"""Emission of matmuls: from a matmul, a plan or a description to the files of its bundle."""
+"""Emission of matmuls: turn a matmul, a plan or a description into the files of its bundle."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from shardwright.ir.sharding import Sharding
 
 @dataclass(frozen=True, repr=False)
 class MatmulBundle(Drawn):
-    """The emission of a plan; `topology` and `loop` are the options that decided the plan."""
+    """The emission of a plan. `topology` and `loop` are the options that determined the plan."""
 
     plan: MatmulPlan
     backends: tuple[str, ...]
@@ -45,7 +45,7 @@ class MatmulBundle(Drawn):
         return f"<MatmulBundle for {', '.join(self.backends)}: {self.plan!r}>"
 
     def description(self, name: str) -> MatmulDescription:
-        """Return the description that emits this bundle again under a name."""
+        """Return the description from which this bundle can be emitted again, under a name."""
         chosen_by = (self.backends, self.topology, self.loop)
         return MatmulDescription.of(
             self.plan.matmul,
@@ -62,8 +62,8 @@ class MatmulBundle(Drawn):
         return backward_plans(self.plan) if self.gradient else ()
 
     def files(self, name: str) -> dict[str, str]:
-        """Return the text of every file of the bundle, by file name. The texts are
-        deterministic."""
+        """Return the text of every file of the bundle, by file name. Equal bundles have equal
+        texts."""
         described, picture = self.description(name), matmul_svg(self.plan)
         command, support = described.command(), bool(support_files(described.supported))
         modules = self.modules(command)
@@ -104,8 +104,8 @@ class MatmulBundle(Drawn):
         return found
 
     def write(self, path: str | Path) -> tuple[Path, ...]:
-        """Write the bundle into the folder `path`, and record it in the manifest next to that
-        folder. The last part of `path` is the bundle's name. Return the files that changed or were
+        """Write the bundle into the folder `path` and record it in the manifest next to that
+        folder. The last part of `path` is the bundle's name. Return the files that were changed or
         removed. On an error, write nothing."""
         folder = bundle_folder(path, "generated/mlp_up")
         return write_bundles(
@@ -117,7 +117,7 @@ def backward_matmuls(matmul: Matmul) -> tuple[Matmul, Matmul]:
     """Return the matmuls that compute the cotangents of lhs and rhs from C', the cotangent of the
     result C = A B: C' B^T and A^T C', in the dtype of C.
 
-    Every term of an unreduced value has the cotangent of the sum, so devices that hold terms have
+    Every term of an unreduced value has the same cotangent as the sum, so devices with terms have
     replicas of the cotangent.
     """
     lhs, rhs = ((matmul.shape(side), matmul.sharding(side)) for side in ("lhs", "rhs"))
@@ -149,8 +149,8 @@ def backward_plans(plan: MatmulPlan) -> tuple[MatmulPlan, MatmulPlan]:
 
 
 def check_gradient(matmul: Matmul) -> None:
-    """Raise InputError unless the matmul has a gradient: its dtype is floating, and no side is a
-    partial maximum or minimum."""
+    """Raise InputError unless the matmul has a gradient: its dtype must be floating, and no side
+    may be a partial maximum or minimum."""
     if not is_floating(matmul.dtype):
         raise InputError(
             "only floating dtypes have gradients",
@@ -182,7 +182,7 @@ def emit_matmul(
     """Return the bundle of a matmul, or of its plan.
 
     Raises InputError for an unknown backend and if a backend refuses the matmul. A MatmulPlan
-    already has the options that decided it.
+    already includes the options that determined it.
     """
     names = checked(backends)
     matmul = what.matmul if isinstance(what, MatmulPlan) else what
@@ -200,12 +200,10 @@ def emit_matmul(
 
 
 def plan_described_matmul(description: MatmulDescription) -> MatmulPlan:
-    """Return the plan of a description."""
     return plan_matmul(description.matmul(), description.topology, loop=description.loop)
 
 
 def emit_described_matmul(description: MatmulDescription) -> MatmulBundle:
-    """Return the bundle of a description."""
     return emit_matmul(
         description.matmul(),
         description.backends,

@@ -1,4 +1,5 @@
-"""Modules that move a model, from its plan; a data file next to them has the names and devices."""
+"""The modules that move a model, given its plan. A data file next to them has the names and
+devices."""
 
 from __future__ import annotations
 
@@ -53,8 +54,8 @@ def model_backends(backends: Iterable[str] | None = None) -> tuple[str, ...]:
 def model_files(
     data: Mapping[str, Any], backends: Sequence[str], facts: Sequence[str], command: str
 ) -> dict[str, str]:
-    """Return the text of every file in a model's folder except the review page. `facts`: lines on
-    the transfers. `command`: the command that emits the files again."""
+    """Return the text of every file in a model's folder except the review page. `facts`: lines
+    about the transfers; `command`: the command that emits the files again."""
     title, *rest = facts
     found = {
         f"{backend}.py": render(

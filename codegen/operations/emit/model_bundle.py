@@ -1,4 +1,4 @@
-"""Emission of models: from a plan or a description to the files of its bundle."""
+"""Emission of models: turn a plan or a description into the files of its bundle."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from shardwright.ir.model_proof import prove
 
 @dataclass(frozen=True, repr=False)
 class ModelBundle(Drawn):
-    """The emission of a model: a module for each backend, and their common data."""
+    """The emission of a model: one module per backend, and the data that they share."""
 
     plan: ModelPlan
     backends: tuple[str, ...] = MODELLING
@@ -29,12 +29,12 @@ class ModelBundle(Drawn):
         return f"<ModelBundle for {', '.join(self.backends)}: {self.plan!r}>"
 
     def description(self, name: str) -> ModelDescription:
-        """Return the description that emits this bundle again under a name."""
+        """Return the description from which this bundle can be emitted again, under a name."""
         return ModelDescription.of(self.plan, name, self.backends)
 
     def files(self, name: str) -> dict[str, str]:
-        """Return the text of every file of the bundle, by file name. Raises ProofError, which means
-        a bug in Shardwright, if the plan does not move its model correctly."""
+        """Return the text of every file of the bundle, by file name. Raises ProofError, which is a
+        bug in Shardwright, if the plan does not move its model correctly."""
         lines = (*str(self.plan).splitlines(), *str(prove(self.plan)).splitlines())
         command = self.description(name).command()
         page = ModelPage(self.plan, name, command, lines)
@@ -46,8 +46,8 @@ class ModelBundle(Drawn):
         }
 
     def write(self, path: str | Path) -> tuple[Path, ...]:
-        """Write the bundle into the folder `path`, and record it in the manifest next to that
-        folder. The last part of `path` is the bundle's name. Return the files that changed or were
+        """Write the bundle into the folder `path` and record it in the manifest next to that
+        folder. The last part of `path` is the bundle's name. Return the files that were changed or
         removed. On an error, write nothing."""
         folder = bundle_folder(path, "generated/weights")
         given = ((self.description(folder.name), self.files(folder.name)),)
@@ -65,7 +65,7 @@ class ModelPage:
 
     @property
     def commands(self) -> str:
-        """The commands that end the page."""
+        """The commands at the end of the page."""
         return commands_text(self.name, self.command)
 
     @property
@@ -103,7 +103,6 @@ def emit_model(plan: ModelPlan, backends: tuple[str, ...] | None = None) -> Mode
 
 
 def plan_described(description: ModelDescription) -> ModelPlan:
-    """Return the plan of a described model."""
     limit = description.memory_limit
     try:
         return plan_model(description.model(), *description.rules(), memory_limit=limit)

@@ -1,11 +1,12 @@
-"""The modules of a bundle: one for each backend and, if it has derivatives, its backward.
+"""The modules of a bundle: one per backend and, if the reshard has a derivative, its backward
+module.
 
 A reshard is linear, so its derivative is the reshard itself. Cotangents are moved by the reverse
-reshard, from the target to the source. The reverse reshard reads no padding of a cotangent, and
-returns zero in padding, as required for the cotangent of elements that are never read. The
-cotangent of a sum is also the cotangent of each term; if a value becomes one term of a sum, the
-cotangent of the value is that of the term. A maximum or minimum of equal terms has no derivative,
-so modules that reduce by maximum or minimum have no backward and say so.
+reshard, from the target to the source. The reverse reshard reads no padding of a cotangent and
+returns zeros in padding, as required for the cotangents of elements that are never read. The
+cotangent of a sum is also the cotangent of each term. If a value becomes one term of a sum, its
+cotangent is that of the term. A maximum or minimum of equal terms has no derivative, so modules
+that reduce by maximum or minimum have no backward module and say so.
 """
 
 from __future__ import annotations
@@ -46,11 +47,13 @@ def parts(
     collective_id: int = 0,
     buffers: tuple[str, str] | None = None,
 ) -> tuple[Part, ...]:
-    """Return the module of a backend and its backward, if it has one; `command` emits both.
+    """Return the module of a backend, followed by its backward module if it has one. `command`: the
+    command that emits both.
 
-    `like`: modules of another plan, whose forms are used if the backend has several. `gradient`,
-    `single_file`, `features`: as in a description. `collective_id`: the id of the module; the id of
-    its backward differs in the last bit. `buffers`: the buffer names, for the module of a relayout.
+    `like`: modules of another plan, whose forms are used if the backend has several; `gradient`,
+    `single_file`, `features`: as in a description; `collective_id`: the id of the module (the id of
+    its backward module differs in the last bit); `buffers`: the buffer names, for the module of a
+    relayout.
     """
     found = _rendered(plan, backend, command, like, gradient, features, collective_id, buffers)
     if not single_file:
@@ -85,13 +88,13 @@ def _rendered(
 
 
 def backward_file(backend: str) -> str:
-    """Return the file name under which a backend's module looks for its backward."""
+    """Return the file name under which a backend's module looks for its backward module."""
     return f"{backend}_backward.py"
 
 
 def backward_of(plan: Plan, backend: str, *, gradient: bool = False) -> Plan | None:
-    """Return a plan of the reverse reshard, which moves cotangents; None if there is no derivative,
-    none is requested, or the backend refuses the reverse."""
+    """Return a plan of the reverse reshard, which moves cotangents. Return None if there is no
+    derivative, none is requested, or the backend refuses the reverse reshard."""
     reshard, renders = plan.reshard, registry.backend(backend)
     if not renders.differentiable or not is_floating(reshard.dtype):
         return None
@@ -120,7 +123,7 @@ def _planned_back(plan: Plan) -> Plan:
 
 
 def reverse(reshard: Reshard) -> Reshard:
-    """Return the reshard from the target to the source; with partial sums, its transpose."""
+    """Return the reshard from the target to the source or, for partial sums, its transpose."""
     return replace(
         reshard,
         source=reshard.target,

@@ -1,4 +1,4 @@
-"""The one config that owns a folder of bundles: nothing else may change the folder's contents."""
+"""The config that owns a folder of bundles: nothing else may change the folder's contents."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from shardwright.codegen.spec.matmul import Operation
 from shardwright.ir.errors import InputError
 
 NAMED = 8
-"""The most bundles that a message names."""
+"""The most bundles to name in a message."""
 
 
 def owner_of(root: Path, config: Config) -> str:
-    """Return the path of a config relative to its folder, as in the manifest."""
+    """Return the path of a config relative to the folder, as the manifest has it."""
     return Path(os.path.relpath(config.path, root)).as_posix()
 
 
 def owner_path(root: Path, listed: Manifest) -> Path | None:
-    """Return the path of the config named in a manifest, or None if no config is named."""
+    """Return the path of the config that a manifest names, or None."""
     if listed.config is None:
         return None
     return Path(os.path.normpath(root / listed.config))
@@ -33,9 +33,9 @@ def check_owner(
 ) -> None:
     """Raise InputError if bundles must not be written into a folder.
 
-    If a config owns the folder, no other config may write into it; without a config, only bundles
+    If a config owns the folder, no other config may write into it. Without a config, only bundles
     that the manifest lists, with unchanged descriptions, may be written again. A config does not
-    take over a folder with bundles that it does not describe.
+    take over a folder that has bundles which it does not describe.
     """
     owner = owner_path(root, before)
     if config is not None and owner is not None:

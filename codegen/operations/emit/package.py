@@ -14,15 +14,16 @@ PACKAGE_FILE = "__init__.py"
 
 @dataclass(frozen=True)
 class RootPackage:
-    """The names of bundles and groups, with their folders, for the template."""
+    """The context of a root's `__init__.py`: the names of bundles and groups, with their
+    folders."""
 
     folders: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
 class BundlePackage:
-    """Text for a bundle's `__init__.py`. `what`: the kind of bundle. `support`: whether modules
-    need the support modules next to the folder. `backends`: the backends of its modules."""
+    """The context of a bundle's `__init__.py`. `what`: the kind of bundle; `support`: whether
+    modules need the support modules next to the folder; `backends`: the backends of its modules."""
 
     what: str
     support: bool
@@ -30,13 +31,14 @@ class BundlePackage:
 
     @property
     def others(self) -> str:
-        """The backends that the bundle lacks, as a Python list; "" if the bundle has all or no
-        backends."""
+        """The backends that the bundle lacks, as a Python list, or "" if it has all backends or
+        none."""
         return other_backends(self.backends) if self.backends else ""
 
 
 def other_backends(backends: Iterable[str]) -> str:
-    """Return the registered backends that are not given, as a Python list; "" if all are given."""
+    """Return the registered backends other than the given ones, as a Python list, or "" if all are
+    given."""
     names = [f'"{name}"' for name in registry.NAMES if name not in {*backends}]
     return f"[{', '.join(names)}]" if names else ""
 
@@ -48,6 +50,6 @@ def package_text(modules: Mapping[str, str]) -> str:
 
 
 def is_package(text: str) -> bool:
-    """Return whether a text is the `__init__.py` of a folder of bundles, whichever bundles it
+    """Return whether a text is the `__init__.py` of a folder of bundles, whatever bundles it
     names."""
     return text.partition("\n")[0] == package_text({}).partition("\n")[0]

@@ -1,4 +1,4 @@
-"""Emission of programs: from a partitioned function to the files of its bundle."""
+"""Emission of programs: turn a partitioned function into the files of its bundle."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ class ProgramBundle(Drawn):
 
     program: Partitioned
     module: str  # the source text
-    rows: WrittenRows  # the table of communications, with the value names of the module
-    topology: str | None = None  # for the seconds of each communication
+    rows: WrittenRows  # the table of communications, with the module's names for values
+    topology: str | None = None  # to price each communication
 
     def __repr__(self) -> str:
         return f"<ProgramBundle of {len(self.module.splitlines())} lines: {self.program!r}>"
 
     def files(self, name: str) -> dict[str, str]:
-        """Return the text of every file of the bundle, by file name. The texts are
-        deterministic."""
+        """Return the text of every file of the bundle, by file name. Equal bundles have equal
+        texts."""
         return {
             PROGRAM_FILE: self.module,
             **registry.program_backend().stored(self.program),
@@ -61,7 +61,7 @@ class ProgramBundle(Drawn):
         }
 
     def write(self, path: str | Path) -> tuple[Path, ...]:
-        """Write the bundle into the folder `path`; return the files that changed.
+        """Write the bundle into the folder `path` and return the files that changed.
 
         Raises InputError if the folder's name is not an identifier, or if the folder has files but
         is not the bundle of a program.
@@ -96,7 +96,7 @@ def _differs(path: Path, text: str) -> bool:
 
 
 def partition_described(description: ProgramDescription) -> Partitioned:
-    """Import and trace the user's function, and return it partitioned.
+    """Import, trace and partition the user's function.
 
     Raises InputError if the function cannot be imported or traced, or receives more than its
     budget.
@@ -107,8 +107,8 @@ def partition_described(description: ProgramDescription) -> Partitioned:
 
 
 def traced_described(description: ProgramDescription) -> Partitioned:
-    """Return the partitioned function without a budget check; source lines are relative to the
-    config's folder."""
+    """Trace and partition the user's function, without checking its budget. Source lines are
+    relative to the config's folder."""
     with contextlib.chdir(description.home):
         given = given_of(description)
         return partition(
@@ -143,7 +143,7 @@ def _largest(program: Partitioned) -> str:
 
 @dataclass(frozen=True)
 class GivenProgram:
-    """The objects that a description names, imported."""
+    """The imported objects that a description names."""
 
     function: Callable[..., Any]
     avals: tuple[Any, ...]
@@ -153,7 +153,7 @@ class GivenProgram:
 
 
 def given_of(description: ProgramDescription) -> GivenProgram:
-    """Import the objects of a description, searching the current folder first."""
+    """Import the objects that a description names, searching the current folder first."""
     function, arguments = (
         named(getattr(description, key), key) for key in ("function", "arguments")
     )

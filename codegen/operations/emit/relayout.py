@@ -1,4 +1,4 @@
-"""Emission of relayouts: from a relayout or a description to the files of its bundle."""
+"""Emission of relayouts: turn a relayout or a description into the files of its bundle."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ from shardwright.ir.relays import Relay, gathered_of, relays_of, shapes_of
 from shardwright.ir.stored import Stored
 
 MOST_RELAYS = 1 << 14
-"""The most relays in a module, which lists every relay: a longer list is unreadable and slow to
+"""The most relays in a module, which lists each of them: a longer list is unreadable and slow to
 trace."""
 WITHOUT_GRADIENT = ("float8_e8m0fnu",)
-"""Inexact dtypes that cannot hold a cotangent: float8_e8m0fnu represents only powers of two."""
+"""Inexact dtypes that cannot represent a cotangent: float8_e8m0fnu has only powers of two."""
 MOST_RANGES = 3
-"""The most ranges of a dimension that the comment on a relay lists."""
+"""The most ranges of a dimension to list in the comment on a relay."""
 MOST_ELEMENTS = 2**31 - 1
-"""The most elements of a buffer: JAX modules index buffers with 32-bit numbers."""
+"""The most elements of a buffer, because JAX modules index buffers with 32-bit numbers."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -55,7 +55,7 @@ class RelayoutBundle(Drawn):
         return f"<RelayoutBundle for {', '.join(self.backends)}: {self.plan!r}>"
 
     def description(self, name: str) -> RelayoutDescription:
-        """Return the description that emits this bundle again under a name."""
+        """Return the description from which this bundle can be emitted again, under a name."""
         given = self.plan.relayout, name, self.backends
         return RelayoutDescription.of(*given, gradient=self.gradient)
 
@@ -76,8 +76,8 @@ class RelayoutBundle(Drawn):
         }
 
     def write(self, path: str | Path) -> tuple[Path, ...]:
-        """Write the bundle into the folder `path`, and record it in the manifest next to that
-        folder. The last part of `path` is the bundle's name. Return the files that changed or were
+        """Write the bundle into the folder `path` and record it in the manifest next to that
+        folder. The last part of `path` is the bundle's name. Return the files that were changed or
         removed. On an error, write nothing."""
         folder = bundle_folder(path, "generated/packed_qkv")
         given = ((self.description(folder.name), self.files(folder.name)),)
@@ -97,7 +97,8 @@ def _modules(plan: RelayoutPlan, backend: str, description: RelayoutDescription)
 def emit_relayout(
     what: Relayout | RelayoutPlan, backends: tuple[str, ...] = NAMES, *, gradient: bool = False
 ) -> RelayoutBundle:
-    """Return the bundle of a relayout. Raises InputError for more relays than a module can list."""
+    """Return the bundle of a relayout. Raises InputError if it has more relays than a module can
+    list."""
     backends = registry.listed(backends)
     plan = plan_relayout(what) if isinstance(what, Relayout) else what
     listing = [each for each in backends if plan_as_reshard(plan.relayout, each) is None]
@@ -149,22 +150,22 @@ class RelayoutPage:
 
     @property
     def commands(self) -> str:
-        """The commands that end the page."""
+        """The commands at the end of the page."""
         return commands_text(self.name, self.command)
 
     @property
     def reshards(self) -> str:
-        """The file names of the modules that equal a reshard's module."""
+        """The file names of the modules that are the module of a reshard."""
         given = [each for each in self.backends if plan_as_reshard(self.plan.relayout, each)]
         return " and ".join(f"`{each}.py`" for each in given)
 
     @property
     def stored(self) -> tuple[tuple[str, Stored], ...]:
-        """The source and the target layout, with their names."""
+        """The source and target layouts, with their names."""
         return ("source", self.plan.relayout.source), ("target", self.plan.relayout.target)
 
     def held(self, stored: Stored) -> list[str]:
-        """Return the lines of a table of the contents of each buffer on each device."""
+        """Return the lines of a table of each buffer's contents on each device."""
         heads = ["device", *stored.buffers]
         rows = [f"| {' | '.join(heads)} |", f"|---:|{'---|' * len(stored.buffers)}"]
         rows += [f"| {device} | {' | '.join(cells)} |" for device, cells in held_rows(stored)]
@@ -189,10 +190,10 @@ class RelayoutPage:
 
 @dataclass(frozen=True)
 class SideOfRelayout:
-    """The source or target side in a module. `padded`: whether buffers have the same size on every
-    device."""
+    """The source or the target side in a module. `padded`: whether buffers have the same size on
+    every device."""
 
-    name: str  # SOURCE or TARGET
+    name: str  # "SOURCE" or "TARGET"
     stored: Stored
     padded: bool
 
@@ -253,7 +254,7 @@ class RelayoutText:
 
     @property
     def title(self) -> str:
-        """The purpose of the module, in one or two lines."""
+        """What the module does, in one or two lines."""
         relayout = self.plan.relayout
         listed = ", ".join(
             f"{name} {'x'.join(map(str, shape)) or '()'}"
@@ -275,18 +276,17 @@ class RelayoutText:
 
     @property
     def dtype(self) -> str:
-        """The element type of arrays and tensors: bytes if one array element holds two tensor
-        elements."""
+        """The dtype of arrays and tensors: bytes if one array element holds two tensor elements."""
         return self.plan.relayout.source.in_bytes.dtype
 
     @property
     def received(self) -> int:
-        """Bytes received by the busiest device."""
+        """The bytes that the busiest device receives."""
         return self.plan.received_max
 
     @property
     def differentiable(self) -> bool:
-        """Return whether the module has gradients."""
+        """Whether the module has gradients."""
         return self.gradient and self._inexact and self.dtype not in WITHOUT_GRADIENT
 
     @property
@@ -299,7 +299,7 @@ class RelayoutText:
 
     @property
     def no_gradient(self) -> str:
-        """The reason why a module of real or complex numbers has no gradients, or ""."""
+        """Why a module of real or complex numbers has no gradients, or ""."""
         if self.dtype in WITHOUT_GRADIENT:
             return f"{self.dtype} has no gradient: use a different dtype"
         missing = "this module has no gradient: emit it with gradient=True (--gradient)"
@@ -311,22 +311,21 @@ class RelayoutText:
 
     @property
     def copies(self) -> bool:
-        """Return whether the module moves cotangents to several copies of an element."""
+        """Whether the module moves cotangents to several copies of an element."""
         return self.differentiable and not self.padded and self.plan.relayout.source.has_copies
 
     @property
     def sum_dtype(self) -> str:
-        """The element type in which torch modules add cotangents."""
+        """The dtype in which torch modules add cotangents."""
         return self.dtype if itemsize(self.dtype) >= 4 else "float32"
 
     @property
     def devices(self) -> int:
-        """The number of devices on both sides."""
         return RelayoutDescription.of(self.plan.relayout, "any").devices
 
     @property
     def padded(self) -> bool:
-        """Return whether buffers have the same size on every device."""
+        """Whether buffers have the same size on every device."""
         return registry.contract(self.backend).pads
 
     @property
@@ -355,7 +354,7 @@ class RelayoutText:
 
     @property
     def unformatted(self) -> str:
-        """A comment that keeps formatters away from tables with long lines."""
+        """A comment that makes formatters skip tables with long lines."""
         lines = (*self.form_lines, *itertools.chain(*self.back_lines), *self.relay_lines)
         return "  # fmt: skip" if any(len(line) + 4 > WIDTH for line in lines) else ""
 
@@ -371,7 +370,7 @@ class RelayoutText:
 
     @property
     def back_lines(self) -> tuple[list[str], list[str]]:
-        """Two lists of lines: relays from homes to the target, and relays to the other copies in
+        """The lines of relays from home devices to the target, and of relays to the other copies in
         the source."""
         return self._lines(self._back[0]), self._lines(self._back[1])
 

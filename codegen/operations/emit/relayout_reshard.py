@@ -1,4 +1,5 @@
-"""Relayouts that are reshards of one tensor: backends that pad emit the reshard's module."""
+"""Relayouts that are reshards of one tensor: backends that pad emit the reshard's module for
+them."""
 
 from __future__ import annotations
 
@@ -16,9 +17,9 @@ from shardwright.ir.relayout import Relayout, as_reshard
 def plan_as_reshard(relayout: Relayout, backend: str) -> Plan | None:
     """Return the plan of the reshard whose module a backend emits for a relayout.
 
-    Return None, in which case the module lists boxes, if the relayout is not a reshard or moves
-    nothing, if the backend refuses the reshard, or if its module would receive more than the
-    minimum bytes.
+    Return None, so that the module lists boxes, in three cases: the relayout is not a reshard or
+    moves nothing; the backend refuses the reshard; its module would receive more than the minimum
+    bytes.
     """
     reshard = as_reshard(relayout) if registry.contract(backend).pads else None
     if reshard is None:
@@ -37,7 +38,7 @@ def modules_as_reshard(
     plan: Plan, backend: str, relayout: Relayout, description: RelayoutDescription
 ) -> dict[str, str]:
     """Return the text of a reshard's module for a relayout and, if gradients are requested, of its
-    backward, by file name."""
+    backward module, by file name."""
     (before,), (after,) = relayout.source.buffers, relayout.target.buffers
     found = parts(
         plan,

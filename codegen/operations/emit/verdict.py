@@ -27,17 +27,16 @@ from shardwright.ir.exchange import ids_of
 from shardwright.ir.plan import Plan, SteppedPlan
 from shardwright.ir.reshard import Reshard
 
-# Plans within this fraction of each other are equally fast.
+# Plans within this fraction of each other count as equally fast.
 AS_FAST = 0.05
-# Below this many bytes a ratio to the minimum is meaningless: the excess is a small tensor's
-# padding.
+# With fewer bytes, a ratio to the minimum is meaningless: the excess is a small tensor's padding.
 TOLD_AS_BYTES = 1 << 16
 
 
 @dataclass(frozen=True)
 class Peer:
-    """An alternative to a module. `name`: the plan's origin. `steps`: its collectives, in words.
-    `does_it`: the call that executes it, in words."""
+    """An alternative to a module. `name`: where the plan comes from; `steps`: its collectives, in
+    words; `does_it`: the call that executes it, in words."""
 
     name: str
     seconds: float
@@ -76,7 +75,7 @@ def priced(plan: Plan, names: Iterable[str], network: Network) -> tuple[Priced, 
 
 
 def price_of(names: tuple[str, ...], network: Network) -> Callable[[Plan], float]:
-    """Return a function that predicts a plan's seconds: the seconds of its slowest module."""
+    """Return a function that predicts a plan's seconds, those of its slowest module."""
 
     def price(plan: Plan) -> float:
         found = priced(plan, names, network)
@@ -95,7 +94,7 @@ def xla_peer(reshard: Reshard, found: XlaCollectives, network: Network) -> Peer:
 
 
 def collectives_peer(plan: Plan, network: Network) -> Peer | None:
-    """Return the best sequence of collectives for a plan's reshard as a peer; None if there is
+    """Return the best sequence of collectives for a plan's reshard as a peer, or None if there is
     none."""
     try:
         made = _best_sequence(plan, network)
@@ -109,9 +108,9 @@ def collectives_peer(plan: Plan, network: Network) -> Peer | None:
 
 
 def _best_sequence(plan: Plan, network: Network) -> SteppedPlan:
-    """Return `plan` itself if a search on this network without a memory limit made it; otherwise
-    search for the basis plan. Raises InputError if no sequence of collectives performs the
-    reshard."""
+    """Return `plan` itself if it comes from a search on this network without a memory limit;
+    otherwise search for the basis plan. Raises InputError if no sequence of collectives performs
+    the reshard."""
     if isinstance(plan, SteppedPlan):
         said = plan.prediction
         if said.topology == str(network.topology) and said.memory_bytes is None:
@@ -120,7 +119,7 @@ def _best_sequence(plan: Plan, network: Network) -> SteppedPlan:
 
 
 def verdict(ours: Priced, plan: Plan, peer: Peer | None, where: str) -> str:
-    """Return in one line the fastest choice and its margin. `peer`: None if no sequence of
+    """Say in one line which choice is fastest, and by how much. `peer`: None if no sequence of
     collectives performs this reshard."""
     moved, took = moved_text(ours.cost.wire_bytes, plan), ours.cost.seconds
     line = f"{ours.backend}: {took:.3g} seconds on {where}"
@@ -146,8 +145,8 @@ def verdict(ours: Priced, plan: Plan, peer: Peer | None, where: str) -> str:
 
 
 def moved_text(wire_bytes: int, plan: Plan) -> str:
-    """Return in words the bytes on the wire, the minimum, and the bytes that the module adds to the
-    plan's."""
+    """Say in words how many bytes move, what the minimum is, and how many bytes the module adds to
+    the plan's."""
     least, exact = plan.traffic.bound_received_max, plan.traffic.received_max
     more = wire_bytes - exact
     beyond = f", {more:,} of them padding or forwarded" if more > 0 else ""
@@ -157,7 +156,6 @@ def moved_text(wire_bytes: int, plan: Plan) -> str:
 
 
 def peer_of(plan: Plan, network: Network, found: XlaCollectives | None) -> Peer | None:
-    """Return the peer of a plan; `found`: XLA's own plan, if available."""
     if found is not None:
         return xla_peer(plan.reshard, found, network)
     return collectives_peer(plan, network)
@@ -166,14 +164,14 @@ def peer_of(plan: Plan, network: Network, found: XlaCollectives | None) -> Peer 
 def verdicts(
     plan: Plan, names: Iterable[str], topology: str | Topology, found: XlaCollectives | None
 ) -> tuple[str, ...]:
-    """Return a line for each backend; `found`: XLA's own plan, if available."""
+    """Return one line per backend; `found`: XLA's own plan, if available."""
     network = network_of(plan.reshard, topology)
     peer, where = peer_of(plan, network, found), name_of(network.topology)
     return tuple(verdict(one, plan, peer, where) for one in priced(plan, names, network))
 
 
 def page_lines(plan: Plan, names: Iterable[str]) -> tuple[str, ...]:
-    """Return a review page's lines on the seconds of modules and the comparison with peers; empty
+    """Return a review page's lines on the seconds of modules and the comparison with peers, or none
     without a topology.
 
     XLA's own plan is not used, so that a page does not depend on installed packages.
@@ -190,7 +188,7 @@ def page_lines(plan: Plan, names: Iterable[str]) -> tuple[str, ...]:
 
 
 def _stages(cost: TimelineCost) -> str:
-    """Return the stages with their seconds in words; equal neighbouring stages appear once."""
+    """Return the stages with their seconds in words. Equal neighbouring stages appear once."""
     said = ((stage.what, f"{stage.seconds:.3g}") for stage in cost.stages)
     groups = ((each, len(list(same))) for each, same in itertools.groupby(said))
     return "; ".join(

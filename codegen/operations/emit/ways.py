@@ -1,4 +1,4 @@
-"""The way in which each backend's modules reduce partial sums, for `plan` and bundles."""
+"""How each backend's modules reduce partial sums, for `plan` and bundles."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from shardwright.ir.plan_json import format_plan
 
 
 def rings_by(plan: Plan, names: Iterable[str]) -> dict[str, Rings]:
-    """Return the rings on which modules reduce terms, by backend; backends without rings are
-    omitted."""
+    """Return the rings on which modules reduce terms, by backend; omit backends without rings."""
     found = {}
     for name in _taking(plan, names):
         rings = registry.backend(name).rings(plan)
@@ -23,7 +22,7 @@ def rings_by(plan: Plan, names: Iterable[str]) -> dict[str, Rings]:
 
 
 def reduced_by(plan: Plan, names: Iterable[str]) -> dict[str, str]:
-    """Return in words the way in which each backend's module reduces partial sums; empty for a plan
+    """Say in words how each backend's module reduces partial sums. Return nothing for a plan
     without partial sums."""
     taking = _taking(plan, names) if plan.reshard.adds else ()
     rings = rings_by(plan, taking)
@@ -51,8 +50,7 @@ def _words(plan: Plan, rings: Rings | None) -> str:
 
 
 def plan_json(plan: Plan, names: Iterable[str], transfers: bool | None = None) -> str:
-    """Return the output of `plan --json`: the plan's object, and the way in which backends reduce
-    its sums."""
+    """Return the output of `plan --json`: the plan, and how backends reduce its sums."""
     ways = reduced_by(plan, names)
     if not ways:
         return plan.to_json(transfers)

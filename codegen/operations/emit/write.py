@@ -1,4 +1,4 @@
-"""Writing of bundles: as atomic as a file system allows; unchanged files are left alone."""
+"""Write bundles, as atomically as a file system allows. Unchanged files are left alone."""
 
 from __future__ import annotations
 
@@ -34,8 +34,9 @@ from shardwright.ir.errors import InputError, wrong_type
 
 
 def bundle_folder(path: object, example: str) -> Path:
-    """Return the folder that a user names for a bundle. Raises InputError for a bare name, unless
-    the current folder already has bundles, because shared files are written next to the bundle."""
+    """Return the folder that a user names for a bundle. Raises InputError for a name without a
+    folder, unless the current folder already has bundles, because shared files are written next to
+    the bundle."""
     if not isinstance(path, str | Path):
         raise wrong_type(path, Path, f'"{example}"', "path")
     folder = Path(os.path.abspath(path))
@@ -61,13 +62,13 @@ def write_bundles(
     config: Config | None = None,
     folders: Mapping[str, str] | None = None,
 ) -> tuple[Path, ...]:
-    """Write bundles and groups below `root`. A bundle is given as its description and the texts of
-    its files.
+    """Write bundles and groups below `root`. A bundle is its description and the texts of its
+    files.
 
     `folders`: the folder of each reshard that shares a bundle; None keeps the current ones.
 
-    Returns the files that changed, including those removed because their bundle no longer has them.
-    Files are written under temporary names first and renamed once all are on disk, the manifest
+    Returns the files that changed, including files removed because their bundle no longer has them.
+    Files are first written under temporary names and renamed once all are on disk, the manifest
     last; other bundles of `root` stay unchanged. `config`: the file that owns `root`; if all its
     operations are given, bundles that it does not describe are removed. Support modules go next to
     the bundles. Raises InputError, with nothing changed, for a folder that cannot be written, has
@@ -92,7 +93,7 @@ def write_bundles(
 
 @contextlib.contextmanager
 def _locked(root: Path) -> Iterator[None]:
-    """Lock a root for one writer, so that no manifest entries are lost."""
+    """Lock a root for a single writer, so that no manifest entries are lost."""
     folder = os.open(root, os.O_RDONLY)
     try:
         fcntl.flock(folder, fcntl.LOCK_EX)
@@ -164,7 +165,7 @@ def _entry(
     before: Manifest,
 ) -> Entry:
     """Return the manifest entry of a bundle with its other names: those in `shared` or, if `shared`
-    is None, the previous names."""
+    is None, its previous ones."""
     if shared is not None:
         also = [name for name, folder in shared.items() if folder == description.name != name]
         return Entry.of(description, files, also)
@@ -230,8 +231,8 @@ def _check_case(name: str, after: Manifest) -> None:
 
 
 def _check_ours(folder: Path, files: Mapping[str, str], before: Manifest) -> None:
-    """Raise InputError for existing files in a folder that is not a bundle, unless they already
-    have the text to write, as after an interrupted run."""
+    """Raise InputError for files in a folder that is not a bundle, unless they already have the
+    text to write, as after an interrupted run."""
     if folder.name in before.folders():
         return
     for name, text in files.items():
@@ -272,12 +273,12 @@ def _differs(path: Path, text: str) -> bool:
 
 
 def _replace(texts: Mapping[Path, str]) -> None:
-    """Write files; all are on disk under temporary names before the first is renamed."""
+    """Write files under temporary names, then rename them all."""
     ready: list[tuple[Path, Path]] = []
     made: list[Path] = []
     try:
         for path, text in texts.items():
-            if path.is_dir():  # otherwise detected only after other files are renamed
+            if path.is_dir():  # would otherwise be detected only after other files are renamed
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
             if not path.parent.is_dir():
                 path.parent.mkdir()
