@@ -1,4 +1,4 @@
-"""Run emitted modules against the oracle, here, without an accelerator."""
+"""Run emitted modules and compare them with the oracle, on this machine, without an accelerator."""
 
 from shardwright.codegen.checks.case import Case
 from shardwright.codegen.checks.report import Progress, Report, Verdict

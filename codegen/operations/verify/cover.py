@@ -1,12 +1,11 @@
 """Check the transfers of a module on disk at full size, on all its devices. Used in workers only.
 
-Nothing is moved here. The module's own functions give the range of every shard, which is compared
-with the oracle, and the positions of senders and receivers. A box is the intersection of two
-shards. The boxes of every receiver must be disjoint and fill its target shard, and both ends must
-list the same boxes. Then every target element is written once, from the source element with its
-index.
+No data moves here. The module's own functions give the range of every shard, which is compared with
+the oracle, and the positions of senders and receivers. A box is the intersection of two shards. The
+boxes of every receiver must be disjoint and fill its target shard, and both ends must list the same
+boxes. So every target element is written once, from the source element with the same index.
 
-The boxes are computed in arrays; for a sample of the devices, they are compared with the exchange's
+The boxes are computed in arrays. For a sample of the devices, they are compared with the exchange's
 own lists.
 """
 
@@ -27,16 +26,16 @@ from shardwright.codegen.operations.verify.transfers import Ranges as Integers
 from shardwright.codegen.operations.verify.transfers import intervals, partition_fault
 
 LISTED = 32
-"""With more positions than this, only a sample of them has its boxes compared with the exchange's
-transfers."""
+"""The most positions for which the boxes of every position are compared with the exchange's
+transfers. For more, only a sample is compared."""
 
 
 CHECK = "exact cover"
 
 
 def covered(hosts: Iterable[Any]) -> tuple[str, ...]:
-    """Check the exchanges of a module's hosts; return the check's name, or an empty tuple for a
-    module that only uses collectives."""
+    """Check the exchanges of a module's hosts. Return the check's name, or nothing for a module
+    that only uses collectives."""
     exchanges = [host.exchange for host in hosts]
     if None in exchanges:
         return ()
@@ -46,8 +45,8 @@ def covered(hosts: Iterable[Any]) -> tuple[str, ...]:
 
 
 def covered_group(module: Any, group: GroupCase) -> tuple[str, ...]:
-    """Check the shards and the transfers of every tensor of a group against its description; return
-    the check's name. A check that would be the same for several tensors is made only once."""
+    """Check the shards and transfers of every tensor of a group against its description, and return
+    the check's name. Equal checks of several tensors are made only once."""
     host, moves_of = module._HOST, import_module(module.hosts_of.__module__).moves_of
     expect("NAMES", list(module.NAMES), [case.name for case in group.members])
     moves: dict[int, Any] = {}
@@ -79,7 +78,7 @@ def check_boxes(exchange: Any, case: Case) -> None:
 
 
 def check_cover(exchange: Any) -> None:
-    """Raise MismatchError naming a device unless an exchange covers every target shard."""
+    """Raise MismatchError, naming a device, unless an exchange covers every target shard."""
     cover = _Cover.of(exchange)
     received = [cover.received(receiver) for receiver in range(len(exchange.target.ids))]
     if exchange._receivers is not None:
@@ -89,7 +88,7 @@ def check_cover(exchange: Any) -> None:
 @dataclass(frozen=True)
 class _Cover:
     """An exchange, and the boxes of its shards by position: int64 [positions, dimensions, 2].
-    `proved` caches the boxes and tiles that `partition_fault` found correct."""
+    `proved`: a cache of the boxes and tiles in which `partition_fault` found no fault."""
 
     exchange: Any
     source: Integers
@@ -101,7 +100,7 @@ class _Cover:
         return _Cover(exchange, _boxes(exchange.source), _boxes(exchange.target))
 
     def received(self, receiver: int) -> Integers:
-        """Check that a receiver's boxes fill its shard; return their keys."""
+        """Check that a receiver's boxes fill its shard, and return their keys."""
         exchange, device = self.exchange, self.exchange.target.ids[receiver]
         sender, number = _peers(exchange._senders(receiver))
         self._check_positions(sender, len(self.source), f"device {device}: a sender")
@@ -148,8 +147,8 @@ class _Cover:
     def _tiles(
         self, sender: Integers | int, receiver: Integers | int, number: Integers
     ) -> tuple[Integers, Integers, Integers]:
-        """Return the peers, piece numbers and boxes of non-empty tiles; one end is a single
-        position."""
+        """Return the peers, piece numbers and boxes of non-empty tiles, of which one end is at a
+        single position."""
         one, other = self.source[sender], self.target[receiver]
         low, high = np.maximum(one[..., 0], other[..., 0]), np.minimum(one[..., 1], other[..., 1])
         cut = self.exchange.cut
@@ -167,7 +166,7 @@ class _Cover:
         return peers[full], number[full], np.stack([low[full], high[full]], axis=2)
 
     def _partition_fault(self, tiles: Integers, extents: Integers) -> str:
-        """Return why tiles do not fill a box that starts at zero, or ""; cached for equal tiles."""
+        """Return why tiles do not fill a box that starts at zero, or "". Cached for equal tiles."""
         order = np.lexsort(_rows(tiles).T) if tiles.size else np.arange(len(tiles))
         key = extents.tobytes(), tiles[order].tobytes()
         if key in self.proved:
@@ -179,11 +178,11 @@ class _Cover:
 
     @property
     def _numbers(self) -> int:
-        """The number of distinct piece numbers, including the number of a whole tile."""
+        """The number of distinct piece numbers, counting the number of a whole tile."""
         return 1 if self.exchange.cut is None else self.exchange.cut.pieces + 1
 
     def _keys(self, sender: Integers | int, receiver: Integers | int, number: Integers) -> Integers:
-        """Return a different number for every combination of sender, receiver and piece number."""
+        """Return a unique number for each combination of sender, receiver and piece number."""
         pair: Integers = np.asarray(sender) * np.int64(len(self.target)) + receiver
         return pair * self._numbers + (number + 1 if self._numbers > 1 else 0)
 
@@ -199,7 +198,7 @@ class _Cover:
 
 
 def _boxes(side: Any) -> Integers:
-    """Return the boxes of a side's shards; empty ranges get zero width."""
+    """Return the boxes of a side's shards. Empty ranges get zero width."""
     boxes = np.array([side.box(position) for position in range(len(side.ids))], dtype=np.int64)
     boxes = boxes.reshape(len(side.ids), -1, 2)
     boxes[..., 1] = np.maximum(boxes[..., 1], boxes[..., 0])
@@ -217,8 +216,7 @@ def _rows(tiles: Integers) -> Integers:
 
 
 def _peers(listed: Iterable[Any]) -> tuple[Integers, Integers]:
-    """Return two arrays: the positions in a list of peers, and the piece numbers, -1 for a whole
-    tile."""
+    """Return the positions in a list of peers, and the piece numbers, -1 for a whole tile."""
     peers = list(listed)
     if any(isinstance(each, tuple) for each in peers):
         pairs = [each if isinstance(each, tuple) else (each, None) for each in peers]
@@ -229,5 +227,5 @@ def _peers(listed: Iterable[Any]) -> tuple[Integers, Integers]:
 
 @cache
 def _some(count: int) -> frozenset[int]:
-    """Return a sample of positions that includes the ends."""
+    """Return a sample of positions that includes both ends."""
     return frozenset({*range(0, count, max(count // LISTED, 1)), count - 1})

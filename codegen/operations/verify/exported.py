@@ -1,4 +1,4 @@
-"""Make sure that the checks exercise every function that a module exports. Used in workers only."""
+"""Ensure that the checks call every function that a module exports. Used in workers only."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shardwright.codegen.checks.compare import MismatchError, named
 
 
 class Exported:
-    """The names that a module exports, each with the check in `table` that must exercise it.
+    """The names that a module exports, each with the check in `table` that must call it.
 
     Raises MismatchError for a name missing from the module or the table.
     """
@@ -35,8 +35,7 @@ class Exported:
         return call
 
     def exercised(self, module: ModuleType, checks: Collection[str]) -> None:
-        """Raise MismatchError if a check of the table was not made, or did not call its
-        function."""
+        """Raise MismatchError if a check in the table was not made or did not call its function."""
         for name in self._names:
             if self._table[name] not in checks:
                 raise MismatchError(f"exports {name}: {self._table[name]!r} was not checked")

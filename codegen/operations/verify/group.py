@@ -1,4 +1,4 @@
-"""Verify a group's module: run it as it is or, if its tensors are too large, with smaller twins."""
+"""Verify a group's module: run it or, if its tensors are too large, run it with smaller twins."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def report_group(
     runner: Runner,
     folder: Path,
 ) -> Report:
-    """Return the verdict on a backend's group module in `root`; twins may be written into
-    `folder`."""
+    """Return the verdict on a backend's group module in `root`. Modules of twins may be written
+    into `folder`."""
     reshards = {each.name: each.reshard() for each in descriptions}
     listed = read_manifest(root)
     case = _case(group, reshards, backend, root, listed.modules())
@@ -76,8 +76,8 @@ def _case(
 def _not_as_it_is(
     group: Group, descriptions: Sequence[Description], case: GroupCase, runner: Runner, root: Path
 ) -> Report:
-    """Return the report on a group that is too large to run. The report combines a check of the
-    module's text and transfers at full size with a run of the module of a group of twins."""
+    """Report on a group that is too large to run: check the module's text and transfers at full
+    size, and run the module of a group of twins."""
     backend, folders = case.backend, {each.name: each.module.parent.name for each in case.members}
     # Members that share a bundle are equal, and so are their twins.
     kinds = {folders[each.name]: each for each in descriptions}
@@ -112,8 +112,8 @@ def _not_as_it_is(
 
 
 def _few(members: Sequence[str], folders: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the members to run: all or, in a large group, OF_A_KIND of each kind. Members of a
-    kind share a folder and are equal."""
+    """Return the members to run: all of them or, in a large group, OF_A_KIND of each kind. Members
+    of a kind share a folder and are equal."""
     if len(members) <= MOST_MEMBERS:
         return tuple(members)
     taken: Counter[str] = Counter()

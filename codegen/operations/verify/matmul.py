@@ -1,4 +1,4 @@
-"""Verify the module of a matmul: run it as it is or, if it is too large, run a smaller twin.
+"""Verify the module of a matmul: run it or, if it is too large, run a smaller twin.
 
 A twin's extents are congruent to the matmul's modulo all numbers of parts, and the twin is
 multiplied in the same sharding. The twin is run in full. The module itself is compared with a new
@@ -25,14 +25,14 @@ from shardwright.ir.matmul_plan import MatmulPlan
 
 MOST_FLOPS = 1 << 26
 MOST_ELEMENTS = 1 << 18
-"""The most operations, and the most elements of a tensor, that are run: larger products take too
-long on a CPU and in the oracle."""
+"""The most operations, and the most elements of a tensor, to run: larger products take too long on
+a CPU and in the oracle."""
 
 
 def report_matmul(
     description: MatmulDescription, module: Path, runner: Runner, folder: Path
 ) -> Report:
-    """Return the verdict on a module; a twin's module may be written into `folder`."""
+    """Return the verdict on a module. A twin's module may be written into `folder`."""
     backend = module.stem
     case = MatmulCase.of(description.matmul(), description.name, backend, module)
     case = dataclasses.replace(case, derivative=description.gradient)
@@ -112,7 +112,7 @@ def twin(plan: MatmulPlan) -> MatmulPlan:
 
 def _smaller(plan: MatmulPlan, factor: int) -> int:
     """Return a small extent that is congruent to a factor's extent modulo twice every number of
-    parts. The modulus has the factor 2 because a loop may halve parts."""
+    parts; twice, because a loop may halve parts."""
     matmul, product = plan.matmul, plan.chosen.multiplication
     size = matmul.mesh.full_size
     counts = [math.prod(map(size, product.axes[factor]))]

@@ -18,14 +18,14 @@ from shardwright.ir.model_proof import prove
 from shardwright.ir.part_digits import ProofError
 
 MOST_ELEMENTS = 1 << 22
-"""The most elements of a model that is moved here."""
+"""The most elements of a model to move here."""
 
 
 def report_model(
     description: ModelDescription, backend: str, folder: Path, runner: Runner
 ) -> Report:
-    """Return the verdict on a module: its data must be proved and, unless the model is too large or
-    on too many devices, the module must move every element as the oracle does."""
+    """Return the verdict on a module: its data must be proved correct and, unless the model is too
+    large or on too many devices, the module must move every element as the oracle does."""
     plan = plan_described(description)
     given = description.name, backend, len(plan.devices)
     try:

@@ -20,7 +20,7 @@ from shardwright.ir.errors import install
 AnyCase = Case | GroupCase | MatmulCase | RelayoutCase | ModelCase
 
 TIME_LIMIT = 300.0
-"""Default time limit for one case, in seconds."""
+"""The default time limit for one case, in seconds."""
 
 
 def missing(backend: str) -> str:
@@ -34,10 +34,10 @@ def missing(backend: str) -> str:
 
 
 class Runner:
-    """A worker that runs the cases of one backend in sequence, and is replaced when it fails.
+    """A worker that runs the cases of one backend one after another, and is replaced when it fails.
 
-    `devices`: the largest number of devices of any case. `close` may be called from another thread;
-    a running case then ends as failed.
+    `devices`: the most devices of any case. `close` may be called from another thread; a running
+    case then ends as failed.
     """
 
     def __init__(self, backend: str, devices: int, time_limit: float = TIME_LIMIT) -> None:
@@ -53,7 +53,6 @@ class Runner:
         self.close()
 
     def run(self, case: AnyCase) -> Report:
-        """Return the report on one case."""
         if self._missing:
             return _report(case, {"verdict": "skipped", "detail": self._missing})
         answer = self._answer(case)
@@ -85,7 +84,7 @@ def run_batch(
     progress: Progress | None = None,
     time_limit: float = TIME_LIMIT,
 ) -> tuple[Report, ...]:
-    """Verify many modules of one backend in one worker, in order.
+    """Verify modules of one backend in one worker, in order.
 
     A case that hangs or kills the worker is reported as failed, and a new worker takes the rest.
     """
@@ -100,7 +99,7 @@ def run_batch(
 
 
 def failure(case: AnyCase, detail: str) -> Report:
-    """Return the report on a case that failed before it ran."""
+    """Report a case that failed before it ran."""
     return _report(case, {"verdict": "failed", "detail": detail})
 
 

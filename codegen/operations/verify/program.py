@@ -1,5 +1,5 @@
-"""Verify the module of a program: compare its values with those on one device, and its stated bytes
-with those in its HLO."""
+"""Verify the module of a program: compare its values with those on one device, and the bytes that
+it states with those in its HLO."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from shardwright.codegen.spec.program import ProgramDescription
 from shardwright.ir.mesh import Mesh
 
 AS_WRITTEN = "--xla_disable_hlo_passes=cse"
-"""A flag that stops XLA from merging repeated computations, so that bytes are counted as
+"""The flag that stops XLA from merging repeated computations, so that bytes are counted as
 written."""
 WORKER = f"{__package__}.program_worker"
 
@@ -25,7 +25,7 @@ WORKER = f"{__package__}.program_worker"
 def report_program(
     description: ProgramDescription, folder: Path, home: Path, time_limit: float
 ) -> Report:
-    """Return the verdict on the module in a folder; the user's module is in `home`."""
+    """Return the verdict on the module in a folder. `home`: the folder of the user's module."""
     devices, start = Mesh.parse(description.mesh).size, time.monotonic()
 
     def report(verdict: Verdict, detail: str, checks: tuple[str, ...] = ()) -> Report:

@@ -1,4 +1,4 @@
-"""The values and bytes of an emitted program, compared with the function on one device."""
+"""Compare the values and bytes of an emitted program with the function on one device."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from shardwright.codegen.spec.hlo.collectives import received_in_all
 from shardwright.codegen.trace.avals import KEY_BYTES
 
 ROUNDING, SLACK = 2e-5, 8
-"""Two tolerances. ROUNDING: relative to the largest float of a result. SLACK: as a multiple of the
+"""Two tolerances: ROUNDING is relative to the largest float of a result, SLACK is a multiple of the
 error on one device."""
 EPSILONS = 4
-"""The tolerance of narrow floats relative to the largest one, in epsilons of their dtype."""
+"""The tolerance of narrow floats, relative to the largest one, in epsilons of their dtype."""
 
 
 def arguments(avals: Any, seed: int = 0) -> Any:
@@ -41,12 +41,12 @@ def arguments(avals: Any, seed: int = 0) -> Any:
 
 
 def is_unsigned(dtype: Any) -> bool:
-    """Return whether a float type, such as float8_e8m0fnu, has no negative numbers."""
+    """Return whether a float type has no negative numbers, like float8_e8m0fnu."""
     return bool(jnp.finfo(dtype).min > 0) if jnp.issubdtype(dtype, jnp.floating) else False
 
 
 def in_float64(fn: Callable[..., Any], given: Any) -> Any:
-    """Return a function's results on one device, computed with the widest floats."""
+    """Run a function on one device with the widest floats."""
     with jax.enable_x64(True):
         return jax.tree.map(lambda x: _wide(np.asarray(x)), fn(*jax.tree.map(_wide, given)))
 
@@ -61,8 +61,8 @@ def _wide(x: Any) -> Any:
 
 
 def fault(fn: Callable[..., Any], avals: Any, program: Callable[..., Any]) -> str:
-    """Describe the first wrong result of a program; return "" if there is none. Every device's part
-    of every result is compared, replicas included."""
+    """Describe the first wrong result of a program, or return "". Every device's part of every
+    result is compared, including replicas."""
     given = arguments(avals)
     one, exact = jax.tree.map(np.asarray, fn(*given)), in_float64(fn, given)
     try:
@@ -81,9 +81,9 @@ def fault(fn: Callable[..., Any], avals: Any, program: Callable[..., Any]) -> st
 
 
 def gradient_fault(fn: Callable[..., Any], avals: Any, program: Callable[..., Any]) -> str | None:
-    """Describe the first wrong gradient of a program; return "" if there is none. Return None if
-    there is nothing to compare: the function takes gradients itself, or JAX cannot differentiate it
-    or the program."""
+    """Describe the first wrong gradient of a program, or return "". Return None if there is nothing
+    to compare: the function takes gradients itself, or JAX cannot differentiate it or the
+    program."""
     leaves = jax.tree.leaves(avals)
     varied = [number for number, each in enumerate(leaves) if is_inexact(each.dtype)]
     if not varied:
@@ -94,15 +94,15 @@ def gradient_fault(fn: Callable[..., Any], avals: Any, program: Callable[..., An
     try:
         for each in (fn, program):
             jax.eval_shape(gradient_of(each, varied), *avals)
-    except Exception:  # JAX raises many kinds of errors if it cannot differentiate
+    except Exception:  # JAX raises many kinds of errors when it cannot differentiate
         return None
     said = fault(jax.jit(gradient_of(fn, varied)), avals, jax.jit(gradient_of(program, varied)))
     return said and f"gradient: {said}"
 
 
 def gradient_of(fn: Callable[..., Any], varied: Sequence[int]) -> Callable[..., Any]:
-    """Return a function of the same arguments whose results are gradients with respect to the
-    `varied` leaves: the gradients of a number that depends on every float of `fn`'s results."""
+    """Return a function of the same arguments that returns gradients with respect to the `varied`
+    leaves: gradients of a number that depends on every float of `fn`'s results."""
 
     def number(inexact: list[Any], given: Any) -> Any:
         leaves, tree = jax.tree.flatten(given)
@@ -130,9 +130,9 @@ def _largest(exact: Any) -> float:
 
 
 def _of_result(one: Any, exact: Any, ours: Any, largest: float) -> str:
-    """Return how the devices' parts of a result differ from the result on one device. `largest`:
-    the largest magnitude of any result; values that cancel to zero, like the gradient of a
-    constant, get a tolerance relative to it."""
+    """Describe how the devices' parts of a result differ from the result on one device, or return
+    "". `largest`: the largest magnitude of any result; values that cancel to zero, like the
+    gradient of a constant, get a tolerance relative to it."""
     if one.shape != ours.shape or one.dtype != ours.dtype:
         return f"{ours.dtype}{ours.shape}, not {one.dtype}{one.shape}"
     allowed = allowance(one, exact)
@@ -146,7 +146,7 @@ def _of_result(one: Any, exact: Any, ours: Any, largest: float) -> str:
 
 
 def is_inexact(dtype: Any) -> bool:
-    """Return whether numbers of a dtype are rounded, bfloat16 included."""
+    """Return whether numbers of a dtype are rounded, including bfloat16."""
     return bool(jnp.issubdtype(dtype, jnp.inexact))
 
 
@@ -165,8 +165,8 @@ def allowance(one: Any, exact: Any) -> float:
 
 
 def difference(one: Any, exact: Any, ours: Any, allowed: float | None = None) -> str:
-    """Describe how a result differs: integers bitwise from the result on one device, floats by more
-    than `allowed` from the exact result. Return "" if they do not differ."""
+    """Describe how a result differs, or return "". Integers must equal the result on one device bit
+    for bit; floats may differ by `allowed` from the exact result."""
     if one.shape != ours.shape or one.dtype != ours.dtype:
         return f"{ours.dtype}{ours.shape}, not {one.dtype}{one.shape}"
     if not is_inexact(one.dtype):
@@ -215,7 +215,7 @@ def _check_padding(result: np.ndarray, shape: tuple[int, ...]) -> None:
 
 
 def received(avals: Any, program: Any, devices: int) -> int:
-    """Return the bytes that the busiest device receives according to the program's HLO for CPUs;
-    collectives in loops count once per iteration."""
+    """Return the bytes that the busiest device receives according to the program's HLO for CPUs.
+    Collectives in loops count once per iteration."""
     compiled = program.lower(*avals).compile()
     return max(received_in_all(compiled.as_text(), devices))

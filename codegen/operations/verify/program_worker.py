@@ -26,9 +26,8 @@ from shardwright.ir.errors import InputError
 
 
 def _other_bytes(rows: Sequence[dict[str, Any]], read: int) -> str:
-    """Return the difference between the bytes in `plan.json` and those read in the HLO, or "" if
-    there is none. CPUs move 16-bit floats as float32, so the HLO may have up to twice the bytes for
-    these."""
+    """Describe the difference between the bytes in `plan.json` and those in the HLO, or return "".
+    CPUs move 16-bit floats as float32, so the HLO may have up to twice the bytes for these."""
     said = sum(row["bytes"] for row in rows)
     narrow = sum(row["bytes"] for row in rows if row["shape"].startswith(("bf16[", "f16[")))
     if said <= read <= said + narrow:
@@ -37,7 +36,7 @@ def _other_bytes(rows: Sequence[dict[str, Any]], read: int) -> str:
 
 
 def main() -> None:
-    """Read a question from standard input; print the fault, or the checks made."""
+    """Read a question from standard input; print the fault, or the checks that passed."""
     question = json.loads(sys.stdin.read())
     description = describe_program(question["description"])
     with contextlib.chdir(question["home"]):

@@ -22,7 +22,7 @@ from shardwright.ir.relayout import Relayout
 from shardwright.ir.reshard import Reshard
 
 MOST_ELEMENTS = 1 << 22
-"""The most elements of a relayout that is moved here."""
+"""The most elements of a relayout to move here."""
 
 
 def report_relayout(
@@ -30,9 +30,9 @@ def report_relayout(
 ) -> Report:
     """Return the verdict on a module.
 
-    A module that is too large to run must equal a new emission; its twin is run in its place. If
-    there are also too many devices, only the tables of the twin's module are checked, or the module
-    of an equivalent reshard is verified.
+    A module that is too large to run must equal a new emission, and its twin is run in its place.
+    If there are also too many devices, only the tables of the twin's module are checked, or the
+    module of an equivalent reshard is verified.
     """
     given, name = (description.name, backend, description.devices), description.name
     relayout, few = description.relayout(), description.devices <= MAX_DEVICES

@@ -1,5 +1,5 @@
-"""Check a relayout module's tables element by element, for meshes too large to run here. Import
-only in a worker."""
+"""Check a relayout module's tables element by element, for meshes too large to run here. Used in
+workers only."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ CHECK = "tables"
 
 
 def followed(module: ModuleType, case: RelayoutCase) -> tuple[str, ...]:
-    """Move every element as a module's `RELAYS` say, and compare the target buffers with the
-    oracle; return the check's name. Raises MismatchError for wrong buffers and for a relay that
+    """Move every element as a module's `RELAYS` say, compare the target buffers with the oracle,
+    and return the check's name. Raises MismatchError for wrong buffers, and for a relay that
     reaches beyond a buffer."""
     for side, said in ((module.SOURCE_IDS, case.source), (module.TARGET_IDS, case.target)):
         compare.expect("device ids", list(side), list(said.device_ids))
@@ -60,8 +60,8 @@ def _lines(module: ModuleType, side: str, held: Held) -> dict[int, list[Any]]:
 
 
 def _places(line: Any, start: int, loops: tuple[tuple[int, int], ...]) -> Any:
-    """Return the indices in a flat array that nested loops of (times, step) visit, from `start` on.
-    Raises MismatchError if one is outside the array."""
+    """Return the indices in a flat array that nested loops of (times, step) visit, starting at
+    `start`. Raises MismatchError if an index is outside the array."""
     places = start + _offsets(loops)
     if places.min() < 0 or places.max() >= len(line):
         reached = f"element {places.max()} of a buffer of {len(line)}"

@@ -1,5 +1,4 @@
-"""A smaller relayout with the same pattern of cuts, in place of a relayout that is too large to run
-here.
+"""A smaller relayout with the same pattern of cuts, to run in place of one that is too large.
 
 An uncut dimension gets SHORT elements. In a dimension that is cut, or along which parts are
 stacked, the common divisor of all boundaries in source and target becomes SHORT elements, so the
@@ -22,7 +21,7 @@ from shardwright.ir.relayout import Relayout, plan_relayout
 from shardwright.ir.stored import Stored
 
 SHORT = 2
-"""The extent of an uncut dimension of a twin, and of the common divisor of a cut one."""
+"""The extent of an uncut dimension of a twin, and of the common divisor of a cut dimension."""
 
 Shapes = dict[str, tuple[int, ...]]
 Axis = tuple[str, int]
@@ -39,11 +38,11 @@ class Use(NamedTuple):
     dim: int
     at: int | None
     cut: BoundCut | None
-    is_cut: bool  # also true if parts are stacked along the dimension
+    is_cut: bool  # true also if parts are stacked along the dimension
 
 
 def twin(relayout: Relayout) -> Relayout | None:
-    """Return the twin of a relayout; None if no smaller one moves the same boxes."""
+    """Return the twin of a relayout, or None if no smaller one moves the same boxes."""
     sides = relayout.source.in_bytes, relayout.target.in_bytes
     uses = [use for side in sides for use in _uses(side)]
     fixed = {(use.tensor, use.dim) for use in uses if use.at is None}
@@ -94,7 +93,7 @@ def _uses(side: Stored) -> Iterator[Use]:
 
 
 def _stored_as(part: TensorPart, rank: int) -> list[int | None]:
-    """Return the stored dimension of each logical dimension; None for a dimension of several
+    """Return the stored dimension of each logical dimension, None for a dimension of several
     factors."""
     if part.factors is None:
         return list(range(rank))
@@ -104,8 +103,8 @@ def _stored_as(part: TensorPart, rank: int) -> list[int | None]:
 
 
 def _units(sides: tuple[Stored, Stored], uses: list[Use]) -> Units:
-    """Return the common divisor of the boundaries along each dimension; dimensions that are stacked
-    have the same divisor."""
+    """Return the common divisor of the boundaries along each dimension. Dimensions that are stacked
+    together have the same divisor."""
     found: Units = {}
     for use in uses:
         assert use.cut is not None

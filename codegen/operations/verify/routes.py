@@ -1,9 +1,9 @@
 """Compare the tiles that a module's own index functions send with the plan's tiles. Used in workers
 only.
 
-Every emitted module derives its transfers twice, once for each end: a receiver enumerates
-`senders`, a sender `receivers`. Both enumerations are made here, for every device, and both must
-equal the plan's transfers.
+Every emitted module derives its transfers twice, once for each end: a receiver lists its `senders`,
+a sender its `receivers`. Both lists are computed here for every device, and both must equal the
+plan's transfers.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from shardwright.codegen.checks.oracle import sums as oracle_terms
 
 
 def says_what_moves(module: ModuleType) -> bool:
-    """Return whether a module describes its moves as exchanges; a module of collectives or steps
+    """Return whether a module describes its moves as exchanges. A module of collectives or steps
     has nothing to compare."""
     return named(named(module, "_HOST"), "exchange") is not None
 
 
 def phases_agree(hosts: Iterable[Any]) -> None:
-    """Raise MismatchError unless both ends of each exchange list the same pieces, and these make up
-    the receiver's shard."""
+    """Raise MismatchError unless both ends of each exchange list the same pieces, and the pieces
+    make up the receiver's shard."""
     for host in hosts:
         fault = host.exchange.fault()
         if fault:
@@ -38,7 +38,7 @@ def phases_agree(hosts: Iterable[Any]) -> None:
 
 def routes(module: ModuleType, case: Case) -> None:
     """Raise MismatchError unless both ends list exactly the plan's transfers. If the module itself
-    chooses which replica sends, the two ends must only agree."""
+    chooses which replica sends, the two ends need only agree."""
     if not module._HOST.exchange.by_plan:
         fault = module._HOST.exchange.fault()
         if fault:

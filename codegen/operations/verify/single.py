@@ -1,5 +1,5 @@
-"""Verify the modules of one backend of a bundle: run them as they are or, if the tensor is too
-large, run a smaller twin. A backward module is verified too, with the derivative that uses it."""
+"""Verify the modules of one backend of a bundle: run them or, if the tensor is too large, run a
+smaller twin. A backward module is verified too, with the derivative that uses it."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ from shardwright.ir.plan import DirectPlan
 from shardwright.ir.reshard import Reshard
 
 MAX_ENUMERATED, MAX_COMPARED = 2**20, 2**16
-"""The most transfers of a plan that are enumerated, and the most that are compared one by one with
-a module's. With more transfers, the module is proved to cover every target shard."""
+"""The most transfers of a plan to enumerate, and the most to compare one by one with a module's.
+With more transfers, the module is proved to cover every target shard."""
 
 MOST_MESHES = 48
-"""The most smaller meshes that are tried."""
+"""The most smaller meshes to try."""
 
 
 def report(description: Description, module: Path, runner: Runner, folder: Path) -> Report:
-    """Return the verdict on a backend's module and its backward; a twin's modules may be written
-    into `folder`."""
+    """Return the verdict on a backend's module and its backward module. A twin's modules may be
+    written into `folder`."""
     try:
         cases = _cases(description, module)
     except InputError as error:
@@ -57,8 +57,8 @@ def report(description: Description, module: Path, runner: Runner, folder: Path)
 
 
 def _cases(description: Description, module: Path) -> tuple[Case, ...]:
-    """Return the case of a module and, if there is a backward module, its case. With a backward
-    module, the first case also checks the derivative."""
+    """Return the case of a module, followed by the case of its backward module, if any. The first
+    case then also checks the derivative."""
     backend, name = module.stem, description.name
     made = planned(description)
     case = Case.of(made.reshard, name, backend, module)
@@ -71,8 +71,8 @@ def _cases(description: Description, module: Path) -> tuple[Case, ...]:
 
 
 def _all(cases: Sequence[Case], run: Callable[[Case], Report]) -> Report:
-    """Return one report on a module and its backward; the backward runs first, because the
-    derivative needs it."""
+    """Return one report on a module and its backward module. The backward module runs first,
+    because the derivative needs it."""
     if len(cases) == 1:
         return run(cases[0])
     own, beside = cases
@@ -119,12 +119,12 @@ Twin = tuple[Reshard, tuple[Part, ...]]
 def twins_of(
     descriptions: Sequence[Description], backend: str, emitted: Sequence[Sequence[Part]]
 ) -> list[Twin] | None:
-    """Return the twins of reshards on the same devices, whose modules are `emitted`; None if no
+    """Return the twins of reshards on the same devices, whose modules are `emitted`, or None if no
     twin can run here.
 
-    A twin has the smallest shape whose modules have the same form as those emitted or, if there is
-    none, the smallest shape. If there are too many devices to run, twins are on the smaller mesh
-    for which modules differ least from those emitted.
+    A twin has the smallest shape whose modules have the same form as the emitted modules or, if
+    there is none, the smallest shape. If there are too many devices to run, twins are on the
+    smaller mesh for which modules differ least from the emitted modules.
     """
     reshards = [description.reshard() for description in descriptions]
     if _count(reshards[0]) <= MAX_DEVICES:
@@ -188,7 +188,7 @@ def on(description: Description, small: Reshard) -> Description:
 def _twin_of(description: Description, backend: str, emitted: Sequence[Part]) -> Twin | None:
     """Return the twin of a reshard on the same devices: the reshard itself if it is small;
     otherwise the smallest shape whose modules have the form of the emitted modules; otherwise the
-    smallest shape. None if even the smallest shape is too large."""
+    smallest shape. Return None if even that is too large."""
     smallest, reshard = None, description.reshard()
     if not is_too_large(reshard.shape):
         return reshard, tuple(emitted)
@@ -229,7 +229,7 @@ def _checked(full: Report, case: Case) -> str:
 
 
 def proof(full: Report, what: str = "", *, terms: bool = False) -> str:
-    """Return a sentence that states the result of the check for an exact cover at full size."""
+    """Say in a sentence what the check for an exact cover at full size proved."""
     once = "is written exactly once, from the source element of its index"
     if terms:
         once = "gets each of its terms exactly once, from source elements of its index"
@@ -277,8 +277,8 @@ def _twin_cases(
 def emitted_now(
     description: Description, backend: str, like: Sequence[Part] = ()
 ) -> tuple[Part, ...]:
-    """Return a backend's modules as emitted now. `like`: modules whose form to keep, if the backend
-    chooses among several forms by size."""
+    """Emit a backend's modules again. `like`: modules whose form to keep, if the backend chooses
+    among several forms by size."""
     made = emit_described(description)
     return parts(
         made.plan,
@@ -293,15 +293,15 @@ def emitted_now(
 
 
 def support_fault(description: Operation, root: Path) -> str:
-    """Return the fault in the support modules of a bundle below a root, if any."""
+    """Return the fault in the support modules of a bundle below a root, or ""."""
     return read_manifest(root).support.fault(root) if description.supported else ""
 
 
 def write_support(
     root: Path, backends: Sequence[str], beside: Path, *, grouped: bool = False
 ) -> None:
-    """Write the support modules of these backends below `root`, including those of matmuls; with
-    `grouped`, those of groups too. Copy each file from `beside`, the root of the original modules,
+    """Write the support modules of these backends below `root`, including those of matmuls and,
+    with `grouped`, those of groups. Copy each file from `beside`, the root of the original modules,
     because the original modules run with that file. Emit a file that is missing there."""
     home = root / SUPPORT
     for name, text in support_files(backends, grouped=grouped, multiplied=True).items():

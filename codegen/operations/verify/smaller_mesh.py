@@ -1,10 +1,10 @@
 """The same reshards on fewer devices, for meshes too large to run here.
 
 Every mesh is cut where any of its shardings cuts it, and each piece of an axis gets a smaller size,
-so the order of axes and cuts stays the same. The kept devices are those of the first coordinates; a
-later mesh with the devices of an earlier one, in any order, keeps the same devices. Device ids keep
-their order. An extent shrinks with its numbers of parts and is still cut in the same way: evenly or
-not, with or without empty shards.
+so the order of axes and cuts stays the same. The devices at the first coordinates are kept; a later
+mesh with the devices of an earlier one, in any order, keeps the same devices. Device ids keep their
+order. An extent shrinks with its numbers of parts and is still cut in the same way: evenly or not,
+with or without empty shards.
 
 A smaller reshard is valid only if its module has the same form, which the caller checks.
 """
@@ -30,13 +30,13 @@ from shardwright.ir.reshard import Reshard
 from shardwright.ir.sharding import DimSharding, Sharding
 
 ENOUGH = 8
-"""Meshes with fewer devices are tried last: on few devices, many wrong index functions give the
+"""Meshes with fewer devices are tried last: with few devices, many wrong index functions give the
 right results."""
 
 
 def smaller_meshes(reshards: Sequence[Reshard], most: int) -> Iterator[tuple[Reshard, ...]]:
     """Yield the reshards on smaller meshes, all on the same devices and on at most `most` of them.
-    The last ones have extents that cannot be cut in the same way as the original ones."""
+    The last reshards have extents that cannot be cut in the same way as the original ones."""
     sides = [side for each in reshards for side in (each.source, each.target)]
     cuts = [_Cut.of(mesh, sides) for mesh in dict.fromkeys(side.mesh for side in sides)]
     first = min(1, *(int(cut.ids.min()) for cut in cuts))
@@ -61,7 +61,7 @@ class _Cut:
 
     @staticmethod
     def of(mesh: Mesh, sides: Iterable[Sharding]) -> _Cut:
-        """Return a mesh whose axes are cut where its shardings cut them; an axis stays whole if its
+        """Return a mesh whose axes are cut where its shardings cut them. An axis stays whole if its
         cuts do not divide one another."""
         refs = [ref for side in sides if side.mesh == mesh for ref in _refs(side)]
         pieces: list[AxisRef] = []
@@ -99,7 +99,7 @@ class _Cut:
         return self.ids[tuple(slice(0, size) for size in sizes)]
 
     def among(self, kept: Integers) -> Integers | None:
-        """Return the ids in `kept` as an array with one dimension per piece; None if they do not
+        """Return the ids in `kept` as an array with one dimension per piece, or None if they do not
         form a grid."""
         places = [np.unique(along) for along in np.nonzero(np.isin(self.ids, kept))]
         if any(len(p) < min(size, 2) for p, size in zip(places, self.sizes, strict=True)):
@@ -169,15 +169,14 @@ class _Kept:
 
 
 def _order(kept: _Kept) -> tuple[bool, int]:
-    """Return the sort key of a choice: fewest devices first, but choices with fewer than ENOUGH
-    devices last."""
+    """Return the sort key of a choice: fewest devices first, but fewer than ENOUGH devices last."""
     count = len(kept.ids)
     return count < ENOUGH, count
 
 
 def _kept(cuts: Sequence[_Cut], most: int) -> Iterator[_Kept]:
     """Yield choices of the devices to keep in which any two meshes share all, some or none of their
-    devices, as before."""
+    devices, as they did before."""
     found: list[tuple[Integers, ...]] = [()]
     for number, cut in enumerate(cuts):
         twin = next((n for n in range(number) if _shares(cuts[n].ids, cut.ids) == "all"), None)
@@ -215,7 +214,7 @@ def _shares(one: Integers, other: Integers) -> str:
 
 
 def _sizes(size: int) -> list[int]:
-    """Return candidates for the size of a piece: its divisors or, for a prime, 2 to 4; three,
+    """Return candidates for the size of a piece: its divisors or, for a prime, 2 to 4; then three,
     because powers of two are easily confused; and the size itself."""
     divisors = [less for less in range(2, size) if size % less == 0]
     return sorted({*(divisors or range(2, min(size, 5))), min(size, 3), size})
@@ -265,7 +264,7 @@ def _extent(extent: int, before: Sequence[_Side], after: Sequence[_Side]) -> int
 def _cut(extent: int, sides: Sequence[_Side]) -> tuple[object, ...]:
     """Return the properties of an extent's cuts that a smaller extent must keep: for each side,
     whether all shards are equal, some are empty, or none has more than one element; and whether the
-    shards of one side nest in the other's."""
+    shards of one side nest in those of the other."""
     found: list[object] = []
     for sizes, split in sides:
         widths = [len(shard) for shard in oracle.shard_indices(extent, sizes, split)]

@@ -1,5 +1,5 @@
-"""Check that a plan's transfers give every device exactly its shard, by the definition of a
-sharding."""
+"""Check that a plan's transfers give every device exactly its shard, according to the definition of
+a sharding."""
 
 from __future__ import annotations
 
@@ -28,10 +28,11 @@ def disagreement(
     *,
     transposed: bool = False,
 ) -> str:
-    """Return the first fault in the transfers, or "" if there is none.
+    """Return the first fault in the transfers, or "".
 
-    Senders must hold the elements they send, local ranges must match the tensor's, and a device's
-    received tiles, for each term of its values, must be disjoint and cover its target shard.
+    Senders must have the elements that they send, local ranges must match the tensor's, and the
+    tiles that a device receives, for each term of its values, must be disjoint and cover its target
+    shard.
     """
     sides = (
         ("sender", transfers.sender, transfers.source, source),
@@ -72,7 +73,7 @@ def disagreement(
 
 
 def as_rows(transfers: Transfers) -> tuple[tuple[int, ...], ...]:
-    """Return a row for every transfer: its sender, its receiver, then low and high along each
+    """Return a row per transfer: its sender, its receiver, then low and high along each
     dimension."""
     count = len(transfers.sender)
     ends = transfers.tensor.reshape(count, -1)
@@ -81,7 +82,7 @@ def as_rows(transfers: Transfers) -> tuple[tuple[int, ...], ...]:
 
 
 def intervals(placement: Placement, shape: Sequence[int]) -> dict[int, Ranges]:
-    """Return, for every device, its half-open range along each dimension, [rank, 2]."""
+    """Return every device's half-open range along each dimension, [rank, 2]."""
     result = {}
     for device, held in oracle.holdings(placement, shape).items():
         ends = [(along.start, along.stop) for along in held if isinstance(along, range)]
@@ -90,7 +91,7 @@ def intervals(placement: Placement, shape: Sequence[int]) -> dict[int, Ranges]:
 
 
 def partition_fault(tiles: Ranges, box: Ranges) -> str:
-    """Return why tiles inside a box do not partition it, or "" if they do."""
+    """Return why tiles inside a box do not partition it, or ""."""
     for first in range(0, len(tiles), _AT_ONCE):
         some = tiles[first : first + _AT_ONCE]
         low = np.maximum(some[:, None, :, 0], tiles[None, :, :, 0])
@@ -103,4 +104,4 @@ def partition_fault(tiles: Ranges, box: Ranges) -> str:
 
 
 _AT_ONCE = 256
-"""The number of tiles that are compared with all others in one step, to bound the memory used."""
+"""The number of tiles to compare with all others in one step, which bounds memory use."""

@@ -1,11 +1,10 @@
-"""A smaller tensor with the same pattern of cuts, in place of a tensor that is too large to run
-here.
+"""A smaller tensor with the same pattern of cuts, to run in place of one that is too large.
 
 Along a dimension of extent K, with L the least common multiple of both part counts, the twin has
 the smallest K' congruent to K modulo L for which all cuts of source and target fall in the same
-order, the same cuts coincide, the same shards are empty, and a tile that is wider than one element
-stays wider than one (tiles of width one could hide a wrong stride). Within one residue class modulo
-L every cut is linear in K for large K, so such a K' exists, at most K itself.
+order, the same cuts coincide, the same shards are empty, and a tile wider than one element stays
+wider than one (tiles of width one could hide a wrong stride). Within one residue class modulo L,
+every cut is linear in K for large K, so such a K' exists and is at most K.
 
 A twin is valid only if its module has the same form: the same code except for numbers.
 """
@@ -29,20 +28,21 @@ if TYPE_CHECKING:
     from shardwright.ir.reshard import Reshard
 
 MAX_ELEMENTS = 1 << 18
-"""Tensors with more elements are verified on a smaller twin."""
+"""The most elements of a tensor that is verified as it is; larger tensors are verified on a
+twin."""
 
 SUBLANES, LANES = (8, 16, 32), 128
 """The tilings of TPU memory along the last two dimensions."""
 
 
 def is_too_large(shape: Sequence[int]) -> bool:
-    """Return whether a tensor has too many elements to be moved by an interpreter."""
+    """Return whether a tensor has too many elements for an interpreter to move."""
     return math.prod(shape) > MAX_ELEMENTS
 
 
 def twins(reshard: Reshard, source: Placement, target: Placement) -> Iterator[Reshard]:
-    """Yield runnable twins of a reshard with these sides: the smallest twin; then the smallest twin
-    whose shards keep their alignment to TPU memory tiles; then larger and larger twins."""
+    """Yield runnable twins of a reshard with these sides: the smallest twin, then the smallest one
+    whose shards keep their alignment to TPU memory tiles, then ever larger ones."""
     tilings = [(1, 1), *((rows, LANES) for rows in SUBLANES)]
     growing = [2**power for power in range(3, MAX_ELEMENTS.bit_length())]
     tried = set()
@@ -60,7 +60,7 @@ def _shape(
     at_least: int,
     tiling: tuple[int, int],
 ) -> tuple[int, ...]:
-    """Return the twin's shape; its last two extents also keep their residue modulo the tiling."""
+    """Return the twin's shape. The last two extents also keep their residue modulo the tiling."""
     moduli = [1] * len(shape) + list(tiling)
     return tuple(
         twin_extent(extent, side(source, dim), side(target, dim), at_least, moduli[dim + 2])
@@ -70,7 +70,7 @@ def _shape(
 
 def form(text: str) -> str:
     """Return a module's code without the values of numbers and strings, and without repeated
-    elements of lists of constants. Modules that differ only in these have equal forms."""
+    elements in lists of constants. Modules that differ only in these have equal forms."""
     with _PARSING:
         tree = ast.parse(text)
     return ast.unparse(_Form().visit(tree))
@@ -78,7 +78,7 @@ def form(text: str) -> str:
 
 # Python 3.11 counts the depth of a tree being built per interpreter, not per thread: two parsers at
 # once fail with `SystemError: AST constructor recursion depth mismatch`. Each backend is verified
-# in a thread of its own.
+# in its own thread.
 _PARSING = threading.Lock()
 
 
@@ -120,7 +120,7 @@ def side(placement: Placement, dim: int) -> Side:
 def twin_extent(
     extent: int, source: Side, target: Side, at_least: int = 1, modulus: int = 1
 ) -> int:
-    """Return the smallest extent, at least `at_least`, that has the same pattern of cuts, with all
+    """Return the smallest extent, at least `at_least`, with the same pattern of cuts and with all
     cuts at the same residues modulo `modulus`. Return `extent` itself if there is no smaller one.
 
     >>> twin_extent(128256, ((8,), "flat"), ((), "flat"))
@@ -140,8 +140,8 @@ def twin_extent(
 def _pattern(
     extent: int, sides: Sequence[Side]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return two arrays: the rank of every cut among all cuts, and the width of every tile,
-    counting widths above 2 as 2."""
+    """Return the rank of every cut among all cuts, and the width of every tile, where widths above
+    2 count as 2."""
     ends = [0, extent]
     for sizes, split in sides:
         for shard in oracle.shard_indices(extent, sizes, split):

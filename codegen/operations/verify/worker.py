@@ -1,4 +1,4 @@
-"""The process that runs emitted modules: it reads one case per line, and prints the verdict on its
+"""The process that runs emitted modules: it reads one case per line and prints the verdict on its
 module.
 
 Started with the argument BACKEND and the environment that the backend needs.
@@ -35,11 +35,11 @@ from shardwright.codegen.operations.verify.routes import (
 from shardwright.codegen.registry.contracts import NAMES
 
 AnyCase = Case | GroupCase | MatmulCase | RelayoutCase | ModelCase
-"""The cases that a line can describe."""
+"""The cases that a line of input can describe."""
 
 
 def main(backend: str) -> None:
-    """Verify the cases on standard input, one per line, with a backend; print one line of JSON for
+    """Verify the cases on standard input, one per line, with a backend. Print one line of JSON for
     each."""
     serve(lambda: _verifying(backend))
 
@@ -60,8 +60,9 @@ def _runner(backend: str) -> ModuleType:
 
 
 def _unfit(backend: str) -> str:
-    """Return why nothing can be checked with the installed packages, or "": an interface that a
-    backend's checks depend on is missing, or the fault planted in every process is not found."""
+    """Return why nothing can be checked with the installed packages, or "". Either an interface is
+    missing on which a backend's checks depend, or the fault planted in every process is not
+    found."""
     try:
         missed = "; ".join(_runner(backend).missed())
     except Exception as error:
@@ -74,7 +75,7 @@ def _unfit(backend: str) -> str:
 
 
 def plain_case(line: str) -> AnyCase:
-    """Parse a line written by the `to_json` of any case."""
+    """Parse a line that the `to_json` of any case wrote."""
     data = json.loads(line)
     if "before" in data:
         return ModelCase.from_data(data)
@@ -88,8 +89,8 @@ def _failed(detail: str, fresh: bool = False) -> dict[str, object]:
 
 
 def _verdict(runner: ModuleType, case: AnyCase) -> dict[str, object]:
-    """Run one case. `fresh` in the answer requests a new process, because the state of this one is
-    unknown after an exception."""
+    """Run one case. `fresh` in the answer requests a new process, because after an exception the
+    state of this one is unknown."""
     try:
         checks = _passed(runner, case)
     except MismatchError as error:
@@ -101,8 +102,8 @@ def _verdict(runner: ModuleType, case: AnyCase) -> dict[str, object]:
 
 
 def _passed(runner: ModuleType, case: AnyCase) -> tuple[str, ...]:
-    """Return the names of the checks that a module passes; together, the checks exercise every
-    function that the module exports, unless the module is not executed. Raises MismatchError."""
+    """Return the names of the checks that a module passes. Together they call every function that
+    the module exports, unless the module is not executed. Raises MismatchError."""
     module, contract = load(case.module), registry.contract(case.backend)
     compare.names(module, ("__all__",))
     if isinstance(case, ModelCase):
@@ -157,8 +158,8 @@ def _checks(runner: ModuleType, module: ModuleType, case: Case) -> tuple[str, ..
 def brief(error: Exception) -> str:
     """Return an exception in one line.
 
-    Runtimes put the traceback of a callback into their error's message. The traceback's last line
-    is the cause; if that line is only a name, add the line of code above it.
+    Runtimes put the traceback of a callback into their error's message. The last line of the
+    traceback is the cause; if it is only a name, add the line of code above it.
     """
     lines = [line.strip(" ^~") for line in str(error).splitlines()]
     lines = [line for line in lines if line]
