@@ -32,13 +32,13 @@ if TYPE_CHECKING:  # emission must not load these modules
 
 D = TypeVar("D", bound=Operation | Group)
 Printed: TypeAlias = "str | Table"
-"""A text to print as it is, or a table to print as wide as the terminal."""
+"""A text to print unchanged, or a table to print as wide as the terminal."""
 
 
 @dataclass(frozen=True)
 class Within:
     """The config from which operations are emitted. `plans`: the plans made so far, by folder;
-    `features`: the features that flags request for each operation, by name."""
+    `features`: the features that flags request, by the operation's name."""
 
     config: Config
     plans: dict[str, Plan] = field(default_factory=dict)
@@ -72,18 +72,16 @@ class ModuleJob(Generic[D]):
 
     @property
     def folder(self) -> Path:
-        """The path of the bundle's folder."""
         return self.root / self.said.name
 
     @property
     def module(self) -> Path:
-        """The path of the module's file."""
         return self.folder / f"{self.backend}.py"
 
 
 @dataclass(frozen=True)
 class PlanAsked:
-    """The options of the command `plan` that select its output."""
+    """The options of the command `plan` that determine its output."""
 
     json: bool = False
     transfers: bool = False
@@ -94,8 +92,8 @@ class PlanAsked:
 
 @dataclass(frozen=True)
 class Runs:
-    """The means to verify a module: its time limit in seconds, a folder for smaller twins of large
-    bundles, and its backend's worker (None if the module runs alone)."""
+    """What it takes to verify a module: a time limit in seconds, a folder for smaller twins of
+    large bundles, and the backend's worker (None if the module runs alone)."""
 
     time_limit: float
     twins: Path = Path()
@@ -114,14 +112,14 @@ class Answers(ABC, Generic[D]):
     alone = False
     """Whether each module is verified in a separate process, after the modules of other kinds."""
     options: tuple[str, ...] = ()
-    """The options of `plan` and `show` that this kind supports, out of `OPTIONS`."""
+    """The subset of `OPTIONS` of `plan` and `show` that this kind supports."""
 
     @abstractmethod
     def files(self, said: D, within: Within) -> dict[str, str]:
         """Return the text of every file of a bundle, by file name."""
 
     def now(self, said: D, within: Within, folder: Path) -> Now:
-        """Return the files that a bundle on disk is compared with."""
+        """Return the files with which a bundle on disk is compared."""
         return Now(self.files(said, within))
 
     def plan(self, said: D, asked: PlanAsked) -> Iterator[Printed]:
@@ -138,13 +136,13 @@ class Answers(ABC, Generic[D]):
         raise self._lacks("picture")
 
     def page(self, said: D, *, compare: bool) -> str:
-        """Return the page that `show --html` writes; `compare`: whether the page has the bytes of
+        """Return the page that `show --html` writes; `compare`: whether to include the bytes of
         other partitioners."""
         raise self._lacks("page")
 
     @abstractmethod
     def backends(self, said: D, root: Path) -> tuple[str, ...]:
-        """Return the backends of the modules that are verified, given the root of the bundle."""
+        """Return the backends whose modules are verified, given the root of the bundle."""
 
     @abstractmethod
     def devices(self, job: ModuleJob[D]) -> int:
@@ -168,7 +166,7 @@ class Answers(ABC, Generic[D]):
         raise self._lacks("price")
 
     def _lacks(self, what: str) -> InternalError:
-        """Return the error for a question that commands must not ask about this kind. They plan and
-        show the members of a group instead, and ask for pictures and pages only if `options` has
-        them."""
+        """Return the error for a question that this kind does not answer. Commands must not ask it:
+        they plan and show the members of a group instead, and ask for pictures and pages only if
+        `options` has them."""
         return InternalError(f"{type(self).__name__} has no {what}")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from shardwright.ir.plan import Plan
     from shardwright.ir.reshard import Reshard
 
-# XLA's plan gives one line of output; on larger meshes it takes too long to make.
+# XLA's plan adds one line of output. On larger meshes it takes too long to make.
 ASKED_DEVICES = 64
 
 TERMS = """\
@@ -31,8 +31,8 @@ for any number of devices."""
 
 
 def asked_xla(reshard: Reshard) -> XlaCollectives | None:
-    """Return the plan of XLA's own partitioner. Return None if XLA cannot run here, or if the
-    source mesh has more than ASKED_DEVICES devices."""
+    """Return the plan of XLA's own partitioner, or None if XLA cannot run here or the source mesh
+    has more than ASKED_DEVICES devices."""
     from shardwright.codegen.moves.compare import xla_plan
 
     if reshard.source.mesh.size > ASKED_DEVICES:
@@ -42,7 +42,7 @@ def asked_xla(reshard: Reshard) -> XlaCollectives | None:
 
 
 def verdict_lines(plan: Plan, description: Description) -> tuple[str, ...]:
-    """Return a line per backend: the predicted seconds of its module, compared with those of its
+    """Return one line per backend: the predicted seconds of its module, compared with those of its
     peer."""
     from shardwright.codegen.hardware.presets import name_of
     from shardwright.codegen.moves.plan import network_of
@@ -82,8 +82,8 @@ def explained(plan: Plan, description: Description) -> Iterator[str | Table]:
 def _modules(
     plan: Plan, description: Description, network: Network
 ) -> Iterator[tuple[Priced, Plan]]:
-    """Yield the costs of each backend with the priced plan. If the strategy is `auto`, a backend
-    that the description does not name gets its own best plan."""
+    """Yield the costs of each backend with the plan that is priced. If the strategy is `auto`, a
+    backend that the description does not name gets its own best plan."""
     from shardwright.codegen.operations.emit.choice import plan as plan_of
     from shardwright.codegen.operations.emit.verdict import backends_on, priced
     from shardwright.codegen.registry import NAMES

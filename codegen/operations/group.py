@@ -23,8 +23,8 @@ class GroupAnswers(Answers[Group]):
     """The answers for groups."""
 
     def files(self, said: Group, within: Within) -> dict[str, str]:
-        """Return the text of every file of the group. Raise InputError if the config has no reshard
-        of a member."""
+        """Return the text of every file of the group. Raises InputError if the config lacks the
+        reshard of a member."""
         config = within.config
         members = {each.name: each for each in config.reshards}
         for name in said.members:
@@ -36,11 +36,10 @@ class GroupAnswers(Answers[Group]):
         return group_files(said, plans, backends_of(said, config.reshards), config.folders)
 
     def backends(self, said: Group, root: Path) -> tuple[str, ...]:
-        """Return the backends that all members have in common."""
         return backends_of(said, read_manifest(root).members(said))
 
     def devices(self, job: ModuleJob[Group]) -> int:
-        """Return the number of devices of the first member's meshes; all members have the same
+        """Return the number of devices of the first member, since all members have the same
         devices."""
         reshard = read_manifest(job.root).members(job.said)[0].reshard()
         return len({*reshard.source.mesh.device_ids, *reshard.target.mesh.device_ids})

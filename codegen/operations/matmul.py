@@ -36,21 +36,18 @@ class MatmulAnswers(Answers[MatmulDescription]):
     options = ("plan --explain", "show --svg", "show --html")
 
     def files(self, said: MatmulDescription, within: Within) -> dict[str, str]:
-        """Return the text of every file."""
         return emit_described_matmul(said).files(said.name)
 
     def plan(self, said: MatmulDescription, asked: PlanAsked) -> Iterator[Printed]:
-        """Yield the plan, as JSON or as text."""
         made = plan_described_matmul(said)
         transfers = True if asked.transfers else None
         yield made.to_json(transfers) if asked.json else f"{matmul_text(made)}\n"
 
     def text(self, said: MatmulDescription) -> str:
-        """Return the plan as text."""
         return f"{matmul_text(plan_described_matmul(said))}\n"
 
     def picture(self, said: MatmulDescription) -> str:
-        """Return the picture of the plan. Raise InputError for more than TABLE_DEVICES devices."""
+        """Return the picture of the plan. Raises InputError for more than TABLE_DEVICES devices."""
         made = plan_described_matmul(said)
         drawn = matmul_svg(made)
         if drawn is None:
@@ -63,11 +60,9 @@ class MatmulAnswers(Answers[MatmulDescription]):
         return drawn
 
     def page(self, said: MatmulDescription, *, compare: bool) -> str:
-        """Return the explorer of the plan."""
         return matmul_explorer(plan_described_matmul(said), said.name, said.topology)
 
     def backends(self, said: MatmulDescription, root: Path) -> tuple[str, ...]:
-        """Return the backends of the bundle."""
         return said.backends
 
     def devices(self, job: ModuleJob[MatmulDescription]) -> int:
@@ -92,13 +87,11 @@ class MatmulAnswers(Answers[MatmulDescription]):
             yield MatmulTask(said, root, target)
 
     def timed(self, job: ModuleJob[MatmulDescription]) -> MatmulCase:
-        """Return the case with which a module is timed."""
         from shardwright.codegen.checks.matmul_case import MatmulCase
 
         return MatmulCase.of(job.said.matmul(), job.said.name, job.backend, job.module)
 
     def price(self, said: MatmulDescription, backend: str) -> Price:
-        """Return the price function of a module."""
         from shardwright.codegen.operations.measure.price import price_of_matmul
 
         return price_of_matmul(said, backend)

@@ -29,24 +29,20 @@ class ModelAnswers(Answers[ModelDescription]):
     options = ("show --html",)
 
     def files(self, said: ModelDescription, within: Within) -> dict[str, str]:
-        """Return the text of every file."""
         return emit_model(plan_described(said), said.backends).files(said.name)
 
     def plan(self, said: ModelDescription, asked: PlanAsked) -> Iterator[Printed]:
-        """Yield the plan, as JSON, or as text with the result of its proof."""
+        """Yield the plan as JSON, or as text with the result of its proof."""
         made = plan_described(said)
         yield made.to_json() if asked.json else f"{made}\n{prove(made)}\n"
 
     def text(self, said: ModelDescription) -> str:
-        """Return the review page."""
         return emit_model(plan_described(said), said.backends).files(said.name)["README.md"]
 
     def page(self, said: ModelDescription, *, compare: bool) -> str:
-        """Return the explorer of the moves."""
         return model_explorer(plan_described(said), said.name)
 
     def backends(self, said: ModelDescription, root: Path) -> tuple[str, ...]:
-        """Return the backends of the bundle."""
         return said.backends
 
     def devices(self, job: ModuleJob[ModelDescription]) -> int:

@@ -51,11 +51,11 @@ class ProgramAnswers(Answers[ProgramDescription]):
     alone = True
 
     def files(self, said: ProgramDescription, within: Within) -> dict[str, str]:
-        """Return the text of every file. Raise InputError if the program exceeds its budget."""
+        """Return the text of every file. Raises InputError if the program exceeds its budget."""
         return emit_program(partition_described(said), said.topology).files(said.name)
 
     def now(self, said: ProgramDescription, within: Within, folder: Path) -> Now:
-        """Return the files, a diff if the communication differs from the lockfile, and the error if
+        """Return the files, a diff if the communication differs from the lockfile, and an error if
         the program exceeds its budget."""
         bundle = emit_program(traced_described(said), said.topology)
         emitted, locked = bundle.files(said.name), folder / LOCKFILE
@@ -91,11 +91,9 @@ class ProgramAnswers(Answers[ProgramDescription]):
             return f"{show_program(program.program)}\n"
 
     def picture(self, said: ProgramDescription) -> str:
-        """Return the picture."""
         return program_svg(traced_described(said))
 
     def page(self, said: ProgramDescription, *, compare: bool) -> str:
-        """Return the explorer."""
         from shardwright.codegen.operations.compile.totals import totals
 
         program = traced_described(said)
@@ -108,7 +106,6 @@ class ProgramAnswers(Answers[ProgramDescription]):
         return (PROGRAMS,)
 
     def devices(self, job: ModuleJob[ProgramDescription]) -> int:
-        """Return the number of devices of the mesh."""
         return Mesh.parse(job.said.mesh).size
 
     def report(self, job: ModuleJob[ProgramDescription], runs: Runs) -> Report:

@@ -29,7 +29,6 @@ class RelayoutAnswers(Answers[RelayoutDescription]):
     options = ("show --svg",)
 
     def files(self, said: RelayoutDescription, within: Within) -> dict[str, str]:
-        """Return the text of every file."""
         return emit_described_relayout(said).files(said.name)
 
     def plan(self, said: RelayoutDescription, asked: PlanAsked) -> Iterator[Printed]:
@@ -38,7 +37,6 @@ class RelayoutAnswers(Answers[RelayoutDescription]):
         yield made.to_json() if asked.json else f"{made}\n"
 
     def text(self, said: RelayoutDescription) -> str:
-        """Return the review page."""
         return emit_described_relayout(said).files(said.name)["README.md"]
 
     def picture(self, said: RelayoutDescription) -> str:
@@ -46,7 +44,6 @@ class RelayoutAnswers(Answers[RelayoutDescription]):
         return parts_svg(said.relayout())
 
     def backends(self, said: RelayoutDescription, root: Path) -> tuple[str, ...]:
-        """Return the backends of the bundle."""
         return said.backends
 
     def devices(self, job: ModuleJob[RelayoutDescription]) -> int:
@@ -54,7 +51,6 @@ class RelayoutAnswers(Answers[RelayoutDescription]):
         return job.said.devices
 
     def report(self, job: ModuleJob[RelayoutDescription], runs: Runs) -> Report:
-        """Return the verdict on a module."""
         from shardwright.codegen.operations.verify.relayout import report_relayout
 
         return report_relayout(job.said, job.backend, job.module, runs.runner)

@@ -51,19 +51,17 @@ class ReshardAnswers(Answers[Description]):
         return shown(said)
 
     def picture(self, said: Description) -> str:
-        """Return a picture of the rings if modules reduce along rings, else of the tiles."""
+        """Return a picture of the rings if modules reduce along rings, otherwise of the tiles."""
         from shardwright.codegen.operations.reshard_plan import picture
 
         return picture(said)
 
     def page(self, said: Description, *, compare: bool) -> str:
-        """Return the explorer of the plan."""
         from shardwright.codegen.show.explorer import explorer
 
         return explorer(planned(said), said.name, said.topology)
 
     def backends(self, said: Description, root: Path) -> tuple[str, ...]:
-        """Return the backends of the bundle."""
         return said.backends
 
     def devices(self, job: ModuleJob[Description]) -> int:
@@ -72,7 +70,6 @@ class ReshardAnswers(Answers[Description]):
         return len({*reshard.source.mesh.device_ids, *reshard.target.mesh.device_ids})
 
     def report(self, job: ModuleJob[Description], runs: Runs) -> Report:
-        """Return the verdict on a module and its backward pass."""
         from shardwright.codegen.operations.verify import single
 
         return single.report(job.said, job.module, runs.runner, runs.twins)
@@ -84,13 +81,12 @@ class ReshardAnswers(Answers[Description]):
         yield BundleTask(said, root, target)
 
     def timed(self, job: ModuleJob[Description]) -> Case:
-        """Return the case with which a module is timed."""
         from shardwright.codegen.checks.case import Case
 
         return Case.of(job.said.reshard(), job.said.name, job.backend, job.module)
 
     def price(self, said: Description, backend: str) -> Price:
-        """Return the price function of a module, which prices its timeline."""
+        """Return the price function of a module, which is the price of its timeline."""
         from shardwright.codegen.operations.measure.price import price_of_reshard
 
         return price_of_reshard(planned(said), backend)

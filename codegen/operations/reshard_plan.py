@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 # With more devices, the text output lists tiles only on request.
 LISTED_DEVICES = 16
-# With more devices, the output omits the rounds, because ordering all transfers takes too long.
+# With more devices, rounds are omitted, because ordering all transfers takes too long.
 SCHEDULED_DEVICES = 512
 # A plan within this fraction of the lower bound is reported as optimal.
 PROVEN = 1e-4
@@ -62,9 +62,9 @@ def plan_printed(said: Description, asked: PlanAsked) -> Iterator[Printed]:
 
 
 def _relabelled(said: Description) -> tuple[Description, str]:
-    """Return the description with the target's devices in the order that moves the fewest bytes,
-    and a line on the bytes before and after. If no order is better, the description is unchanged.
-    """
+    """Relabel the target's devices in the order that moves the fewest bytes. Return the new
+    description and a line on the bytes before and after. If no order is better, the description is
+    unchanged."""
     found = relabel(said.reshard())
     before, after = found.bytes_before, found.bytes_after
     mesh = str(found.reshard.target.mesh)
@@ -132,8 +132,8 @@ def _steps_table(made: SteppedPlan) -> Table:
 
 
 def _prediction(prediction: Prediction, devices: int) -> str:
-    """Return one or two lines with the predicted seconds and bytes, and why the peak exceeds the
-    larger shard if it does. `devices`: the number of devices of the plan."""
+    """Return one or two lines with the predicted seconds and bytes, and with the reason if the peak
+    exceeds the larger shard. `devices`: the number of devices of the plan."""
     topology = prediction.topology
     said = f"{prediction.seconds:.3g} seconds on {topology}"
     said += idle_text(topology_of(topology), devices)
@@ -183,7 +183,7 @@ def shown(said: Description) -> str:
 
 
 def picture(said: Description) -> str:
-    """Return an SVG of the rings if modules reduce along rings, else of the tiles."""
+    """Return an SVG of the rings if modules reduce along rings, otherwise of the tiles."""
     made = _direct(said)
     drawn = (rings_svg(rings, title(made)) for rings in _rings(said))
     return next((each for each in drawn if each), None) or svg(made)

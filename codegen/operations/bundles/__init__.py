@@ -1,1 +1,1 @@
-"""Work on bundles on disk: check, verify, compile and measure all of a folder."""
+"""Check, verify, compile and measure all bundles in a folder on disk."""

@@ -31,11 +31,11 @@ from shardwright.codegen.spec.paths import located
 from shardwright.codegen.text.support import support_files
 from shardwright.ir.errors import InputError
 
-# For longer texts only the first differing line is shown: a diff takes quadratic time.
+# For longer texts, show only the first difference: a diff takes quadratic time.
 DIFFED_CHARACTERS = 1_000_000
 
 Progress = Callable[[int, int], None]
-"""Called with the number of bundles checked so far and the number of all bundles."""
+"""Called with the number of bundles checked so far, and the number of all bundles."""
 
 
 @dataclass(frozen=True)
@@ -51,11 +51,10 @@ class Problem:
 
 
 def check(path: str | Path, progress: Progress | None = None) -> tuple[Problem, ...]:
-    """Return the problems of a root, or of one bundle in it; an empty tuple if all files are up to
-    date.
+    """Return the problems of a root or of one bundle in it, none if all files are up to date.
 
-    The expected contents come from the config that the manifest names, else from the manifest.
-    Raises InputError if the path holds no bundles, and for a faulty config.
+    The expected contents come from the config that the manifest names, or else from the manifest.
+    Raises InputError if the path has no bundles, and for a faulty config.
     """
     root, names = located(path)
     listed, folder = read_manifest(root), Path(os.path.abspath(path))
@@ -75,8 +74,8 @@ def check_config(
     names: Iterable[str] | None = None,
     progress: Progress | None = None,
 ) -> tuple[Problem, ...]:
-    """Return the problems of a config's folder: differences of its manifest and files from the
-    config. `names`: the bundles and groups to check, by default all."""
+    """Return the problems of a config's folder: how its manifest and files differ from the config.
+    `names`: the bundles and groups to check, by default all."""
     listed = read_manifest(root)
     pairs = _pairs(config, listed, names)
     problems: list[Problem] = []
@@ -103,8 +102,8 @@ def check_config(
 def _pairs(
     config: Config, listed: Manifest, names: Iterable[str] | None
 ) -> list[tuple[str, FolderSaid | None, Entry | GroupEntry | None]]:
-    """Return the name of each selected folder, with what the config says to emit there and the
-    folder's entry in the manifest; None for a missing one."""
+    """Return for each selected folder its name, what the config says to emit there, and the
+    folder's manifest entry; None for whichever is missing."""
     said: dict[str, FolderSaid] = {}
     for each in config.operations:
         folder = config.folder(each.name)
@@ -119,7 +118,7 @@ def _pairs(
 
 @dataclass(frozen=True)
 class FolderSaid:
-    """The operation or group that a folder is emitted for, and the folder's other names."""
+    """The operation or group for which a folder is emitted, and the folder's other names."""
 
     what: Operation | Group
     also: tuple[str, ...] = ()
@@ -177,7 +176,7 @@ def _file_problems(
     root: Path, path: str, emitted: str | None, recorded: str | None
 ) -> Iterator[Problem]:
     """Yield the problems of a file. `emitted`: the text that it should have; `recorded`: its hash
-    in the manifest; each None if there is none."""
+    in the manifest. Each is None if there is none."""
     if emitted is None:
         yield Problem(path, f"{manifest.FILE} lists a file that would not be emitted now")
         return
@@ -223,7 +222,7 @@ def _text_diff(path: str, found: str, emitted: str) -> str:
 def _diff(name: str, before: Sequence[str], after: Sequence[str], sides: tuple[str, str]) -> str:
     old, new = (f"{name} ({side})" for side in sides)
     lines = difflib.unified_diff(before, after, old, new, n=2)
-    # the head lines end with a newline, the other lines do not
+    # the head lines end with a newline, the others do not
     return "\n".join(line.rstrip("\n") for line in lines)
 
 

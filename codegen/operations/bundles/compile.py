@@ -1,4 +1,4 @@
-"""Compile bundles on disk: the jobs of each target, and one report for each bundle and target."""
+"""Compile bundles on disk: the jobs of each target, and one report per bundle and target."""
 
 from __future__ import annotations
 
@@ -93,8 +93,8 @@ def _check_folder(save: Path, tasks: Sequence[Task[Any]]) -> None:
 def _run(
     tasks: Sequence[Task[Any]], save: Path | None, xla: bool, time_limit: float
 ) -> Iterator[tuple[Task[Any], CompileReport]]:
-    """Yield the tasks of one backend with their reports, as they end. They run in sequence:
-    compilers use several cores, and the seconds of tasks must be comparable."""
+    """Yield the tasks of one backend with their reports, in the order in which they end. They run
+    one after another: compilers use several cores, and the seconds of tasks must be comparable."""
     jobs = {task: task.jobs(save, xla) for task in tasks}
     done = outcomes([job for listed in jobs.values() for job in listed], time_limit)
     for task, listed in jobs.items():

@@ -1,4 +1,4 @@
-"""Measure bundles on disk: time each module here, and predict its time by the planner's model."""
+"""Measure bundles on disk: time each module here, and predict its time with the planner's model."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from shardwright.codegen.spec.paths import described
 from shardwright.ir.errors import InputError
 
 TIME_LIMIT = 300.0
-"""The time limit for one module, in seconds, including the comparison of its result."""
+"""The time limit for one module, in seconds, including the check of its result."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Measurement:
-    """Modules, the topology on which they were priced, and the fitted topology."""
+    """Measured modules, the topology on which they were priced, and the fitted topology."""
 
     modules: tuple[Measured, ...]
     topology: Topology
@@ -59,7 +59,7 @@ class Measurement:
 
     @property
     def measured(self) -> tuple[Measured, ...]:
-        """The modules that were timed: their verdict is `ok`."""
+        """The modules that were timed, with the verdict `ok`."""
         return tuple(each for each in self.modules if each.verdict == "ok")
 
 
@@ -76,10 +76,10 @@ def measure(
     """Time the modules of bundles on this machine's devices, and fit a topology to those with
     correct results.
 
-    `topology`: the topology for which prices are computed, and whose values are kept where no
-    module determines them. The default is the topology of this machine's CPUs, H100s or H200s.
-    Raises InputError for a path without bundles, an unknown backend or topology, devices without a
-    known topology, and if nothing can be measured.
+    `topology`: the topology on which modules are priced, whose values are kept where no module
+    determines them; by default that of this machine's CPUs, H100s or H200s. Raises InputError for a
+    path without bundles, an unknown backend or topology, devices without a known topology, and if
+    nothing can be measured.
     """
     given = None if topology is None else topology_of(topology)
     modules = _modules(paths, backends, progress or (lambda done, total, module: None))

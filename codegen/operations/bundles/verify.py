@@ -1,5 +1,4 @@
-"""Verify bundles on disk: make a job for each module, run the jobs, and return one report for
-each."""
+"""Verify bundles on disk: make a job for each module, run the jobs, and report on each."""
 
 from __future__ import annotations
 
@@ -28,7 +27,8 @@ def verify(
     progress: Progress | None = None,
     time_limit: float = TIME_LIMIT,
 ) -> tuple[Report, ...]:
-    """Run the modules of bundles against the oracle; return one report for each bundle and backend.
+    """Compare the results of the bundles' modules with the oracle. Return one report for each
+    bundle and backend.
 
     `paths`: roots, which are folders with a manifest, or bundles in a root; `backends`: the
     backends of the modules to run, by default all. Each backend has its own process, which is
@@ -49,7 +49,7 @@ def verify(
 
 
 def jobs_of(paths: Iterable[str | Path], backends: Sequence[str] | None) -> list[Job]:
-    """Return a job for each module of these backends at the paths; jobs that must run alone come
+    """Return a job for each module of these backends at the paths. Jobs that must run alone come
     last."""
     if backends is not None:
         registry.listed(backends)
@@ -69,7 +69,7 @@ def _is_alone(job: Job) -> bool:
 
 
 def _run(jobs: Sequence[Job], folder: Path, time_limit: float) -> Iterator[tuple[Job, Report]]:
-    """Yield every job with its report, in the order in which they end; jobs that must run alone
+    """Yield every job with its report, in the order in which they end. Jobs that must run alone
     come last. Each backend has a thread and a process. Twins, smaller versions of large bundles, go
     to one folder per root, because they import the support modules of their root."""
     results: queue.Queue[tuple[Job, Report] | Exception] = queue.Queue()
@@ -112,6 +112,6 @@ def report_of(job: Job, runs: Runs) -> Report:
 
 
 def _devices(job: Job) -> int:
-    """Return the number of devices that a job's worker needs, at most MAX_DEVICES: for a larger
-    mesh, a smaller twin runs."""
+    """Return the number of devices that a job's worker needs, at most MAX_DEVICES: on a larger
+    mesh, a smaller twin runs instead."""
     return min(answers_of(job.said).devices(job), MAX_DEVICES)

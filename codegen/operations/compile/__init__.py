@@ -1,4 +1,4 @@
-"""Compile emitted modules with the real compilers, here, without an accelerator."""
+"""Compile emitted modules with the real compilers, on this machine, without an accelerator."""
 
 from shardwright.codegen.checks.compiled.report import (
     CompileReport,
@@ -20,4 +20,4 @@ __all__ = [
 ]
 
 TIME_LIMIT = 600.0
-"""Default time limit, in seconds, for compiling one program."""
+"""The default time limit for compiling one program, in seconds."""

@@ -1,5 +1,5 @@
-"""The bytes that the busiest device receives if XLA partitions a function, by `jax.jit` with the
-user's shardings."""
+"""The bytes that the busiest device receives when XLA partitions a function, given to `jax.jit`
+with the user's shardings."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def devices_of(target: str, count: int) -> tuple[Any, ...]:
 def jit_received(
     fn: Callable[..., Any], avals: tuple[Any, ...], program: Partitioned, devices: Sequence[Any]
 ) -> int:
-    """Return the bytes that the busiest device receives if XLA's own partitioner, which ignores
+    """Return the bytes that the busiest device receives when XLA's own partitioner, which ignores
     `sw.constrain`, partitions the function."""
     sides = named_sides(program, devices)
     return received_by_hlo(jax.jit(fn, **sides).lower(*avals), len(devices))
@@ -50,8 +50,8 @@ def named_sides(program: Partitioned, devices: Sequence[Any]) -> dict[str, Any]:
 
 
 def received_by_hlo(lowered: Any, devices: int) -> int:
-    """Return the bytes that the busiest device receives according to the HLO of a lowered program,
-    with collectives in loops counted once per iteration.
+    """Return the bytes that the busiest device receives according to the HLO of a lowered program.
+    Collectives in loops count once per iteration.
 
     On TPUs, XLA gathers float32 as bfloat16 before a multiplication. Therefore bfloat16 elements
     count as float32 if the program itself has no bfloat16.

@@ -17,7 +17,7 @@ from shardwright.codegen.checks.compiled.job import Job
 from shardwright.codegen.checks.compiled.saving import save
 
 VARIABLE = "SHARDWRIGHT_COMPILED"
-"""The environment variable that names the cache folder; if it is not set, nothing is cached."""
+"""The environment variable that names the cache folder. If it is not set, nothing is cached."""
 
 _COMPILERS = ("jax", "jaxlib", "libtpu", "torch", "triton")
 ASKING = (
@@ -50,7 +50,7 @@ def keep(job: Job, answer: dict[str, Any]) -> None:
 
 
 def _path(job: Job) -> Path | None:
-    """Return the path of a job's answer; None for a job that also saves files."""
+    """Return the path of a job's answer, or None for a job that also saves files."""
     folder = os.environ.get(VARIABLE)
     if not folder or job.files is not None:
         return None
@@ -63,7 +63,8 @@ def _path(job: Job) -> Path | None:
 
 
 def _texts(module: Path) -> list[Path]:
-    """Return the files that a module consists of: itself, its siblings, and the support modules."""
+    """Return the files of which a module consists: itself, its siblings, and the support
+    modules."""
     support = module.parent.parent / "_support"
     found = [*module.parent.glob("*.py"), *support.glob("*.py")]
     return sorted({module, *found} if module.exists() else found)

@@ -1,8 +1,9 @@
-"""The bytes of the collectives that Shardy's own partitioner inserts, by its passes in jaxlib.
+"""The bytes of the collectives that Shardy's own partitioner inserts, according to its passes in
+jaxlib.
 
-They count as what the busiest device receives with ring algorithms. A pass may abort the process,
-so this module runs in a separate process. The passes do not partition every op. The communication
-that a compiler would add for the other ops, such as shifts, is not included.
+They count as the bytes that the busiest device receives with ring algorithms. A pass may abort the
+process, so this module runs in a separate process. The passes do not partition every op; the
+communication that a compiler would add for other ops, such as shifts, is not included.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def shardy_received(
     sizes: Mapping[str, int],
     **shardings: Any,
 ) -> int | None:
-    """Return the bytes that the busiest device receives in a function; None if a loop of unknown
+    """Return the bytes that the busiest device receives in a function, or None if a loop of unknown
     length communicates. `sizes`: the sizes of mesh axes by name; `shardings`: keyword arguments of
     `jax.jit`."""
     lowered = jax.jit(fn, keep_unused=True, **shardings).lower(*avals)
@@ -98,7 +99,7 @@ def _repeated(op: Any, times: int | None) -> Iterator[tuple[Any, int | None]]:
 
 
 def _turns_of(loop: Any) -> int | None:
-    """Return the iteration count of a loop from zero up to a constant, as in scans; None for any
+    """Return the iteration count of a loop from zero up to a constant, as in scans, or None for any
     other loop."""
     *_, last = loop.regions[0].blocks[0]
     test = last.operation.operands[0].owner

@@ -25,7 +25,6 @@ class Target:
 
     @property
     def compiler(self) -> Compiler:
-        """The compiler of the target's backend."""
         return compilers()[self.backend]
 
     @property
@@ -43,7 +42,7 @@ def compilers() -> dict[str, Compiler]:
 
 def parse_targets(names: Iterable[str]) -> tuple[Target, ...]:
     """Return the targets with these names, without duplicates. Raises InputError, argument
-    "targets", if there are no names or if a name is unknown."""
+    "targets", if there are no names or a name is unknown."""
     targets = tuple(dict.fromkeys(map(_target, names)))
     if not targets:
         kinds = (f"a {each.kind} such as {each.example}" for each in compilers().values())

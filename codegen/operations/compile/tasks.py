@@ -34,7 +34,7 @@ D = TypeVar("D", Description, MatmulDescription, Group)
 
 @dataclass(frozen=True)
 class Task(ABC, Generic[D]):
-    """One bundle below a root for one target: the subject of a report."""
+    """One bundle below a root, for one target: the subject of a report."""
 
     said: D
     root: Path
@@ -42,12 +42,11 @@ class Task(ABC, Generic[D]):
 
     @property
     def name(self) -> str:
-        """The name of the bundle."""
         return self.said.name
 
     @property
     def possible(self) -> bool:
-        """Return whether the bundle has a module for the target."""
+        """Whether the bundle has a module for the target."""
         return True
 
     @abstractmethod
@@ -56,7 +55,7 @@ class Task(ABC, Generic[D]):
 
     @abstractmethod
     def report(self, outcomes: Outcomes) -> CompileReport:
-        """Return the report, given the outcomes of the jobs. There are no outcomes if not
+        """Return the report, given the outcomes of the jobs, of which there are none unless
         `possible`."""
 
 
@@ -67,13 +66,13 @@ class BundleTask(Task[Description]):
     @property
     def backend(self) -> str | None:
         """The backend whose module is compiled: plain JAX if the bundle has no kernel for the
-        target; None if it has neither."""
+        target, None if it has neither."""
         given = self.said.backends
         return next((backend for backend in self.target.takes if backend in given), None)
 
     @property
     def possible(self) -> bool:
-        """Return whether the bundle has a module for the target."""
+        """Whether the bundle has a module for the target."""
         return self.backend is not None
 
     def jobs(self, save: Path | None, xla: bool) -> tuple[Job, ...]:
@@ -85,7 +84,7 @@ class BundleTask(Task[Description]):
         asked = Job("module", backend, module.stem, str(module), self.target.name)
         jobs: tuple[Job, ...] = (replace(asked, files=files),)
         is_xla = self.target.compiler.is_xla
-        # JAX has 64-bit elements only with 64-bit types enabled.
+        # JAX has 64-bit elements only if 64-bit types are enabled.
         if is_xla and DTYPES[self.said.dtype] < 8:
             jobs += (replace(asked, what="x64"),)
         # XLA's own reshard is an identity, which cannot add terms.
@@ -96,7 +95,6 @@ class BundleTask(Task[Description]):
         return jobs
 
     def report(self, outcomes: Outcomes) -> CompileReport:
-        """Return the report after the jobs are done."""
         if not self.possible:
             return self._report(
                 "skipped", f"the bundle has no {self.target.backend}.py", None, None
@@ -135,14 +133,13 @@ class GroupTask(Task[Group]):
     """A group for one GPU."""
 
     def jobs(self, save: Path | None, xla: bool) -> tuple[Job, ...]:
-        """Return the worker's job: the module. XLA has no equivalent."""
+        """Return the worker's single job, the module. XLA has no equivalent."""
         backend = self.target.backend
         module = str(self.root / self.name / f"{backend}.py")
         files = None if save is None else str(save / self.name / self.target.stem)
         return (Job("group", backend, backend, module, self.target.name, files),)
 
     def report(self, outcomes: Outcomes) -> CompileReport:
-        """Return the report after the job is done."""
         outcome = outcomes["group"]
         verdict: Verdict = "ok" if outcome.code else "failed"
         target = self.target
@@ -174,7 +171,7 @@ class MatmulTask(Task[MatmulDescription]):
         return jobs
 
     def report(self, outcomes: Outcomes) -> CompileReport:
-        """Return the report after the jobs are done. The bound is the plan's traffic."""
+        """Return the report. Its bound is the plan's traffic."""
         outcome, target = outcomes["matmul"], self.target
         wide = outcomes.get("x64_matmul", outcome)
         verdict: Verdict = "ok" if outcome.code and wide.code else "failed"

@@ -32,8 +32,8 @@ ENVIRONMENT = {
 
 @dataclass(frozen=True)
 class TotalRow:
-    """The total under one partitioner. `received`: the bytes that the busiest device receives, None
-    if unknown; `why`: the reason if unknown."""
+    """A program's total under one partitioner. `received`: the bytes that the busiest device
+    receives, or None; `why`: why they are unknown, if so."""
 
     name: str
     received: int | None
@@ -41,7 +41,7 @@ class TotalRow:
 
 
 def totals(program: Partitioned, description: ProgramDescription) -> tuple[TotalRow, ...]:
-    """Return the totals of a program, Shardwright's first; other partitioners run in separate
+    """Return the totals of a program, Shardwright's first. Other partitioners run in separate
     processes."""
     rows = [TotalRow(f"{program.mode}, as emitted", program.bytes_received)]
     for mode, name in (

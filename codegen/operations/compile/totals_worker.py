@@ -1,5 +1,5 @@
-"""Compile a config's program with `jax.jit`, or run Shardy's passes on it, in a separate process;
-print the bytes for each target, or the error."""
+"""Compile a config's program with `jax.jit`, or run Shardy's passes on it, in a separate process.
+Print the bytes for each target, or the error."""
 
 from __future__ import annotations
 

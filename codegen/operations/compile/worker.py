@@ -1,4 +1,4 @@
-"""The process that runs a backend's compiler on emitted modules: it reads one job per line, and
+"""The process that runs a backend's compiler on emitted modules: it reads one job per line and
 prints its outcome.
 
 Started with the argument BACKEND and the environment that the compiler needs.
@@ -24,7 +24,7 @@ from shardwright.codegen.registry.contracts import NAMES
 from shardwright.ir.errors import InputError
 
 LONGEST = 200  # characters of a compiler's message to show
-# Strings that compilers print before the error.
+# Text that compilers print before the error.
 _PREAMBLE = re.compile(
     "(INTERNAL: |INVALID_ARGUMENT: |Mosaic failed to compile TPU kernel: |Pallas encountered an "
     r"internal verification error.*Error details: |RET_CHECK failure \([^)]*\) )*"
@@ -41,12 +41,12 @@ _COMPILES = {
     "x64_matmul": ("matmul", "compile_matmul"),
     "xla_matmul": ("matmul", "compile_xla_matmul"),
 }
-"""The function that compiles each kind of job, if that is not `run.compile_module`: a module in the
-backend's `compile` folder, and the name of a function in it."""
+"""The function that compiles each kind of job other than those of `run.compile_module`: a module in
+the backend's `compile` folder, and the name of a function in it."""
 
 
 def main(backend: str) -> None:
-    """Compile the jobs on standard input, one per line, with a backend; print one line of JSON for
+    """Compile the jobs on standard input, one per line, with a backend. Print one line of JSON for
     each."""
     serve(lambda: _compiling(backend))
 
@@ -73,8 +73,8 @@ def _compiling(backend: str) -> Answer:
 
 def _code(compiled: Compiled, module: ModuleType, job: Job) -> Code:
     """Return the compiler's result for a job. If XLA refuses a module's collectives on the first
-    devices of a topology, compile again with the topology's last device in place of the mesh's
-    last.
+    devices of a topology, compile again with the topology's last device in place of the mesh's last
+    device.
 
     Raises InputError if XLA refuses its own program.
     """

@@ -2,9 +2,9 @@
 
 Each figure, such as a bandwidth, has a cost, such as seconds per byte. A price is linear in these
 costs; its coefficients are a module's numbers of messages, bytes and calls. If a stage takes the
-longer of two times, or the price depends on a choice of algorithm, it is piecewise linear. The
-coefficients are the derivatives of the price. A fit solves the equations of all modules for the
-costs, and repeats with new coefficients until the costs no longer change.
+longer of two times, or the price depends on a choice of algorithm, the price is piecewise linear.
+The coefficients are its derivatives. A fit solves the equations of all modules for the costs, and
+repeats with new coefficients until the costs no longer change.
 
 A figure is fitted if some price depends on it before the fit. A figure that only determines the
 shorter of two times affects no price, and keeps its value.
@@ -29,7 +29,7 @@ from shardwright.codegen.hardware.topology import Floats, Topology
 from shardwright.codegen.operations.measure.price import Price
 
 RATES = ("bandwidth", "memory", "multiplies", "between_bandwidth", "core_bandwidth")
-"""Figures in units per second, whose cost is in seconds per unit."""
+"""The figures in units per second, whose cost is in seconds per unit."""
 
 FIGURES = (
     *("bandwidth", "launch", "memory", "multiplies", "latency", *RATES[3:], "between_latency"),
@@ -38,7 +38,7 @@ FIGURES = (
 """All fitted figures, most important first."""
 
 MODULES = 2
-"""The number of modules needed to fit one figure."""
+"""The number of modules needed per fitted figure."""
 
 LEAST = 1e-3
 TURNS = 12
@@ -48,11 +48,11 @@ SETTLED = 1e-3
 STEP = 1e-4
 """The relative change of a cost by which derivatives of prices are computed."""
 FARTHEST = 10.0
-"""The factor to which the weight of a price is capped: a price that is lower than the measured
-seconds by more is weighted as if by this factor."""
+"""The largest factor by which a price below the measured seconds is weighted as such: a price that
+is lower by more is weighted as if it were lower by this factor."""
 APART = 0.1
-"""The fraction of a figure's effect on prices that no combination of other figures must explain; if
-they leave less unexplained, the figure is not fitted."""
+"""The fraction of a figure's effect on prices that other figures must leave unexplained. If they
+leave less, the figure is not fitted."""
 
 NOTHING = "no module depends on it"
 ALIKE = "the modules depend on it only in proportion to the figures above"
@@ -71,8 +71,8 @@ class Sample:
 
 @dataclass(frozen=True)
 class Figure:
-    """The value of one figure before and after a fit, 0 if the topology does not count it. `note`:
-    why it was kept or why its fitted value is doubtful, else ""."""
+    """A figure's value before and after a fit, 0 if the topology does not count it. `note`: why it
+    was kept, or why its fitted value is doubtful, otherwise ""."""
 
     name: str
     before: float
@@ -149,8 +149,8 @@ class _Model:
         return with_figures(self.given, {**found, "device": device})
 
     def apart(self, costs: Floats) -> tuple[Floats, Floats]:
-        """Return the price of each sample, and its derivative with respect to each cost: [samples,
-        costs]."""
+        """Return the price of each sample, and its derivative with respect to each cost, as
+        [samples, costs]."""
         prices, steps = self._prices(costs), np.where(costs > 0, costs * STEP, STEP)
         more = [self._prices(costs + step) for step in np.diag(steps)]
         return prices, (np.stack(more, axis=1) - prices[:, None]) / steps
@@ -166,8 +166,8 @@ def _turned(name: str, value: float) -> float:
 
 
 def _told(model: _Model) -> tuple[list[int], dict[str, str]]:
-    """Return the indices of the figures that the samples determine and, by name, the reason why
-    they do not determine the others."""
+    """Return the indices of the figures that the samples determine and, for each other figure by
+    name, the reason why they do not."""
     _, grows = model.apart(model.start)
     columns = (grows / model.seconds[:, None]).T
     taken: list[int] = []
@@ -189,8 +189,8 @@ def _told(model: _Model) -> tuple[list[int], dict[str, str]]:
 
 
 def _solved(model: _Model, costs: Floats, told: list[int]) -> Floats:
-    """Return the costs, with those at the indices `told` fitted to the samples under prices
-    linearised at `costs`."""
+    """Fit the costs at the indices `told` to the samples, with prices linearised at `costs`, and
+    return all costs."""
     prices, grows = model.apart(costs)
     weights = 1.0 / np.sqrt(model.seconds * np.maximum(prices, model.seconds / FARTHEST))
     found = costs.copy()
@@ -202,7 +202,7 @@ def _solved(model: _Model, costs: Floats, told: list[int]) -> Floats:
 
 def _positive(columns: Floats, wanted: Floats) -> Floats:
     """Return the non-negative coefficients with which `columns` best approximate `wanted`. Try
-    every subset of columns, and discard solutions with a negative coefficient."""
+    every subset of columns and discard solutions with a negative coefficient."""
     best, least = np.zeros(columns.shape[1]), float(wanted @ wanted)
     every = range(columns.shape[1])
     for some in itertools.chain.from_iterable(

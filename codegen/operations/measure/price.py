@@ -16,11 +16,11 @@ from shardwright.codegen.spec.matmul import MatmulDescription
 from shardwright.ir.plan import Plan
 
 Price = Callable[[Topology], float]
-"""Returns the predicted seconds of a module on a topology."""
+"""A function that returns the predicted seconds of a module on a topology."""
 
 
 def price_of_reshard(plan: Plan, backend: str) -> Price:
-    """Return the price function of a backend's module of a plan. It raises InputError for a
+    """Return the price function of a backend's module for a plan. It raises InputError for a
     topology with too few devices."""
     timeline = registry.backend(backend).timeline(plan)
 
@@ -32,8 +32,8 @@ def price_of_reshard(plan: Plan, backend: str) -> Price:
 
 def price_of_matmul(description: MatmulDescription, backend: str) -> Price:
     """Return the price function of a matmul's module. If parts move during the product, or the
-    backend is not portable, it is the planner's price of the same plan; else the moves are priced
-    as the backend's modules of reshards."""
+    backend is not portable, it is the planner's price of the same plan. Otherwise the moves are
+    priced like the backend's modules of reshards."""
     matmul = description.matmul()
     chosen = plan_matmul(matmul, description.topology, loop=description.loop, listed=0).chosen
     if chosen.loop or chosen.pulled or not registry.backend(backend).portable:

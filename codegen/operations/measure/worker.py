@@ -1,5 +1,5 @@
-"""The process that times emitted modules: it reads one case per line, and prints the seconds of its
-calls or the reason why there are none.
+"""The process that times emitted modules: it reads one case per line and prints the seconds of its
+calls, or the reason why there are none.
 
 Started with the argument BACKEND, on whatever devices there are.
 """
@@ -18,7 +18,7 @@ from shardwright.codegen.operations.verify.worker import brief, plain_case
 
 
 def main(backend: str) -> None:
-    """Time the cases on standard input, one per line, with a backend; print one line of JSON for
+    """Time the cases on standard input, one per line, with a backend. Print one line of JSON for
     each."""
     serve(lambda: _timing(backend))
 
