@@ -1,1 +1,1 @@
-"""Communication of a user's compiled program, and its redundant part."""
+"""The communication of a user's compiled program, and how much of it is redundant."""

@@ -1,5 +1,5 @@
-"""Audit a compiled program from its HLO text: the bytes of each collective, and the redundant
-part."""
+"""Audit a compiled program from its HLO text: the bytes of each collective, and how much of them is
+redundant."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ HLO = (
 
 
 def audit(text: str, mesh: Mesh | None = None) -> AuditReport:
-    """Return the communication of a program, and the redundant part of it.
+    """Return the communication of a program, and how much of it is redundant.
 
-    `text`: the HLO of a program after partitioning. `mesh`: names groups of devices in the report;
+    `text`: the HLO of a program after partitioning; `mesh`: names groups of devices in the report;
     its devices are the program's, in order. Raises InputError for a text that is not partitioned
     HLO, and for a mesh of the wrong size.
     """
@@ -38,7 +38,7 @@ def audit(text: str, mesh: Mesh | None = None) -> AuditReport:
     except ValueError as error:
         raise InputError("the groups of a collective could not be parsed", got=str(error)) from None
     _check_mesh(mesh, devices)
-    # With wrong groups, values cannot be followed.
+    # With wrong groups, values cannot be traced.
     sound = not any(_fault(each, devices) for each in found)
     vain = findings(module, found, devices, mesh) if sound else ()
     saved = _savings(vain, found, devices)
@@ -122,7 +122,7 @@ def _left(vain: tuple[HloFinding, ...], found: tuple[HloCollective, ...], device
         if each.kind == "rematerialization":
             taken = (of[key].received(devices, padded=False)[:devices] for key in each.collectives)
             left -= sum(taken, np.zeros(devices, dtype=np.int64))
-        else:  # an all-reduce of several values: only this value is found redundant
+        else:  # an all-reduce of several values, of which only this one is found redundant
             left -= each.moved * times
     return int(left.max())
 
@@ -130,7 +130,8 @@ def _left(vain: tuple[HloFinding, ...], found: tuple[HloCollective, ...], device
 def _savings(
     vain: tuple[HloFinding, ...], found: tuple[HloCollective, ...], devices: int
 ) -> dict[Key, int]:
-    """Return the redundant bytes of one run by collective, for collectives with known savings."""
+    """Return the redundant bytes of one run by collective, for collectives whose savings are
+    known."""
     brought = {_key(each): int(each.received(devices, padded=False).max()) for each in found}
     often = {_key(each): each.often.times for each in found}
     saved = dict.fromkeys(brought, 0)

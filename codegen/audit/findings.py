@@ -1,4 +1,4 @@
-"""Redundant communication: values that every device gathers or sums to keep only a part.
+"""Redundant communication: values that every device gathers or sums only to keep a part.
 
 rematerialization  a value is gathered on every device, which then keeps a part
 computed whole     a value is gathered and used on every device, which keeps a part of the result
@@ -28,7 +28,7 @@ from shardwright.ir.reshard import Reshard
 Kind = Literal["rematerialization", "computed whole", "sum of which a part is kept"]
 _GATHERS = ("all-gather", "all-gather-start")
 Key = tuple[str, str]
-"""A computation and the name of an instruction in it."""
+"""A computation, and the name of an instruction in it."""
 _MOST_SEEN = 2000
 """The most instructions to search for the origin of a value."""
 
@@ -40,8 +40,8 @@ class HloFinding:
     `collectives`: the collectives that move the value, by computation and name; `kept`: the
     instruction that keeps one of `parts` parts; `after`: the tiling of these parts; `moved`: the
     bytes that the busiest device receives each time; `suffices`: the bytes that it would receive if
-    devices exchanged only the kept parts, None if unknown; `reshard`: that exchange, if axes of a
-    mesh can express it.
+    devices exchanged only the kept parts, or None; `reshard`: that exchange, if axes of a mesh can
+    express it.
     """
 
     kind: Kind
@@ -79,8 +79,7 @@ def findings(
 
 
 def _of_one_value(kept: tuple[HloFinding, ...]) -> HloFinding:
-    """Combine the findings on one value: devices that keep several parts of it need all these
-    parts."""
+    """Combine the findings on one value. Devices that keep several parts of it need all of them."""
     if len(kept) == 1:
         return kept[0]
     needed = [each.suffices for each in kept if each.suffices is not None]
@@ -97,8 +96,7 @@ class _Seeker(NamedTuple):
     def finding(
         self, kept: HloInstruction, whole: HloInstruction, after: HloTiling
     ) -> tuple[Key, HloFinding | None]:
-        """Return the key of the original value and, if devices keep only a part of it, the
-        finding."""
+        """Return the key of the original value, and the finding if devices keep only part of it."""
         values, way = self.values, trace(self.values, whole, _first(self.values, whole))
         gathers = [each for each in way.passed if each.op in _GATHERS]
         if gathers:
@@ -127,7 +125,7 @@ class _Seeker(NamedTuple):
     def _summed(
         self, begun: HloInstruction, reduced: HloInstruction, kept: HloInstruction, after: HloTiling
     ) -> HloFinding | None:
-        """Return the finding that a reduce-scatter would suffice for a summed value; None unless
+        """Return the finding that a reduce-scatter would suffice for a summed value, or None unless
         every device of a group keeps a part."""
         collective = self.known.get(_key(reduced))
         if (
@@ -191,7 +189,7 @@ def _behind(values: HloValues, whole: HloInstruction) -> Iterator[HloInstruction
         each = waiting.pop(0)
         if each.op in _GATHERS:
             yield each
-        if each.op in (*_GATHERS, "all-reduce"):  # not every device computes the summed value
+        if each.op in (*_GATHERS, "all-reduce"):  # only some devices compute the summed value
             continue
         for number in range(len(each.operands)):
             made = values.operand(each, number)

@@ -30,7 +30,7 @@ class Elements(NamedTuple):
 
 class Trace(NamedTuple):
     """The origin of some elements. `source`: the instruction that produces them; `elements`: the
-    same elements in that instruction's value; `passed`: the instructions in between."""
+    same elements in the value of that instruction; `passed`: the instructions in between."""
 
     source: HloInstruction
     elements: Elements
@@ -53,8 +53,8 @@ def trace(values: HloValues, each: HloInstruction, elements: Elements) -> Trace:
 def _back(
     values: HloValues, each: HloInstruction, before: HloInstruction, elements: Elements
 ) -> Elements | None:
-    """Return the corresponding elements of the operand; None if the operation does more than move
-    elements."""
+    """Return the corresponding elements of the operand, or None if the operation does more than
+    move elements."""
     devices, at = elements
     if len(each.arrays) != 1 and each.op not in ("copy-start", *_GATHERS, *_PERMUTES):
         return None
@@ -113,7 +113,7 @@ def _gathered(
 
 
 def _members(values: HloValues, each: HloInstruction) -> Integers | None:
-    """Return the members of each device's group; None unless every device is in a group."""
+    """Return the members of each device's group, or None unless every device is in a group."""
     groups = ends(each.op.removesuffix("-start"), each.rest, values.devices)
     found = {device: group for group in groups for device in group}
     if sorted(found) != list(range(values.devices)) or len({*map(len, groups)}) != 1:
@@ -125,6 +125,6 @@ def _permuted(values: HloValues, each: HloInstruction, elements: Elements) -> El
     pairs = ends("collective-permute", each.rest, values.devices)
     sender = {target: source for source, target in pairs}
     if sorted(sender) != list(range(values.devices)):
-        return None  # a device without a sender has zeros
+        return None  # a device without a sender gets zeros
     table = np.array([sender[device] for device in range(values.devices)], dtype=np.int64)
     return Elements(table[elements.devices], elements.at)

@@ -34,8 +34,8 @@ class AuditRow:
 @dataclass(frozen=True)
 class AuditFinding:
     """One case of redundant communication. `rows`: the indices of its collectives in the report;
-    `received`: the bytes that the busiest device receives; `suffices`: the bytes that the kept
-    parts need, None if unknown."""
+    `received`: the bytes that the busiest device receives; `suffices`: the bytes needed for the
+    kept parts, or None."""
 
     kind: str
     line: str
@@ -76,9 +76,9 @@ class AuditFinding:
 class AuditReport:
     """The result of an audit of a program.
 
-    `devices`: the number of devices; `received` and `padded`: the bytes that the busiest device
-    receives in all collectives; `redundant`: the bytes that this device would not receive without
-    the redundant communication of all findings. More may be redundant: no lower bound on the
+    `devices`: the number of devices; `received`, `padded`: the bytes that the busiest device
+    receives in all collectives; `redundant`: the bytes that it would not receive without the
+    redundant communication of all findings. More may be redundant, since no lower bound on the
     program's needs is known.
     """
 

@@ -22,8 +22,8 @@ _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 def reshard_between(
     before: HloTiling, after: HloTiling, array: HloArray, mesh: Mesh | None
 ) -> Reshard | None:
-    """Return the reshard from one tiling of an array to another; None if mesh axes cannot express
-    both tilings.
+    """Return the reshard from one tiling of an array to another, or None if mesh axes cannot
+    express both tilings.
 
     If several groups of devices reshard independently, return the reshard of the first group.
     """
@@ -48,7 +48,7 @@ def reshard_between(
 
 
 def _by_id(tiling: HloTiling, ids: list[int]) -> tuple[int, ...]:
-    """Return a tiling's tiles by device id. `ids`: the device id at each position."""
+    """Return the tile of each device, by device id. `ids`: the device id at each position."""
     tiles = [0] * (1 + max(ids))
     for place, device in enumerate(ids):
         tiles[device] = tiling.tiles[place]
@@ -70,8 +70,8 @@ def _within(before: HloTiling, after: HloTiling) -> list[int]:
 
 
 def _renamed(source: Sharding, target: Sharding) -> tuple[Sharding, Sharding]:
-    """Return the two shardings on a mesh that has one axis, named by a letter, for each sub-axis
-    that they use."""
+    """Move two shardings to a mesh that has one axis, named by a letter, for each sub-axis that
+    they use."""
     mesh = source.mesh
     try:
         pieces = mesh.refine((*source.used(), *target.used()))
@@ -106,8 +106,8 @@ def _hlo(sharding: Sharding) -> str:
 
 
 def axes_of(groups: list[list[int]], mesh: Mesh) -> str | None:
-    """Return the axes along which the members of every group differ, as `x, y`; None if groups are
-    not a product of axes.
+    """Return the axes along which the members of every group differ, as `x, y`, or None if groups
+    are not a product of axes.
 
     The numbers in groups are positions in the program's device order, which is also the mesh's.
     """
@@ -123,7 +123,7 @@ def axes_of(groups: list[list[int]], mesh: Mesh) -> str | None:
 
 
 def faults_of(groups: list[list[int]], devices: int) -> str:
-    """Return the first fault in groups of devices, or "" if there is none."""
+    """Describe the first fault in groups of devices, or return ""."""
     members = [member for group in groups for member in group]
     if beyond := sorted({member for member in members if not 0 <= member < devices}):
         return f"device {beyond[0]} is not one of the program's {devices}"
@@ -150,7 +150,7 @@ def moved_along(pairs: Iterable[list[int]], mesh: Mesh) -> str:
 
 
 def permute_faults_of(pairs: list[list[int]], devices: int) -> str:
-    """Return the first fault in the pairs of a permute, or "" if there is none."""
+    """Describe the first fault in the pairs of a permute, or return ""."""
     members = [device for pair in pairs for device in pair]
     if beyond := sorted({device for device in members if not 0 <= device < devices}):
         return f"device {beyond[0]} is not one of the program's {devices}"

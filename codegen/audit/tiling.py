@@ -29,7 +29,7 @@ class HloTiling:
     tiles: tuple[int, ...]
 
     def sharding(self, mesh: Mesh, devices: list[int]) -> Sharding | None:
-        """Return the sharding on a mesh of these devices; None if axes cannot express it."""
+        """Return the sharding on a mesh of these devices, or None if axes cannot express it."""
         by_tile: dict[int, list[int]] = {number: [] for number in range(math.prod(self.counts))}
         for device in devices:
             by_tile[self.tiles[device]].append(device)
@@ -46,8 +46,8 @@ class HloTiling:
 
 
 def source_tiling(values: HloValues, gathered: HloInstruction) -> HloTiling | None:
-    """Return the tiling of a gathered value before the gather; None unless its tiles have equal
-    sizes and each device holds exactly one tile.
+    """Return the tiling of a gathered value before the gather, or None unless its tiles have equal
+    sizes and each device has exactly one.
 
     `gathered`: the instruction whose value is whole on each device.
     """
@@ -68,7 +68,7 @@ def source_tiling(values: HloValues, gathered: HloInstruction) -> HloTiling | No
 
 
 def sliced_tiling(values: HloValues, slicing: HloInstruction) -> HloTiling | None:
-    """Return the tiling of a dynamic-slice's operand from which every device keeps its own tile;
+    """Return the tiling of a dynamic-slice's operand from which every device keeps its own tile, or
     None unless the device's number selects the tile."""
     whole, sizes = values.operand(slicing), slicing.numbers("dynamic_slice_sizes")
     if whole is None or len(whole.arrays) != 1:
@@ -91,8 +91,8 @@ def sliced_tiling(values: HloValues, slicing: HloInstruction) -> HloTiling | Non
 
 
 def _count(values: HloValues, gathered: HloInstruction, axis: int) -> int | None:
-    """Return the number of equal parts of a dimension, from the owners of the elements along it;
-    None if the parts are unequal."""
+    """Return the number of equal parts of a dimension, judging from the owners of the elements
+    along it, or None if the parts are unequal."""
     shape, devices = gathered.arrays[0].shape, values.devices
     extent = shape[axis]
     at = np.zeros((devices * extent, len(shape)), dtype=np.int64)

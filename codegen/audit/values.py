@@ -1,4 +1,4 @@
-"""Values of an HLO module seen through fusions: their producers, their users, and indices on each
+"""Values of an HLO module, seen through fusions: their producers, their users, and indices on each
 device."""
 
 from __future__ import annotations
@@ -85,8 +85,8 @@ class HloValues:
 
     def index(self, each: HloInstruction | None) -> Integers | None:
         """Return the integer value of an instruction on each device, [devices], or its table of
-        integers, [devices, entries]; None unless it is computed only from the device number and
-        constants."""
+        integers, [devices, entries]. Return None unless it is computed only from the device number
+        and constants."""
         if each is None:
             return None
         match each.op:
