@@ -1,4 +1,4 @@
-"""`sw.reshard` of JAX arrays, concrete or traced by a jit."""
+"""`sw.reshard` of JAX arrays, whether concrete or traced by a jit."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ def _needs_module(x: Any, target: Sharding) -> bool:
 
 
 def on_mesh(x: Any, spec: PartitionSpec, source: Any) -> Any:
-    """Return the NamedSharding of a PartitionSpec, on the mesh of `source` if `source` is a
-    NamedSharding; otherwise, outside jit, on the mesh that is set, else the array's. Under jit,
+    """Return the NamedSharding of a PartitionSpec: on the mesh of `source` if that is a
+    NamedSharding; otherwise, outside jit, on the current mesh or else the array's. Under jit,
     return `spec` unchanged if all axes of the array's mesh are Explicit. Raises InputError if there
     is no mesh."""
     if isinstance(source, NamedSharding):
@@ -138,8 +138,9 @@ def _check_order(source: NamedSharding, target: NamedSharding) -> None:
 
 
 def _made(reshard: Reshard, source: Any, target: Any, traced: bool) -> tuple[Way, Move]:
-    """Return the chosen executor and its function. Do not consider XLA's own plan for partial sums,
-    uneven shards, or meshes with different devices or device orders."""
+    """Choose the executor of a reshard. Return the choice and the executor's function. Do not
+    consider XLA's own plan for partial sums, uneven shards, or meshes with different devices or
+    device orders."""
     devices, there = list(source.mesh.devices.flat), list(target.mesh.devices.flat)
     asked = functools.partial(_asked, reshard.shape, jnp.dtype(reshard.dtype), source, target)
     even = divides(source, reshard.shape) and divides(target, reshard.shape)
@@ -160,8 +161,8 @@ def _asked(shape: Any, dtype: Any, source: Any, target: Any) -> XlaCollectives:
 
 
 def _by_module(module: Any, mesh: Any, target: NamedSharding, traced: bool) -> Move:
-    """Return a function that reshards by a module; it pads uneven shards before the reshard and
-    removes the padding after it."""
+    """Return a function that reshards with a module. It pads uneven shards before, and removes the
+    padding after."""
 
     def padded(x: jax.Array) -> jax.Array:
         y = module.reshard(module.pad(x), mesh, target_mesh=target.mesh)

@@ -1,4 +1,4 @@
-"""Reshards left to JAX, because JAX is as fast as a module or no module supports them."""
+"""Leave reshards to JAX if it is as fast as a module, or if no module supports them."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def of_terms(source: Any, target: NamedSharding) -> Move:
 
 
 def is_known(shape: tuple[int, ...], dtype: Any) -> bool:
-    """Return whether modules support a shape and element type."""
+    """Return whether modules support a shape and dtype."""
     try:
         check_shape(shape)
         dtype_of(dtype)

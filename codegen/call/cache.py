@@ -1,7 +1,7 @@
-"""The cache of `sw.reshard`: one folder for each description, emitted once.
+"""The cache of `sw.reshard`: one folder per description, emitted once.
 
 The folder's name is a hash of the description and of the emitter, so its contents are never out of
-date; a different version of Shardwright uses different folders.
+date. Another version of Shardwright uses other folders.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _PACKAGES = ("shardwright", "shardwright.ir", "shardwright.codegen", "shardwrigh
 
 
 def load(bundle: Bundle, backend: str) -> ModuleType:
-    """Return the module of a bundle, emitting it into the cache if necessary.
+    """Return the module of a bundle, and emit it into the cache if necessary.
 
     An intact folder is only read. Otherwise one process writes the folder again while concurrent
     processes wait for it. Raises InputError if the cache lacks the module and cannot be written.
@@ -58,14 +58,14 @@ def _write(bundle: Bundle, root: Path) -> None:
 
 
 def root_of(bundle: Bundle) -> Path:
-    """Return the folder for a bundle, which may not exist yet."""
+    """Return the folder for a bundle. It may not exist yet."""
     said = json.dumps(bundle.description(NAME).to_dict(), sort_keys=True)
     key = hashlib.sha256(f"{emitter()}\n{said}".encode()).hexdigest()[:20]
     return folder() / f"reshard_{key}"
 
 
 def folder() -> Path:
-    """Return the cache folder: `SHARDWRIGHT_CACHE`, else `shardwright` in the user's cache
+    """Return the cache folder: `SHARDWRIGHT_CACHE`, or else `shardwright` in the user's cache
     folder."""
     given = os.environ.get(VARIABLE)
     if given:
@@ -76,7 +76,7 @@ def folder() -> Path:
 
 @functools.cache
 def emitter() -> str:
-    """Return a hash of everything that determines emission: the files of Shardwright."""
+    """Return a hash of the files of Shardwright, which determine what is emitted."""
     digest = hashlib.sha256()
     for package in _PACKAGES:
         top = Path(str(files(package)))

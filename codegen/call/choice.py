@@ -1,4 +1,4 @@
-"""The choice of executor for a JAX array: a backend's module, or XLA itself if that is as good."""
+"""Choose the executor for a JAX array: a backend's module, or XLA itself if it is as good."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _KINDS = {
     "TPU v6e": "v6e",
     "TPU7x": "tpu7x",
 }
-"""Names of chips by their `device_kind`, as in jaxlib's topologies."""
+"""The names of chips, by their `device_kind` in jaxlib's topologies."""
 
 
 @dataclass(frozen=True)
 class Way:
-    """A plan, the backend that executes it (None for XLA itself), and the reason for the choice in
+    """A plan, the backend that executes it (None for XLA itself), and the reason for the choice, in
     words."""
 
     plan: Plan | None
@@ -41,11 +41,12 @@ class Way:
 
 
 def way_of(reshard: Reshard, devices: list[Any], ask: Callable[[], XlaCollectives] | None) -> Way:
-    """Return the executor of a reshard on JAX devices: the one with the shortest predicted time.
-    XLA wins a tie.
+    """Return the executor of a reshard on JAX devices with the shortest predicted time. XLA wins a
+    tie.
 
     `ask` returns XLA's own plan; None excludes XLA. XLA's plan is also excluded if XLA does not
-    find the best collectives: in that case XLA warns of a rematerialization and moves more bytes.
+    find the best collectives, in which case XLA warns of a rematerialization and moves more
+    bytes.
     """
     found = None if ask is None or not _is_xlas(reshard) else ask()
     where = topology_on(devices)
@@ -60,8 +61,8 @@ def way_of(reshard: Reshard, devices: list[Any], ask: Callable[[], XlaCollective
 
 
 def _is_xlas(reshard: Reshard) -> bool:
-    """Return whether a reshard needs only all-gathers, only slices, one all-to-all, or no step at
-    all."""
+    """Return whether a reshard needs only all-gathers, only slices, a single all-to-all, or no step
+    at all."""
     name = next(each.name for each in registry.every() if "basis" in each.executes)
     plan = plan_of(reshard, "basis", backends=(name,))
     ops = [step.op for step in plan.steps] if isinstance(plan, SteppedPlan) else []
@@ -82,10 +83,10 @@ def _candidates() -> list[str]:
 
 
 def topology_on(devices: list[Any]) -> Topology:
-    """Return the topology of JAX devices: a CPU, a preset for GPUs of one process, a TPU slice with
-    its shape, otherwise a switch.
+    """Return the topology of JAX devices: a CPU, a preset for the GPUs of one process, a TPU slice
+    with its shape, or else a switch.
 
-    `devices`: all devices of the slice, each with `device_kind`, and `coords` on a TPU.
+    `devices`: all devices of the slice, each with `device_kind`, and on a TPU with `coords`.
     """
     first = devices[0]
     if first.platform == "cpu":

@@ -30,12 +30,12 @@ LOG = logging.getLogger("shardwright")
 
 
 def reshard_dtensor(x: DTensor, target: Any) -> DTensor:
-    """Return a DTensor with new placements, possibly on a different mesh; see `sw.reshard`.
+    """Return a DTensor with new placements, possibly on another mesh; see `sw.reshard`.
 
-    Every process of both meshes must call it; other processes may. Under torch.compile the graph
+    Every process of both meshes must call it; other processes may. Under torch.compile, the graph
     breaks here.
     """
-    if torch.compiler.is_compiling():  # only then: `disable` loads the compiler
+    if torch.compiler.is_compiling():  # only under torch.compile: `disable` loads the compiler
         resharded: DTensor = torch.compiler.disable(_resharded)(x, target)
         return resharded
     return _resharded(x, target)
@@ -77,12 +77,12 @@ def _counted(placement: Placement, rank: int) -> Placement:
 
 
 def _is_masked(placement: Placement) -> bool:
-    """Return whether a placement is an embedding's partial sum, which has a one-time mask."""
+    """Return whether a placement is an embedding's partial sum, which has a single-use mask."""
     return type(placement).__name__ == "_MaskPartial"
 
 
 def _unmasked(x: DTensor, mesh: DeviceMesh, placements: Placements) -> DTensor:
-    """Return torch's redistribution of the result of an embedding with a split table."""
+    """Redistribute the result of an embedding with a split table by torch."""
     if mesh != x.device_mesh or any(map(_is_masked, placements)):
         raise InputError(
             "only torch can reduce the masked partial sum of an embedding",
@@ -104,7 +104,7 @@ def _mover(
     target: Placements,
 ) -> Move:
     """Return a cached function that moves DTensors of this shape, dtype and sharding: torch's
-    redistribution, or a module's."""
+    redistribution, or a module."""
     began = time.perf_counter()
     whole = _without_new_means(source, target)
     if whole != target:
@@ -125,7 +125,7 @@ def _made(
     after: DeviceMesh,
     target: Placements,
 ) -> tuple[str, Move]:
-    """Return the executor chosen for DTensors of this description, in words, and its function."""
+    """Return which executor moves DTensors of this description, in words, and its function."""
     redistributes = before == after and not any(
         new.is_partial() and new != old for old, new in zip(source, target, strict=True)
     )
@@ -144,8 +144,8 @@ def _made(
 
 
 def _without_new_means(source: Placements, target: Placements) -> Placements:
-    """Return a target with Replicate for each `Partial("avg")` absent from the source, because
-    replicas of a value are also the terms of its mean."""
+    """Return a target with Replicate for each `Partial("avg")` that the source does not have,
+    because replicas of a value are also the terms of its mean."""
     old = dict(enumerate(source))
     return tuple(
         Replicate() if str(new) == str(Partial("avg")) and old.get(axis) != new else new
@@ -190,7 +190,7 @@ def is_undivided(mesh: DeviceMesh, placed: tuple[Placed, ...], shape: tuple[int,
 def _one_collective(source: Placements, target: Placements, device: str) -> bool:
     """Return whether torch needs at most one collective, over one mesh dimension, with the minimum
     bytes: the other mesh dimensions keep their placements and do not split the same tensor
-    dimension. On a CPU torch uses an all-gather even if an all-to-all would suffice."""
+    dimension. On a CPU, torch uses an all-gather even if an all-to-all would suffice."""
     pairs = zip(source, target, strict=True)
     changed = [axis for axis, (old, new) in enumerate(pairs) if old != new]
     if len(changed) > 1:
@@ -213,7 +213,7 @@ def _by_torch(target: Placements) -> Move:
 
 
 def _by_module(reshard: Reshard, mesh: DeviceMesh, target: Placements) -> tuple[str, Move]:
-    """Return a module's name and received bytes in words, and the function that reshards by it. A
+    """Return a module's name and received bytes in words, and the function that reshards with it. A
     rank in neither mesh takes no part and gets an empty shard."""
     name = next(n for n in registry.NAMES if "torch" in registry.runtime(n).packages)
     lacking, _, install = missing(name).partition(": ")
@@ -244,7 +244,7 @@ def _by_module(reshard: Reshard, mesh: DeviceMesh, target: Placements) -> tuple[
 
 @functools.cache
 def group_of(ranks: tuple[int, ...]) -> dist.ProcessGroup:
-    """Return the process group of some ranks; only these ranks need to call this function."""
+    """Return the process group of some ranks. Only these ranks need to call this function."""
     world = dist.group.WORLD
     if world is not None and dist.get_process_group_ranks(world) == list(ranks):
         return world

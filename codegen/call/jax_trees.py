@@ -66,7 +66,7 @@ def _on_mesh(leaf: Leaf) -> Leaf:
 
 def _moves(leaf: Leaf) -> bool:
     """Return whether an array moves in the common exchange: it is concrete, changes from one
-    NamedSharding to another, and has elements of a type that modules support."""
+    NamedSharding to another, and has a dtype that modules support."""
     x, target = leaf.value, leaf.target
     if not isinstance(x, jax.Array) or isinstance(x, jax.core.Tracer) or leaf.source is not None:
         return False

@@ -1,4 +1,4 @@
-"""Whole models in one call: `sw.sync(model, source, target)`."""
+"""Move whole models in one call: `sw.sync(model, source, target)`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ JAX_OPTIONS = ("devices", "progress", "digest")
 
 @dataclass(frozen=True, repr=False)
 class Sync(Drawn):
-    """The move of a model from one side to another: its plan, its proof and its runtime.
+    """How a model moves from one side to another: the plan, its proof and its runtime.
 
     `print` shows the moves and the facts proved about them.
     """
@@ -82,7 +82,7 @@ class Sync(Drawn):
         """Return the shape, dtype and sharding that a call expects of each source buffer in JAX, by
         name.
 
-        Each device stores its part in the layout's form, padded to the largest part. `devices`: the
+        Each device stores its part as the layout says, padded to the largest part. `devices`: the
         devices with the ids of both sides, in ascending order; by default JAX's first devices.
         """
         _check_devices(devices)
@@ -110,7 +110,7 @@ class Sync(Drawn):
 
     @property
     def pictured(self) -> ModelPlan:
-        """The plan, drawn as the picture of this object."""
+        """The plan, which is drawn as the picture of this object."""
         return self.plan
 
     def __repr__(self) -> str:
@@ -148,11 +148,11 @@ def exchange(
     source: Sequence[Any],
     target: Sequence[Any],
 ) -> tuple[Sync, list[str]]:
-    """Return an object that moves several tensors at once, and a list of the names that it uses for
-    them. These are `names`, except for names that have characters other than letters, digits,
-    underscores and points, which are numbered; if names clash, all are numbered.
+    """Return an object that moves several tensors at once, and the names that it uses for them.
+    These are `names`, except that names with characters other than letters, digits, underscores and
+    points are numbered; if names clash, all are numbered.
 
-    `tensors`: their shapes and dtypes. `source`, `target`: the sharding and mesh of each tensor.
+    `tensors`: their shapes and dtypes; `source`, `target`: the sharding and mesh of each tensor.
     """
     plain = [
         name if re.fullmatch(r"\w[\w.]*", name) else f"leaf {n}" for n, name in enumerate(names)

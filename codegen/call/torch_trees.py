@@ -65,8 +65,8 @@ def _exchanged(leaves: list[Leaf]) -> list[DTensor]:
 
 
 def _placed(leaf: Leaf) -> Leaf:
-    """Return the leaf with its target resolved to a mesh and placements. Raise InputError unless it
-    is a DTensor without a source."""
+    """Resolve a leaf's target to a mesh and placements. Raises InputError unless the leaf is a
+    DTensor without a source."""
     if not isinstance(leaf.value, DTensor):
         raise InputError(
             "every leaf of the tree must be a DTensor",

@@ -1,5 +1,5 @@
-"""`sw.reshard` of a tree: all arrays, or all DTensors, in dicts, lists and tuples, in one
-exchange."""
+"""`sw.reshard` of a tree (dicts, lists and tuples) whose leaves are all arrays or all DTensors, in
+one exchange."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ from shardwright.ir.foreign import (
 from shardwright.ir.rules import listed
 
 _TREES = (("jax.tree_util", JAX_ARRAY), ("torch.utils._pytree", DTENSOR))
-"""Modules that flatten trees, each with the type of its leaves."""
+"""The modules that flatten trees, each with the type of its leaves."""
 
 _KEYS = ("key", "idx", "name")
 """Attributes of path entries: the key of a dict, the index of a list, the name of a field."""
 
 
 class Leaf(NamedTuple):
-    """A leaf of a tree: its name (the keys from the root, joined by dots), value and shardings."""
+    """A leaf of a tree: its name (the keys from the root, joined by dots), its value and its
+    shardings."""
 
     name: str
     value: Any
@@ -73,7 +74,7 @@ def moved(
     exchanged: Callable[[list[Leaf]], list[Any]],
 ) -> list[Any]:
     """Return the resharded leaves, in order. If `moves` is true for two or more leaves, `exchanged`
-    reshards these leaves together; `single` reshards each remaining leaf."""
+    reshards these together; `single` reshards each other leaf."""
     together = [number for number, leaf in enumerate(leaves) if moves(leaf)]
     if len(together) < 2:
         together = []
@@ -85,7 +86,7 @@ def moved(
 
 
 def alone(leaf: Leaf, move: Callable[[Leaf], Any]) -> Any:
-    """Return `move(leaf)`; an InputError names the leaf."""
+    """Return `move(leaf)`. Add the leaf's name to an InputError."""
     try:
         return move(leaf)
     except InputError as error:
@@ -116,7 +117,7 @@ def _for_each(tree: Tree, given: Any, argument: str) -> list[Any]:
 
 
 def _is_place(given: Any) -> bool:
-    """Return whether `given` is the target of a single leaf, not a tree of targets."""
+    """Return whether `given` is the target of a single leaf, rather than a tree of targets."""
     if is_a(given, JAX_SHARDING, PARTITION_SPEC, PLACEMENT):
         return True
     if not isinstance(given, list | tuple) or not given:
