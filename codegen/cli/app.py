@@ -27,7 +27,7 @@ from shardwright.codegen.cli.verify import VerifyCommand
 from shardwright.codegen.hardware.chips import unknown_slice
 from shardwright.ir.errors import InputError
 
-# Errors that mean the disk is full. Commands that write bundles report these errors themselves.
+# Errors that mean that the disk is full. Commands that write bundles report these themselves.
 FULL = (errno.ENOSPC, errno.EDQUOT)
 # The exit status that shells give a program ended by Ctrl-C.
 INTERRUPTED = 130
@@ -45,7 +45,7 @@ class Commands(TyperGroup):
 
 
 def _carry_out(command: Flags | AuditCommand | None, **_: object) -> None:
-    """Run a command given as a dataclass of flags; Typer has already run a command that is a plain
+    """Run a command that is a dataclass of flags. Typer has already run a command that is a plain
     function."""
     if command is None:
         return

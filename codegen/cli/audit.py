@@ -153,7 +153,8 @@ def _said(finding: "AuditFinding") -> str:
 
 
 def _print_rows(rows: "tuple[AuditRow, ...]") -> None:
-    """Print a row for each set of equal collectives, the largest possible saving first."""
+    """Print a row for each set of equal collectives, those with the largest possible saving
+    first."""
     from rich.markup import escape
     from rich.table import Table
 
@@ -185,7 +186,7 @@ def _print_rows(rows: "tuple[AuditRow, ...]") -> None:
 
 
 def _order(rows: "list[AuditRow]") -> tuple[int, int]:
-    """Return the sort key: largest possible saving first, then most bytes received."""
+    """Return the sort key: the largest possible saving first, then the most bytes received."""
     return -sum(row.redundant for row in rows), -sum(row.received for row in rows)
 
 

@@ -38,7 +38,6 @@ class CheckCommand(FolderFlags):
 
     @property
     def beside(self) -> tuple[str, ...]:
-        """The fields that select bundles on disk."""
         return ("name",)
 
     def run(self) -> None:
@@ -66,8 +65,8 @@ class CheckCommand(FolderFlags):
             print(f"{', '.join(where)}: identical to a new emission")
 
     def _learned(self, path: Path) -> bool:
-        """Run a file's loader again and print elements that it now stores elsewhere; return True if
-        there are none."""
+        """Run a file's loader again and print the elements that it now stores elsewhere. Return
+        whether there are none."""
         from shardwright.codegen.learn.again import learn_again
 
         again = learn_again(path, "" if path == self.file else str(path.parent))

@@ -190,7 +190,7 @@ def _side(given: str, argument: str) -> Any:
 
 
 def _with_findings(error: InputError, paths: Iterable[str]) -> InputError:
-    """Return an error that quotes the findings in the files of learned layouts."""
+    """Add the findings in the files of learned layouts to an error."""
     from shardwright.codegen.learn.again import learned_table
 
     found = {path: learned_table(Path(path)).get("findings", ()) for path in paths}
@@ -208,8 +208,8 @@ def _asked(
     stored: "Stored | None",
     others: Mapping[str, object] = MappingProxyType({}),
 ) -> dict[str, Any]:
-    """Return the tensors, ranks and dtype with which to run loaders; `others`: shapes of tensors
-    that the layout lacks."""
+    """Return the tensors, ranks and dtype with which to run loaders; `others`: the shapes of
+    tensors that the layout lacks."""
     from shardwright.codegen.learn.logical import LogicalTensor
     from shardwright.ir.given import shape_of
 

@@ -16,7 +16,7 @@ from shardwright.ir.errors import InputError
 if TYPE_CHECKING:
     from rich.table import Table
 
-# Columns that a narrow terminal drops.
+# The columns that a narrow terminal omits.
 _TPU_LEFT_OUT, _XLA_LEFT_OUT, _GPU_LEFT_OUT = (1, 2), (0, 1), (0, 3, 4, 6)
 _FLAGS = {"targets": "--for", "save": "--save"}
 
@@ -151,7 +151,7 @@ def _tpu(reports: list[CompileReport]) -> "Table":
 
 
 def _roomy(cells: tuple[str, ...], left_out: tuple[int, ...]) -> tuple[str, ...]:
-    """Return the cells that fit; `left_out` has the indices that a narrow terminal drops."""
+    """Return the cells that fit; `left_out` has the indices that a narrow terminal omits."""
     return tuple(cell for at, cell in enumerate(cells) if is_wide() or at not in left_out)
 
 
@@ -192,7 +192,7 @@ def _wire(code: TpuCode, report: CompileReport) -> str:
 
 
 def _size(size: int | None) -> str:
-    """Return a number of bytes in the largest unit with a count of at least ten: `64K`, `5120K`,
+    """Format a number of bytes in the largest unit that gives at least ten: `64K`, `5120K`,
     `12M`."""
     if size is None:
         return "-"

@@ -44,7 +44,7 @@ def demo(file: File, output: Output, extras: Extras = ALL) -> None:
 
 
 def _backends(extras: str) -> dict[str, str]:
-    """Return the backends that run with these extras, and the extra that each backend needs."""
+    """Return the backends that can run with these extras, and the extra that each backend needs."""
     needs = {name: registry.runtime(name).extra for name in registry.NAMES}
     known = set(needs.values())
     given = known if extras == ALL else set(extras.split(","))
@@ -59,7 +59,7 @@ def _backends(extras: str) -> dict[str, str]:
 
 
 def _print_left_out(bundles: dict[str, Bundle], chosen: dict[str, str]) -> None:
-    """Print which modules were not verified, and the extras needed to verify them."""
+    """Say which modules were not verified, and which extras are needed to verify them."""
     for backend in registry.NAMES:
         runtime = registry.runtime(backend)
         count = sum(backend in bundle.backends for bundle in bundles.values())

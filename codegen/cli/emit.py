@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from shardwright.codegen.operations.answers import Within
 
 NAMED = 4
-"""The most removed files to list by name; if there are more, print only their number."""
+"""The most removed files to list by name; for more, print only their number."""
 
 Bundles = Sequence[tuple[Operation, dict[str, str]]]
 Groups = Sequence[tuple[Group, dict[str, str]]]
@@ -68,7 +68,7 @@ class EmitCommand(Flags):
         )
 
     def run(self) -> None:
-        """Emit, write, and report the outcome for every folder."""
+        """Emit and write the bundles, and report the outcome for every folder."""
         if self.stablehlo is not None:
             self._write_stablehlo(self.stablehlo)
             return
@@ -76,7 +76,8 @@ class EmitCommand(Flags):
 
         chosen = self.chosen
         root = self.output or chosen.out
-        # Equal reshards share the bundle of the first, but a user may select any of them alone.
+        # Equal reshards share the bundle of the first of them, but a user may select any of them
+        # alone.
         shared = {chosen.folder(each.name): each for each in chosen.operations}
         described = [replace(each, name=folder) for folder, each in shared.items()]
         features = self.features or ()
@@ -139,13 +140,13 @@ class EmitCommand(Flags):
             raise self.located(error, said.name) from None
 
     def _owner(self) -> Config | None:
-        """Return the config that describes the whole folder: None if flags change or describe the
-        reshard, or if the file is a manifest."""
+        """Return the config that describes the whole folder, or None if flags change or describe
+        the reshard, or if the file is a manifest."""
         changed = any(key != "name" for key in self.fields)
         return None if changed or self.config.root is None else self.config
 
     def _said_of(self, error: InputError) -> InputError:
-        """Return a write error with the flag or the file named in it."""
+        """Add the flag or the file to a write error."""
         match error.argument:
             case "output":
                 if self.output is not None or self._owner() is None:
@@ -158,7 +159,7 @@ class EmitCommand(Flags):
 
 
 def _said(changed: Sequence[Path]) -> str:
-    """Return in words whether a bundle's files were written, removed or unchanged."""
+    """Say in words whether a bundle's files were written, removed or unchanged."""
     removed = [path.name for path in changed if not path.exists()]
     written = len(changed) - len(removed)
     parts = [f"{written} file{'' if written == 1 else 's'} written"] if written else []

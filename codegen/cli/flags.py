@@ -1,7 +1,7 @@
-"""Arguments of commands: a file, names in it, or flags that describe a reshard; the same for every
-command.
+"""The arguments of commands, the same for every command: a file, names in it, or flags that
+describe a reshard.
 
-A command is a frozen dataclass: its fields hold its arguments and flags, and `run` executes it.
+A command is a frozen dataclass: its fields are its arguments and flags, and `run` executes it.
 Typer reads the fields of base classes at run time, so files of commands must not postpone the
 evaluation of annotations.
 """
@@ -51,7 +51,7 @@ _OVERRIDES = (
     *("strategy", "backends", "topology", "memory_limit", "gradient", "single_file"),
     "features",
 )
-"""Flags that may be combined with a FILE or names."""
+"""The flags that may be combined with a FILE or names."""
 
 FLAGS = Path("flags")
 """The path that replaces a config's path if flags describe the reshard."""
@@ -69,8 +69,8 @@ def completed_names(incomplete: str) -> list[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class Flags(ABC):
-    """A file and names in it, or the values of flags as strings; None means that a flag was not
-    given."""
+    """A file and names in it, or the values of flags as strings. None means that a flag is
+    absent."""
 
     words: Annotated[
         list[str] | None,
@@ -193,12 +193,12 @@ class Flags(ABC):
 
     @property
     def beside(self) -> tuple[str, ...]:
-        """The fields allowed next to a file or names, to change or select operations."""
+        """The fields that are allowed next to a file or names, to change or select operations."""
         return ("name", *_OVERRIDES)
 
     @cached_property
     def described(self) -> bool:
-        """Return whether flags, rather than a file, describe a reshard."""
+        """Whether flags, rather than a file, describe a reshard."""
         keys = [key for key in self.fields if key not in self.beside]
         if self.words and keys:
             raise InputError(
@@ -223,7 +223,7 @@ class Flags(ABC):
 
     @cached_property
     def config(self) -> Config:
-        """Return the config: the given file, or this folder's."""
+        """The config: the given file, or that of this folder."""
         path = self.file or find_config()
         if path is None:
             raise InputError(
@@ -235,8 +235,8 @@ class Flags(ABC):
 
     @cached_property
     def chosen(self) -> Config:
-        """Return the selected operations of the file, changed by flags, or the reshard described by
-        flags."""
+        """The selected operations of the file, changed by flags, or the reshard that flags
+        describe."""
         if self.described:
             return Config(FLAGS, Path(OUT), (self.from_flags(),))
         argument = "--name" if self.name is not None else None
@@ -255,7 +255,7 @@ class Flags(ABC):
 
     @property
     def group(self) -> Group | None:
-        """Return the group if exactly one group and nothing else is selected."""
+        """The group, if exactly one group and nothing else is selected."""
         if self.described or len(self.names) > 1:
             return None
         if not self.names:
@@ -263,7 +263,7 @@ class Flags(ABC):
         return next((each for each in self.chosen.groups if each.name == self.names[0]), None)
 
     def _only_group(self) -> Group | None:
-        """Return the group of a file that describes only one group."""
+        """Return the group of a file that describes nothing else."""
         chosen = self.chosen
         described = {each.name for each in chosen.operations}
         fits = len(chosen.groups) == 1 and described == {*chosen.groups[0].members}
@@ -277,7 +277,6 @@ class Flags(ABC):
         return {each: (firsts[each], folders.count(each)) for each in dict.fromkeys(folders)}
 
     def one(self) -> Description:
-        """Return the only reshard that is selected."""
         found = self.one_operation()
         if found.kind == "reshard":
             return found
@@ -289,7 +288,8 @@ class Flags(ABC):
         )
 
     def one_operation(self) -> Operation:
-        """Return the only operation that is selected. Raises InputError for a group or several."""
+        """Return the only operation that is selected. Raises InputError for a group, or for
+        several."""
         if self.described:
             return self.from_flags(name="reshard")
         chosen = self.chosen
@@ -312,7 +312,7 @@ class Flags(ABC):
         return chosen.operations[0]
 
     def from_flags(self, name: str | None = None) -> Description:
-        """Return the reshard described by flags; `name` is the default name."""
+        """Return the reshard that flags describe; `name`: its default name."""
         needed = [*REQUIRED, *(["name"] if name is None else [])]
         missing = [flag(key) for key in needed if key not in self.fields]
         if missing:
@@ -350,8 +350,8 @@ class Flags(ABC):
         return found
 
     def _overridden_matmul(self, description: MatmulDescription) -> MatmulDescription:
-        """Return a matmul changed by flags. A flag that no matmul takes is an error if it is meant
-        for this matmul, and is ignored otherwise."""
+        """Change a matmul by flags. A flag that no matmul takes is an error if it is meant for this
+        matmul, and is otherwise ignored."""
         meant, asked = self._meant(description.name), self._features()
         if meant:
             self._located_flag("features", lambda: check_matmul_features(asked))
@@ -373,14 +373,14 @@ class Flags(ABC):
         return replace(description, **changes)
 
     def _overridden_program(self, description: ProgramDescription) -> ProgramDescription:
-        """Return a program changed by flags, by the same rules as matmuls."""
+        """Change a program by flags, with the same rules as for matmuls."""
         self._check_named(description.name, "program", "topology", "backends")
         if "topology" not in self.fields:
             return description
         return replace(description, topology=self._read("topology", read_topology))
 
     def _overridden_relayout(self, description: RelayoutDescription) -> RelayoutDescription:
-        """Return a relayout changed by flags, by the same rules as matmuls."""
+        """Change a relayout by flags, with the same rules as for matmuls."""
         self._check_named(description.name, "relayout", "backends", "gradient")
         changes = {key: value for key, value in self.fields.items() if key == "gradient"}
         if "backends" in self.fields:
@@ -388,7 +388,7 @@ class Flags(ABC):
         return replace(description, **changes)
 
     def _overridden_model(self, description: ModelDescription) -> ModelDescription:
-        """Return a model changed by flags, by the same rules as matmuls."""
+        """Change a model by flags, with the same rules as for matmuls."""
         self._check_named(description.name, "model", "backends", "memory_limit")
         changes: dict[str, Any] = {}
         if "backends" in self.fields:
@@ -422,22 +422,22 @@ class Flags(ABC):
                 )
 
     def _meant(self, name: str) -> bool:
-        """Return whether flags are meant for an operation: the operation is named, or is the
-        config's only one."""
+        """Return whether flags are meant for an operation, because it is named or is the config's
+        only one."""
         return name in self.names or len(self.config.operations) == 1
 
     def _read(self, key: str, read: Callable[[object], Any]) -> Any:
         return self._located_flag(key, lambda: read(self.fields[key]))
 
     def _located_flag(self, key: str, do: Callable[[], Any]) -> Any:
-        """Call a function; if it raises InputError, add the flag of `key` to the error."""
+        """Call a function. If it raises InputError, add the flag of `key` to the error."""
         try:
             return do()
         except InputError as error:
             raise error.named(flag(key)) from None
 
     def located(self, error: InputError, name: str) -> InputError:
-        """Return an error found after reading the description, with its flag or file added."""
+        """Add the flag or the file to an error found after reading the description."""
         known = (
             *FIELDS,
             *MATMUL_FIELDS,
@@ -448,7 +448,7 @@ class Flags(ABC):
         )
         if error.argument is None:
             return error
-        if error.argument not in known:  # for example, an argument of a program's function
+        if error.argument not in known:  # such as an argument of a program's function
             programs = {each.name for each in self.chosen.programs}
             return error.named(f"program {name!r}, {error.argument}") if name in programs else error
         if self.described or error.argument in self.fields:
@@ -457,11 +457,11 @@ class Flags(ABC):
 
 
 def _is_file(path: Path) -> bool:
-    """Return whether a word is a file, not a name: it has a suffix or a path separator, or is an
-    existing file."""
+    """Return whether a word is a file rather than a name: it has a suffix or a path separator, or
+    it exists as a file."""
     return bool(path.suffix) or os.sep in str(path) or path.is_file()
 
 
 def flag(field: str) -> str:
-    """Return the flag of a field: `--target-mesh` for `target_mesh`."""
+    """Return the flag of a field, such as `--target-mesh` for `target_mesh`."""
     return "--feature" if field == "features" else "--" + field.replace("_", "-")

@@ -31,31 +31,28 @@ class FolderFlags(Flags):
 
     @property
     def beside(self) -> tuple[str, ...]:
-        """The fields that select bundles on disk."""
         return ("name", "backends")
 
     @property
     def file(self) -> Path | None:
-        """The file given, if any."""
         first = Path(self.words[0]) if self.words else None
         listed = first is not None and (first.is_file() or first.suffix in (".toml", ".json"))
         return first if listed else None
 
     @property
     def paths(self) -> tuple[Path, ...]:
-        """The arguments that are folders: those that exist, or that have more than one path
+        """The arguments that are folders, because they exist or have more than one path
         component."""
         words = map(Path, (self.words or [])[0 if self.file is None else 1 :])
         return tuple(each for each in words if each.is_dir() or len(each.parts) > 1)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The arguments that are not folders."""
         return tuple(name for name in super().names if Path(name) not in self.paths)
 
     @property
     def by_config(self) -> bool:
-        """Return whether a config describes at least one selected operation."""
+        """Whether a config describes at least one selected operation."""
         return not self.described and bool(self.names or self.file or not self.paths)
 
     @contextlib.contextmanager

@@ -40,7 +40,7 @@ class MeasureCommand(FolderFlags):
 
     @property
     def beside(self) -> tuple[str, ...]:
-        """The options that may be given together with bundles."""
+        """The options that may be combined with bundles."""
         return ("name", "backends", "topology")
 
     def run(self) -> None:
@@ -65,8 +65,8 @@ class MeasureCommand(FolderFlags):
 
 
 def _check(path: Path) -> None:
-    """Raise InputError for a path that cannot be written, or with a name that `--topology` would
-    not read."""
+    """Raise InputError for a path that cannot be written, or whose name `--topology` would not
+    read."""
     if path.suffix != ".toml":
         raise InputError(
             "a topology must be saved as a TOML file",

@@ -47,7 +47,7 @@ def print_group(group: Group, kinds: Kinds) -> None:
 
 
 def _bytes(kinds: Kinds) -> dict[str, int]:
-    """Return the bytes of all tensors: the total, and the bytes of the busiest device."""
+    """Return the bytes of all tensors, in total and on the busiest device."""
     from shardwright.codegen.operations.emit.group import bytes_by_rank
 
     received: Any = 0

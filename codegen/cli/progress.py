@@ -15,9 +15,9 @@ Show = Callable[[int, int, str], None]
 """Called as show(done, total, last), where `last` is the item just finished."""
 
 PATIENCE = 2.0
-"""Seconds before progress is shown, even for a single item."""
+"""How long a single item must take before progress is shown, in seconds."""
 EVERY = 10.0
-"""Seconds between two lines, without a terminal, while there is no progress."""
+"""The seconds between two lines when there is no terminal and no progress."""
 
 _quiet = False
 
@@ -30,7 +30,7 @@ def be_quiet(quiet: bool) -> None:
 
 @contextlib.contextmanager
 def bar(title: str) -> Iterator[Show]:
-    """Yield a function that shows progress; an error removes the display."""
+    """Yield a function that shows progress. An error removes the display."""
     console = Console(stderr=True)
     display: _Bar | _Lines = _Bar(title, console) if console.is_terminal else _Lines(title)
     if _quiet:
@@ -58,8 +58,8 @@ def _watch(display: _Bar | _Lines, ended: threading.Event) -> None:
 
 
 class _Bar:
-    """A bar on a terminal, shown from the first call if there are several items, or after a delay
-    for one slow item."""
+    """A bar on a terminal. It is shown from the first call if there are several items, or after a
+    delay for one slow item."""
 
     def __init__(self, title: str, console: Console) -> None:
         self._display = Progress(
@@ -81,14 +81,14 @@ class _Bar:
             self.wait()
 
     def wait(self) -> None:
-        """Start to draw the bar, which then refreshes itself."""
+        """Start to draw the bar. It then refreshes itself."""
         with self._lock:
             if not self._started:
                 self._started = True
                 self._display.start()
 
     def end(self, *, failed: bool) -> None:
-        """Remove the bar; leave no trace after a failure."""
+        """Remove the bar, without a trace if the work failed."""
         self._display.live.transient = failed
         if self._started:
             self._display.stop()
@@ -111,14 +111,14 @@ class _Lines:
             self._say()
 
     def wait(self) -> None:
-        """Print new progress if there is any; otherwise print the elapsed time every EVERY
+        """Print new progress if there is any. Otherwise print the elapsed time every EVERY
         seconds."""
         since = time.monotonic() - self._at
         if since >= EVERY or (since >= PATIENCE and self._counted() != self._said):
             self._say()
 
     def end(self, *, failed: bool) -> None:
-        """Print the total if the work took a long time."""
+        """Print the total if the work took long."""
         if not failed and time.monotonic() - self._begun >= PATIENCE:
             self._say()
 

@@ -1,8 +1,8 @@
 """The versions of JAX, torch and Triton on which `verify` and `compile` were tested.
 
-Both use internals of interpreters and compilers. With another version, a reported fault may lie in
-those packages or in Shardwright's use of them, not in a module. A worker that no longer finds the
-faults planted in its own kernels reports that it cannot verify.
+Both use internals of interpreters and compilers. With another version, the cause of a reported
+fault may be in those packages, or in how Shardwright uses them, and not in a module. A worker that
+no longer finds the faults planted in its own kernels reports that it cannot verify.
 """
 
 import re
@@ -27,7 +27,7 @@ def notes(packages: Iterable[str]) -> Iterator[str]:
     """Yield a sentence for each installed package whose version is not in `CHECKED`, and for a
     numpy that breaks the interpreter of the installed triton.
 
-    A package run from a source folder has no metadata and is skipped.
+    A package that runs from a source folder has no metadata and is skipped.
     """
     found = {name: _version(name) for name in sorted(packages)}
     for name, (first, last) in CHECKED.items():
@@ -57,7 +57,7 @@ def _version(package: str) -> tuple[int, ...]:
 
 
 def _beyond(last: str) -> tuple[int, ...]:
-    """Return a tuple greater than every version that begins with `last`."""
+    """Return a tuple that is greater than every version that begins with `last`."""
     return (*_numbers(last), sys.maxsize)
 
 

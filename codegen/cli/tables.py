@@ -8,16 +8,15 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.console import Console
 
-# The width if the terminal's is unknown, as in a log.
+# The width if the terminal's width is unknown, as in a log.
 LOG_WIDTH = 120
 WIDE = 120
-"""The least terminal width at which tables have their optional columns."""
+"""The narrowest terminal in which tables have their optional columns."""
 
 _COLOURS = {"ok": "green", "failed": "bold red", "skipped": "yellow"}
 
 
 def console() -> Console:
-    """Return the console that tables are printed on."""
     from rich.console import Console
 
     standard = Console()
@@ -32,5 +31,5 @@ def is_wide() -> bool:
 
 
 def shown(verdict: str) -> str:
-    """Return a verdict with its colour."""
+    """Return a verdict in its colour."""
     return f"[{_COLOURS[verdict]}]{verdict}[/]"

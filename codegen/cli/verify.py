@@ -80,7 +80,7 @@ def _print(reports: "tuple[Report, ...]") -> None:
 
 def details(reports: "tuple[Report, ...]") -> list[str]:
     """Return lines about the details of the reports. Modules of a bundle with the same detail share
-    a line; if any module is a twin, a last line explains twins."""
+    a line. If any module is a twin, a last line explains twins."""
     said: dict[tuple[str, str], list[str]] = {}
     for report in reports:
         if report.detail:

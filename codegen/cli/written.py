@@ -10,7 +10,7 @@ from shardwright.ir.errors import InputError
 
 
 def written(path: Path, text: str, option: str) -> None:
-    """Write the text to a file named by an option, and print its path."""
+    """Write a text to the file that an option names, and print its path."""
     from shardwright.codegen.operations.emit.write import write_file
 
     check_writable(path, option)
