@@ -1,1 +1,1 @@
-"""Measurements, each next to its peers in the same run. No test asserts a time."""
+"""Measurements, each taken in the same run as those of its peers. No test asserts a time."""

@@ -1,6 +1,6 @@
 """Run measurements and print a table for each: `python -m bench [NAME[:COUNT] ...]`.
 
-COUNT is the number of random cases, for measurements that have them: `tpu_compile:20` is a short
+COUNT is the number of random cases, for measurements that have any: `tpu_compile:20` is a short
 run.
 """
 

@@ -1,5 +1,5 @@
-"""The bytes that the busiest sender sends, divided by their lower bound, for all pairs of shardings
-of a matrix."""
+"""For all pairs of shardings of a matrix: the bytes that the busiest sender sends, divided by their
+lower bound."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ CASES = (
 
 
 def shardings(mesh: sw.Mesh) -> list[sw.Sharding]:
-    """Return all shardings of a matrix: an ordered subset of the axes splits each dimension."""
+    """Return all shardings of a matrix, in which an ordered subset of the axes splits each
+    dimension."""
     texts = []
     for count in range(len(mesh.names) + 1):
         for names in itertools.permutations(mesh.names, count):

@@ -42,8 +42,8 @@ RESULT = Path(__file__).parent / "beside.md"
 
 def random_case(seed: int, most: int) -> tuple[sw.Reshard, str]:
     """Return a random reshard on up to `most` devices, and a topology for it. Up to four axes,
-    whole or cut into sub-axes, some of them unused, split up to four dimensions; every extent is a
-    multiple of the number of devices."""
+    whole or cut into sub-axes and some of them unused, split up to four dimensions. Every extent is
+    a multiple of the number of devices."""
     rng = random.Random(seed)
     devices = rng.choice([size for size in TOPOLOGIES if size <= most])
     sizes, left = list[int](), devices
@@ -62,7 +62,7 @@ def random_case(seed: int, most: int) -> tuple[sw.Reshard, str]:
 
 
 def in_parts(rng: random.Random, name: str, size: int) -> list[AxisRef]:
-    """Return the sub-axes into which an axis is cut at random, or the whole axis."""
+    """Cut an axis into random sub-axes, or return the whole axis."""
     found, pre = list[AxisRef](), 1
     while pre < size:
         inner = [d for d in range(2, size // pre) if size // pre % d == 0]
@@ -73,21 +73,20 @@ def in_parts(rng: random.Random, name: str, size: int) -> list[AxisRef]:
 
 
 def seconds(made: Plan) -> float:
-    """Return the predicted seconds of a plan under a topology."""
+    """Return the predicted seconds of a plan on its topology."""
     assert made.prediction is not None
     return made.prediction.seconds
 
 
 def no_worse(ours: float, theirs: float) -> bool:
-    """Return whether our seconds exceed the peer's by no more than the tolerance ALIKE, within
-    which the planner prefers fewer steps."""
+    """Return whether our seconds exceed the peer's by at most the tolerance ALIKE, within which the
+    planner prefers fewer steps."""
     return ours <= (1 + ALIKE) * theirs + 1e-12
 
 
 @dataclass(frozen=True)
 class Row:
-    """One reshard: its seed and topology, and the predicted seconds of our plan and of the
-    peer's."""
+    """One reshard: its seed and topology, and the predicted seconds of our plan and the peer's."""
 
     seed: int
     topology: str
@@ -96,7 +95,7 @@ class Row:
 
 
 def beside_shardy(count: int) -> Iterator[Row]:
-    """Yield a row for each reshard for which Shardy's pass makes a sequence that leads to the
+    """Yield a row for each reshard for which Shardy's pass finds a sequence that leads to the
     target. It compares the basis plan with that sequence."""
     cases = [random_case(seed, max(TOPOLOGIES)) for seed in range(count)]
     found = by_shardy([reshard for reshard, _ in cases])
@@ -107,7 +106,7 @@ def beside_shardy(count: int) -> Iterator[Row]:
 
 
 def beside_both(count: int) -> Iterator[Row]:
-    """Yield a row for each reshard, which compares `auto`'s plan with the cheaper of XLA's own plan
+    """Yield a row for each reshard. It compares `auto`'s plan with the cheaper of XLA's own plan
     and Shardy's."""
     seeds = range(XLA_SEED, XLA_SEED + count)
     cases = [random_case(seed, XLA_DEVICES) for seed in seeds]

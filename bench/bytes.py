@@ -1,4 +1,4 @@
-"""The bytes that the busiest device receives divided by their lower bound, for several planners.
+"""The bytes that the busiest device receives, divided by their lower bound, for several planners.
 
 The cases are all ordered pairs of shardings of a matrix, and the corpus. `auto` is the planner's
 choice for a switch of H100s. XLA compiles the identity between the two shardings, for dimensions
@@ -45,13 +45,13 @@ XLA = "from shardwright.codegen.moves.xla import main; main()"
 
 @dataclass(frozen=True)
 class Measured:
-    """The bytes received by the busiest device divided by the bound, for every pair that a planner
-    planned."""
+    """The bytes that the busiest device receives, divided by the bound, for every pair that a
+    planner supports."""
 
     ratios: tuple[float, ...]
 
     def cells(self) -> tuple[str, str]:
-        """Return two cells of the table: the mean with the number of pairs, and the worst."""
+        """Return two cells of the table: the mean with the number of pairs, and the worst ratio."""
         if not self.ratios:
             return "", ""
         mean, worst = float(np.mean(self.ratios)), max(self.ratios)
@@ -59,7 +59,7 @@ class Measured:
 
 
 def pairs_of(axes: dict[str, int], shape: tuple[int, ...]) -> list[sw.Reshard]:
-    """Return the reshards of all ordered pairs of shardings that move bytes."""
+    """Return the reshards of all ordered pairs of shardings between which bytes move."""
     both = itertools.product(shardings(sw.Mesh(axes)), repeat=2)
     made = [sw.Reshard(shape=shape, dtype="float32", source=a, target=b) for a, b in both]
     return [reshard for reshard in made if bound(reshard)]
@@ -81,7 +81,7 @@ def planned(reshards: Iterable[sw.Reshard], strategy: str) -> Measured:
 
 
 def by_xla(reshards: Iterable[sw.Reshard]) -> Measured:
-    """Return the ratios of XLA's own reshards; reshards that JAX does not accept are left out."""
+    """Return the ratios of XLA's own reshards, except reshards that JAX does not accept."""
     asked = [reshard for reshard in reshards if why_not_xla(reshard) is None]
     if not asked:
         return Measured(())
@@ -94,8 +94,7 @@ def by_xla(reshards: Iterable[sw.Reshard]) -> Measured:
 
 
 def by_dtensor(reshards: Iterable[sw.Reshard]) -> Measured:
-    """Return the ratios of DTensor's reshards; reshards whose shardings it cannot express are left
-    out."""
+    """Return the ratios of DTensor's reshards, except those whose shardings it cannot express."""
     asked, lines = [], []
     for reshard in reshards:
         sides = [dimension_of_axes(side) for side in (reshard.source, reshard.target)]
@@ -108,8 +107,8 @@ def by_dtensor(reshards: Iterable[sw.Reshard]) -> Measured:
 
 
 def dimension_of_axes(sharding: sw.Sharding) -> list[int | None] | None:
-    """Return the dimension that each axis splits, or None for an unused axis. Return None if a
-    dimension's axes are not in mesh order."""
+    """Return the dimension that each axis splits, None for an unused axis; or None if the axes of a
+    dimension are not in mesh order."""
     names = sharding.mesh.names
     found: list[int | None] = [None] * len(names)
     for dim, axes in enumerate(sharding.dims):
@@ -122,7 +121,7 @@ def dimension_of_axes(sharding: sw.Sharding) -> list[int | None] | None:
 
 
 def run(words: list[str], lines: list[str], **environment: str) -> list[str]:
-    """Return the lines that a separate process prints, given `lines` on standard input."""
+    """Return the lines that a separate process prints when given `lines` on standard input."""
     with tempfile.TemporaryFile("w+") as said:
         done = subprocess.run(
             [sys.executable, *words],
@@ -153,7 +152,6 @@ def named(axes: dict[str, int], shape: tuple[int, ...]) -> tuple[str, str]:
 
 
 def measured_matrices() -> list[list[Measured]]:
-    """Return the ratios of each planner, one list for each of the CASES."""
     return [[ask(pairs_of(*case)) for ask in PLANNERS.values()] for case in CASES]
 
 

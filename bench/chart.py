@@ -1,4 +1,4 @@
-"""A picture of a table as SVG, with points and lines over a logarithmic axis, and its data as JSON.
+"""A table drawn as SVG, with points and lines over a logarithmic axis, and its data as JSON.
 
 `written` puts NAME.svg and NAME.json into `bench/pictures/`, which is under version control.
 """
@@ -26,7 +26,7 @@ Point = tuple[float, float]
 @dataclass(frozen=True)
 class Series:
     """A named series of points (across, up) in a numbered colour. `joined`: whether a line joins
-    the points; `hollow`: whether they are drawn as rings."""
+    the points; `hollow`: whether points are drawn as rings."""
 
     name: str
     points: tuple[Point, ...]
@@ -47,8 +47,8 @@ class Series:
 class Chart:
     """A picture with a logarithmic vertical axis.
 
-    `ticks`: (place, label) pairs on the horizontal axis; `is_log`: whether that axis is logarithmic
-    too; `rules`: (height, label) pairs, marked by horizontal lines.
+    `ticks`: (position, label) pairs on the horizontal axis; `is_log`: whether that axis is
+    logarithmic too; `rules`: the (height, label) pairs of horizontal lines.
     """
 
     title: str
@@ -74,7 +74,7 @@ class Chart:
 
     def heights(self) -> tuple[float, float]:
         """Return the two ends of the vertical axis: the nearest numbers of the form 1, 2 or 5 times
-        a power of ten between which all points and rules lie."""
+        a power of ten that enclose all points and rules."""
         seen = [p[1] for s in self.series for p in s.points] + [height for height, _ in self.rules]
         steps = list(_steps(min(seen) / 10, max(seen) * 10))
         least = max(step for step in steps if step <= min(seen) * (1 + 1e-9))

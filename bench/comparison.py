@@ -1,8 +1,8 @@
-"""Compare nine of our reshards with those of other systems that run on this machine; write
+"""Compare nine of our reshards with those of other systems that run on this machine, and write
 `bench/comparison.md`.
 
-All use four devices. DTensor runs among gloo processes, and its values are compared; XLA's bytes
-are those of the collectives in its HLO for CPU; Shardy's steps come from its own pass in jaxlib.
+All use four devices. DTensor runs on gloo processes, and its values are compared; XLA's bytes are
+those of the collectives in its HLO for CPU; Shardy's steps come from its own pass in jaxlib.
 """
 
 from __future__ import annotations
@@ -27,8 +27,7 @@ MESH = "x=2,y=2"
 @dataclass(frozen=True)
 class Case:
     """A reshard on four devices. `placements`: the placements that express its two shardings in
-    DTensor, None if there are none; `target_ids`: the target's device ids if they differ from the
-    source's."""
+    DTensor, or None; `target_ids`: the target's device ids if they differ from the source's."""
 
     name: str
     shape: tuple[int, int]
@@ -86,7 +85,7 @@ CASES = (
 
 
 def torch_answers(cases: list[Case]) -> list[dict[str, str]]:
-    """Return, for each case, the answers of DTensor and of our module, run on four processes."""
+    """Return the answers of DTensor and of our module for each case, run on four processes."""
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
         json.dump([case.asked() for case in cases], file)
         file.flush()
@@ -100,7 +99,7 @@ def torch_answers(cases: list[Case]) -> list[dict[str, str]]:
 
 
 def rows() -> list[tuple[str, ...]]:
-    """Return the rows of the table, headings first."""
+    """Return the rows of the table, with the headings first."""
     plans = [sw.plan(case.reshard) for case in CASES]
     said = [case for case in CASES if case.placements is not None]
     by_torch = dict(zip((case.name for case in said), torch_answers(said), strict=True))
@@ -139,7 +138,7 @@ def _steps(steps: Any) -> str:
 
 
 def table(lines: list[tuple[str, ...]]) -> str:
-    """Return lines as a Markdown table."""
+    """Format lines as a Markdown table."""
     head, *rest = ("| " + " | ".join(line) + " |" for line in lines)
     return "\n".join([head, "|" + "---|" * len(lines[0]), *rest])
 

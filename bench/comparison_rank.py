@@ -1,7 +1,7 @@
 """Run the cases of `bench.comparison` with torch's DTensor and with emitted modules.
 
-torchrun starts this on four gloo processes; the first prints a line of JSON for each case. A mesh
-with two axes also gets a flattened axis, as in programs that gather over both axes.
+torchrun starts this on four gloo processes; the first process prints a line of JSON for each case.
+A mesh with two axes also gets a flattened axis, as in programs that gather over both axes.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ def mesh_of(ids: list[Any]) -> DeviceMesh:
 
 
 def held(x: torch.Tensor, mesh: DeviceMesh, kinds: list[str]) -> DTensor:
-    """Return `x` as a DTensor. The terms of a partial sum are equal: `x` divided by their
-    number."""
+    """Return `x` as a DTensor. All terms of a partial sum are equal to `x` divided by the number of
+    terms."""
     placements = [KINDS[kind] for kind in kinds]
     if "P" not in kinds:
         return distribute_tensor(x, mesh, placements)
@@ -63,7 +63,7 @@ def by_module(case: dict[str, Any], x: torch.Tensor, folder: str) -> torch.Tenso
 
 
 def said(case: dict[str, Any], x: torch.Tensor, made: Any) -> str:
-    """Run `made`; return `right`, or the fault, or the reason for a refusal."""
+    """Run `made` and return `right`, the fault, or the reason for a refusal."""
     try:
         found = made()
     except NotImplementedError as error:
@@ -74,7 +74,7 @@ def said(case: dict[str, Any], x: torch.Tensor, made: Any) -> str:
 
 
 def main() -> None:
-    """Run every case in the file named by the first argument, and print the answers."""
+    """Run every case in the file named by the first argument and print the answers."""
     dist.init_process_group("gloo")
     folder = [tempfile.mkdtemp() if dist.get_rank() == 0 else ""]
     dist.broadcast_object_list(folder)

@@ -1,10 +1,11 @@
 """The scalar work, in instruction bundles, of TPU kernels for all-to-alls that send directly to
-their receivers. It is read from the TPU compiler's output, without a TPU.
+their receivers, read from the TPU compiler's output without a TPU.
 
 A device synchronises with, sends to and waits for all others, in loops over them. The final bundles
 that the compiler dumps give the length and the iterations of these loops; a bundle takes at least
 one cycle. In earlier kernels, a device waited for each tile separately, visited its peers one by
-one, and took remainders of possibly negative numbers. The table is written to `direct_bundles.md`.
+one, and took remainders of possibly negative numbers. The table is written to
+`direct_bundles.md`.
 """
 
 from __future__ import annotations
@@ -29,9 +30,8 @@ LINE = "from bench.direct_bundles import serve; serve()"
 class Tiles:
     """A kind of tiles.
 
-    `form`: the kernel's form for them; `replicas`: the number of devices with the same shard;
-    `rows` and `columns`: the extents of the matrix, each as (elements per shard, additional
-    elements).
+    `form`: the kernel form for them; `replicas`: the number of devices with the same shard; `rows`,
+    `columns`: the extents of the matrix, each as (elements per shard, additional elements).
     """
 
     form: str
@@ -65,7 +65,7 @@ BEFORE = {
     ("unaligned", 256): 119_031,
 }
 """The number of bundles of earlier kernels, by kind of tiles and number of devices. The kernels
-were emitted at the parent of commit 27aa82be, and counted by this script on 2026-11-24."""
+were emitted at the parent of commit 27aa82be and counted by this script on 2026-11-24."""
 
 DELAY = 4
 """The number of bundles after a branch that run before it is taken."""
@@ -89,13 +89,13 @@ class Bundles:
     @property
     def in_all(self) -> int:
         """The number of bundles that run if no branch skips any. A loop of unknown length, which
-        waits for remaining transfers, counts one iteration."""
+        waits for remaining transfers, counts as one iteration."""
         return self.around + sum(loop.bundles * loop.turns for loop in self.loops)
 
 
 def counted(text: str) -> Bundles:
-    """Return the counts of a kernel's final bundles. A loop extends from its label to the branch
-    after its end test, and includes the bundles that run before that branch is taken."""
+    """Count a kernel's final bundles. A loop extends from its label to the branch after its end
+    test, and includes the bundles that run before that branch is taken."""
     pattern = r"^ *(?:0x[0-9a-f]+|0) +(\w\w)? *: *>* *\{(.*)$"
     found = [(m[1], m[2]) for m in re.finditer(pattern, text, re.MULTILINE)]
     labels, loops = list[int](), list[Loop]()
@@ -107,7 +107,7 @@ def counted(text: str) -> Bundles:
         ends = re.search(r"totalorder %\w+, (\d+) /\* loop exit test", words)
         branch = next(k for k in range(number, len(found)) if "sbr.rel" in found[k][1])
         begin = labels.pop()
-        # Keep only outermost loops: their bundles include those of inner loops.
+        # Keep only the outermost loops: their bundles include those of inner loops.
         loop = Loop(branch + DELAY + 1 - begin, int(ends[1]) if ends else 1)
         loops += [loop] if not labels else []
     return Bundles(tuple(loops), len(found) - sum(loop.bundles for loop in loops))
@@ -134,7 +134,7 @@ def compiled(tiles: str, devices: int, dump: Path) -> Bundles:
 
 
 def serve() -> None:
-    """Compile the module of the tiles and the number of devices in the arguments."""
+    """Compile the module for the tiles and the number of devices given as arguments."""
     import jax
     import numpy as np
 

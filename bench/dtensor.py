@@ -23,7 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 
 class Received(TorchDispatchMode):
-    """Adds up the bytes that rank 0 receives in functional collectives."""
+    """Add up the bytes that rank 0 receives in functional collectives."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ def count_all_to_alls(counter: Received) -> None:
 
 
 def placements(dims: list[int | None]) -> list[Placement]:
-    """Return the placements for the dimension that each mesh axis splits, or None."""
+    """Return the placements, given the dimension that each mesh axis splits, or None."""
     return [Replicate() if dim is None else Shard(dim) for dim in dims]
 
 

@@ -1,5 +1,5 @@
-"""The value of each form and option of the TPU kernel: how much longer the best alternative takes,
-as predicted by the model, for random and for aligned reshards.
+"""What each form and option of the TPU kernel gains: how much longer the best alternative takes,
+according to the model, for random and for aligned reshards.
 
 A form stays if, on some topology, the best alternative takes at least 5 % longer in at least 5 % of
 the cases, or if no other form can run some case. The random reshards come from `bench/reshards.py`,
@@ -27,7 +27,7 @@ UNKNOWN = "none given"
 TOPOLOGIES = (UNKNOWN, "v5e:2x4", "v5e:4x4", "v5p:2x2x2", "v6e:2x4", "v6e:4x4")
 RANDOM, ALIGNED = 300, 60
 WINS = 0.05
-"""A form wins a case if the best alternative takes longer by at least this fraction."""
+"""A form wins a case if the best alternative takes at least this fraction longer."""
 MESHES = {8: ({"x": 8}, {"x": 2, "y": 4}), 16: ({"x": 16}, {"x": 4, "y": 4}, {"x": 2, "y": 8})}
 
 
@@ -62,7 +62,7 @@ def traits(choice: FormChoice) -> frozenset[str]:
 
 def losses(every: Sequence[FormChoice]) -> dict[str, float]:
     """Return, for each form and option, how much longer the best choice without it takes, as a
-    fraction of the best choice's seconds; infinity if there is no choice without it."""
+    fraction of the best choice's seconds, or infinity if there is no choice without it."""
     best = min(choice.seconds for choice in every)
     found = {}
     for trait in frozenset[str]().union(*map(traits, every)):
@@ -88,7 +88,7 @@ def _of(reshards: Sequence[sw.Reshard], topology: str | None) -> Iterator[dict[s
     for reshard in reshards:
         try:
             made = direct_of(sw.plan(reshard, "direct", topology=topology))
-        except InputError:  # a mesh whose device order follows no axis
+        except InputError:  # the mesh's device order follows no axis
             continue
         every = made.once(choices)
         if every and min(choice.seconds for choice in every) > 0:

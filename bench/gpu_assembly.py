@@ -2,7 +2,7 @@
 assembly.
 
 `python -m bench gpu_assembly`. No kernel runs: the fraction of bytes that 16-byte instructions move
-follows from the widths of all instructions, and from the rows that each instruction moves.
+follows from the widths of all instructions and from the rows that each instruction moves.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from shardwright.ir.dtypes import DTYPES
 
 TARGET = "sm_90"
 FEW = 4
-"""The factor by which each program has more threads in kernels with few programs."""
+"""How many times more threads each program has in kernels with few programs."""
 CORPUS = tuple(
     Path(__file__).parent.parent / "corpus" / name for name in ("reshards.toml", "examples.toml")
 )
@@ -37,8 +37,8 @@ CORPUS = tuple(
 
 @dataclass(frozen=True)
 class Row:
-    """One kernel. `moves`: the form of its moves; `code`: the resources that the compiler reports;
-    `loads` and `stores`: the bytes of each load and store instruction."""
+    """One kernel. `moves`: how its rows are copied; `code`: the resources that the compiler
+    reports; `loads`, `stores`: the bytes of each load and store instruction."""
 
     moves: Moves
     code: GpuCode
@@ -58,7 +58,7 @@ class Row:
 
     @property
     def why(self) -> str:
-        """The reason why 16-byte instructions do not move the other bytes; "" if they move all."""
+        """Why 16-byte instructions do not move the other bytes, or "" if they move all."""
         if self.moves.form == "lines":
             return ""
         said = f"rows begin or end at odd multiples of {self.moves.unit} B"
@@ -66,8 +66,8 @@ class Row:
 
 
 def measured(reshard: Reshard, target: str = TARGET, times: int = 1) -> Row:
-    """Compile the kernel of a reshard, and return its row. `times`: the factor by which each
-    program has more threads."""
+    """Compile the kernel of a reshard and return its row. `times`: how many times more threads each
+    program has."""
     made = plan(reshard, "direct")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "triton_gpu.py"
@@ -77,13 +77,13 @@ def measured(reshard: Reshard, target: str = TARGET, times: int = 1) -> Row:
         code = code_of(kernel, time.perf_counter() - start)
     text = kernel.asm[kinds(kernel)[1]]
     loads, stores = (resources.widths(text, kind) for kind in ("ld", "st"))
-    # The last loads belong to the stores; earlier ones load the addresses of peers.
+    # The last loads belong to the stores. Earlier ones load the addresses of peers.
     moves = Moves(as_vectors(made.exchange), DTYPES[reshard.dtype])
     return Row(moves, code, loads[len(loads) - len(stores) :], stores)
 
 
 def main(target: str = TARGET) -> None:
-    """Print the table. The second to last column says whether the kernel with few programs has the
+    """Print the table. Its second to last column says whether the kernel with few programs has the
     same fractions and does not spill."""
     table = Table(title=f"Kernels for {target}: what moves bytes, what they use")
     for column in (

@@ -1,7 +1,7 @@
-"""The speed of reshards among N logical devices on one GPU, as a fraction of a copy's.
+"""The speed of reshards between N logical devices on one GPU, as a fraction of a copy's.
 
-`python -m bench gpu_copy`. For each reshard of the corpus all shards are on one GPU, and
-`reshard_local` fills existing target shards, with one launch for each device. It is timed as a CUDA
+`python -m bench gpu_copy`. For each reshard of the corpus, all shards are on one GPU, and
+`reshard_local` fills existing target shards with one launch per device. It is timed as a CUDA
 graph, in which launches take little time, and as a direct call. The same run times a
 device-to-device copy of as many bytes. The goal is 0.9 of the copy's rate if tiles have 1 MiB or
 more.
@@ -31,13 +31,13 @@ from shardwright.ir.dtypes import DTYPES
 REPEATS = 20
 MIB = 2**20
 
-# Returns the median seconds of a few runs of a call, run directly or replayed as a graph.
+# Returns the median seconds of a few runs of a call, whether direct or replayed as a graph.
 Timer = Callable[[Callable[[], object]], float]
 
 
 @dataclass(frozen=True)
 class Row:
-    """One reshard. `total`: the bytes of all target shards; `tile`: those of the largest tile;
+    """One reshard. `total`: the bytes of all target shards; `tile`: the bytes of the largest tile;
     `copy`, `graph`, `call`: the seconds of a copy of `total` bytes, of the reshard in a graph, and
     of the reshard as a direct call."""
 
@@ -56,7 +56,7 @@ class Row:
 
 
 def measured(name: str, reshard: Reshard, device: str, graph: Timer, call: Timer) -> Row:
-    """Return the measurements of a reshard with all shards on one device."""
+    """Measure a reshard with all shards on one device."""
     import torch
 
     made = plan(reshard)
@@ -151,7 +151,7 @@ def table(rows: list[Row], where: str) -> Table:
 
 
 def main() -> None:
-    """Print the table, or the missing requirement."""
+    """Print the table, or what is missing to measure it."""
     import torch
 
     if not torch.cuda.is_available():

@@ -21,7 +21,7 @@ from shardwright.codegen.checks.load import load
 
 SHAPES = ((8192, 8192, 1024), (1024, 8192, 8192), (8192, 1024, 8192), (4096, 4096, 4096))
 """Extents (i, j, k): the products that one device computes in the corpus's matmuls, and a square
-one."""
+product."""
 
 DTYPES = ("bfloat16", "float16")
 
@@ -44,7 +44,7 @@ class Row:
 
 
 def measured(dtype: str, extents: tuple[int, int, int], device: str, timer: Timer) -> Row:
-    """Return the seconds of a product on a device. Raise ValueError for a wrong product."""
+    """Return the seconds of a product on a device. Raises ValueError for a wrong product."""
     import torch
 
     i, j, k = extents
@@ -86,7 +86,7 @@ def table(rows: list[Row], where: str) -> Table:
 
 
 def main() -> None:
-    """Print the table, or the missing requirement."""
+    """Print the table, or what is missing to measure it."""
     import torch
 
     if not torch.cuda.is_available():

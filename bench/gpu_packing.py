@@ -30,7 +30,7 @@ RANDOM = 50
 @dataclass(frozen=True)
 class Row:
     """One reshard, with tuples of bytes per device. `travel`: sent or received; `before`: packed or
-    unpacked by earlier modules; `now`: packed or unpacked now; `in_place`: the ends at which each
+    unpacked by earlier modules; `now`: packed or unpacked now; `in_place`: the sides on which each
     exchange packs nothing."""
 
     travel: tuple[int, ...]
@@ -56,8 +56,8 @@ def measured(reshard: Reshard) -> Row:
 
 
 def _bytes(phase: Any, device: int) -> tuple[int, int, int]:
-    """Return three byte counts of a device: the bytes sent or received, those packed by earlier
-    modules, and those packed now."""
+    """Return three byte counts of a device: the bytes sent or received, the bytes packed by earlier
+    modules, and the bytes packed now."""
     wire = phase.processes._wire(device, "cpu")
     travel = sum(wire.sent) + sum(wire.received)
     was_in_place = len(phase.tiles.together) == 2 and not phase.exchange.hidden

@@ -1,10 +1,10 @@
-"""Time reshards among the GPUs of a host by modules, DTensor and NCCL, with the same tensors in the
-same run.
+"""Time reshards between the GPUs of a host by modules, DTensor and NCCL, with the same tensors in
+the same run.
 
-`torchrun --nproc-per-node 8 -m bench.gpu_peers`, with one process for each device of the reshards
-to measure. Each transport of `reshard` is compared with `redistribute` of a DTensor, if placements
-can express both sides, and with `all_to_all_single` alone, of exactly the bytes that the plan
-moves, packed in advance. Without GPUs it runs on gloo, as a trial.
+`torchrun --nproc-per-node 8 -m bench.gpu_peers`, with one process per device of the reshards to
+measure. Each transport of `reshard` is compared with `redistribute` of a DTensor, if placements can
+express both sides, and with a plain `all_to_all_single` of exactly the bytes that the plan moves,
+packed in advance. Without GPUs it runs on gloo, as a trial.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from shardwright.ir import Reshard
 
 REPEATS = 20
 LARGEST_ON_CPU = 2**22
-"""The greatest number of elements of a tensor in a trial on gloo."""
+"""The most elements of a tensor in a trial on gloo."""
 
 COLUMNS = ("symmetric", "exchange", "all_to_all alone", "DTensor")
 
@@ -58,7 +58,7 @@ def seconds(run: Callable[[], object], home: Any) -> float:
 
 
 def measured(reshard: Reshard, module: ModuleType, home: Any) -> dict[str, float]:
-    """Return the seconds by column; columns that do not apply are left out."""
+    """Return the seconds by column. Columns that do not apply are left out."""
     import torch
     import torch.distributed as dist
 

@@ -28,7 +28,7 @@ MIB = 2**20
 @dataclass(frozen=True)
 class Row:
     """One reshard. `whole`: the bytes of the largest shard; `staged`: the bytes that the busiest
-    device copies; `all_whole` and `all_staged`: the same for all devices together."""
+    device copies; `all_whole`, `all_staged`: the same, summed over all devices."""
 
     whole: int
     staged: int

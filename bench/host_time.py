@@ -1,9 +1,10 @@
-"""The host time of one call of `reshard` with `out`: that of Python alone, measured without a GPU.
+"""The host time of one call of `reshard` with `out`: the time in Python alone, measured without a
+GPU.
 
-`python -m bench host_time`. The module is one of the corpus. Its kernel is compiled for sm_90 and
-launched by Triton as on a GPU; calls to the driver, the group or the memory of peers are faked and
-do nothing. Three calls are timed: with the tensors of an earlier call, as in a training step or a
-server; with a source shard that must first be copied to symmetric memory; and with new tensors,
+`python -m bench host_time`. The module is one of the corpus. Its kernel is compiled for sm_90, and
+Triton launches it as on a GPU, but calls to the driver, the group and the memory of peers are faked
+and do nothing. Three calls are timed: with the tensors of an earlier call, as in a training step or
+a server; with a source shard that must first be copied to symmetric memory; and with new tensors,
 which are checked.
 """
 
@@ -30,7 +31,7 @@ from shardwright.codegen.operations.emit.modules import parts
 CALLS, REPEATS = 2000, 9
 NAMES = ("kv_cache_tp4_to_tp2", "llama3_70b_wq_fsdp_to_tp")
 SMALL = 64
-"""The largest extent: the time does not depend on the size of tensors, and small ones save
+"""The largest extent. The time does not depend on the size of tensors, and small tensors save
 memory."""
 
 
@@ -48,16 +49,13 @@ class FakeDriver:
         self.target, self.launches = GPUTarget("cuda", 90, 32), 0
 
     def get_current_device(self) -> int:
-        """Return the number of the device."""
         return 0
 
     def get_current_stream(self, device: int | None = None) -> int:
-        """Return the stream of launches."""
         del device
         return 0
 
     def get_current_target(self) -> Any:
-        """Return the target for which kernels are compiled."""
         return self.target
 
     def launcher_cls(self, *given: Any) -> Callable[..., None]:
@@ -76,7 +74,7 @@ class FakeGroup:
 
 @contextmanager
 def faked(ranks: int) -> Iterator[FakeDriver]:
-    """Fake a group of `ranks` ranks, with this process as the first. Replace the driver for good:
+    """Fake a group of `ranks` ranks, with this process as rank 0. The driver is replaced for good:
     without a GPU, Triton has no other driver to restore."""
     import torch.distributed as dist
     from triton.runtime import driver
@@ -113,7 +111,7 @@ def ready(module: ModuleType, group: object) -> tuple[Any, Any]:
 
 
 def microseconds(call: Callable[[], object], calls: int = CALLS) -> float:
-    """Return the microseconds of a call: the least of REPEATS means over `calls` calls."""
+    """Return the microseconds of a call: the minimum of REPEATS means over `calls` calls."""
     call()
     taken = []
     for _ in range(REPEATS):
@@ -125,8 +123,8 @@ def microseconds(call: Callable[[], object], calls: int = CALLS) -> float:
 
 
 def measured(name: str, calls: int = CALLS) -> tuple[float, float, float]:
-    """Return the microseconds of three kinds of calls: with the tensors of an earlier call; with a
-    source shard that a separate launch first copies to symmetric memory; and with new tensors."""
+    """Return the microseconds of three kinds of calls: with the tensors of an earlier call, with a
+    source shard that a separate launch first copies to symmetric memory, and with new tensors."""
     group = FakeGroup()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "triton_gpu.py"

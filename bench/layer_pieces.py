@@ -15,7 +15,7 @@ Layouts = dict[str, str]
 
 @dataclass(frozen=True)
 class Sizes:
-    """The sizes from which the shapes of a layer follow, in elements."""
+    """The sizes that determine the shapes of a layer, in elements."""
 
     width: int  # the width of the residual stream
     heads: int
@@ -52,13 +52,13 @@ class Piece:
     vllm: Layouts
 
     def stored(self, by: str) -> Layouts:
-        """Return the layouts of the store `by`: `hugging_face`, `megatron` or `vllm`."""
+        """Return the layouts in the store `by`: `hugging_face`, `megatron` or `vllm`."""
         found: Layouts = getattr(self, by)
         return found
 
 
 def _along(heads: int, devices: int) -> str:
-    """Return the axes along which heads are cut, as text. With more devices than heads,
+    """Return the axes along which heads are cut, as text. If there are more devices than heads,
     neighbouring devices share a head."""
     return '"tp"' if heads >= devices else f'"tp":(1){heads}'
 
@@ -74,8 +74,8 @@ def _fused(parts: Iterable[str]) -> str:
 
 def _interleaved(names: tuple[str, ...], groups: int, devices: int, *beside: int) -> str:
     """Return a stack of tensors that interleaves their rows by group, like Megatron's q, k and v.
-    With more devices than groups, the rows of a group are cut too. `beside`: the extents of the
-    other dimensions."""
+    If there are more devices than groups, the rows of a group are cut too. `beside`: the extents of
+    the other dimensions."""
     factors = f"'(g={groups} r) d -> g r d'" if beside else f"'(g={groups} r) -> g r'"
     axes = _along(groups, devices)
     stack = _stack(1, *(f"{name} {factors} [{{{axes}}}]" for name in names))
@@ -109,8 +109,7 @@ def embedding(sizes: Sizes, devices: int) -> Piece:
 
 
 def norms(*names: str) -> Callable[[Sizes, int], Piece]:
-    """Return a function that returns the weights of the residual stream's norms, which all devices
-    hold."""
+    """Return a function for the weights of the residual stream's norms, which all devices have."""
 
     def made(sizes: Sizes, devices: int) -> Piece:
         del devices
@@ -126,7 +125,7 @@ def norms(*names: str) -> Callable[[Sizes, int], Piece]:
 
 
 def head_norms(sizes: Sizes, devices: int) -> Piece:
-    """Return the weights of the norms of q's and k's heads."""
+    """Return the weights of the norms of the heads of q and k."""
     del devices
     names = ("q_norm", "k_norm")
     whole = {name: name for name in names}
@@ -139,9 +138,9 @@ def head_norms(sizes: Sizes, devices: int) -> Piece:
 
 
 def attention(*, bias: bool = False, hugging_face: str = "apart") -> Callable[[Sizes, int], Piece]:
-    """Return a function that returns q, k, v and o. `hugging_face`: whether Hugging Face stores q,
-    k and v `apart`, in one `stack`, or `interleaved` by heads; in the last case vLLM interleaves
-    them too."""
+    """Return a function for q, k, v and o. `hugging_face`: whether Hugging Face stores q, k and v
+    `apart`, in one `stack`, or `interleaved` by heads; in the last case vLLM interleaves them
+    too."""
 
     def made(sizes: Sizes, devices: int) -> Piece:
         groups, head, width = sizes.groups, sizes.head, sizes.width
@@ -178,7 +177,7 @@ def attention(*, bias: bool = False, hugging_face: str = "apart") -> Callable[[S
 
 
 def latent_attention(sizes: Sizes, devices: int) -> Piece:
-    """Return multi-head latent attention: down projections, which all devices hold, and up
+    """Return multi-head latent attention: down projections, which all devices have, and up
     projections, which are cut by heads."""
     del devices
     query, key = sizes.latent
@@ -217,8 +216,8 @@ def latent_attention(sizes: Sizes, devices: int) -> Piece:
 def gated(
     *, prefix: str = "", fused: bool = False, names: tuple[str, str, str] = ("gate", "up", "down")
 ) -> Callable[[Sizes, int], Piece]:
-    """Return a function that returns an MLP with a gate. `fused`: whether Hugging Face stores gate
-    and up in one parameter."""
+    """Return a function for an MLP with a gate. `fused`: whether Hugging Face stores gate and up in
+    one parameter."""
 
     def made(sizes: Sizes, devices: int) -> Piece:
         del devices
@@ -257,7 +256,7 @@ def plain_mlp(sizes: Sizes, devices: int) -> Piece:
 
 
 def experts(sizes: Sizes, devices: int) -> Piece:
-    """Return experts with gates, and the router, which all devices hold."""
+    """Return experts with gates, and the router, which all devices have."""
     del devices
     many, wide, inner = sizes.experts, sizes.width, sizes.inner
     halves = "stack(1, e_gate[{}, {tp}], e_up[{}, {tp}])"
@@ -374,7 +373,7 @@ def mamba(sizes: Sizes, devices: int) -> Piece:
 
 
 def delta_net(sizes: Sizes, devices: int) -> Piece:
-    """Return Qwen 3 Next's gated DeltaNet: 16 groups of a key head and two value heads, which
+    """Return Qwen 3 Next's gated DeltaNet: 16 groups of one key head and two value heads, which
     Hugging Face and vLLM interleave."""
     groups = sizes.groups
     keys, values = groups * sizes.state, 2 * groups * sizes.state

@@ -1,10 +1,10 @@
 """Plan the moves of layers of 12 architectures from a trainer's layout to vLLM's. Count the bytes,
 and how many of them two simpler kinds of systems could move.
 
-Each cell of the table is for a layer with the embedding (`bench/layers.py`), in bfloat16. A trainer
-stores it on devices 0 to 7, and vLLM with tensor parallelism N on devices 0 to N - 1. The minimum
-number of bytes that a device must receive is counted independently of the plan, from its contents
-before and after.
+Each cell of the table is for one layer and the embedding (`bench/layers.py`), in bfloat16. A
+trainer stores them on devices 0 to 7, and vLLM with tensor parallelism N on devices 0 to N - 1. The
+minimum number of bytes that a device must receive is counted independently of the plan, from its
+contents before and after.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ SERVERS = (1, 2, 4, 8, 16)
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell of the table, in bytes. `received`: by the busiest device; `least`: the least that a
-    device must receive; `total`: by all devices; `one_axis` and `same_bytes`: the parts of `total`
+    """One cell of the table, in bytes. `received`: by the busiest device; `least`: the minimum that
+    a device must receive; `total`: by all devices; `one_axis`, `same_bytes`: the parts of `total`
     that each simpler kind of system could move."""
 
     received: int
@@ -85,7 +85,7 @@ def least(source: sw.Stored, target: sw.Stored) -> dict[int, int]:
 
 
 def one_axis_tensors(stored: sw.Stored) -> set[str]:
-    """Return the tensors that any system with one sharding axis could store. Each has a separate
+    """Return the tensors that any system with a single sharding axis could store: each has its own
     buffer with its elements in order, and is whole on each device or cut along one dimension into
     one equal chunk per device."""
     found = set()
@@ -107,13 +107,13 @@ def one_axis_tensors(stored: sw.Stored) -> set[str]:
 
 
 def same_bytes(source: sw.Stored, target: sw.Stored) -> set[tuple[int, str]]:
-    """Return the target buffers, by device and name, that are a contiguous range of one source
-    buffer of any device, byte for byte except for padding at their end."""
+    """Return the target buffers, by device and name, that equal a contiguous range of one source
+    buffer of some device, byte for byte except for padding at their end."""
     size = sum(math.prod(shape) for shape in source.tensors.values())
     wanted = [each for each in _lines(target) if each[2].size]
     found = set()
     for _, _, line in _lines(source):
-        # at[n] is the index of element n in this buffer, -1 if the buffer does not contain it.
+        # at[n] is the index of element n in this buffer, or -1 if the buffer lacks it.
         at = np.full(size, -1)
         at[line] = np.arange(line.size)
         for device, name, numbers in wanted:
@@ -151,8 +151,7 @@ def table() -> tuple[list[str], list[Cell]]:
 
 
 def page(lines: list[str], cells: list[Cell]) -> str:
-    """Return the page, with the number of cells in which the plan receives no more than the
-    bound."""
+    """Return the page. It states in how many cells the plan receives no more than the bound."""
     reached = sum(cell.received == cell.least for cell in cells)
     moved = sum(cell.total for cell in cells)
     shares = [

@@ -1,10 +1,10 @@
 """The load of a TPU module's busiest link over all rounds, relative to that of a direct exchange.
 
-Modules forward tiles on v5e, where devices can send directly only over a number of hops that is a
-power of two, and on other chips if the model predicts less time. XLA's plan is the compiled
-identity, if JAX accepts the reshard; the model takes the best algorithm for each collective. The
-reshards are the corpus and random ones on eight chips of three generations, and common ones on 16 x
-16. The model is `codegen/hardware/torus.py`; the tables are written to `link_loads.md`.
+Modules forward tiles on a v5e, where devices can send directly only over a power of two of links,
+and on other chips if the model predicts less time. XLA's plan is the compiled identity, if JAX
+accepts the reshard; the model takes the best algorithm for each collective. The reshards are the
+corpus and random ones on eight chips of three generations, and common ones on 16 x 16. The model is
+`codegen/hardware/torus.py`; the tables are written to `link_loads.md`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ TOPOLOGIES = ("v5e:2x4", "v5p:2x2x2", "v6e:2x4")
 RANDOM = 50
 LEAST = 1 << 20
 """Reshards on up to 8 devices are left out if the busiest link of their direct exchange carries
-fewer bytes than this, because most of these bytes would be padding of memory tiles."""
+fewer bytes than this, most of which would be padding of memory tiles."""
 LARGE = ("v5e:16x16", "v6e:16x16")
 FLAT, GRID = sw.Mesh({"x": 256}), sw.Mesh({"x": 16, "y": 16})
 SIDES = {
@@ -99,8 +99,8 @@ BEFORE_OF_SMALL = {"v5e:2x4": "1.16, 2.11", "v5p:2x2x2": "0.50, 0.50", "v6e:2x4"
 @dataclass(frozen=True)
 class LinkLoad:
     """One module. `rounds`: the number of its rounds; `carried`: the bytes on its busiest link in
-    all rounds; `direct`, `xla`: the same for a direct exchange and for XLA's plan, None if there is
-    none; `seconds`: the predicted time."""
+    all rounds; `direct`, `xla`: the same for a direct exchange and for XLA's plan, or None;
+    `seconds`: the predicted time."""
 
     name: str
     topology: str
@@ -118,7 +118,7 @@ def compiled(reshards: dict[str, sw.Reshard]) -> dict[str, XlaCollectives]:
 
 
 def together(stages: Iterable[Stage], network: Network) -> float:
-    """Return the bytes on the busiest link in all rounds together, because rounds do not wait for
+    """Return the bytes on the busiest link over all rounds together, because rounds do not wait for
     one another."""
     sends = (stage for stage in stages if isinstance(stage, Sends))
     parts = [part for stage in sends for part in stage.flows() if part.sender.size]
@@ -135,7 +135,7 @@ def loads(
         try:
             made = sw.plan(reshard, "direct", topology=topology)
             backend.refuse(made)
-        except InputError:  # missing devices, or a mesh whose device order follows no axis
+        except InputError:  # missing devices, or a device order that follows no axis
             continue
         network, timeline = network_of(reshard, topology), backend.timeline(made)
         load = network.total(flows(made.exchange, reshard.itemsize)).nbytes.max()
@@ -152,7 +152,7 @@ def loads(
 
 def summary(topology: str, found: Iterable[LinkLoad]) -> str:
     """Return a line for a topology: the loads of modules that forward and of modules that send
-    directly, each relative to a direct exchange, and the loads of all modules relative to XLA's
+    directly, both relative to a direct exchange, and the loads of all modules relative to XLA's
     plan."""
     listed = list(found)
     cells = [topology]

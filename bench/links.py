@@ -25,13 +25,13 @@ from shardwright.codegen.moves.plan import network_of
 MESHES = ((2, 4), (8, 8), (16, 32), (64, 64), (256, 256))
 TORI = {8: "v5p:2x2x2", 64: "v5p:4x4x4", 512: "v5p:8x8x8", 4096: "v5p:16x16x16"}
 XLA_DEVICES = 512
-# The reshards: one that swaps the axes of rows and columns, and an all-to-all.
+# The reshards: swapping the axes of rows and columns, and an all-to-all.
 RESHARDS = (
     ("transpose", '[{"x"}, {"y"}]', '[{"y"}, {"x"}]'),
     ("all to all", '[{"x", "y"}, {}]', '[{}, {"x", "y"}]'),
 )
-# Each program runs in a separate process, so that its memory is measured alone. It prints its
-# seconds and its peak megabytes, less the peak after the imports.
+# Each program runs in a separate process, so that only its own memory is measured. It prints its
+# seconds, and its peak megabytes minus the peak after the imports.
 PLAN = """
 import json, re, sys, time
 import shardwright as sw
@@ -74,7 +74,7 @@ def measured(program: str, *words: object) -> tuple[float, float]:
 @dataclass(frozen=True)
 class Planned:
     """One reshard on `devices` devices: the (seconds, megabytes) of the direct and of the basis
-    plan, and the seconds that XLA takes to compile it, None if it was not compiled."""
+    plan, and the seconds that XLA takes to compile it, or None if it was not compiled."""
 
     what: str
     devices: int
@@ -107,7 +107,7 @@ def planned() -> Iterator[Planned]:
 
 
 def planning(found: list[Planned]) -> Table:
-    """Return the table of seconds and memory of plans, and XLA's compile time."""
+    """Return the table of seconds and memory for planning, and of XLA's compile time."""
     table = Table("reshard", title="Planning")
     for name in ("devices", "direct: s", "MB", "basis: s", "MB", "XLA compiles: s"):
         table.add_column(name, justify="right")

@@ -43,7 +43,7 @@ KEPT_IN = "MATMUL_BYTES"
 """The environment variable that names a file of earlier results."""
 
 PIECE = 100
-"""The number of matmuls that are measured, and whose results are kept, at a time."""
+"""The number of matmuls to measure before their results are kept."""
 
 COUNT = 60
 """The number of matmuls of each mesh."""
@@ -60,7 +60,7 @@ QUICKLY = (
     "--xla_llvm_disable_expensive_passes=true",
     "--xla_cpu_use_fusion_emitters=false",
 )
-"""Flags that save most of the compile time: only the HLO is read, so LLVM need not make fast
+"""Flags that save most of the compile time. Only the HLO is read, so LLVM need not make fast
 code."""
 
 LINE = "from bench.matmul_bytes import serve; serve()"
@@ -73,7 +73,7 @@ Triple = tuple[str, str, str]
 
 @dataclass(frozen=True)
 class Moved:
-    """The elements that the busiest device receives: by our plan, and by jit's programs for CPU and
+    """The elements that the busiest device receives, by our plan and by jit's programs for CPU and
     v5e."""
 
     planned: int
@@ -88,7 +88,7 @@ class Moved:
 
 def triples(axes: dict[str, int]) -> list[Triple]:
     """Return all triples of shardings in a fixed random order. Of triples that differ only in the
-    names of axes of equal size, only the alphabetically first is returned."""
+    names of axes of equal size, return only the alphabetically first."""
     texts = shardings(tuple(axes))
     found = [each for each in itertools.product(texts, repeat=3) if each == first(axes, each)]
     random.Random(0).shuffle(found)
@@ -96,7 +96,7 @@ def triples(axes: dict[str, int]) -> list[Triple]:
 
 
 def first(axes: dict[str, int], triple: Triple) -> Triple:
-    """Return the alphabetically first of the triples that differ from a triple at most in the names
+    """Return the alphabetically first of the triples that differ from this one at most in the names
     of axes of equal size."""
     renamed = []
     for names in itertools.permutations(axes):
@@ -123,8 +123,8 @@ def measured(axes: dict[str, int], given: Sequence[Triple]) -> list[Moved]:
 
 
 def kept(axes: dict[str, int], given: Sequence[Triple]) -> list[Moved]:
-    """Return the results of `measured`, reading them from the file of KEPT_IN, if any, and adding
-    missing ones to it."""
+    """Return the results of `measured`. Read them from the file of KEPT_IN, if any, and add missing
+    results to it."""
     file = os.environ.get(KEPT_IN)
     if not file:
         return measured(axes, given)
@@ -176,7 +176,7 @@ def _served(asked: list[dict[str, object]]) -> list[Any]:
 
 
 def serve() -> None:
-    """Read programs to compile, one per line; print the elements that the busiest device receives
+    """Read programs to compile, one per line. Print the elements that the busiest device receives
     on CPU and on v5e."""
     import jax
     from jax.experimental import topologies
@@ -215,8 +215,7 @@ def _sides(asked: dict[str, Any], devices: Any) -> tuple[sw.Matmul, list[Any]]:
 
 
 def wrong(axes: dict[str, int], given: Sequence[Triple]) -> int:
-    """Return the number of triples for which jit's program for CPU devices returns a wrong
-    product."""
+    """Count the triples for which jit's program for CPU devices returns a wrong product."""
     return sum(_served([{"axes": axes, "triple": triple, "run": True} for triple in given]))
 
 
@@ -258,8 +257,8 @@ def _moved(function: Any, shapes: tuple[Any, Any], sides: list[Any], platform: s
 
 
 def rows(axes: dict[str, int], found: list[Moved]) -> Iterator[str]:
-    """Yield the table rows of a mesh: our elements compared with each peer's, and with the smaller
-    of the two."""
+    """Yield the table rows of a mesh, which compare our elements with each peer's, and with the
+    smaller of the two."""
     for name in ("cpu", "v5e", "least"):
         peers = [getattr(each, name) for each in found]
         pairs = [(each.planned, peer) for each, peer in zip(found, peers, strict=True)]
@@ -278,7 +277,7 @@ def rows(axes: dict[str, int], found: list[Moved]) -> Iterator[str]:
 
 
 def text_of(found: list[tuple[dict[str, int], list[Moved]]], said: list[str]) -> str:
-    """Return the page: a table of elements by mesh, then the lines `said` on individual
+    """Return the page: a table of elements by mesh, then the lines `said` about individual
     programs."""
     return "\n".join(
         [
@@ -305,7 +304,7 @@ def text_of(found: list[tuple[dict[str, int], list[Moved]]], said: list[str]) ->
 
 
 def main(count: int = COUNT) -> None:
-    """Print the page. `count`: the number of random matmuls of each mesh, all if there are
+    """Print the page. `count`: the number of random matmuls of each mesh, or all if there are
     fewer."""
     found, said = [], []
     for axes in MESHES:
@@ -319,7 +318,7 @@ def main(count: int = COUNT) -> None:
 
 
 def wrong_line(axes: dict[str, int], fewer: int, not_right: int) -> str:
-    """Return a line about jit's programs that move fewer elements than we planned."""
+    """Return a line about jit's programs that move fewer elements than our plans."""
     name = "x".join(map(str, axes.values()))
     return (
         f"Of {name} jit moves less than was planned in {fewer}; in {not_right} of these what it "
@@ -328,8 +327,8 @@ def wrong_line(axes: dict[str, int], fewer: int, not_right: int) -> str:
 
 
 def read_line(axes: dict[str, int], moved: list[Moved], modules: list[tuple[int, int]]) -> str:
-    """Return a line about the moves of modules' programs, compared with their plans and with jit's
-    programs."""
+    """Return a line about the elements that modules' programs move, compared with their plans and
+    with jit's programs."""
     name = "x".join(map(str, axes.values()))
     words = []
     for number, platform in enumerate(PLATFORMS):

@@ -1,7 +1,7 @@
 """The predicted microseconds of 60 matmuls, from few rows to many: with operands moved first, and
 with operands moved in a loop.
 
-The table is written to `matmul_loops.md` in this folder; nothing runs.
+The table is written to `matmul_loops.md` in this folder. Nothing runs.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ SHARDINGS = {
 
 
 def matmul_shapes() -> Iterator[sw.Matmul]:
-    """Yield 60 matmuls, whose number of rows varies from the number of devices upwards."""
+    """Yield 60 matmuls, whose rows range from the number of devices upwards."""
     for sides, (inner, columns), rows in itertools.product(SHARDINGS.values(), SIZES, ROWS):
         lhs, rhs, out = map(MESH.sharding, sides)
         yield sw.Matmul("bfloat16", lhs=((rows, inner), lhs), rhs=((inner, columns), rhs), out=out)
 
 
 def _cell(matmul: sw.Matmul, topology: str) -> str:
-    """Return the microseconds with operands moved first and in the fastest loop, if there is one;
-    the planner's choice is bold."""
+    """Return the microseconds with operands moved first and in the fastest loop, if there is one.
+    The planner's choice is bold."""
     chosen = plan_matmul(matmul, topology, listed=0).chosen
     found = []
     for loops in (("never",), ("one", "both")):
@@ -54,7 +54,7 @@ def _cell(matmul: sw.Matmul, topology: str) -> str:
 
 
 def main() -> None:
-    """Write the table, and print the number of loops that are chosen for each topology."""
+    """Write the table, and print how many loops are chosen for each topology."""
     matmuls = list(matmul_shapes())
     names = [name for name in SHARDINGS for _ in range(len(SIZES) * len(ROWS))]
     lines = [

@@ -51,11 +51,11 @@ LINE = "from bench.matmul_time import serve; serve({})"
 HEADINGS = ("lhs", "rhs", "result", "moves", "ms", "jit's ms", "ratio", "of the least of each")
 
 Times = list[list[float]]
-"""The seconds of each turn: of our module, then of jit's program."""
+"""The seconds of each turn, of our module and then of jit's program."""
 
 
 def drawn(count: int, seed: int = 0) -> Iterator[sw.Matmul]:
-    """Yield random matmuls, which use the meshes and the sizes in turn."""
+    """Yield random matmuls. They cycle through the meshes and the sizes."""
     rng = random.Random(seed)
     for number in range(count):
         axes = MESHES[number % len(MESHES)]
@@ -66,7 +66,7 @@ def drawn(count: int, seed: int = 0) -> Iterator[sw.Matmul]:
 
 
 def serve(turns: int) -> None:
-    """Read the path of a module from each line; print the seconds of both sides, turn by turn."""
+    """Read the path of a module from each line. Print the seconds of both sides, turn by turn."""
     import jax
     import jax.numpy as jnp
     import numpy as np
@@ -132,7 +132,7 @@ def measured(plans: Iterable[MatmulPlan], turns: int = TURNS) -> list[Times]:
 
 
 def again(plans: list[MatmulPlan], found: list[Times]) -> list[Times]:
-    """Return the times, with doubtful matmuls measured again."""
+    """Return the times after measuring doubtful matmuls again."""
     doubtful = [n for n, times in enumerate(found) if max(ratios(times)) > DOUBTFUL]
     more = measured([plans[number] for number in doubtful], MORE_TURNS)
     better = dict(zip(doubtful, more, strict=True))
@@ -140,13 +140,13 @@ def again(plans: list[MatmulPlan], found: list[Times]) -> list[Times]:
 
 
 def ratios(times: Times) -> tuple[float, float]:
-    """Return the ratio of our time to jit's: of the medians, and of the least times."""
+    """Return the ratios of our time to jit's, of the medians and of the minima."""
     ours, theirs = times
     return median(ours) / median(theirs), min(ours) / min(theirs)
 
 
 def table(plans: list[MatmulPlan], found: list[Times]) -> list[str]:
-    """Return the lines of a table, worst first, below a summary."""
+    """Return the lines of a table, worst ratio first, below a summary."""
     rows = []
     for plan, times in zip(plans, found, strict=True):
         of_medians, of_least = ratios(times)
@@ -179,7 +179,7 @@ def looped(count: int) -> Iterator[MatmulPlan]:
     for number, matmul in enumerate(drawn(8 * count, seed=1)):
         try:
             yield plan_matmul(matmul, TOPOLOGY, loop=("one", "both")[number % 2], listed=0)
-        except sw.InputError:  # no operand moves around a ring
+        except sw.InputError:  # here no operand moves around a ring
             continue
 
 

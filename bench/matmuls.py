@@ -1,4 +1,4 @@
-"""Sharded matmuls for benchmarks: shardings to draw from, and modules of plans on disk."""
+"""Sharded matmuls for benchmarks: shardings to draw from, and modules written to disk."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from shardwright.ir.matmul_plan import MatmulPlan
 
 
 def shardings(axes: Sequence[str], rank: int = 2) -> list[str]:
-    """Return all shardings of a tensor: each axis splits one dimension or none, and the axes of a
+    """Return all shardings of a tensor. Each axis splits one dimension or none, and the axes of a
     dimension may be in any order."""
     found = set()
     for count in range(len(axes) + 1):
@@ -26,8 +26,8 @@ def shardings(axes: Sequence[str], rank: int = 2) -> list[str]:
 
 
 def write_modules(plans: Iterable[MatmulPlan], root: Path, backend: str = "jax_xla") -> list[Path]:
-    """Write a backend's modules of plans below a folder, with the support modules that they import;
-    return their paths."""
+    """Write a backend's modules of plans below a folder, with the support modules that they import.
+    Return their paths."""
     (root / "_support").mkdir(parents=True)
     for file, text in support_files([backend], multiplied=True).items():
         (root / "_support" / file).write_text(text)

@@ -1,9 +1,9 @@
 """Predicted and measured seconds of plain JAX on 8 host devices, before and after a fit.
 
-Random reshards, sums and matmuls are emitted for `cpu:8`, and measured as `shardwright measure`
-does, in PASSES passes with separate processes. The least of a module's medians counts, because
+Random reshards, sums and matmuls are emitted for `cpu:8` and measured as `shardwright measure`
+does, in PASSES passes with separate processes. The minimum of a module's medians counts, because
 other work on the machine only adds time. Of the modules that take at least QUICK seconds, every
-other one is used for the fit, and the rest to judge it; each half has COUNT modules. The table is
+other one is used for the fit and the rest to judge it; each half has COUNT modules. The table is
 written to `measure.md`.
 """
 
@@ -36,19 +36,25 @@ DEVICES = 8
 TOPOLOGY = f"cpu:{DEVICES}"
 COUNT = 40
 SPARE = 10
-"""The number of additional modules, because some may be too quick."""
+"""The number of extra modules, in case some are too quick."""
 PASSES = 3
 QUICK = 1e-4
 WITHIN = 1.5
 MESHES = ({"x": 2, "y": 4}, {"x": 2, "y": 2, "z": 2}, {"x": 8})
 ELEMENTS = (2**14, 2**24)
 DTYPES = ("float32", "int32", "bfloat16", "int8")
-KINDS = ("reshard", "sum", "reshard", "matmul", "reshard")  # odd, so both halves have all kinds
+KINDS = (
+    "reshard",
+    "sum",
+    "reshard",
+    "matmul",
+    "reshard",
+)  # odd: both halves have all kinds
 RESULT = Path(__file__).parent / "measure.md"
 
 
 def drawn(count: int, seed: int = 1) -> Iterator[tuple[str, sw.Reshard | sw.Matmul]]:
-    """Yield `count` operations with their names, each of the next kind in KINDS."""
+    """Yield `count` operations with their names. They cycle through the kinds in KINDS."""
     rng, products = random.Random(seed), matmuls(count, seed)
     for number, kind in enumerate(itertools.islice(itertools.cycle(KINDS), count)):
         what: sw.Reshard | sw.Matmul = next(products) if kind == "matmul" else _moved(rng, kind)
@@ -56,7 +62,7 @@ def drawn(count: int, seed: int = 1) -> Iterator[tuple[str, sw.Reshard | sw.Matm
 
 
 def _moved(rng: random.Random, kind: str) -> sw.Reshard:
-    """Return a random reshard or sum; in half of the cases, all extents are multiples of the number
+    """Return a random reshard or sum. In half of the cases, all extents are multiples of the number
     of devices."""
     mesh, rank = sw.Mesh(rng.choice(MESHES)), rng.choice((2, 2, 3))
     elements = math.exp(rng.uniform(*map(math.log, ELEMENTS)))
@@ -82,7 +88,7 @@ def emitted(root: Path, cases: Sequence[tuple[str, sw.Reshard | sw.Matmul]]) -> 
 
 
 def measured(root: Path) -> list[Measured]:
-    """Return the modules below a folder, each with its least seconds over all passes. Raise
+    """Return the modules below a folder, each with its minimum seconds over all passes. Raises
     RuntimeError for a wrong result."""
     os.environ["JAX_PLATFORMS"] = "cpu"
     os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={DEVICES}"
@@ -129,7 +135,7 @@ def table(
     measured: list[Measured], cases: dict[str, sw.Reshard | sw.Matmul], count: int = COUNT
 ) -> str:
     """Fit the model to one half of the slow modules, judge it by the other half, and return the
-    page. Raise InputError for fewer than twice `count` slow modules."""
+    page. Raises InputError for fewer than `2 * count` slow modules."""
     taken = [each for each in measured if each.seconds >= QUICK]
     halves = [taken[number::2][:count] for number in range(2)]
     if len(halves[1]) < count:
@@ -145,7 +151,7 @@ def table(
 
 def page(told: Fit, judged: list[list[Judged]], cases: dict[str, sw.Reshard | sw.Matmul]) -> str:
     """Return the page: a summary of both halves, then a table of the modules that judge the fit,
-    the worst predicted first."""
+    the worst prediction first."""
     lines = [
         "# Predicted over measured seconds of plain JAX on CPU devices",
         "",
@@ -187,7 +193,7 @@ def _row(name: str, half: list[Judged], which: str) -> str:
 
 
 def _factor(ratio: float) -> float:
-    """Return the factor by which a prediction is too high or too low."""
+    """Return by what factor a prediction is too high or too low."""
     return max(ratio, 1.0 / max(ratio, 1e-9))
 
 

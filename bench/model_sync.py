@@ -4,7 +4,7 @@
 Toy models like Llama-3, Qwen3-MoE and DeepSeek-V3 move from FSDP2 x TP to DP x TP, or to TP over
 all ranks. Source and target are on the same ranks, so that DTensor can express the moves. DTensor's
 results are then stacked as a server stores them; ours arrive stacked. Seconds are the median of
-TURNS calls of the slowest rank. Bytes are those of the busiest rank. For DTensor they are counted
+TURNS calls on the slowest rank. Bytes are those of the busiest rank. For DTensor they are counted
 in its collectives twice: as they run on a CPU, where an all-to-all is an all-gather, and as they
 would run on a GPU.
 """
@@ -101,7 +101,7 @@ def row(name: str, table: Table, server: str, ranks: int) -> str:
 
 
 def measured(table: Table, server: str, ranks: int) -> list[dict[str, float]]:
-    """Return each rank's measurements. The ranks are forked processes, so that torch is loaded
+    """Return each rank's measurements. The ranks are forked processes, so that torch is loaded only
     once."""
     with tempfile.TemporaryDirectory() as folder:
         import torch
@@ -156,7 +156,8 @@ def of_rank(table: Table, server: str, rank: int, ranks: int, folder: Path) -> N
 
 
 def planned(table: Table, server: str, ranks: int) -> tuple[Any, dict[int, int]]:
-    """Return a function that moves the model, and the least bytes that each device must receive."""
+    """Return a function that moves the model, and the minimum bytes that each device must
+    receive."""
     import shardwright as sw
     from shardwright.templates.support.torch_model import Weights
 
@@ -181,7 +182,7 @@ def planned(table: Table, server: str, ranks: int) -> tuple[Any, dict[int, int]]
 
 
 def tensors(table: Table, mesh: Any) -> Iterator[tuple[str, Any]]:
-    """Yield random DTensors, each with its name, as FSDP2 stores them: it cuts the shards of tensor
+    """Yield random DTensors with their names, stored as FSDP2 does: it cuts the shards of tensor
     parallelism."""
     import torch
     from torch.distributed.tensor import DTensor, Shard
@@ -199,7 +200,7 @@ def tensors(table: Table, mesh: Any) -> Iterator[tuple[str, Any]]:
 
 
 def redistributed(table: Table, server: str, given: dict[str, Any], mesh: Any) -> dict[str, Any]:
-    """Return the server's buffers, made by DTensor."""
+    """Return the server's buffers as DTensor makes them."""
     import torch
     from torch.distributed.tensor import Replicate, Shard
 
@@ -214,7 +215,7 @@ def redistributed(table: Table, server: str, given: dict[str, Any], mesh: Any) -
 
 
 def timed(act: Any) -> tuple[Any, float]:
-    """Return the result of a call, and the median seconds of TURNS later calls."""
+    """Return the result of a first call, and the median seconds of TURNS later calls."""
     import torch.distributed as dist
 
     result, seconds = act(), []

@@ -17,8 +17,8 @@ LINE = "from bench.models import measured; measured(%r)"
 
 
 def measured(column: str, family: str = "") -> None:
-    """Print a line of JSON for each model of a family: its name, and the KiB in one column, null if
-    unknown."""
+    """Print a line of JSON for each model of a family: its name, and the KiB in one column, or
+    null."""
     import model_cases
 
     for case in model_cases.cases():

@@ -24,9 +24,9 @@ from typing import Any
 ROUNDS = 25
 SIDE, FEWER = 4096, 2048
 TO = ("P('y', 'x')", "P(('y', 'x'), None)", "P(None, 'y')", "P(None, ('x', 'y'))", "P('x', None)")
-"""Targets of an array of SIDE x SIDE float32 that is split P('x', 'y') over 2 x 4 devices."""
+"""The targets of an array of SIDE x SIDE float32 that is split P('x', 'y') over 2 x 4 devices."""
 PLACEMENTS = ("Shard(1), Shard(0)", "Shard(0), Shard(0)", "Replicate(), Shard(1)")
-"""Targets of a DTensor of FEWER x FEWER that is placed [Shard(0), Shard(1)] over 2 x 2
+"""The targets of a DTensor of FEWER x FEWER that is placed [Shard(0), Shard(1)] over 2 x 2
 processes."""
 
 
@@ -83,7 +83,7 @@ def _table(heads: tuple[str, ...], rows: list[list[Any]]) -> None:
 
 
 def measured(ways: dict[str, Callable[[], Any]]) -> dict[str, float]:
-    """Return the least seconds of each function, by name, after two calls."""
+    """Return the minimum seconds of each function, by name, after two untimed calls."""
     for way in (*ways.values(), *ways.values()):
         way()
     taken: dict[str, list[float]] = {name: [] for name in ways}
@@ -125,7 +125,7 @@ def in_jax() -> list[list[Any]]:
 
 
 def in_torch(rank: int, folder: str) -> None:
-    """Measure DTensors as one of four processes; the first process writes the rows to `folder`."""
+    """Measure DTensors as one of four processes. The first process writes the rows to `folder`."""
     import torch
     import torch.distributed as dist
     from torch.distributed.device_mesh import init_device_mesh
@@ -158,7 +158,7 @@ def _worker(which: str, folder: str) -> None:
         return
     import torch.multiprocessing as mp
 
-    # Forked processes skip Python's own exit, during which gloo's threads may abort them.
+    # Forked processes skip Python's own exit, in which gloo's threads may abort them.
     mp.start_processes(in_torch, args=(folder,), nprocs=4, start_method="fork")
     print(Path(folder, "rows.json").read_text())
 

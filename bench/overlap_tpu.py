@@ -86,8 +86,8 @@ class Compiled:
 
 @dataclass(frozen=True)
 class Busy:
-    """The bundles of a kernel. `bundles`: those of the multiplying loop; `cycles`: the MXU cycles
-    of one iteration; `inner`: its iterations per block; `around`: the bundles of the outer
+    """The bundles of a kernel. `bundles`: the number in the multiplying loop; `cycles`: the MXU
+    cycles of one iteration; `inner`: its iterations per block; `around`: the number in the outer
     loops."""
 
     bundles: int
@@ -97,12 +97,12 @@ class Busy:
 
     @property
     def in_loop(self) -> float:
-        """The busy fraction in the multiplying loop."""
+        """The fraction of the multiplying loop in which the MXUs are busy."""
         return self.cycles / max(self.cycles, self.bundles)
 
     @property
     def at_least(self) -> float:
-        """The busy fraction in a block, with all the work per block."""
+        """The fraction of a block, with all the work per block, in which the MXUs are busy."""
         took = self.inner * max(self.cycles, self.bundles) + self.around
         return self.inner * self.cycles / took
 
@@ -122,7 +122,7 @@ def ring_of(
 
 
 def written(plan: sw.MatmulPlan, root: Path) -> Path:
-    """Write the module of a plan below a folder; return its path."""
+    """Write the module of a plan below a folder and return its path."""
     (path,) = write_modules([plan], root, "pallas_tpu")
     return path
 
@@ -130,8 +130,8 @@ def written(plan: sw.MatmulPlan, root: Path) -> Path:
 def compiled(
     path: Path, topology: str, turns: int, dump: Path | None = None, *, by_rows: bool = False
 ) -> list[Compiled]:
-    """Return the compiler's results for a module and, if there is no `dump` folder, for
-    `jnp.matmul`. `by_rows`: whether arrays are row-major, as kernels need them."""
+    """Return the compiler's results for a module and, without a `dump` folder, for `jnp.matmul`.
+    `by_rows`: whether arrays are row-major, as kernels need them."""
     asked = {"module": str(path), "topology": topology, "turns": turns, "alone": dump is not None}
     asked["by_rows"] = by_rows
     told = {"JAX_PLATFORMS": "cpu", "TPU_SKIP_MDS_QUERY": "1", "ALLOW_MULTIPLE_LIBTPU_LOAD": "1"}
@@ -151,8 +151,8 @@ def compiled(
 
 
 def serve() -> None:
-    """Read a JSON object that names a module; print the compiler's results for it, and for
-    `jnp.matmul` if requested."""
+    """Read a JSON object that names a module. Print the compiler's results for it and, if
+    requested, for `jnp.matmul`."""
     asked = json.load(sys.stdin)
     functions = list(_programs(asked))[: 1 if asked["alone"] else 2]
     found = [[_made(*each) for each in functions] for _ in range(asked["turns"])]
@@ -205,15 +205,15 @@ def _made(function: Any, given: list[Any], out: Any) -> tuple[float, int, int, s
 
 
 def busy_of(dump: Path, ring: MatmulRing) -> Busy:
-    """Return the counts for a kernel, from the final bundles of its program in `dump`."""
+    """Count the bundles of a kernel, from the final bundles of its program in `dump`."""
     texts = (path.read_text() for path in dump.glob("*-final_bundles.txt"))
     (text,) = (text for text in texts if "vmatmul" in text)
     return counted(text, ring)
 
 
 def counted(text: str, ring: MatmulRing) -> Busy:
-    """Return the counts of a kernel's bundles. Raise ValueError if the number of products does not
-    match the kernel's blocks."""
+    """Count a kernel's bundles. Raises ValueError if the number of products does not match the
+    kernel's blocks."""
     bundles = re.findall(r"^ *0x[0-9a-f]+ [ \w]{2,3}: *(>*) *\{(.*)", text, re.MULTILINE)
     depth = max(len(nested) for nested, body in bundles if "vmatmul" in body)
     loop = [body for nested, body in bundles if len(nested) == depth]

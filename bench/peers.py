@@ -54,8 +54,8 @@ def versions() -> str:
 
 
 def by_shardy(reshards: Sequence[sw.Reshard]) -> list[tuple[PeerStep, ...] | None]:
-    """Return the steps of Shardy's pass for each reshard; None if the pass makes an op that is not
-    well-formed, or steps that lead to a different sharding."""
+    """Return the steps of Shardy's pass for each reshard, or None if the pass makes a malformed op
+    or steps that lead to a different sharding."""
     asked = [[str(r.source.mesh), r.shape, str(r.source), str(r.target)] for r in reshards]
     lines = _answers(["-m", "bench.peers"], [json.dumps(each) for each in asked])
     return [_led(r, json.loads(line)) for r, line in zip(reshards, lines, strict=True)]
@@ -71,8 +71,8 @@ def _led(reshard: sw.Reshard, answer: list[list[str]] | None) -> tuple[PeerStep,
 
 
 def by_xla(reshards: Sequence[sw.Reshard]) -> list[XlaCollectives]:
-    """Return, for each reshard, the collectives of the identity between its shardings as compiled
-    by XLA."""
+    """Return, for each reshard, the collectives of the identity between its shardings as XLA
+    compiles it."""
     worker = "from shardwright.codegen.moves.xla import main; main()"
     lines = [json.dumps(Description.of(r, "asked").to_dict()) for r in reshards]
     devices = max(r.source.mesh.size for r in reshards)
@@ -102,7 +102,7 @@ def shardy_seconds(reshard: sw.Reshard, steps: Sequence[PeerStep], topology: str
 
 def xla_seconds(reshard: sw.Reshard, found: XlaCollectives, network: Network) -> float:
     """Return the seconds of the collectives of XLA's own plan. Passes over memory are left out, as
-    in the predictions of our plans and of Shardy's steps."""
+    in the predictions for our plans and for Shardy's steps."""
     return seconds_of(found.moves, network, ids_of(reshard.source.mesh))
 
 
@@ -129,7 +129,7 @@ def _answers(words: list[str], lines: Sequence[str], **environment: str) -> list
 
 
 def _steps(context: Any, mesh: str, shape: list[int], source: str, target: str) -> Any:
-    """Return the steps that the pass makes, as (op, axes, sharding after it); None if the pass
+    """Return the steps that the pass makes, as (op, axes, sharding after it), or None if it
     fails."""
     from jaxlib.mlir import ir
     from jaxlib.mlir.passmanager import PassManager
@@ -160,7 +160,7 @@ def _steps(context: Any, mesh: str, shape: list[int], source: str, target: str) 
 
 
 def serve() -> None:
-    """Print, for each line with a reshard, a line with the steps of Shardy's pass as JSON."""
+    """Print the steps of Shardy's pass, as one line of JSON for each line with a reshard."""
     from jax._src.interpreters import mlir
 
     context = mlir.make_ir_context()

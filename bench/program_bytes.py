@@ -41,8 +41,8 @@ Cases = Iterator[tuple[str, Callable[[], Case]]]
 
 
 def measured(column: str, made: Callable[[str], Cases] | None = None) -> None:
-    """Print a line of JSON for each program: its name, and the MiB in one column, null if unknown.
-    `made`: returns the programs for a column, by default `cases`."""
+    """Print a line of JSON for each program: its name, and the MiB in one column, or null. `made`:
+    a function that returns the programs for a column, by default `cases`."""
     for name, make in (made or cases)(column):
         try:
             found = _column(column, make())

@@ -58,7 +58,7 @@ def unmarked(x: Any) -> Any:
 
 
 def tied(layers: int, mark: Mark) -> Asked:
-    """Return a training step of layers between an embedding and a head with the same weights;
+    """Return a training step of layers between an embedding and a head that share their weights;
     `mark` is applied to the result of every layer."""
     import jax
     import jax.numpy as jnp
@@ -95,8 +95,8 @@ def _step(loss: Callable[..., Any]) -> Callable[..., Any]:
 
 def llama(way: str, layers: int, sizes: str, mark: Mark) -> Asked:
     """Return a training step of a model like LLaMA, with FSDP and tensor parallelism. `way`:
-    whether layers are `unrolled`, or `scanned`, with each layer computed again in the backward
-    pass; `mark` is applied to the result of every layer."""
+    whether layers are `unrolled`, or `scanned` with each layer recomputed in the backward pass;
+    `mark` is applied to the result of every layer."""
     import jax
     import jax.numpy as jnp
 
@@ -208,7 +208,7 @@ def programs() -> Iterator[tuple[str, Callable[[Mark], Asked], str]]:
 
 def beside(program: sw.Partitioned) -> Iterator[tuple[str, sw.Partitioned]]:
     """Yield each remedy of the largest communications that leaves the shardings of arguments and
-    results unchanged, and the program with this remedy."""
+    results unchanged, with the program to which it is applied."""
     from shardwright.codegen.partition.remedied import remedied
     from shardwright.ir.errors import InputError
 

@@ -27,7 +27,7 @@ TURNS = 7
 
 
 def measured(name: str) -> None:
-    """Print the CPU seconds of our module and of jit's program, for a name such as
+    """Print the CPU seconds of our module and of jit's program, given a name such as
     `layer_step:tp`."""
     import jax
     import models

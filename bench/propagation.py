@@ -40,7 +40,7 @@ print(count, *(b - a for a, b in zip(times, times[1:])))
 
 def measured(layers: int) -> list[float]:
     """Return the number of values, and the seconds to trace, to propagate, to lower in JAX, to
-    propagate by Shardy, and to emit."""
+    propagate with Shardy, and to emit."""
     env = {
         **os.environ,
         "PYTHONPATH": str(TESTS),

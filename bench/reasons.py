@@ -1,5 +1,5 @@
-"""The main reason why a kernel is predicted to take longer than XLA's own plan: the part of the
-kernel's time that exceeds XLA's by the most.
+"""Why a kernel is predicted to take longer than XLA's own plan: the part of the kernel's time that
+exceeds XLA's by most.
 
 The kernel and XLA's plan are priced twice, with and without the latencies of links: the difference
 is start-up time. The rest is time on links, or in copies that XLA makes.
@@ -21,8 +21,8 @@ from shardwright.codegen.registry import backend
 from shardwright.ir.plan import Plan
 
 PADDED = 1.05
-"""If the time on links is less than this many times the time of the exact bytes, padding is not the
-reason."""
+"""Padding is not the reason if the time on links is below this multiple of the time of the exact
+bytes."""
 
 
 def at_once(network: Network) -> Network:
@@ -33,7 +33,7 @@ def at_once(network: Network) -> Network:
 
 @dataclass(frozen=True)
 class Parts:
-    """The predicted seconds of one side: of start-ups, of copies besides transfers, and on
+    """The predicted seconds of one side: in start-ups, in copies other than transfers, and on
     links."""
 
     starts: float
@@ -47,7 +47,7 @@ class Parts:
 
 
 def of_kernel(name: str, plan: Plan, network: Network) -> Parts:
-    """Return the parts of a backend's module."""
+    """Split the seconds of a backend's module into parts."""
     timeline = backend(name).timeline(plan)
     whole, bare = (cost_of(timeline, each) for each in (network, at_once(network)))
     pairs = zip(timeline.stages, bare.stages, strict=True)
@@ -56,20 +56,21 @@ def of_kernel(name: str, plan: Plan, network: Network) -> Parts:
 
 
 def busiest(reshard: sw.Reshard, found: XlaCollectives, network: Network) -> float:
-    """Return the bytes of the busiest links of XLA's collectives, added up over the collectives."""
+    """Return the bytes on the busiest link of each of XLA's collectives, summed over the
+    collectives."""
     bandwidth: float = network.topology.bandwidth  # type: ignore[union-attr]
     return of_xla(reshard, found, network).links * bandwidth
 
 
 def of_xla(reshard: sw.Reshard, found: XlaCollectives, network: Network) -> Parts:
-    """Return the parts of XLA's own plan."""
+    """Split the seconds of XLA's own plan into parts."""
     whole, bare = (xla_seconds(reshard, found, each) for each in (network, at_once(network)))
     return Parts(whole - bare, seconds_of_passes(found.copied, network), bare)
 
 
 def reason(name: str, plan: Plan, found: XlaCollectives, network: Network) -> str:
-    """Return the main reason why a backend's module takes longer than XLA's own plan; "" if it does
-    not."""
+    """Return the main reason why a backend's module takes longer than XLA's own plan, or "" if it
+    does not."""
     ours, theirs = of_kernel(name, plan, network), of_xla(plan.reshard, found, network)
     if ours.seconds <= theirs.seconds * (1 + 1e-9):
         return ""
@@ -87,8 +88,7 @@ def reason(name: str, plan: Plan, found: XlaCollectives, network: Network) -> st
 
 
 def _on_links(name: str, plan: Plan, network: Network, ours: Parts, theirs: Parts) -> str:
-    """Return the reason why links, or HBM during transfers, are busy for longer than in XLA's
-    plan."""
+    """Return why links, or HBM during transfers, are busy for longer than in XLA's plan."""
     timeline, exchange = backend(name).timeline(plan), plan.exchange
     bare, itemsize = at_once(network), plan.reshard.itemsize
     direct = bare.seconds(bare.total(flows(exchange, itemsize)))

@@ -1,7 +1,7 @@
 """The time of an all-to-all on a torus whose devices send to a few receivers at a time, relative to
-the time that its busiest link needs: 1 is the least possible. The times come from a model, without
-a TPU: all links and directions have equal bandwidth, shared fairly by the flows in flight, which
-take one axis after another.
+the time that its busiest link needs, so 1 is the minimum. The times come from a model, without a
+TPU: all links and directions have equal bandwidth, shared fairly by the flows in flight, which take
+one axis after another.
 
 The order of receivers comes from the events of emitted kernels; in earlier kernels, the receivers
 were in order of distance. Six messages are in flight at a time, like chunks of unaligned tiles. The
@@ -28,8 +28,8 @@ Hops = Counter[Direction]
 
 
 def order(devices: int) -> list[int]:
-    """Return the distances from a device to its receivers, in the order in which an all-to-all's
-    kernel sends."""
+    """Return the distances from a device to its receivers, in the order in which the kernel of an
+    all-to-all sends."""
     from shardwright.codegen.backends.pallas_tpu.verify.contract import programs_of
     from shardwright.codegen.backends.pallas_tpu.verify.trace import Copy, traced_half
     from shardwright.codegen.checks.load import load
@@ -49,8 +49,8 @@ def order(devices: int) -> list[int]:
 
 def hops(offset: int, sizes: Sequence[int]) -> Hops:
     """Return the number of hops in each direction to the device at an offset. Messages take the
-    shorter way around each axis; if the device is exactly halfway around, half of each message goes
-    each way."""
+    shorter way around each axis; if the device is exactly half way around, half of each message
+    goes each way."""
     found = Hops()
     for axis in reversed(range(len(sizes))):
         offset, digit = divmod(offset, sizes[axis])
@@ -62,7 +62,7 @@ def hops(offset: int, sizes: Sequence[int]) -> Hops:
 
 def rates(flows: list[Hops]) -> list[float]:
     """Return the rate of each flow if links are shared fairly. All devices send alike, so a link in
-    a direction carries each flow once for each of the flow's hops in that direction."""
+    a direction carries each flow once for each of its hops in that direction."""
     rate, used = [0.0] * len(flows), Counter[Direction]()
     active = set(range(len(flows)))
     # Raise all active rates together until a link is full. The flows on that link then keep their

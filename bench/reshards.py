@@ -13,9 +13,9 @@ from shardwright.ir.dtypes import DTYPES
 
 CORPUS = Path(__file__).parent.parent / "corpus" / "reshards.toml"
 LARGEST_EXTENT = 20_000
-MOST_ELEMENTS = 2**28  # so that a device can hold both shards even if no axis splits them
+MOST_ELEMENTS = 2**28  # so that a device has room for both shards even if no axis splits them
 Parts = Callable[[random.Random, str, int], list[AxisRef]]
-"""Cuts an axis, given its name and size, into sub-axes."""
+"""A function that cuts an axis, given its name and size, into sub-axes."""
 _SIZES = (4, 6, 8, 8, 8)  # sizes of meshes; most measured topologies have 8 devices
 _DTYPES = tuple(name for name in DTYPES if name != "float64")
 
@@ -27,7 +27,7 @@ def corpus() -> dict[str, sw.Reshard]:
 
 
 def random_reshards(count: int) -> dict[str, sw.Reshard]:
-    """Return `count` random reshards, by name; a larger count only adds reshards."""
+    """Return `count` random reshards, by name. A larger count only adds reshards."""
     return {f"random_{seed:03}": random_reshard(seed) for seed in range(count)}
 
 
@@ -67,7 +67,7 @@ def random_mesh(rng: random.Random, sizes: Sequence[int] = _SIZES) -> sw.Mesh:
 
 
 def in_two(rng: random.Random, name: str, size: int) -> list[AxisRef]:
-    """Return two sub-axes into which an axis is cut at random, or the whole axis."""
+    """Cut an axis at random into two sub-axes, or return the whole axis."""
     inner = [d for d in range(2, size) if size % d == 0]
     if not inner or rng.random() < 0.6:
         return [AxisRef(name)]
@@ -78,8 +78,8 @@ def in_two(rng: random.Random, name: str, size: int) -> list[AxisRef]:
 def random_sharding(
     rng: random.Random, mesh: sw.Mesh, rank: int, parts: Parts = in_two
 ) -> Sharding:
-    """Return a random sharding: axes and sub-axes split random dimensions in random order; some are
-    unused."""
+    """Return a random sharding: some axes and sub-axes split random dimensions in random order, the
+    others are unused."""
     refs = [ref for name, size in mesh.axes for ref in parts(rng, name, size)]
     rng.shuffle(refs)
     dims: list[list[AxisRef]] = [[] for _ in range(rank)]

@@ -1,11 +1,11 @@
-"""The time of the search for basis steps, which is exact for few shardings, and guided by the
+"""The time to search for basis steps. The search is exact for few shardings, and guided by the
 target for many.
 
-The times are CPU times of a whole plan of one reshard: first with empty caches, then again with the
-costs of collectives on the network cached, as in a process that plans several reshards. Python's
-garbage collector is off during the measurement, as in `timeit`. In the first rows, the size of each
-axis is a power of one prime. In the other rows, sizes have several prime factors, whose order is
-also free, so there are more shardings.
+The times are CPU times to plan one reshard: first with empty caches, then again with the costs of
+collectives on the network cached, as in a process that plans several reshards. Python's garbage
+collector is off during the measurement, as in `timeit`. In the first rows, the size of each axis is
+a power of one prime. In the other rows, sizes have several prime factors, whose order is also free,
+so there are more shardings.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ MESHES = (
 
 
 def planned(reshard: sw.Reshard, topology: str) -> tuple[float, float]:
-    """Return the CPU seconds of a plan with empty caches, and of the same plan again."""
+    """Return the CPU seconds to plan with empty caches, and to plan the same reshard again."""
     network, taken = network_of(reshard, topology), []
     forget_prices()
     gc.collect()

@@ -1,5 +1,5 @@
-"""The time of emission, of the enumeration of transfers and of imports, for one reshard and for a
-whole checkpoint."""
+"""The time to emit, to enumerate transfers and to import, for one reshard and for a whole
+checkpoint."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def best(run: Callable[[], object]) -> float:
     return min(times)
 
 
-# Each measurement runs in a new process, because the caches of an earlier measurement would help.
-# It prints the seconds after the imports, and the number of characters in the two modules.
+# Each measurement runs in a new process, because the caches of an earlier one would help. It prints
+# the seconds after the imports, and the number of characters in the two modules.
 BUNDLE = """
 import sys, time, pathlib
 import shardwright as sw
@@ -57,7 +57,7 @@ print(seconds, sum(len(path.read_text()) for path in modules))
 
 
 def bundle(*described: object) -> tuple[float, int]:
-    """Return the seconds to emit a description, the least of a few processes, and the number of
+    """Return the minimum seconds, over a few processes, to emit a description, and the number of
     characters in its modules."""
     runs = []
     for _ in range(REPEATS):

@@ -60,7 +60,7 @@ class SumBytes:
 
 
 def every() -> Iterator[sw.Reshard]:
-    """Yield the int32 reshards from every sharding with one unreduced axis to every sharding
+    """Yield the reshards of int32 from every sharding with one unreduced axis to every sharding
     without unreduced axes. XLA does not convert int32."""
     for axis in AXES:
         rest = tuple(name for name in AXES if name != axis)
@@ -89,7 +89,7 @@ def read(text: str, devices: int) -> int:
 
 
 def compiled() -> None:
-    """Read the two specs of a sum from each line; print the bytes that all devices receive in XLA's
+    """Read the two specs of a sum from each line. Print the bytes that all devices receive in XLA's
     program of the sum."""
     import jax
     from jax.experimental import topologies

@@ -1,5 +1,5 @@
-"""Compile emitted modules with the TPU compiler: the fraction that compiles, and how code
-grows with the number of devices."""
+"""Compile emitted modules with the TPU compiler: how many compile, and how code grows with the
+number of devices."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ PADDED = 1.05
 TIME_LIMIT = 300.0
 TURNS = 3
 
-# The axes of a mesh, and the smallest listed slice with at least as many devices. No mesh is
-# square, because a transpose on a square mesh only renames devices.
+# The axes of a mesh, and the smallest listed slice with enough devices. No mesh is square, because
+# a transpose on a square mesh only renames devices.
 GROWTH = (
     ({"x": 2, "y": 4}, "v5p:2x2x2"),
     ({"x": 2, "y": 8}, "v5p:2x2x4"),
@@ -76,8 +76,8 @@ def emitted(root: Path, reshards: Mapping[str, sw.Reshard]) -> Emitted:
 
 
 def compiled(bundles: Emitted, topologies: Iterable[str]) -> dict[str, tuple[CompileReport, ...]]:
-    """Return the reports for each topology. Several topologies are compiled at a time, so the
-    seconds are not those of a single compilation."""
+    """Return the reports for each topology. Several topologies are compiled at the same time, so
+    the seconds are not those of a single compilation."""
 
     def one(topology: str) -> tuple[CompileReport, ...]:
         return compile_bundles(bundles.root, [topology], xla=False, time_limit=TIME_LIMIT)
@@ -87,8 +87,7 @@ def compiled(bundles: Emitted, topologies: Iterable[str]) -> dict[str, tuple[Com
 
 
 def shares(bundles: Emitted, reports: Mapping[str, tuple[CompileReport, ...]]) -> Table:
-    """Return the table of the number of modules that compile and of the largest code, for each
-    topology."""
+    """Return the table of how many modules compile, and of the largest code, for each topology."""
     table = _table(
         "Modules that compile", "topology", "reshards", "compile", "share", "largest code"
     )
@@ -103,8 +102,8 @@ def shares(bundles: Emitted, reports: Mapping[str, tuple[CompileReport, ...]]) -
 
 
 def forms(title: str, choices: Iterable[FormChoice]) -> Table:
-    """Return the table of each form: its bytes on the wire over the exact bytes, and its HBM
-    traffic over the least traffic."""
+    """Return the table of each form: its bytes on the wire relative to the exact bytes, and its HBM
+    traffic relative to the minimum."""
     listed = tuple(choices)
     table = _table(title, "form", "modules", *_FIGURES)
     table.caption = "least: every tile read once, every target shard written once, padding too"
@@ -147,7 +146,8 @@ def is_large(reshard: sw.Reshard) -> bool:
 
 
 def smallest_tile(reshard: sw.Reshard) -> tuple[int, ...]:
-    """Return the smallest extent of the moving tiles in each dimension; empty if no tile moves."""
+    """Return the smallest extent of the moving tiles in each dimension, or nothing if no tile
+    moves."""
     transfers = sw.plan(reshard).transfers()
     moved = transfers.tensor[~transfers.is_local]
     return tuple(map(int, (moved[..., 1] - moved[..., 0]).min(axis=0))) if len(moved) else ()

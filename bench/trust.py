@@ -1,9 +1,9 @@
-"""The number of code lines that a reviewer of a module must read: its own, and those of all support
+"""How many lines of code a reviewer of a module must read: its own, and those of all support
 modules that its self-check loads.
 
 Comments, docstrings and blank lines do not count. Every module of `generated/` runs in a separate
 process, as `python -m` runs it; `sys.modules` lists the modules that it loaded. Then all modules
-are emitted again with every feature, and counted too. The table is written to `trust.md`.
+are emitted again with every feature and counted too. The table is written to `trust.md`.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def code_lines(text: str) -> int:
 
 
 def loaded(module: Path) -> dict[str, int]:
-    """Return the number of code lines of a module and of each support file that its self-check
+    """Return the number of code lines of a module, and of each support file that its self-check
     loads, by file name."""
     home = module.parents[1]
     name = f"{home.name}.{module.parent.name}.{module.stem}"
@@ -83,7 +83,7 @@ def measured(home: Path) -> Iterator[tuple[str, list[tuple[int, str]]]]:
 
 
 def with_all_features(folder: Path) -> Path:
-    """Emit the bundles of `generated/` again with every feature; return the folder with them."""
+    """Emit the bundles of `generated/` again with every feature, and return their folder."""
     corpus = (str(ROOT / "corpus" / f"{name}.toml") for name in ("reshards", "examples"))
     lines = [f"include = {json.dumps([*corpus])}", 'out = "generated"', "", "[defaults]"]
     lines.append(f"features = {json.dumps([*FEATURES])}")

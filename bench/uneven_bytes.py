@@ -13,8 +13,7 @@ LINE = "from bench.uneven_bytes import measured; measured(%r)"
 
 
 def measured(column: str) -> None:
-    """Print a line of JSON for each program: its name, and the MiB in one column, null if
-    unknown."""
+    """Print a line of JSON for each program: its name, and the bytes in one column, or null."""
     program_bytes.measured(column, _cases)
 
 

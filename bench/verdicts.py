@@ -42,8 +42,8 @@ RANDOM = 100
 DEVICES = 8
 NEARLY = 1.25
 ROUNDING = 1e-9
-"""Seconds that differ by less than this fraction count as equal: they were added up in a different
-order."""
+"""Seconds that differ by less than this fraction count as equal, because they may have been added
+up in another order."""
 RESULT = Path(__file__).parent / "verdicts.md"
 
 
@@ -52,9 +52,8 @@ class Row:
     """One reshard on one topology.
 
     `modules`: the price and the plan of each backend's module; `xla`: the price of XLA's own plan;
-    `shardy`: the seconds of Shardy's sequence, None if there is none; `reason`: the main reason why
-    the kernel takes longer than XLA's own plan, or ""; `keeps`: whether XLA's own plan keeps every
-    bit.
+    `shardy`: the seconds of Shardy's sequence, or None; `reason`: the main reason why the kernel
+    takes longer than XLA's own plan, or ""; `keeps`: whether XLA's own plan keeps every bit.
     """
 
     name: str
@@ -67,7 +66,7 @@ class Row:
 
     @property
     def kernel(self) -> Priced | None:
-        """The price of the module with a kernel, None if there is none."""
+        """The price of the module with a kernel, or None."""
         return next((one for one, _ in self.modules if one.backend in KERNELS), None)
 
     @property
@@ -82,7 +81,7 @@ class Row:
 
     @property
     def over(self) -> float:
-        """The time by which the fastest module exceeds XLA's own plan, as a fraction of the plan's
+        """By how much the fastest module exceeds XLA's own plan, as a fraction of the plan's
         seconds; 0 if the plan does not keep every bit."""
         took = self.best[0].cost.seconds
         return max(took / self.xla.seconds - 1 - ROUNDING, 0.0) if took and self.keeps else 0.0

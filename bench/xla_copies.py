@@ -42,7 +42,7 @@ RESULT = Path(__file__).parent / "xla_copies.md"
 
 @dataclass(frozen=True)
 class Row:
-    """The bytes that one program copies: predicted, and in its HLO. `who`: the kind of a module, or
+    """The bytes that one program copies, predicted and in its HLO. `who`: the kind of a module, or
     XLA's own reshard."""
 
     name: str
@@ -95,8 +95,8 @@ def rows(count: int) -> Iterator[Row]:
 
 
 def copied(plan: Plan, backend: str = "jax_xla") -> int | None:
-    """Return the bytes of XLA's passes over memory on a TPU, by the timeline of a plan's module;
-    None if the timeline does not state them."""
+    """Return the bytes of XLA's passes over memory on a TPU, according to the timeline of a plan's
+    module, or None if the timeline does not state them."""
     stages = registry.backend(backend).timeline(plan).stages
     copies = [each for each in stages if isinstance(each, Copies) and not each.on_processor]
     sends = backend == "jax_xla" or plan.traffic.received_max > 0
@@ -106,8 +106,8 @@ def copied(plan: Plan, backend: str = "jax_xla") -> int | None:
 
 
 def summary(found: Sequence[Row]) -> Iterator[str]:
-    """Yield a line for each kind of program: the number of predictions that are near, among all
-    reshards and among the reshards that were not used to make the rules."""
+    """Yield a line for each kind of program: how many predictions are near, among all reshards and
+    among those that were not used to make the rules."""
     for who in (*MODULES.values(), "XLA's own"):
         of = [row for row in found if row.who == who]
         later = [row for row in of if row.name >= f"aligned_{SEEN:03}" and "aligned" in row.name]

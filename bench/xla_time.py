@@ -63,7 +63,7 @@ RESULT = Path(__file__).parent / "xla_time.md"
 
 def cases(pairs: int) -> Iterator[tuple[str, sw.Reshard]]:
     """Yield reshards with their names: random pairs of shardings of matrices of 16, 32 and 64 MB,
-    by a fixed seed; and the corpus's reshards of such sizes on one mesh of at most 8 devices, if
+    with a fixed seed; and the corpus's reshards of such sizes on one mesh of at most 8 devices, if
     their dimensions divide evenly."""
     rng = random.Random(0)
     for axes, shape in MATRICES:
@@ -76,8 +76,8 @@ def cases(pairs: int) -> Iterator[tuple[str, sw.Reshard]]:
 
 
 def deep_cases(count: int) -> Iterator[tuple[str, sw.Reshard]]:
-    """Yield random reshards of rank 3 of 8 to 128 MB on 8 devices, some with axes cut into sub-axes
-    or unused. The extents of every other reshard do not divide evenly."""
+    """Yield random reshards of rank 3, of 8 to 128 MB on 8 devices, some with axes cut into
+    sub-axes or unused. The extents of every other reshard do not divide evenly."""
     rng = random.Random(1)
     for number in range(count):
         mesh = sw.Mesh(rng.choice([{"x": 2, "y": 4}, {"x": 2, "y": 2, "z": 2}, {"x": 8}]))
@@ -184,7 +184,7 @@ class Case:
 
 
 def _padded(module: Any, x: Any) -> Any:
-    """Return `x`, which has the padding of the source, with the padding of the target instead."""
+    """Replace the padding of the source in `x` by the padding of the target."""
     import jax.numpy as jnp
 
     shape, padded = module.SHAPE, module.PADDED_TARGET_SHAPE
@@ -201,7 +201,7 @@ def _times(calls: list[Callable[[], Any]]) -> list[list[float]]:
 
 
 def serve() -> None:
-    """Measure the reshards described on standard input; print a JSON object per line."""
+    """Measure the reshards described on standard input. Print one JSON object per line."""
     import jax
 
     jax.config.update("jax_enable_x64", True)
@@ -264,7 +264,7 @@ def _together(*passes: dict[str, Any]) -> dict[str, Any]:
 
 
 def processor_table(names: list[str], found: list[dict[str, Any]]) -> str:
-    """Return the table of CPU times, worst first, below a summary."""
+    """Return the table of CPU times, worst ratio first, below a summary."""
     rows, ratios, least = [], [], []
     for name, case in zip(names, found, strict=True):
         middle, fewest = ([pick(taken) for taken in case["seconds"]] for pick in (median, min))
@@ -303,7 +303,7 @@ def _measured(what: str, listed: list[tuple[str, sw.Reshard]]) -> list[dict[str,
 def _asked(
     listed: list[tuple[str, sw.Reshard]], server: Callable[[], None]
 ) -> list[dict[str, Any]]:
-    """Return the answers of a process with DEVICES devices, which runs `server` on the reshards."""
+    """Return the answers of a process with DEVICES devices that runs `server` on the reshards."""
     lines = [json.dumps(Description.of(r, f"case{n}").to_dict()) for n, (_, r) in enumerate(listed)]
     forced = f"--xla_force_host_platform_device_count={DEVICES}"
     run = subprocess.run(

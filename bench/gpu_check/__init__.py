@@ -1,9 +1,9 @@
-"""Check emitted Triton modules, compiled, on one GPU: values, bandwidth, matmuls, processes,
+"""Compile emitted Triton modules and check them on one GPU: values, bandwidth, matmuls, processes,
 sanitizer.
 
 `make gpu-check`, or on a machine with only torch, triton and lark, in the root of a checkout:
 
-    PYTHONPATH=.typing:FOLDER_OF_LARK python3 -m bench.gpu_check
+PYTHONPATH=.typing:FOLDER_OF_LARK python3 -m bench.gpu_check
 
 `bench/gpu_check.md` keeps the results. Parts run one after another, in separate processes, with
 time limits that total 295 s. After each part, `gpu_check.json` and `gpu_check.md` are written to

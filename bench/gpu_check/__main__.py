@@ -16,13 +16,13 @@ from bench.parts.run import Command, Part
 
 NAME = "gpu_check"
 SECONDS = {"values": 95, "copies": 40, "gemm": 40, "ranks": 60, "sanitize": 60}
-"""The time limit of each part in seconds, in total 295 s."""
+"""The time limit of each part in seconds; 295 s in total."""
 
 SECONDS_DRY = 580
 
 
 def parts(store: str) -> list[Part]:
-    """Return all parts. `store`: a file through which the ranks of a group find each other."""
+    """Return all parts. `store`: a file through which the ranks of a group connect."""
     from bench.gpu_check import ranks, sanitize
 
     def part(name: str, *commands: Command, env: dict[str, str] | None = None) -> Part:
@@ -54,7 +54,7 @@ def _sanitized(tool: str, what: str, exits: int) -> Command:
 
 
 def about() -> dict[str, str]:
-    """Return facts about the run by name: the machine, the date and the versions."""
+    """Return facts about the run, by name: the machine, the date and the versions."""
     import triton
 
     device = {"": "no GPU, in Triton's interpreter"}
@@ -67,7 +67,7 @@ def about() -> dict[str, str]:
 
 
 def main() -> None:
-    """Run the parts, and exit with 1 if anything is wrong."""
+    """Run the parts, and exit with status 1 if anything is wrong."""
     if not DRY and not torch.cuda.is_available():
         raise SystemExit("torch finds no GPU; set GPU_CHECK_DRY=1 to run in Triton's interpreter")
     with tempfile.TemporaryDirectory() as folder:

@@ -19,7 +19,7 @@ from bench.gpu_check.home import DRY, MOST, torch
 from bench.parts.attempt import LeftOutError
 from bench.reshards import random_mesh, random_sharding
 
-# Not as `tests.fuzz`: Python might find an installed package named `tests` instead.
+# Not imported as `tests.fuzz`: Python might find an installed package named `tests`.
 sys.path.append(str(Path(__file__).parents[2] / "tests"))
 from fuzz.generate import case_of as fuzz_case
 
@@ -28,7 +28,7 @@ DTYPES = (
     *("bfloat16", "int32", "uint32", "float32", "int64", "float64"),
 )
 GENERATED = Path("generated")
-"""The folder of the bundles, below the current folder."""
+"""The folder of the bundles, relative to the current folder."""
 
 
 @dataclass(frozen=True)
@@ -40,20 +40,19 @@ class Bundle:
 
     @property
     def bytes(self) -> int:
-        """The bytes of the tensor; for a partial sum, of one term."""
+        """The bytes of the tensor or, for a partial sum, of one term."""
         return math.prod(self.reshard.shape) * int(getattr(torch, self.reshard.dtype).itemsize)
 
     def module(self) -> ModuleType:
-        """Import the module and return it. Raise LeftOutError if the tensor is too large to
-        move."""
+        """Import and return the module. Raises LeftOutError if the tensor is too large to move."""
         if self.bytes > MOST:
             raise LeftOutError("the tensor is too large to move here")
         return importlib.import_module(f"generated.{self.name}.triton_gpu")
 
 
 def descriptions(key: str) -> dict[str, dict[str, Any]]:
-    """Return the descriptions that have the key `key`, of bundles with a Triton module, by name.
-    The key is "shape" for reshards and "lhs" for matmuls."""
+    """Return, by name, the descriptions of bundles with a Triton module that have the key `key`:
+    "shape" for reshards, "lhs" for matmuls."""
     manifest = json.loads((GENERATED / "manifest.json").read_text())
     return {
         name: each["description"]
@@ -74,7 +73,7 @@ def _described(said: dict[str, Any]) -> sw.Reshard:
 
 
 def drawn(seed: int) -> tuple[sw.Reshard, int]:
-    """Return a random reshard with realistic extents, and the offset of its shards from an aligned
+    """Return a random reshard with realistic extents, and how far its shards are from an aligned
     address, in elements. About one in five reshards is a sum."""
     rng, dtype = random.Random(f"gpu{seed}"), DTYPES[seed % len(DTYPES)]
     rank, mesh = rng.randint(1, 4), random_mesh(rng)
@@ -89,7 +88,7 @@ def drawn(seed: int) -> tuple[sw.Reshard, int]:
 
 
 def _shape(rng: random.Random, rank: int) -> tuple[int, ...]:
-    """Return random extents whose product is about 2 to a random power."""
+    """Return random extents whose product is about 2 to the power of a random number."""
     power = rng.uniform(6, 10 if DRY else 22)
     cuts = [0.0, *sorted(rng.random() for _ in range(rank - 1)), 1.0]
     widths = (high - low for low, high in itertools.pairwise(cuts))
@@ -97,8 +96,8 @@ def _shape(rng: random.Random, rank: int) -> tuple[int, ...]:
 
 
 def fuzzed(number: int) -> tuple[sw.Reshard, int]:
-    """Return a small reshard of the fuzzer, with any meshes, any order of devices, sub-axes, and
-    rank 0 to 4; and the offset of its shards from an aligned address, in elements."""
+    """Return a small reshard of the fuzzer (any meshes, any device order, sub-axes, rank 0 to 4),
+    and how far its shards are from an aligned address, in elements."""
     case = fuzz_case(number)
     sides = case.source, case.target
     texts, splits = (s.sharding for s in sides), (s.split for s in sides)
@@ -108,15 +107,15 @@ def fuzzed(number: int) -> tuple[sw.Reshard, int]:
 
 
 def fuzz_numbers(count: int) -> list[int]:
-    """Return the numbers of the fuzzer's first `count` cases for Triton modules."""
+    """Return the numbers of the fuzzer's first `count` cases with a Triton module."""
     return [n for n in range(5 * count) if n % 5 in (1, 3)][:count]
 
 
 _FOLDER = tempfile.TemporaryDirectory()
 FEATURES = ("async", "dtensor", "remembered", "symmetric")
-"""The features of the modules of reshards that are checked. Matmuls have none of these features."""
+"""The features with which modules of reshards are checked. Matmuls have none of these features."""
 ROOT = Path(_FOLDER.name) / "checked"
-"""The package into which each process emits bundles, so that they share support modules."""
+"""The package into which a process emits its bundles, so that they share support modules."""
 
 
 def emitted(what: sw.Reshard | sw.Matmul, name: str) -> ModuleType:
@@ -127,7 +126,7 @@ def emitted(what: sw.Reshard | sw.Matmul, name: str) -> ModuleType:
 
 
 def imported(name: str) -> ModuleType:
-    """Import the Triton module of an emitted bundle and return it."""
+    """Import and return the Triton module of an emitted bundle."""
     if str(ROOT.parent) not in sys.path:
         sys.path.append(str(ROOT.parent))
     importlib.invalidate_caches()

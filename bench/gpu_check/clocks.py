@@ -11,12 +11,12 @@ from bench.gpu_check.home import DRY, HOME, MIB, synchronize, torch
 Run = Callable[[], object]
 
 COLD = 256 * MIB
-"""The number of bytes written before each run, so that none of its data is in the L2 cache."""
+"""The bytes to write before each run, so that none of its data is in the L2 cache."""
 
 
 def timed(run: Run, *, graph: bool = True, repeats: int = 10) -> float:
-    """Return the median seconds of a run, from a cold cache. `graph`: whether to replay the run as
-    a CUDA graph, in which launches take no host time; `repeats`: the number of timed runs."""
+    """Return the median seconds of a run with a cold cache. `graph`: whether to replay the run as a
+    CUDA graph, in which launches take no host time; `repeats`: the number of timed runs."""
     run()
     synchronize()
     if DRY:
@@ -36,7 +36,7 @@ def timed(run: Run, *, graph: bool = True, repeats: int = 10) -> float:
 
 
 def captured(run: Run) -> torch.cuda.CUDAGraph:
-    """Return a run as a CUDA graph."""
+    """Capture a run as a CUDA graph."""
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         run()
@@ -44,7 +44,7 @@ def captured(run: Run) -> torch.cuda.CUDAGraph:
 
 
 def host_time(run: Run, times: int = 5) -> float:
-    """Return the mean seconds until a run returns; on a GPU, it returns before its work is done."""
+    """Return the mean seconds until a run returns. On a GPU, it returns before its work is done."""
     synchronize()
     start = time.perf_counter()
     for _ in range(times):
@@ -55,8 +55,8 @@ def host_time(run: Run, times: int = 5) -> float:
 
 
 def kernel_times(run: Run) -> dict[str, float]:
-    """Return the mean seconds of each Triton kernel in a run, by name; empty if the profiler finds
-    none."""
+    """Return the mean seconds of each Triton kernel in a run, by name, or nothing if the profiler
+    finds none."""
     from torch.profiler import ProfilerActivity, profile
 
     run()

@@ -1,8 +1,8 @@
 """The part `copies`: the rates of reshards on one GPU, and of torch's copies of as many bytes.
 
-Bytes are those that kernels read and write. A sum reads every term of each element. If replicas or
-devices that combine terms read the same bytes, the L2 cache may serve some of these, so the rate
-can exceed that of the memory; `distinct` counts every byte read once.
+Bytes are those that kernels read and write. A sum reads every term of each element. If replicas, or
+devices that combine terms, read the same bytes, the L2 cache may serve some of them, so the rate
+can exceed the memory's; `distinct` counts every byte read only once.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from bench.parts.attempt import Job, Row
 from shardwright.codegen.checks.oracle import definition
 
 BY_FEW = ("llama3_70b_wq_fsdp_to_tp", "attention_seq_to_heads")
-"""Bundles that are also measured with few programs."""
+"""The bundles that are also measured with few programs."""
 
 SMALL = ("transpose_2x3", "torch_nested_2x2")
-"""Bundles below 1 MiB that are timed too; their times are mostly those of launches."""
+"""The bundles below 1 MiB that are timed too. Launches take most of their time."""
 
 HUGE = (33_000, 66_000)
 """The shape of a uint8 tensor with more than 2**31 elements."""
@@ -32,7 +32,7 @@ HUGE = (33_000, 66_000)
 
 def measured(bundle: Bundle, programs: int | None) -> Row:
     """Return the bytes and times of a bundle with all shards on one GPU. `programs`: the number of
-    programs, or None for the module's choice."""
+    programs, or None to leave it to the module."""
     module, case = bundle.module(), case_of(bundle.reshard)
     dtype = getattr(torch, module.DTYPE)
     shards = [
@@ -70,8 +70,8 @@ def _mib(size: int) -> float:
 
 
 def copied(size: int, count: int) -> tuple[float, float]:
-    """Return the seconds in which torch copies `size` bytes, twice. The first: as one copy, by a
-    graph or a direct call, whichever is faster. The second: as `count` copies in a graph."""
+    """Return the seconds in which torch copies `size` bytes: as one copy, by a graph or a direct
+    call, whichever is faster; and as `count` copies in a graph."""
     source, target = (torch.zeros(size, dtype=torch.uint8, device=HOME) for _ in range(2))
 
     def whole() -> object:

@@ -1,4 +1,5 @@
-"""The part `gemm`: emitted matmuls and `torch.matmul`, alone and as several ranks on one GPU."""
+"""The part `gemm`: emitted matmuls and `torch.matmul`, on one device, and as several ranks on one
+GPU."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from bench.parts.attempt import Job, Row
 
 SHAPES = ((8192, 8192, 1024), (1024, 8192, 8192), (8192, 1024, 8192), (4096, 4096, 4096))
 """Extents (i, j, k): the products that one device computes in the corpus's matmuls, and a square
-one."""
+product."""
 
 KERNELS = ("offer", "announce", "pull", "multiply", "add")
 """The kernels of a matmul."""
@@ -28,7 +29,7 @@ def rate(i: int, j: int, k: int, seconds: float) -> float:
 
 
 def alone(extents: tuple[int, int, int]) -> Row:
-    """Check and time a matmul of one device, which receives nothing."""
+    """Check and time a matmul on one device, which receives nothing."""
     module = products.emitted_matmul("_".join(map(str, ("alone", *extents))), extents, 1, "alone")
     whole, ((a,), (b,)) = products.operands(module)
 
@@ -46,7 +47,7 @@ def alone(extents: tuple[int, int, int]) -> Row:
 
 
 def several(name: str) -> Row:
-    """Check and time a bundle with all ranks on one GPU, on which their kernels run one after
+    """Check and time a bundle with all ranks on one GPU, which runs their kernels one after
     another."""
     module = importlib.import_module(f"generated.{name}.triton_gpu")
     whole, shards = products.operands(module)

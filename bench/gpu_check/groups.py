@@ -1,4 +1,4 @@
-"""Check groups: several tensors in one launch for each device."""
+"""Check groups: several tensors in one launch per device."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TENSORS = 6
 
 
 def check_group(seed: int) -> Row:
-    """Move a random group of tensors twice into poisoned results. Raise ValueError for a wrong
+    """Move a random group of tensors twice into poisoned results. Raises ValueError for a wrong
     element."""
     reshards = _reshards(seed)
     module = _emitted(f"group_{seed}", reshards)

@@ -8,7 +8,7 @@ from bench.parts.attempt import Row
 from bench.parts.table import Page, Section
 
 BIG = 32
-"""The size of a result, in MiB, from which a copy takes much longer than its launches."""
+"""The smallest result, in MiB, for which a copy takes much longer than its launches."""
 
 
 def _range(values: Sequence[float]) -> str:
@@ -17,7 +17,7 @@ def _range(values: Sequence[float]) -> str:
 
 
 def values_summary(rows: Sequence[Row]) -> str:
-    """Return a summary of the comparisons."""
+    """Summarize the comparisons."""
     checks = sum("self-check" in row["name"] for row in rows)
     said = (
         "Elements of bundles, random reshards and groups are compared bit by bit; results hold "
@@ -27,8 +27,7 @@ def values_summary(rows: Sequence[Row]) -> str:
 
 
 def copies_summary(rows: Sequence[Row]) -> str:
-    """Return a summary of the rates of reshards and sums of large tensors, compared with torch's
-    copy."""
+    """Summarize the rates of reshards and sums of large tensors, compared with torch's copy."""
     large = [row for row in rows if row.get("written_MiB", 0) >= BIG and _by_all(row)]
     sums = [row["of_copy"] for row in large if row["read_MiB"] > row["written_MiB"]]
     moves = [row["of_copy"] for row in large if row["read_MiB"] <= row["written_MiB"]]
@@ -46,14 +45,14 @@ def _by_all(row: Row) -> bool:
 
 
 def gemm_summary(rows: Sequence[Row]) -> str:
-    """Return a summary of the rates of matmuls, compared with torch's."""
+    """Summarize the rates of matmuls, compared with torch's."""
     ratios = [row["of_torch"] for row in rows if row["name"].startswith("alone")]
     said = "Matmuls of one device run at {} of the rate of `torch.matmul`."
     return said.format(_range(ratios)) if ratios else ""
 
 
 def sanitize_summary(rows: Sequence[Row]) -> str:
-    """Return a summary of compute-sanitizer's findings; "" unless the rows show that it ran."""
+    """Summarize the findings of compute-sanitizer. Return "" unless the rows show that it ran."""
     planted = any("planted" in row["name"] for row in rows)
     return "compute-sanitizer finds a planted fault, and none in modules." * planted
 

@@ -13,7 +13,7 @@ from bench.gpu_check.reference import Tensor
 from bench.parts.attempt import Row
 
 WITHIN = 0.05
-"""The largest allowed error of an element, relative to the sum of its size and that of a mean
+"""The largest allowed error of an element, relative to the sum of its magnitude and that of a mean
 element."""
 
 SHARDINGS = {
@@ -21,14 +21,14 @@ SHARDINGS = {
     "scatter": ('P(None, "x")', 'P("x", None)', 'P("x", None)'),
     "alone": ("P()", "P()", "P()"),
 }
-"""The shardings of lhs, rhs and the result, by the moves that they require: lhs is gathered,
-partial sums are scattered, or one device needs no moves."""
+"""The shardings of lhs, rhs and the result for three kinds of moves: lhs is gathered, partial sums
+are scattered, or a single device needs no moves."""
 
 
 def emitted_matmul(
     name: str, extents: tuple[int, int, int], devices: int, moves: str, dtype: str = "bfloat16"
 ) -> ModuleType:
-    """Emit a matmul of extents i, j and k; import its module and return it."""
+    """Emit a matmul of extents i, j and k, import its module and return it."""
     i, j, k = extents
     lhs, rhs, out = SHARDINGS[moves]
     matmul = sw.Matmul(dtype, ((i, j), lhs), ((j, k), rhs), out, mesh=f"x={devices}")
@@ -56,7 +56,7 @@ def operands(module: ModuleType, seed: int = 0) -> tuple[list[Tensor], list[list
 
 
 def part(tensor: Tensor, box: Sequence[int]) -> Tensor:
-    """Return the part of a tensor in a box, which is a flat sequence of low and high for each
+    """Return the part of a tensor in a box, given as a flat sequence of low and high for each
     dimension."""
     return tensor[tuple(slice(*ends) for ends in zip(box[::2], box[1::2], strict=True))]
 
@@ -68,7 +68,7 @@ def check_product(
     positions: Sequence[int] | None = None,
 ) -> Row:
     """Return the largest relative error of all `results`, as a table row. `results`: one for each
-    mesh position in `positions`, by default all positions in the order of device ids. Raise
+    mesh position in `positions`, by default all positions in the order of device ids. Raises
     ValueError for an error that rounding does not explain."""
     exact, worst = whole[0].float() @ whole[1].float(), 0.0
     for position, got in zip(positions or order(module), results, strict=True):
@@ -78,7 +78,7 @@ def check_product(
                 f"position {position}: got shape {tuple(got.shape)}, expected {tuple(right.shape)}"
             )
         error = (got.float() - right).abs() / (right.abs() + right.abs().mean())
-        if not error.max().item() < WITHIN:  # also true for NaN
+        if not error.max().item() < WITHIN:  # true for NaN too
             raise ValueError(
                 f"position {position}: relative error {error.max().item()}, expected below {WITHIN}"
             )

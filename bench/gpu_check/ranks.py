@@ -1,6 +1,6 @@
 """The part `ranks`: the processes of a group on one GPU, with exchanges and with symmetric memory.
 
-NCCL refuses several ranks on a GPU. Gloo accepts them, as does torch's symmetric memory if
+NCCL refuses several ranks on one GPU. Gloo accepts them, as does torch's symmetric memory if
 TORCH_SYMM_MEM_ALLOW_OVERLAPPING_DEVICES is 1. The processes take turns on the GPU, so values, hangs
 and host seconds are meaningful, but GPU seconds are not.
 """
@@ -39,12 +39,12 @@ EXTENTS = (32, 24, 16) if DRY else (1024, 512, 1024)
 """The extents (i, j, k) of the matmuls."""
 
 GRAPHED = 2
-"""The call after which a graph is captured and replayed."""
+"""The number of the call after which a graph is captured and replayed."""
 
 
 def moved(me: int, name: str, transport: str, way: str) -> Row:
     """Reshard different values in each of several calls. `way`: "" for plain calls, "async",
-    "source" or "result" if that side is in symmetric memory, or "graph" for a CUDA graph of the
+    "source" or "result" for symmetric memory on that side, or "graph" for a CUDA graph of the
     call."""
     shape, source, target = RESHARDS[name]
     reshard = sw.Reshard(shape, "bfloat16", source, target, mesh=f"x={RANKS}")
@@ -60,7 +60,7 @@ def moved(me: int, name: str, transport: str, way: str) -> Row:
 
 
 class _Calls:
-    """Calls of a module with the same tensors, but with different values in each call."""
+    """Calls of a module with the same tensors but different values."""
 
     def __init__(self, me: int, module: ModuleType, case: Case, way: str) -> None:
         self.me, self.module, self.case, self.way = me, module, case, way
@@ -92,7 +92,7 @@ class _Calls:
 
 def multiplied(me: int, side: str, skewed: bool) -> Row:
     """Multiply different values in each of several calls. `skewed`: whether rank 0 first allocates
-    symmetric memory, so that its buffers have different addresses there than those of the other
+    symmetric memory, so that its buffers there have other addresses than those of the other
     ranks."""
     kept = _symmetric_memory() if skewed and me == 0 else None
     module = products.emitted_matmul(f"matmul_{side}_{skewed}", EXTENTS, RANKS, side)
@@ -111,7 +111,7 @@ def _symmetric_memory() -> Any:
 
 
 def jobs(me: int) -> Iterator[Job]:
-    """Yield all cases, the same on every rank."""
+    """Yield all cases, which are the same on every rank."""
     for name in RESHARDS:
         yield f"{name}, exchange", partial(moved, me, name, "exchange", "")
     yield "all_to_all, exchange, async", partial(moved, me, "all_to_all", "exchange", "async")

@@ -1,4 +1,4 @@
-"""The expected result of a reshard: torch cuts tensors into the ranges of the oracle.
+"""The expected result of a reshard: torch cuts tensors into the ranges that the oracle gives.
 
 Tensors are cut and copied as unsigned bytes or integers, because torch lacks some operations for
 some dtypes, and because results are compared bit by bit.
@@ -46,8 +46,8 @@ def shards_of(side: Placement, held: Tensor, shape: tuple[int, ...]) -> dict[int
 def example(case: Case, seed: int) -> tuple[Tensor, Tensor]:
     """Return random terms of the source, and the expected terms of the target.
 
-    The terms are random bits if elements are only moved. If terms are combined, they are small
-    integers, with sums that are exact in every dtype.
+    If elements are only moved, terms are random bits. If terms are combined, they are small
+    integers, whose sums are exact in every dtype.
     """
     made = sums.made_of(case.source, case.target, transposed=False)
     rng = torch.Generator(device=HOME).manual_seed(seed)
@@ -57,7 +57,7 @@ def example(case: Case, seed: int) -> tuple[Tensor, Tensor]:
 
 
 Made = tuple[tuple[int, ...], ...]
-"""For each term of the target, the numbers of the source terms that form it."""
+"""For each term of the target, the numbers of the source terms that are combined into it."""
 
 
 def _random_bits(case: Case, made: Made, rng: Any) -> tuple[Tensor, Tensor]:
@@ -75,8 +75,7 @@ def _numbers(case: Case, made: Made, rng: Any) -> tuple[Tensor, Tensor]:
     number = torch.randint(0, most, (count, *case.shape), generator=rng, device=HOME)
     side = case.source if case.source.unreduced else case.target
     combined = {"sum": torch.sum, "max": torch.amax, "min": torch.amin}[side.operator]
-    # A target term without source terms is new: it holds the neutral element of the target's
-    # operator.
+    # A target term without source terms is new: it is the neutral element of the target's operator.
     neutral = sums.identity(case.dtype, case.target.operator)
     wanted = [
         combined(number[list(of)], 0) if of else torch.full(case.shape, neutral, device=HOME)
@@ -87,8 +86,8 @@ def _numbers(case: Case, made: Made, rng: Any) -> tuple[Tensor, Tensor]:
 
 
 def _as_dtype(tensor: Tensor, dtype: Any) -> Tensor:
-    """Return numbers converted to a dtype; torch converts to some unsigned dtypes only by way of
-    signed ones."""
+    """Convert numbers to a dtype. torch converts to some unsigned dtypes only by way of signed
+    ones."""
     signed = {torch.uint16: torch.int16, torch.uint32: torch.int32}.get(dtype, dtype)
     return tensor.to(signed).view(dtype)
 
@@ -117,7 +116,7 @@ def compare(ids: Iterable[int], got: Iterable[Tensor], wanted: Iterable[Tensor],
 
 
 def bytes_read(case: Case) -> int:
-    """Return the bytes that all devices read: each term of each element of a target shard."""
+    """Return the bytes that all devices read: every term of each element of a target shard."""
     made = sums.made_of(case.source, case.target, transposed=False)
     term = sums.terms_held(case.target)
     held = definition.holdings(case.target, case.shape)
@@ -128,7 +127,7 @@ def bytes_read(case: Case) -> int:
 
 
 def bytes_distinct(case: Case) -> int:
-    """Return the bytes of all source terms that devices read, each byte counted once."""
+    """Return the bytes of all source terms that devices read, counting each byte once."""
     made = sums.made_of(case.source, case.target, transposed=False)
     terms = len({term for of in made for term in of})
     return terms * math.prod(case.shape) * getattr(torch, case.dtype).itemsize

@@ -1,4 +1,5 @@
-"""The part `sanitize`: small modules under compute-sanitizer, and a fault that it must find."""
+"""The part `sanitize`: small modules under compute-sanitizer, and a planted fault that it must
+find."""
 
 from __future__ import annotations
 
@@ -11,11 +12,11 @@ from bench.gpu_check.reference import case_of
 from bench.gpu_check.values import check_values
 
 ENV = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
-"""Disables torch's memory cache. With the cache, memory between tensors is allocated too, so the
-sanitizer accepts accesses to it."""
+"""The setting that disables torch's memory cache. The cache allocates memory between tensors too,
+so the sanitizer would accept accesses to it."""
 
 FOUND = 9
-"""The exit status of a program with errors."""
+"""The exit status of a program in which the sanitizer found errors."""
 
 NAMES = ("transpose_2x3", "uneven_both_sides", "transpose_5x2_uneven", "reduce_scatter_2x4")
 
@@ -43,7 +44,7 @@ def _write_beyond(out, size: tl.constexpr):
 
 
 def planted() -> None:
-    """Write twice as many bytes as a tensor has; the sanitizer must find this fault."""
+    """Write twice as many bytes as a tensor has. The sanitizer must find this fault."""
     out = torch.zeros(512, dtype=torch.uint8, device=HOME)
     _write_beyond[(1,)](out, 2 * out.numel())
     synchronize()
@@ -56,4 +57,4 @@ CHECKS = (
     ("racecheck", "matmuls", 0),
     *(() if DRY else (("memcheck", "planted", FOUND),)),
 )
-"""The checks: the tool, the function that it runs, and the expected exit status."""
+"""The checks: the tool, the function to run, and the expected exit status."""

@@ -1,4 +1,4 @@
-"""The part `values`: the values of bundles, random reshards and groups, bit by bit; of matmuls,
+"""The part `values`: bundles, random reshards and groups, compared bit by bit; matmuls, compared
 within rounding; and self-checks."""
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ NOT_RUN = 3
 """The exit status of a self-check that ran nothing."""
 
 FEW_BYTES = 2**26
-"""Tensors with fewer bytes are also moved by few programs."""
+"""The bytes below which tensors are also moved by few programs."""
 
 GROUPS = 1 if DRY else 4
 """The number of random groups of tensors."""
@@ -29,15 +29,15 @@ NEW_SEED = 7919
 """The number added to a seed to get different bits for the same memory."""
 
 PRODUCTS = (("gather", (64, 48, 32)), ("scatter", (40, 64, 24)), ("gather", (37, 29, 41)))
-"""Matmuls on four devices: the moves that they require (`products.SHARDINGS`), and the extents of
-i, j and k."""
+"""Matmuls on four devices: the kind of their moves (`products.SHARDINGS`), and the extents of i, j
+and k."""
 
 
 def check_values(
     module: ModuleType, case: Case, seed: int, *, few: bool = False, offset: int = 0
 ) -> Row:
-    """Move random bits several times, always in the same memory. Raise ValueError for a wrong
-    element. `few`: whether to move them by 1 and by 7 programs too; `offset`: the offset of shards
+    """Move random bits several times, always in the same memory. Raises ValueError for a wrong
+    element. `few`: whether to move them by 1 and by 7 programs too; `offset`: how far shards are
     from an aligned address, in elements."""
     given, wanted = example(case, seed)
     shards = placed(shards_of(case.source, given, case.shape).values(), offset)
@@ -74,8 +74,8 @@ def _bundle(bundle: cases.Bundle) -> Row:
 
 
 def self_check(name: str) -> Row:
-    """Run a module of `generated/` as `python -m` does. The module exits with a message if anything
-    is wrong."""
+    """Run a module of `generated/` as `python -m` does. It exits with a message if anything is
+    wrong."""
     said = io.StringIO()
     try:
         with contextlib.redirect_stdout(said):

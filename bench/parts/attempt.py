@@ -1,5 +1,5 @@
-"""Rows of results: the measurements or the error of one case, printed as lines of JSON that `run`
-reads."""
+"""Rows of results: the measurements or the error of one case, printed as lines of JSON for
+`run`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 Row = dict[str, Any]
-"""A row has the keys `part`, `name`, `ok` (None if the case was left out) and `seconds`, and either
-measurements or an `error`."""
+"""A row. It has the keys `part`, `name`, `ok` (None if the case was left out) and `seconds`, and
+either measurements or an `error`."""
 
 Job = tuple[str, Callable[[], Row | None]]
 """The name of a case, and the function that runs it and returns its measurements."""
@@ -21,7 +21,7 @@ MARK = "@"
 """The first character of a line that contains a row."""
 
 LONGEST = 300
-"""The greatest number of characters of an error that are kept."""
+"""The most characters of an error to keep."""
 
 
 class LeftOutError(Exception):
@@ -36,8 +36,8 @@ def attempt_all(part: str, jobs: Iterable[Job], names: tuple[str, ...] = ()) -> 
 
 
 def attempt(part: str, name: str, job: Callable[[], Row | None], **said: Any) -> None:
-    """Run a job and print its row, which includes `said`. First print a row without a result, to
-    identify a case that hangs."""
+    """Run a job and print its row, which includes `said`. First print a row without a result, which
+    identifies a case that hangs."""
     named = {"part": part, "name": name, **said}
     _say(named)
     start = time.perf_counter()
@@ -63,8 +63,8 @@ def _say(row: Row) -> None:
 
 
 def rows_of(lines: Iterable[str]) -> tuple[list[Row], list[Row]]:
-    """Return two lists from the output of a process: the rows of cases that ended, and those of
-    cases that began but did not end."""
+    """Read the output of a process. Return the rows of cases that ended, and the rows of cases that
+    started but did not end."""
     ended: list[Row] = []
     begun: dict[str, Row] = {}
     for line in lines:
@@ -72,7 +72,7 @@ def rows_of(lines: Iterable[str]) -> tuple[list[Row], list[Row]]:
             continue
         try:
             row = json.loads(line[len(MARK) :])
-        except json.JSONDecodeError:  # The process was killed while it printed.
+        except json.JSONDecodeError:  # The process was killed while printing.
             continue
         if "ok" in row:
             begun.pop(row["name"], None)

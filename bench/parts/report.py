@@ -1,5 +1,5 @@
-"""Run part after part, and write the rows and the table after each, so that a later hang loses
-nothing."""
+"""Run one part after another, and write the rows and the table after each, so that a later hang
+loses nothing."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class Report:
         (self.folder / f"{self.name}.md").write_text(markdown(self.page, self.about, rows))
 
     def run(self, parts: Sequence[Part]) -> bool:
-        """Run the parts one after another, and write the results after each; return whether no case
-        is wrong."""
+        """Run the parts one after another, and write the results after each. Return whether all
+        cases are right."""
         start, rows = time.monotonic(), []
         for part in parts:
             began = time.monotonic()
@@ -51,7 +51,7 @@ class Report:
 
 
 def output(name: str) -> Path:
-    """Return the folder for results: $OUT or, if it is not set, `build/NAME`."""
+    """Return the folder for results: $OUT or, if that is not set, `build/NAME`."""
     return Path(os.environ.get("OUT") or Path("build") / name)
 
 

@@ -15,13 +15,13 @@ from typing import IO
 from bench.parts.attempt import MARK, Row, rows_of
 
 LAST_LINES = 40
-"""The number of last lines of a failed process's output that are kept."""
+"""The number of last lines of a failed process's output to keep."""
 
 
 @dataclass(frozen=True)
 class Command:
     """A process to start. `name`: its name in the table; `words`: its arguments; `exits`: the
-    expected exit status; `counts`: whether its exit is itself a row, because it prints none."""
+    expected exit status; `counts`: whether its exit counts as a row, because it prints none."""
 
     name: str
     words: tuple[str, ...]
@@ -41,7 +41,7 @@ class Part:
 
 
 def run(part: Part) -> list[Row]:
-    """Run the processes of a part within its time limit, and return all their rows."""
+    """Run the processes of a part within its time limit and return all their rows."""
     rows = []
     with contextlib.ExitStack() as logs:
         started = []
@@ -71,7 +71,7 @@ def _ended(process: subprocess.Popen[str], seconds: float) -> int | None:
     try:
         return process.wait(max(seconds, 0.1))
     except subprocess.TimeoutExpired:
-        # Kill its children too: it leads its own session.
+        # It leads its own session: kill its children too.
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         return None

@@ -13,8 +13,8 @@ from bench.parts.attempt import Row
 @dataclass(frozen=True)
 class Section:
     """The format of a part's rows. `text`: a sentence about the columns; `columns`: the heading for
-    each key of a row; `summary`: returns a summary of the rows. Without columns, rows are only
-    counted."""
+    each key of a row; `summary`: a function that summarizes the rows. Without columns, rows are
+    only counted."""
 
     part: str
     text: str = ""
@@ -49,7 +49,7 @@ def _of(part: str, rows: Sequence[Row]) -> list[Row]:
 
 
 def count(rows: Sequence[Row]) -> str:
-    """Return the numbers of rows that are right, that ran, and that were left out, as text."""
+    """Say how many rows are right, how many ran, and how many were left out."""
     ran = [row for row in rows if row["ok"] is not None]
     right = sum(row["ok"] for row in ran)
     left = len(rows) - len(ran)
@@ -62,8 +62,8 @@ def _counted(section: Section, rows: Sequence[Row]) -> str:
 
 
 def merged(rows: Sequence[Row]) -> list[Row]:
-    """Return the rows, in which the rows of all ranks for one case are merged. A merged row is
-    right if all of them are, and has the range of each number."""
+    """Merge the rows of all ranks for the same case. A merged row is right if all its rows are, and
+    has the range of each number."""
     found: dict[str, list[Row]] = {}
     for row in rows:
         found.setdefault(row["name"], []).append(row)

@@ -36,7 +36,7 @@ def parts() -> list[Part]:
 
 
 def about() -> dict[str, str]:
-    """Return facts about the run by name: the machine, the date and the versions. From then on,
+    """Return facts about the run, by name: the machine, the date and the versions. From then on,
     this process occupies the chips."""
     platform = jax.default_backend()
     if not DRY and platform != "tpu":
@@ -49,7 +49,7 @@ def about() -> dict[str, str]:
 
 
 def main() -> None:
-    """Run the parts, and exit with 1 if anything is wrong."""
+    """Run the parts, and exit with status 1 if anything is wrong."""
     wanted = chosen(parts(), "TPU_CHECK_PARTS")
     # In a separate process, because the parts need the chips.
     asked = subprocess.run(_itself("about"), stdout=subprocess.PIPE, text=True, timeout=ASKED)

@@ -36,14 +36,14 @@ class Bundle:
 
     @property
     def options(self) -> dict[str, Any]:
-        """The keyword arguments of the module's functions besides arrays and meshes."""
+        """The keyword arguments of the module's functions other than arrays and meshes."""
         from jax.experimental.pallas import tpu as pltpu
 
         interpreted = DRY and self.backend == "pallas_tpu"
         return {"interpret": pltpu.InterpretParams()} if interpreted else {}
 
     def case(self) -> Case:
-        """Return the reshard in the oracle's form. Raise LeftOutError if it is too large for this
+        """Return the reshard in the oracle's form. Raises LeftOutError if it is too large for this
         machine, or needs more devices."""
         keys = ("shape", "dtype", "source", "target", "source_split", "target_split")
         meshes = {"mesh": self.said["mesh"], "target_mesh": self.said.get("target_mesh")}
@@ -78,7 +78,7 @@ def bundles(key: str) -> list[Bundle]:
 
 
 def mesh_of(axes: Sequence[tuple[str, int]], ids: Sequence[int], every: Sequence[int]) -> Any:
-    """Return a mesh in which device i of this machine represents the i-th id of `every`."""
+    """Return a mesh in which device i of this machine stands for the i-th id of `every`."""
     devices = np.empty(len(ids), dtype=object)
     for position, device in enumerate(ids):
         devices[position] = jax.devices()[every.index(device)]

@@ -1,4 +1,4 @@
-"""The devices of a check: TPUs, or in a dry run CPU devices with kernels in TPU interpret mode."""
+"""The devices of a check: TPUs or, in a dry run, CPU devices with kernels in TPU interpret mode."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ import jax  # noqa: E402
 
 NAMES = tuple(name for name in os.environ.get("TPU_CHECK_NAMES", "").split(",") if name)
 MOST = 2**14 if DRY else 2**31
-"""The size in bytes above which a tensor is not moved."""
+"""The size in bytes of the largest tensor to move."""
 
 MOST_FLOPS = 2**20 if DRY else 2**42
-"""The number of floating-point operations above which a matmul is not checked."""
+"""The most floating-point operations of a matmul to check."""
 
 
 def count() -> int:
-    """Return the greatest number of devices that a mesh can have."""
+    """Return the most devices that a mesh can have."""
     return DEVICES if DRY else len(jax.devices())

@@ -15,7 +15,7 @@ is theirs over ours: above 1 ours takes less. GB/s: bytes into the busiest devic
 
 
 def times_summary(rows: Sequence[Row]) -> str:
-    """Return a summary of the ratios of XLA's seconds to ours."""
+    """Summarize the ratios of XLA's seconds to ours."""
     ratios = [row["of_jit"] for row in rows if "of_jit" in row]
     said = "XLA's own reshard takes {:.2f} to {:.2f} times as long."
     return said.format(min(ratios), max(ratios)) if ratios else ""

@@ -14,7 +14,7 @@ from shardwright.codegen.checks.oracle import definition, sums
 from shardwright.codegen.checks.oracle.definition import Bits, Placement
 
 POISON = 0xFF
-"""The byte that fills padding that must not be read."""
+"""The byte that fills padding which must not be read."""
 
 
 class Moved:
@@ -46,12 +46,11 @@ class Moved:
 
     @property
     def sharding(self) -> Any:
-        """The sharding of the result."""
         return self.module.target_sharding(self.meshes[1])
 
     def example(self, seed: int) -> tuple[Any, dict[int, Bits]]:
-        """Return a source array of random bits, or of small numbers if terms are combined, with
-        poisoned padding; and the expected target shard of each device, with zero padding."""
+        """Return a source array of random bits (of small numbers if terms are combined) with
+        poisoned padding, and the expected target shard of each device with zero padding."""
         rng = np.random.default_rng(seed)
         made = sums.made_of(self.case.source, self.case.target, transposed=False)
         if max(map(len, made)) > 1 or self.case.target.unreduced:

@@ -1,4 +1,5 @@
-"""The part `times`: the seconds of our reshards, and of XLA's own by `jit` and by `device_put`."""
+"""The part `times`: the seconds of our reshards, and of XLA's own with `jit` and with
+`device_put`."""
 
 from __future__ import annotations
 
@@ -52,7 +53,7 @@ def _theirs(moved: Moved, x: Any, ours: float) -> Row:
 
 
 def _value(moved: Moved, x: Any) -> Any:
-    """Return the tensor that an array represents: the terms of a partial sum are combined."""
+    """Return the tensor that an array represents, with the terms of a partial sum combined."""
     if not moved.case.source.unreduced:
         return x
     numpy = jax.numpy

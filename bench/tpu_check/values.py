@@ -18,12 +18,12 @@ CALLS = 3
 """The number of calls of a module, with different values in each."""
 
 WITHIN = 0.05
-"""The largest allowed error of an element, relative to the sum of its size and that of a mean
+"""The largest allowed error of an element, relative to the sum of its magnitude and that of a mean
 element."""
 
 
 def check_reshard(bundle: Bundle) -> Row:
-    """Move random bits several times. Raise ValueError for a wrong element."""
+    """Move random bits several times. Raises ValueError for a wrong element."""
     moved = Moved(bundle)
     for turn in range(CALLS):
         x, wanted = moved.example(turn)
@@ -33,7 +33,7 @@ def check_reshard(bundle: Bundle) -> Row:
 
 
 def check_matmul(bundle: Bundle) -> Row:
-    """Multiply, and compare with XLA's product in float32 on one device. Raise ValueError if the
+    """Multiply, and compare with XLA's product in float32 on one device. Raises ValueError if the
     error exceeds WITHIN."""
     module = importlib.import_module(f"generated.{bundle.name}.{bundle.backend}")
     enough(module.IDS)
@@ -56,7 +56,7 @@ def check_matmul(bundle: Bundle) -> Row:
     wide = (jax.numpy.asarray(each).astype(np.float32) for each in (lhs, rhs))
     right = np.asarray(jax.numpy.matmul(*wide, precision="highest"))
     worst = float((np.abs(got - right) / (np.abs(right) + np.abs(right).mean())).max())
-    if not worst < WITHIN:  # also true for NaN
+    if not worst < WITHIN:  # true for NaN too
         raise ValueError(f"relative error {worst}, expected less than {WITHIN}")
     return {"devices": len(module.IDS), "worst_error": round(worst, 5)}
 
