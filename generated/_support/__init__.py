@@ -7,9 +7,9 @@ from runpy import run_path
 
 # The version of each backend's support files.
 VERSIONS = {
-    "jax_xla": "858bf5b7cb050017",
-    "pallas_tpu": "55ad8a0b65a8cfe4",
-    "triton_gpu": "d6690d46a1aaaea3",
+    "jax_xla": "6dd60c338a92be51",
+    "pallas_tpu": "8869784029f37da6",
+    "triton_gpu": "932bd7435cdf6ae3",
 }
 
 

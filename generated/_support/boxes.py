@@ -3,12 +3,12 @@
 A box is a product of half-open ranges, one after another: (low, high, low, high, ...).
 """
 
-NOT_RUN = 3  # exit status of a self-check that ran nothing
+NOT_RUN = 3  # the exit status of a self-check that ran nothing
 
 
 def not_run(proved):
-    """Print `proved`, the reason why nothing ran and the facts established without data, and exit
-    with status `NOT_RUN`; status 0 would claim correct results."""
+    """Print `proved`, the reason why nothing ran and the facts proved without data, and exit
+    with status `NOT_RUN`. Status 0 would claim that results are correct."""
     print(f"not run: {proved}")
     raise SystemExit(NOT_RUN)
 

@@ -1,5 +1,4 @@
-"""The part of a matmul's self-check that multiplies: random operands, and the product that numpy
-computes."""
+"""The part of a matmul's self-check that multiplies: random operands, and numpy's product."""
 
 import functools
 import math
@@ -8,7 +7,7 @@ import numpy as np
 
 
 def check_product(host, mesh):
-    """Multiply random numbers on a mesh; exit unless every element of the product is right."""
+    """Multiply random numbers on a mesh. Exit unless every element of the product is correct."""
     given = [drawn(host, number) for number in range(2)]
     a, b = (summed(side, x) for side, x in zip(host.sides, given, strict=False))
     padded = host.pad_lhs(given[0]), host.pad_rhs(given[1])
@@ -20,7 +19,7 @@ def check_product(host, mesh):
 
 
 def drawn(host, number):
-    """Return an operand of small random numbers whose products every dtype represents."""
+    """Return an operand of small random numbers. Every dtype represents their products."""
     shape = host.sides[number].whole(host.shapes[number])
     terms = math.prod(shape) // math.prod(host.shapes[number])
     # Most numbers are zero, so sums are about 16: exact in 16-bit floats, in any order.

@@ -5,8 +5,8 @@ from jax.sharding import AxisType
 
 
 def retyped(x, sharding):
-    """Return an array with this sharding in its type, if the sharding's mesh or the array's has
-    Explicit axes; otherwise the array itself."""
+    """Put the sharding into the type of an array if the sharding's mesh or the array's has
+    Explicit axes; otherwise return the array unchanged."""
     if AxisType.Explicit in sharding.mesh.axis_types:
         return jax.sharding.reshard(x, sharding)
     there = AxisType.Explicit in jax.typeof(x).sharding.mesh.axis_types

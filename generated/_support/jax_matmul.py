@@ -17,11 +17,12 @@ NO_COTANGENTS = (
 
 
 class ArrayMatmul:
-    """One emitted matmul. `name`: the name of the module; `shapes`: the shapes of lhs, rhs and the
-    result; `sides`: their `Sharded`s; `multiply`: the per-device function within `shard_map`;
-    `axes`: the mesh axes that number the devices; `short`: the dimensions along which `multiply`
-    leaves nonzero padding in the result; `padding`: the class that pads shards, None if all have
-    one shape; `backward`: its reverse-mode derivative, a `MatmulGradient`, if emitted."""
+    """One emitted matmul. `name`: the name of the module; `shapes`: the shapes of lhs, rhs and
+    the result; `sides`: the `Sharded` of each; `multiply`: the per-device function within
+    `shard_map`; `axes`: the mesh axes that number the devices; `short`: the dimensions along
+    which `multiply` leaves nonzero padding in the result; `padding`: the class that pads shards,
+    None if all have one shape; `backward`: its reverse-mode derivative, a `MatmulGradient`, if
+    emitted."""
 
     def __init__(
         self, name, shapes, dtypes, sides, multiply, axes, short=(), padding=None, backward=None
@@ -61,7 +62,7 @@ class ArrayMatmul:
         `rhs_sharding(mesh)`; their padding is never read. The result is sharded as
         `out_sharding(mesh)`, its padding zero. Under `jax.distributed`, every process calls it with
         arrays that hold its devices' shards. Raises ValueError for a wrong shape, dtype or mesh,
-        and TypeError for an argument of a wrong type.
+        and TypeError for an argument of the wrong type.
 
         If emitted with gradients, `matmul` has a reverse-mode derivative: sibling modules compute
         the cotangents of `a` and `b` as matmuls. Otherwise differentiation raises
@@ -118,8 +119,8 @@ class ArrayMatmul:
         return multiply()
 
     def self_check(self):
-        """Multiply random numbers and return the facts checked; exit on a fault, or if the product
-        takes too many flops."""
+        """Multiply random numbers and return the facts checked. Exit on a fault, or if the
+        product takes too many flops."""
         if len(jax.devices()) < len(self.out.ids):
             raise SystemExit(f"got {len(jax.devices())} devices, expected {len(self.out.ids)}")
         mesh = self.lhs.mesh_of(jax.devices()[: len(self.out.ids)])
@@ -138,7 +139,7 @@ class ArrayMatmul:
 
 
 MOST_FLOPS = 2**28
-"""The most floating-point operations that a self-check does."""
+"""The maximum number of floating-point operations of a self-check."""
 
 
 @functools.cache

@@ -32,8 +32,8 @@ class Operation:
         self.host = host
 
     def bind(self, x, source, target, interpret, collective_id):
-        """Return the result of the primitive. `source`, `target`: meshes of the right devices, with
-        any axes."""
+        """Return the result of the primitive. `source`, `target`: meshes of the side's devices,
+        with any axes."""
         host = self.host
         given = host.source.on(source)
         if isinstance(x, jax.core.Tracer) and _is_program(host):
@@ -70,7 +70,7 @@ class Operation:
 
 
 def _is_program(host):
-    """Return whether one program can use both meshes: whether they list the same devices in the
+    """Return whether one program can use both meshes, which then list the same devices in the
     same order."""
     return tuple(host.source.ids) == tuple(host.target.ids)
 
@@ -94,14 +94,14 @@ def _effects(host, x, interpret, **static):
 
 
 def _vectorized(arrays, axes, **static):
-    """Bind the primitive to an array whose batch axis is moved to 0: the rule for vmap."""
+    """Move the batch axis of an array to 0 and bind the primitive: the rule for vmap."""
     (x,), (axis,) = arrays, axes
     with apart(x):
         return reshard_p.bind(jnp.moveaxis(x, axis, 0), **static), 0
 
 
 def _differentiated(primals, tangents, host, **static):
-    """Move an array and its tangent alike: the rule for forward mode."""
+    """Move an array and its tangent in the same way: the rule for forward mode."""
     host.operation.refuse()
     return tuple(
         reshard_p.bind(each, host=host, **static)

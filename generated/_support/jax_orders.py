@@ -66,7 +66,7 @@ class TwoOrders(OneOrder):
         )
 
     def refuse_mix(self, x, target):
-        """Do nothing: this reshard runs only outside `jax.jit`."""
+        """Do nothing, because this reshard runs only outside `jax.jit`."""
 
     def meshes(self, mesh, target_mesh):
         """Return the meshes of both sides. Raises ValueError or TypeError for wrong meshes."""

@@ -26,7 +26,8 @@ class Padding:
         self.side, self.whole, self._padded = side, whole, side.padded
         self._changed = tuple(axis for axis, size in enumerate(whole) if side.padded[axis] != size)
         self._sizes = side.local
-        # The shards' ranges of each dimension along which some shard does not begin at its slot.
+        # By dimension along which some shard does not begin at its slot, the ranges of
+        # all shards.
         self._apart = {}
         for axis in self._changed:
             ranges, size = self._ranges(axis), side.local[axis]
@@ -34,7 +35,7 @@ class Padding:
                 self._apart[axis] = ranges
 
     def _slots(self, axis):
-        """Return an array of the shard number along a dimension, by position."""
+        """Return the index of the shard along a dimension, by position."""
         side, names = self.side, self.side.spec[axis]
         split = [side.names.index(n) for n in ((names,) if isinstance(names, str) else names or ())]
         count, shards = math.prod(side.sizes), math.prod(side.sizes[each] for each in split)
@@ -42,17 +43,16 @@ class Padding:
         return np.argsort(grid, None) // (count // shards)
 
     def _ranges(self, axis):
-        """Return the shards' ranges of a dimension, in shard order."""
+        """Return the ranges of a dimension that the shards hold, in shard order."""
         _, first = np.unique(self._slots(axis), return_index=True)
         return [self._range(axis, position) for position in first.tolist()]
 
     def _range(self, axis, position):
-        """Return a position's range of a dimension."""
         low, high = self.side.box(position)[2 * axis : 2 * axis + 2]
         return min(low, high), high  # an empty range may begin beyond the tensor
 
     def fault(self, _mesh):
-        """Return the fault of a side: boxes that do not tile the tensor, or a device's box that
+        """Describe a fault of a side: boxes that do not tile the tensor, or a device's box that
         differs from its range in the sharding; "" if there is none."""
         side = self.side
         for axis, size in enumerate(self.whole):
@@ -118,7 +118,7 @@ def _in_one_piece(x, axes):
     spec = P(*[None if axis in axes else P.UNCONSTRAINED for axis in range(x.ndim)])
     try:
         return lax.with_sharding_constraint(x, NamedSharding(sharding.mesh, spec))
-    except TypeError:  # under vmap without jit, the array is on one device: no constraint needed
+    except TypeError:  # under vmap without jit, the array is on one device and needs no constraint
         return x
 
 

@@ -1,4 +1,4 @@
-"""The derivative of a reshard in reverse mode: the reverse reshard, in the sibling module, moves
+"""The derivative of a reshard in reverse mode. The reverse reshard, in the sibling module, moves
 the cotangent of the result back."""
 
 import jax

@@ -1,4 +1,4 @@
-"""The slots of padded shards along axes where some shard's range does not begin at its slot."""
+"""Padded shards along axes on which some shard's range does not begin at its slot."""
 
 import jax.numpy as jnp
 from jax import lax

@@ -1,11 +1,11 @@
-"""Numbered elements of pending reductions, for a self-check."""
+"""Numbered elements for the self-check of a reshard of partial sums."""
 
 import numpy as np
 
 
 def terms_of(terms, tensor, count):
-    """Return `count` terms that the operator of `terms`, a `Terms`, reduces to the tensor; if
-    cotangents move, `count` copies of the tensor."""
+    """Return `count` terms that reduce to the tensor by the operator of `terms`, a `Terms`; if
+    cotangents move, return `count` copies of the tensor."""
     if terms.transposed:
         return np.stack([tensor] * count)
     # For each element one term decides the result: the others are not larger (max), are larger
@@ -19,7 +19,7 @@ def terms_of(terms, tensor, count):
 
 
 def as_terms(host, tensor):
-    """Return the argument of a host's `pad` that represents a tensor, and the result expected from
+    """Return the argument of a host's `pad` that represents a tensor, and the expected result of
     `tensor_of`."""
     source, target, terms = host.source, host.target, host.program.terms
     given = terms_of(terms, tensor, source.padded[0]) if source.terms else tensor

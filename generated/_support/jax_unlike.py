@@ -2,8 +2,8 @@
 
 
 def unlike(side, mesh):
-    """Return the fault in a mesh whose axes share names with the side's axes but differ from them
-    in order or sizes; "" if there is none."""
+    """Describe the fault of a mesh whose axes share names with the side's axes but differ in
+    order or sizes; "" if there is none."""
     given, wanted = (_whole(axes) for axes in (mesh.shape_tuple, side.axes))
     swapped = [*given] != [*wanted] and {*given} == {*wanted}
     resized = {*given} & {*wanted} and [*given.values()] != [*wanted.values()]
@@ -13,7 +13,7 @@ def unlike(side, mesh):
 
 
 def _whole(axes):
-    """Return the size of each axis, merging its sub-axes (such as `x:(1)2`) and leaving out axes of
+    """Return the size of each axis, merging its sub-axes (such as `x:(1)2`) and omitting axes of
     size 1."""
     sizes: dict = {}
     for name, size in axes:

@@ -11,9 +11,10 @@ from .ranks import at
 
 
 def zeroed(y, target, axes, extent, everywhere=False):
-    """Return a target shard with zero padding along `axes`; `extent`: its exact shape. Write only
-    from the end of the shortest shard on, without a pass over the rest of memory. If `everywhere`,
-    write the whole shard, because XLA copies it anyway; write nothing if it has no padding."""
+    """Return a target shard with zero padding along `axes`; `extent`: its exact shape. Write
+    only from the end of the shortest shard on, to avoid a pass over the rest of memory. If
+    `everywhere`, write the whole shard, because XLA copies it anyway; write nothing if it has no
+    padding."""
 
     def padded(y):
         for axis in axes:
@@ -48,7 +49,6 @@ def extent_of(source, target, me):
 
 
 def without_padding(a, b, count):
-    """Return two operand shards with zeros in the padding of the summed dimension, from index
-    `count` on."""
+    """Zero the padding of the contracted dimension of two operand shards, from index `count` on."""
     held = jnp.arange(a.shape[-1]) < count
     return jnp.where(held, a, 0).astype(a.dtype), jnp.where(held[:, None], b, 0).astype(b.dtype)

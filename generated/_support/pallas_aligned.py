@@ -4,7 +4,7 @@ Gathered: devices that communicate share one target shard, made of whole source 
 forwards parts of its own target shard, to the same place on the next device.
 
 Relayed: tiles, all of one shape, leave from their place in source shards and arrive at their place
-in target shards; in between they are in slots.
+in target shards. On the way they are in slots.
 """
 
 import jax
@@ -57,8 +57,7 @@ class Aligned(Forwarding):
 
 class Gathered(Aligned):
     """Places are boxes of the target shard, one for each source shard in it. Place 0 is for the
-    device's own shard; any other place is for a shard that travels a fixed distance to the
-    device."""
+    device's own shard. Every other place is for a shard that arrives from a fixed distance."""
 
     form = "gathered"
     spreads = True
@@ -91,7 +90,7 @@ class Relayed(Aligned):
 
     @property
     def _ends(self):
-        """Return the number of the first place in the target shard, and of the first slot."""
+        """Return the index of the first place in the target shard, and of the first slot."""
         count = len(self.schedule.offsets)
         return count, 2 * count
 
@@ -140,8 +139,8 @@ class Relayed(Aligned):
         return jnp.concatenate([rows, jnp.stack([*map(jnp.int32, last)])[None]])
 
     def _keeps(self, device, order):
-        """Return 1 if a device holds a tile of its own target shard, else 0. Without `shares` all
-        devices hold one if any does."""
+        """Return 1 if a device holds a tile of its own target shard, else 0. Without `shares`,
+        all devices hold one if any device does."""
         if not self.peers.kept or not self.shares:
             return int(self.peers.kept)
         peers, (me, wanted) = self.peers, self.peers.here(order, device)

@@ -8,8 +8,8 @@ from .pallas_integers import maximum
 
 
 class Pieces(NamedTuple):
-    """The division of tiles along dimension `dim` into `pieces` pieces that start at multiples of
-    `unit`. `range_of(width, piece)` returns a piece's range within the width of a tile."""
+    """The division of tiles along dimension `dim` into `pieces` pieces that start at multiples
+    of `unit`. `range_of(width, piece)` returns the range of a piece within a tile's width."""
 
     pieces: int
     dim: int

@@ -1,11 +1,11 @@
-"""Elements that TPU kernels do not take: booleans, 64-bit integers, and scalars."""
+"""Elements that TPU kernels cannot take: booleans, 64-bit integers, and scalars."""
 
 import jax.numpy as jnp
 
 
 def in_vectors(moved, x, call):
-    """Apply `moved` to a shard of any elements: to booleans as bytes, to 64-bit integers as two
-    halves, one after the other, and to a scalar as a vector of one element."""
+    """Apply `moved` to a shard of any element type: to booleans as bytes, to the two halves of
+    64-bit integers one after the other, and to a scalar as a vector of one element."""
     if not x.shape:
         return in_vectors(moved, x.reshape(1), call).reshape(())
     if x.dtype == jnp.bool_:

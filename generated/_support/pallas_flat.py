@@ -1,4 +1,4 @@
-"""Shifts in VMEM of the elements of a vector, stored in rows of 128."""
+"""Shift the elements of a vector in VMEM, where it is stored in rows of 128."""
 
 import jax.numpy as jnp
 from jax import lax
@@ -8,8 +8,8 @@ from .pallas_peers import div, rem
 
 
 def shifted_flat(words, by, chunk):
-    """Return the words of a vector's window moved to higher indices by `by` and cut to the first
-    `chunk` words, as [rows, 128]."""
+    """Shift the words of a vector's window to higher indices by `by`, and return the first
+    `chunk` words as [rows, 128]."""
     extent = words.size
     words = words.reshape(-1, 128)
     by = rem(by + extent, extent)

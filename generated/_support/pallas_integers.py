@@ -1,4 +1,4 @@
-"""Arithmetic on ranges of boxes and numbers of pieces. The functions also take traced values."""
+"""Integer arithmetic on ranges and piece numbers. The functions also take traced values."""
 
 import functools
 import itertools
@@ -29,9 +29,9 @@ def far_apart(place, count):
     """Return the number at `place` in a permutation of the numbers below `count` whose steps are
     about 0.41 * `count`.
 
-    Each device numbers receivers from itself, so receivers of simultaneous transfers are far apart
-    and all links are busy. The order is unchanged if the count is traced, or so large that the
-    product below would exceed 32 bits.
+    Each device numbers receivers starting from itself, so receivers of simultaneous transfers are
+    far apart and all links are busy. The numbers are not permuted if the count is traced, or so
+    large that the product below would exceed 32 bits.
     """
     if not isinstance(count, int) or count > 1 << 16:
         return place
@@ -40,9 +40,9 @@ def far_apart(place, count):
 
 
 def digits_of(number, sizes, near=()):
-    """Return the digits of a number in a mixed radix of these sizes, highest first. Each digit is
-    offset by the matching number in `near`, modulo its size, so that devices start at different
-    digits."""
+    """Return the mixed-radix digits of a number for these sizes, most significant first. Each
+    digit is offset by the corresponding number in `near`, modulo its size, so that devices start
+    at different digits."""
     digits = []
     for axis in reversed(range(len(sizes))):
         digits.append(rem(number + near[axis] if near else number, sizes[axis]))

@@ -1,4 +1,4 @@
-"""Matmuls whose operand parts or sums travel round rings during the product: the code around the
+"""Matmuls whose operand parts or sums move around rings during the product: the code around the
 module's kernel."""
 
 from typing import NamedTuple
@@ -13,7 +13,7 @@ from .pallas_call import HBM, Call
 
 
 class PallasMatmul(ArrayMatmul):
-    """A matmul whose module has a kernel; `ring`: a `RingMatmul`, None if no parts travel during
+    """A matmul whose module has a kernel; `ring`: a `RingMatmul`, None if no parts move during
     the product."""
 
     def __init__(self, *given, ring=None, **settings):
@@ -66,15 +66,16 @@ class TiledArray(NamedTuple):
 
 
 class RingMatmul:
-    """A matmul that multiplies while parts travel round rings. `axes`: the mesh axes that number
-    the devices; `rings`: for each ring, its positions in order; `parts`: the part number by place
+    """A matmul that multiplies while parts move around rings. `axes`: the mesh axes that number the
+    devices; `rings`: for each ring, its positions in order; `parts`: the index of the part by place
     in a ring; `a`, `b`, `c`, `inbox`: the operands, the result and the array for arriving parts,
     each a `TiledArray` or `BlockedArray`; `scratch`: the kernel's VMEM arrays and semaphores;
     `vmem`: its VMEM limit in bytes; `out`: the dtype of the result; `lead`: the batch dimension
     that comes first in the kernel.
 
-    Only checks read these: `travels`, the array whose parts travel; `factor`, the index along which
-    it is cut; `extents`, the (batch, i, j, k) of a device's product; `blocks`, its blocks."""
+    Only checks read the following: `travels`, the array whose parts move; `factor`, the index
+    along which it is cut; `extents`, the (batch, i, j, k) of a device's product; `blocks`, its
+    blocks."""
 
     def __init__(
         self, kernel, axes, rings, parts, *, travels, factor, extents, blocks, a, b, c, inbox,
@@ -93,8 +94,8 @@ class RingMatmul:
         check_ring(self, devices)
 
     def table(self):
-        """Return the kernel's table, one row per position: the place in the ring, the next and the
-        previous position, and the part numbers."""
+        """Return the kernel's table, one row per position: the place in the ring, the next and
+        the previous position, and the indices of the parts."""
         rows = np.zeros((np.size(self.rings), 3 + len(self.parts)), np.int32)
         for ring in self.rings:
             ends = zip(ring, np.roll(ring, -1), np.roll(ring, 1), strict=True)

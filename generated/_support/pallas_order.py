@@ -1,4 +1,4 @@
-"""The check that devices can send to their neighbours in a ring, and advice on their order."""
+"""The check that devices can send to their neighbours in a ring, and advice about their order."""
 
 import numpy as np
 
@@ -22,8 +22,8 @@ def check_ring(ring, devices):
 
 def in_order_of_ids(devices, near):
     """Return advice to make a mesh whose devices ascend by id, as the module assumes; "" if they
-    already do, or if that would not help. `near`: a function from devices to an array that says of
-    each send whether a v5e can make it directly."""
+    already do, or if that would not help. `near`: a function from devices to an array that
+    states for each send whether a v5e can make it directly."""
     ids = [device.id for device in devices]
     if ids == sorted(ids) or not near(sorted(devices, key=lambda device: device.id)).all():
         return ""

@@ -18,8 +18,8 @@ def is_traced(*values):
 
 
 def div(a, b):
-    """Return the quotient of non-negative integers in one kernel operation. `//` takes nine, to
-    floor negative values, and a signed division by a power of two takes five."""
+    """Return the quotient of non-negative integers in one kernel operation. `//` takes nine,
+    because it floors negative values, and a signed division by a power of two takes five."""
     if _is_power_of_two(b):
         return a >> b.bit_length() - 1 if b > 1 else a
     return lax.div(a, operand(b)) if is_traced(a) else a // b
@@ -37,13 +37,13 @@ def _is_power_of_two(b):
 
 
 def operand(b):
-    """Return a Python integer as a 32-bit integer, whatever JAX's default; a traced value
-    unchanged."""
+    """Return a Python integer as a 32-bit integer, independent of JAX's default; return a traced
+    value unchanged."""
     return np.int32(b) if isinstance(b, int) else b
 
 
 def multiple(index, divisor):
-    """Return `index`, telling the compiler that it is a multiple of `divisor`."""
+    """Return `index` with the hint to the compiler that it is a multiple of `divisor`."""
     return index if isinstance(index, int) else pl.multiple_of(index, divisor)
 
 
@@ -65,14 +65,14 @@ def wait_for(part, semaphore):
 
 
 def tile_at(shard, start, extents):
-    """Return the part of a shard at `start`, which is a multiple of the extent along each
-    dimension."""
+    """Return the part of a shard that begins at `start`, which is a multiple of the extent along
+    each dimension."""
     ends = zip(start, extents, strict=True)
     return shard.at[tuple(pl.ds(multiple(low, extent), extent) for low, extent in ends)]
 
 
 def each(count, visit, first=0):
-    """Call visit(number) for every number from `first` up to, but not including, `count`."""
+    """Call visit(number) for every number from `first` to below `count`."""
 
     def one(number, carry):
         visit(number)

@@ -16,9 +16,9 @@ FIRST = np.int32(0)
 
 
 class Block(NamedTuple):
-    """One product of two blocks: its number, the ring step in which its part arrives, the direction
-    in which that part travels (0: to the next device, 1: to the previous), and the indices of the
-    blocks within the part."""
+    """A product of two blocks: its number, the ring step in which its part arrives, the
+    direction of that part (0: to the next device, 1: to the previous one), and the indices of
+    the blocks within the part."""
 
     number: Any
     step: Any
@@ -45,8 +45,8 @@ def put_product(total, a, b):
 
 
 def add_product(total, a, b, stretch):
-    """Add the product of two blocks to a block of sums, in stretches of `stretch` elements along j:
-    short enough for compact code, long enough to keep the MXU busy."""
+    """Add the product of two blocks to a block of sums, in stretches of `stretch` elements along
+    j, which are short enough for compact code and long enough to keep the MXU busy."""
 
     def one(number):
         along = pl.ds(multiple(number * stretch, stretch), stretch)

@@ -12,8 +12,8 @@ class PallasProgram:
     """A program with kernels. `peers`: the ends of all transfers, None if partial results move;
     `proof`: the object whose `fault` checks the transfers, or None; `order`: a table of ranks, or
     None; `terms`: the `Terms` that dimension 0 numbers, or None; `view`: the tensor's dimensions in
-    kernel order, of which TPU memory tiles the last two; `powers_of_two`: whether the module is for
-    a v5e, whose devices send directly only over a power of two of hops along one axis; `bits`: when
+    kernel order; TPU memory tiles the last two; `powers_of_two`: whether the module is for a v5e,
+    whose devices send directly only over a power of two of hops along one axis; `bits`: when
     elements are taken as integers of their width: "always", "interpreted" or "" (never);
     `carriers`: the programs with one kernel each, in order.
 
@@ -21,7 +21,7 @@ class PallasProgram:
     values where its kernel writes nothing; other programs define `carried`.
 
     A device may enter the next kernel while its peers are still in this one. This is safe after the
-    same kernel on the same mesh, and after kernels with different ids. The id is a hash of the
+    same kernel on the same mesh, and after kernels with other ids. The id is a hash of the
     description: if a program uses several modules, or one on several meshes, check that ids differ.
     """
 
@@ -29,7 +29,7 @@ class PallasProgram:
     proof: Any = None
     order: Any = None
     terms: Any = None
-    pairs: Any = None  # a function that returns ranks of senders and receivers, if not in `moves`
+    pairs: Any = None  # returns the ranks of senders and receivers, if they are not in `moves`
     bits = ""
     leaves_padding = True  # whether unwritten elements must be zeroed
     moved: Callable

@@ -19,8 +19,8 @@ def is_v5e(devices):
 
 
 def are_near(devices, sender, receiver):
-    """Return, for each pair of ranks, whether a power of two of hops along one axis separates them;
-    `devices`: the devices by rank."""
+    """Return, for each pair of ranks, whether they are a power of two of hops apart along one
+    axis; `devices`: the devices by rank."""
     coords = np.array([device.coords for device in devices])
     hops = np.abs(coords[sender] - coords[receiver])
     # an axis of 16 wraps around

@@ -1,4 +1,4 @@
-"""The check that the devices of a mesh are TPUs, and that a v5e can send directly to receivers."""
+"""Check that the devices of a mesh are TPUs, and that a v5e can send directly to receivers."""
 
 import numpy as np
 
@@ -35,9 +35,9 @@ def check_pairs(program, devices):
     """Raise ValueError if a v5e cannot send directly to a receiver of a program. `devices`: the
     devices by rank."""
     sender, receiver = program.pairs() if program.pairs else pairs_of(program)
-    # Whether the module expects a device order that makes all offsets powers of two.
+    # whether the module expects a device order that makes all offsets powers of two
     powers_of_two = program.powers_of_two
-    # Whether a module can also be emitted for the order of `devices`.
+    # whether a module can also be emitted for the order of `devices`
     again = tuple(program.host.source.ids) == tuple(program.host.target.ids)
     direct = are_near(devices, sender, receiver)
     if not powers_of_two:

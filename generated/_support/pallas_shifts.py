@@ -1,4 +1,4 @@
-"""Shifts in VMEM, which move a window's elements to their place in a chunk or a block.
+"""Shifts in VMEM, which move the elements of a window to their place in a chunk or a block.
 
 The hardware shifts only 32-bit words, so elements of 16 and 8 bits are widened to words.
 """

@@ -16,8 +16,8 @@ from .pallas_program import PallasProgram
 
 class Slot(NamedTuple):
     """The storage of a box in a slot. `shape`: the shape of the slot; `held`: the extents of the
-    box; `dense`: whether all elements are contiguous, without padding of rows; `order`: the order
-    of dimensions in the slot, None for the tensor's order."""
+    box; `dense`: whether its elements are contiguous, without row padding; `order`: the order of
+    dimensions in the slot, None for the tensor's order."""
 
     shape: tuple[int, ...]
     held: tuple[int, ...]
@@ -39,8 +39,8 @@ class Slot(NamedTuple):
 
 class Packed(PallasProgram):
     """The common part of forms with slots. `slot`: the `Slot` of a tile; `window`: a shape into
-    which every tile fits; `source_reach`, `target_reach`: the extents to which windows reach in the
-    source and the target shard, if that is beyond the shard's end."""
+    which every tile fits; `source_reach`, `target_reach`: the extents to which windows reach in
+    the source and the target shard, if they reach beyond its end."""
 
     def __init__(
         self, peers, slot, window, source_reach=None, target_reach=None, view=None, **settings
@@ -59,8 +59,8 @@ class Packed(PallasProgram):
         return lax.dynamic_slice(x, starts(box, within), self.window)
 
     def filled(self, slots, count, tile, dtype):
-        """Return `slots` slots after packing `count` windows into them; tile(number) returns the
-        slot number and the window."""
+        """Return `slots` slots after packing `count` windows into them. `tile(number)` returns
+        the slot number and the window."""
 
         def one(number, slots):
             place, window = tile(number)
@@ -106,9 +106,9 @@ def slot_number(shard, counted, piece, pieces):
 
 
 class Slots(Packed):
-    """A form that copies slots from device to device. `outgoing`, `incoming`: the numbers of a
-    device's slots, one for each piece that it may send or receive (`slot_number`). `kernel`: a
-    function of a table of ranks or None, both arrays of slots, and DMA semaphores."""
+    """A form that copies slots from device to device. `outgoing`, `incoming`: the number of
+    slots of a device, one for each piece that it may send or receive (`slot_number`). `kernel`:
+    a function of a table of ranks or None, both arrays of slots, and DMA semaphores."""
 
     form = "slots"
 

@@ -1,4 +1,4 @@
-"""Ranks: the numbers by which JAX programs name the devices of both sides of an exchange."""
+"""Ranks: the numbers that JAX programs use for the devices of both sides of an exchange."""
 
 import jax.numpy as jnp
 from jax import lax
@@ -16,7 +16,7 @@ def end_ranks(exchange, by_id=False):
 
 
 def at(table, me):
-    """Return the row of rank `me` in a table; a constant if all rows are equal."""
+    """Return the row of rank `me` in a table. If all rows are equal, return it as a constant."""
     if (table == table[0]).all():
         return table[0]
     return lax.dynamic_index_in_dim(jnp.asarray(table), me, keepdims=False)

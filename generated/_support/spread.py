@@ -1,4 +1,5 @@
-"""Proofs, for a self-check, that boxes fill a box, at all devices or a sample of a large mesh."""
+"""Proofs, for a self-check, that boxes fill a box, on all devices or on a sample of a large
+mesh."""
 
 import itertools
 import math
@@ -14,7 +15,7 @@ def spread(count):
     last, and a sample whose coordinates vary along every axis of the mesh."""
     if count <= PROVED:
         return range(count)
-    start = count * 377 // 610  # the golden ratio: its multiples spread along every axis
+    start = count * 377 // 610  # the golden ratio, whose multiples spread along every axis
     step = next(step for step in itertools.count(start) if math.gcd(step, count) == 1)
     return sorted({0, count - 1, *(n * step % count for n in range(SAMPLED))})
 
@@ -26,7 +27,7 @@ def at_some(count):
 
 
 def volume(box):
-    """Return the number of elements of a box; 0 if an end is below its start."""
+    """Return the number of elements of a box; 0 if any range is empty or reversed."""
     return math.prod(max(extent, 0) for extent in extents(box))
 
 
@@ -37,7 +38,7 @@ def common(one, other):
 
 
 def gap(box, parts):
-    """Return the reason that boxes do not cover a box exactly once, or "" if they do."""
+    """Return the reason why boxes do not cover a box exactly once; "" if they do."""
     have, wanted = sum(map(volume, parts)), volume(box)
     if have != wanted:
         return f"pieces have {have} elements, the target shard {wanted}"

@@ -1,4 +1,4 @@
-"""The self-check of emitted modules: all sends match receives, and moved data is right."""
+"""The self-check of emitted modules: all sends match receives, and moved data is correct."""
 
 import math
 import os
@@ -10,7 +10,7 @@ from .boxes import not_run, ranges
 from .spread import volume
 from .torch_tensors import has_kernels
 
-# The largest number of elements that a self-check moves.
+# The maximum number of elements that a self-check moves.
 FEW = 2**18
 # The number of guard bytes after each result of a kernel, and their value.
 BEHIND, CANARY = 256, 0xA5
@@ -33,7 +33,7 @@ def _labels(here):
 
 
 def self_check(here, handed_over=None):
-    """Check as in `proved`; then move numbered elements by the kernel and, if given, by the
+    """Check as in `proved`. Then move numbered elements with the kernel and, if given, with the
     function `handed_over`. Return the facts checked. Exit on a fault, or if more than `FEW`
     elements would move."""
     said, labels = proved(here), _labels(here)
@@ -59,8 +59,8 @@ def self_check(here, handed_over=None):
 
 
 def _untiled(move, said):
-    """Return a message if the shards of a side do not tile the tensor, or do not all have the same
-    number of replicas; else ""."""
+    """Return a message if the shards of a side do not tile the tensor, or differ in their number
+    of replicas; else ""."""
     side, shape = getattr(move.exchange, said), move.shape or (1,)
     whole = move.exchange.held(()) if said == "source" else move.exchange.hidden
     shape = (*whole, *shape)
@@ -76,7 +76,7 @@ def _untiled(move, said):
 
 
 def _shards(move, turn):
-    """Return the source and target shards of example `turn`, both in order of device ids."""
+    """Return the source and target shards of example `turn`, both by ascending device id."""
     interpreted = os.environ.get("TRITON_INTERPRET") == "1"
     home = "cuda" if torch.cuda.is_available() and not interpreted else "cpu"
     found: list[list] = []
@@ -96,7 +96,8 @@ def _shards(move, turn):
 
 
 def _guarded(move, home):
-    """Return memory for target shards, in order of device ids, and the guard bytes after each."""
+    """Return memory for target shards, by ascending device id, and the guard bytes after each
+    shard."""
     outs, behind = [], []
     for device in sorted(move.exchange.target.ids):
         size = math.prod(move.target_shape(device)) * move.itemsize

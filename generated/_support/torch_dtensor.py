@@ -1,4 +1,4 @@
-"""Reshards of DTensors, if placements can express both shardings."""
+"""Reshards of DTensors, for shardings that placements can express."""
 
 import math
 
@@ -65,7 +65,7 @@ class DTensors:
         return given.resolve_neg().contiguous() if inside else None, after
 
     def _check_mesh(self, mesh, shape, ids, group, side):
-        """Raise ValueError unless a DeviceMesh has the plan's shape and devices."""
+        """Raise ValueError unless a DeviceMesh has the shape and devices of the plan."""
         ranks, members = self._own.exchange.ranks, dist.get_process_group_ranks(group)
         if len(members) != len(ranks):
             raise ValueError(f"group of {len(members)} ranks, expected {len(ranks)}")
@@ -87,8 +87,8 @@ def _placements(x):
 
 
 def _of_gradient(placement):
-    """Return the placement of a gradient: replicated for a partial sum, whose terms have equal
-    gradients."""
+    """Return the placement of a gradient; replicated for a partial sum, because its terms have
+    equal gradients."""
     return _placement(None) if placement.is_partial() else placement
 
 

@@ -2,7 +2,7 @@
 
 
 def with_empty(move, tensor):
-    """Return a tensor of terms extended by its missing terms, which have the empty value."""
+    """Extend a tensor of terms by its missing terms, which have the empty value."""
     hidden, shape = move.exchange.hidden, [*tensor.shape]
     new = slice(len(hidden) - move.exchange.new, len(hidden))
     shape[new] = hidden[new]

@@ -2,7 +2,7 @@
 
 import math
 
-BROAD = 4  # factor on the usual warps and bytes in flight of a program
+BROAD = 4  # the factor on the usual warps and bytes in flight per program
 
 
 def few(tiles, start, most):

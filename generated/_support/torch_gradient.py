@@ -14,7 +14,7 @@ class Gradient:
 
     @functools.cached_property
     def reverse(self):
-        """Return the module of the reverse reshard. Raises RuntimeError if it is missing."""
+        """Import the module of the reverse reshard. Raise RuntimeError if it is missing."""
         name = f"{self._package}.{self._name}" if self._package else self._name
         try:
             return importlib.import_module(name)

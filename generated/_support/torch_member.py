@@ -37,7 +37,8 @@ class Member:
         self.announced, self.peers = self._table(told), self._table(p + offered for p in places)
         ends = [(place + summed, place + 8 * number + 4 * position) for place in places]
         self.places = self._table(itertools.chain.from_iterable(ends))
-        # The number of the call and the code of a wait that timed out; `noted` is the host's copy.
+        # The number of the call, and the code of a wait that timed out; `noted` is the
+        # host's copy.
         self.state = torch.zeros(2, dtype=torch.int32, device=self.home)
         self.noted = torch.zeros(2, dtype=torch.int32, pin_memory=self.on_gpu)
         self.failed, self.incoming = False, self.parts.incoming(position)
@@ -67,8 +68,8 @@ class Member:
         self.arena = torch.empty(total, dtype=self.of.dtype, device=self.home)
 
     def _list_jobs(self):
-        """List the jobs of `pull`: one for each part, batch index and holder. A job copies the rows
-        of a part, or adds one term of them."""
+        """List the jobs of `pull`: one for each part, batch index and holder. A job copies the
+        rows of a part, or adds the rows of one term."""
         jobs, self.job_count, unit = [], 0, self.of.unit
         for number, (side, part) in enumerate(self.incoming):
             *batch, rows, columns = part.ranges
@@ -242,7 +243,7 @@ class Member:
         return torch.cuda.Stream(self.home)
 
     def _is_beside(self, overlap):
-        """Return whether parts are pulled on a separate stream, given whether that is wanted: on a
+        """Return whether parts are pulled on a separate stream: if `overlap` requests it, on a
         GPU with more SMs than the pulling programs take."""
         return overlap and self.on_gpu and bool(self.incoming) and self._programs(0) > PULLERS
 
@@ -281,7 +282,7 @@ class Member:
             torch.cuda.current_stream(self.home).wait_stream(self._side)
 
     def _add(self, out):
-        """Return `out`; if terms were pushed, first wait for them and write their sum to `out`."""
+        """Return `out`. If terms were pushed, first wait for them and write their sum to `out`."""
         if self.parts.pushes and out.numel():
             self._launch(
                 "add", min(self._programs(2), -(-out.numel() // SIZE)), sums=self.sums, out=out,

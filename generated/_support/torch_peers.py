@@ -1,5 +1,5 @@
 """Moves of tiles through memory that all processes of a group share: receivers pull tiles from
-offered shards, or senders push them to results (`torch_memory.py`)."""
+offered shards, or senders push tiles to results (`torch_memory.py`)."""
 
 import functools
 import itertools
@@ -77,7 +77,7 @@ class PeerMemory(Together):
         return run
 
     def result_place(self, shards, outs, group):
-        """Return the shared memory of the result, for senders to push tiles into, or None if peers
+        """Return the shared memory of the result, into which senders push tiles; None if peers
         cannot write it, or can read the source shard in place."""
         if "push" not in self.features or len(self.moves) > 1 or outs is None:
             return None

@@ -67,10 +67,10 @@ class Processes(PeerMemory):
         self._wire = functools.cache(lambda *given: Wire(moves, *given))
 
     def _pulled(self, device_id):
-        """Yield the entries that fill a device's target shards. Source memory blocks are numbered
-        by tensor and source position, target memory blocks by tensor. Each device starts with the
-        shard of the device after it and ends with its own, so devices read different shards at a
-        time."""
+        """Yield the entries that fill a device's target shards. Source memory blocks are
+        numbered by tensor and source position, target memory blocks by tensor. Each device
+        starts with the shard of the next device and ends with its own, so that devices read
+        different shards at the same time."""
         positions, receiver = (
             len(self.exchange.source.ids),
             self.exchange.target_position(device_id),
@@ -99,8 +99,8 @@ class Processes(PeerMemory):
         return run
 
     def reshard(self, shards, group, outs, asked=None, then=list, **more):
-        """Return then(this rank's target shards in the order of the moves) or, with `async_op`, a
-        handle whose `wait` returns it. `more`: see `call`."""
+        """Return `then` of this rank's target shards in the order of the moves or, with
+        `async_op`, a handle whose `wait` returns it. `more`: see `call`."""
         group, asked = in_group(group), asked or Asked()
         if not asked.async_op:
             return then(finished(self.call(shards, group, outs, asked, **more)))
@@ -110,7 +110,7 @@ class Processes(PeerMemory):
         return work(self.call(shards, group, outs, asked, **more), home, given, group, then)
 
     def feature(self, name, wanted):
-        """Return a feature's implementation. Raises ValueError if the module lacks it."""
+        """Return the implementation of a feature. Raise ValueError if the module lacks it."""
         if name not in self.features:
             how = f'features=("{name}",) in emit (--feature {name})'
             raise ValueError(f"{wanted} needs {how}")
@@ -121,9 +121,9 @@ class Processes(PeerMemory):
         shards. `fault`: a fault already found in the arguments."""
         common = shared(group)
         under_way = common.under_way
-        common.number += 1  # before anything can fail: a failed call counts too
+        common.number += 1  # before anything can fail, because a failed call counts too
         try:
-            if under_way is not None:  # it uses buffers that this call would use
+            if under_way is not None:  # it uses the buffers that this call would use
                 under_way.wait()
             prepared = self._prepared
             if "remembered" in self.features and not (outs is None or asked.check or fault):
@@ -200,9 +200,9 @@ class Processes(PeerMemory):
         return home
 
     def _agree(self, group, fault, home, transport, wants_gradient, pushes=False):
-        """Compare all ranks and return the transport to use. Raises ValueError on every rank for a
-        fault on any rank or ranks that differ; RuntimeError if "symmetric" is requested but
-        impossible."""
+        """Compare all ranks and return the transport to use. Raises ValueError on every rank for
+        a fault on any rank, and for ranks that differ; RuntimeError if "symmetric" is requested
+        but impossible."""
         try:
             shares = self._shares(home, transport)
         except Exception as error:  # the other ranks wait for a reply
@@ -246,7 +246,7 @@ class Processes(PeerMemory):
         return socket.gethostname(), foreign(home), transport != "exchange" and has_fabric(home)
 
     def _unshared(self, group, home):
-        """Return the reason that the ranks have no common symmetric memory, or ""."""
+        """Return the reason why the ranks have no common symmetric memory; "" if they have."""
         try:
             self._stage(group, home)
         except RuntimeError as error:
@@ -285,21 +285,21 @@ class Processes(PeerMemory):
 
 
 def connect(home, group):
-    """Make NCCL connect all ranks of a group. Otherwise NCCL connects in its first call, which
-    hangs if it is a batch of messages and some rank has none."""
+    """Make NCCL connect all ranks of a group. NCCL would otherwise connect in its first call,
+    which hangs if it is a batch of messages and some rank has none."""
     if home.type == "cuda":
         dist.all_reduce(torch.zeros(1, device=home), group=group)
 
 
 def by_pairs(home, group):
-    """Return whether ranks can send to each other: gloo supports only collectives for GPU
-    tensors."""
+    """Return whether ranks can send to each other. For GPU tensors, gloo supports only
+    collectives."""
     return home.type == "cpu" or "cuda:gloo" not in dist.get_backend_config(group)
 
 
 def in_turn(leaving, arriving, group):
-    """Start to send and receive parts, each (rank, bytes), in place, and return the handles. Parts
-    between two ranks have the same order on both."""
+    """Start to send and receive parts, pairs (rank, bytes), in place, and return the handles.
+    Parts between two ranks have the same order on both of them."""
     asked = [dist.P2POp(dist.irecv, part, group=group, group_peer=rank) for rank, part in arriving]
     asked += [dist.P2POp(dist.isend, part, group=group, group_peer=rank) for rank, part in leaving]
     if not asked:
@@ -309,7 +309,7 @@ def in_turn(leaving, arriving, group):
 
 
 def device_of(tensor, group):
-    """Return a tensor's device; for None, the device on which the group communicates."""
+    """Return a tensor's device, or the group's communication device if the tensor is None."""
     # get_backend does not list both gloo and NCCL for a group made without a backend name.
     if tensor is None and "cuda:nccl" in dist.get_backend_config(group):
         return torch.device("cuda", torch.cuda.current_device())

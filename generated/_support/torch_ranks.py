@@ -37,7 +37,7 @@ class MultiplyingRanks:
         return result
 
     def synchronize(self, group=None):
-        """Wait for the calls of a group. Raises RuntimeError if one of them failed."""
+        """Wait for the calls of a group. Raises RuntimeError if any of them failed."""
         member = self._met.get(self.group(group))
         if member is not None:
             member.synchronize()

@@ -7,7 +7,7 @@ from .torch_launch import Launch
 from .torch_symmetric import address
 from .torch_tensors import capturing, stream
 
-# The most calls remembered for a group, each with different tensors.
+# The maximum number of calls remembered for a group, each with different tensors.
 MOST_CALLS = 64
 PLAIN = torch.Tensor, torch.nn.Parameter  # tensor classes that override no operations
 

@@ -10,8 +10,8 @@ import torch
 def let_read(reader, owner):
     """Let kernels on GPU `reader` read the memory of GPU `owner`. Raises ValueError if they cannot.
 
-    A kernel faults on a peer's memory until access is enabled. Torch enables access for the GPU
-    that copies, which is the source in copies between GPUs.
+    A kernel faults on a peer's memory until access is enabled. Torch enables access only for the
+    GPU that copies, which is the source in copies between GPUs.
     """
     if not torch.cuda.can_device_access_peer(reader, owner):
         raise ValueError(

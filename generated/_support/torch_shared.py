@@ -10,10 +10,10 @@ from .torch_symmetric import on_all, placed, symmetric
 
 
 def shared_memory(size, home, group):
-    """Return `size` zero bytes of memory of this rank, and the addresses at which this process
+    """Return `size` zeroed bytes of this rank's memory, and the addresses at which this process
     reaches the memory of every rank. The memory is symmetric memory on GPUs, else files that all
-    processes map. All ranks of the group must call this. Raises RuntimeError on every rank if one
-    cannot allocate its memory."""
+    processes map. All ranks of the group must call this. Raises RuntimeError on every rank if
+    one cannot allocate its memory."""
     if home.type == "cuda":
         place = placed(lambda: symmetric(size, home), group)
         held, places = place.held, place.addresses
@@ -46,5 +46,5 @@ def _mapped(size, group):
     finally:
         os.unlink(path)
     held = found[dist.get_rank(group)]
-    held.peers = found  # kept as long as `held` exists
+    held.peers = found  # kept as long as `held` lives
     return held, [each.data_ptr() for each in found]

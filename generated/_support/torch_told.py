@@ -1,4 +1,4 @@
-"""Messages about wrong tensors, and about waits in a matmul that timed out."""
+"""Messages about wrong tensors, and about waits of a matmul that timed out."""
 
 import torch
 
@@ -20,8 +20,8 @@ def wrong(tensor, shape, dtype):
 
 
 def awaited(member, code):
-    """Describe the event for which a device of a matmul waited in vain; `code`: its number, as
-    kernels record it."""
+    """Describe the event that a device of a matmul waited for until the time-out. `code`: its
+    number, as kernels record it."""
     ids, incoming = member.of.ids, member.incoming
     kind, which = divmod(code - 1, len(ids))
     if kind < 2:
@@ -38,7 +38,7 @@ def awaited(member, code):
 
 
 def part_of(move, device_id, rank):
-    """Describe the source shard of a device as a slice of a tensor of `rank` dimensions, with
+    """Describe the source shard of a device as a slice of a tensor of `rank` dimensions, and add
     advice if shards differ in shape."""
     source = move.exchange.source
     box = source.box(source.position(device_id, "source"))[: 2 * rank]

@@ -15,7 +15,7 @@ from .torch_launch import Launch
 from .torch_tensors import capturing, has_kernels, on, table
 from .triton_rows import Block, copy_rows
 
-# The number of rows in a block, and of bytes in each of its rows.
+# The number of rows of a block, and of bytes in each row.
 ROWS, COLUMNS = 4, 2048
 
 

@@ -1,7 +1,7 @@
 """Small floats moved as integers of their width.
 
 XLA may convert small floats to wider floats to move them, which changes NaNs. It preserves every
-bit of other elements, which move unconverted because on CPU a conversion costs a pass over memory.
+bit of other elements; these move unconverted, because a conversion costs a pass over memory on CPU.
 """
 
 from jax import lax
@@ -10,7 +10,7 @@ from .jax_bits import bits_of
 
 
 def as_bits(move, shard, axes):
-    """Apply `move` to a shard with its elements as integers of their width."""
+    """Apply `move` to a shard whose elements are viewed as integers of their width."""
     y = move(lax.bitcast_convert_type(shard, bits_of(shard.dtype)))
     me = lax.axis_index(axes)
 
@@ -24,6 +24,6 @@ def as_bits(move, shard, axes):
 
 
 def as_bits_but_on_tpu(move, shard, axes):
-    """Apply `move` to integers like `as_bits`, except on a TPU, where a change of type takes two
-    passes over memory: there `move` gets the floats, and must preserve every bit of them."""
+    """Apply `move` to integers like `as_bits`, except on a TPU, where a type conversion takes
+    two passes over memory. There `move` gets the floats, and must preserve every bit."""
     return lax.platform_dependent(shard, tpu=move, default=lambda shard: as_bits(move, shard, axes))

@@ -1,5 +1,5 @@
-"""Boxes exchanged among groups of devices in plain JAX, by an all-to-all, or by a fetch of one box
-per device and an all-gather.
+"""Boxes exchanged among groups of devices in plain JAX: by an all-to-all, or by fetching one box
+per device followed by an all-gather.
 
 Ranks are positions: both meshes have one device order.
 """
@@ -42,8 +42,8 @@ def _groups_of(moves):
 
 
 def among_groups(x, moves, axes):
-    """Exchange boxes within groups; return the windows of the target shard, concatenated along
-    their first dimension."""
+    """Exchange boxes within groups, and return the windows of the target shard, concatenated
+    along their first dimension."""
     me, (groups, window, reads) = lax.axis_index(axes), _groups_of(moves)
     boxes = jnp.concatenate([lax.dynamic_slice(x, at(table, me), window) for table in reads])
     return lax.all_to_all(boxes, axes, 0, 0, axis_index_groups=groups, tiled=True)
@@ -51,7 +51,7 @@ def among_groups(x, moves, axes):
 
 def fetched(x, source, target, senders, axes, window):
     """Return the window that this rank sends: the box of its shard that its receiver fetches.
-    `senders`: the sender to each rank."""
+    `senders`: the rank that sends to each rank."""
     reads = np.zeros((len(senders), len(window)), np.int32)
     for receiver, sender in enumerate(senders):
         own = source.box(sender)

@@ -20,10 +20,10 @@ class XlaProgram:
         self.host = host
 
     def settings(self, *_):
-        """Return None: there is no collective id."""
+        """Return None, because there is no collective id."""
 
     def fault(self):
-        """Return None: there are no semaphores to check."""
+        """Return None, because there are no semaphores to check."""
 
     def watched(self, move):
         """Return the result of a move in a self-check: there are no kernels to watch."""

@@ -1,4 +1,4 @@
-"""Boxes exchanged as rows in plain JAX, by `lax.ragged_all_to_all`."""
+"""Boxes exchanged as rows in plain JAX by `lax.ragged_all_to_all`."""
 
 import functools
 
@@ -45,7 +45,8 @@ def ragged(x, moves, axes, shape, axis, unit=1):
             if distance:
                 pairs = list(zip(ranks.tolist(), takers.tolist(), strict=True))
                 box = lax.ppermute(box, axes, pairs)
-            # Size and place of an arriving box are those of its sender, `distance` ranks before.
+            # The size and place of an arriving box come from its sender, `distance`
+            # ranks before.
             size, write = (at(np.roll(table, distance), me) for table in (sizes, writes))
             y = y.at[jnp.where(rows < size, write + rows, len(y))].set(box, mode="drop")
         return y

@@ -115,7 +115,7 @@ def of_pairs(pairs, source, target):
 @functools.cache
 def rounds_of(moves, round_of, by_shape=False, by_rank=False):
     """Return the rounds of an exchange. `round_of`: a function from sender, receiver and piece
-    number to the number of the round; `by_rank`: whether it takes ranks instead of positions;
+    index to the index of the round; `by_rank`: whether it takes ranks instead of positions;
     `by_shape`: whether boxes of different shapes are in different rounds."""
     rounds = defaultdict(list)
     for box in boxes_of(moves):

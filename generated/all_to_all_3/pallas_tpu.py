@@ -64,7 +64,7 @@ from .._support.pallas_windows import (
     within,
 )
 
-require("pallas_tpu", "55ad8a0b65a8cfe4", __name__)
+require("pallas_tpu", "8869784029f37da6", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
@@ -155,7 +155,7 @@ TILING = Tiling(
     chunk=(32, 128),  # whole units that hold the widest tile, 2 x 2, or a part of it
     window=(64, 256),  # of VMEM: a chunk, plus a unit if the chunk may begin inside one
     blocks=(1, 1),  # ceil(target shard of 2 x 6 / chunk)
-    meet=(3, 1),  # most source shards that intersect a block
+    meet=(3, 1),  # the maximum number of source shards that intersect a block
     chunks=(1, 1),  # ceil(widest tile of 2 x 2 / chunk)
     stage=(8, 384),  # tiles are placed as in the target shard, each at a whole unit,
     step=(0, 128),  # plus this offset for each earlier tile: no two share a unit

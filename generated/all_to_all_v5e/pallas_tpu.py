@@ -66,7 +66,7 @@ from .._support.pallas_routed import Routed
 from .._support.pallas_slots import Slot
 from .._support.pallas_steps import Schedule, Step, hop
 
-require("pallas_tpu", "55ad8a0b65a8cfe4", __name__)
+require("pallas_tpu", "8869784029f37da6", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
@@ -195,7 +195,7 @@ SCHEDULE = Schedule(
 
 
 def _kernel(moves, x, slots, met, free, sent, received):
-    """Forward arrivals step by step. Each step waits for earlier ones only, so all end.
+    """Forward arrivals step by step. Each step waits only for earlier steps, so all steps end.
 
     moves: the program's `table`, in SMEM; slots: in HBM, aliased by x;
     met: a semaphore by which partners acknowledge this device; free: one for each step,
@@ -251,7 +251,7 @@ def _kernel(moves, x, slots, met, free, sent, received):
         each(steps[number].end, one, steps[number].first)
 
     # Partners signal that they have entered, acknowledge each other's signal, and wait for the
-    # acknowledgements before they end: so none signals a second time before the first is read.
+    # acknowledgements before they end, so that each signal is read before the next one arrives.
     partners = [hop(me, *way) for way in SCHEDULE.partners]
     count = sum(jnp.int32(SCHEDULE.is_device(place)) for place in partners)
     for place in partners:

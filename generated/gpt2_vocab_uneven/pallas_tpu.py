@@ -84,7 +84,7 @@ from .._support.pallas_windows import (
     within,
 )
 
-require("pallas_tpu", "55ad8a0b65a8cfe4", __name__)
+require("pallas_tpu", "8869784029f37da6", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
@@ -191,7 +191,7 @@ TILING = Tiling(
     chunk=(208, 384),  # whole units that hold the widest tile, 6283 x 384, or a part of it
     window=(216, 384),  # of VMEM: a chunk, plus a unit if the chunk may begin inside one
     blocks=(61, 1),  # ceil(target shard of 12565 x 384 / chunk)
-    meet=(2, 1),  # most source shards that intersect a block
+    meet=(2, 1),  # the maximum number of source shards that intersect a block
     chunks=(31, 1),  # ceil(widest tile of 6283 x 384 / chunk)
     stage=(12584, 384),  # tiles are placed as in the target shard, each at a whole unit,
     step=(8, 0),  # plus this offset for each earlier tile: no two share a unit

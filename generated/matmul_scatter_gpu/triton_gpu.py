@@ -52,7 +52,7 @@ import triton.language as tl
 from .._support import require
 from .._support.torch_matmul import TritonMatmul
 
-require("triton_gpu", "d6690d46a1aaaea3", __name__)
+require("triton_gpu", "932bd7435cdf6ae3", __name__)
 
 __all__ = ["matmul", "matmul_local", "synchronize"]
 
@@ -260,7 +260,7 @@ def multiply(
 def add(
     sums,  # two slots of 33554432 elements, in which devices store their terms
     out,  # the result, of `size` elements
-    told,  # int32 [devices]: tiles arrived from each, over all calls
+    told,  # int32 [devices]: tiles that have arrived from each, over all calls
     tiles,  # int64 [devices]: tiles that arrive in a call
     state,
     size,

@@ -64,7 +64,7 @@ from .._support.pallas_peers import div, each, operand, rem, remote_copy, signal
 from .._support.pallas_permuted import Permuted
 from .._support.pallas_thin import Dense, Thin
 
-require("pallas_tpu", "55ad8a0b65a8cfe4", __name__)
+require("pallas_tpu", "8869784029f37da6", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
@@ -128,12 +128,12 @@ ROUNDS = (0, 3, 6, 1, 4, 7, 2, 5)
 
 
 def in_source(peer):
-    """Return where, in a source shard, the tile for a device begins."""
+    """Return the start, in a source shard, of the tile for a device."""
     return (0, rem(div(peer, 2), 4), 0)
 
 
 def in_target(me):
-    """Return where, in a target shard, the tile from a device begins."""
+    """Return the start, in a target shard, of the tile from a device."""
     return (rem(div(me, 2), 2), 0, div(me, 4))
 
 
@@ -143,7 +143,7 @@ def _kernel(x, y, sent, received):
     DMA semaphores: `sent` counts bytes leaving x, `received` bytes arriving in y.
     """
     me = lax.axis_index(("x", "y", "z", "w"))
-    there = rem(div(me, 2), 2) * 4 + div(me, 4)  # the number of its tiles at their receivers
+    there = rem(div(me, 2), 2) * 4 + div(me, 4)  # the index of its tiles at their receivers
     barrier = pltpu.get_barrier_semaphore()
 
     def tell(number):  # its senders may write to y from here on

@@ -110,8 +110,8 @@ def copy(boxes, sources, targets, size):
 
 
 def _elements(x, size, times, steps, first):
-    """Return a view, as integers of `size` bytes, of the elements that nested loops (of counts
-    `times`) visit, starting at a tensor's element `first`."""
+    """View, as integers of `size` bytes, the elements that nested loops with counts `times`
+    visit, starting at element `first` of a tensor."""
     whole = x.view(BITS[size])
     return whole.as_strided(times, steps, whole.storage_offset() + first)
 
@@ -144,7 +144,7 @@ def strided(box, end, shape, strides):
 
 
 def _moved(box, end, start, steps):
-    """Return a box with the first element and the steps at one end replaced."""
+    """Replace the first element and the steps of a box at one end."""
     pairs = zip(box.loops, steps, strict=True)
     nest = tuple((n, step, to) if end == 0 else (n, at, step) for (n, at, to), step in pairs)
     return box._replace(loops=nest, **{("read", "write")[end]: start})
@@ -310,7 +310,7 @@ def _local(given, made=None):
 
 
 def _between(given, made, moves, senders, receivers, place):
-    """Place the buffers of all senders into those of all receivers; return the latter."""
+    """Fill the buffers of all receivers from those of all senders, and return them."""
     of_sender, of_receiver = len(given) // len(senders), len(made) // len(receivers)
     for number, device in enumerate(receivers):
         boxes = [
@@ -331,8 +331,8 @@ def _exchanged(device, group, given, made=None):
 
 
 def _through(group, device, given, made, moves, place):
-    """Place the elements that this device and the other ranks send to it into its buffers; return
-    the buffers."""
+    """Write the elements that this device and the other ranks send to it into its buffers, and
+    return the buffers."""
     line, sizes = packed(device, given, (given or made)[0].device, moves)
     expected = _message_bytes(device, moves, receiving=True)
     arrived = torch.empty(sum(expected), dtype=torch.uint8, device=line.device)
@@ -392,7 +392,7 @@ def _message_bytes(device, moves, *, receiving):
 
 
 def _copy(boxes, sources, targets):
-    """Copy boxes of elements between memories of one device."""
+    """Copy boxes of elements within the memory of one device."""
     copy(boxes, sources, targets, _dtype().itemsize)
 
 

@@ -47,7 +47,7 @@ from .._support.jax_terms import Terms
 from .._support.pallas_peers import LOGICAL, div, each, rem
 from .._support.pallas_ring import Ring, Round, put
 
-require("pallas_tpu", "55ad8a0b65a8cfe4", __name__)
+require("pallas_tpu", "8869784029f37da6", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
@@ -113,11 +113,11 @@ def ring_kernel(x, y, slots, sums, terms, received, left, loaded, free):
 
 
 def go_round_ring0(me, x, y, slots, sums, terms, received, left, loaded, free):
-    """Go round RING0: reduce 4 parts of 8 chunks each, from chunk 0 of x on, to
+    """Run RING0: reduce 4 parts of 8 chunks each, from chunk 0 of x on, to
     one part, from chunk 0 of y on.
 
     A chunk takes 4 steps. In each, the device combines the arrived sum of a part with its own
-    term: the part with the farthest way to go first, the part that it keeps last.
+    term: first for the part with the longest way to go, last for the part that it keeps.
     """
     place, (after, before) = RING0.place(me), RING0.neighbours(me)
     downstream, upstream = (after, before), (before, after)  # by direction

@@ -62,7 +62,7 @@ from .._support.pallas_windows import (
     within,
 )
 
-require("pallas_tpu", "55ad8a0b65a8cfe4", __name__)
+require("pallas_tpu", "8869784029f37da6", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
@@ -169,7 +169,7 @@ TILING = Tiling(
     chunk=(16, 128),  # whole units that hold the widest tile, 4 x 3, or a part of it
     window=(16, 128),  # of VMEM: a chunk, plus a unit if the chunk may begin inside one
     blocks=(1, 1),  # ceil(target shard of 4 x 3 / chunk)
-    meet=(1, 1),  # most source shards that intersect a block
+    meet=(1, 1),  # the maximum number of source shards that intersect a block
     chunks=(1, 1),  # ceil(widest tile of 4 x 3 / chunk)
     stage=(8, 128),  # tiles are placed as in the target shard, each at a whole unit,
     step=(0, 0),  # plus this offset for each earlier tile: no two share a unit

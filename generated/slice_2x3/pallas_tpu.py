@@ -64,7 +64,7 @@ from .._support.pallas_windows import (
     within,
 )
 
-require("pallas_tpu", "55ad8a0b65a8cfe4", __name__)
+require("pallas_tpu", "8869784029f37da6", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
@@ -154,7 +154,7 @@ TILING = Tiling(
     chunk=(1024,),  # whole units that hold the widest tile, 2, or a part of it
     window=(2048,),  # of VMEM: a chunk, plus a unit if the chunk may begin inside one
     blocks=(1,),  # ceil(target shard of 2 / chunk)
-    meet=(1,),  # most source shards that intersect a block
+    meet=(1,),  # the maximum number of source shards that intersect a block
     rolled=(0,),  # the dimensions along which chunks are shifted
     more_rows=0,  # memory of fewer rows is tiled differently
 )

@@ -61,7 +61,7 @@ from .._support.pallas_windows import (
     within,
 )
 
-require("pallas_tpu", "55ad8a0b65a8cfe4", __name__)
+require("pallas_tpu", "8869784029f37da6", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
@@ -149,7 +149,7 @@ TILING = Tiling(
     chunk=(1024,),  # whole units that hold the widest tile, 1, or a part of it
     window=(1024,),  # of VMEM: a chunk, plus a unit if the chunk may begin inside one
     blocks=(1,),  # ceil(target shard of 1 / chunk)
-    meet=(1,),  # most source shards that intersect a block
+    meet=(1,),  # the maximum number of source shards that intersect a block
     chunks=(1,),  # ceil(widest tile of 1 / chunk)
     stage=(1024,),  # tiles are placed as in the target shard, each at a whole unit,
     step=(0,),  # plus this offset for each earlier tile: no two share a unit

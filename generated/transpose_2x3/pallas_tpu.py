@@ -70,7 +70,7 @@ from .._support.pallas_windows import (
     within,
 )
 
-require("pallas_tpu", "55ad8a0b65a8cfe4", __name__)
+require("pallas_tpu", "8869784029f37da6", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
@@ -174,7 +174,7 @@ TILING = Tiling(
     chunk=(8, 128),  # whole units that hold the widest tile, 2 x 2, or a part of it
     window=(16, 256),  # of VMEM: a chunk, plus a unit if the chunk may begin inside one
     blocks=(1, 1),  # ceil(target shard of 3 x 2 / chunk)
-    meet=(2, 2),  # most source shards that intersect a block
+    meet=(2, 2),  # the maximum number of source shards that intersect a block
     chunks=(1, 1),  # ceil(widest tile of 2 x 2 / chunk)
     stage=(16, 256),  # tiles are placed as in the target shard, each at a whole unit,
     step=(8, 128),  # plus this offset for each earlier tile: no two share a unit

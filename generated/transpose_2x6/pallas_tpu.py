@@ -62,7 +62,7 @@ from .._support.pallas_peers import div, each, operand, rem, remote_copy, signal
 from .._support.pallas_permuted import Permuted
 from .._support.pallas_thin import Dense, Thin
 
-require("pallas_tpu", "55ad8a0b65a8cfe4", __name__)
+require("pallas_tpu", "8869784029f37da6", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
@@ -122,12 +122,12 @@ ROUNDS = (0, 1, 2)
 
 
 def in_source(peer):
-    """Return where, in a source shard, the tile for a device begins."""
+    """Return the start, in a source shard, of the tile for a device."""
     return (rem(peer, 3), 0)
 
 
 def in_target(me):
-    """Return where, in a target shard, the tile from a device begins."""
+    """Return the start, in a target shard, of the tile from a device."""
     return (0, rem(me, 3))
 
 
@@ -137,7 +137,7 @@ def _kernel(x, y, sent, received):
     DMA semaphores: `sent` counts bytes leaving x, `received` bytes arriving in y.
     """
     me = lax.axis_index(("x", "y"))
-    there = rem(me, 3)  # the number of its tiles at their receivers
+    there = rem(me, 3)  # the index of its tiles at their receivers
     barrier = pltpu.get_barrier_semaphore()
 
     def tell(number):  # its senders may write to y from here on

@@ -20,7 +20,7 @@ import triton
 import triton.language as tl
 
 # _support/torch_moved.py
-"""A torch autograd function that moves tensors."""
+"""The torch autograd function that moves tensors."""
 
 
 class Moved(torch.autograd.Function):
@@ -37,7 +37,7 @@ class Moved(torch.autograd.Function):
 
 
 def _plain(x):
-    """Return a tensor as kernels require: contiguous, and without a pending conjugation or
+    """Make a tensor usable by kernels: contiguous, and without a pending conjugation or
     negation."""
     return x.resolve_conj().resolve_neg().contiguous()
 
@@ -154,8 +154,8 @@ def copy(boxes, sources, targets, size):
 
 
 def _elements(x, size, times, steps, first):
-    """Return a view, as integers of `size` bytes, of the elements that nested loops (of counts
-    `times`) visit, starting at a tensor's element `first`."""
+    """View, as integers of `size` bytes, the elements that nested loops with counts `times`
+    visit, starting at element `first` of a tensor."""
     whole = x.view(BITS[size])
     return whole.as_strided(times, steps, whole.storage_offset() + first)
 
@@ -188,7 +188,7 @@ def strided(box, end, shape, strides):
 
 
 def _moved(box, end, start, steps):
-    """Return a box with the first element and the steps at one end replaced."""
+    """Replace the first element and the steps of a box at one end."""
     pairs = zip(box.loops, steps, strict=True)
     nest = tuple((n, step, to) if end == 0 else (n, at, step) for (n, at, to), step in pairs)
     return box._replace(loops=nest, **{("read", "write")[end]: start})
@@ -306,7 +306,7 @@ BACK = [
     for buffer, targets, loops in [FORMS[form]]
     for nth, to in enumerate(targets)
 ]
-SUM_DTYPE = torch.float32  # in which cotangents are added
+SUM_DTYPE = torch.float32  # the dtype in which cotangents are added
 
 
 def reshard_local(shards, *, out=None):
@@ -360,7 +360,7 @@ def _local(given, made=None):
 
 
 def _between(given, made, moves, senders, receivers, place):
-    """Place the buffers of all senders into those of all receivers; return the latter."""
+    """Fill the buffers of all receivers from those of all senders, and return them."""
     of_sender, of_receiver = len(given) // len(senders), len(made) // len(receivers)
     for number, device in enumerate(receivers):
         boxes = [
@@ -381,8 +381,8 @@ def _exchanged(device, group, given, made=None):
 
 
 def _through(group, device, given, made, moves, place):
-    """Place the elements that this device and the other ranks send to it into its buffers; return
-    the buffers."""
+    """Write the elements that this device and the other ranks send to it into its buffers, and
+    return the buffers."""
     line, sizes = packed(device, given, (given or made)[0].device, moves)
     expected = _message_bytes(device, moves, receiving=True)
     arrived = torch.empty(sum(expected), dtype=torch.uint8, device=line.device)
@@ -417,7 +417,7 @@ def packed(device, given, home, moves=MOVES):
 
 
 def _derived(given, made, forth, back, among_ranks=False):
-    """Return the target buffers that `forth` makes of source buffers, with gradients if these
+    """Return the target buffers that `forth` computes from source buffers, with gradients if these
     require them; `back` moves cotangents. Raises ValueError if results cannot have gradients."""
     if not torch.is_grad_enabled() or not any(x.requires_grad for x in given):
         return forth(given, made)
@@ -475,7 +475,7 @@ def _message_bytes(device, moves, *, receiving):
 
 
 def _copy(boxes, sources, targets):
-    """Copy boxes of elements between memories of one device."""
+    """Copy boxes of elements within the memory of one device."""
     copy(boxes, sources, targets, _dtype().itemsize)
 
 

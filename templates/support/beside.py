@@ -1,4 +1,4 @@
-"""Import of the sibling module that a derivative needs."""
+"""Import the sibling module that a derivative needs."""
 
 import importlib
 import os
@@ -7,9 +7,9 @@ import runpy
 
 def host_beside(name, backward, of):
     """Return two values: the host of module `backward`, a sibling of module `name`, and the
-    sibling's full name, or its path if the modules are standalone files. `of`: text for the error
-    message that names the operation and the modules its derivative needs. Raises ImportError if the
-    sibling is missing."""
+    sibling's full name, or its path if the modules are standalone files. `of`: the operation and
+    the modules that its derivative needs, as text for the error message. Raises ImportError if
+    the sibling is missing."""
     package = name.rpartition(".")[0]
     path = os.path.join(os.path.dirname(os.path.abspath(__file__)), f"{backward}.py")
     beside = f"{package}.{backward}" if package else path

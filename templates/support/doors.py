@@ -1,4 +1,4 @@
-"""The features that add functions to modules, for error messages."""
+"""The features that add functions to modules, as error messages name them."""
 
 DOORS = {"reshard_done": "start", "reshard_dtensor": "dtensor", "reshard_start": "start"}
 DOORS |= {"symmetric_result": "symmetric", "symmetric_source": "symmetric"}

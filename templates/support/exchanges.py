@@ -13,8 +13,8 @@ from .spread import at_some, common, gap, some, spread, volume
 
 
 class Piece(NamedTuple):
-    """A piece of a tile that a device sends to another or keeps. `sender`, `receiver`: positions;
-    `number`: its number among the pieces of the tile, None for a whole tile."""
+    """A piece of a tile that a device sends to another or keeps. `sender`, `receiver`:
+    positions; `number`: the index of the piece within its tile, None for a whole tile."""
 
     sender: int
     receiver: int
@@ -24,12 +24,12 @@ class Piece(NamedTuple):
 
 class Exchange:
     """The transfers of one reshard, in whole tiles (`CutExchange`: in pieces). `source` and
-    `target` have the device ids by position (`ids`) and a function from a position to the box of
-    its shard (`box`). `senders(receiver)` yields the positions that hold parts of a receiver's
+    `target` have `ids`, the device ids by position, and `box`, a function from a position to the
+    box of its shard. `senders(receiver)` yields the positions that hold parts of a receiver's
     target shard, `receivers(sender)` the positions that need parts of a sender's source shard; a
     device may be among its own senders and receivers. `hidden`: the extents of the leading box
-    dimensions, which number terms; along the last `new` of them only the first term has a value and
-    receives data. `by_plan`: whether the plan fixes the senders."""
+    dimensions, which number terms; along the last `new` of them only the first term has a value
+    and receives data. `by_plan`: whether the plan fixes the senders."""
 
     cut: Any = None
 
@@ -40,11 +40,11 @@ class Exchange:
         self.ranks = sorted({*source.ids, *target.ids})
 
     def source_position(self, device_id):
-        """Return a device's position in the source mesh, -1 if the device is outside it."""
+        """Return a device's position in the source mesh; -1 if the device is outside the mesh."""
         return self.source.ids.index(device_id) if device_id in self.source.ids else -1
 
     def target_position(self, device_id):
-        """Return a device's position in the target mesh, -1 if the device is outside it."""
+        """Return a device's position in the target mesh; -1 if the device is outside the mesh."""
         return self.target.ids.index(device_id) if device_id in self.target.ids else -1
 
     def is_empty(self, receiver):

@@ -1,4 +1,4 @@
-"""The bundles of a group's tensors, and the matching of arguments to tensors."""
+"""The bundles of a group's tensors, and the assignment of arguments to tensors."""
 
 import importlib
 import re
@@ -28,8 +28,8 @@ def hosts_of(package, backend, plans):
 
 def order_of(paths, names, what="tensors"):
     """Return, for each name, the index of its leaf among leaves at `paths` (tuples of keys). Leaves
-    of a flat list match names in order; leaves of other trees match by their keys, joined with
-    underscores; other punctuation in keys counts as underscores.
+    of a flat list match names in order. Leaves of other trees match by their keys, joined with
+    underscores; punctuation in keys becomes underscores.
 
     Raises ValueError if leaves and names do not match.
     """
@@ -88,7 +88,7 @@ def flat(tree, is_leaf, path=()):
 
 
 def rebuilt(tree, is_leaf, leaves):
-    """Return a container of the same form, except that tuples become lists, with its leaves taken
+    """Return a container like `tree`, except that tuples become lists, whose leaves are taken
     from the iterator `leaves`."""
     if isinstance(tree, dict):
         return {key: rebuilt(value, is_leaf, leaves) for key, value in tree.items()}

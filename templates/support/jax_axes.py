@@ -1,4 +1,4 @@
-"""Arrays whose meshes list the same devices in the same order but divide them into different
+"""Arrays whose meshes list the same devices in the same order, but divide them into different
 axes."""
 
 from jax.sharding import PartitionSpec as P

@@ -1,9 +1,9 @@
 """Strided boxes of elements that devices in a row exchange in rounds.
 
 Shards are flat arrays of bits. In a round each device sends and receives at most one message. A
-message has a part for each of the round's forms. A form consists of the number of the source
-buffer, the numbers of the target buffers, and nested loops, outer to inner. A loop consists of its
-count and its step in each buffer, source first.
+message has a part for each of the round's forms. A form consists of the index of the source buffer,
+the indices of the target buffers, and nested loops, outer to inner. A loop consists of its count
+and its step in each buffer, source first.
 """
 
 import itertools
@@ -15,10 +15,10 @@ from jax import lax
 
 
 def rounds_of(relays, size):
-    """Return a list of the rounds. A round is a pair. Its first item: the forms of its messages,
-    and whether the messages stay on their devices. Its second item: a dict from (sender, receiver)
-    to the first element of each form in each buffer. `relays`: tuples (sender, receiver, form,
-    first element in each buffer...); `size`: the number of devices."""
+    """Return a list of rounds. A round is a pair. Its first item is the forms of its messages,
+    and whether the messages stay on their devices. Its second item is a dict from (sender,
+    receiver) to the first element of each form in each buffer. `relays`: tuples (sender,
+    receiver, form, first element in each buffer...); `size`: the number of devices."""
     messages: dict = {}
     for sender, receiver, form, *starts in relays:
         messages.setdefault((sender, receiver), []).append((form, starts))
@@ -93,9 +93,9 @@ def starts_of(moves, count, size):
 
 
 def taken(x, shape, starts, me, loops):
-    """Return the elements of a flat array that the loops visit, in that order. `loops`: pairs
-    (count, step), outer to inner; `shape`: the buffer's shape; `starts`: the first element on each
-    device."""
+    """Return the elements of a flat array in the order in which the loops visit them. `loops`:
+    pairs (count, step), outer to inner; `shape`: the buffer's shape; `starts`: the first element
+    on each device."""
     box = box_seen(shape, starts, loops)
     if box is not None:
         shape, sizes, first = box
@@ -143,7 +143,7 @@ def _box_of(shape, starts, loops):
     sizes = [1] * len(seen)
     for times, step in reversed(loops):
         dim, left = steps.index(step), times
-        while left > seen[dim]:  # fill this dimension and go on in the previous one
+        while left > seen[dim]:  # fill this dimension, and continue in the previous one
             if left % seen[dim] or sizes[dim] > 1 or dim == 0:
                 return None
             sizes[dim], left, dim = seen[dim], left // seen[dim], dim - 1
@@ -166,18 +166,17 @@ def _replaced(window, loops, part):
 
 
 def reach_of(loops):
-    """Return the number of elements from the first to the last that loops visit, inclusive."""
+    """Return the number of elements from the first to the last that the loops visit, inclusive."""
     return 1 + sum((times - 1) * step for times, step in loops)
 
 
 def long(x, size):
-    """Return an array padded with zeros at the end of its last dimension to at least this size."""
+    """Pad an array with zeros at the end of its last dimension to at least this size."""
     return jnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, max(size - x.shape[-1], 0))])
 
 
 def bits(x):
-    """Return an array of the elements as integers of the same width; complex arrays are returned as
-    they are."""
+    """Return the elements as integers of the same width. Return complex arrays unchanged."""
     if x.dtype == jnp.bool_:
         return x.astype(jnp.int8)
     if jnp.iscomplexobj(x):
@@ -186,8 +185,8 @@ def bits(x):
 
 
 def of_bits(x, dtype):
-    """Return an array of integers reinterpreted as elements of `dtype`, which has the same width;
-    arrays of that dtype are returned as they are."""
+    """Reinterpret an array of integers as elements of `dtype`, which has the same width. Return
+    an array of that dtype unchanged."""
     if x.dtype == dtype or dtype == "bool":
         return x.astype(dtype)
     return lax.bitcast_convert_type(x, dtype)

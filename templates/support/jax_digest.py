@@ -1,7 +1,7 @@
 """Digests of flat arrays of bits, appended to them.
 
 Each word (4 bytes, or one element if elements are narrower) is multiplied by an odd number that
-depends on its place, folded, and multiplied again; the results are added. A change of one word
+depends on its position, folded, and multiplied again; the results are added. A change of one word
 always changes the digest; changes of several words are missed with probability 2^-32.
 """
 
@@ -17,8 +17,8 @@ def with_digest(line):
 
 
 def checked_of(line):
-    """Return a flat array without its digest, and whether the digest is right; zeros always
-    pass."""
+    """Return a flat array without its digest, and whether the digest is correct. An array of
+    zeros always passes."""
     count = words(line.dtype.itemsize)
     same = jnp.array_equal(line[-count:], _digest(line[:-count]))
     return line[:-count], same

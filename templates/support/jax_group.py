@@ -27,8 +27,8 @@ from .xla_rounds import Round, boxes_of
 
 
 class Line(NamedTuple):
-    """The lines of all devices in a round. `parts`: for each part of a line, its kind number and
-    its boxes on all devices."""
+    """The lines of all devices in a round. `parts`: for each part of a line, the index of its
+    kind and its boxes on all devices."""
 
     parts: list[tuple[int, Round]]
 
@@ -54,8 +54,8 @@ class Line(NamedTuple):
 
 
 def lines_of(moves, ranks):
-    """Return a `Line` for each round; together they carry all transfers. `moves`: the exchanges by
-    kind number; `ranks`: the number of ranks."""
+    """Return a `Line` for each round; together they carry all transfers. `moves`: the exchanges
+    by kind index; `ranks`: the number of ranks."""
     by_pair: dict[tuple[int, int], list] = {}
     for kind, each in moves.items():
         for box in boxes_of(each):
@@ -79,9 +79,9 @@ def lines_of(moves, ranks):
 
 
 class Group:
-    """Arrays on the same devices that move together. `kinds`: for each kind, the host of one of its
-    bundles; `kind_of`: the kind number of each name; `kernel`: the function that sends the lines,
-    with `collective_id` as its first id; if None, XLA sends them."""
+    """Arrays on the same devices that move together. `kinds`: for each kind, the host of one of
+    its bundles; `kind_of`: the kind index of each name; `kernel`: the function that sends the
+    lines, with `collective_id` as its first id; if None, XLA sends them."""
 
     def __init__(self, names, kinds, kind_of, kernel=None, collective_id=None):
         self.kernel, self.collective_id = kernel, collective_id
@@ -105,7 +105,7 @@ class Group:
         return {width: lines_of(each, len(self.ranks)) for width, each in moves.items()}
 
     def wire_bytes(self):
-        """Return a list of the number of bytes that each rank receives from other ranks."""
+        """Return a list of the bytes that each rank receives from other ranks."""
         found = [0] * len(self.ranks)
         for width, lines in self.lines.items():
             for line in lines:
@@ -128,7 +128,7 @@ class Group:
         for the derivative, and must be a multiple of eight.
 
         Raises ValueError for a wrong array, naming it, and for a wrong mesh; TypeError for an
-        argument of a wrong type; NotImplementedError for a missing derivative.
+        argument of the wrong type; NotImplementedError for a missing derivative.
         """
         not_mapped("reshard")
         given, give_back = self._ordered(arrays, "arrays")
@@ -202,7 +202,7 @@ class Group:
         return jax.device_put(arrays, [host.source.on(mesh) for host in self.hosts])
 
     def _eager(self, arrays, mesh, target_mesh, called):
-        """Return the target arrays of concrete arrays, on meshes of different device orders."""
+        """Return the target arrays of concrete arrays, on meshes with different device orders."""
         if any(isinstance(x, jax.core.Tracer) for x in arrays):
             self.kinds[0].lowered(None)  # always raises
         union = _in_a_row(self.kinds[0].devices_by_rank(mesh, target_mesh))
@@ -259,8 +259,8 @@ class Group:
         ]
 
     def parted(self, stacks, target_mesh):
-        """Return the list of target arrays, in the order of names, made up of the target shards of
-        each kind."""
+        """Return the list of target arrays, in the order of names, assembled from the target
+        shards of each kind."""
         results = [None] * len(self.names)
         for kind, numbers, stack in zip(self.kinds, self._numbers, stacks, strict=True):
             target = kind.target.mesh(target_mesh)
@@ -275,9 +275,9 @@ class Group:
         return results
 
     def compiled_for(self, devices):
-        """Return the argument types of a program, and the program as a function to be jitted: the
-        whole reshard or, if one jitted program cannot use both meshes, only the exchange of stacks.
-        `devices`: in the order of ranks."""
+        """Return the argument types of a program, and the program as a function to jit: the
+        whole reshard or, if one jitted program cannot use both meshes, only the exchange of
+        stacks. `devices`: in the order of ranks."""
         by_id = dict(zip(self.ranks, devices, strict=True))
         first, called = self.kinds[0], (False, self.collective_id)
         sides = first.source, first.target
@@ -315,8 +315,8 @@ class Group:
         return {n: host.target.on(mesh) for n, host in zip(self.names, self.hosts, strict=True)}
 
     def self_check(self):
-        """Move numbered elements of every tensor and return the facts checked; exit on a fault, or
-        if there are too many elements to move."""
+        """Move numbered elements of every tensor, and return the facts checked. Exit on a fault,
+        or if there are too many elements to move."""
         *_, checked = map(proved, self.kinds)
         *_, (mesh, target_mesh) = map(meshes_here, self.kinds)
         elements = sum(math.prod(host.shape) for host in self.hosts)
@@ -341,7 +341,6 @@ def _next(called):
 
 
 def _key(entry):
-    """Return the key of an entry in a pytree path."""
     kinds = jax.tree_util
     match entry:
         case kinds.SequenceKey(idx=key) | kinds.DictKey(key=key) | kinds.GetAttrKey(name=key):
@@ -350,14 +349,12 @@ def _key(entry):
 
 
 def _bits(x):
-    """Return elements as integers of their width."""
     if x.dtype == jnp.bool_:
         return x.astype(jnp.int8)
     return lax.bitcast_convert_type(x, bits_of(x.dtype))
 
 
 def _of_bits(x, dtype):
-    """Return integers reinterpreted as elements of a dtype."""
     return x.astype(dtype) if dtype == jnp.bool_ else lax.bitcast_convert_type(x, dtype)
 
 

@@ -11,15 +11,15 @@ from jax.sharding import AxisType
 from .boxes import not_run
 from .jax_meshes import apart, expect, not_mapped, over_devices, typed
 
-FEW = 2**18  # elements; a self-check does not move larger tensors
+FEW = 2**18  # the number of elements; a self-check does not move larger tensors
 
 
 class OneOrder:
-    """An emitted reshard whose meshes list the same devices in the same order. `name`: the name of
-    the module; `source`, `target`: the two sides, `Sharded`s; `program`: the program that each
-    device runs within `shard_map`; `padding`: the class that pads shards, None if all have one
-    shape; `operation`: an `Operation` for derivatives and `jax.vmap`, None if emitted without
-    them."""
+    """An emitted reshard whose meshes list the same devices in the same order. `name`: the name
+    of the module; `source`, `target`: the two sides, each a `Sharded`; `program`: the program
+    that each device runs within `shard_map`; `padding`: the class that pads shards, None if all
+    have one shape; `operation`: an `Operation` for derivatives and `jax.vmap`, None if emitted
+    without them."""
 
     def __init__(
         self, name, shape, dtype, source, target, program, *, padding=None, operation=None
@@ -36,7 +36,8 @@ class OneOrder:
 
     @property
     def exchange(self):
-        """Return the `Exchange` of all transfers, None if partial results or collectives move."""
+        """Return the `Exchange` of all transfers; None if partial results move or collectives
+        move the data."""
         return self.program.moves
 
     def pad(self, x):
@@ -74,9 +75,9 @@ class OneOrder:
         `reshard` is differentiable in forward and reverse mode: the sibling module moves the
         cotangent of the result back, in Pallas with the collective id `collective_id ^ 1`. Between
         different device orders, vmap and derivatives work only outside jit. Raises ValueError for a
-        wrong shape, dtype or mesh; TypeError for an argument of a wrong type and, between different
-        device orders, within jit; NotImplementedError if the module was emitted without the
-        feature.
+        wrong shape, dtype or mesh; TypeError for an argument of the wrong type and, between
+        different device orders, within jit; NotImplementedError if the module was emitted without
+        the feature.
         """
         not_mapped("reshard")
         expect(x, self.source.padded, self.dtype, "source array, as pad(x) makes it")
@@ -93,7 +94,7 @@ class OneOrder:
         return self.eager(x, source, target, interpret, collective_id)
 
     def unlike(self, mesh, target_mesh):
-        """Return the fault in the axes of either mesh, or ""."""
+        """Describe a fault in the axes of either mesh; "" if there is none."""
         other = "" if target_mesh is None else self.target.unlike(target_mesh)
         return self.source.unlike(mesh) or other
 

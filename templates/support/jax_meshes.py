@@ -1,4 +1,4 @@
-"""Meshes and shardings, which give each device its part of a global array."""
+"""Meshes and shardings, which determine each device's part of a global array."""
 
 import math
 
@@ -60,8 +60,8 @@ class Sharded:
         return "{}: got {} to {}, expected {} to {} by its sharding".format(where, *found, *wanted)
 
     def mesh(self, mesh):
-        """Return a mesh with the axes that shardings name: the given mesh if it has them, else a
-        mesh of the same devices. Raises TypeError or ValueError for a wrong mesh."""
+        """Return a mesh with the axes that shardings name: the given mesh if it has these axes,
+        else a mesh of the same devices. Raises TypeError or ValueError for a wrong mesh."""
         if not isinstance(mesh, Mesh):
             got = type(mesh).__name__
             raise TypeError(f"{self.name} mesh: got {got}, expected a jax.sharding.Mesh")
@@ -75,8 +75,8 @@ class Sharded:
         return Mesh(np.reshape(devices, self.sizes), self.names)
 
     def unlike(self, mesh):
-        """Return the fault in a mesh whose axes share names with this side's axes but differ from
-        them in order or sizes; "" if there is none."""
+        """Describe the fault of a mesh whose axes share names with this side's axes but differ
+        in order or sizes; "" if there is none."""
         if mesh.shape_tuple == self.axes:
             return ""
         from .jax_unlike import unlike  # only if the mesh divides devices into other axes
@@ -100,18 +100,18 @@ def not_mapped(what):
 
 
 def apart(x):
-    """Return a context manager under which no mesh is set, unless `x` is traced: an array moves on
-    its own devices, which may differ from the devices of the user's current mesh."""
+    """Return a context manager that unsets the current mesh, unless `x` is traced. An array
+    moves on its own devices, which may differ from the devices of the user's current mesh."""
     same = jax.sharding.use_abstract_mesh(jax.sharding.get_abstract_mesh())
     try:
         traced = isinstance(x, jax.core.Tracer)
         return same if traced else jax.set_mesh(Mesh(np.empty((), object), ()))
-    except ValueError:  # raised while anything is traced, even if `x` is a constant
+    except ValueError:  # raised during any trace, even if `x` is a constant
         return same
 
 
 def typed(sharding, x):
-    """Return a program's array with this sharding, as part of its type if axes are Explicit."""
+    """Constrain a program's array to this sharding, as part of its type if axes are Explicit."""
     meshes = sharding.mesh, jax.typeof(x).sharding.mesh, jax.sharding.get_abstract_mesh()
     if any(AxisType.Explicit in mesh.axis_types for mesh in meshes):
         from .jax_explicit import retyped
@@ -146,7 +146,8 @@ def over_devices(function, given, result):
 
 
 def expect(x, shape, dtype, what):
-    """Raise TypeError for a value that is not an array, ValueError for a wrong shape or dtype."""
+    """Raise TypeError for a value that is not an array, and ValueError for a wrong shape or
+    dtype."""
     if not hasattr(x, "dtype"):
         got = type(x).__name__
         raise TypeError(f"{what}: got {got}, expected an array of {shape} of {dtype}")

@@ -1,5 +1,5 @@
-"""Models on JAX devices. They move in units of equal tensors, or of equal pieces of tensors, and
-the units in flight stay within a memory limit.
+"""Models on JAX devices. A model moves in units of equal tensors, or of equal pieces of tensors,
+and the units in flight stay within a memory limit.
 
 A unit moves tensors of one kind between the devices of both meshes, arranged in a row. Other
 devices and their processes take no part.
@@ -20,7 +20,7 @@ from .jax_units import Unit, needed
 from .models import Moves, cut, flat, listed, within
 from .progress_line import shown
 
-MOST = 16  # most tensors moved per program call, a power of two
+MOST = 16  # the maximum number of tensors moved per program call, a power of two
 
 
 class Weights:
@@ -51,7 +51,7 @@ class Weights:
         process needs only the arrays on its own devices. A buffer is one array, sharded as in
         `source_shardings`, that holds each device's part padded to the largest; padding is never
         read, and zero in results. `devices`: as in `source_shardings`. `progress`: a function
-        called after each bucket with (bytes of messages done, bytes in all, bucket number).
+        called after each bucket with (bytes of messages done, total bytes, bucket number).
         `digest`: whether every tensor in a message carries a digest, which receivers check.
 
         Besides its buffers, a device holds at most the plan's `memory_limit` bytes, or one element
@@ -116,8 +116,8 @@ class Weights:
         return count * self.moves.kinds[member.kind].itemsize
 
     def alike(self, item):
-        """Return the first item seen with the same kind, devices, turn and piece, so that equal
-        items share one program."""
+        """Return the first item seen with the same kind, devices, turn and piece. Equal items
+        thus share one program."""
         member = self.moves.members[item.member]
         return self._alike.setdefault((*member[:4], *item[1:]), item)
 
@@ -150,7 +150,7 @@ class Weights:
     def units(self, bucket, digest):
         """Yield lists of equal items of a bucket, or of equal pieces of its items, each with the
         bytes that a device needs to move the list at once. If possible, that is at most half the
-        limit, so that devices pack one list while another travels."""
+        limit, so that devices pack one list while another is in flight."""
         groups: dict = {}
         for item in bucket:
             for piece in cut(item, self.pieces(self.alike(item), digest)):
@@ -207,8 +207,8 @@ class Call:
         return {name: _cast(self.buffer(name), struct) for name, struct in here.items()}
 
     def begin(self, items, size):
-        """Start moving equal items as soon as every device has room for them; `size`: the bytes
-        that they need on a device."""
+        """Start moving equal items as soon as every device has room for them. `size`: the bytes
+        that the items need on a device."""
         model, ids = self.model, self.model.row(items[0])
         devices = tuple(self.by_id[each] for each in ids)
         if not any(each.process_index == jax.process_index() for each in devices):
@@ -282,7 +282,7 @@ def _caster(dtype, sharding):
 
 
 def _checked(state, structs):
-    """Return the arrays on this process's devices by name. Raises ValueError for wrong names,
+    """Return the arrays on this process's devices by name. Raise ValueError for wrong names,
     shapes, dtypes or shardings."""
     here = {name: struct for name, struct in structs.items() if struct.sharding.addressable_devices}
     found = {name: x for name, x in flat(state or {}) if x is not None}

@@ -9,15 +9,16 @@ import numpy as np
 
 
 def check_moves(host, mesh, move):
-    """Move numbered elements by `move`, a function of a source array on a mesh and of `interpret`;
-    exit unless every target shard is right."""
+    """Move numbered elements by `move`, a function of a source array on a mesh and of
+    `interpret`. Exit unless every target shard is correct."""
     for given, wanted in numbered(host):
         x = filled(host, given, mesh)
         judge(host, host.program.watched(functools.partial(move, x)), wanted)
 
 
 def filled(host, given, mesh):
-    """Return the source array of a tensor with ones in its padding, which must not be read."""
+    """Return the source array of a tensor. Fill its padding with ones; a reshard must not read
+    them."""
     x = np.array(host.pad(given))
     if host.paddings:
         x[host.paddings[0].where()] = 1
@@ -25,7 +26,7 @@ def filled(host, given, mesh):
 
 
 def judge(host, y, wanted):
-    """Exit if a target array holds values other than `wanted`, or has nonzero padding."""
+    """Exit unless a target array holds the values `wanted` and zero padding."""
     y = np.asarray(y)
     if host.paddings and y[host.paddings[1].where()].any():
         raise SystemExit("nonzero padding in a target shard")
@@ -39,8 +40,8 @@ def judge(host, y, wanted):
 
 
 def numbered(host):
-    """Yield a pair of tensors for each digit of the element numbers, in a base whose digits the
-    dtype represents exactly: the argument of `pad`, and the result expected."""
+    """Yield pairs of tensors: the argument of `pad`, and the expected result. There is a pair
+    for each digit of the element numbers, in a base whose digits the dtype represents exactly."""
     number = np.arange(math.prod(host.shape), dtype=np.int32).reshape(host.shape)
     few = {"bool": 2, "int8": 100, "uint8": 100}.get(host.dtype.name, 4)
     base = {1: few, 2: 100}.get(host.dtype.itemsize, max(number.size, 1))

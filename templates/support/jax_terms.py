@@ -1,11 +1,12 @@
-"""Terms of pending reductions: dimension 0 of a source or target array numbers them."""
+"""The terms of partial sums, which dimension 0 of a source or target array numbers."""
 
 from typing import NamedTuple
 
 
 class Terms(NamedTuple):
-    """Pending reductions. `operator` reduces the terms of the source, `target_operator` the terms
-    of the target; `transposed`: whether cotangents move, whose terms all equal the tensor."""
+    """The terms of a reshard's sides. `operator` reduces the terms of the source,
+    `target_operator` the terms of the target; `transposed`: whether cotangents move, whose terms
+    all equal the tensor."""
 
     operator: str = "sum"
     target_operator: str = "sum"

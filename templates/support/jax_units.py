@@ -30,9 +30,9 @@ from .jax_digest import checked_of, with_digest, words
 
 
 def needed(kind, rounds, size, digest):
-    """Return the most bytes that a device holds for a tensor besides its buffers: for each round
-    the line before and after the exchange, the elements that it rearranges, and with digests the
-    4-byte words that senders and receivers hash. `size`: the number of devices."""
+    """Return the maximum bytes that a device holds for a tensor besides its buffers: in each
+    round the line before and after the exchange, the elements that it rearranges, and with
+    digests the 4-byte words that senders and receivers hash. `size`: the number of devices."""
     shapes, total = _shapes(kind.target), 0
     for (forms, stays), moves in rounds:
         line = _length(kind, forms, digest and not stays)
@@ -70,9 +70,9 @@ class Unit:
 
     def __call__(self, sources, targets):
         """Return three values: the written target buffers, none if this process has no target
-        device; whether digests are right, indexed [device, round, tensor], or None without digests;
-        and an array that is ready when all work is done. Buffers are global arrays; target buffers
-        are arrays of bits."""
+        device; whether digests are correct, indexed [device, round, tensor], or None without
+        digests; and an array that is ready when all work is done. Buffers are global arrays;
+        target buffers are arrays of bits."""
         own = [self.pack(sources)] if _is_here(self.source) else []
         lines = [*zip(*own, *self.blank(), strict=True)]
         arrived, right = lines, None
@@ -103,8 +103,8 @@ class Unit:
         return found
 
     def _exchange(self, lines):
-        """Return the lines that a device receives, and whether digests are right on all devices,
-        None without digests."""
+        """Return the lines that a device receives, and whether digests are correct on all
+        devices (None without digests)."""
         moves = [moves for (_, stays), moves in self.rounds if not stays]
         found = [
             lax.ppermute(line, "device", [*each]) for line, each in zip(lines, moves, strict=True)
@@ -152,7 +152,7 @@ class Unit:
         return self.digest and not stays
 
     def _blank(self, devices):
-        """Return a function that returns, for devices that send nothing, lines of zeros."""
+        """Return a function that returns lines of zeros, for devices that send nothing."""
         if not any(device.process_index == jax.process_index() for device in devices):
             return list
         mesh = Mesh(np.array(devices), ("device",))
@@ -169,8 +169,8 @@ class Unit:
 
 
 def _reads(shapes, forms, moves, size, which, idle=()):
-    """Return the number of elements that a write reads because those it writes are not a box, and
-    whether it reads any elements at all. For the arguments see `written`."""
+    """Return the number of elements that a write reads because the elements that it writes are
+    not a box, and whether it reads any elements at all. For the arguments see `written`."""
     number, place = which
     _, buffers, loops = forms[number]
     nest = [(loops[n][0], loops[n][2 + place]) for n in loop_order(loops, place)]

@@ -1,5 +1,5 @@
 """The transfers of a matmul, derived from the devices' boxes: the holder of each operand part, the
-product cells that wait for the part, and the owner of each sum.
+cells of the product that wait for the part, and the owner of each sum.
 
 A position is the row-major number of a device in the mesh. Ranges are half-open pairs, one per
 dimension: the batch and i, j of lhs (`a`), j, k of rhs (`b`), i, k of the result (`c`).
@@ -19,15 +19,15 @@ class Part(NamedTuple):
 
     @property
     def holder(self):
-        """Return the position that the part is copied from."""
+        """Return the position from which the part is copied."""
         return self.holders[0]
 
 
 class Cell(NamedTuple):
-    """A part of a product, at one batch index (`at`), whose tiles wait for the same parts and go to
-    the same owners. `stretches`: ranges of j in summation order, each as (low, high, number of the
-    part of a, number of the part of b), -1 for local data. `owners`: (receiving position, term
-    number there)."""
+    """A part of a product, at one batch index (`at`), whose tiles wait for the same parts and go
+    to the same owners. `stretches`: ranges of j in summation order, each as (low, high, index of
+    the part of a, index of the part of b), -1 for local data. `owners`: (receiving position,
+    term number there)."""
 
     at: tuple
     rows: tuple
@@ -73,7 +73,7 @@ class Parts:
     @functools.cached_property
     def _who(self):
         """Return the positions that hold each term, by side and term number; for the result, the
-        positions with a non-empty product."""
+        positions whose product is not empty."""
         found: dict = {side: {} for side in "abc"}
         for side, position in itertools.product("abc", range(self.devices)):
             if side != "c" or elements(self.product[position]):
@@ -81,7 +81,7 @@ class Parts:
         return found
 
     def _having(self, side, position):
-        """Return the holders of each term that a device adds, in summation order."""
+        """Return the holders of each term that a device adds, in the order of summation."""
         _, low, high = self._terms[side][position]
         return [self._who[side][term] for term in range(low, high) if term in self._who[side]]
 
@@ -90,7 +90,7 @@ class Parts:
         return len(self._having("c", position))
 
     def _gets(self, position):
-        """Return whether a device's result differs from its own product."""
+        """Return whether a device's result differs from the product that it computes."""
         own = self.held["c"][position]
         return bool(elements(own)) and self.added(position) != [(0, Part((position,), own))]
 
@@ -130,7 +130,7 @@ class Parts:
 
     @functools.cache  # noqa: B019
     def added(self, position):
-        """Return the parts of products that a device adds up, as pairs (term number, part)."""
+        """Return the parts of products that a device adds, as pairs (term number, part)."""
         own = self.held["c"][position]
         return [
             (number, part)
@@ -150,7 +150,7 @@ class Parts:
 
     @functools.cache  # noqa: B019
     def partners(self, position):
-        """Return the positions that a device communicates with, itself included."""
+        """Return the positions with which a device communicates, its own included."""
         found = {position}
         for one, other in itertools.product(range(self.devices), repeat=2):
             if position in (one, other):
@@ -196,7 +196,7 @@ class Parts:
         return sorted(found, key=turn)
 
     def _number(self, side, incoming, place):
-        """Return the index in `incoming` of the part that contains a place, -1 for local data."""
+        """Return the index in `incoming` of the part that contains a place; -1 for local data."""
         numbers = (
             number
             for number, (which, part) in enumerate(incoming)
@@ -222,7 +222,7 @@ def place_in(place, part):
 
 
 def _by_stretches(stretches):
-    """Return, by position, the term number of a device's range of j, and the range of all terms,
+    """List, by position, the term number of a device's range of j, and the range of all terms,
     which are added in order."""
     every = sorted({each for each in stretches if each[0] < each[1]})
     return [(every.index(each) if each in every else 0, 0, len(every)) for each in stretches]
@@ -233,6 +233,6 @@ def _inside(place, part):
 
 
 def _cut(whole, parts):
-    """Return the pieces of the range `whole` cut at the ends of other ranges."""
+    """Return the pieces into which the ends of other ranges cut the range `whole`."""
     ends = {*whole, *(end for part in parts for end in part if whole[0] < end < whole[1])}
     return list(itertools.pairwise(sorted(ends)))

@@ -31,7 +31,7 @@ class Boxes:
                 self._add(part.member, (0, own[buffer]), moved, starts, steps)
 
     def keep(self, member, moved, first=0):
-        """Add the direct copies of `moved` from source to target buffers; `first`: the number of
+        """Add the direct copies of `moved` from source to target buffers; `first`: the index of
         the sender's first source buffer."""
         source = self.numbers(moved.peer, 0)[member]
         target = self.numbers(self.device, 1)[member]
@@ -45,8 +45,8 @@ class Boxes:
         return self.moves.kinds[self.moves.members[member].kind]
 
     def _placed(self, part):
-        """Yield, for each relay of a part, where its element 0 is, or would be, in the buffer of
-        all messages, counted in elements; its moved elements; and its form."""
+        """Yield, for each relay of a part, the offset in elements that its element 0 has, or
+        would have, in the buffer of all messages; its moved elements; and its form."""
         kind = self._kind(part.member)
         begin = part.start // kind.itemsize
         for moved in part.moved:
@@ -54,9 +54,9 @@ class Boxes:
             begin += moved.high - moved.low
 
     def _add(self, member, ends, moved, starts, steps):
-        """Add the boxes of the range of `moved` in nested loops. `ends`: the numbers of the buffers
-        read and written; `starts`: the first element in both; `steps`: the count of each loop and
-        its step in both."""
+        """Add the boxes of the range of `moved` in nested loops. `ends`: the indices of the
+        buffers read and written; `starts`: the first element in both; `steps`: the count of each
+        loop and its step in both."""
         found = self.found.setdefault(self._kind(member).itemsize, [])
         for (read, write), loops in within(starts, steps, moved.low, moved.high):
             found.append(Box(ends[0], ends[1], read, write, tuple(loops)))

@@ -11,21 +11,22 @@ import math
 import re
 from typing import NamedTuple
 
-ALIGN = 8  # alignment of the parts of a message in bytes
-DIGEST = 8  # bytes of the digest of a part
+ALIGN = 8  # alignment of the parts of a message, in bytes
+DIGEST = 8  # size of the digest of a part, in bytes
 
 
 class Kind(NamedTuple):
     """The source and target buffers of some tensors, and the moves between them.
 
     `tensors`: the shapes of the tensors. `source`, `target`: for each buffer its layout, and its
-    shape at each position of a mesh, or one shape for all. `senders`, `receivers`: classes, which
-    are lists of positions that store the same elements. `forms`: each is the source buffer, the
-    target buffers, and nested loops, outer to inner, each with its count and its step in each
-    buffer, source first. `relays`: each is the class of senders (-1 for a local copy), the class of
-    receivers, the form, and the first element in each buffer. `axes`: for both sides the sizes of
-    the mesh's axes. `specs`: for both sides and each buffer, the axes along which each dimension is
-    concatenated. `padded`: the fields that differ for buffers padded to one size, if any."""
+    shape at each position of a mesh, or one shape for all. `senders`, `receivers`: classes,
+    which are lists of positions that store the same elements. `forms`: each consists of the
+    source buffer, the target buffers, and nested loops, outer to inner, each with its count and
+    its step in each buffer, source first. `relays`: each consists of the class of senders (-1
+    for a local copy), the class of receivers, the form, and the first element in each buffer.
+    `axes`: for both sides the sizes of the mesh's axes. `specs`: for both sides and each buffer,
+    the axes along which each dimension is concatenated. `padded`: the fields that differ for
+    buffers padded to one size, if any."""
 
     dtype: str
     tensors: list
@@ -50,9 +51,10 @@ class Kind(NamedTuple):
 
 class Member(NamedTuple):
     """Tensors of a kind on some devices. `source_place`, `target_place`: the indices in
-    `Moves.places` of the device lists of both meshes. `turn`: receiver i of a class takes elements
-    from sender i + turn, modulo the number of senders. `pieces`: the number of pieces the member is
-    cut into. `tensors`, `source`, `target`: the names of the tensors and of the buffers."""
+    `Moves.places` of the device lists of both meshes. `turn`: receiver i of a class takes
+    elements from sender i + turn, modulo the number of senders. `pieces`: the number of pieces
+    into which the member is cut. `tensors`, `source`, `target`: the names of the tensors and of
+    the buffers."""
 
     kind: int
     source_place: int
@@ -77,7 +79,7 @@ class Item(NamedTuple):
 
 
 def cut(item, count):
-    """Cut an item into `count` pieces and return them."""
+    """Cut an item into `count` pieces."""
     first, pieces = count * item.piece, count * item.pieces
     return [Item(item.member, first + number, pieces) for number in range(count)]
 
@@ -155,7 +157,7 @@ class Moves:
         return self._position[member.target_place if end else member.source_place].get(device)
 
     def buffers(self, device, end):
-        """Yield the member number, name, dtype and shape of each source buffer (end 0) or target
+        """Yield the member index, name, dtype and shape of each source buffer (end 0) or target
         buffer (end 1) of a device."""
         for number, member in enumerate(self.members):
             position = self.position(number, device, end)
@@ -167,8 +169,8 @@ class Moves:
                     yield number, name, kind.dtype, tuple(shape)
 
     def _places_in_classes(self, kind, end):
-        """Return, by position, a dict from the numbers of its classes at an end to its index in
-        each class."""
+        """Return, by position, a dict from each of its classes at an end to its index in the
+        class."""
         found: dict = {}
         for number, positions in enumerate(
             self.kinds[kind].receivers if end else self.kinds[kind].senders
@@ -192,8 +194,8 @@ class Moves:
                     yield Moved(device if peer is None else peer, form, starts, low, high)
 
     def _peers(self, member, sender, receiver, place, end):
-        """Return the devices that the device at index `place` of a class sends to (end 0) or
-        receives from (end 1); None stands for the device itself."""
+        """Return the devices to which the device at index `place` of a class sends (end 0), or
+        from which it receives (end 1); None stands for the device itself."""
         if sender < 0:
             return [None]
         kind = self.kinds[member.kind]
@@ -228,8 +230,8 @@ class Moves:
 
 
 def within(starts, loops, low, high):
-    """Yield boxes (starts, loops) that make up elements `low` to `high` of nested loops, in
-    order."""
+    """Yield boxes (starts, loops) that together contain elements `low` to `high` of nested
+    loops, in order."""
     size = math.prod(times for times, *_ in loops[1:])
     if not loops or (low, high) == (0, loops[0][0] * size):
         if low < high:
@@ -261,7 +263,7 @@ def packed(loops):
 
 
 def flat(tree, before=""):
-    """Yield the name and value of each leaf of nested dicts, keys joined by dots."""
+    """Yield the name and value of each leaf of nested dicts. A name is the keys joined by dots."""
     for key, value in tree.items():
         if hasattr(value, "items"):
             yield from flat(value, f"{before}{key}.")
@@ -270,7 +272,7 @@ def flat(tree, before=""):
 
 
 def listed(names):
-    """Return names as text: at most ten of them, and the number of the others."""
+    """Return at most ten names as text, with the number of the other names."""
     names = list(names)
     more = f" and {len(names) - 10} more" if len(names) > 10 else ""
     return ", ".join(itertools.islice(map(str, names), 10)) + more

@@ -20,13 +20,15 @@ class BlockedArray(NamedTuple):
     pieces: tuple = ()
 
     def in_hbm(self, interpret):
-        """Return the array's type in HBM, of whole memory tiles if its kernel is interpreted."""
+        """Return the array's type in HBM, padded to whole memory tiles if its kernel is
+        interpreted."""
         shape = in_memory(self.shape, self.dtype, interpret)
         return pltpu.HBM(shape, jnp.dtype(self.dtype))
 
     def packed(self, x, interpret):
-        """Return an array in the kernel's form. On a TPU the memory beyond its shape, up to whole
-        memory tiles, is undefined; for the interpreter it gets NaNs or the largest integers."""
+        """Return an array in the kernel's form. Up to whole memory tiles, the memory beyond its
+        shape is undefined on a TPU; for the interpreter it is filled with NaNs or the largest
+        integers."""
         if self.pieces:
             from .pallas_spaced import spaced  # only if pieces do not begin at memory tiles
 

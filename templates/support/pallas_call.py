@@ -35,7 +35,7 @@ class Call(NamedTuple):
         if not self.interpret:
             arrays = tuple(pltpu.with_memory_space_constraint(x, pltpu.HBM) for x in arrays)
         elif jax.sharding.get_abstract_mesh().size >= jax.local_device_count("cpu"):
-            from .pallas_threads import refuse_to_hang  # perhaps no thread is left to copy arrays
+            from .pallas_threads import refuse_to_hang  # perhaps no thread remains to copy arrays
 
             refuse_to_hang((arrays, settings["out_shape"], settings["scratch_shapes"]))
         return pl.pallas_call(

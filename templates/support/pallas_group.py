@@ -1,5 +1,5 @@
-"""Groups whose lines Pallas kernels send, one kernel per element width. For each round, a device
-writes its line to that round's receiver; the line has the same offset on all devices."""
+"""Groups whose lines Pallas kernels send, one kernel per element width. In each round, a device
+writes its line to the round's receiver. A line has the same offset on all devices."""
 
 import functools
 
@@ -16,7 +16,7 @@ LANES = 128
 
 
 class Group(ArrayGroup):
-    """Like the plain JAX group, but kernels send the lines."""
+    """A group like that of plain JAX, whose lines are sent by kernels."""
 
     def exchange(self, stacks, union, called):
         """Return target shards by kind, given source shards. Raises ValueError if a v5e cannot send

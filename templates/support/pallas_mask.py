@@ -1,4 +1,4 @@
-"""The zeroing of padding in the VMEM of matmul kernels."""
+"""Zeroing of padding in the VMEM of matmul kernels."""
 
 import jax.numpy as jnp
 from jax import lax

@@ -8,8 +8,9 @@ from .spread import at_some, common, gap, spread
 
 class Permuted:
     """The transfers of a reshard, on meshes of one device order, in which every device sends and
-    receives `count` tiles of one shape. `sender(position, number)` and `receiver(position, number)`
-    return the position at the other end of a device's tile, possibly the device itself."""
+    receives `count` tiles of one shape. `sender(position, number)` and
+    `receiver(position, number)` return the position at the other end of a device's tile,
+    possibly its own."""
 
     order = None
 
@@ -19,11 +20,11 @@ class Permuted:
         self.axes = tuple(name for name, _ in source.axes)
 
     def senders(self, position):
-        """Return the positions that tiles of a target shard come from."""
+        """Return the positions from which the tiles of a target shard come."""
         return [self.sender(position, number) for number in range(self.count)]
 
     def receivers(self, position):
-        """Return the positions that tiles of a source shard go to."""
+        """Return the positions to which the tiles of a source shard go."""
         return [self.receiver(position, number) for number in range(self.count)]
 
     def fault(self):

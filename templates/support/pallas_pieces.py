@@ -37,8 +37,9 @@ class Forms(NamedTuple):
 
 
 class PeerPiece(NamedTuple):
-    """A piece as seen from one end. `moves`: whether it moves between devices; `peer`: the position
-    of the other end; `shard`: the indices of the shard there; `piece`: the piece number."""
+    """A piece, seen from one end. `moves`: whether it moves between devices; `peer`: the
+    position of the other end; `shard`: the indices of the shard there; `piece`: the index of the
+    piece."""
 
     moves: object
     peer: object
@@ -48,10 +49,10 @@ class PeerPiece(NamedTuple):
 
 
 class Peers:
-    """All transfers of a reshard. `source`, `target`: `Sharded`s; `replicas`: the number of
-    replicas of each target shard; `pieces`: the `Pieces` of tiles, None for whole tiles; `kept`:
-    whether any device holds a part of its target shard; `sends`: whether any device lacks a
-    part."""
+    """All transfers of a reshard. `source`, `target`: each a `Sharded`; `replicas`: the number
+    of replicas of each target shard; `pieces`: the `Pieces` of tiles, None for whole tiles;
+    `kept`: whether any device holds a part of its target shard; `sends`: whether any device
+    lacks a part."""
 
     order: tuple[int, ...] | None = None
     one_order = True
@@ -128,8 +129,8 @@ class Peers:
     def outgoing(self, me, number, order=None):
         """Return piece `number` of the pieces that a source position may send.
 
-        Each device starts at its own place among the receivers, so that devices do not all write to
-        one receiver at once.
+        Each device starts at a different receiver, so that devices do not all write to one receiver
+        at once.
         """
         own, count = self.forms.source_shard(me), self.replicas
         replica = rem(number + me, count)
@@ -187,8 +188,8 @@ class Peers:
         return Exchange(*ends, **terms)
 
     def _senders(self, receiver):
-        """Yield the positions that the parts of a target shard come from, including the receiver's
-        own, in the form of `_end`."""
+        """Yield the positions from which the parts of a target shard come, including the
+        receiver's own, in the form of `_end`."""
         me, _ = self.here(self.order, self.target_rank(receiver, self.order))
         for number in range(self.incoming_count(receiver)):
             found = self.incoming(receiver, me, number)
@@ -208,6 +209,6 @@ class Peers:
                 yield self._end(found.peer, found.piece)
 
     def _end(self, position, piece=None):
-        """Return a position or, if tiles are cut, the pair of a position and a piece number (None
+        """Return a position or, if tiles are cut, the pair of a position and a piece index (None
         for a whole tile)."""
         return (position, piece) if self.pieces else position

@@ -14,7 +14,8 @@ from .ranks import end_ranks
 
 
 class RankedPeers(Peers):
-    """Like `Peers`, but ranks differ from positions, and a device may be in only one mesh."""
+    """Transfers like `Peers`, but ranks differ from positions, and a device may be in only one
+    mesh."""
 
     one_order = False
 

@@ -1,9 +1,9 @@
-"""Terms reduced as partial results travel round rings: the code around the module's kernel. The
+"""Reductions in which partial results move around rings: the code around the module's kernel. The
 kernel passes partial results from device to device, and every device combines them with its own
 term.
 
-A ring runs along a digit of the device's position; later rings work on the result of earlier ones.
-Both directions are used at once, each for half of every part.
+A ring runs along a digit of the device's position; each ring works on the result of the previous
+one. Both directions are used at once, each for half of every part.
 """
 
 import math
@@ -53,7 +53,7 @@ class Round(NamedTuple):
 
 
 def either(condition, one, other):
-    """Return `one` if a condition holds, else `other`; both are integers."""
+    """Return `one` if the condition holds, else `other`. Both are integers."""
     if is_traced(condition):
         return jnp.where(condition, one, other)
     return one if condition else other
@@ -62,7 +62,7 @@ def either(condition, one, other):
 class Ring(PallasProgram):
     """A program that reduces terms; each part of a shard ends on the device that keeps it.
     `kernel`: see `carried`; `rounds`: the rings in sequence; `terms`: the `Terms` to reduce;
-    `rows`, `chunks`: half a part consists of `chunks` chunks of `rows` memory rows."""
+    `rows`, `chunks`: half of a part consists of `chunks` chunks of `rows` memory rows."""
 
     form = "ring"
 
@@ -80,8 +80,7 @@ class Ring(PallasProgram):
 
     @property
     def half(self):
-        """Return the number of elements of a part that travel upwards; the others travel
-        downwards."""
+        """Return the number of elements of a part that move upwards; the others move downwards."""
         return self.chunks * self.rows * LANES
 
     @property

@@ -1,4 +1,4 @@
-"""The routed and spread forms: tiles, or whole source shards, travel over several devices.
+"""The routed and spread forms: tiles, or whole source shards, are forwarded by several devices.
 
 A v5e sends directly only over a power of two of hops along one axis of its torus, so devices
 forward data for all other receivers. A device number is split into digits (stride, extent), and a
@@ -50,11 +50,11 @@ class Forwarding(Packed):
         return ""
 
     def _carried(self):
-        """Return two values: a dict of the final contents of slots, and a list of the distances of
-        moves. The dict gives, by (slot, half), the distance back to the origin of the data and the
-        slot that the data left there; if offsets share slots it gives, by (offset number, half),
-        the distance travelled and the slot. The list gives, for every move, how far its data has
-        travelled before and after the move."""
+        """Return two values: a dict of the final contents of slots, and a list of the distances
+        of moves. The dict gives, by (slot, half), the distance back to the origin of the data
+        and the slot that the data left there; if offsets share slots it gives, by (offset
+        number, half), the distance travelled and the slot. The list gives, for every move, the
+        distance that its data has travelled before and after the move."""
         schedule, come = self.schedule, []
         first = schedule.starts or range(schedule.slots)
         held = {(key, half): (0, slot) for key, slot in enumerate(first) for half in (0, 1)}
@@ -78,8 +78,8 @@ class Forwarding(Packed):
         return held, come
 
     def pieces(self, place, offset, order=None):
-        """Yield, for every piece, whether the device at a place sends the piece to the device
-        `offset` ahead, and the box of the piece."""
+        """Yield, for every piece, whether the device at a place sends it to the device `offset`
+        ahead, and the box of the piece."""
         peers, schedule, goal = self.peers, self.schedule, self.schedule.farther(place, offset)
         inside = schedule.is_device(place) & schedule.is_device(goal)
         me, _ = peers.here(order, schedule.device(place))

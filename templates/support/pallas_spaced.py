@@ -1,4 +1,4 @@
-"""Pieces of a matmul's array that do not begin at memory tiles: kernels take them spaced evenly."""
+"""Pieces of a matmul's array that do not begin at memory tiles. Kernels take them evenly spaced."""
 
 import jax.numpy as jnp
 from jax import lax

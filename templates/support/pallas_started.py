@@ -1,6 +1,6 @@
-"""A direct reshard in two halves; a program may compute between them while tiles are in flight.
+"""A direct reshard in two halves, between which a program may compute while tiles are in flight.
 
-Two kernels share semaphores and the target shard. XLA does not move these in between, because the
+Two kernels share semaphores and the target shard. XLA moves neither of them in between, because the
 first kernel creates them and only the second consumes them. The source shard is passed on too, so
 that its memory is not reused while DMAs still read it.
 """
@@ -23,16 +23,16 @@ SEMAPHORES = (pl.BlockSpec(memory_space=pltpu.SEMAPHORE),) * 2
 
 
 class Started:
-    """A reshard that `reshard_start` has begun. `held`: the arrays that both kernels share, source
-    shards first; if interpreted only the result. `source`: the mesh of these kernels, None if
-    interpreted; `target`: the mesh of the result."""
+    """A reshard that `reshard_start` has begun. `held`: the arrays that both kernels share,
+    source shards first; if interpreted, only the result. `source`: the mesh of these kernels,
+    None if interpreted; `target`: the mesh of the result."""
 
     def __init__(self, held, source, target):
         self.held, self.source, self.target = tuple(held), source, target
 
     def then(self, values):
         """Return the arrays `values`, in any container, such that computations on the returned
-        arrays run after the start. Raises ValueError after `reshard_done`."""
+        arrays run after the transfers have started. Raises ValueError after `reshard_done`."""
         if not self.held:
             raise ValueError("then: got a reshard that is already done, expected one in flight")
         # Depend on the target shards, which the first kernel returns, or, if interpreted, on the
@@ -50,7 +50,7 @@ class Started:
 
 
 class StartedReshard(OneOrder):
-    """A reshard whose program is `Halves`, and which can start and finish in separate calls."""
+    """A reshard whose program is a `Halves`. It can start and finish in separate calls."""
 
     def reshard_start(self, x, mesh, *, target_mesh=None, interpret=False, collective_id=None):
         """Begin to reshard, and return the handle for `reshard_done`; in `jax.jit` only.
@@ -62,7 +62,7 @@ class StartedReshard(OneOrder):
 
         Arguments are those of `reshard`. Both calls must be in one trace, such as one loop body,
         with `reshard_done` called once; several reshards may be in flight and finish in any order.
-        The source shard is kept until then, and copied at the start if the program uses it later.
+        The source shard is kept until then, and copied at the start if the program uses it again.
         If interpreted, this is `reshard`. Raises the errors of `reshard`, TypeError outside
         `jax.jit`, and NotImplementedError under `jax.vmap` and for a derivative.
         """
@@ -156,7 +156,7 @@ class StartedReshard(OneOrder):
 
 @jax.custom_jvp
 def _underived(x):
-    """Return an array that refuses batching and derivatives."""
+    """Make an array refuse batching and derivatives."""
     return x
 
 

@@ -1,7 +1,7 @@
 """The forwarding schedule of a kernel, as stated in its module.
 
-No device waits for a round to end. A device forwards data when the data has arrived and its
-destination is free, as signalled by the semaphores of each step.
+No device waits for a round to end. A device forwards data once it has arrived and its destination
+is free, as the semaphores of each step signal.
 """
 
 import math
@@ -20,8 +20,8 @@ class Step(NamedTuple):
     """Consecutive moves over one hop, or one chunk of each of these moves.
 
     `turn`: the round; `way`: the hop (stride, extent, by); `first`, `end`: the range of moves;
-    `chunk`: the number of the chunk; `come`: earlier steps whose arrivals a device awaits, since
-    this step forwards their data; `left`: earlier steps whose sends it awaits, since arrivals of
+    `chunk`: the index of the chunk; `come`: earlier steps whose arrivals a device awaits, because
+    this step forwards their data; `left`: earlier steps whose sends it awaits, because arrivals of
     this step overwrite their places; `told`: whether it signals the sender of this step that these
     places are free.
     """
@@ -51,10 +51,10 @@ class Schedule(NamedTuple):
     devices whose data it needs; `starts`: the initial slot for each offset if some devices send
     nothing over it, else None; `arrives`: the final slot of the data over each offset; `moves`:
     (slot it leaves, slot it enters, start of the sent range if it may be half (`halves`), its
-    extents), plus the number of the offset if there are `starts`; `slots`: the number of slots.
+    extents), plus the index of the offset if there are `starts`; `slots`: the number of slots.
 
     Kernels get rows (from, to, [begin], [extents ...], [sent ...], [got ...], [starts ...]). The
-    extents that this device sends and receives, or flags, replace the number of an offset. The
+    extents that this device sends and receives, or flags, replace the index of an offset. The
     starts are in source or target shards, if the data leaves or enters these."""
 
     digits: tuple[tuple[int, int], ...]
@@ -76,7 +76,7 @@ class Schedule(NamedTuple):
 
     @property
     def partners(self):
-        """Return the hops to the devices that this one communicates with."""
+        """Return the hops to the devices with which this device communicates."""
         return sorted({hop for step in self.steps for hop in (step.way, step.back)})
 
     @property

@@ -1,5 +1,5 @@
-"""Reductions in a program with Pallas kernels: the kernels move all terms of a target shard to its
-device, as a dimension of the tensor; XLA reduces them in the order of their numbers."""
+"""Reductions in a program with Pallas kernels: the kernels move all terms of a target shard to
+its device, as a dimension of the tensor, and XLA reduces them in the order of their numbers."""
 
 import functools
 import operator
@@ -12,16 +12,16 @@ from jax import lax
 
 from .pallas_program import PallasProgram
 
-# Up to this many terms are reduced in one expression, more in a loop.
+# Up to this many terms are reduced in one expression; more terms, in a loop.
 UNROLLED = 8
 
 
 class Stacked(NamedTuple):
-    """One side as kernels see it, with dimensions for terms. `ids`: device ids by position; `box`:
-    a function from a position to its box, whose first ranges are of terms; `local`: the shape of
-    the largest shard; `axes`: the axes of the mesh; `numbered`: the number of leading dimensions
-    that number terms; `new`: how many of these, counted from the last, have a value for their first
-    term only."""
+    """One side as kernels see it, with dimensions for terms. `ids`: device ids by position;
+    `box`: a function from a position to its box, whose first ranges number terms; `local`: the
+    shape of the largest shard; `axes`: the axes of the mesh; `numbered`: the number of leading
+    dimensions that number terms; `new`: how many of them, counted from the last, have a value
+    only for their first term."""
 
     ids: Sequence[int]
     box: Callable
@@ -47,7 +47,7 @@ class Stacked(NamedTuple):
 
 
 class Carried(NamedTuple):
-    """The host of the program with the kernels: the part of a `OneOrder` that it uses."""
+    """The host of the program with the kernels: the part of `OneOrder` that the program uses."""
 
     shape: tuple[int, ...]
     dtype: object

@@ -1,4 +1,4 @@
-"""The check that XLA has enough threads to interpret kernels."""
+"""Check that XLA has enough threads to interpret kernels."""
 
 import math
 import os
@@ -10,9 +10,8 @@ COPIED_AT_ONCE = 102400
 
 
 def refuse_to_hang(held):
-    """Raise ValueError if the interpreter would wait forever, since each device occupies one of
-    XLA's threads and none is left to copy a large array. `held`: the arrays that one device
-    holds."""
+    """Raise ValueError if the interpreter would deadlock: each device occupies one of XLA's
+    threads, and none remains to copy a large array. `held`: the arrays that one device holds."""
     devices, threads = jax.sharding.get_abstract_mesh().size, xla_threads()
     leaves = jax.tree.leaves(held)
     sized = (each for each in leaves if hasattr(getattr(each, "dtype", None), "itemsize"))
@@ -27,8 +26,8 @@ def refuse_to_hang(held):
 
 
 def xla_threads():
-    """Return the number of XLA threads on this CPU: that of JAX devices or, if larger, PJRT_NPROC,
-    else NPROC, else the number of cores (DefaultThreadPoolSize in XLA)."""
+    """Return the number of XLA threads on this CPU: the number of JAX devices or, if larger,
+    PJRT_NPROC, else NPROC, else the number of cores (DefaultThreadPoolSize in XLA)."""
     said = (os.environ.get(name, "") for name in ("PJRT_NPROC", "NPROC"))
     cores = next((int(each) for each in said if each.isdecimal()), None)
     if cores is None:

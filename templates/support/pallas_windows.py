@@ -19,14 +19,15 @@ from .pallas_program import PallasProgram
 
 class Tiling(NamedTuple):
     """The division of tiles into chunks; fields are by dimension in kernel order. `unit`: the
-    number of elements of which memory offsets are multiples; `chunk`: the extents of a chunk, which
-    is shifted as a whole; `window`: the extents of the whole units that hold a chunk; `blocks`: the
-    number of chunk-sized blocks in the target shard; `meet`: the largest number of source shards
-    that a block overlaps, in tensor order; `chunks`: the number of chunks in the largest tile;
-    `stage`: the extents of the staging area; `step`: the offset that each earlier tile adds to a
-    tile's place in the staging area, compared with its place in the target shard; `rolled`: the
-    dimensions along which some chunk is shifted; `more_rows`: the number of rows that pad a source
-    shard with so few that its memory tiles would be smaller than those of windows."""
+    number of elements of which memory offsets are multiples; `chunk`: the extents of a chunk,
+    which is shifted as a whole; `window`: the extents of the whole units that hold a chunk;
+    `blocks`: the number of chunk-sized blocks in the target shard; `meet`: the largest number of
+    source shards that a block overlaps, in tensor order; `chunks`: the number of chunks in the
+    largest tile; `stage`: the extents of the staging area; `step`: the offset that each earlier
+    tile adds to a tile's place in the staging area, compared with its place in the target shard;
+    `rolled`: the dimensions along which some chunk is shifted; `more_rows`: the number of
+    padding rows of a source shard with so few rows that its memory tiles would be smaller than
+    those of windows."""
 
     unit: tuple[int, ...]
     chunk: tuple[int, ...]
@@ -70,7 +71,7 @@ class Windows(PallasProgram):
 
     form = "windows"
     leaves_padding = False
-    slots = 6  # most chunks in flight
+    slots = 6  # the maximum number of chunks in flight
 
     def __init__(self, unpack_kernel, peers, view, tiling, push_kernel=None, **settings):
         super().__init__(peers, view, **settings)
@@ -134,7 +135,7 @@ def units_of(box, origin, unit):
 
 
 def moved_by(origin, units, box):
-    """Return the start of units relative to the start of a box, per dimension."""
+    """Return the start of units relative to the start of a box, by dimension."""
     return [a + first - low for a, (first, _), (low, _) in zip(origin, units, box, strict=True)]
 
 

@@ -4,13 +4,13 @@ import contextlib
 import sys
 import time
 
-WAIT_S = 1.0  # delay before the bar is drawn
+WAIT_S = 1.0  # delay in seconds before the bar is drawn
 WIDTH = 30
 
 
 def shown(progress, draws):
-    """Return the function to call after each bucket: `progress` if given; else a `Bar` if this
-    process `draws` and its stderr is a terminal; else None."""
+    """Return the function to call after each bucket: `progress` if given, else a `Bar` if
+    `draws` is true and stderr is a terminal, else None."""
     terminal = progress is None and draws and sys.stderr is not None and sys.stderr.isatty()
     return Bar(sys.stderr) if terminal else progress
 

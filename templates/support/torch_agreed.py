@@ -13,8 +13,9 @@ NEW = "make a new process group"
 
 def told(said, group, home, timeout, what):
     """Send a list of strings to all ranks and return the lists of all ranks, each shortened to
-    `TOLD` bytes. Raises TimeoutError if a rank's list does not arrive in time, ConnectionError if a
-    rank is gone. `what`: the predicate of the time-out message, such as "has not called"."""
+    `TOLD` bytes. Raises TimeoutError if a rank's list does not arrive in time, and
+    ConnectionError if a rank is gone. `what`: the predicate of the time-out message, such as
+    "has not called"."""
     text = json.dumps(said).encode()
     while len(text) > TOLD:
         said = [each[: 3 * len(each) // 4] for each in said]
@@ -46,8 +47,8 @@ def posted(ops, what):
 
 
 def waited(work, timeout, what):
-    """Wait for a message for at most `timeout` seconds, or the group's time-out if None. Raises
-    TimeoutError after that time, ConnectionError if the peer is gone."""
+    """Wait for a message for at most `timeout` seconds, or for the group's time-out if None.
+    Raises TimeoutError after that time, and ConnectionError if the peer is gone."""
     try:
         work.wait() if timeout is None else work.wait(timedelta(seconds=timeout))
     except RuntimeError as error:

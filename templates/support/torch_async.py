@@ -19,7 +19,7 @@ class Work:
             with torch.cuda.stream(side):
                 self._finish()
                 self._event = side.record_event()
-            for tensor in given:  # the caller may free them before the stream is done with them
+            for tensor in given:  # the caller may free them before the stream is done
                 tensor.record_stream(side)
         else:
             next(steps)
@@ -43,7 +43,8 @@ class Work:
         return self._then(self._result)
 
     def _finish(self):
-        """Run the rest of the call, unless it has already run; keep its result or RuntimeError."""
+        """Run the rest of the call unless it has already run, and keep its result or its
+        RuntimeError."""
         steps, self._steps = self._steps, None
         if steps is None:
             return

@@ -11,6 +11,6 @@ class BothProcesses(Processes):
         self._first, self._then, self.features = first, then, features
 
     def call(self, shards, group, outs, asked, **more):
-        """Make a call of both reshards: a generator like that of `Processes.call`."""
+        """Make both calls, as a generator like that of `Processes.call`."""
         parts = yield from self._first.call(shards, group, None, asked, **more)
         return (yield from self._then.call(parts, group, outs, asked))

@@ -84,8 +84,8 @@ class Call:
         return steps, given, made, slots
 
     def agree(self, said, cause, raised, what):
-        """Raise an error of type `raised` on every rank if some rank has a fault or if ranks have
-        different messages. `said`: this rank's fault or "", then any messages; `what`: see
+        """Raise an error of type `raised` on every rank if any rank has a fault or if the
+        messages of ranks differ. `said`: this rank's fault or "", then any messages; `what`: see
         `told`."""
         every = told(said, self.group, self.talks, self.timeout, what)
         for rank, (fault, *_) in enumerate(every):
@@ -97,8 +97,8 @@ class Call:
                 raise raised(f"ranks differ: {both}")
 
     def run(self, steps, given, made, slots, progress):
-        """Exchange all buckets. After an error this rank still sends and receives its messages, so
-        that no other rank waits for it; at the end all ranks raise RuntimeError."""
+        """Exchange all buckets. After an error, this rank still sends and receives its messages,
+        so that no other rank waits for it. At the end all ranks raise RuntimeError."""
         self.error, self.done, self.total = None, 0, sum(step.size for step in steps)
         waiting: collections.deque = collections.deque()
         for place, step in enumerate(steps):
@@ -140,7 +140,7 @@ class Call:
                 ops.append(dist.P2POp(act, part, **ends))
                 said.append(self._said(step, message, f"{way} rank {peer}"))
         works = posted(ops, f"rank {self.rank}: bucket {step.number + 1}")
-        if len(works) < len(ops):  # NCCL returns one work for all
+        if len(works) < len(ops):  # NCCL returns one handle for all
             said = [said[0]] * len(works)
         return list(zip(works, said, strict=True))
 
@@ -171,7 +171,7 @@ class Call:
 
 
 def _digest(line, part):
-    """Return a view of the digest stored in a line for a part."""
+    """Return a view of the digest of a part in a line."""
     return line[part.digest : part.start].view(torch.int64)
 
 

@@ -13,9 +13,9 @@ class Cotangents:
         self.modules = modules
 
     def multiplied(self, host, group, *given):
-        """Multiply operands differentiably and return a tuple of result shards. `given`: this
-        rank's lhs and rhs shards or, if `group` is None, the lhs shards and then the rhs shards of
-        all devices."""
+        """Multiply operands with support for gradients, and return a tuple of result shards.
+        `given`: this rank's lhs and rhs shards or, if `group` is None, the lhs shards and then
+        the rhs shards of all devices."""
         return _Multiplied.apply(self, host, group, *given)
 
     def of(self, host, given, c_bar, group):

@@ -1,6 +1,6 @@
 """Digests of tensors, computed by torch on their device without a copy to the host.
 
-Each word of 8 bytes is multiplied by an odd number that depends on its place, folded, multiplied
+Each word of 8 bytes is multiplied by an odd number that depends on its position, folded, multiplied
 again and added. A change of one word always changes the digest; changes of several words are missed
 with probability 2^-64.
 """
@@ -29,7 +29,7 @@ def digest_of(line):
 
 @functools.cache
 def _factors(home):
-    """Return two rows of odd factors, one factor for each place in a block of words."""
+    """Return two rows of odd factors, with one factor for each position in a block of words."""
     found = torch.arange(1, 2 * WORDS + 1, dtype=torch.int64, device=home) * TURN
     for factor in (-4658895280553007687, -7723592293110705685):
         found ^= (found >> 31) & (MASK << 1 | 1)

@@ -1,7 +1,7 @@
 """The host of an emitted reshard, which checks arguments and launches the kernel.
 
 In one address space (`reshard_local`), one launch on each device pulls the tiles of its target
-shard from the source shards. For the processes of a group (`reshard`) see `torch_processes.py`.
+shard from the source shards. `torch_processes.py` handles the processes of a group (`reshard`).
 """
 
 import functools
@@ -29,7 +29,7 @@ class Reshard:
         self.shape, self.dtype, self.empty_value = shape, getattr(torch, dtype), empty
         self.itemsize, self.gradient, self.features = self.dtype.itemsize, gradient, dict(features)
         self.exchange, self.kernel, self.tiles = exchange, kernel, tiles
-        # upper bound on the bytes of a shard
+        # upper bound on the bytes of any shard
         self.source_bytes = self.itemsize * volume(exchange.source.box(0))
         self.plan = f"plan {plan} ({said})"
         self.here = Together((self,), self.puller)
@@ -90,8 +90,7 @@ class Reshard:
         return self.gradient.reshard_local(self, shards, programs)
 
     def by_position(self, shards):
-        """Check source shards, given in order of device ids, and return them in order of
-        positions."""
+        """Check source shards, given by ascending device id, and return them by position."""
         ids = self.exchange.source.ids
         if len(shards) != len(ids):
             raise ValueError(f"got {len(shards)} source shards, expected {len(ids)}")
@@ -111,8 +110,8 @@ class Reshard:
         check(shard, shape, self.dtype, what)
 
     def results(self, by_position, out):
-        """Return the tensors to fill, in order of device ids: those of `out` if given, else new
-        ones."""
+        """Return the tensors to fill, by ascending device id: the tensors of `out` if given,
+        else new tensors."""
         ids, first = sorted(self.exchange.target.ids), by_position[0]
         held = dict(zip(self.exchange.source.ids, by_position, strict=True))
         homes = [held.get(device_id, first).device for device_id in ids]
@@ -166,7 +165,7 @@ class Reshard:
         return run
 
     def units(self, out, block):
-        """Return a shard viewed as a vector of the kernel's units."""
+        """View a shard as a vector of the kernel's units."""
         return out.view(-1).view(UNITS[block.width * self.itemsize])
 
     def before(self, out):
@@ -224,13 +223,14 @@ class Reshard:
         return reshard_among(self, shard, group, out, asked)
 
     def _bits(self):
-        """Return two numbers of bits: those of an element's number that one example holds, and
-        those of the largest element number. Element numbers start at 1."""
+        """Return two numbers of bits: of an element number, how many one example holds; and how
+        many the largest element number has. Element numbers start at 1."""
         size = 1 if self.dtype == torch.bool else 8 * self.itemsize
         return size, max(math.prod((*self.exchange.hidden, *self.shape)), 1).bit_length()
 
     def turns(self):
-        """Return the number of examples needed so that no two elements are equal in all of them."""
+        """Return the number of examples after which no two elements have been equal in all of
+        them."""
         size, bits = self._bits()
         return -(-bits // size)
 
@@ -248,5 +248,5 @@ class Reshard:
         return tensor.view(shape), tensor.view(shape)
 
     def self_check(self):
-        """Check this module's transfers and return the facts checked; exit on a fault."""
+        """Check this module's transfers and return the facts checked. Exit on a fault."""
         return self_check(self.here, self.features.get("check_exchange"))

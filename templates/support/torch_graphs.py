@@ -1,4 +1,4 @@
-"""Tensors read by CUDA graphs, kept forever."""
+"""Tensors that CUDA graphs read. They are kept forever."""
 
 import torch
 
@@ -13,8 +13,8 @@ def keep(made):
 
 
 def table_of_graph(numbers, device):
-    """Return integers as a tensor: a tensor made earlier, on any stream, else a new tensor that the
-    graph fills."""
+    """Return integers as a tensor: a cached tensor, made on any stream, or else a new tensor
+    that the graph fills."""
     found = MADE.get((numbers, device))
     if found is None:
         found = torch.empty(len(numbers), dtype=torch.int64, device=device)

@@ -34,8 +34,8 @@ class Group:
         self._floats = [n for n, move in enumerate(moves) if move.dtype.is_floating_point]
 
     def reshard_local(self, shards, *, out=None, programs=None):
-        """Return the target shards of every tensor, in a container of the same form, in one launch
-        on each device for all tensors. They equal the results of each tensor's own `reshard_local`.
+        """Return the target shards of every tensor, in a container of the same form. One launch on
+        each device moves all tensors. The results equal those of each tensor's own `reshard_local`.
 
         `shards`: a list in the order of NAMES, or a dict, possibly nested, whose keys, joined by
         dots, become the names if underscores replace dots and other symbols: `layer0.wq` becomes
@@ -112,7 +112,7 @@ class Group:
         return [found[place][1] for place in places], give_back
 
     def _no_gradient(self, tensors, out):
-        """Return the reason that a required gradient cannot be computed, or ""."""
+        """Return the reason why a required gradient cannot be computed; "" if it can."""
         if not requires_grad(tensors):
             return ""
         if out is not None:
@@ -130,17 +130,18 @@ class Group:
         return Group(names, kinds, kind_of, self.kernel)
 
     def self_check(self):
-        """Check the transfers of all tensors and return the facts checked; exit on a fault."""
+        """Check the transfers of all tensors and return the facts checked. Exit on a fault."""
         return self_check(self.processes, handed_over)
 
 
 def _is_nothing(_):
-    """Return False: every list is a container, not a leaf."""
+    """Return False, because every list is a container and not a leaf."""
     return False
 
 
 def _is_shards(value):
-    """Return whether a list has the shards of one tensor, rather than an entry for each tensor."""
+    """Return whether a list contains the shards of one tensor, rather than an entry for each
+    tensor."""
     return not any(isinstance(each, dict | list | tuple) for each in value)
 
 
@@ -150,5 +151,4 @@ def _parted(shards, count):
 
 
 def _joined(parts):
-    """Join the shards of all tensors into one list."""
     return [shard for part in parts for shard in part]

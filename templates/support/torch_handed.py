@@ -1,4 +1,4 @@
-"""A check of the exchange in one process, which packs, hands over and unpacks all pieces."""
+"""Check an exchange in one process, which packs, hands over and unpacks all pieces."""
 
 from .torch_wire import Wire, unpacked
 

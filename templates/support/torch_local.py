@@ -1,4 +1,4 @@
-"""Reshards in one address space of one tensor, or of many on the same devices at once."""
+"""Reshards in one address space, of one tensor or of many on the same devices at once."""
 
 import torch
 
@@ -9,8 +9,8 @@ NO_GRADIENT = (
 
 
 class Together:
-    """Tensors that move together. `moves`: the reshard of each tensor; `puller`: a function that
-    returns a function to fill a device's target shards, given the addresses of all source shards;
+    """Tensors that move together. `moves`: the reshard of each tensor; `puller`: takes the
+    addresses of all source shards and returns a function that fills a device's target shards;
     `names`: the tensors' names in messages."""
 
     def __init__(self, moves, puller, names=("",)):
@@ -20,7 +20,7 @@ class Together:
     @torch.no_grad()
     def local(self, shards, outs, programs=None):
         """Return the target shards of each tensor, given its source shards, all in one address
-        space, in one launch on each device of at most `programs` programs."""
+        space. Each device makes one launch of at most `programs` programs."""
         held = self.each(lambda move, given: move.by_position(given), shards)
         results = self.each(lambda move, *given: move.results(*given), held, outs)
         return self.filled(results, held, programs)

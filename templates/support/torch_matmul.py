@@ -23,8 +23,8 @@ NO_COTANGENTS = (
     "(--gradient), or call it in torch.no_grad()"
 )
 ALIGNED = 128  # alignment of slots in bytes
-MOST_FLOPS = 2**24  # for more operations, a self-check uses smaller matrices
-FEW_EACH = 5  # rows or columns of each shard of smaller matrices
+MOST_FLOPS = 2**24  # a self-check with more operations uses smaller matrices
+FEW_EACH = 5  # the rows or columns of each shard of smaller matrices
 
 
 class TritonMatmul:
@@ -148,7 +148,7 @@ class TritonMatmul:
         return self.cotangents.multiplied(self, group, *given)
 
     def synchronize(self, group=None):
-        """Wait for the calls of a group. Raises RuntimeError if one of them failed."""
+        """Wait for the calls of a group. Raises RuntimeError if any of them failed."""
         self.ranks.synchronize(group)
 
     @functools.cached_property
@@ -159,7 +159,7 @@ class TritonMatmul:
         return MultiplyingRanks(self)
 
     def check(self, given, position):
-        """Raise ValueError for wrong operand shards of a device."""
+        """Raise ValueError for wrong operand shards of the device at a position."""
         for side, (name, tensor) in enumerate(zip(("lhs", "rhs"), given, strict=True)):
             what = f"{name} of device {self.ids[position]}"
             check(tensor, self.shape(side, position), self.dtype, what)
@@ -173,7 +173,7 @@ class TritonMatmul:
             )
 
     def self_check(self):
-        """Multiply random numbers twice and return the facts checked; exit on a fault."""
+        """Multiply random numbers twice and return the facts checked. Exit on a fault."""
         flops = 2 * math.prod(self.shapes[0]) * self.shapes[1][-1]
         if flops <= MOST_FLOPS:
             return self._check()
@@ -244,8 +244,8 @@ class TritonMatmul:
                 raise SystemExit(f"device {self.ids[position]}: wrong product")
 
     def _array(self, side):
-        """Return the shape of the whole array of a side, with the dimension of terms first if it
-        has one."""
+        """Return the shape of the whole array of a side. The dimension of terms, if any, comes
+        first."""
         ends = [self.boxes[side](position)[1::2] for position in self.order]
         return [max(each) for each in zip(*ends, strict=True)]
 
@@ -283,8 +283,8 @@ class _Scale(NamedTuple):
 
 
 def _scaled_box(box, by, position):
-    """Return the box at a position with its last ranges scaled down; the ranges before them number
-    terms."""
+    """Return the box at a position with its last ranges scaled down. The ranges before them
+    number terms."""
     ends = box(position)
     first = len(ends) - 2 * len(by)
     scales = (each for each in by for _ in range(2))

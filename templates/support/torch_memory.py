@@ -1,5 +1,4 @@
-"""Memory that callers share with peers, so that peers read source shards and write results in
-place."""
+"""Memory that callers share with peers. Peers read source shards and write results in place."""
 
 import functools
 import math
@@ -16,8 +15,8 @@ from .torch_tensors import capturing, check, table
 
 
 class Push(NamedTuple):
-    """The pushing of tiles. `kernel`: the kernel of the module; `between`: a function that makes a
-    launch between two barriers; `tiles`: the largest number of tiles of a source shard, each
+    """The pushing of tiles. `kernel`: the kernel of the module; `between`: a function that runs
+    a launch between two barriers; `tiles`: the largest number of tiles of a source shard, each
     counted once per replica."""
 
     kernel: Any
@@ -75,8 +74,8 @@ class SharedMemory:
         With `shard`, a tensor from torch.distributed._symmetric_memory.empty on every rank, return
         that tensor: if every rank passes its own to `reshard`, peers read it in place. If ranks
         pass shards from different calls of this function, they wait for each other until the
-        time-out. The memory lives as long as the group. Raises RuntimeError on every rank if one
-        has no such memory or a wrong shard.
+        time-out. The memory lives as long as the group. Raises RuntimeError on every rank if any
+        rank has no such memory or a wrong shard.
         """
         group, own = in_group(group), self._first
         (move,), device_id = own.moves, own.exchange.ranks[dist.get_rank(group)]
@@ -106,7 +105,7 @@ class SharedMemory:
         rank passes it to `reshard` as `out`, ranks push tiles into it directly from their shards,
         without a copy to symmetric memory. If the shard is in symmetric memory as well, tiles are
         pulled. For GPUs that share memory. Every rank must make the first call for a group, and all
-        calls with `out`: the caller's own memory, as for `symmetric_source`.
+        calls with `out`, the caller's own memory, as for `symmetric_source`.
 
         Before the next `reshard`, finish reading the result, or start the reads on the same stream.
         Raises ValueError if terms are reduced, or if some devices are in one mesh only.

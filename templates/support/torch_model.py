@@ -47,7 +47,7 @@ class Weights:
         ):
             if each is not None and {*each} != {*ids}:
                 raise ValueError(f"{what}: got devices {sorted(each)}, expected {ids}")
-        first = {}  # by device, the number of its first source buffer
+        first = {}  # by device, the index of its first source buffer
         for device in moves.source_ids:
             first[device] = len(given)
             given += self.checked(states[device], device, 0, f"states[{device}]")
@@ -78,7 +78,7 @@ class Weights:
 
         Raises ValueError on all ranks for wrong arguments on any rank, before anything moves;
         RuntimeError on all ranks for a failure on any rank; TimeoutError for a silent rank and
-        ConnectionError for a lost rank; after either the group is unusable.
+        ConnectionError for a lost rank, after which the group is unusable.
         """
         call = Call(self, group, timeout, digest)
         steps, given, made, slots = call.prepared(state, out, progress)

@@ -1,4 +1,4 @@
-"""A torch autograd function that moves tensors."""
+"""The torch autograd function that moves tensors."""
 
 import torch
 
@@ -17,6 +17,6 @@ class Moved(torch.autograd.Function):
 
 
 def _plain(x):
-    """Return a tensor as kernels require: contiguous, and without a pending conjugation or
+    """Make a tensor usable by kernels: contiguous, and without a pending conjugation or
     negation."""
     return x.resolve_conj().resolve_neg().contiguous()

@@ -11,8 +11,8 @@ def overlap(one, other):
 
 
 def checked(move, out, ids, homes, shards):
-    """Return `out`, the tensors to fill in the order of `ids`. Raises ValueError unless each is on
-    its device in `homes` and results can be written to them while `shards` are read."""
+    """Return `out`, the tensors to fill in the order of `ids`. Raise ValueError unless each
+    tensor is on its device in `homes` and can be written while `shards` are read."""
     if len(out) != len(ids):
         raise ValueError(f"got {len(out)} tensors in out, expected {len(ids)}")
     for number, (each, device_id, home) in enumerate(zip(out, ids, homes, strict=True)):
@@ -23,7 +23,7 @@ def checked(move, out, ids, homes, shards):
 
 
 def check_out(move, out, device_id, home, shards):
-    """Raise ValueError unless a result can be written to a tensor while `shards` are read."""
+    """Raise ValueError unless a result can be written to `out` while `shards` are read."""
     what = f"out of device {device_id}"
     check(out, move.target_shape(device_id), move.dtype, what)
     if out.device != home:

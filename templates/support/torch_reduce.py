@@ -10,7 +10,7 @@ import torch
 
 from .torch_gpu import Reshard
 
-# Torch cannot add or compare these types; the mapped types give the same result.
+# Torch cannot add or compare these types; the types on the right give the same result.
 ADDED = {torch.uint16: torch.int16, torch.uint32: torch.int32}
 COMPARED = {torch.uint16: torch.int32, torch.uint32: torch.int64, torch.bool: torch.uint8}
 
@@ -53,7 +53,7 @@ class Reduction(Reshard):
         out.copy_(total.view(self.dtype) if is_added else total.to(self.dtype))
 
     def _number(self, term):
-        """Return a term in the dtype in which torch reduces it."""
+        """Return a term in the dtype in which torch reduces terms."""
         if self.dtype.is_floating_point:
             return term if self.dtype == torch.float64 else term.float()
         if self.operator == "sum":
@@ -61,12 +61,12 @@ class Reduction(Reshard):
         return term.to(COMPARED.get(self.dtype, self.dtype))
 
     def turns(self):
-        """Return the number of examples after which every term has determined every element; for
+        """Return the number of examples after which every term has decided every element; for
         booleans, with both values."""
         return self.terms * (2 if self.dtype == torch.bool else 1)
 
     def example(self, turn, home):
-        """Return the terms of example `turn` and their reduction; all elements are small
+        """Return the terms of example `turn` and their reduction. All elements are small
         integers."""
         count, *kept = self.exchange.held(())
         shape = (*kept, *(self.shape or (1,)))

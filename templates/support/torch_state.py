@@ -33,8 +33,7 @@ def checked(state, expected, device, what):
 
 
 def home_of(given, out=None, on_gpu=False):
-    """Return the device of the tensors; without tensors, the device on which the group
-    communicates."""
+    """Return the device of the tensors; without tensors, the group's communication device."""
     for x in (*given, *dict(flat(out or {})).values()):
         if isinstance(x, torch.Tensor):
             return x.device
@@ -70,7 +69,7 @@ def check_apart(made, given):
 
 
 def in_a_line(error):
-    """Return an error's message in one line, preceded by its type unless that is ValueError or
+    """Return an error's message on one line, preceded by its type unless that is ValueError or
     RuntimeError."""
     text = " ".join(str(error).split())
     return (

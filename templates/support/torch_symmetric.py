@@ -1,4 +1,4 @@
-"""State that all modules share for a group: memory that its ranks read, and the call in
+"""The state that all modules share for a group: memory that its ranks read, and the call in
 progress."""
 
 import ctypes
@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed._symmetric_memory as symmetric_memory
 
-# Time-out of a symmetric memory barrier.
+# The time-out of a symmetric memory barrier.
 BARRIER_MS = 600_000
 # The number of first channels: 0 for the workspace, the others in turn for callers' tensors, so
 # ranks that pass different tensors wait at different barriers, and time out.
@@ -44,23 +44,23 @@ class Place(NamedTuple):
 
 class Shared:
     """State that modules share for a group. `workspace`: a `Place` for staging; `offered`: the
-    places of callers' tensors by address; `under_way`: an asynchronous call that has not been
-    waited for; `number`: the number of the last call; `sides`: streams for asynchronous calls.
+    places of callers' tensors by address; `under_way`: an asynchronous call that nobody has waited
+    for; `number`: the number of the last call; `sides`: streams for asynchronous calls.
 
-    Every rank numbers its calls, including failed calls, and ranks compare these numbers in every
-    call. Otherwise a rank that continues after an error would give the others tiles of its next
-    call. The comparison needs no extra round trip: an exchange sends the number with the tiles
-    (`Wire`), in one NCCL batch; symmetric memory, through which nothing is sent, uses it to select
-    the barrier's channel (`Place`). An asynchronous call keeps its number. A CUDA graph keeps the
-    number of its capture: all ranks replay the same graph, and replays do not count."""
+    Every rank numbers its calls, including failed calls, and ranks compare these numbers in
+    every call. Otherwise a rank that continues after an error would give the others tiles of its
+    next call. The comparison needs no extra round trip: an exchange sends the number with the
+    tiles (`Wire`), in one NCCL batch; symmetric memory, through which nothing is sent, uses it
+    to select the barrier's channel (`Place`). An asynchronous call keeps its number. A CUDA
+    graph keeps the number of its capture: all ranks replay the same graph, and replays do not
+    count."""
 
     def __init__(self):
         self.workspace, self.offered, self.under_way, self._remembered = None, {}, None, []
         self.number, self.sides = 0, {}
 
     def remembered(self):
-        """Return a new dict for remembered calls, which is cleared when the shared memory
-        changes."""
+        """Return a new dict for remembered calls. It is cleared when the shared memory changes."""
         self._remembered.append({})
         return self._remembered[-1]
 
@@ -111,7 +111,7 @@ def shared(group):
 
 
 def _is_ordinary(tensor):
-    """Return whether torch knows that peers cannot map a tensor: its device has no symmetric
+    """Return whether torch can tell that peers cannot map a tensor: its device has no symmetric
     memory, or the tensor is in the default pool of the caching allocator. For such a tensor
     `rendezvous` would return at once, and the other ranks would wait in their `rendezvous`."""
     if symmetric_memory.get_backend(tensor.device) is None:
@@ -125,8 +125,8 @@ def _is_ordinary(tensor):
 
 
 def placed(make, group):
-    """Return the `Place` of the tensor that `make` returns. Every rank must call this; if one
-    fails, all raise RuntimeError with its reason."""
+    """Return the `Place` of the tensor that `make` returns. Every rank must call this. If any
+    rank fails, all ranks raise RuntimeError with its reason."""
 
     def met():
         handle = symmetric_memory.rendezvous(held, group)
@@ -158,8 +158,8 @@ def on_all(function, group):
 
 
 def in_group(group):
-    """Return a process group, by default the group of all ranks. Raises ValueError if there is
-    none."""
+    """Return a process group, by default the group of all ranks. Raise ValueError if there is no
+    group."""
     found = dist.group.WORLD if group is None else group
     if found is None:
         raise ValueError("no process group: call torch.distributed.init_process_group first")
@@ -175,8 +175,9 @@ def in_a_line(error):
 
 
 def foreign(home):
-    """Return the reason that the process's symmetric memory backend is unusable, or ""."""
-    # The barrier of another backend, NVSHMEM, has been seen to do nothing.
+    """Return the reason why the process's symmetric memory backend is unusable; "" if it is
+    usable."""
+    # The barrier of another backend, NVSHMEM, was observed to do nothing.
     backend = symmetric_memory.get_backend(home)
     return "" if backend in (None, "CUDA") else f"symmetric memory is {backend}'s, expected CUDA's"
 

@@ -1,4 +1,4 @@
-"""Checks of tensors for kernels, tables for kernels, and the devices and streams of launches."""
+"""Checks and tables for kernels, and the devices and streams of launches."""
 
 import contextlib
 import functools
@@ -50,7 +50,7 @@ def on(device):
 
 
 def stream(device):
-    """Return the current stream of a device, 0 on the CPU."""
+    """Return the current stream of a device; 0 on the CPU."""
     return torch.cuda.current_stream(device).cuda_stream if device.type == "cuda" else 0
 
 

@@ -11,7 +11,7 @@ from .boxes import ranges
 from .spread import volume
 from .triton_listed import Listed, entries_of
 
-# Bytes of a call's number: the width of the widest load, which keeps the tiles after it aligned.
+# Bytes of a call's number: the width of the widest load, so that the tiles after it stay aligned.
 SAID = 16
 OTHER_CALL = (
     "the ranks of the group are in different calls: an earlier call failed on some ranks, or the "
@@ -43,10 +43,10 @@ class Wire:
     at both ends. Each piece is in a buffer or, for a single tensor at the ends `in_place`, in the
     shard. `by_pairs`: whether ranks can send messages to each other.
 
-    With the pieces every rank sends the number of the call, SAID bytes, to its `peers`, the ranks
-    with which it exchanges pieces: after the pieces in the buffer if one collective sends all, else
-    in a separate message. So both ends detect tiles of a different call without waiting for a
-    reply."""
+    With the pieces every rank sends the number of the call, SAID bytes, to its `peers`, the
+    ranks with which it exchanges pieces: after the pieces in the buffer if one collective sends
+    all, else in a separate message. Both ends therefore detect tiles of a different call without
+    waiting for a reply."""
 
     def __init__(self, moves, device_id, home, by_pairs=True):
         self.moves, self.home, exchange = moves, home, moves[0].exchange
@@ -111,7 +111,7 @@ class Wire:
         return sizes
 
     def _buffered(self, end):
-        """Return the places of the pieces that are in the buffer of an end."""
+        """Return the places of the pieces in the buffer of an end."""
         return () if end in self.in_place else self._placed[end]
 
     def _packed(self):

@@ -99,8 +99,8 @@ def copy(boxes, sources, targets, size):
 
 
 def _elements(x, size, times, steps, first):
-    """Return a view, as integers of `size` bytes, of the elements that nested loops (of counts
-    `times`) visit, starting at a tensor's element `first`."""
+    """View, as integers of `size` bytes, the elements that nested loops with counts `times`
+    visit, starting at element `first` of a tensor."""
     whole = x.view(BITS[size])
     return whole.as_strided(times, steps, whole.storage_offset() + first)
 
@@ -133,7 +133,7 @@ def strided(box, end, shape, strides):
 
 
 def _moved(box, end, start, steps):
-    """Return a box with the first element and the steps at one end replaced."""
+    """Replace the first element and the steps of a box at one end."""
     pairs = zip(box.loops, steps, strict=True)
     nest = tuple((n, step, to) if end == 0 else (n, at, step) for (n, at, to), step in pairs)
     return box._replace(loops=nest, **{("read", "write")[end]: start})

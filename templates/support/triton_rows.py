@@ -10,7 +10,7 @@ from typing import NamedTuple
 import triton
 import triton.language as tl
 
-BOTH = "source", "target"  # ends of a tile
+BOTH = "source", "target"  # the ends of a tile
 
 
 class Block(NamedTuple):
@@ -96,7 +96,7 @@ def places_of(block, BLOCK: tl.constexpr):
 @triton.jit
 def rows_at(read, write, read_row, write_row, rows, columns, block, BLOCK: tl.constexpr):
     """Return the offsets of a block's units in both shards, and a mask of the units inside the
-    rows. Arguments are as for `copy_rows`."""
+    rows. The arguments are those of `copy_rows`."""
     row, column = places_of(block, BLOCK)
     inside = (row < rows) & (column < in_units(columns, block, BLOCK, BLOCK.lanes))
     at = row * in_units(read_row, block, BLOCK, BLOCK.lanes) + column
@@ -111,9 +111,9 @@ def copy_rows(
     source, target, read, write, read_row, write_row, rows, columns, block, BLOCK: tl.constexpr
 ):
     """Copy one block of rows without a division per unit. The first row begins at `read` in the
-    source and at `write` in the target, each next row `read_row` and `write_row` later; `rows`: the
-    number of rows; `columns`: the number of elements of a row; `block`: the number of the block.
-    Every number but `rows` and `block` is a multiple of `BLOCK.lanes` units."""
+    source and at `write` in the target, each next row `read_row` and `write_row` later; `rows`:
+    the number of rows; `columns`: the number of elements of a row; `block`: the index of the
+    block. Every argument but `rows` and `block` is a multiple of `BLOCK.lanes` units."""
     read, write, inside = rows_at(
         read, write, read_row, write_row, rows, columns, block, BLOCK=BLOCK
     )

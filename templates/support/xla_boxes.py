@@ -21,7 +21,7 @@ from .xla_steps import number_of
 
 
 def _range(dim, position):
-    """Return a position's range of a dimension, found by applying one cut after another."""
+    """Return a position's range of a dimension by applying one cut after another."""
     extent, cuts = dim
     low, high = 0, extent
     for digits in cuts:
@@ -32,8 +32,7 @@ def _range(dim, position):
 
 
 def _turn(senders, after, receiver, piece):
-    """Return the number that the holder digits form at the holder that sends a piece to a
-    receiver."""
+    """Return which holder sends a piece to a receiver: the number that its holder digits form."""
     holders, receivers, pieces, cut, _ = senders
     turns = math.prod(size for _, size in holders) // pieces
     number = number_of(receivers, receiver)
@@ -65,8 +64,6 @@ def _moves(devices, before, after, senders, reduces, ids):
 
 
 def _side(ids, dims):
-    """Return one side of a step."""
-
     @functools.cache
     def box(position):
         return tuple(end for dim in dims for end in _range(dim, position))

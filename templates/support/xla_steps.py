@@ -14,12 +14,12 @@ from .jax_bits import bits_of
 
 
 def bits_from(value, dtype):
-    """Return an integer with the bits that `value` has in a dtype."""
+    """Return an integer with the bits of `value` in a dtype."""
     return np.asarray(value, jnp.dtype(dtype)).view(bits_of(dtype))
 
 
 def number_of(digits, position):
-    """Return the number formed by digits of a position."""
+    """Return the number that digits of a position form."""
     number = 0 * position
     for stride, size in digits:
         number = number * size + position // stride % size

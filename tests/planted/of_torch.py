@@ -70,7 +70,7 @@ TORCH = {
     ),
     "pushed before others expect it": _torch(
         "turn", "triton_gpu.py",
-        "place.meet(number)  # no rank reads the old results any more", "pass", ORDER,
+        "place.meet(number)  # no rank still reads the old results", "pass", ORDER,
     ),
     "read before others have pushed": _torch(
         "turn", "triton_gpu.py", "place.meet(number)  # all pushed tiles have arrived", "pass", "",

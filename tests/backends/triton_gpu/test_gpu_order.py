@@ -153,7 +153,7 @@ FAULTS: dict[str, tuple[str, Reshard, dict[str, str], str]] = {
     "pushed before others expect it": (
         "pushed",
         TURNED,
-        {"place.meet(number)  # no rank reads the old results any more": "pass"},
+        {"place.meet(number)  # no rank still reads the old results": "pass"},
         "the caller of rank 0 after call 0 reads the result of rank 0 without waiting for what "
         "call 1 of rank 2 writes there",
     ),
