@@ -19,14 +19,13 @@ class SpmdBackend:
         return program_module(program, _rings(program))
 
     def stored(self, program: Partitioned) -> dict[str, str]:
-        """Return the data file of a program's module, by name: long arrays of the closure, and
-        calls stored as StableHLO. Empty if there are none."""
+        """Return the data file of a program's module, by name. It has long arrays that the function
+        closes over, and calls stored as StableHLO. Return an empty dict if there are none."""
         text = stored_text(program.constants, blobs(stored_calls(program)))
         return {STORED: text} if text else {}
 
     def kernel_lines(self, program: Partitioned) -> tuple[str, ...]:
-        """Return lines that list the matmuls that have a kernel, and that say why the others have
-        none."""
+        """Return lines that list the matmuls with a kernel and say why the others have none."""
         return _rings(program).lines
 
 

@@ -1,4 +1,4 @@
-"""The statements of a body: one for each op and each layout change, and nested functions for
+"""The statements of a body: one for each op and each layout change, with nested functions for
 control flow."""
 
 from __future__ import annotations
@@ -56,29 +56,29 @@ JOINING = ("concatenate", "pad", "dynamic_update_slice")
 """Ops that join operands; XLA may slice an operand out of their results again."""
 
 MARK = "\0"
-"""Surrounds an expression in the text of a comment."""
+"""The character that surrounds an expression in the text of a comment."""
 PLACE = f"#{MARK}"
-"""The start of a line in place of the comment on a communication, before its number."""
+"""The start of a line that stands for the comment on a communication; its number follows."""
 ELIDED = re.compile(r"^(broadcast_in_dim|convert_element_type|copy|reshape|squeeze) needs")
-"""The reason of a move for an op that needs no statement."""
+"""Matches the reason for a move if it names an op that needs no statement."""
 NAMES = r"\"[^\"]*\"|(?<!^)\b[\w.]+"
 """Matches quoted axes, and words that may name values. The first word of a reason is an op."""
 SPLIT = re.compile(r" splits dimension \d+ of (\S+)(?: \(\S+ \S+\))? there")
 """The part of a reason that names the dimension that an axis splits instead."""
 
 EXCHANGED = ("all_to_all", "exchange", "blocks")
-"""Layout changes that send each block of a value to a different device."""
+"""Layout changes that send every block of a value to a different device."""
 
 
 @dataclass
 class Writer(KnownValues):
-    """Writes bodies. As it writes, it records what it learns about local values, and the constants
-    and imports that the statements need."""
+    """Write bodies. Record what is known about local values, and the constants and imports that the
+    statements need."""
 
     names: LocalNames
     communications: dict[int, Communication]  # by the local value that it produces
     checked: bool  # whether the program runs under `check_vma`
-    arrays: tuple[str, ...] = ()  # expressions for the arrays in the function's closure
+    arrays: tuple[str, ...] = ()  # expressions for the arrays that the function closes over
     calls: dict[Key, str] = field(default_factory=dict)  # names of calls stored as StableHLO
     tables: dict[str, Any] = field(default_factory=dict)  # tables of moves, by constant
     imports: dict[str, None] = field(default_factory=dict)
@@ -87,15 +87,15 @@ class Writer(KnownValues):
     rows: dict[int, WrittenRow] = field(default_factory=dict)  # communications, by number
     is_of_leaf: bool = False  # whether it writes a function for leaves of several shapes
     locals: defaultdict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
-    """Local values, by name."""
+    """The local values with each name."""
 
     def __post_init__(self) -> None:
         for local in () if self.locals else range(len(self.program.values)):
             self.locals[self.program.of(local).name].append(local)
 
     def body(self, body: LocalBody, indent: int) -> list[str]:
-        """Return the lines of a body's steps, with a comment before each line of the user's
-        code."""
+        """Return the lines of a body's steps, with a comment before the steps of each line of the
+        user's code."""
         lines: list[str] = []
         uses, outside = uses_of(body), (self.made, self.seen)
         self.made, self.seen = {}, {}
@@ -112,7 +112,7 @@ class Writer(KnownValues):
                 made = self._step(step, indent) if len(run) == 1 else self._sums(run, indent)
                 line = _line(step)
             is_call = results_of(step) in done or isinstance(step, CallFunction)
-            if made and is_call:  # calls belong to no single line
+            if made and is_call:  # calls have no single line of the user's code
                 lines += [""] if at else []
                 at = None
             if made and line is not None and line != at:
@@ -123,7 +123,7 @@ class Writer(KnownValues):
         return [each for line in lines for each in self._explained(line, indent)]
 
     def of_leaf(self, names: LocalNames) -> Writer:
-        """Return a writer for a function of leaves, without their types, which may differ."""
+        """Return a writer for a function of leaves. It writes no types, which may differ."""
         inner = replace(self, names=names, is_of_leaf=True, text={}, inline={})
         inner.roots, inner.turned, inner.flags = {}, {}, {}
         return inner
@@ -207,8 +207,8 @@ class Writer(KnownValues):
     def _statement(
         self, target: str, made: Expression, shown: int | None, indent: int
     ) -> list[str]:
-        """Return the lines of `target = made`. A comment with the type of the local value `shown`
-        follows on the last line, or precedes the statement if that line would be too long."""
+        """Return the lines of `target = made`. The type of the local value `shown` is a comment on
+        the last line, or before the statement if that line would be too long."""
         comment = "" if shown is None or self.is_of_leaf else f"  # {self._type(shown)}"
         if isinstance(made, str):
             lines = [f"{target} = {made}"]
@@ -250,8 +250,8 @@ class Writer(KnownValues):
         return lines
 
     def _sums(self, run: Sequence[Step], indent: int) -> list[str]:
-        """Return the lines of all-reduces that are one communication: one `lax.psum` of values,
-        each of which keeps its dtype."""
+        """Return the lines of all-reduces that form one communication: a single `lax.psum` of
+        values, each of which keeps its dtype."""
         moves = [each for each in run if isinstance(each, MoveValue) and not self._stays(each)]
         if not moves:
             return []
@@ -267,8 +267,8 @@ class Writer(KnownValues):
         return [*lines, *sums_lines(names, given, types, axes, indent)]
 
     def _stays(self, move: MoveValue) -> bool:
-        """Return whether a layout change leaves a value that is one number as it is. If so, record
-        the number as the result's."""
+        """Return whether a layout change keeps a value that is filled with one number unchanged. If
+        so, record the number for the result."""
         one_number = self.filled.get(move.operand)
         if one_number is None or not stays(move.change.kind, one_number.value):
             return False
@@ -295,8 +295,8 @@ class Writer(KnownValues):
             yield name, change_call(change, source, given, shape, pairs, self.checked)
 
     def _table(self, word: str, tree: Any) -> str:
-        """Return the name of the constant with this tree of texts; a new constant is named `word`,
-        numbered."""
+        """Return the name of the constant for this tree of texts. A new constant is named `word`
+        with a number."""
         own = [name for name in self.tables if name.startswith(f"{word}_")]
         for name in own:
             if self.tables[name] == tree:
@@ -311,9 +311,9 @@ class Writer(KnownValues):
 
     def _comment(self, local: int, names: Sequence[str], types: Sequence[str]) -> list[str]:
         """Return a placeholder line for the comment of the communication that produces a local
-        value; no line if there is none. `_explained` later replaces the placeholder, because the
-        comment may name values that follow. `names`: the names that the communication's statement
-        assigns; `types`: the types in its comment."""
+        value, or no line if there is none. `_explained` replaces it later, because the comment may
+        name values that follow. `names`: the names that the communication's statement assigns;
+        `types`: the types in its comment."""
         found = self.communications.get(local)
         if found is None:
             return []
@@ -325,8 +325,8 @@ class Writer(KnownValues):
         return [f"{PLACE}{local}"]
 
     def _explained(self, line: str, indent: int) -> list[str]:
-        """Return the line or, for a placeholder of `_comment`, the lines of the comment, whose text
-        then also becomes the reason in the communication's row."""
+        """Return a line unchanged or, for a placeholder of `_comment`, the lines of the comment.
+        The comment's text also becomes the reason in the communication's row."""
         if not line.startswith(PLACE):
             return [line]
         found = self.communications[int(line.removeprefix(PLACE))]
@@ -343,27 +343,27 @@ class Writer(KnownValues):
         )
 
     def _split(self, said: re.Match[str]) -> str:
-        """Return the matched words, which name the tensor whose dimension an axis splits instead;
-        without the tensor's name if it has no expression here, because the name may be that of
-        another value."""
+        """Return the matched words, which name the tensor whose dimension an axis splits instead.
+        Omit the name if the tensor has no expression here, because another value may have that
+        name."""
         is_here = MARK in said[1] or self._expression(said[1])
         return said[0] if is_here else " splits another dimension there"
 
     def _known_by_now(self, word: re.Match[str]) -> str:
-        """Return the marked expression that this function uses at this point for a value of the
-        program; return any other word unchanged."""
+        """Return the marked expression for a value of the program, as this function refers to it at
+        this point. Return any other word unchanged."""
         found = self._expression(word[0])
         return f"{MARK}{found}{MARK}" if found else word[0]
 
     def _called(self, word: re.Match[str]) -> str:
-        """Return a marked expression, or the expression that this function uses for a value of the
-        program. Any other word, and the name of a value that has no expression here, is returned
+        """Return a marked expression, or the expression with which this function refers to a value
+        of the program. Return any other word, and the name of a value without an expression here,
         unchanged."""
         return word[1] or self._expression(word[0]) or word[0]
 
     def _expression(self, name: str) -> str:
         found = [self.text.get(v, "") for v in reversed(self.locals.get(name, []))]
-        if self.names is self.functions.names:  # here results of calls are in scope
+        if self.names is self.functions.names:  # results of calls are in scope here
             paths = (self.functions.paths.get(v, ()) for v in self.locals.get(name, []))
             found += map("".join, paths)
         return next((text for text in found if text and "(" not in text), "")
@@ -375,8 +375,8 @@ def _first_result(step: Step) -> int:
 
 
 def _line(step: Step) -> Line | None:
-    """Return the line of the user's code that a step comes from; None for a call of a function,
-    whose steps have their own lines."""
+    """Return the line of the user's code for a step, or None for a call of a function, whose steps
+    have their own lines."""
     match step:
         case Compute(op):
             return op.line

@@ -1,6 +1,6 @@
 """Functions that a program calls several times, such as a layer: their parameters and calls.
 
-Values from one subtree (such as the weights of a layer), or from one call, form one parameter,
+Values from one subtree (such as the weights of a layer), or from one call, are a single parameter,
 which the function unpacks.
 """
 
@@ -25,7 +25,7 @@ from shardwright.codegen.trace.scopes import BACKWARD
 
 @dataclass(frozen=True)
 class Parameter:
-    """A parameter of a function: a single value, or a tree that several values come from."""
+    """A parameter of a function: a single value, or a tree that contains several values."""
 
     name: str
     prefixes: tuple[Path, ...]  # the tree in each call, () to build one; empty for a value
@@ -39,7 +39,7 @@ class CallNames:
 
     `function`: its own name; `made`: the name of the list with the results of its calls; `ends`:
     the path of each result in an item of that list; `layer`: the repeated part of the program, in
-    words; `instance`: the name of the scope of the first call, if any.
+    words; `instance`: the name of the first call's scope, if any.
     """
 
     function: str
@@ -96,7 +96,7 @@ def _parts(
     places: Mapping[int, Path],
 ) -> list[str]:
     """Return the names of what a function without a scope computes: the subtrees of results that it
-    fills, its results in such trees, or its only result; empty if there are none."""
+    fills, its results in such trees, or its only result. Return none if there are none."""
     if found := named_subtrees(program, own, calls, places):
         return list(found)
     words = result_words(program, calls)
@@ -113,7 +113,7 @@ def _most_common(program: LocalProgram, number: int) -> str:
 
 
 def listed_words(words: Sequence[str]) -> str:
-    """Return words, joined as in a sentence.
+    """Join words as in a sentence.
 
     >>> listed_words(["m"]), listed_words(["new", "m", "v"])
     ('m', 'new, m and v')
@@ -123,16 +123,16 @@ def listed_words(words: Sequence[str]) -> str:
 
 
 def _key(path: Path, name: str) -> str:
-    """Return the key of a result: the last word of the argument's path, such as `wq` if the result
-    is a gathered `params["layers"][0]["wq"]`, because that word is the same in every layer. Without
-    such a path, return the value's name."""
+    """Return the key of a result: the last word of the argument's path if there is one, such as
+    `wq` for a gathered `params["layers"][0]["wq"]`, because that word is the same in every layer.
+    Otherwise return the value's name."""
     words = re.findall(r"[A-Za-z_]\w*", "".join(path[1:]))
     return words[-1] if words else name
 
 
 def _item(calls: Sequence[CallFunction], paths: Mapping[int, Path]) -> str:
     """Return a word for the subtree of arguments that each call takes: `layer` for
-    `params["layers"][0]`, `Block` for `params["Block_0"]`; "block" if there is no such subtree."""
+    `params["layers"][0]`, `Block` for `params["Block_0"]`, or "block" without such a subtree."""
     found: Counter[str] = Counter()
     for one, other in zip(calls[0].operands, calls[1].operands, strict=True):
         keys = ""
@@ -152,8 +152,8 @@ def _stem(part: str) -> str:
 
 
 def scope_of_calls(program: LocalProgram, number: int) -> tuple[str, ...]:
-    """Return the innermost scope with at least four fifths of a function's steps and no steps
-    outside its calls; empty if there is none."""
+    """Return the innermost scope that contains at least four fifths of a function's steps and no
+    steps outside its calls, or () if there is none."""
     counts = _scopes(program, program.functions[number].steps)
     whole = (BACKWARD, program.program.name)  # the scopes of the traced function
     total = sum(isinstance(step, Compute) for step in program.functions[number].steps)
@@ -167,7 +167,7 @@ def scope_of_calls(program: LocalProgram, number: int) -> tuple[str, ...]:
 
 
 def layer_of(scope: tuple[str, ...]) -> str:
-    """Return a scope in words, such as `Block` or `backward of Block`; "" for no scope."""
+    """Say a scope in words, such as `Block` or `backward of Block`, or "" for no scope."""
     if not scope:
         return ""
     word = re.sub(r"_?\d+$", "", scope[-1]) or scope[-1]
@@ -199,8 +199,8 @@ def parameters(
     names: LocalNames,
     lists: Mapping[str, str],
 ) -> list[Parameter]:
-    """Return the parameters for the operands at `slots`, trees first. `named`: a name for each of
-    them; `lists`: the function whose results each list holds, by the list's name."""
+    """Return the parameters for the operands at `slots`, trees first. `named`: a name for each
+    operand; `lists`: the function whose results each list has, by the list's name."""
     trees: dict[tuple[Path, ...], list[tuple[int, Path]]] = defaultdict(list)
     for slot in slots:
         ways = [paths.get(call.operands[slot], ()) for call in calls]
@@ -221,8 +221,8 @@ def parameters(
 
 
 def common_name(texts: Sequence[str]) -> str:
-    """Return a name for a parameter for which calls pass these expressions: their last word,
-    without a number, or the words with which all of them begin; "" if there is no such name.
+    """Return a name for the parameter for which calls pass these expressions: their last word
+    without its number, or the words with which all of them begin, or "".
 
     >>> common_name(["x", 'layers[0]["x_3"]'])
     'x'
@@ -244,8 +244,8 @@ def _start(way: Path, end: Path) -> Path:
 
 
 def _common_end(ways: Sequence[Path]) -> Path:
-    """Return the longest proper suffix that paths share; () if they share none. The first and the
-    last path may differ, because the first and last calls may take the value from elsewhere."""
+    """Return the longest proper suffix that paths share, or (). The first and the last path may
+    differ, because the first and last calls may take the value from elsewhere."""
     inner = [way for way in ways[1:-1] or ways if len(way) > 1]
     if len(inner) < len(ways[1:-1] or ways) or len(set(ways)) == 1:
         return ()
@@ -264,14 +264,14 @@ def _tree_name(prefix: Path, lists: Mapping[str, str]) -> str:
     first, *rest = prefix
     start = f"from_{lists[first]}" if first in lists else first
     words = re.findall(r"[A-Za-z]\w*", "".join((start, *rest)))
-    if rest and _number(rest[-1]) is not None:  # one of several
+    if rest and _number(rest[-1]) is not None:  # there are several
         words[-1] = re.sub(r"(?<=[^s])s$", "", words[-1])
     return re.sub(r"_\d+$", "", "_".join(word for word, _ in itertools.groupby(words)))
 
 
 def regular(rows: Sequence[Sequence[Path]]) -> int:
     """Return the number of leading rows that can be written as one expression of their index. A row
-    is the paths of a call's arguments."""
+    has the paths of one call's arguments."""
     count = min(2, len(rows))
     while count < len(rows) and _is_next(*rows[count - 2 : count + 1]):
         count += 1
@@ -296,8 +296,8 @@ def _number(part: str) -> int | None:
 
 
 def at_each(paths: Sequence[Path], first: int, variable: str) -> str:
-    """Return the expression, with `variable` as the index, for the paths of regular rows. `first`:
-    the index of the first row."""
+    """Return the expression, with the index `variable`, for the paths of regular rows. `first`: the
+    index of the first row."""
     out = []
     for part, other in zip(*paths[:2], strict=True):
         start, after = _number(part), _number(other)
@@ -311,7 +311,7 @@ def at_each(paths: Sequence[Path], first: int, variable: str) -> str:
 
 
 def _linear(offset: int, grows: int, variable: str) -> str:
-    """Return `offset + grows * variable` as a person would write it.
+    """Format `offset + grows * variable` as a person would.
 
     >>> _linear(0, 1, "i"), _linear(-1, 1, "i"), _linear(31, -1, "i"), _linear(2, 3, "i")
     ('i', 'i - 1', '31 - i', '3 * i + 2')

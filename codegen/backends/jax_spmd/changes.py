@@ -55,7 +55,7 @@ def change_call(
 def sums_lines(
     names: Sequence[str], given: Sequence[str], types: Sequence[str], axes: str, indent: int
 ) -> list[str]:
-    """Return the statement that reduces several values at once: `a, b = lax.psum((x, y), "d")`,
+    """Return the statement that reduces several values together, `a, b = lax.psum((x, y), "d")`,
     with the types of its results in comments."""
     room = WIDTH - indent * len(INDENT)
     call = f"lax.psum({listed(given)}, {axes})"

@@ -1,4 +1,5 @@
-"""Arrays in a function's closure: short ones are written in the module, others in a data file."""
+"""The arrays that a function closes over: short ones are written in the module, others in a data
+file."""
 
 from __future__ import annotations
 
@@ -16,13 +17,13 @@ from shardwright.codegen.ops.literals import integers, number
 from shardwright.codegen.ops.random_ops import KEY_KINDS
 
 STORED = "constants.npz.txt"
-"""The file of long arrays: an .npz in base64, so that all files of a bundle are text."""
+"""The file of long arrays: an .npz in base64, because all files of a bundle are text."""
 LONGEST = 64
-"""The largest number of elements of an array that is written out in a module."""
+"""The most elements of an array that is written out in a module."""
 
 
 def array_text(place: int, array: Any) -> str:
-    """Return the expression for an array of the function's closure; `place`: its number."""
+    """Return the expression for an array that the function closes over; `place`: its number."""
     if _is_key(array):
         kind = KEY_KINDS[str(array.dtype)]
         data = array_text(place, jax.random.key_data(array))
@@ -35,7 +36,7 @@ def array_text(place: int, array: Any) -> str:
 
 
 def stored_text(arrays: Sequence[Any], calls: Mapping[str, np.ndarray]) -> str:
-    """Return the text of the file with long arrays and stored calls, "" if there are none."""
+    """Return the text of the file with long arrays and stored calls, or "" if there are none."""
     plain = [jax.random.key_data(array) if _is_key(array) else array for array in arrays]
     found: dict[str, Any] = {
         f"array_{place}": _raw(array) for place, array in enumerate(plain) if array.size > LONGEST
@@ -49,8 +50,8 @@ def stored_text(arrays: Sequence[Any], calls: Mapping[str, np.ndarray]) -> str:
 
 
 def constant_lines(text: str) -> tuple[str, ...]:
-    """Return the lines of a module that read the data file and reject one with other contents.
-    `text`: the file's text."""
+    """Return the lines of a module that read the data file and raise if its contents differ from
+    `text`."""
     if not text:
         return ()
     return (

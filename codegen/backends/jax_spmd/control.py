@@ -1,6 +1,6 @@
 """Loops and branches: nested functions, and the calls of `lax` that run them.
 
-Nested functions read constants directly from the enclosing function.
+Nested functions read constants from the enclosing function.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from shardwright.codegen.text.python_text import fitted, fitted_call, indented, 
 
 
 class BodyWriter(Protocol):
-    """Writes the statements of a body, and knows the names of local values."""
+    """Write the statements of a body, and know the names of local values."""
 
     names: LocalNames
     text: dict[int, str]
@@ -58,8 +58,8 @@ def _function(
     template: str = "",
 ) -> list[str]:
     """Return the lines of a nested function. `head`: the lines of its signature; `start`: the first
-    lines of its body; `template`: the returned expression, with results by number (default: a tuple
-    of all results)."""
+    lines of its body; `template`: the returned expression with results by number, by default a
+    tuple of all results."""
     lines = writer.body(body, indent + 1)
     given = [writer.read(result) for result in body.results]
     text = template.format(*given) if template else listed(given)
@@ -127,7 +127,7 @@ def _while(writer: BodyWriter, step: Compute, indent: int) -> list[str]:
 
 
 def _again(writer: BodyWriter, step: Compute, indent: int) -> list[str]:
-    """Return the statements that a backward pass recomputes, as `jax.checkpoint` does. Their inputs
+    """Return the statements that a backward pass recomputes, like `jax.checkpoint`. Their inputs
     pass a barrier, so that the compiler cannot reuse results of the forward pass."""
     (body,) = step.bodies
     given = [writer.read(local) for local in step.operands]

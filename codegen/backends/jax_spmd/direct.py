@@ -1,5 +1,5 @@
-"""A direct exchange as statements: a shard is cut into blocks, each device selects the blocks to
-send, and the new shard is assembled from the device's own and the received blocks."""
+"""A direct exchange as statements: each device cuts its shard into blocks, selects the blocks to
+send, and assembles the new shard from its own blocks and the received ones."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ def direct_statements(
 ) -> Iterator[tuple[str, Expression]]:
     """Yield (target, expression) for each statement of a direct exchange.
 
-    `given`: the name of the shard, and of the result; `table`: a function that returns the name of
+    `given`: the names of the shard and of the result; `table`: a function that returns the name of
     the constant with a tree of texts.
     """
     cut, made = given
-    blocks, device = fresh("parts"), fresh("device")  # short names: they are indexed in one line
+    blocks, device = fresh("parts"), fresh("device")  # short names, which are indexed in one line
     (old, new), block = found.blocks.cuts, found.blocks.block
     axes = axes_text(found.blocks.axes)
     rows = [row for row, _ in found.sent]

@@ -1,5 +1,5 @@
 """An all-to-all that gathers or splits several dimensions, in three statements: cut shards into one
-block per device, exchange the blocks, and assemble the received ones."""
+block per device, exchange the blocks, and assemble the received blocks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def exchange_statements(
 ) -> Iterator[tuple[str, Expression]]:
     """Yield (target, expression) for each statement of an exchange.
 
-    `shapes`: the shapes of a shard before and after; `given`: the name of the shard, and of the
+    `shapes`: the shapes of a shard before and after; `given`: the names of the shard and of the
     result.
     """
     cut, made = given
@@ -59,7 +59,7 @@ def _moved(axes: Names, layout: LocalLayout) -> list[Names]:
 
 
 def _placed(coming: Sequence[Names]) -> dict[str, int]:
-    """Return the index of each axis in the shape that has every dimension cut by its axes."""
+    """Return the index of each axis in the shape in which every dimension is cut by its axes."""
     return {
         name: dim + before
         for dim, names in enumerate(coming)
@@ -68,7 +68,7 @@ def _placed(coming: Sequence[Names]) -> dict[str, int]:
 
 
 def turned(given: str, cut: Shape, order: Shape, shape: Shape) -> Expression:
-    """Return an array reshaped to `cut`, transposed by `order`, and reshaped to `shape`."""
+    """Reshape an array to `cut`, transpose it by `order`, and reshape it to `shape`."""
     if [*order] == sorted(order):
         return "jnp.reshape", [given, integers(tuple(shape))]
     made = [cut[dim] for dim in order]

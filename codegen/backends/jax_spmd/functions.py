@@ -35,9 +35,9 @@ from shardwright.codegen.text.python_text import INDENT, WIDTH, called, indented
 Texts = tuple[str, ...] | tuple[tuple[str, str], ...]
 """A list of texts, or the items of a dict of texts."""
 ROUNDS = 4
-"""The greatest number of times that a function is written. It is written again if its results get
-new keys: keys are names of values, which depend on the keys of the results that a call takes from
-the previous call."""
+"""The most times that a function is written. It is written again if its results get new keys: keys
+are names of values, which depend on the keys of the results that a call takes from the previous
+call."""
 
 
 class Functions:
@@ -76,7 +76,7 @@ class Functions:
             self.paths.update((v, own.path(at, slot)) for slot, v in enumerate(call.results))
 
     def call(self, writer: LeafWriter, step: CallFunction, indent: int) -> list[str]:
-        """Return the lines of all calls of a function; empty for calls after the first."""
+        """Return the lines of all calls of a function, or none for calls after the first."""
         number = step.function
         if step is not self.calls[number][0]:
             return []
@@ -185,8 +185,8 @@ class Functions:
         return own, writer.body(body, 1)
 
     def _at(self, writer: LeafWriter, local: int) -> str:
-        """Return the expression by which calls refer to a value, "" for a number and for a value
-        that is not written yet."""
+        """Return the expression with which calls refer to a value, or "" for a number and for a
+        value that is not written yet."""
         return writer.text.get(local, "") or "".join(self.paths.get(local, ()))
 
     def _same(self, writer: LeafWriter, number: int, slot: int) -> bool:
@@ -199,8 +199,8 @@ class Functions:
         return True
 
     def whole(self, tree: Any) -> Any:
-        """Return a tree of texts in which the dicts and lists that calls returned are replaced by
-        their expressions."""
+        """Replace the dicts and lists that calls returned, in a tree of texts, by their
+        expressions."""
         return _replaced(tree, dict(self._trees()))
 
     def _trees(self) -> Iterator[tuple[Texts, str]]:

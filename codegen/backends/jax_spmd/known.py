@@ -53,17 +53,17 @@ NEUTRAL = {
     "max": -math.inf,
     "min": math.inf,
 }
-"""Operands that change nothing. A sum with 0.0 would turn -0.0 into 0.0, but XLA drops such a sum
-too, so the jitted program has the same bits with and without it."""
+"""The operands that change nothing. A sum with 0.0 would turn -0.0 into 0.0, but XLA drops such a
+sum too, so the jitted program has the same bits with and without it."""
 
 
 def known_number(text: OpText, values: Sequence[object]) -> Number | None:
-    """Return the number that fills a result, None if it is unknown. `values`: for each operand, the
-    number that fills it, or None."""
+    """Return the number that fills a result, or None if it is unknown. `values`: for each operand,
+    the number that fills it, or None."""
     kind, dtypes = text.op.kind, text.dtypes
     if (kind not in KEPT and kind not in COMPUTED) or not {*dtypes} <= {*EXACT}:
         return None
-    if kind == "div" and dtypes[0][0] != "f":  # integers are rounded towards zero
+    if kind == "div" and dtypes[0][0] != "f":  # integer division rounds towards zero
         return None
     given = [
         np.array(value, dtype_name(dtype).removesuffix("_"))
@@ -87,7 +87,7 @@ def known_number(text: OpText, values: Sequence[object]) -> Number | None:
 
 def added_number(text: OpText, values: Sequence[object]) -> Number | None:
     """Return the number that fills the result of a scatter-add whose update covers its operand at
-    index 0, None if it is unknown. `values`: the numbers that fill the operands, or None."""
+    index 0, or None if it is unknown. `values`: the numbers that fill the operands, or None."""
     base, index, update = values
     covers = math.prod(text.shapes[0]) == math.prod(text.shapes[2]) and len(text.shapes[1]) == 1
     if index != 0 or base != 0 or not covers or not isinstance(update, Number):
@@ -96,8 +96,8 @@ def added_number(text: OpText, values: Sequence[object]) -> Number | None:
 
 
 def same_operand(text: OpText, values: Sequence[object]) -> int | None:
-    """Return the index of the operand that an op returns unchanged; None if there is no such
-    operand. `values`: for each operand, the number that fills it, or None."""
+    """Return the index of the operand that an op returns unchanged, or None. `values`: for each
+    operand, the number that fills it, or None."""
     kind = text.op.kind
     place: int | None
     if kind == "select_n" and isinstance(values[0], Number):
@@ -118,8 +118,8 @@ def same_operand(text: OpText, values: Sequence[object]) -> int | None:
 
 
 def _neutral(text: OpText, values: Sequence[object]) -> int | None:
-    """Return the index of the operand that an op leaves unchanged because the other one is neutral,
-    such as 1 in a product or -inf in a maximum; None if there is no such operand."""
+    """Return the index of the operand that an op leaves unchanged because the other operand is
+    neutral, such as 1 in a product or -inf in a maximum, or None."""
     kind = text.op.kind
     places = (1,) if kind in ("div", "sub") else (1, 0)
     numbers = [type(value) in (int, float) and value == NEUTRAL[kind] for value in values]
@@ -151,13 +151,13 @@ SAME: dict[str, Callable[[OpText], bool]] = {
     "squeeze": _is_expanded,
     "transpose": lambda text: text.op.param("permutation") == tuple(range(len(text.shape))),
 }
-"""Ops that return their operand unchanged if the condition is true."""
+"""Ops that return their operand unchanged if the condition holds."""
 
 REPEATED = ELEMENTWISE | {"broadcast_in_dim", "iota", "reshape", "slice", "squeeze", "transpose"}
-"""Ops whose result is reused when the same op with the same operands occurs again."""
+"""Ops whose result is reused when the same op occurs again with the same operands."""
 COMMUTATIVE = ("add", "add_any", "mul", "max", "min", "and", "or", "xor", "eq", "ne")
 
 VIEWS = ("broadcast_in_dim", "reshape", "squeeze", "transpose", "convert_element_type")
-"""Ops whose expression is inlined into their only use."""
+"""Ops whose expression is inlined if it is used only once."""
 LONGEST_VIEW = 70
-"""The greatest length of an inlined expression, in characters."""
+"""The most characters of an inlined expression."""

@@ -1,4 +1,4 @@
-"""The expressions of local values, and the values that need no statement."""
+"""The expressions of local values, including values that need no statement."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class KnownValues:
     """For the result of a chain of transpositions, the operand of the first one, and the resulting
     order of its dimensions."""
     flags: dict[int, int] = field(default_factory=dict, kw_only=True)
-    """For a boolean value converted to numbers, the boolean value."""
+    """For a boolean value that is converted to numbers, the boolean value."""
     counted: dict[int, int | None] = field(default_factory=dict, kw_only=True)
     """Start indices of updates, as in `starts.py`."""
     rings: ProgramRings = field(default_factory=ProgramRings, kw_only=True)
@@ -85,7 +85,6 @@ class KnownValues:
         return f"jnp.full({integers(shape)}, {number(value, dtype)}, {dtype_text(dtype)})"
 
     def alias(self, local: int, like: int) -> None:
-        """Make a local value a synonym of another."""
         if like in self.filled:
             self.filled[local] = self.filled[like]
         else:
@@ -104,8 +103,8 @@ class KnownValues:
         )
 
     def _given(self, step: Compute) -> Iterator[str]:
-        """Yield the expressions of operands. Numbers stay Python numbers if another operand is an
-        array."""
+        """Yield the expressions of operands. A number stays a Python number if another operand is
+        an array."""
         weak, numbers = self._is_weak(step), all(o in self.filled for o in self._branches(step))
         by_predicate = weak and numbers and self._is_shaped_by_predicate(step)
         weak = weak and not numbers
@@ -127,8 +126,8 @@ class KnownValues:
                 yield self.read(local)
 
     def _is_weak(self, step: Compute) -> bool:
-        """Return whether an op accepts Python numbers as operands, or operands that it must
-        broadcast. In a select, only the values that a boolean predicate chooses between may be such
+        """Return whether an op accepts operands that are Python numbers or that it must broadcast.
+        In a select, only the values that a boolean predicate chooses between may be such
         operands."""
         chooses = step.op.kind == "select_n"
         return kind_of(step.op.kind).numbers and not (
@@ -145,7 +144,7 @@ class KnownValues:
 
     def implied(self, step: Compute, uses: Uses) -> bool:
         """Return whether an op needs no statement, because it is a constant, a known value, an
-        inlined expression, or a broadcast that its uses imply; if so, record its result."""
+        inlined expression, or a broadcast that its uses imply. If so, record its result."""
         kind, (result, *_) = step.op.kind, step.results
         if kind == "constant" and "value" in dict(step.op.params):
             self.filled[result] = Filled(step.op.param("value"))
@@ -168,7 +167,7 @@ class KnownValues:
         return False
 
     def first_rows(self, step: Compute) -> str:
-        """Return the index expression of a gather at index 0 of each dimension; "" for any other
+        """Return the index expression of a gather at index 0 of each dimension, or "" for any other
         op."""
         text, own = self.op_text(step), self.filled.get(step.operands[1])
         if own is None or own.value != 0 or len(text.shapes[1]) != 1:
@@ -211,8 +210,8 @@ class KnownValues:
         return True
 
     def _reshaped(self, text: OpText, step: Compute) -> int | None:
-        """Return the value whose shape a chain of reshapes, ending in this one, restores; None if
-        there is none."""
+        """Return the value whose shape a chain of reshapes restores, of which this is the last, or
+        None."""
         if not is_reshape(text):
             return None
         (operand, *_), (result,) = step.operands, step.results
@@ -220,8 +219,8 @@ class KnownValues:
         return first if self._is_alike(first, result) else None
 
     def _turned_back(self, text: OpText, step: Compute) -> int | None:
-        """Return the value whose order of dimensions a chain of transpositions, ending in this one,
-        restores; None if there is none."""
+        """Return the value whose order of dimensions a chain of transpositions restores, of which
+        this is the last, or None."""
         if text.op.kind != "transpose":
             return None
         (operand, *_), (result,) = step.operands, step.results
@@ -232,8 +231,8 @@ class KnownValues:
         return first if order == plain and self._is_alike(first, result) else None
 
     def _flag(self, text: OpText, step: Compute, values: Sequence[object]) -> int | None:
-        """Return the boolean value that this comparison with zero restores from numbers; None if
-        there is none."""
+        """Return the boolean value that this comparison with zero recovers from numbers, or
+        None."""
         if text.op.kind not in ("convert_element_type", "ne"):
             return None
         (operand, *_), (result,) = step.operands, step.results
@@ -271,7 +270,7 @@ class KnownValues:
         return True
 
     def _broadcasts(self, use: Step | None, local: int) -> bool:
-        """Return whether a use broadcasts a value by itself: it is elementwise, and another operand
+        """Return whether a use itself broadcasts a value: it is elementwise, and another operand
         has the full shape."""
         if not isinstance(use, Compute) or not self._is_weak(use):
             return False

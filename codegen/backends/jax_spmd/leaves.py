@@ -25,8 +25,8 @@ from shardwright.codegen.text.python_text import called, fitted_call, indented
 
 
 class LeafWriter(BodyWriter, Protocol):
-    """Writes bodies, and knows the values that are filled with one number and the operands of
-    implied broadcasts."""
+    """Write bodies, and know which values are filled with one number and the operands of implied
+    broadcasts."""
 
     names: LocalNames
     filled: dict[int, Any]
@@ -39,8 +39,8 @@ class LeafWriter(BodyWriter, Protocol):
 
 @dataclass(frozen=True)
 class _Names:
-    """The names for the updates with one key: the function's, and those of operands and results.
-    Operands without a name are called as in the first call."""
+    """The names for the updates with one key: the name of the function, and the names of operands
+    and results. Operands without a name are called as in the first call."""
 
     function: str
     operands: tuple[str, ...]
@@ -73,7 +73,8 @@ class LeafFunctions:
 
     def update(self, writer: LeafWriter, step: Step, done: set[Results], indent: int) -> list[str]:
         """Return the call that updates a leaf, if this is the first step of the update and the
-        writer writes no such function itself. Add the steps that it performs to `done`."""
+        writer is not itself writing such a function. Add the steps that the call performs to
+        `done`."""
         leaf = self.starts.get(made(step))
         if leaf is None or writer.is_of_leaf:
             return []
@@ -82,7 +83,7 @@ class LeafFunctions:
         return lines
 
     def _call(self, writer: LeafWriter, leaf: LeafUpdate, indent: int) -> list[str]:
-        """Return the lines of a call; empty if the text of the update is not that of the function,
+        """Return the lines of a call. Return none if the update's text differs from the function's,
         because it depends on the leaf's shape."""
         in_order = sorted(leaf.operands, key=lambda v: not self.program.of(v).shape)  # arrays first
         texts = {
@@ -127,8 +128,8 @@ class LeafFunctions:
         return [*head, *indented([document, *lines, f"return {results}"])]
 
     def _names(self, alike: Sequence[LeafUpdate], paths: Mapping[int, str]) -> _Names:
-        """Return the names for updates with one key. The function is called like the user's
-        function that they are in, or else by its results."""
+        """Return the names for updates with one key. The function is named after the user's
+        function that contains the updates, or else after its results."""
         columns = zip(*(leaf.operands for leaf in alike), strict=True)
         operands = _roles([[self._path(v) for v in column] for column in columns])
         columns = zip(*(leaf.results for leaf in alike), strict=True)
@@ -155,8 +156,8 @@ class LeafFunctions:
 
 def _result_paths(program: LocalProgram) -> dict[int, str]:
     """Return the paths of the program's results, by local value. Results of functions have the
-    paths from their first calls, and a value has a result's path if layout changes lead from the
-    value to the result."""
+    paths from their first calls. A value has a result's path if only layout changes are between the
+    two."""
     said = dict(zip(program.body.results, program.program.result_names, strict=True))
     for step in program.body.steps:
         if isinstance(step, CallFunction):
@@ -173,8 +174,8 @@ def _result_paths(program: LocalProgram) -> dict[int, str]:
 
 
 def _roles(columns: Sequence[Sequence[str]]) -> list[str]:
-    """Return a name for each column of paths: the words that only its paths share, or the last word
-    that they share; "" if there is none.
+    """Return a name for each column of paths: the words that only its paths share, or else the last
+    word that they share, or "".
 
     >>> _roles([["params_w", "params_b"], ["state_mu_params_w", "state_mu_params_b"]])
     ['params', 'state_mu']

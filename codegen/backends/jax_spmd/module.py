@@ -57,7 +57,7 @@ NO_RINGS = ProgramRings()
 EXPORT = ("from jax import export",)
 """The import of modules with calls stored as StableHLO."""
 KERNEL_NAMES = ("interpret", "functools", "np", "pl", "pltpu", "export")
-"""Additional names that modules with kernels use, besides imported functions."""
+"""The names that modules with kernels use in addition to imported functions."""
 LIKE = (
     "",
     "",
@@ -74,7 +74,7 @@ TEMPLATE = (
         "",
     ),
 )
-"""Options of the emitted function `program`: name, default and documentation."""
+"""The options of the emitted function `program`: name, default and documentation."""
 TABLES = (
     "# A row for each device. SENT: the block that it sends, or those for each device; PLACED: the",
     "# blocks of its new shard, among those that it has and then received, or received at once.",
@@ -97,7 +97,7 @@ class SpmdModule:
     cut: bool
     summary: tuple[str, ...]
     shardings: tuple[str, ...]
-    moves: tuple[str, ...]  # tables of permutes and direct exchanges
+    moves: tuple[str, ...]  # tables for permutes and direct exchanges
     parameters: str
     names: str  # a tuple of the parameters' types
     flattened: tuple[str, ...]  # the statement that flattens the arguments
@@ -107,11 +107,13 @@ class SpmdModule:
     imports: tuple[str, ...]
     library: tuple[str, ...]  # imports that precede jax
     constants: tuple[str, ...]
-    restored: tuple[str, ...]  # the call on the mesh, whose results get the classes of arguments
+    restored: tuple[
+        str, ...
+    ]  # the call on the mesh, whose results get the classes of the arguments
     helpers: tuple[str, ...]  # the function that restores these classes
     options: str  # parameters of `program` after the mesh
     said_of_options: tuple[str, ...]
-    rings: tuple[str, ...] = ()  # the constants of kernels
+    rings: tuple[str, ...] = ()  # the constants that kernels use
     ring_names: str = ""  # a tuple of these constants' names, if there are any
     unpadded: tuple[str, ...] = ()  # types without padding, if arguments or results are padded
 
@@ -130,7 +132,7 @@ class _Sides:
 
     def places(self) -> tuple[dict[int, Path], dict[str, list[int]]]:
         """Return the paths of arguments, by local value, and the local values of each parameter
-        that must be flattened first, because some of its leaves have no expression."""
+        that must be flattened first because some of its leaves have no expression."""
         arguments = self.program.local.body.arguments
         numbers = tuple(map(str, range(len(arguments))))
         places: dict[int, Path] = {}
@@ -152,14 +154,14 @@ class _Sides:
 
 
 def program_module(partitioned: Partitioned, rings: ProgramRings = NO_RINGS) -> ProgramModule:
-    """Return the module of a program, kernels included."""
+    """Return the module of a program, including its kernels."""
     context, rows = _context(partitioned, rings)
     return ProgramModule(render("jax_spmd/program.py.jinja", context), rows)
 
 
 def _context(partitioned: Partitioned, rings: ProgramRings) -> tuple[SpmdModule, WrittenRows]:
-    """Return the context of the template, and the table of communications, which uses the value
-    names of the module."""
+    """Return the context of the template, and the table of communications, which uses the module's
+    names for values."""
     check_ops(partitioned.given.body)
     local = partitioned.local
     found = communications(local)
@@ -268,14 +270,14 @@ def _places(tree_of: Callable[[Sequence[str]], Any], locals_: tuple[int, ...]) -
 def _unpacked(
     writer: Writer, places: dict[int, Path], flattened: dict[str, list[int]]
 ) -> list[str]:
-    """Return the lines that give names to arguments that steps use, unless a path is used only
+    """Return the lines that name the arguments that steps use, except paths that are used only
     once."""
     local = writer.program
     used = Counter(local.body.results)
     starts = writer.functions.leaves.starts
     called = {made(step) for leaf in starts.values() for step in leaf.steps}
     for step in local.body.steps:
-        if made(step) in called:  # the call of a leaf's function uses each operand once
+        if made(step) in called:  # the call of a leaf's function uses every operand once
             used.update(starts[made(step)].operands if made(step) in starts else ())
             continue
         often = 2 if isinstance(step, Compute) and (step.bodies or step.formed) else 1
@@ -300,7 +302,7 @@ def _axes_text(axes: tuple[tuple[str, int], ...]) -> str:
 
 
 def _type(value: Value) -> str:
-    """Return the dtype and shape of a whole value as a string literal, such as "float32[8, 4]"."""
+    """Format the dtype and shape of a whole value as a string literal, such as "float32[8, 4]"."""
     dtype = dtype_name(value.dtype).removesuffix("_")
     return f'"{dtype}{list(value.shape)}"'
 
@@ -310,7 +312,7 @@ def _spec(local: LocalProgram, number: int) -> str:
 
 
 def spec_text(layout: LocalLayout) -> str:
-    """Return a layout as a PartitionSpec. Trailing unsplit dimensions are omitted."""
+    """Format a layout as a PartitionSpec, without trailing unsplit dimensions."""
     dims = list(layout.dims)
     while dims and not dims[-1]:
         dims.pop()

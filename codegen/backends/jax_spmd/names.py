@@ -20,7 +20,7 @@ PADDING_NAMES = (
     *("pad", "unpad", "of_type", "as_in_jit", "shape_in", "with_plain_nodes", "check_tree"),
     "shortened",
 )
-"""Functions of modules that take or return padded arrays."""
+"""The functions of modules that take or return padded arrays."""
 CHANGED = {
     "slice": "part",
     "mask": "term",
@@ -36,16 +36,16 @@ CHANGED = {
 
 
 def function_name(name: str) -> str:
-    """Return the name of the user's function, with an underscore appended if the module uses that
-    name itself."""
+    """Return the name of the user's function, with an underscore if the module itself uses that
+    name."""
     is_taken = name in RESERVED or name in PADDING_NAMES or keyword.iskeyword(name)
     return f"{name}_" if is_taken else name
 
 
 class LocalNames:
     """Distinct names for the local values of one function. `module`: names that the module already
-    uses; `parameters`: names of the function's parameters; `instance`: the name of the first scope,
-    such as "Block_0", if the function is that of several scopes; `function`: its name."""
+    uses; `parameters`: the function's parameters; `instance`: the name of the first scope, such as
+    "Block_0", if the function stands for several scopes; `function`: its name."""
 
     def __init__(
         self,
@@ -65,14 +65,14 @@ class LocalNames:
     def inside(
         self, functions: Iterable[str], instance: str = "", function: str = ""
     ) -> LocalNames:
-        """Return an empty set of names for a different function of the module, which calls
+        """Return an empty set of names for another function of the module, which calls
         `functions`."""
         return LocalNames(self.program, {*self.module, *functions}, (), instance, function)
 
     def fresh(self, name: str) -> str:
         """Return an unused identifier similar to `name`."""
         base = re.sub(r"\W", "_", name)
-        base = base.lower() if base.isupper() and len(base) > 1 else base  # a constant has capitals
+        base = base.lower() if base.isupper() and len(base) > 1 else base  # a constant: capitals
         base = f"v{base}" if not base or base[0].isdigit() else base
         base = f"{base}_" if keyword.iskeyword(base) else base
         found, number = base, 1
@@ -84,7 +84,8 @@ class LocalNames:
 
     def own(self, local: int) -> str:
         """Return the name of a local value in the user's program, without the number that makes it
-        unique: `x` for the third `x`. In a function of several scopes, a scope loses its number."""
+        unique: `x` for the third `x`. In a function that stands for several scopes, a scope loses
+        its number."""
         name = self.program.of(local).name
         if name in self.called:
             return self.called[name]

@@ -1,4 +1,4 @@
-"""Calls that have no Python text: they are stored as StableHLO, in the file of long constants."""
+"""Calls that have no Python text. They are stored as StableHLO, in the file of long constants."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ from shardwright.codegen.trace.opaque import OpaqueCall, Partitioning
 from shardwright.ir.errors import InputError
 
 PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
-Key = tuple[int, tuple[LocalLayout, ...]]  # number of a call, layouts of its operands and results
+Key = tuple[
+    int, tuple[LocalLayout, ...]
+]  # the number of a call, and the layouts of its operands and results
 
 
 @dataclass(frozen=True)
@@ -37,9 +39,9 @@ class StoredCall:
 
 
 def stored_calls(program: Partitioned) -> dict[Key, StoredCall]:
-    """Return the stored calls of a program's module; equal ones share their bytes.
+    """Return the stored calls of a program's module. Equal calls share their bytes.
 
-    Raise InputError, with the line of the user's code, for a call that cannot be exported.
+    Raises InputError, with the line of the user's code, for a call that cannot be exported.
     """
     local, made = program.local, dict[tuple[str, bytes], StoredCall]()
     found: dict[Key, StoredCall] = {}
@@ -90,7 +92,7 @@ def _steps(bodies: Iterable[LocalBody]) -> Iterator[Compute]:
 def _on_shards(call: OpaqueCall, layouts: tuple[LocalLayout, ...], local: LocalProgram) -> Any:
     """Return the jaxpr of a call on shards with these layouts.
 
-    Raise InputError if the call's own partition function fails or asks for other shardings.
+    Raises InputError if the call's own partition function fails or requests other shardings.
     """
     own = call.partitioning
     if own is None or not any(layout.used for layout in layouts):
@@ -134,9 +136,9 @@ def _local(x: Any) -> tuple[int, ...]:
 
 
 def _exported(call: OpaqueCall, jaxpr: Any) -> tuple[list[str], bytes]:
-    """Return the platforms to which a jaxpr can be lowered, and the bytes of its export for them.
+    """Return the platforms for which a jaxpr can be lowered, and the bytes of its export for them.
 
-    Raise InputError if it can be lowered to no platform.
+    Raises InputError if there is none.
     """
     avals = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in jaxpr.in_avals]
     every = core.jaxpr_as_fun(jaxpr)
@@ -163,7 +165,7 @@ def _exported(call: OpaqueCall, jaxpr: Any) -> tuple[list[str], bytes]:
 
 @contextlib.contextmanager
 def _without_locations() -> Iterator[None]:
-    """Keep source lines and file paths out of lowerings in this context."""
+    """Omit source lines and file paths from lowerings in this context."""
     name = "jax_traceback_in_locations_limit"
     before = getattr(jax.config, name)
     jax.config.update(name, 0)

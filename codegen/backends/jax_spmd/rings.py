@@ -26,8 +26,8 @@ Step = Callable[[str], Expression]
 """A function that returns an expression, given the expression of an array."""
 
 RingOf = Callable[[MatmulPlan, str, str, int], RingText]
-"""A function that returns a kernel, given its plan, its name, the expression for the axes that rank
-devices, and its collective id."""
+"""A function that returns a kernel, given its plan, its name, the expression for the axes whose
+order gives device positions, and its collective id."""
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,8 @@ class ProgramRing:
     text: RingText
 
     def operands(self) -> tuple[int, ...]:
-        """Return the local values that the kernel takes: both operands of the product or, instead
-        of an operand that the kernel gathers, its shard."""
+        """Return the local values that the kernel takes: both operands of the product or, for an
+        operand that the kernel gathers, its shard."""
         own = dict(zip(SIDES, self.beside.product.operands, strict=False))
         if self.beside.side != "out":
             own[self.beside.side] = self.beside.move.operand
@@ -57,7 +57,7 @@ class ProgramRing:
         multiplies them, and the product becomes a tensor named `target`.
 
         `given`: the expressions of the operands; `shapes`: the shapes of operands and result on a
-        device; `fresh`: returns names for intermediate values.
+        device; `fresh`: a function that returns names for intermediate values.
         """
         operands = []
         for side, text, shape in zip(SIDES, given, shapes[:2], strict=False):
@@ -123,8 +123,8 @@ def _moved(shape: tuple[int, ...], source: int, target: int) -> Step:
 
 @dataclass(frozen=True)
 class ProgramRings:
-    """The kernels of a program. `lines`: text that says which matmuls have a kernel, and why the
-    others have none."""
+    """The kernels of a program. `lines`: which matmuls have a kernel, and why the others have
+    none."""
 
     rings: tuple[ProgramRing, ...] = ()
     by_step: dict[int, ProgramRing] = field(default_factory=dict)  # by result
@@ -151,12 +151,12 @@ class ProgramRings:
 
     @property
     def taken(self) -> tuple[str, ...]:
-        """The names that kernels and their imports occupy in the module."""
+        """The names that kernels and their imports use up in the module."""
         defined = (f"{name.lower()}_kernel" for name in self.names)
         return (*self.names, *defined, *(name for names in self.calls.values() for name in names))
 
     def within(self, body: LocalBody) -> bool:
-        """Return whether a body, or a body nested in it, contains kernels."""
+        """Return whether a body, or a body nested in it, contains a kernel."""
         return any(
             (isinstance(step, Compute) and any(map(self.within, step.bodies)))
             or any(local in self.by_step for local in made(step))
@@ -165,8 +165,8 @@ class ProgramRings:
 
 
 def program_rings(program: Partitioned, ring_of: RingOf, first_id: int) -> ProgramRings:
-    """Return the kernels of a program. `ring_of`: returns a kernel; `first_id`: the first
-    collective id."""
+    """Return the kernels of a program. `ring_of`: a function that returns a kernel; `first_id`: the
+    first collective id."""
     rings: list[ProgramRing] = []
     lines: list[str] = []
     axes = axes_text(program.local.axes.mesh.names)

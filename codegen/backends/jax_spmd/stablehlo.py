@@ -1,9 +1,9 @@
 """The program of one device as StableHLO with its collectives, extracted from the lowering of
 `shard_map`.
 
-The text is self-contained: it uses only the StableHLO and func dialects, nothing of JAX, Shardy or
-shardwright. Every device runs it; the module's `IN_SHARDINGS` states which part of each argument a
-device has.
+The text is self-contained: it uses only the StableHLO and func dialects, and nothing from JAX,
+Shardy or shardwright. Every device runs it; the module's `IN_SHARDINGS` states which part of each
+argument a device has.
 """
 
 from __future__ import annotations

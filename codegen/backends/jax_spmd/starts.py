@@ -1,5 +1,5 @@
 """Start indices of updates. `lax.dynamic_update_slice` itself counts negative indices from the end,
-so the module omits the statements with which the traced program has already done so."""
+so modules omit the statements with which the traced program has already done so."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from shardwright.codegen.partition.local.steps import Compute, LocalBody, LocalP
 
 
 def counted(program: LocalProgram, body: LocalBody, uses: Uses) -> dict[int, int | None]:
-    """Return a dict. Its keys are the start indices of updates for which the traced program has
-    already counted negative indices from the end, each with the index before this step, and the
-    intermediate values that only this step uses, each with None."""
+    """Return the start indices of updates for which the traced program has already counted negative
+    indices from the end, each with the index before that step. Also return the intermediate values
+    that only that step uses, each with None."""
     makers = {step.results[0]: step for step in body.steps if isinstance(step, Compute)}
     found: dict[int, int | None] = {}
     for result, step in makers.items():
@@ -27,8 +27,8 @@ def counted(program: LocalProgram, body: LocalBody, uses: Uses) -> dict[int, int
 
 
 def _ends(program: LocalProgram, uses: Uses, start: int) -> set[int]:
-    """Return the extent from the end of which updates at `start` count, as a set of one; empty if
-    the index has other uses or applies to several extents."""
+    """Return the extent from whose end updates at `start` count, as a set of one. Return an empty
+    set if the index has other uses or applies to several extents."""
     ends: set[int] = set()
     for use in uses[start]:
         is_update = isinstance(use, Compute) and use.op.kind == "dynamic_update_slice"
@@ -45,7 +45,7 @@ def _ends(program: LocalProgram, uses: Uses, start: int) -> set[int]:
 def _is_of(
     makers: dict[int, Compute], local: int, kind: str, index: int, numbers: set[int]
 ) -> bool:
-    """Return whether op `kind` makes a value from `index` and one of `numbers`."""
+    """Return whether an op `kind` makes a value from `index` and one of `numbers`."""
     step = makers.get(local)
     if step is None or step.op.kind != kind or len(step.operands) != 2:
         return False

@@ -18,7 +18,7 @@ Uses = dict[int, list[Step | None]]
 
 
 def uses_of(body: LocalBody) -> Uses:
-    """Return the steps that use each local value of a body; None represents the body's results."""
+    """Return the steps that use each local value of a body. None stands for the body's results."""
     found: Uses = defaultdict(list)
     for step in body.steps:
         for local in taken(step):

@@ -12,8 +12,8 @@ from shardwright.codegen.partition.local.steps import CallFunction, LocalProgram
 
 
 def distinct(texts: Sequence[str], names: Sequence[str]) -> list[str]:
-    """Return a key for each text of a result: the text if it is an identifier, otherwise a key
-    similar to the result's name. Only equal texts share a key.
+    """Return a key for the text of each result: the text itself if it is an identifier, otherwise a
+    key similar to the result's name. Only equal texts share a key.
 
     >>> distinct(["a", "b[:, None]", "c[:, None]", "b[:, None]"], ["a", "a", "cast", "a"])
     ['a', 'a_2', 'cast', 'a_2']
@@ -31,9 +31,9 @@ def ends_of(
     calls: Sequence[CallFunction],
     places: Mapping[int, Path],
 ) -> tuple[Path, ...]:
-    """Return the path of each of a function's results in the value it returns: for results that the
-    program returns in one subtree, their path there, otherwise the result's name. `own`: the names
-    of results; results with equal names are the same value."""
+    """Return the path of each of a function's results in the value that it returns. For results
+    that the program returns in one subtree, it is their path there; otherwise it is the result's
+    name. `own`: the names of results; results with equal names are the same value."""
     if len(own) == 1:
         return ((),)
     ends: dict[int, Path] = {}
@@ -60,11 +60,11 @@ def named_subtrees(
     calls: Sequence[CallFunction],
     places: Mapping[int, Path],
 ) -> dict[str, dict[int, Path]]:
-    """Return the subtrees of the program's results that calls fill, such as a layer of parameters,
-    by name: for each result in it, the path in the subtree.
+    """Return, by name, the subtrees of the program's results that calls fill, such as a layer of
+    parameters: for each result in it, its path in the subtree.
 
-    A subtree is called by the first word of its path that all calls share, such as `params`; if
-    several subtrees share that word, by the most frequent name of their values.
+    A subtree is named after the first word of its path that all calls share, such as `params`. If
+    several subtrees share that word, it is named after the most frequent name of their values.
     """
     found = _subtrees(calls, places)
     said = dict(zip(program.body.results, program.program.result_names, strict=True))
@@ -83,8 +83,8 @@ def named_subtrees(
 
 
 def result_words(program: LocalProgram, calls: Sequence[CallFunction]) -> dict[int, str]:
-    """Return, for results of a function that the program returns, the first word of their paths,
-    such as `mu`, if all calls share it and no other result has it."""
+    """Return the first word of the path of each result of a function that the program returns, such
+    as `mu`, if all calls share it and no other result has it."""
     said = dict(zip(program.body.results, program.program.result_names, strict=True))
     found: dict[int, str] = {}
     for slot in range(len(calls[0].results)):
@@ -100,7 +100,7 @@ def _subtrees(
     calls: Sequence[CallFunction], places: Mapping[int, Path]
 ) -> dict[tuple[Path, ...], dict[int, Path]]:
     """Return the dicts among the program's results in which each call fills several results, by
-    their paths in each call. A path ends after the last part that differs among calls."""
+    their paths in each call. A path ends after the last part that differs between calls."""
     found: dict[tuple[Path, ...], dict[int, Path]] = defaultdict(dict)
     for slot in range(len(calls[0].results)):
         ways = [places.get(call.results[slot], ()) for call in calls]
@@ -122,9 +122,8 @@ def _free(name: str, taken: list[str]) -> str:
 
 
 def every_name(program: LocalProgram, calls: Sequence[CallFunction]) -> dict[str, str]:
-    """Return a dict. Its keys are the names of the program's results that the first call of a
-    function produces; its values name the corresponding results of all calls: `result[0][i]` for
-    `result[0][0]`."""
+    """Return, for each of the program's results that the first call of a function produces, the
+    name of the corresponding results of all calls: `result[0][i]` for `result[0][0]`."""
     said = dict(zip(program.body.results, program.program.result_names, strict=True))
     found = {}
     for slot, local in enumerate(calls[0].results):

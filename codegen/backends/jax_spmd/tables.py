@@ -10,7 +10,7 @@ from shardwright.codegen.backends.jax_spmd.trees import flat, is_one_often, tree
 
 
 def tables(trees: Mapping[str, Any], parameters: Sequence[str], kind: str) -> Iterator[str]:
-    """Yield the lines that assign named trees; the first tree has one item for each parameter.
+    """Yield the lines that assign named trees. The first tree has one item per parameter.
 
     A repeated part, such as a model's layer, or weights and their moments, becomes a constant named
     after its first occurrence.

@@ -1,8 +1,8 @@
 """Trees of arguments and results as Python text.
 
-In the tables of a module every node is a dict, a list or a tuple: a node of a different class
-becomes a tuple of its children, in `jax.tree` order. The module flattens arguments in the caller's
-own classes, and returns results in the arguments' classes.
+In the tables of a module every node is a dict, a list or a tuple. A node of another class becomes a
+tuple of its children, in `jax.tree` order. The module flattens arguments in the caller's own
+classes, and returns results in the arguments' classes.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from shardwright.codegen.text.python_text import INDENT, WIDTH
 
 ENDS: dict[type, tuple[str, str]] = {list: ("[", "]"), tuple: ("(", ")"), dict: ("{", "}")}
 Path = tuple[str, ...]
-"""A variable and the accesses to a leaf, one part each: `p`, `["w1"]`, `[0]`, `.step`."""
+"""A variable and the steps of access to a leaf, one part each: `p`, `["w1"]`, `[0]`, `.step`."""
 
 
 def tree_lines(tree: Any, prefix: str = "", suffix: str = "", indent: int = 0) -> list[str]:
-    """Return a tree of texts as lines: one line if it fits, otherwise one line for each item."""
+    """Format a tree of texts as lines: one line if it fits, otherwise one line per item."""
     line = f"{prefix}{flat(tree)}{suffix}"
     if len(line) + indent * len(INDENT) <= WIDTH:
         return [line]
@@ -49,7 +49,7 @@ def _items(tree: Any) -> Iterator[tuple[str, Any]]:
 
 
 def flat(tree: Any) -> str:
-    """Return a tree of texts on one line."""
+    """Format a tree of texts on one line."""
     if type(tree) not in ENDS:
         return str(tree)
     start, end = ENDS[type(tree)]
@@ -79,8 +79,7 @@ def _children(tree: Any) -> list[tuple[Any, Any]]:
 
 
 def plain(tree: Any) -> Any:
-    """Return a tree of texts in which nodes other than dicts, lists and tuples are replaced by
-    tuples."""
+    """Replace all nodes of a tree of texts other than dicts, lists and tuples by tuples."""
     if isinstance(tree, str) or tree is None:
         return tree
     if type(tree) is dict and is_plain(tree):
@@ -91,7 +90,7 @@ def plain(tree: Any) -> Any:
 
 
 def paths(tree: Any, base: Path) -> Iterator[tuple[str, Path]]:
-    """Yield each leaf with its path, starting with `base`. The path is empty if no expression
+    """Yield each leaf with its path, which starts with `base`. The path is empty if no expression
     reaches the leaf."""
     if isinstance(tree, str):
         yield tree, base
@@ -105,8 +104,7 @@ def paths(tree: Any, base: Path) -> Iterator[tuple[str, Path]]:
 
 
 def _way(tree: Any, key: Any, item: Any) -> str:
-    """Return the part of a path that leads from a node to an item, "" if there is no expression for
-    it."""
+    """Return the part of a path that leads from a node to an item, or "" if no expression does."""
     from jax.tree_util import DictKey, GetAttrKey, SequenceKey
 
     match key:
@@ -151,8 +149,8 @@ def is_classless(tree: Any) -> bool:
 
 
 def nodes_with_classes(tree: Any, path: Path) -> Iterator[tuple[Any, str]]:
-    """Yield the structure and the expression of each node that has, or contains a node of, a class
-    other than dict, list and tuple."""
+    """Yield the structure and the expression of each node that has a class other than dict, list
+    and tuple, or that contains such a node."""
     if is_classless(tree):
         return
     yield _structure(tree), "".join(path)
@@ -169,16 +167,16 @@ def _structure(tree: Any) -> Any:
 
 
 def _equal(one: Any, other: Any) -> bool:
-    """Return whether structures are equal; False if the static data of their classes cannot be
+    """Return whether structures are equal, or False if the static data of their classes cannot be
     compared."""
     try:
         return bool(one == other)
-    except Exception:  # the comparison of static data may raise anything
+    except Exception:  # comparing static data may raise anything
         return False
 
 
 def tree_of(places: Sequence[Path], leaves: Sequence[str]) -> dict[Any, Any]:
-    """Return nested dicts that have the leaves at these paths."""
+    """Return nested dicts with the leaves at these paths."""
     tree: dict[Any, Any] = {}
     for place, leaf in zip(places, leaves, strict=True):
         *outer, last = (ast.literal_eval(part)[0] for part in place)

@@ -1,4 +1,4 @@
-"""Whether JAX itself can check that results are equal on replicas."""
+"""Whether JAX itself can check that results are equal on all replicas."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from shardwright.codegen.partition.local.steps import (
 LOCAL = ("slice", "mask")
 """Layout changes without communication."""
 BOUND = frozenset({"eq_to", "le_to", "lt_to", "select_and_scatter_add"})
-"""Ops that modules bind as primitives: jax requires that their operands vary along the same
+"""Ops that modules bind as primitives. jax requires that their operands vary along the same
 axes."""
 LOOPED = frozenset({"regularized_incomplete_beta"})
 """Ops that jax lowers to a loop whose carry varies over devices only after the first iteration."""
@@ -28,7 +28,7 @@ def is_checked(program: LocalProgram) -> bool:
     It cannot if the program has loops or opaque calls, through which jax does not follow values, or
     if a collective gets a value that is equal along its axes, which jax rejects. After a direct
     exchange jax assumes that results differ along the axes, because each device selects its blocks;
-    if the results are replicas, it cannot verify that they are equal.
+    if the results are replicas, jax cannot verify that they are equal.
     """
     every = (program.body, *program.functions)
     steps = [step for body in every for step in body.steps if isinstance(step, Compute)]
@@ -42,8 +42,8 @@ def is_checked(program: LocalProgram) -> bool:
 
 
 class _Follow:
-    """Follows the axes along which values differ. `is_taken`: whether jax accepts all collectives
-    so far."""
+    """Follow the axes along which values differ. `is_taken`: whether jax accepts all collectives so
+    far."""
 
     def __init__(self, program: LocalProgram) -> None:
         self.program = program
@@ -53,7 +53,7 @@ class _Follow:
 
     def body(self, body: LocalBody, arguments: Sequence[frozenset[str]]) -> list[frozenset[str]]:
         """Return the axes along which each result of a body differs, as jax infers them.
-        `arguments`: these axes for each argument."""
+        `arguments`: the axes along which each argument differs."""
         varying = dict(zip(body.arguments, arguments, strict=True))
         for step in body.steps:
             match step:
@@ -87,8 +87,8 @@ class _Follow:
 
 
 def stays(kind: str, value: object) -> bool:
-    """Return whether a value that is filled with one number is still filled with that number after
-    a layout change of this kind: True for a slice, and for a mask if the number is zero."""
+    """Return whether a value that is filled with one number still is after a layout change of this
+    kind: after a slice, and after a mask if the number is zero."""
     return kind == "slice" or (kind == "mask" and value == 0)
 
 
