@@ -1,4 +1,4 @@
-"""Read the constraints inside a function, and check its device placement and its branches by
+"""Read the constraints inside a function, and check where it places values and how it branches by
 platform."""
 
 from __future__ import annotations
@@ -13,12 +13,11 @@ from shardwright.ir.program import Line
 from shardwright.ir.sharding import DimSharding, Sharding
 
 KERNELS = ("mosaic",)
-"""Platforms that occur only in the bodies of Pallas kernels, for which a program has no code."""
+"""Platforms that occur only in the bodies of Pallas kernels, for which programs have no code."""
 
 
 def asked(meshes: ProgramMeshes, equation: Any, rank: int) -> Sharding:
-    """Return the sharding that a constraint states; the constraint may be shardwright's or
-    JAX's."""
+    """Return the sharding of a constraint, which may be shardwright's or JAX's."""
     given = equation.params.get("sharding")
     if isinstance(given, Sharding | str):
         return meshes.read(given, rank).for_rank(rank)
@@ -34,8 +33,8 @@ def _opened(sharding: Sharding, free: Sequence[int]) -> Sharding:
 
 
 def check_manual(sharding: Sharding, mesh: Mesh | None, manual: frozenset[str]) -> None:
-    """Raise InputError if a constraint uses a manual axis, or is on a mesh other than that of the
-    manual computation."""
+    """Raise InputError if a constraint uses a manual axis, or is on another mesh than the manual
+    computation."""
     if mesh is not None and sharding.mesh != mesh:
         raise InputError(
             "a constraint in a shard_map must be on the mesh of the shard_map",
@@ -66,7 +65,8 @@ def check_places(places: Sequence[Any], line: Line | None) -> None:
 def branch_everywhere(platforms: Sequence[Any], line: Line | None) -> int:
     """Return the index of the branch for all platforms.
 
-    Raise InputError if platforms take different branches, because a module is for all platforms.
+    Raises InputError if platforms take different branches, because a module must run on all
+    platforms.
     """
     others = [name for names in platforms for name in names or () if name not in KERNELS]
     if others or None not in platforms:

@@ -1,5 +1,5 @@
-"""Convert a `while_loop` under `vmap`, which has one test per example, because each example ends
-separately."""
+"""Convert a `while_loop` under `vmap`, which has one test per example because examples end at
+different iterations."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from jax.extend import core, source_info_util
 
 
 def with_one_test(equation: Any) -> tuple[dict[str, Any], list[Any]]:
-    """Return the parameters and operands of an equivalent `while` with a single test, as JAX lowers
-    it: it continues while any test is true, and examples whose test is false stay unchanged."""
+    """Return the parameters and operands of an equivalent `while` with a single test, to which JAX
+    lowers it: it continues while any test is true, and examples whose test is false stay
+    unchanged."""
     params, operands = equation.params, list(equation.invars)
     test, turn, count = params["cond_jaxpr"], params["body_jaxpr"], params["cond_nconsts"]
     if not test.out_avals[0].shape:
@@ -40,13 +41,13 @@ def with_one_test(equation: Any) -> tuple[dict[str, Any], list[Any]]:
 
 
 def traced_at(equation: Any, fn: Callable[..., Any], avals: Any) -> Any:
-    """Return the jaxpr of a function, whose equations get the source line of `equation`."""
+    """Return the jaxpr of a function. Its equations get the source line of `equation`."""
     with source_info_util.user_context(equation.source_info.traceback):
         return jax.make_jaxpr(fn)(*avals)
 
 
 def _chosen(more: Any, new: Any, old: Any) -> Any:
-    """Return a value after an iteration: the new value for examples that continue, otherwise the
-    old value."""
+    """Return a value after an iteration: the new value for examples that continue, the old value
+    for the others."""
     wide = lax.broadcast_in_dim(more, new.shape, range(more.ndim))
     return lax.select_n(wide, old, new)

@@ -1,5 +1,5 @@
 """Remove dead ops, and copy each constant for each of its uses, so that the sharding of one use
-does not affect the other uses.
+does not affect the others.
 
 An op counts as constant if it is a constant or an iota, a broadcast, slice or elementwise op with
 only constant operands, or a broadcast of any scalar.
@@ -17,8 +17,8 @@ SOURCES = frozenset({"constant", "iota"})
 
 
 def split_constants(program: Program) -> Program:
-    """Return the program with a copy of each constant sub-computation for each op that uses it, and
-    without dead ops."""
+    """Return the program without dead ops, and with a copy of each constant sub-computation for
+    each op that uses it."""
     split = _Split(list(program.values))
     body = split.body(without_dead(program.body, frozenset().union(*program.groups)))
     return _compacted(replace(program, values=tuple(split.values), body=body))
@@ -39,8 +39,8 @@ def without_dead(body: Body, kept: frozenset[int]) -> Body:
 
 
 class _Split:
-    """Rewrites bodies so that each use of a constant has a copy. `constant`: the op that produces
-    each constant value."""
+    """Rewrite bodies so that each use of a constant has its own copy. `constant`: the op that
+    produces each constant value."""
 
     def __init__(self, values: list[Value]) -> None:
         self.values = values
@@ -75,8 +75,8 @@ class _Split:
     def _copy(
         self, value: int, constant: dict[int, Op], ops: list[Op], copied: dict[int, int]
     ) -> int:
-        """Return a private copy of a value, or the value itself if it is not constant. The ops of
-        the copy are appended to `ops`."""
+        """Return a private copy of a value, or the value itself if it is not constant. Append the
+        ops of the copy to `ops`."""
         op = constant.get(value)
         if op is None:
             return value

@@ -1,4 +1,4 @@
-"""Trace loops, branches and `shard_map`, which become ops with bodies."""
+"""Trace loops, branches and `shard_map`. They become ops with bodies."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def while_loop(block: OpBlock, equation: Any) -> Sequence[int]:
 def manual(block: OpBlock, equation: Any) -> Sequence[int]:
     """Add a `shard_map`, and return its results.
 
-    Raise InputError for a `jax.pmap`, and for specs that do not fit the mesh or the ranks.
+    Raises InputError for a `jax.pmap`, and for specs that do not fit the mesh or the ranks.
     """
     params, line = equation.params, block.tracer.lines.of(equation)
     operands = tuple(block.read(atom) for atom in equation.invars)
@@ -86,8 +86,8 @@ def control(
     params: Params,
     atoms: Sequence[Any] | None = None,
 ) -> Sequence[int]:
-    """Add an op with these bodies, and return its results. `atoms`: the operands, if they are not
-    those of the equation."""
+    """Add an op with these bodies, and return its results. `atoms`: the operands, by default those
+    of the equation."""
     line = block.tracer.lines.of(equation)
     operands = tuple(map(block.read, equation.invars if atoms is None else atoms))
     bodies = tuple(

@@ -1,4 +1,4 @@
-"""Names for gradients: `d_h` for that of `h`."""
+"""Name gradients: `d_h` is the gradient of `h`."""
 
 from __future__ import annotations
 
@@ -11,19 +11,20 @@ from shardwright.ir.program import Line, Op, Program, ops_of
 Place = tuple[Line | None, tuple[str, ...]]
 """A line of the user's code and the named scopes there."""
 ADDS = 3
-"""Sums in a row through which a gradient passes unchanged; more would not change the names."""
+"""The number of consecutive sums through which a gradient is followed; more would not change the
+names."""
 VIEWS = (
     *("broadcast_in_dim", "convert_element_type", "reduce_sum", "reshape", "squeeze", "transpose"),
 )
 
 
 class Gradients:
-    """The names of a program's values of which backward passes compute gradients. `names`: the
+    """The names of the values of a program whose gradients backward passes compute. `names`: the
     names of all values; `places`: their places; `backward`: whether a backward pass computes them.
 
     The backward pass produces the gradient of a value where the forward pass uses the value, and
     uses the gradient where the forward pass produces the value. A gradient has a name only if all
-    values that its places fit have the same name.
+    values that fit its places have the same name.
     """
 
     def __init__(
@@ -61,7 +62,7 @@ class Gradients:
         return out
 
     def _of(self, gradient: int) -> str:
-        """Return the name of a gradient, "" if it is not known."""
+        """Return the name of a gradient, or "" if it is unknown."""
         here, value = self.places[gradient], self.program.values[gradient]
         users = self.users[gradient]
         back = next((o for o in users if o.results and self.backward[o.results[0]]), None)
@@ -78,7 +79,7 @@ class Gradients:
         return f"d_{found.pop()}" if len(found) == 1 else ""
 
     def _of_view(self, value: int, known: dict[int, str]) -> str:
-        """Return the name of a gradient that is only reshaped before it has that name."""
+        """Return the name of a gradient that is only reshaped before it gets that name, or ""."""
         users, values = self.users[value], self.program.values
         if len(users) != 1 or users[0].kind not in VIEWS:
             return ""
@@ -92,8 +93,8 @@ class Gradients:
                     yield self.places[op.results[0]]
 
     def _made(self, value: int, adds: int = ADDS) -> Iterator[Place]:
-        """Yield the places of the op that produces a value and, if it is a sum, of its terms in the
-        same shape, which have the same gradient."""
+        """Yield the places of the op that produces a value and, if the op is a sum, of its terms of
+        the same shape, which have the same gradient."""
         op = self.makers.get(value)
         if op is None:
             return

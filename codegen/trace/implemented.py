@@ -1,4 +1,4 @@
-"""Trace the primitives of other libraries and of `jax.experimental.sparse` by their
+"""Trace the primitives of other libraries, and of `jax.experimental.sparse`, through their
 implementations."""
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def implemented(equation: Any) -> Any:
 
     try:
         found = traced_at(equation, run, [atom.aval for atom in equation.invars])
-    except Exception:  # an implementation may raise anything if it is traced
+    except Exception:  # an implementation may raise anything when traced
         return None
     has_itself = any(each.primitive is primitive for each in found.jaxpr.eqns)
     return None if has_itself else found

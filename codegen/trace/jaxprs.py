@@ -56,7 +56,7 @@ CALLS = frozenset(
 
 
 class Tracer:
-    """Converts a jaxpr and the jaxprs that it calls, adding to `values` and `warnings`."""
+    """Convert a jaxpr and the jaxprs that it calls, adding to `values` and `warnings`."""
 
     def __init__(self, strict: bool, meshes: ProgramMeshes) -> None:
         self.values: list[Value] = []
@@ -107,8 +107,7 @@ class Tracer:
         sharding: Sharding | None = None,
         numbered: bool = True,
     ) -> int:
-        """Return a new value. A number is appended to the name if `numbered` is set, or if the name
-        is taken."""
+        """Return a new value. Its name gets a number if `numbered` is set or the name is taken."""
         count = self.counts.get(name, 0)
         self.counts[name] = count + 1
         full = f"{name}_{count}" if numbered or count else name
@@ -121,20 +120,20 @@ class Tracer:
         return len(self.values) - 1
 
     def names_of(self, operands: Sequence[int]) -> list[str]:
-        """Return names for the arguments of a body: the user's names for its operands, "" for
-        operands without one."""
+        """Return names for the arguments of a body: the user's names for its operands, or "" for
+        operands without a name."""
         return [self.named.get(operand, "") for operand in operands]
 
     def warn(self, said: str, line: Line | None, results: Sequence[int] = ()) -> None:
         """Record a warning about a line. It is issued if one of `results` is still in the program
-        without dead ops, or always if `results` is empty."""
+        after dead ops are removed, or always if `results` is empty."""
         where = f"{line}: " if line else ""
         self.warnings.setdefault(f"{where}{said}", set()).update(results)
 
     def warnings_of(self, body: Body) -> tuple[str, ...]:
-        """Return the warnings that concern a body, from which dead ops have been removed.
+        """Return the warnings that concern a body from which dead ops have been removed.
 
-        If `strict` is set, raise InputError for a primitive without a rule.
+        Raises InputError for a primitive without a rule if `strict` is set.
         """
         live = {result for op in ops_of(body) for result in op.results} | {*body.arguments}
         found = [text for text, about in self.warnings.items() if not about or about & live]
@@ -164,8 +163,8 @@ class _Block:
         return value
 
     def array(self, const: Any) -> int:
-        """Add an op for a closed-over array, and return its value. The op refers to the array by
-        its index in the tracer's list."""
+        """Add an op for an array that the function closes over, and return its value. The op refers
+        to the array by its index in the tracer's list."""
         self.tracer.constants.append(const)
         number = len(self.tracer.constants) - 1
         return self.add("constant", (), jax.typeof(const), None, (("array", number),))
@@ -246,8 +245,7 @@ class _Block:
     def _broadcasts(
         self, kind: str, operands: list[int], aval: Any, line: Line | None
     ) -> list[int]:
-        """Return the operands, broadcast to the result's shape. A scalar predicate of a select is
-        not broadcast."""
+        """Broadcast operands to the result's shape, except a scalar predicate of a select."""
         shape = tuple(aval.shape)
         out = []
         for place, operand in enumerate(operands):
@@ -303,8 +301,8 @@ class _Block:
         return results
 
     def _solved(self, equation: Any) -> Sequence[int]:
-        """Inline the `solve` function of `lax.custom_linear_solve`, and return its results; the
-        other functions serve only its derivative."""
+        """Inline the `solve` function of `lax.custom_linear_solve`, and return its results. Its
+        other functions are only needed for its derivative."""
         lengths, jaxprs = equation.params["const_lengths"], equation.params["jaxprs"]
         first = lengths.matvec + lengths.vecmat
         consts = equation.invars[first : first + lengths.solve]
@@ -318,8 +316,8 @@ class _Block:
         return self._inlined(equation, closed.jaxpr, closed.consts, equation.invars)
 
     def _empty(self, equation: Any) -> Sequence[int]:
-        """Add a zero in place of a value that is never read, such as the missing gradient of a
-        branch, and return it."""
+        """Add a zero for a value that is never read, such as the missing gradient of a branch, and
+        return it."""
         aval = equation.outvars[0].aval
         return [self.add("constant", (), aval, None, (("value", plain(np.zeros((), aval.dtype))),))]
 
@@ -337,8 +335,8 @@ class _Block:
 
     def _own_partitioning(self, equation: Any) -> Sequence[int]:
         """Return the results of a function under `custom_partitioning`. If the function calls a
-        kernel, has a `sharding_rule` and is not within `shard_map`, it is one op, split by this
-        rule; otherwise its own ops are inlined."""
+        kernel, has a `sharding_rule` and is not inside a `shard_map`, it becomes one op, which this
+        rule splits; otherwise its own ops are inlined."""
         call, line = equation.params["call"], self.tracer.lines.of(equation)
         has_rule = equation.params["sharding_rule"] is not None
         if has_rule and not self.tracer.manual and has_kernel(call.jaxpr):
@@ -355,7 +353,7 @@ class _Block:
         return [self.read(atom) for atom in equation.invars]
 
     def _placed(self, equation: Any) -> Sequence[int]:
-        """Return the operands of a `device_put` as its results. Raise InputError if it names a
+        """Return the operands of a `device_put` as its results. Raises InputError if it names a
         device."""
         check_places(equation.params["devices"], self.tracer.lines.of(equation))
         return self._same(equation)
@@ -370,7 +368,7 @@ class _Block:
 
 
 def _parameters(jaxpr: Any) -> dict[Any, str]:
-    """Return the parameter name of each variable, such as `carry_0` for `carry[0]`; omit variables
+    """Return the parameter name of each variable, such as `carry_0` for `carry[0]`. Omit variables
     whose name is unknown."""
     names = getattr(jaxpr.debug_info, "arg_names", None) or ()
     if len(names) != len(jaxpr.invars):

@@ -1,5 +1,5 @@
-"""Find the line of the user's code, rather than a library's, that an equation comes from, and the
-user's names for its values."""
+"""Find the line of the user's code (rather than of a library) for an equation, and the user's names
+for its values."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from shardwright.codegen.trace.words import Frames, Phrase, UserWords
 from shardwright.ir.program import Line
 
 _ROOT = Path(__file__).resolve().parents[2]
-_OURS = (f"{_ROOT / 'codegen'}{os.sep}", f"{_ROOT / 'ir'}{os.sep}")  # for example `constrain`
+_OURS = (f"{_ROOT / 'codegen'}{os.sep}", f"{_ROOT / 'ir'}{os.sep}")  # such as `constrain`
 _JAX = tuple(str(path.parent) for path in (Path(jax.__file__), Path(jax.__file__).resolve()))
-_FRONT = str(_ROOT / "codegen" / "partition" / "tracing.py")  # its callers are the user's code
+_FRONT = str(_ROOT / "codegen" / "partition" / "tracing.py")  # the code that calls it is the user's
 INSTALLED = "-packages"
 """The part of a path that marks a folder of installed packages."""
 _PYTHON = sysconfig.get_path("stdlib") + os.sep
 
 
 class Lines:
-    """Finds the line of an equation: that of the innermost frame outside JAX, this front end and
-    installed packages, or else of the innermost frame in an installed package. Results are cached.
-    """
+    """Find the line of an equation: that of the innermost frame outside JAX, this front end and
+    installed packages, or else of the innermost frame in an installed package. Results are
+    cached."""
 
     def __init__(self) -> None:
         self.known: dict[int, tuple[Any, Line | None, Frames]] = {}
@@ -41,14 +41,14 @@ class Lines:
         self.outside: Frames = ()  # the user's frames around that call
 
     def of(self, equation: Any) -> Line | None:
-        """Return the line of an equation, or of the call that contains it; None if it is unknown.
+        """Return the line of an equation, or of the call that contains it, or None if it is
+        unknown.
 
-        If JAX cached the trace for a different caller, the frames of this caller are missing.
+        If JAX cached the trace for another caller, the frames of this caller are missing.
         """
         return self._found(equation)[0] or self.around
 
     def said(self, equation: Any) -> Phrase:
-        """Return the user's names for an equation, or for the call that contains it."""
         return self.words.of(self.frames(equation))
 
     def frames(self, equation: Any) -> Frames:
@@ -105,8 +105,8 @@ def _is_own(file: str) -> bool:
 
 @functools.cache
 def is_installed(file: str) -> bool:
-    """Return whether a file belongs to an installed package. Such files are in a folder of
-    `sys.path` that contains the records of an installer."""
+    """Return whether a file belongs to an installed package, because it is in a folder of
+    `sys.path` with the records of an installer."""
     return INSTALLED in file or any(
         file.startswith(os.path.join(folder, "")) and any(Path(folder).glob("*.dist-info"))
         for folder in sys.path
@@ -115,7 +115,7 @@ def is_installed(file: str) -> bool:
 
 
 def user_line(file: str, number: int) -> Line | None:
-    """Return the source line at a line number of a file; None for files of JAX, shardwright or
+    """Return the source line at a line number of a file, or None for files of JAX, shardwright or
     Python itself, and for text that is not in a file, such as `<stdin>`."""
     if file.startswith((*_JAX, *_OURS, "<")):
         return None
@@ -126,6 +126,6 @@ def user_line(file: str, number: int) -> Line | None:
 
 def _shown(file: str) -> str:
     """Return the path of a file relative to the current folder, or only its name if it is outside
-    this folder."""
+    that folder."""
     relative = os.path.relpath(file)
     return Path(file).name if relative.startswith("..") else relative

@@ -11,18 +11,17 @@ from shardwright.ir.sharding import Sharding
 
 
 class ProgramMeshes:
-    """Reads shardings and records their meshes. A sharding given as a string is on the first
-    mesh."""
+    """Read shardings and record their meshes. A sharding given as a string is on the first mesh."""
 
     def __init__(self, first: Mesh) -> None:
         self.first = first
         self.known: dict[Mesh, None] = {first: None}
 
     def read(self, given: Sharding | str, rank: int | None = None) -> Sharding:
-        """Return a sharding that is given as an object or a string. `rank`: the rank of the value;
-        missing trailing dimensions are replicated.
+        """Read a sharding, given as an object or a string. `rank`: the rank of the value; missing
+        trailing dimensions are replicated.
 
-        Raise InputError for a mesh whose devices are not the program's.
+        Raises InputError for a mesh whose devices are not the program's.
         """
         sharding = self.first.sharding(given, rank) if isinstance(given, str) else given
         if set(sharding.mesh.device_ids) != set(self.first.device_ids):
@@ -35,10 +34,10 @@ class ProgramMeshes:
         return sharding
 
     def of_jax(self, named: NamedSharding, rank: int) -> Sharding:
-        """Return a JAX sharding. An abstract mesh is replaced by the first known mesh that has the
+        """Convert a JAX sharding. An abstract mesh is replaced by the first known mesh with the
         same axes.
 
-        Raise InputError as `read` does, or if the specification is longer than the rank.
+        Raises InputError as `read` does, or if the specification is longer than the rank.
         """
         sharding = from_named_sharding(named, rank)
         if isinstance(named.mesh, AbstractMesh):
@@ -49,5 +48,5 @@ class ProgramMeshes:
 
 
 def _said(mesh: Mesh) -> str:
-    """Return a mesh as text, with the number of its devices if the text does not list them."""
+    """Format a mesh as text, with the number of its devices if the text does not list them."""
     return f"{mesh} of {mesh.size} devices" if mesh.is_iota else str(mesh)

@@ -1,8 +1,8 @@
 """Name a program's values, after the user's code where possible.
 
-The value of a whole expression is named after the variable to which it is assigned, or the function
-that returns it; the value of a named scope is named after the scope. The names of other values
-combine their scope, or the variable of their line, with their op: `query_dot`, `h_tanh`, and
+The value of a whole expression is named after the variable to which it is assigned, or after the
+function that returns it. The value of a named scope is named after the scope. All other names
+combine a value's scope, or the variable of its line, with its op: `query_dot`, `h_tanh`, and
 `d_query_dot` in a backward pass.
 """
 
@@ -30,9 +30,9 @@ SHORT = {
 
 @dataclass(frozen=True)
 class Noted:
-    """Notes about a value from tracing. `name`: its name if it is `given`, else the kind of its op;
-    `said`: the user's names for it; `scope`: its named scopes; `backward`: whether a backward pass
-    produces it."""
+    """What tracing notes about a value. `name`: its name if it is `given`, otherwise the kind of
+    its op; `said`: the user's names for it; `scope`: its named scopes; `backward`: whether a
+    backward pass produces it."""
 
     name: str
     given: bool
@@ -71,7 +71,7 @@ def _free(name: str, taken: set[str]) -> str:
 
 
 def _wanted(program: Program, noted: Mapping[str, Noted]) -> list[str]:
-    """Return a name for each value; several values may get the same name."""
+    """Return a name for each value. Several values may get the same name."""
     notes = [noted[value.name.partition(".")[0]] for value in program.values]
     found = [note.name if note.given else _by_kind(note) for note in notes]
     users: defaultdict[int, list[Noted]] = defaultdict(list)
@@ -97,16 +97,16 @@ def _wanted(program: Program, noted: Mapping[str, Noted]) -> list[str]:
 
 
 def _by_code(note: Noted, op: Op, after: Sequence[Noted], is_end: bool) -> tuple[str, ...]:
-    """Return the user's names for a value if it is the value of a whole expression, else an empty
-    tuple. It is one if an op of a different expression uses it (`after`: its users), if it is the
-    result of a body (`is_end`), or if its op is the expression's operator."""
+    """Return the user's names for a value if it is the value of a whole expression, otherwise ().
+    It is one if an op of a different expression uses it (`after`: its users), if it is the result
+    of a body (`is_end`), or if its op is the expression's operator."""
     is_whole = is_end or any(user.said.place != note.said.place for user in after)
     return note.said.names if is_whole or op.kind == note.said.operator else ()
 
 
 def _by_scope(note: Noted, after: Sequence[Noted]) -> tuple[str, ...]:
-    """Return a tuple with the outermost of a value's named scopes that does not contain all later
-    uses; empty if there is none."""
+    """Return, as a tuple of one, the outermost of a value's named scopes that does not contain all
+    later uses, or ()."""
     for depth in range(1, len(note.scope) + 1):
         if any(user.scope[:depth] != note.scope[:depth] for user in after):
             return note.scope[depth - 1 : depth]

@@ -34,7 +34,7 @@ class Partitioning:
 @dataclass(frozen=True)
 class OpaqueCall:
     """A call: its name, its jaxpr for unsplit tensors, the line of the user's code, and the
-    function that partitions it, None if it cannot be split."""
+    function that partitions it, or None if it cannot be split."""
 
     name: str
     jaxpr: Any
@@ -72,8 +72,8 @@ def opaque(block: OpBlock, equation: Any, call: OpaqueCall, rule: Rule | None) -
 
 
 def kernel_call(equation: Any, line: Line | None) -> OpaqueCall:
-    """Return the call of a Pallas kernel. Its types do not mention the axes of a `shard_map` around
-    it."""
+    """Return the call of a Pallas kernel. Its types do not mention the axes of an enclosing
+    `shard_map`."""
     params = equation.params
     results, operands = (_plain(side) for side in (equation.outvars, equation.invars))
 

@@ -1,4 +1,4 @@
-"""Convert the parameters of jaxpr equations to literals, under the names that propagation rules
+"""Convert the parameters of jaxpr equations to literals, with the names that propagation rules
 use."""
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ def params_of(kind: str, params: Mapping[str, Any]) -> Params:
 
 
 def _reference(callback: Any) -> str:
-    """Return MODULE:NAME of a function that runs on the host; "" if it cannot be imported or takes
-    arguments other than positional arrays."""
+    """Return MODULE:NAME of a function that runs on the host, or "" if it cannot be imported or
+    takes arguments other than positional arrays."""
     fn, tree = callback.callback_func, callback.in_tree
     module, name = getattr(fn, "__module__", None) or "", getattr(fn, "__name__", "")
     of_arrays = tree == jax.tree.structure(((0,) * tree.num_leaves, {}))
@@ -86,14 +86,14 @@ _NO = _Nothing.NO
 
 
 def _literal(value: Any) -> Param | _Nothing:
-    """Return a value as a literal, or `_NO` if it cannot be one, such as a jaxpr or a function."""
+    """Return a value as a literal, or `_NO` if it has no literal, like a jaxpr or a function."""
     if value is None or isinstance(value, bool | str):
         return value
     if isinstance(value, jax.extend.core.Primitive):  # compares elements of a window
         return str(value.name)
-    if isinstance(value, enum.Enum):  # some enums are integers too, so this test comes first
+    if isinstance(value, enum.Enum):  # some enums are integers too, so test for enums first
         return value.name
-    if isinstance(value, int | float):  # includes JAX's subclasses, which carry a dtype
+    if isinstance(value, int | float):  # JAX's subclasses, which carry a dtype, count too
         return int(value) if isinstance(value, int) else float(value)
     if isinstance(value, tuple | list | range):
         return _literals(value)

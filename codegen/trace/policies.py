@@ -1,4 +1,4 @@
-"""Write policies of `jax.checkpoint`, which select the values to keep, as text."""
+"""Write a policy of `jax.checkpoint`, which selects the values to keep, as text."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ WORDS = {
     "SaveAnyNamesButThese": "save_any_names_but_these",
     "SaveAnythingExceptTheseNames": "save_anything_except_these_names",
 }
-"""For each class of policies that jax makes from names, the function that makes it."""
+"""The function that makes each class of policies that jax makes from names."""
 
 
 def policy_text(policy: Any) -> str | None:
-    """Return a policy as a Python expression. Return "" if there is no policy, and None if the
-    policy cannot be written."""
+    """Return a policy as a Python expression, "" for no policy, or None if it cannot be written."""
     if policy is None:
         return ""
     known = jax.checkpoint_policies

@@ -12,7 +12,7 @@ from jax.extend import core
 
 
 def halved(equation: Any) -> Any:
-    """Return a function that computes the results of a `reduce` from its operands, by repeated
+    """Return a function that computes the results of a `reduce` from its operands by repeated
     halving."""
     params, count = equation.params, len(equation.outvars)
     inner, dims = params["jaxpr"], params["dimensions"]
@@ -36,6 +36,6 @@ def halved(equation: Any) -> Any:
 
 
 def _rows(x: Any, dims: tuple[int, ...]) -> Any:
-    """Return a tensor with the reduced dimensions merged into a new first dimension."""
+    """Merge the reduced dimensions of a tensor into a new first dimension."""
     moved = jnp.moveaxis(x, dims, range(len(dims)))
     return moved.reshape(-1, *moved.shape[len(dims) :])

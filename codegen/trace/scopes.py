@@ -1,4 +1,4 @@
-"""Find the named scopes of an equation: those of `jax.named_scope`, and modules of flax and
+"""Find the named scopes of an equation: those of `jax.named_scope`, and the modules of flax and
 haiku."""
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ def scope_of(equation: Any, around: tuple[str, ...]) -> tuple[str, ...]:
     """Return the scopes of an equation, outermost first. `around`: the scopes of the enclosing
     call.
 
-    Scopes that jit and `jax.checkpoint` add are omitted; a backward pass has the outermost scope
+    Omit scopes that jit and `jax.checkpoint` add. The outermost scope of a backward pass is
     BACKWARD.
     """
     text = str(getattr(equation.source_info, "name_stack", ""))

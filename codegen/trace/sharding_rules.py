@@ -41,7 +41,7 @@ def read_rule(params: Any, mesh: Mesh, line: Line | None) -> Rule:
 
 
 def _stated(params: Any, mesh: Mesh) -> Any:
-    """Return JAX's object for the rule, which the user may have given as a function of the mesh and
+    """Return JAX's object for the rule. The user may have given it as a function of the mesh and
     the types."""
     stated, call = params["sharding_rule"], params["call"]
     if not callable(stated):
@@ -61,9 +61,9 @@ def _stated(params: Any, mesh: Mesh) -> Any:
 
 
 def _rule(stated: Any, operands: Sequence[Shape], results: Sequence[Shape]) -> Rule:
-    """Return the rule, with factors numbered by their first use.
+    """Return the rule, with factors numbered by first use.
 
-    Raise ValueError if it does not fit the shapes.
+    Raises ValueError if it does not fit the shapes.
     """
     sides = (
         (stated.operand_mappings, operands, "operands"),
@@ -103,10 +103,10 @@ def _rule(stated: Any, operands: Sequence[Shape], results: Sequence[Shape]) -> R
 
 
 def _factors(mapping: Sequence[Any], shape: Shape) -> list[tuple[str, ...]]:
-    """Return the names of the factors of each dimension. An ellipsis represents leading dimensions,
+    """Return the names of the factors of each dimension. An ellipsis stands for leading dimensions,
     whose factors are numbered from the left.
 
-    Raise ValueError if the number of dimensions does not fit.
+    Raises ValueError if the number of dimensions does not fit.
     """
     first = mapping[0] if mapping else ""
     has_batch = isinstance(first, str) and first.startswith(BATCHING)

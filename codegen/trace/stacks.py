@@ -1,5 +1,5 @@
-"""Trace stacking and unstacking as StableHLO expresses them: by broadcasts and a concatenation, and
-by slices and reshapes."""
+"""Trace stacking and unstacking the way StableHLO expresses them: with broadcasts and a
+concatenation, and with slices and reshapes."""
 
 from __future__ import annotations
 

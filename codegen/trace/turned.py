@@ -1,4 +1,4 @@
-"""Rewrite ops as simpler ops, by transpositions or changes of sign."""
+"""Rewrite ops as simpler ones, with transpositions or changes of sign."""
 
 from __future__ import annotations
 
@@ -78,8 +78,8 @@ def put(block: OpBlock, equation: Any) -> Sequence[int]:
 def summed(block: OpBlock, equation: Any) -> Sequence[int]:
     """Add the ops of a `psum`, `pmax` or `pmin`, and return its results.
 
-    Under `vmap`, a mapped axis is a dimension of the operands, which is reduced before the
-    collective over the other axes.
+    Under `vmap`, a mapped axis is a dimension of the operands. It is reduced before the collective
+    over the other axes.
     """
     kind, line = equation.primitive.name, block.tracer.lines.of(equation)
     axes = equation.params["axes"]
@@ -112,7 +112,7 @@ REDUCED = {
     "pmax": "reduce_max",
     "pmin": "reduce_min",
 }
-"""For each collective, the reduction that equals it over an axis that is a dimension."""
+"""The reduction that equals each collective over an axis that is a dimension."""
 
 REWRITTEN: dict[str, Callable[[OpBlock, Any], Sequence[int]]] = {
     "reshape": reshape,

@@ -28,7 +28,7 @@ OPERATORS = {
 class Phrase:
     """The user's names for the ops of one expression.
 
-    `names`: the name of the expression's value, or of each variable to which it is unpacked;
+    `names`: the name of the expression's value, or of each variable into which it is unpacked;
     `word`: the name that its statement assigns, or the name of the function that returns it;
     `operator`: the kind of the op that produces its whole value; `functions`: the names of the
     functions around it, outermost first.
@@ -42,7 +42,7 @@ class Phrase:
 
 
 class UserWords:
-    """Reads names from the user's files, which are cached."""
+    """Read names from the user's files, which are cached."""
 
     def __init__(self) -> None:
         self.files: dict[str, dict[Range, ast.AST]] = {}
@@ -59,7 +59,7 @@ class UserWords:
         nodes = [self._node(*frame) for frame in frames]
         functions = [name for code, _ in reversed(frames) if (name := _function(code))]
         pairs = list(zip(nodes, frames, strict=True))
-        own = frames[-1][0].co_name if frames else ""  # the name of the traced function
+        own = frames[-1][0].co_name if frames else ""  # the traced function's name
         words = (_word(node, code) for node, (code, _) in pairs)
         word = next((word for word in words if word not in ("", own)), "")
         operator = getattr(nodes[0], "op", ast.Pass()) if nodes else ast.Pass()
@@ -83,9 +83,9 @@ class UserWords:
 
 
 def _nodes(text: str) -> Iterator[tuple[Range, ast.AST]]:
-    """Yield the expressions of a file, each with its range; none if the file is not Python. Yield
-    calls by their end too, because the instruction of a call may begin at the name of a method. Set
-    the parent of each expression."""
+    """Yield the expressions of a file with their ranges, or nothing if the file is not Python.
+    Yield calls at their end too, because the instruction of a call may start at the name of a
+    method. Set the parent of each expression."""
     try:
         tree = ast.parse(text)
     except SyntaxError:
@@ -103,8 +103,8 @@ def _names(pairs: Sequence[tuple[ast.AST | None, tuple[CodeType, int]]]) -> tupl
     """Return the names of the value of the innermost expression.
 
     The names come from the statement whose whole value it is, in its function or in a function to
-    which it is returned. Without such a statement, the name is that of the outermost function that
-    returns it, or "out" for the traced function.
+    which it is returned. Without such a statement, return the name of the outermost function that
+    returns the value, or "out" for the traced function.
     """
     found: tuple[str, ...] = ()
     item: int | None = None
@@ -124,9 +124,9 @@ def _names(pairs: Sequence[tuple[ast.AST | None, tuple[CodeType, int]]]) -> tupl
 
 
 def _climbed(node: ast.AST | None, item: int | None) -> tuple[ast.AST | None, int | None]:
-    """Return two things. The first: the statement or lambda whose whole value is the expression, or
-    None if the expression is only a part of the value. The second: the index of the expression in a
-    tuple there, or None."""
+    """Return the statement or lambda whose whole value is the expression, or None if the expression
+    is only a part of that value. Also return the index of the expression in a tuple there, or
+    None."""
     while node is not None and not isinstance(node, ast.AugAssign):
         parent: Any = getattr(node, "parent", None)
         if isinstance(parent, ast.Tuple | ast.List) and item is None and node in parent.elts:
@@ -142,8 +142,8 @@ def _climbed(node: ast.AST | None, item: int | None) -> tuple[ast.AST | None, in
 
 
 def _targets(statement: ast.AST | None) -> tuple[str, ...]:
-    """Return the names that a statement assigns, with "" for parts of an unpacked target without a
-    name."""
+    """Return the names that a statement assigns, with "" for parts of an unpacked target that have
+    no name."""
     target: Any = getattr(statement, "target", None) or next(
         iter(getattr(statement, "targets", ())), None
     )
@@ -164,8 +164,8 @@ def _target(target: Any) -> str:
 
 def _word(node: ast.AST | None, code: CodeType) -> str:
     """Return the name that an expression's statement assigns, or the name of the function if the
-    statement is a return. If the statement assigns several names, return that of the function that
-    it calls; "" if there is none."""
+    statement is a return. If the statement assigns several names, return the name of the function
+    that it calls, or ""."""
     while node is not None and not isinstance(node, ast.stmt | ast.Lambda):
         if isinstance(node, ast.NamedExpr):
             break
