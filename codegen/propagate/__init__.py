@@ -1,4 +1,4 @@
-"""Propagate the given shardings to every value.
+"""Propagate the given shardings to every value of a program.
 
 Reading order: `parts` (axes as stretches), `factors` (one visit of one op), `rules` (the factors of
 each kind of op), `graph` and `program_graph` (the nodes to visit), `order` (the order of visits),

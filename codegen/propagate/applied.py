@@ -1,8 +1,8 @@
-"""Apply constraints not only to their results but also to their operands.
+"""Apply constraints to their operands as well as their results.
 
-A closed sharding does not propagate. So if all constraints on a value agree, their sharding is
-copied to the value, and uses of a value after a chain of constraints on it use the end of the
-chain.
+A closed sharding does not propagate. So if all constraints on a value agree, the value gets a copy
+of their sharding. If a chain of constraints follows a value, later uses of the value use the end of
+the chain.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ LOOPS = frozenset({"scan", "while", "cond"})
 
 
 def apply_constraints(program: Program) -> tuple[Program, tuple[ShardingCopy, ...]]:
-    """Return the program with its constraints applied to their operands, and the copies of
-    shardings that this made.
+    """Return the program with its constraints applied to their operands, and the shardings that
+    were copied.
 
     Applying this twice changes nothing more.
     """
@@ -39,7 +39,7 @@ class _Applied:
 
     def body(self, body: Body, arguments: tuple[int, ...]) -> Body:
         users, made = _users(body), {r: op for op in body.ops for r in op.results}
-        # value -> (the value that replaces it, the index of the op after which it does)
+        # value -> (the value that replaces it, the index of the op from which on it does)
         renamed: dict[int, tuple[int, int]] = {}
         for number, op in enumerate(body.ops):
             if op.kind == "constrain":
@@ -96,7 +96,7 @@ class _Applied:
         made: dict[int, Op],
         renamed: dict[int, tuple[int, int]],
     ) -> None:
-        """If a chain of at least two constraints starts with op `number`, let later ops use the end
+        """If a chain of at least two constraints starts at op `number`, make later ops use the end
         of the chain in place of its head. A returned value stays the head."""
         op = body.ops[number]
         (head,) = op.operands

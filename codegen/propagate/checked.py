@@ -15,7 +15,7 @@ SAME_SIZE = frozenset({"reshape", "squeeze", "transpose"})
 
 
 def unknown_kinds(program: Program) -> tuple[str, ...]:
-    """Return a warning for each kind of op without a rule."""
+    """Return one warning per kind of op without a rule."""
     kinds = (op.kind for op in ops_of(program.body) if op.rule is None and not is_known(op.kind))
     return tuple(
         f"{kind} has no rule: its operands are replicated" for kind in dict.fromkeys(kinds)

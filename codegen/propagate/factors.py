@@ -3,7 +3,7 @@
 A sharding is projected onto the factors of the op's rule, axes are moved along factors, and the
 result is written back. This is the aggressive strategy of Shardy's propagation: axes propagate
 along a factor as far as no two tensors disagree on it. If two factors compete for one axis in one
-tensor, the factor whose axes come from the larger tensor wins; at a tie, the factor whose axes come
+tensor, the factor whose axes come from the larger tensor wins; in a tie, the factor whose axes come
 from the earlier tensor wins. Without conflicts the result equals that of the basic strategy.
 """
 
@@ -43,8 +43,7 @@ class TensorState(NamedTuple):
 
 
 class Conflict(NamedTuple):
-    """Axes that a factor could not get in a tensor. `winner`: the factor that has these axes
-    there."""
+    """Axes that a factor could not get in a tensor. `winner`: the factor that has them there."""
 
     tensor: int
     factor: int
@@ -63,7 +62,8 @@ class AxisMove(NamedTuple):
 
 
 class Visit(NamedTuple):
-    """The result of a visit. `states`: the state of each operand, then of each result."""
+    """The result of a visit. `states`: the state of each operand, followed by that of each
+    result."""
 
     states: tuple[TensorState, ...]
     moves: tuple[AxisMove, ...]
@@ -125,7 +125,7 @@ class _Tensor:
         return got, lost
 
     def within(self, along: _Along) -> _Along:
-        """Return a copy of `along` with only the axes that this tensor can have."""
+        """Return a copy of `along` with only the axes that this tensor can take."""
         has = self.axes[along.factor]
         _, _, wanted = common(has, along.axes)
         if not wanted:
@@ -165,7 +165,7 @@ class _Tensor:
 
 def _taken(left: list[AxisPart], size: int) -> list[AxisPart]:
     """Remove from the start of `left` the axes that split a factor of this size, and return them.
-    The last of them may be a part of an axis, whose rest stays in `left`."""
+    The last of them may be part of an axis, whose rest stays in `left`."""
     mine: list[AxisPart] = []
     while left and size > 1:
         part = left[0]
@@ -189,8 +189,8 @@ def visit(
     """Move axes along the factors of a rule. `directions`: for each factor, whether axes come from
     operands, results or both.
 
-    In an elementwise op the result decides: a factor gets only the axes that the result can have,
-    and factors with more shards come first.
+    In an elementwise op the result decides: a factor gets only axes that the result can take, and
+    factors with more shards come first.
     """
     sizes = rule.sizes
     tensors = [_Tensor(d, s, sizes) for d, s in zip(rule.tensors, states, strict=True)]
@@ -214,8 +214,8 @@ def visit(
 def _in_order(
     rule: Rule, tensors: list[_Tensor], directions: tuple[int, ...], elementwise: bool
 ) -> list[_Along]:
-    """Return the axes to move along each factor: those from larger tensors first (in an elementwise
-    op, those with more shards), at a tie those from earlier tensors."""
+    """Return the axes to move along each factor. Axes from larger tensors come first (in an
+    elementwise op, axes with more shards), and in a tie axes from earlier tensors."""
     found = [
         along
         for factor, direction in enumerate(directions)
@@ -228,7 +228,7 @@ def _in_order(
 
 def _along(factor: int, direction: int, operands: int, tensors: list[_Tensor]) -> _Along | None:
     """Return the longest list of axes along a factor that no tensor contradicts, with the tensors
-    that have it; None if no axes can move in this direction."""
+    that have it, or None if no axes can move in this direction."""
     if direction == NONE:
         return None
     having = [

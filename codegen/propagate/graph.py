@@ -1,5 +1,5 @@
-"""The graph over which shardings propagate: nodes with a rule over slots, and a state for each
-slot.
+"""The graph over which shardings propagate: nodes, each with a rule over slots, and a state for
+each slot.
 
 A slot is a tensor with one sharding: a value, a result of the program, or all values on one edge of
 a loop (such as a carry, inside and after the loop).
@@ -45,7 +45,7 @@ class Node:
     rule: Rule
     tensors: tuple[int, ...]
     role: Role
-    once: bool  # whether this node is the only user of each operand that has factors
+    once: bool  # for each operand that has factors, whether this node is its only user
     op: Op | None = None  # None for an edge, or a slice made by a loop
     kind: str = ""
 
@@ -83,13 +83,12 @@ class Graph:
         return len(self.states) - 1
 
     def copy(self, source: int, target: int) -> None:
-        """Copy the state, the mesh and the given sharding of slot `source` to slot `target`."""
         self.states[target] = self.states[source]
         self.meshes[target] = self.meshes[source]
         self.given[target] = self.given[source]
 
     def meshes_of(self, node: Node) -> set[int]:
-        """Return the meshes of a node's tensors, ignoring tensors without a mesh."""
+        """Return the meshes of a node's tensors. Tensors without a mesh do not count."""
         return {mesh for slot in node.tensors if (mesh := self.meshes[slot]) is not None}
 
     def add(self, node: Node, owned: Iterable[int]) -> None:
@@ -100,7 +99,7 @@ class Graph:
             self.users.setdefault(slot, []).append(node.index)
 
     def touching(self, slot: int) -> list[int]:
-        """Return the nodes affected by a change of a slot: the node that defines it, then its
+        """Return the nodes that a change of a slot affects: the node that defines it, then its
         readers in reverse order."""
         defining = [self.owner[slot]] if slot in self.owner else []
         return [*defining, *reversed(self.users.get(slot, []))]

@@ -1,9 +1,9 @@
 """Prepare groups of values that must have the same sharding for propagation.
 
 Groups that share a value are merged. If one sharding is given in a group, all its members get it.
-If different shardings are given, none of them can apply to all members: each member is followed by
-an open constraint, which replaces it in the group and for its users, and the first constraint to
-change decides.
+If different shardings are given, none of them can apply to all members. Each member is then
+followed by an open constraint, which replaces it in the group and for its users; the first
+constraint to change decides.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ Group = tuple[int, ...]
 
 
 def with_agreed_groups(program: Program) -> tuple[Program, tuple[ShardingCopy, ...]]:
-    """Return the program with at most one given sharding in each group, and the copies of shardings
-    that this made.
+    """Return the program with at most one given sharding in each group, and the shardings that were
+    copied.
 
     Applying this twice changes nothing more.
     """
@@ -29,7 +29,7 @@ def with_agreed_groups(program: Program) -> tuple[Program, tuple[ShardingCopy, .
 
 
 def joined(groups: Iterable[Group]) -> tuple[Group, ...]:
-    """Return the groups, with groups that share a value merged."""
+    """Merge groups that share a value."""
     found: list[Group] = []
     for group in groups:
         touching = [other for other in found if not set(other).isdisjoint(group)]
@@ -40,13 +40,13 @@ def joined(groups: Iterable[Group]) -> tuple[Group, ...]:
 
 
 def says_nothing(sharding: Sharding) -> bool:
-    """Return whether a sharding states nothing: every dimension is open without axes, and no axes
-    are unreduced."""
+    """Return whether a sharding states nothing: every dimension is open and without axes, and no
+    axes are unreduced."""
     return not sharding.unreduced and all(dim.open and not dim.axes for dim in sharding.dims)
 
 
 class _Agreed:
-    """Makes groups consistent, then rewrites the bodies. `open`: for each member, the result of its
+    """Make groups consistent, then rewrite the bodies. `open`: for each member, the result of its
     open constraint."""
 
     def __init__(self, program: Program) -> None:
@@ -87,7 +87,7 @@ class _Agreed:
         return f"alike_{number}"
 
     def _body(self, body: Body) -> Body:
-        """Return the body with a constraint after each member. Constraints of arguments come first,
+        """Return the body with a constraint after each member. Constraints on arguments come first,
         in reverse order of the arguments."""
         ops = list(self._constraints(reversed(body.arguments)))
         for op in body.ops:

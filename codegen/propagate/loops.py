@@ -1,4 +1,4 @@
-"""Add the nodes of control flow. Each edge of a loop has one slot."""
+"""Add the nodes of control flow. Each edge of a loop has a single slot."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def identity(shape: Shape, operands: int, results: int = 1) -> Rule:
 
 
 class Loops:
-    """Adds the nodes of control flow for which the program has no op."""
+    """Add the nodes of control flow for which the program has no op."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -40,12 +40,13 @@ class Loops:
         self.graph.add(node, slots[len(rule.operands) :])
 
     def edge(self, sources: Iterable[int], target: int, shape: Shape) -> None:
-        """Make the slots `sources` and the slot `target` propagate to each other as one tensor."""
+        """Make the slots `sources` and the slot `target` propagate to each other as a single
+        tensor."""
         given = tuple(dict.fromkeys(s for s in sources if s != target))
         self.node(identity(shape, len(given)), (*given, target), Role.EDGE, "edge")
 
     def sliced(self, whole: int, part: int, shape: Shape) -> None:
-        """Add the nodes by which an iteration reads its element along the first dimension of
+        """Add the nodes with which an iteration reads its element along the first dimension of
         `whole`: a slice and a reshape."""
         one = (1, *shape[1:])
         cut = self.graph.slot(open_state(len(shape)))
@@ -53,8 +54,8 @@ class Loops:
         self.node(_first_gone(one), (cut, part), Role.PASS, "reshape", once=True)
 
     def stacked(self, part: int, whole: int, shape: Shape) -> int:
-        """Add the nodes by which an iteration writes its element along the first dimension of
-        `whole`; return the slot of the written tensor."""
+        """Add the nodes with which an iteration writes its element along the first dimension of
+        `whole`. Return the slot of the written tensor."""
         one = (1, *shape[1:])
         wide, after = (self.graph.slot(open_state(len(shape))) for _ in range(2))
         self.node(_first_new(one), (part, wide), Role.BROADCAST, "broadcast_in_dim")

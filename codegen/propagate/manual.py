@@ -26,8 +26,8 @@ def manual_nodes(
     of: Callable[[int], int],
     body: Callable[[Body], None],
 ) -> None:
-    """Add the nodes of a manual computation and of its body. `of`: returns the slot of a value;
-    `body`: adds the nodes of a body."""
+    """Add the nodes of a manual computation and of its body. `of`: a function that returns the slot
+    of a value; `body`: a function that adds the nodes of a body."""
     (inner,) = op.bodies
     sides = [_shardings(op, name) for name in ("in_shardings", "out_shardings")]
     name = program.values[op.results[0]].name if op.results else op.kind
@@ -73,7 +73,7 @@ class _Crossing:
         self.manual = tuple(AxisPart(str(name), 1, sizes[str(name)]) for name in listed)
 
     def add(self, outside: int, inside: int, *, inward: bool) -> None:
-        """Add the nodes of the crossing: manual axes stay fixed on both sides, other axes
+        """Add the nodes of the crossing. Manual axes stay fixed on both sides; other axes
         propagate. `inward`: whether the tensor is an argument."""
         state = self.graph.states[inside]
         self.graph.states[inside] = TensorState(state.dims, (*state.fixed, *self.manual))
@@ -91,7 +91,7 @@ class _Crossing:
 
     def _asked(self) -> TensorState:
         """Return the state of the tensor outside: its dimensions are split along manual axes as
-        specified, and are open for other axes."""
+        specified, and open for other axes."""
         used = {part for axes in self.axes for part in axes}
         fixed = tuple(part for part in self.manual if part not in used)
         return TensorState(tuple(Dim(axes, True) for axes in self.axes), fixed)

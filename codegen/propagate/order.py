@@ -58,7 +58,7 @@ def _directions(rule: Rule, role: Role, once: bool, level: Level) -> tuple[int, 
 
 
 def sweep(graph: Graph, visit: Callable[[Node], Iterable[int]]) -> None:
-    """Visit nodes until nothing changes. `visit`: returns the changed slots."""
+    """Visit nodes until nothing changes. `visit`: a function that returns the changed slots."""
     for node in graph.returns:
         visit(node)
     _drain(graph, visit)

@@ -1,7 +1,7 @@
 """Represent axes as parts: stretches of an axis between two borders.
 
-The sub-axis `"x":(m)k` lies between its pre-size m and m*k, a full axis of size n between 1 and n.
-So a full axis is not a special case when axes are split, merged and compared.
+The sub-axis `"x":(m)k` lies between its pre-size m and m*k; a full axis of size n lies between 1
+and n. So a full axis is not a special case when axes are split, merged and compared.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Parts = tuple["AxisPart", ...]
 
 
 class AxisPart(NamedTuple):
-    """The stretch of an axis between the borders `low` and `high`; `high` is a multiple of
+    """The stretch of an axis between the borders `low` and `high`. `high` is a multiple of
     `low`."""
 
     axis: str
@@ -44,7 +44,7 @@ def size_of(parts: Iterable[AxisPart]) -> int:
 
 
 def overlap(a: AxisPart, b: AxisPart) -> bool:
-    """Return whether two parts share a stretch of one axis; a part of size 1 overlaps itself."""
+    """Return whether two parts share a stretch of an axis. A part of size 1 overlaps itself."""
     return a.axis == b.axis and (a == b or (a.low < b.high and b.low < a.high))
 
 

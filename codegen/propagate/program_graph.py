@@ -17,7 +17,7 @@ from shardwright.ir.sharding import Sharding
 
 
 def state_of(sharding: Sharding | None, rank: int) -> TensorState:
-    """Return a sharding as a state, without its priorities."""
+    """Convert a sharding to a state, without its priorities."""
     if sharding is None:
         return open_state(rank)
     sizes = sharding.mesh.sizes
@@ -85,14 +85,14 @@ class _Make:
             self.uses[self.alias.get(result, result)] += 1
 
     def _share_results(self, op: Op) -> None:
-        """Let the results of a recomputation share the slots of its body's results, without
+        """Make the results of a recomputation share the slots of its body's results, without
         counting a use."""
         for result, inner in zip(op.results, op.bodies[0].results, strict=True):
             self.alias[result] = self.alias.get(inner, inner)
             self.uses[self.alias[result]] -= 1
 
     def _once(self, op: Op) -> bool:
-        """Return whether an op is the only user of each of its operands, ignoring scalars."""
+        """Return whether an op is the only user of each of its operands other than scalars."""
         tensors = [self.alias.get(v, v) for v in op.operands if self._shape(v)]
         return all(self.uses[v] == 1 for v in tensors)
 

@@ -1,7 +1,7 @@
 """Propagation as nested loops over user priorities, op priorities, and visits.
 
 Shardings of priority 0 propagate through the whole program first, then those of priority 1, and so
-on. A dimension of a lower priority is closed and has no axes until its turn. Until then, its axes
+on. A dimension of a lower priority is closed and without axes until its turn. Until then, its axes
 must not split any other dimension of its tensor.
 """
 
@@ -32,10 +32,11 @@ class Propagated:
 
 
 def propagate(program: Program, until: int | None = None) -> Propagated:
-    """Return the program with a sharding for every value. `until`: the last user priority to use,
-    by default all.
+    """Return the program with a sharding for every value. `until`: the last user priority to
+    propagate, by default the lowest.
 
-    Before propagation, constraints are applied to their operands, and groups are made consistent.
+    Before propagation, constraints are applied to their operands, and groups are made
+    consistent.
     """
     program, constrained = apply_constraints(program)
     program, alike = with_agreed_groups(program)
@@ -142,8 +143,8 @@ class _Propagation:
         return replace(self.program, values=tuple(values), results=results)
 
     def _sharding(self, slot: int) -> Sharding | None:
-        """Return the sharding of a slot; None if the program has no mesh. A slot without a mesh is
-        replicated on the first mesh."""
+        """Return the sharding of a slot, or None if the program has no mesh. A slot without a mesh
+        is replicated on the first mesh."""
         if not self.program.meshes:
             return None
         state = self.graph.states[slot]

@@ -13,13 +13,12 @@ from shardwright.ir.program import Op, Rule, Value
 
 
 def is_known(kind: str) -> bool:
-    """Return whether propagation supports this kind of op."""
     return kind_of(kind).rule is not None or kind_of(kind).group in ("constant", "control")
 
 
 def rule_of(op: Op, values: Sequence[Value]) -> Rule | None:
-    """Return the rule of an op: the rule that the op states, or that of its kind; None if no
-    sharding propagates through the op."""
+    """Return the rule of an op: the rule that it states itself, or that of its kind. Return None if
+    no sharding propagates through the op."""
     if op.rule is not None:
         return op.rule
     make = kind_of(op.kind).rule
@@ -38,6 +37,6 @@ def _made(
     operands: Shapes,
     results: Shapes,
 ) -> Rule:
-    """Return the rule that `make` returns for an op. Equal ops share one rule object, so visits can
-    be cached."""
+    """Return the rule that `make` returns for an op. Equal ops share one rule object, so that
+    visits can be cached."""
     return make(Op(kind, (), (), params), operands, results)  # type: ignore[arg-type]

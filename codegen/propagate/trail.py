@@ -1,5 +1,5 @@
-"""The reasons for shardings: every change that propagation made, with the conflicts that the change
-won or lost."""
+"""The reasons for shardings: every change that propagation made, with the conflicts that it won or
+lost."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ from shardwright.ir.program import Op, Program, Value
 
 @dataclass(frozen=True)
 class TrailEntry:
-    """A visit that changed a tensor. `user`, `level`: the user priority and the op priority of the
-    visit."""
+    """A visit that changed a tensor. `user`, `level`: its user priority and op priority."""
 
     node: Node
     visit: Visit
@@ -38,8 +37,8 @@ def copy_entry(
 
 @dataclass(frozen=True)
 class Change:
-    """Axes that a dimension of a tensor received, with their source, the op, and the priorities of
-    the visit."""
+    """Axes that a dimension of a tensor received, where they came from, the op, and the priorities
+    of the visit."""
 
     value: str  # the tensor that received the axes
     dim: int
@@ -47,7 +46,7 @@ class Change:
     kind: str  # the kind of the op
     line: str  # the line of the op in the user's code
     factor: int
-    source: str  # the tensor that the axes came from
+    source: str  # the tensor from which the axes came
     user_priority: int
     op_priority: Level
     conflicts: tuple[str, ...]
@@ -124,8 +123,8 @@ class Trail:
         )
 
     def _conflict(self, entry: TrailEntry, move: AxisMove, conflict: Conflict) -> str:
-        """Describe a conflict of a visit if the given change won or lost it in its tensor; return
-        "" otherwise."""
+        """Describe a conflict of a visit if the given change won or lost it in its tensor, or
+        return ""."""
         if conflict.tensor != move.tensor:
             return ""
         axes = self._listed(entry.node.tensors[move.tensor], conflict.axes)
