@@ -1,4 +1,4 @@
-"""Give every value of a JAX function a sharding, starting from a few given shardings.
+"""Give every value of a JAX function a sharding, starting from the few that are given.
 
 `entry` traces the function and reads its shardings; `constraints` has the functions that state
 shardings inside it.

@@ -1,8 +1,8 @@
 """Constraints inside a function: `constrain` states the sharding of a value, `shard_alike` gives
 several values the same sharding.
 
-Outside `partition`, both functions return their arguments unchanged, and their derivatives are
-identities too.
+Outside `partition`, both functions return their arguments unchanged, and so do their
+derivatives.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def _with_open_dim(sharding: str | Sharding, dim: int) -> Sharding:
     """Return the sharding of a batched value: `sharding` with an open dimension inserted at index
     `dim`.
 
-    Raise InputError for a string, which does not state its mesh.
+    Raises InputError for a string, which does not state its mesh.
     """
     if isinstance(sharding, str):
         raise InputError(

@@ -1,4 +1,4 @@
-"""Removal of sub-axes from the shardings of arguments and results, because a `NamedSharding` cannot
+"""Remove sub-axes from the shardings of arguments and results, because a `NamedSharding` cannot
 express them."""
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ def gather_sub_axes(program: Program) -> Program:
     results.
 
     Such a dimension loses its first sub-axis and all later axes: the value is gathered over them. A
-    closed dimension was stated by the user and is not changed.
+    closed dimension was stated by the user and stays as it is.
     """
     values = list(program.values)
     for argument in program.body.arguments:
@@ -25,8 +25,7 @@ def gather_sub_axes(program: Program) -> Program:
 
 
 def without_sub_axes(sharding: Sharding | None) -> Sharding | None:
-    """Return a sharding in which every open dimension ends before its first sub-axis; None for
-    None."""
+    """End every open dimension of a sharding before its first sub-axis. Return None for None."""
     if sharding is None:
         return None
     dims = tuple(map(_whole, sharding.dims))

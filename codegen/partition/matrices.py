@@ -1,9 +1,9 @@
-"""Matmuls of tensors as matmuls of matrices. Dimensions with the same role are merged. A tensor
-is transposed if dimensions with the same role are not adjacent, or if columns precede rows.
+"""Matmuls of tensors as matmuls of matrices. Dimensions with the same role are merged. A tensor is
+transposed if dimensions with the same role are not adjacent, or if columns precede rows.
 
 The order of rows does not affect a product if all its tensors agree on it. A gathered or scattered
 tensor consists of the devices' parts in sequence, so another tensor may have to be transposed so
-that these parts come first.
+that its corresponding parts come first.
 """
 
 from __future__ import annotations
@@ -35,10 +35,11 @@ PARTNERS: dict[Ends, Ends] = {
     ("out", 1): ("lhs", 1),
     ("out", 2): ("rhs", 2),
 }
-"""For rows or columns of a tensor, the equal rows or columns of another tensor of the product."""
+"""For the rows or columns of a tensor, the equal rows or columns of another tensor of the
+product."""
 
 OTHERS: dict[Side, Side] = {"lhs": "rhs", "rhs": "lhs", "out": "out"}
-"""Maps each tensor of a product to its role in the product of the transposed operands."""
+"""For each tensor of a product, its role in the product of the transposed operands."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ class Turn:
 class AsMatrices:
     """Tensors of one or several products of matrices: the role of each dimension of each tensor.
 
-    `swapped`: whether lhs and rhs of the op are swapped, and the product is transposed.
+    `swapped`: whether lhs and rhs of the op are swapped and the product is transposed.
     """
 
     lhs: Groups = MATRIX
@@ -82,7 +83,7 @@ class AsMatrices:
     @staticmethod
     def every(op: Op, ranks: tuple[int, int]) -> Iterator[AsMatrices]:
         """Yield the ways to multiply the operands of a dot_general, which have these ranks, as
-        matrices. Yield none if an operand is a vector."""
+        matrices. Yield nothing if an operand is a vector."""
         batch = tuple(op.integers(f"batch_{side}") for side in SIDES[:2])
         pairs = [*zip(*(op.integers(f"contract_{side}") for side in SIDES[:2]), strict=True)]
         free = [
@@ -122,7 +123,6 @@ class AsMatrices:
         return tuple(itertools.chain.from_iterable(self.groups(side)))
 
     def is_in_order(self, side: Side) -> bool:
-        """Return whether a tensor is already in matrix order."""
         return self.order(side) == tuple(range(len(self.order(side))))
 
     def shape(self, side: Side, shape: Sequence[int]) -> tuple[int, ...]:
@@ -131,8 +131,8 @@ class AsMatrices:
         return tuple(math.prod(shape[d] for d in own) for own in groups[not groups[0] :])
 
     def turn(self, side: Side, dim: int, parts: int, shape: Sequence[int]) -> Turn | None:
-        """Return the transposition that is necessary when parts of a dimension are sent, None if
-        the parts are already in sequence. `shape`: the shape of the tensor with all parts."""
+        """Return the transposition that is necessary to send parts of a dimension, or None if the
+        parts are already in sequence. `shape`: the shape of the tensor with all parts."""
         groups = self.groups(side)
         end = next(n for n, own in enumerate(groups) if dim in own)
         at = groups[end].index(dim)
@@ -143,11 +143,11 @@ class AsMatrices:
         return Turn(to, first, first + at, parts)
 
     def sharding(self, side: Side, layout: LocalLayout, dim: int, axes: Names) -> str:
-        """Return the sharding of a tensor's matrices as text. `axes`: the axes of the parts that
-        are sent, which must come last among those of dimension `dim`; empty for tensors that are
+        """Format the sharding of a tensor's matrices as text. `axes`: the axes of the parts that
+        are sent, which must come last among those of dimension `dim`, or () for tensors that are
         not sent.
 
-        Raise InputError for partial operands, and if a part is not one block of a matrix.
+        Raises InputError for partial operands, and if a part is not one block of a matrix.
         """
         if layout.partial and (layout.operator != "sum" or side != "out"):
             raise InputError(

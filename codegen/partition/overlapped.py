@@ -31,8 +31,8 @@ class BesideMatmul:
     scattered.
 
     `plan`: the plan of one kernel that performs both, None if separate steps are used; `reason`:
-    the reason for this choice. `matrices`: the operands as the kernel multiplies them, possibly
-    transposed. `turn`: the transposition of one tensor before or after the kernel, if any.
+    the reason for this choice; `matrices`: the operands as the kernel multiplies them, possibly
+    transposed; `turn`: the transposition of one tensor before or after the kernel, if any;
     `saving`: the seconds that the kernel saves each time.
     """
 
@@ -68,7 +68,7 @@ def _bodies(body: LocalBody) -> Iterator[LocalBody]:
 
 
 class _Finder:
-    """Finds pairs of a matmul and a move. At most one pair of each matmul gets a kernel."""
+    """Find pairs of a matmul and a move. At most one pair of each matmul gets a kernel."""
 
     def __init__(self, local: LocalProgram, topology: str) -> None:
         self.local, self.topology = local, topology
@@ -126,8 +126,8 @@ class _Finder:
         return replace(none, plan=plan, reason=reason, matrices=matrices, turn=turn, saving=saving)
 
     def _plan(self, found: _MatricesBeside) -> MatmulPlan | None:
-        """Return the plan of one kernel that multiplies and moves; None if the best plan of the
-        matmul moves tensors in a different way."""
+        """Return the plan of one kernel that multiplies and moves, or None if the best plan of the
+        matmul moves tensors in another way."""
         matrices, move = found.matrices, found.move
         values = {name: self.local.of(v) for name, v in found.own.items()}
         (dim,), mesh = move.change.dims, self.local.axes.mesh
@@ -174,7 +174,7 @@ class _MatricesBeside:
 
     @staticmethod
     def of(local: LocalProgram, step: Compute, move: MoveValue, side: Side) -> _MatricesBeside:
-        """Return the matmul of matrices that transposes the fewest bytes. Raise InputError for a
+        """Return the matmul of matrices that transposes the fewest bytes. Raises InputError for a
         matmul that no kernel supports."""
         lhs, rhs = (local.of(v) for v in step.operands)
         if lhs.dtype != rhs.dtype or not local.axes.whole:
@@ -217,7 +217,7 @@ class _MatricesBeside:
 
 
 def _other(choice: BesideMatmul) -> BesideMatmul:
-    """Return a choice without its kernel, because the matmul has a kernel that moves a different
+    """Return a choice without its kernel, because the matmul has a kernel that moves another
     tensor."""
     return replace(choice, plan=None, reason="the kernel with another of its tensors saves more")
 
@@ -226,4 +226,4 @@ MOVES: dict[Side, str] = {"lhs": "all_gather", "rhs": "all_gather", "out": "redu
 """The layout change that a kernel performs on each tensor."""
 
 _SHORT = {"bfloat16": "bf16", "float32": "f32", "int8": "i8", "int32": "i32", "float16": "f16"}
-"""Maps the dtypes of matmuls to jaxpr notation."""
+"""The dtypes of matmuls in the notation of jaxprs."""

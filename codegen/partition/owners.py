@@ -1,5 +1,5 @@
-"""Owners of arguments and results: the dict or list that contains each, such as the parameters of a
-layer."""
+"""The owners of arguments and results: the dict or list that contains each, such as the parameters
+of a layer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Place = tuple[Hashable, ...]
 
 def owners(tree_of: Callable[[tuple[Any, ...]], Any], count: int, side: str) -> list[Place]:
     """Return, for each of `count` leaves, the path of the dict or list that contains it. `tree_of`:
-    returns the tree with these leaves; `side`: the first key of the paths."""
+    a function that returns the tree with these leaves; `side`: the first key of the paths."""
     found = dict(_leaves(tree_of(tuple(range(count))), (side,)))
     return [found.get(leaf, ()) for leaf in range(count)]
 

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 def pad(program: Partitioned, arguments: tuple[Any, ...], mesh: Any) -> tuple[Any, ...]:
-    """Return arguments with zeros at the ends that the emitted program's arguments have padded;
-    those that have their padding stay as they are. Place them on a jax mesh unless it is None.
+    """Pad arguments with zeros at the ends that the emitted program's arguments have padded.
+    Arguments that have their padding stay as they are. Place them on a jax mesh unless it is None.
 
-    Raise InputError for arguments that are not like those of the function.
+    Raises InputError for arguments that are not like the function's.
     """
     import jax
 
@@ -41,7 +41,7 @@ def pad(program: Partitioned, arguments: tuple[Any, ...], mesh: Any) -> tuple[An
 
 
 def _placed(axes: CutAxes, mesh: Any, layouts: Iterable[LocalLayout]) -> Iterator[Any]:
-    """Yield each layout as a sharding on a jax mesh. Raise InputError for a mesh of other axes."""
+    """Yield each layout as a sharding on a jax mesh. Raises InputError for a mesh of other axes."""
     from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
     if not isinstance(mesh, Mesh) or tuple(mesh.shape.items()) != axes.mesh.axes:
@@ -59,10 +59,10 @@ def _placed(axes: CutAxes, mesh: Any, layouts: Iterable[LocalLayout]) -> Iterato
 
 
 def unpad(program: Partitioned, results: Any, like: Any) -> Any:
-    """Return results of the emitted program without their padding; or any tree, with the shapes of
-    the tree `like`, unless it is None.
+    """Remove the padding of results of the emitted program or, if `like` is given, of any tree,
+    whose arrays get the shapes in the tree `like`.
 
-    Raise InputError for results that are not like those of the emitted program, or not like `like`.
+    Raises InputError for results that are not like the emitted program's, or not like `like`.
     """
     if like is not None:
         return _like(results, like)
@@ -111,8 +111,8 @@ def _leaves(
     wanted: Sequence[Value],
     padded: Sequence[Value],
 ) -> Iterator[Any]:
-    """Yield the arrays of a tree, which must be like the tree that `made` makes of `wanted`; each
-    has the type in `wanted`, or in `padded`."""
+    """Yield the arrays of a tree, which must be like the tree that `made` makes of `wanted`. Each
+    has the type in `wanted` or in `padded`."""
     import jax
 
     _check_tree(name, tree, made(tuple(range(len(wanted)))), "the function's")
@@ -132,7 +132,7 @@ def _leaves(
 
 
 def _as_in_jit(x: Any) -> Any:
-    """Return Python numbers and NumPy arrays with the types that `jax.jit` gives them."""
+    """Convert Python numbers and NumPy arrays to the types that `jax.jit` gives them."""
     import jax
     import jax.numpy as jnp
 
@@ -146,7 +146,7 @@ def _type(dtype: str, shape: tuple[int, ...]) -> str:
 
 
 def _padded(x: Any, shape: tuple[int, ...]) -> Any:
-    """Return an array with zeros at its ends up to a shape; NumPy arrays stay on the host."""
+    """Pad an array with zeros at its ends up to a shape. NumPy arrays stay on the host."""
     if x.shape == shape:
         return x
     import jax.numpy as jnp

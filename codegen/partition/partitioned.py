@@ -42,16 +42,18 @@ class Partitioned(Drawn):
 
     given: Program
     mesh: Mesh
-    inputs: Callable[[tuple[Any, ...]], Any]  # makes the tree of the arguments from its leaves
+    inputs: Callable[
+        [tuple[Any, ...]], Any
+    ]  # a function that makes the tree of the arguments from its leaves
     outputs: Callable[[tuple[Any, ...]], Any]
     constants: tuple[Any, ...]  # arrays that the function closes over
-    opaque: tuple[Any, ...]  # OpaqueCall: calls that modules store as StableHLO
+    opaque: tuple[Any, ...]  # calls that modules store as StableHLO, of class OpaqueCall
     parameters: tuple[str, ...]  # names of the function's parameters, one per argument
     mode: str = "as_shardy"
-    until: int | None = None  # the last user priority that is propagated
+    until: int | None = None  # the lowest user priority to propagate
     gather_sub_axes: bool = False  # whether arguments and results are gathered along sub-axes
     gather: str = "keep"  # "keep" gathered arguments, or "regather" them
-    memory_limit: int | None = None  # greatest number of bytes that a device may hold at once
+    memory_limit: int | None = None  # the most bytes that a device may have at once
     topology: str | None = None  # the topology that determines costs
     kernels: tuple[str, ...] = ()  # backends whose kernels are allowed
 
@@ -95,24 +97,24 @@ class Partitioned(Drawn):
 
     @property
     def cost(self) -> float:
-        """The cost that the mode `cheapest` minimizes, in bytes: those received, plus those that a
-        device could receive while it computes."""
+        """The cost that the mode `cheapest` minimizes, in bytes: the bytes received, plus those
+        that a device could receive while it computes."""
         return self.bytes_received + self.computed
 
     @functools.cached_property
     def lower_bound(self) -> int | None:
         """A lower bound, in bytes, on the cost of every plan that splits equal layers in the same
-        way; None unless the mode is `cheapest`."""
+        way, or None unless the mode is `cheapest`."""
         if self.mode != "cheapest":
             return None
         return least_cost(self.local.program, self.mesh, Ratings(topology=self.topology))
 
     def remedies(self, number: int) -> tuple[tuple[str, Partitioned], ...]:
-        """Return a pair for each remedy of communication `number`: the changed request, such as
+        """Return a pair for each remedy for communication `number`: the changed request, such as
         "p_w as [{}, {}]", and the program with this change. Pairs whose programs receive fewer
         bytes come first.
 
-        Raise InputError if there is no such communication.
+        Raises InputError if there is no such communication.
         """
         check_type(number, int, "the number of a communication, such as 3 for C3", "number")
         made: list[tuple[str, Partitioned]] = []
@@ -124,10 +126,10 @@ class Partitioned(Drawn):
         return tuple(sorted(made, key=lambda pair: pair[1].bytes_received))
 
     def with_remedy(self, number: int) -> Partitioned:
-        """Return the program with the best remedy of communication `number`, even if the program
+        """Return the program with the best remedy for communication `number`, even if the program
         then receives more bytes in total.
 
-        Raise InputError if the communication has no remedy.
+        Raises InputError if the communication has no remedy.
         """
         found = self.remedies(number)
         if not found:
@@ -142,7 +144,7 @@ class Partitioned(Drawn):
     @functools.cached_property
     def kernel_choices(self) -> tuple[BesideMatmul, ...]:
         """The matmuls with an adjacent gather or scatter. Each states whether one kernel performs
-        both, and why; empty unless kernels are allowed."""
+        both, and why. Empty unless kernels are allowed."""
         if not self.kernels or self.topology is None:
             return ()
         return beside_matmuls(self.local, self.topology)
@@ -151,14 +153,14 @@ class Partitioned(Drawn):
         """Return the seconds of each communication on a topology, as predicted by the network
         model: communications run in sequence and overlap no computation.
 
-        Raise InputError for an unknown topology or one with too few devices.
+        Raises InputError for an unknown topology, or one with too few devices.
         """
         return seconds_of(self.local, topology)
 
     def to_json(self, topology: str | None = None, written: WrittenRows = NO_ROWS) -> str:
         """Return the arguments, results and communications as deterministic JSON, one line each.
         Include seconds if a topology is given, the cost and its lower bound if the mode is
-        `cheapest`, and, if `written` is given, how the module writes each communication: its
+        `cheapest` and, if `written` is given, how the module writes each communication: its
         function, the names that it assigns, their types and its comment."""
         seconds = () if topology is None else self.seconds(topology)
         bound = self.lower_bound
@@ -178,8 +180,8 @@ class Partitioned(Drawn):
 
     @functools.cached_property
     def padding(self) -> int:
-        """The number of elements of padding in the arguments and results of the emitted program. It
-        is 0 if the stated shardings divide them evenly."""
+        """The number of elements of padding in the arguments and results of the emitted program, 0
+        if the stated shardings divide them evenly."""
         given, local = self.given, self.local
         padded = (local.of(v) for v in (*local.body.arguments, *local.body.results))
         whole = (given.values[v] for v in (*given.body.arguments, *given.body.results))
@@ -187,11 +189,11 @@ class Partitioned(Drawn):
 
     def pad(self, *arguments: Any, mesh: Any = None) -> tuple[Any, ...]:
         """Return the arguments as the emitted program takes them, in a tuple: zeros follow the ends
-        of arrays whose shards are unequal. Arrays that are padded already stay as they are. Python
+        of arrays whose shards are unequal. Arrays that are already padded stay as they are. Python
         numbers and NumPy arrays get the types that `jax.jit` gives them. With a jax mesh, all
         arrays are placed on its devices.
 
-        Raise InputError for arguments that are not like those of the function.
+        Raises InputError for arguments that are not like the function's.
         """
         return pad(self, arguments, mesh)
 
@@ -201,20 +203,20 @@ class Partitioned(Drawn):
         return the arrays of any other tree, such as gradients or one of the results, with the
         shapes of the arrays or jax.ShapeDtypeStructs in `like`, a tree of the same structure.
 
-        Raise InputError for results that are not like those of the emitted program, or not like
+        Raises InputError for results that are not like the emitted program's, or not like
         `like`.
         """
         return unpad(self, results, like)
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Warnings about operations that stopped propagation."""
+        """The warnings about operations that stopped propagation."""
         return self.given.warnings
 
     def after(self, priority: int) -> Partitioned:
         """Return the program with user priorities propagated only up to this one.
 
-        Raise InputError if no sharding has this priority.
+        Raises InputError if no sharding has this priority.
         """
         known = {
             dim.priority or 0
@@ -235,7 +237,7 @@ class Partitioned(Drawn):
         """Return the steps by which a value received its sharding, back to an argument or a
         constraint.
 
-        Raise InputError if the program has no value with this name.
+        Raises InputError if the program has no value with this name.
         """
         return self.propagated.trail.why(self._named(value))
 
@@ -243,7 +245,7 @@ class Partitioned(Drawn):
         """Return, for each axis of a value's sharding, the name of the value or result from which
         it propagated.
 
-        Raise InputError if the program has no value with this name.
+        Raises InputError if the program has no value with this name.
         """
         return self.propagated.trail.origins(self._named(value))
 
@@ -264,7 +266,7 @@ class Partitioned(Drawn):
         return name
 
     def __repr__(self) -> str:
-        """Describe the program, with the bytes received if it is planned already."""
+        """Describe the program, with the bytes received if it is already planned."""
         given = self.given
         is_planned = "communications" in vars(self)
         received = f", receives {size_text(self.bytes_received)}" if is_planned else ""

@@ -1,10 +1,10 @@
 """The plan of a program: the first plan that fits a memory limit. Plans that need less memory are
 tried later.
 
-Values whose extents do not divide are stored with padded ends, unless the whole program receives
-no more bytes and costs no more if they are gathered. If padded ends receive less and cost more, the
-cost is an overestimate, because compilers fuse masks into the ops that read them. If they receive
-more and cost less, every device would compute whole values that it could split.
+Values whose extents do not divide are stored with padded ends, unless the whole program receives no
+more bytes and costs no more if they are gathered. If padded ends receive fewer bytes and cost more,
+the cost is an overestimate, because compilers fuse masks into the ops that read them. If they
+receive more bytes and cost less, every device would compute whole values that it could split.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def planned(
 ) -> LocalProgram:
     """Return the steps of one device for a propagated program. `asked`: the requested ratings.
 
-    Raise InputError if every plan exceeds the limit.
+    Raises InputError if every plan exceeds the limit.
     """
     plan = cheapest if mode == "cheapest" else as_shardy
     padded = with_padded_ends(program)

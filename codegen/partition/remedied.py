@@ -1,8 +1,8 @@
-"""Programs to which a remedy is applied, so that the remedy's total effect can be computed: one
-request of the program is changed so that a communication becomes unnecessary or smaller.
+"""Programs to which a remedy is applied, so that its total effect can be computed: one request of
+the program is changed so that a communication becomes unnecessary or smaller.
 
-An argument gets the needed layout from the start; a result or a constraint accepts the available
-layout; any other value is constrained, where it is produced, to the layout after the communication.
+An argument gets the needed layout from the start. A result or a constraint accepts the available
+layout. Any other value is constrained, where it is produced, to the layout after the communication.
 An all-reduce becomes a reduce-scatter if any dimension can be split.
 """
 
@@ -30,18 +30,18 @@ from shardwright.ir.sharding import Sharding
 
 @dataclass(frozen=True)
 class Remedied:
-    """A program to which a remedy is applied. `said`: the change in words, such as
-    "p_w as [{}, {}]"."""
+    """A program to which a remedy is applied. `said`: the change in words, such as "p_w as [{},
+    {}]"."""
 
     given: Program
     said: str
 
 
 def remedied(given: Program, local: LocalProgram, number: int) -> tuple[Remedied, ...]:
-    """Return a program for each remedy of communication `number`; none if no change of a request
+    """Return one program per remedy for communication `number`, or none if no change of a request
     helps.
 
-    Raise InputError if there is no such communication.
+    Raises InputError if there is no such communication.
     """
     found = [run for run, _ in rows_of(local)]
     if not 1 <= number <= len(found):

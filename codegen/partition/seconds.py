@@ -1,4 +1,4 @@
-"""The seconds of a program's communications on a topology, by its network model.
+"""The seconds of a program's communications on a topology, according to its network model.
 
 Communications run in sequence and overlap no computation. If XLA overlaps them, the result is an
 upper bound.
@@ -31,7 +31,7 @@ from shardwright.ir.errors import wrong_type
 def seconds_of(program: LocalProgram, topology: str) -> tuple[float, ...]:
     """Return the seconds of each communication, multiplied by its count, in order.
 
-    Raise InputError for an unknown topology or one with too few devices.
+    Raises InputError for an unknown topology, or one with too few devices.
     """
     if not isinstance(topology, str):
         raise wrong_type(topology, str, '"v5e:2x4"', "topology")
@@ -89,7 +89,7 @@ class ProgramPrices:
         return pace.seconds_of(change.kind, digits, change.received, self.prices)
 
     def _permuted(self, axes: tuple[str, ...], pairs: list[tuple[int, int]], shard: int) -> float:
-        """Return the seconds that devices take to send their shards. `pairs`: (sender, receiver)
+        """Return the seconds in which devices send their shards. `pairs`: (sender, receiver)
         positions along the axes; `shard`: the bytes of a shard."""
         digits = tuple(self.digits[name] for name in axes)
         groups = self.prices.ids[positions_of_groups(digits, self.prices.ids.size)]

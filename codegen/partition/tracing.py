@@ -1,4 +1,4 @@
-"""Tracing of a function, and reading of its given shardings."""
+"""Trace a function, and read its given shardings."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def traced(
 ) -> Partitioned:
     """Return the program of a function with only the given shardings.
 
-    Raise InputError for a function that cannot be traced, or for shardings that do not fit its
+    Raises InputError for a function that cannot be traced, or for shardings that do not fit its
     values.
     """
     expected = "a Mesh of shardwright or of jax"
@@ -117,7 +117,7 @@ def _place(error: Exception) -> str:
 
 
 def _parameters(fn: Callable[..., Any], count: int) -> tuple[str, ...]:
-    """Return distinct names for the arguments, taken from the function's parameters; additional
+    """Return distinct names for the arguments, taken from the function's parameters. Additional
     arguments get names such as `arg3`."""
     try:
         signature = inspect.signature(fn).parameters.values()

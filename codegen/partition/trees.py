@@ -1,4 +1,4 @@
-"""Shardings given as trees. Each is a prefix of the tree of arguments or results, as in
+"""Read shardings given as trees. Each is a prefix of the tree of arguments or results, as in
 `jax.jit`."""
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from shardwright.ir.jax_specs import Spec
 from shardwright.ir.sharding import Sharding
 
 LONGEST = 200
-"""Greatest length of a tree in a message, in characters."""
+"""The most characters of a tree in a message."""
 LEAVES = (Sharding, NamedSharding, PartitionSpec, str)
 
 
@@ -25,8 +25,8 @@ def leaves_of(
 ) -> tuple[Sharding | None, ...]:
     """Return the sharding of each leaf of `tree`, None if none is stated for it.
 
-    Raise InputError, which names `argument` and the leaf's path, for a prefix that does not fit, a
-    sharding of a different rank, or axes that the mesh lacks.
+    Raises InputError, which names `argument` and the leaf's path, for a prefix that does not fit, a
+    sharding of another rank, or axes that the mesh lacks.
     """
     full = jax.tree.unflatten(tree, [0] * tree.num_leaves)
     marked = jax.tree.map(lambda x: _FREE if x is None else x, given, is_leaf=_is_leaf)
@@ -47,8 +47,7 @@ def leaves_of(
 
 
 def _difference(said: str) -> str:
-    """Return the place where two trees differ and the keys that differ, shortened from JAX's
-    message."""
+    """Return where two trees differ and which keys differ, shortened from JAX's message."""
     path = re.search(r"prefix_tree(\S+)$", said, re.MULTILINE)
     keys = re.search(r"on key sets is\n\s*(.+)", said)
     names = re.findall(r"^\s*[-+] \((.*)\)$", said, re.MULTILINE)

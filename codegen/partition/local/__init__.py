@@ -1,4 +1,4 @@
-"""The program of one device, which `lower` makes from a program whose values have shardings.
+"""The program of one device, to which `lower` lowers a program whose values have shardings.
 
 `axes` cuts the mesh into named pieces of axes, `layout` describes a sharding by these names,
 `moves` finds paths between layouts of a value, `assign` lists the layouts in which an op can run on

@@ -35,15 +35,15 @@ OPERATORS = {
     "reduce_and": "min",
 }
 """Kinds of ops whose results are partial if a reduced factor is split, each with the operator that
-combines these results."""
+combines the partial results."""
 
 UNSPLIT = frozenset(
     {"random_bits", "random_fold_in", "random_gamma", "random_split", "threefry2x32"}
 )
-"""Ops that every device computes in full, unless a local form or a rule from the user lets shards
-split them."""
+"""Ops that every device computes in full, unless a local form or a rule from the user can split
+them."""
 FUSED = frozenset({"transpose"})
-"""Ops that cost nothing, because compilers fuse them with their neighbours: a matmul, for example,
+"""Ops that cost nothing because compilers fuse them with their neighbours: a matmul, for example,
 writes its result transposed."""
 
 
@@ -116,7 +116,6 @@ class Splits:
         return FactorAxes(self._trimmed(factors))
 
     def without(self, split: FactorAxes, names: Names) -> FactorAxes:
-        """Return a split without the pieces `names`."""
         factors = [tuple(n for n in own if n not in names) for own in split.factors]
         return FactorAxes(self._trimmed(factors))
 
@@ -132,8 +131,8 @@ class Splits:
                     break
 
     def _trimmed(self, factors: Sequence[Names]) -> tuple[Names, ...]:
-        """Return the pieces of each factor, without pieces that keep a shard from being a
-        contiguous block: a factor of a dimension may be split only if all earlier factors of that
+        """Remove pieces that keep a shard from being a contiguous block, and return the pieces of
+        each factor. A factor of a dimension may be split only if all earlier factors of that
         dimension are fully split."""
         out = [
             self._allowed(factor, fitting(names, size, self.sizes))
@@ -218,14 +217,14 @@ class Splits:
         return self.work(split) + sum(pace.of(m.kind, m.axes, m.received) for m in moves)
 
     def work(self, split: FactorAxes) -> float:
-        """Return the cost of a device's computation: the number of bytes that it could receive in
-        the same time."""
+        """Return the cost of a device's computation, as the bytes that it could receive in the same
+        time."""
         return self.whole_work / self.axes.parts_of(n for names in split.factors for n in names)
 
     @functools.cached_property
     def whole_work(self) -> float:
-        """The cost of the computation of all devices together: that of the operations of a matmul
-        or convolution, or that of the bytes that the op reads and writes, whichever is greater."""
+        """The cost of the computation of all devices together: of the operations of a matmul or
+        convolution, or of the bytes that the op reads and writes, whichever is greater."""
         rates = self.axes.rates
         touched = sum(math.prod(shape) * item for shape, item in self._touched())
         flops = 0
@@ -234,7 +233,7 @@ class Splits:
         elif self.op.kind in (
             "ragged_dot_general",
             "scaled_dot",
-        ):  # each row is multiplied by one matrix
+        ):  # each row is multiplied by only one matrix
             names = {"contract_rhs", "batch_rhs", "group_rhs"} & dict(self.op.params).keys()
             others = {dim for name in names for dim in self.op.integers(name)}
             columns = (size for dim, size in enumerate(self.shapes[1]) if dim not in others)
@@ -246,9 +245,9 @@ class Splits:
         return max(flops / rates.operations(kind), touched / rates.touched)
 
     def _touched(self) -> Iterator[tuple[tuple[int, ...], int]]:
-        """Yield the shape and element size in bytes of each tensor that the op reads or writes:
-        none for fused ops and, for a port, only the tensors that a loop slices or stacks. Without a
-        topology, every element counts as four bytes."""
+        """Yield the shape and the element size in bytes of each tensor that the op reads or writes.
+        Yield none for fused ops and, for a port, only the tensors that a loop slices or stacks.
+        Without a topology, every element counts as four bytes."""
         items = self.items if self.axes.rates.topology else repeat(4)
         sized = [*zip(self.shapes, items, strict=False)]
         count = len(self.op.operands)
@@ -260,7 +259,7 @@ class Splits:
 
 
 def splits_of(op: Op, values: Sequence[Value], axes: CutAxes) -> Splits:
-    """Return the possible splits of an op; equal ops share one object."""
+    """Return the possible splits of an op. Equal ops share one object."""
     tensors = (values[v] for v in (*op.operands, *op.results))
     key = (op.kind, op.params, op.rule, tuple((v.shape, v.dtype) for v in tensors))
     found: Splits | None = axes.known.get(key)

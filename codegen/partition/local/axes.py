@@ -34,7 +34,7 @@ class CutAxes:
 
     @functools.cached_property
     def known(self) -> dict[Hashable, Any]:
-        """The cache of `assign.splits_of`: the splits of each distinct op seen so far."""
+        """The cache of `assign.splits_of`: the splits of each distinct op so far."""
         return {}
 
     @property
@@ -52,7 +52,7 @@ class CutAxes:
         )
 
     def layout(self, sharding: Sharding | None, shape: tuple[int, ...]) -> LocalLayout:
-        """Return a sharding as a layout with equal shards. Axes that do not divide their dimension
+        """Convert a sharding to a layout with equal shards. Axes that do not divide their dimension
         are dropped."""
         if sharding is None:
             return LocalLayout(((),) * len(shape))
@@ -64,7 +64,7 @@ class CutAxes:
         return LocalLayout(dims)
 
     def spilled(self, sharding: Sharding | None, shape: tuple[int, ...]) -> LocalLayout:
-        """Return a sharding as a layout in which axes that do not divide their dimension split the
+        """Convert a sharding to a layout in which axes that do not divide their dimension split the
         first other dimension that they divide."""
         layout = self.layout(sharding, shape)
         for dim, given in enumerate(() if sharding is None else sharding.dims):
@@ -81,7 +81,7 @@ class CutAxes:
         return layout
 
     def sharding(self, layout: LocalLayout) -> Sharding:
-        """Return a layout, which must not be partial, as a sharding with closed dimensions."""
+        """Convert a layout, which must not be partial, to a sharding with closed dimensions."""
         known = {name: part for (name, _), part in zip(self.pieces, self.parts, strict=True)}
         parts = (merged(known[name] for name in names) for names in layout.dims)
         sizes = self.mesh.sizes
@@ -105,7 +105,7 @@ class CutAxes:
         )
 
     def parts_of(self, names: Iterable[str]) -> int:
-        """Return the number of shards into which the given pieces together split a dimension."""
+        """Return the number of shards into which pieces together split a dimension."""
         sizes = self.sizes
         return math.prod([sizes[name] for name in names])
 
@@ -118,7 +118,7 @@ class CutAxes:
 def cut_axes(program: Program, mesh: Mesh, topology: str | None = None) -> CutAxes:
     """Cut a mesh wherever a sharding of the program cuts its axes, and rate the axes on a topology.
 
-    Raise InputError for a program with values on several meshes, and for an unknown topology.
+    Raises InputError for a program with values on several meshes, and for an unknown topology.
     """
     cuts: dict[str, set[int]] = {name: {1, size} for name, size in mesh.axes}
     shardings = (*(value.sharding for value in program.values), *program.results)

@@ -1,7 +1,8 @@
-"""Broadcasts in the layouts that their uses need: the operand moves, not the larger result.
+"""Make broadcasts in the layouts that their uses need, so that the operand moves and not the larger
+result.
 
-The result of a broadcast has its propagated layout, unless devices receive fewer bytes
-if they make it in a layout that one of its uses needs.
+The result of a broadcast has its propagated layout, unless devices receive fewer bytes if it is
+made in a layout that one of its uses needs.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ def with_broadcasts_as_needed(
     program: Program, axes: CutAxes, choice: Choice, layouts: Needed
 ) -> tuple[Choice, Needed]:
     """Return the split of each op, and the layout that each value must have, or None for a
-    broadcast made in the layout that its uses need. `choice`, `layouts`: the splits and layouts
-    before this pass."""
+    broadcast that is made in the layout that its uses need. `choice`, `layouts`: the splits and
+    layouts before this pass."""
     needs = _needs(program, axes, choice)
     changed: dict[int, FactorAxes] = {}
     for op in ops_of(program.body):
@@ -40,8 +41,8 @@ def with_broadcasts_as_needed(
 
 
 def _needs(program: Program, axes: CutAxes, choice: Choice) -> dict[int, tuple[LocalLayout, ...]]:
-    """Return the layouts that the uses of each value need, in order. Values that loops or branches
-    use are left out."""
+    """Return the layouts that the uses of each value need, in order. Omit values that loops or
+    branches use."""
     found: dict[int, list[LocalLayout]] = defaultdict(list)
     inside: set[int] = set()
     for op in ops_of(program.body):

@@ -8,11 +8,11 @@ one op at a time, then an op together with the neighbours that adopt its shardin
 lowers the cost. On a topology, latencies may hide the saving of a single change, so the search also
 starts from the result that it finds when only bytes count.
 
-Then it tries the plans that `as_shardy` compares and the ideas of `seeds.py`: it improves each of
+Then it tries the plans that `as_shardy` compares and the seeds of `seeds.py`: it improves each of
 them op by op, and the cheapest one fully. Received bytes are exact, but computation is an estimate,
-because compilers fuse ops. So a plan found from one of them is used only if it costs less and
-receives no more bytes than the plan found before. For the same reason small updates, such as that
-of a bias, are finally computed whole on every device if devices then receive fewer bytes.
+because compilers fuse ops. So a plan found in this way is used only if it costs less and receives
+no more bytes than the plan found before. For the same reason small updates, such as that of a bias,
+are finally computed whole on every device if devices then receive fewer bytes.
 """
 
 from __future__ import annotations
@@ -44,19 +44,19 @@ from shardwright.ir.mesh import Mesh
 from shardwright.ir.program import Program
 
 SWEEPS = 8
-"""Greatest number of sweeps over all ops."""
+"""The most sweeps over all ops."""
 REACH = 60
-"""Greatest number of ops that change together."""
+"""The most ops that change together."""
 WIDE = 2000
 """If a program has fewer ops than this, changes also propagate through ops that are not in
 `PASSING`, such as matmuls."""
 PASSING = POINTWISE | {"reduce_sum", PORT}
 """Ops that adopt the sharding of a neighbour."""
 EXTRA = 0.01
-"""The greatest share by which a plan may cost more to receive fewer bytes: bytes are exact, but the
-cost of computation is an estimate."""
+"""The largest share by which a plan may cost more in order to receive fewer bytes: bytes are exact,
+but the cost of computation is an estimate."""
 LEAST = 0.01
-"""Smallest gain, in bytes, for which the search changes anything."""
+"""The smallest gain, in bytes, for which the search changes anything."""
 
 
 def cheapest(program: Program, mesh: Mesh, ratings: Ratings) -> LocalProgram:
@@ -77,8 +77,8 @@ def _searched(
     shardy: Sequence[Choice],
     ratings: Ratings,
 ) -> Choice:
-    """Return the cheapest splits that the search finds. `known`: the propagated splits;
-    `shardy`: those that the mode `as_shardy` compares."""
+    """Return the cheapest splits that the search finds. `known`: the propagated splits; `shardy`:
+    the splits that the mode `as_shardy` compares."""
     costs = Costs(program, axes, ratings)
     bound = {n: known[op.results[0]] for n, op in enumerate(costs.ops) if op.kind == "constrain"}
     search = _PriceSearch(costs, bound)
@@ -99,7 +99,8 @@ def _searched(
     better = [
         plan for plan in ideas if plan.price < best.price and plan.received < best.received + LEAST
     ]
-    # Compare the exact bytes: the search counts a fetched halo that several ops share once per op.
+    # Compare the exact bytes: in the search, a fetched halo that several ops share counts once per
+    # op.
     bytes_of = partial(_received, program, axes, ratings)
     most = bytes_of(best.choice) if better else 0
     chosen = next((plan for plan in better if bytes_of(plan.choice) <= most), best)
@@ -126,7 +127,7 @@ class _PriceSearch:
         self.costs, self.bound, self.squares = costs, bound, Squares(costs)
         self.whole: set[int] = set()  # ops that must not take partial operands
         self.clock = 0
-        self.changed = [0] * len(costs.ops)  # the time at which an op or a neighbour last changed
+        self.changed = [0] * len(costs.ops)  # when an op or a neighbour last changed
         self.visited: dict[tuple[int, str], int] = {}
         self.near = [
             tuple(dict.fromkeys((number, *(beside for beside, _ in self._beside(number)))))
@@ -144,8 +145,8 @@ class _PriceSearch:
         return _Plan(self.costs.total, self.costs.received, self.costs.choice)
 
     def rounded_less(self, found: _Plan) -> Choice:
-        """Return the splits of a plan with fewer reduced values as terms of partial sums (see
-        `TERM`); return those of `found` if the new plan would receive more bytes."""
+        """Return the splits of a plan in which fewer reduced values are terms of partial sums (see
+        `TERM`). Return the splits of `found` if the new plan would receive more bytes."""
         self.costs.term = TERM
         self.known.clear()
         changed = self.plan(partial(self.start, found.choice), self.settle)
@@ -154,8 +155,8 @@ class _PriceSearch:
         return changed.choice if changed.received < found.received + LEAST else found.choice
 
     def received_less(self, found: Choice) -> Choice:
-        """Return the splits of a plan that computes small updates whole where devices then receive
-        fewer bytes, and the cost rises by at most the share `EXTRA` in all."""
+        """Return the splits of a plan that computes small updates whole wherever devices then
+        receive fewer bytes and the cost rises by at most the share `EXTRA` in all."""
         costs = self.costs
         self.start(found)
         left = EXTRA * costs.total
@@ -205,8 +206,8 @@ class _PriceSearch:
                 self._settle(number)
 
     def _is_due(self, number: int, what: str) -> bool:
-        """Return whether an op or a neighbour has changed since the change `what` was last tried on
-        the op, and record that it is tried now."""
+        """Return whether an op or a neighbour has changed since `what` was last tried on the op,
+        and record that it is tried now."""
         due = self.changed[number] >= self.visited.get((number, what), -1)
         self.clock += 1
         self.visited[number, what] = self.clock
@@ -286,8 +287,7 @@ class _PriceSearch:
         self._keep_if_cheaper(old)
 
     def keep_whole(self, numbers: Iterable[int]) -> bool:
-        """Forbid the given ops to take partial operands. Return whether this is new for any of
-        them."""
+        """Forbid ops to take partial operands. Return whether this is new for any of them."""
         new = [number for number in numbers if number not in self.whole]
         self.whole.update(new)
         for number in new:
@@ -367,5 +367,5 @@ class _PriceSearch:
 
 
 def _of_sum(split: FactorAxes | None) -> FactorAxes | None:
-    """Return the same split, but with reduced values in place of partial operands."""
+    """Return a split with reduced values in place of partial operands."""
     return None if split is None else replace(split, partial=(), carriers=())

@@ -1,4 +1,4 @@
-"""Collectives that the user wrote in a `shard_map`: they are kept, and their bytes are counted."""
+"""Collectives that the user wrote in a `shard_map`. They are kept, and their bytes are counted."""
 
 from __future__ import annotations
 

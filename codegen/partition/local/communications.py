@@ -37,8 +37,8 @@ class Communication:
     times: int  # iterations of enclosing loops, times calls of its function
     line: str
     reason: str
-    remedy: str  # a change that would remove the collective or make it cheaper
-    saving: int  # the most bytes that the remedy saves: it may add bytes elsewhere
+    remedy: str  # a change that would make the collective unnecessary or cheaper
+    saving: int  # the most bytes that the remedy saves; it may add bytes elsewhere
     where: str = ""  # how often it runs in a branch or a loop of unknown length: "each iteration"
     rounds: int = 1  # the number of collectives, which run one after another
     values: int = 1  # the number of values
@@ -58,8 +58,8 @@ class Communication:
 
     @property
     def called(self) -> str:
-        """The collective in words: `all-to-all`, `all-reduce of 3 values`, or `3 permutes` for
-        several rounds."""
+        """The collective in words: `all-to-all`, `all-reduce of 3 values`, or for several rounds `3
+        permutes`."""
         op = self.op.replace("_", "-")
         op += f" of {self.values} values" if self.values > 1 else ""
         return op if self.rounds == 1 else f"{self.rounds} {op}s"
@@ -79,8 +79,8 @@ class Communication:
 @dataclass(frozen=True)
 class WrittenRow:
     """A communication as a module writes it. `function`: the function that makes it; `names`: the
-    names of its results there; `types`: their types, if a comment states them; `reason`: its reason
-    in the names of that function."""
+    names of its results there; `types`: their types, if a comment states them; `reason`: the
+    reason, with that function's names."""
 
     function: str
     names: tuple[str, ...]
@@ -134,8 +134,8 @@ def _most(remedies: Sequence[Remedy]) -> Remedy:
 
 
 def joined_reasons(reasons: Sequence[str]) -> str:
-    """Return the reasons of a communication of several values in one sentence for each op, and one
-    for all results.
+    """Merge the reasons for a communication of several values into one sentence per op, and one for
+    all results.
 
     >>> joined_reasons(["mul needs the sum of a, which is b", "mul needs the sum of c, which is b"])
     'mul needs the sum of each value, which is b'
@@ -150,7 +150,7 @@ def joined_reasons(reasons: Sequence[str]) -> str:
 
 
 def _common(sentences: Sequence[list[str]]) -> str:
-    """Merge sentences that begin with the same word: "each value" replaces the words in which the
+    """Merge sentences that start with the same word: "each value" replaces the words in which the
     sentences differ. For results, return the first sentence's result and the number of the
     others."""
     if len(sentences) == 1:
@@ -170,8 +170,8 @@ def _common(sentences: Sequence[list[str]]) -> str:
 
 
 def notation(dtype: str, shape: tuple[int, ...], layout: LocalLayout) -> str:
-    """Return a type with the axes that split it, such as `f32[16@d,32]`; for a partial value,
-    followed by `terms of a sum over t`."""
+    """Format a type with the axes that split it, such as `f32[16@d,32]`. For a partial value,
+    `terms of a sum over t` follows."""
     dims = (
         f"{extent}@{'@'.join(names)}" if names else str(extent)
         for extent, names in zip(shape, layout.dims, strict=True)

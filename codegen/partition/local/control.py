@@ -42,8 +42,8 @@ def is_control(op: Op) -> bool:
 def control_ends(
     op: Op, ports: tuple[Port, ...], layouts: Callable[[Port], Layouts]
 ) -> ControlEnds:
-    """Return the layouts around an op with bodies. `layouts`: returns the layouts of a port's
-    tensors, operands first."""
+    """Return the layouts around an op with bodies. `layouts`: a function that returns the layouts
+    of a port's tensors, operands first."""
     found = {
         end: layout for port in ports for end, layout in zip(port.ends, layouts(port), strict=True)
     }
@@ -64,7 +64,7 @@ def control_ends(
 
 
 def check_manual(op: Op, mesh: Mesh) -> None:
-    """Raise InputError for a manual computation on a mesh other than the program's, or with partial
+    """Raise InputError for a manual computation on another mesh than the program's, or with partial
     sums among its operands or results."""
     if op.kind != "manual":
         return

@@ -19,15 +19,15 @@ from shardwright.codegen.partition.local.repeats import Item, Repeat, repeats
 from shardwright.ir.program import Body, Op, Program
 
 LATER = 0.5
-"""Bytes subtracted from the cost of an op that takes partial operands, so that of two equally cheap
-plans the one that reduces later is preferred."""
+"""The bytes subtracted from the cost of an op that takes partial operands, so that of two equally
+cheap plans the one that reduces later is preferred."""
 TERM = 1.5 * LATER
-"""Bytes added to the cost for each reduced value used as a term of a partial sum, so that of two
-equally cheap plans the one that reduces the other terms first is preferred. Otherwise a weight
+"""The bytes added to the cost for each reduced value used as a term of a partial sum, so that of
+two equally cheap plans the one that reduces the other terms first is preferred. Otherwise a weight
 added to the terms of its update would take part in their reduction, which would then round at the
 magnitude of the weight."""
 FEWEST = 3
-"""Stretches of ops that repeat at least this many times are split the same way."""
+"""The fewest repetitions of a stretch of ops for which all copies are split the same way."""
 POINTWISE = ELEMENTWISE | {"broadcast_in_dim", "reshape", "squeeze", "transpose"}
 """Ops that compute each element of the result from one element of each operand."""
 
@@ -48,12 +48,12 @@ def price_of_uses(home: LocalLayout, needs: tuple[LocalLayout, ...], tensor: Ten
 
 @dataclass(frozen=True)
 class Wire:
-    """Corresponding values in all copies of a repeated stretch: they have equal origins and uses,
+    """Corresponding values in all copies of a repeated stretch. They have equal origins and uses,
     so they are split the same way, and each costs the same."""
 
     tensor: Tensor
     home: LocalLayout | None  # the layout of a value that no op produces
-    made_by: tuple[int, int] | None  # op number and result index; either this or `home` is None
+    made_by: tuple[int, int] | None  # op number and result index, None if `home` is given
     uses: tuple[tuple[int, int] | LocalLayout, ...]  # op number and operand index, or a layout
     propagated: LocalLayout
     times: int  # the number of times that each value is produced
@@ -74,10 +74,10 @@ class Costs:
     ) -> None:
         self.program, self.axes, self.values = program, axes, program.values
         self.ratings = ratings
-        self.ops: list[Op] = []  # the op in the second copy: the first copy may differ
+        self.ops: list[Op] = []  # the op in the second copy, because the first copy may differ
         self.members: list[tuple[Op, ...]] = []
         self.splits: list[Splits] = []
-        self.times: list[int] = []  # runs of all corresponding ops together
+        self.times: list[int] = []  # how often all corresponding ops run, together
         self.barred: list[Names] = []  # axes of the manual computations around each op
         graph = _Graph(self)
         results = (
@@ -100,7 +100,7 @@ class Costs:
             for members in self.members
         ]  # the wires of each op's tensors, in order
         self.of_no_argument = self._of_no_argument()
-        self.term = 0.0  # TERM once a plan is found; earlier it would hide better plans
+        self.term = 0.0  # set to TERM once a plan is found; earlier it would hide better plans
         self.split: list[FactorAxes | None] = [None] * len(self.ops)  # None: not chosen yet
         self.layouts: list[OpLayouts | None] = [None] * len(self.ops)
 
@@ -120,13 +120,12 @@ class Costs:
         }
 
     def propagated(self, value: int) -> LocalLayout:
-        """Return the propagated layout of a value."""
         own = self.values[value]
         return self.axes.layout(own.sharding, own.shape)
 
     def add(self, members: tuple[Op, ...], times: int, barred: Names) -> int:
-        """Add an op that occurs at several places and cannot be split along the axes `barred`;
-        return its number."""
+        """Add an op that occurs at several places and cannot be split along the axes `barred`.
+        Return its number."""
         op = members[min(1, len(members) - 1)]
         self.ops.append(op)
         self.members.append(members)
@@ -151,8 +150,8 @@ class Costs:
         return frozenset(found)
 
     def layout(self, wire: int) -> LocalLayout:
-        """Return the layout in which a value is produced; before a split is chosen, its propagated
-        layout."""
+        """Return the layout in which a value is produced or, before a split is chosen, its
+        propagated layout."""
         own = self.wires[wire]
         if own.made_by is None:
             return own.home or own.propagated
@@ -174,7 +173,7 @@ class Costs:
 
     def of_wire(self, wire: int) -> float:
         """Return the cost of a wire's values: of moving them to the layouts of their uses, and of
-        their uses as terms of a partial sum."""
+        using them as terms of a partial sum."""
         terms = 0
         if self.term and not self.layout(wire).partial:
             terms = sum(bool(need.partial) for need in self.needs(wire))
@@ -182,7 +181,7 @@ class Costs:
 
     def moved(self, wire: int) -> float:
         """Return the cost of moving a wire's values to the layouts of their uses and, if memory is
-        scarce, of holding them there."""
+        scarce, of keeping them there."""
         own, home, needs = self.wires[wire], self.layout(wire), self.needs(wire)
         if own.is_argument and self.ratings.regather:
             price = sum(price_of_uses(home, (need,), own.tensor) for need in needs)
@@ -222,7 +221,6 @@ class Costs:
 
     @property
     def total(self) -> float:
-        """The cost of the program."""
         return self.around(range(len(self.ops)))
 
 
@@ -283,8 +281,8 @@ class _Graph:
             self._body(body, times * length, barred)
 
     def wires(self) -> tuple[list[Wire], list[int], dict[int, int]]:
-        """Return the wires, the total number of times that the values of each wire are produced,
-        and the index of each value's wire."""
+        """Return the wires, how often the values of each wire are produced in total, and the index
+        of each value's wire."""
         costs = self.costs
         known: dict[Wire, int] = {}
         often: list[int] = []

@@ -1,9 +1,9 @@
 """Direct exchanges: each device receives exactly the blocks of its new shard that it lacks, from
-devices that hold them.
+devices that have them.
 
 The old and the new shard are cut into blocks of one shape, whose extents are the greatest common
 divisors of the shards' extents. If every device has one block for every device, all blocks travel
-in one all-to-all; otherwise they travel in rounds of permutes, in which every device sends and
+in one all-to-all. Otherwise they travel in rounds of permutes, in which every device sends and
 receives at most one block.
 """
 
@@ -21,20 +21,21 @@ from shardwright.codegen.ops.layout import LocalLayout, Names
 from shardwright.ir.colouring import colouring
 
 MOST_DEVICES = 16
-"""Greatest number of devices in a group: it is limited because a module lists the blocks of each
-device."""
+"""The most devices in a group. It is limited because a module lists the blocks of each device."""
 MOST_ROUNDS = 8
 
 Sizes = tuple[tuple[str, int], ...]
 Place = tuple[int, ...]
-Needed = tuple[int, list[int], int]  # receiver, holders of a block, its number in their shards
+Needed = tuple[
+    int, list[int], int
+]  # receiver, devices that have a block, its number in their shards
 
 
 @dataclass(frozen=True)
 class MoveBlocks:
     """The blocks of an exchange between two layouts, over the axes in which the layouts differ.
 
-    `splits`: before and after, the axes that split each dimension, without the leading axes that
+    `splits`: before and after, the axes that split each dimension, except the leading axes that
     both layouts share; `cuts`: before and after, the number of blocks in a shard along each
     dimension; `block`: the shape of a block.
     """
@@ -81,9 +82,9 @@ class DirectMove:
 
     `sent`: for each round, the number of the block that each device sends, and the (sender,
     receiver) pairs; for an all-to-all, the numbers of the blocks that each device sends, by
-    receiver, without pairs. `placed`: for each device, the blocks of its new shard in order,
-    numbered among the blocks of its old shard followed by the received blocks; for an all-to-all,
-    among the received blocks alone.
+    receiver, without pairs. `placed`: for each device, the blocks of its new shard in order. They
+    are numbered among the blocks of its old shard followed by the received blocks; for an
+    all-to-all, among the received blocks alone.
     """
 
     blocks: MoveBlocks
@@ -174,9 +175,9 @@ def _shard(splits: Sequence[Names], at: Mapping[str, int], sizes: Mapping[str, i
 
 
 def _senders(found: Sequence[Needed], devices: int) -> list[int]:
-    """Return the sender of each block: the receiver itself if it holds the block; otherwise the
-    holder that has sent the fewest blocks so far or, among several, the nearest one before the
-    receiver."""
+    """Return the sender of each block: the receiver itself if it has the block; otherwise, of the
+    devices that have it, the one that has sent the fewest blocks so far or, in a tie, the nearest
+    one before the receiver."""
     load = [0] * devices
     senders = []
     for receiver, holders, _ in found:

@@ -1,4 +1,4 @@
-"""The ops that run on padded ends, the value that padded rows must have for each op, and the ops'
+"""The ops that run on padded ends, the value that padded rows must have for each of them, and their
 parameters for padded shapes."""
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Dims = frozenset[int]  # dimensions of a tensor
 NONE: Dims = frozenset()
 FLOATS = frozenset({"f16", "bf16", "f32", "f64"})
 DTYPES = FLOATS | {"bool", *(f"{sign}{bits}" for sign in "iu" for bits in (8, 16, 32, 64))}
-"""Dtypes that have a neutral element for every reduction."""
+"""The dtypes that have a neutral element for every reduction."""
 
 ZERO, ONE, LEAST, GREATEST = "zero", "one", "least", "greatest"
 APART = frozenset(
@@ -48,8 +48,8 @@ MIXING: dict[str, str] = {
 """Kinds of ops that combine several rows, each with the value of padded rows that leaves the
 results unchanged."""
 BILINEAR = frozenset({"dot_general", "conv_general_dilated"})
-"""Kinds of ops in which the gradient of one operand is a product with the other operand, padded
-rows included."""
+"""Kinds of ops in which the gradient of one operand is a product with the other operand, including
+padded rows."""
 
 
 FILLED = ("FILL_OR_DROP",)
@@ -57,7 +57,7 @@ FILLED = ("FILL_OR_DROP",)
 
 
 def neutral(kind: str, dtype: str) -> Param:
-    """Return the value of padded rows that leaves the results of an op of this kind unchanged.
+    """Return a value of padded rows that does not affect the results of an op of this kind.
 
     >>> neutral("reduce_max", "f32"), neutral("argmin", "u8"), neutral("reduce_and", "i32")
     (-inf, 255, -1)
@@ -76,18 +76,18 @@ def neutral(kind: str, dtype: str) -> Param:
 
 
 def neutral_of(op: Op, place: int, dtype: str) -> Param:
-    """Return the value of padded rows in operand `place` that leaves the results of an op
-    unchanged."""
+    """Return a value of padded rows in operand `place` that does not affect the results of an
+    op."""
     if op.kind == "select_and_scatter_add" and place == 1:
         return neutral(f"reduce_{fills(op)}", dtype)
     return neutral(op.kind, dtype)
 
 
 def moved_dims(op: Op, shapes: Sequence[Shape], extents: Mapping[int, int]) -> list[Dims]:
-    """Return for each tensor of an op the dimensions along which its rows move: those that a pad
-    extends or crops, those along which windows slide, and the dimension of a shift for tensors that
-    are, once padded, as long as the result. `shapes`: the shapes of the tensors, operands first;
-    `extents`: maps extents to padded extents."""
+    """Return the dimensions along which the rows of each tensor of an op move: dimensions that a
+    pad extends or crops, dimensions along which windows slide, and the dimension of a shift for
+    tensors that are, once padded, as long as the result. `shapes`: the shapes of the tensors,
+    operands first; `extents`: maps extents to padded extents."""
     found = [NONE] * len(shapes)
     if op.kind == "shift":
         (dim,) = op.integers("dimension")
@@ -117,14 +117,14 @@ def read_dims(op: Op, place: int) -> Dims:
 
 
 def indexed_dims(op: Op) -> tuple[int, ...]:
-    """Return the dimensions of the first operand of a gather or scatter that indices refer to;
-    empty for other ops."""
+    """Return the dimensions of the first operand of a gather or scatter to which indices refer, or
+    () for other ops."""
     names = {"gather": "start_index_map", "scatter-add": "scatter_dims_to_operand_dims"}
     return op.integers(names[op.kind]) if op.kind in names else ()
 
 
 def extended(op: Op, before: Sequence[Shape], after: Sequence[Shape]) -> Op | None:
-    """Return an op with the parameters for tensors of different shapes; None if no parameters
+    """Return an op with the parameters for tensors of other shapes, or None if no parameters
     express it. `before`, `after`: the shapes of its tensors, operands first."""
     changed: dict[str, Param] = {}
     match op.kind:

@@ -13,7 +13,7 @@ PortEnds = dict[End, Dims]
 
 
 def entering(ports: Iterable[Port], values: EndValues) -> PortEnds:
-    """Return the ends of the ports that lead into bodies. A carry has these ends in every
+    """Return the padded ends at the ports that lead into bodies. A carry has these ends in every
     iteration."""
     return {
         end: dims
@@ -24,7 +24,7 @@ def entering(ports: Iterable[Port], values: EndValues) -> PortEnds:
 
 
 def leaving(ports: Iterable[Port], values: EndValues) -> PortEnds:
-    """Return the ends of the ports that lead out of bodies, whose ops are padded already."""
+    """Return the padded ends at the ports that lead out of bodies, whose ops are already padded."""
     return {
         end: dims
         for port in ports

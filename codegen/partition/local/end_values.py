@@ -21,8 +21,8 @@ class EndValues:
         self.names = {value.name for value in self.now}
 
     def is_wanted(self, value: int, dim: int) -> bool:
-        """Return whether a dimension of a value should be padded: its axes do not divide the
-        dimension, and it can be padded."""
+        """Return whether a dimension of a value should be padded: its axes do not divide it, and it
+        can be padded."""
         own = self.given[value]
         extent = own.shape[dim]
         parts = 1 if own.sharding is None else own.sharding.parts(dim)
@@ -55,19 +55,19 @@ class EndValues:
 
 
 class PaddedBody:
-    """The ops of one body under construction. `unread`: the number put into padded rows that no op
-    reads; a test sets it to NaN."""
+    """The ops of one body under construction. `unread`: the number in padded rows that no op reads,
+    which a test sets to NaN."""
 
     unread: float = 0.0
 
     def __init__(self, values: EndValues) -> None:
         self.values = values
         self.ops: list[Op] = []
-        self.constant: set[int] = set()  # values that depend on constants alone
+        self.constant: set[int] = set()  # values that depend only on constants
         self.made: dict[object, int] = {}
 
     def add(self, op: Op) -> None:
-        """Append an op, and note whether its results depend on constants alone."""
+        """Append an op, and record whether its results depend only on constants."""
         self.ops.append(op)
         if op.kind in ("constant", "iota", "broadcast_in_dim") and self.constant.issuperset(
             op.operands
@@ -107,7 +107,6 @@ class PaddedBody:
         return made
 
     def number(self, number: Param, like: Value) -> int:
-        """Append a scalar constant of a value's dtype, and return it."""
         if like.dtype == "bool":
             number = bool(number)
         elif like.dtype[0] in "fb" and isinstance(number, int):
@@ -126,7 +125,7 @@ class PaddedBody:
         return self.made[key]
 
     def mask(self, value: int, made: int, dims: Dims, fill: int) -> None:
-        """Append the ops that set the padded rows of a value along `dims` to `fill`; the result is
+        """Append the ops that set the padded rows of a value along `dims` to `fill`. The result is
         `made`."""
         like = self.values.now[made]
         inside = None
@@ -139,8 +138,8 @@ class PaddedBody:
             self.add(Op("select_n", (inside, filled, value), (made,), line=like.line))
 
     def select(self, dim: int, row: int, pair: tuple[int, int], made: int) -> None:
-        """Append the op that takes rows before `row` from the first value of a pair and other rows
-        from the second; its result is `made`."""
+        """Append the op that takes rows before `row` from the first value of a pair, and other rows
+        from the second. Its result is `made`."""
         first, ends = pair[0], self.values.ends[pair[0]]
         self.values.pad(made, ends)
         inside = self._before(self.values.now[made], dim, row)
@@ -162,8 +161,8 @@ class PaddedBody:
         )
 
     def bounded(self, indices: int, extent: int, beyond: int | None) -> int:
-        """Return indices in which `beyond` replaces indices of at least `extent`; if `beyond` is
-        None, the last row before `extent` does."""
+        """Replace indices of at least `extent` by `beyond` or, if that is None, by the last row
+        before `extent`."""
         like, ends = self.values.given[indices], self.values.ends[indices]
         now = self.values.now[indices]
         made = self.values.new(like, "indices", ends)
@@ -182,8 +181,8 @@ class PaddedBody:
         return self.values.given[value].dtype in FLOATS and value not in self.constant
 
     def spread(self, scalar: int, result: int, dims: Dims) -> int:
-        """Return a scalar broadcast to the shape of a result whose dimensions `dims` are padded.
-        The padded rows are zero, so that they add nothing to the gradient of the scalar."""
+        """Broadcast a scalar to the shape of a result whose dimensions `dims` are padded. The
+        padded rows are zero, so that they add nothing to the gradient of the scalar."""
         like = replace(self.values.given[result], dtype=self.values.given[scalar].dtype)
         every = self._spread(scalar, replace(like, shape=self.values.shape(result, dims)))
         made = self.values.new(like, "rows", dims)
@@ -201,8 +200,8 @@ class PaddedBody:
         return made
 
     def results(self, op: Op, ends: Sequence[Dims], is_zero: bool) -> None:
-        """Append an op whose results have padded ends. `is_zero`: whether to set the padded rows of
-        float results to zero; integers have no gradients, so their rows stay as they are."""
+        """Append an op whose results have padded ends. `is_zero`: whether to zero the padded rows
+        of float results; integers have no gradients, so their rows stay as they are."""
         values, raw, masked = self.values, list(op.results), []
         for place, (result, dims) in enumerate(zip(op.results, ends, strict=True)):
             values.pad(result, dims)

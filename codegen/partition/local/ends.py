@@ -1,10 +1,10 @@
 """Padded ends: the pass that gives equal shards to values whose extents do not divide.
 
 Along such a dimension a value gets rows at its end until its axes divide it. These rows have no
-meaning, and may even be infinite or NaN. Three rules keep them out of every other row, and of every
-gradient, even if JAX differentiates the emitted module:
+meaning, and may even be infinite or NaN. Three rules keep them out of every other row, and out of
+every gradient, even if JAX differentiates the emitted module:
 
-1. An op that keeps rows apart runs on padded rows as well.
+1. An op that keeps rows apart runs on padded rows too.
 2. For an op that combines several rows (a sum, a maximum, a contraction, windows), a select sets
    the padded rows to a number that changes no result. Its gradient in these rows is zero.
 3. If rows move, or an operand without padded rows is used for all of them, a select sets the padded
@@ -47,7 +47,7 @@ MADE = frozenset({"broadcast_in_dim", "iota"})
 
 
 def with_padded_ends(program: Program) -> Program:
-    """Return a program in which dimensions that axes do not divide are padded, if the ops can run
+    """Return a program in which dimensions that axes do not divide are padded wherever ops can run
     on padded ends. Arguments and results of the program keep their shapes."""
     extents = dict(_extents(program))
     if not extents:
@@ -60,8 +60,8 @@ def with_padded_ends(program: Program) -> Program:
 
 
 def _extents(program: Program) -> Iterator[tuple[int, int]]:
-    """Yield extents that axes do not divide, each with the least padded extent that the axes of all
-    dimensions of this extent divide. Leave out extents that would at least double."""
+    """Yield extents that axes do not divide, each with the smallest padded extent that the axes of
+    all dimensions of this extent divide. Omit extents that would at least double."""
     parts: dict[int, set[int]] = {}
     for value in program.values:
         for dim, extent in enumerate(value.shape):
@@ -78,7 +78,7 @@ def _extents(program: Program) -> Iterator[tuple[int, int]]:
 def _padded(body: Body, values: EndValues) -> PaddedBody:
     padded = PaddedBody(values)
     for op in body.ops:
-        if is_control(op) and op.kind != "manual":  # its values are shards already
+        if is_control(op) and op.kind != "manual":  # its values are already shards
             _add_control(op, padded)
         else:
             _add(op, padded)
@@ -101,7 +101,7 @@ def _add_control(op: Op, padded: PaddedBody) -> None:
         each = enumerate(taken)
         return tuple(own.version(v, ends.get(End(side, n, body), NONE)) for n, v in each)
 
-    results = [  # first: this appends ops to the bodies
+    results = [  # comes first, because it appends ops to the bodies
         versions(own, body.results, "results", number)
         for number, (body, own) in enumerate(zip(op.bodies, inner, strict=True))
     ]
@@ -135,13 +135,13 @@ def _is_padded(op: Op, padded: PaddedBody) -> bool:
 
 
 def _bounded(op: Op, padded: PaddedBody) -> Op | None:
-    """Return an op whose indices do not refer to padded rows of its first operand; None if the
-    indices cannot be changed. An index beyond the last row remains beyond the padded rows if the
-    mode drops it, and becomes the index of the last row otherwise."""
+    """Return an op whose indices do not refer to padded rows of its first operand, or None if the
+    indices cannot be changed. An index beyond the last row stays beyond the padded rows if the mode
+    drops it, and otherwise becomes the index of the last row."""
     dims, values = indexed_dims(op), padded.values
     kept = [dim for dim in dims if dim in values.ends[op.operands[0]]]
     mode, is_read = str(op.param("mode")) if dims else "", op.kind == "gather"
-    if not kept or (not is_read and mode != "CLIP"):  # nothing reads what is added to padded rows
+    if not kept or (not is_read and mode != "CLIP"):  # nothing reads additions to padded rows
         return op
     table, indices, *others = op.operands
     if len(dims) > 1 or values.given[indices].dtype not in ("i32", "i64", "u32", "u64"):
@@ -191,14 +191,14 @@ def _is_extended(op: Op, padded: PaddedBody) -> bool:
 
 def _fill(op: Op, place: int, padded: PaddedBody) -> tuple[Param, int | None]:
     """Return what an op must read in the padded rows of operand `place`: a number, and a scalar
-    value that takes precedence over the number, or None."""
+    value that takes precedence over it, or None."""
     if op.kind == "pad":
         return 0, op.operands[1]
     return neutral_of(op, place, padded.values.given[op.operands[place]].dtype), None
 
 
 def _moved_ends(op: Op, moved: Sequence[Dims], padded: PaddedBody) -> list[Dims]:
-    """Return for each tensor the dimensions with padded ends along which its rows move. All tensors
+    """Return the dimensions with padded ends along which the rows of each tensor move. All tensors
     of a shift must have equal extents, and so must the operand and the result of a maximum's
     gradient."""
     values, count = padded.values, len(op.operands)
@@ -229,8 +229,8 @@ def _uneven(op: Op, padded: PaddedBody) -> Iterator[int]:
 
 
 def _cut(op: Op, dim: int, padded: PaddedBody) -> bool:
-    """Append a slice as a cropping pad and return True, or return False if that is not possible.
-    A slice with a stride along `dim` is cut after its stride."""
+    """Append a slice as a cropping pad and return True, or return False if that is impossible. A
+    slice with a stride along `dim` is cut after striding."""
     source = padded.values.given[op.operands[0]]
     strides = op.integers("strides") if op.param("strides") else (1,) * len(source.shape)
     if any(stride != 1 for other, stride in enumerate(strides) if other != dim):
@@ -244,8 +244,8 @@ def _cut(op: Op, dim: int, padded: PaddedBody) -> bool:
 
 def _every(op: Op, dim: int, stride: int, padded: PaddedBody) -> bool:
     """Append a slice with a stride along `dim` as two slices and return True, or return False if
-    shards would not be equal. The first slice takes every row of the dimension that is a multiple
-    of the stride away, so that most shards take rows of their own; the second one cuts."""
+    shards would not be equal. The first slice takes every row at a multiple of the stride, so that
+    most shards take rows of their own; the second one cuts."""
     values, (value,), (result,) = padded.values, op.operands, op.results
     given, like = values.given[value], values.given[result]
     starts, limits = op.integers("start_indices"), op.integers("limit_indices")
@@ -298,8 +298,8 @@ def _split(op: Op, dim: int, padded: PaddedBody) -> bool:
 
 
 def _extended_pad(op: Op, dim: int, padded: PaddedBody) -> bool:
-    """Append a pad on padded ends and return True, or return False if that is not possible. If
-    possible, the pad becomes a shift, which fills the padded rows too."""
+    """Append a pad on padded ends and return True, or return False if that is impossible. The pad
+    becomes a shift, which fills the padded rows too."""
     values, pair = padded.values, (op.operands[0], op.results[0])
     before, after = (values.given[value].shape[dim] for value in pair)
     low, _, inner = dict(padded_dims(op))[dim]
@@ -313,7 +313,7 @@ def _extended_pad(op: Op, dim: int, padded: PaddedBody) -> bool:
 
 
 def _joined(op: Op, dim: int, padded: PaddedBody) -> bool:
-    """Append a concatenation as pads of its operands to the extent of the result and selects
+    """Append a concatenation, as pads of its operands to the extent of the result and selects
     between the padded operands, and return True."""
     values, (result,) = padded.values, op.results
     like, to = values.given[result], 0

@@ -1,9 +1,9 @@
-"""Equal shards of arguments and results, as JAX requires: the pass that pads the arguments and
+"""Equal shards of arguments and results, which JAX requires: the pass that pads arguments and
 results whose stated sharding does not divide their extents.
 
 The emitted program takes and returns padded arrays: the last shards end with padding, so that all
-shards have one shape. A slice takes an argument's rows without the padding, and a pad puts zeros
-behind the rows of a result. Both are ops like the user's own: with padded ends (see `ends`) they
+shards have one shape. A slice takes an argument's rows without the padding, and a pad adds zeros
+after the rows of a result. Both are ops like the user's own: with padded ends (see `ends`) they
 move no rows, and ops run on the padded shards.
 """
 
@@ -22,8 +22,8 @@ def with_even_shards(given: Program, program: Program) -> Program:
     """Return a program in which every stated sharding of an argument or result makes equal shards.
     `program`: the propagated program of `given`.
 
-    Raise InputError for a stated sharding with partial sums, and for random keys that the
-    sharding does not divide.
+    Raises InputError for a stated sharding with partial sums, and for random keys that the sharding
+    does not divide.
     """
     even = _Even(program)
     for value in program.body.arguments:
@@ -40,8 +40,8 @@ def with_even_shards(given: Program, program: Program) -> Program:
 def _even_shape(
     asked: Sharding | None, sharding: Sharding | None, value: Value, name: str
 ) -> tuple[int, ...]:
-    """Return a value's shape, padded in the dimensions that the stated sharding `asked` does not
-    divide until the axes of `sharding` divide them. A value without elements has no padding."""
+    """Return a value's shape. Dimensions that the stated sharding `asked` does not divide are
+    padded until the axes of `sharding` divide them. A value without elements has no padding."""
     if asked is None or sharding is None:
         return value.shape
     if asked.unreduced:
@@ -79,7 +79,7 @@ class _Even:
         self.results = list(program.body.results)
 
     def argument(self, value: int, shape: tuple[int, ...]) -> None:
-        """Give an argument a shape; ops take its rows without the padding."""
+        """Give an argument a shape. Ops take its rows without the padding."""
         own = self.values[value]
         if shape == own.shape:
             return

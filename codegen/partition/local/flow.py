@@ -1,5 +1,5 @@
 """The steps that produce and use each local value, for advice on a communication: the bytes that
-another layout would require, and the value whose gradient is communicated."""
+another layout would require, and the value whose gradient moves."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from shardwright.codegen.trace.scopes import BACKWARD
 from shardwright.ir.program import Line, Value, ops_of
 
 Place = tuple[Line | None, tuple[str, ...]]
-"""A line of the user's code and the named scopes there, without that of the backward pass."""
+"""A line of the user's code and the named scopes there, except that of the backward pass."""
 
 
 @dataclass(frozen=True)
 class ValueFlow:
-    """The steps of a program by the local values that they produce and use."""
+    """The steps of a program, by the local values that they produce and use."""
 
     local: LocalProgram
     _costs: dict[Names, dict[int, int]] = field(default_factory=dict)
 
     @cached_property
     def makers(self) -> dict[int, Compute | MoveValue]:
-        """The step that produces each local value, in order of execution within a body. Calls
-        and ops with bodies are left out."""
+        """The step that produces each local value, in order of execution within a body. Calls and
+        ops with bodies are omitted."""
         return {
             result: step
             for step in _steps([self.local.body, *self.local.functions])
@@ -56,7 +56,7 @@ class ValueFlow:
     @cached_property
     def functions(self) -> dict[int, int]:
         """The number of the function of equal layers that contains each local value. Values of the
-        program's own body are left out."""
+        program's own body are omitted."""
         found: dict[int, int] = {}
         for number, body in enumerate(self.local.functions):
             found.update(dict.fromkeys(body.arguments, number))
@@ -66,14 +66,14 @@ class ValueFlow:
         return found
 
     def calls(self, step: MoveValue) -> int:
-        """Return the number of equal layers that perform a move; 1 for a move outside functions."""
+        """Return the number of equal layers that perform a move, 1 for a move outside functions."""
         number = self.functions.get(step.result)
         return 1 if number is None else len(calls_of(self.local, number))
 
     def saved(self, step: MoveValue) -> int:
         """Return the bytes that each device would no longer receive in a move if the value were
-        produced in the layout after the move; negative if its sources would then need more
-        bytes."""
+        produced in the layout after the move. The number is negative if its sources would then need
+        more bytes."""
         axes, received = step.change.axes, step.change.received
         needed = self.cost(step.operand, axes)
         if step.change.inside:
@@ -108,8 +108,8 @@ class ValueFlow:
         return own * (parts - 1)
 
     def view_of(self, local: int) -> int:
-        """Return the value from which a value is broadcast, reshaped or cast without a change in
-        the number of elements; the value itself if there is none."""
+        """Return the value from which a value is broadcast, reshaped or cast without changing the
+        number of elements, or the value itself."""
         while isinstance(step := self.makers.get(local), Compute) and step.op.kind in (
             *("broadcast_in_dim", "convert_element_type", "copy", "reshape", "squeeze"),
         ):
@@ -120,8 +120,8 @@ class ValueFlow:
         return local
 
     def primal(self, step: MoveValue) -> Value | None:
-        """Return the value of the forward pass whose gradient a communication moves, None if it is
-        not known for certain.
+        """Return the value of the forward pass whose gradient a communication moves, or None if it
+        is not certain.
 
         The gradient of a value is produced where the forward pass uses the value, and used where
         the forward pass produces the value.
@@ -164,16 +164,15 @@ def place_of(value: Value) -> Place:
 
 
 def stem(local: LocalProgram, value: Value) -> str:
-    """Return the name of a value without the number that makes it unique: `x` for the third
-    `x`."""
+    """Return the name of a value without the number that makes it unique: `x` for the third `x`."""
     name, _, end = value.name.rpartition("_")
     is_numbered = end.isdigit() and any(each.name == name for each in local.program.values)
     return name if is_numbered else value.name
 
 
 def _steps(given: Sequence[LocalBody]) -> Iterator[Compute | MoveValue | CallFunction]:
-    """Yield the steps of bodies, then the steps of the bodies inside them. Ops with bodies are left
-    out."""
+    """Yield the steps of bodies, then the steps of the bodies inside them. Ops with bodies are
+    omitted."""
     bodies = [*given]
     for body in bodies:
         for step in body.steps:

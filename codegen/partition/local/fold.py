@@ -25,7 +25,7 @@ from shardwright.codegen.partition.local.steps import (
 )
 
 LEAST = 24
-"""Smallest number of steps that a function must save."""
+"""The fewest steps that a function must save."""
 SCOPES = 3
 """Splitting a named scope counts as much as this number of values crossing a border."""
 
@@ -78,7 +78,7 @@ def _item(step: Step, program: LocalProgram, owners: Mapping[int, Hashable]) -> 
 
 
 def _key(step: Step, program: LocalProgram) -> Hashable:
-    """Return the key of a step. Steps that differ only in their values have equal keys."""
+    """Return the key of a step, which is equal for steps that differ only in their values."""
     types = tuple(
         (program.of(v).shape, program.of(v).dtype, program.values[v].layout)
         for v in (*taken(step), *made(step))
@@ -93,8 +93,8 @@ def _key(step: Step, program: LocalProgram) -> Hashable:
 
 
 def _body_key(body: LocalBody, program: LocalProgram) -> Hashable:
-    """Return the key of a body. Bodies that differ only in the numbers of their values have equal
-    keys."""
+    """Return the key of a body, which is equal for bodies that differ only in the numbers of their
+    values."""
     numbers: dict[int, int] = {}
 
     def numbered(values: Sequence[int]) -> tuple[int, ...]:
@@ -121,7 +121,7 @@ def _from_outside(copy: Sequence[Step]) -> tuple[int, ...]:
 
 
 class _Fold:
-    """Builds the functions, extending `values` and `functions`."""
+    """Build the functions, extending `values` and `functions`."""
 
     def __init__(self, program: LocalProgram) -> None:
         self.program, self.steps = program, program.body.steps

@@ -1,7 +1,7 @@
 """The order of the steps after a backward pass, such as an optimizer's: leaf by leaf.
 
 An optimizer maps over trees of arrays, one op at a time. Ordered by results instead, all steps of a
-leaf are consecutive, so those of a layer become one function. Only steps after the last matmul,
+leaf are consecutive, so the steps of a layer become one function. Only steps after the last matmul,
 gather or loop are reordered.
 """
 
@@ -98,8 +98,8 @@ class _ByResults:
         return frozenset(at for at, roots in needed.items() if len(roots) > 1)
 
     def _visit(self, root: int, done: Collection[int]) -> Iterator[int]:
-        """Yield the steps that a root needs, each after its operands, and then the root. Steps in
-        `done` are left out; the caller adds each yielded step to it."""
+        """Yield the steps that a root needs, each after its operands, and then the root. Omit the
+        steps in `done`; the caller adds each yielded step to it."""
         left = [(root, False)]
         while left:
             at, is_ready = left.pop()

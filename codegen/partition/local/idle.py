@@ -1,5 +1,5 @@
-"""Removal of idle constraints: if a constrained value is only used by another constraint, it need
-not be moved to the first layout.
+"""Remove idle constraints: a constrained value that only another constraint uses need not be moved
+to the first layout.
 
 The derivative of a constraint is constrained too, so chains of constraints cause such pairs in the
 backward pass.

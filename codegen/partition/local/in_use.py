@@ -8,7 +8,7 @@ from shardwright.ir.program import Body, Op
 
 
 def in_use(body: Body, ops: Sequence[Op]) -> Sequence[Op]:
-    """Return `ops` without the ops whose results were used in `body` but no longer are."""
+    """Return `ops` except those whose results were used in `body` but no longer are."""
     before = {operand for op in body.ops for operand in op.operands} | {*body.results}
     used = set(body.results)
     kept = []

@@ -1,5 +1,5 @@
-"""Names of values in the user's terms: a value is named after the argument that it reshapes or the
-only result that depends on it."""
+"""Names of values in the user's terms: a value is named after the argument that it reshapes, or
+after the only result that depends on it."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ SAME = frozenset(
 
 
 def known_as(program: Program) -> dict[int, str]:
-    """Return a name for each value: `w_transpose (of p_w1)`, `d_h_mul (for result[1]['w1'])`, or
-    only the value's own name."""
+    """Return a name for each value, such as `w_transpose (of p_w1)` or `d_h_mul (for
+    result[1]['w1'])`, or else the value's own name."""
     arguments, sources = {*program.body.arguments}, _sources(program)
     results = _results(program) if len(program.results) > 1 else {}
     names = {}
@@ -30,7 +30,7 @@ def known_as(program: Program) -> dict[int, str]:
 
 
 def _sources(program: Program) -> dict[int, int]:
-    """Return, for each reshaped or cast value, the argument that it comes from."""
+    """Return the argument from which each reshaped or cast value comes."""
     found: dict[int, int] = {}
     arguments = {*program.body.arguments}
     for op in ops_of(program.body):
@@ -42,7 +42,7 @@ def _sources(program: Program) -> dict[int, int]:
 
 
 def _results(program: Program) -> dict[int, int]:
-    """Return, for each value, the index of the only result that depends on it, -1 if several do."""
+    """Return the index of the only result that depends on each value, -1 if several do."""
     found: dict[int, int] = {}
     for place, value in enumerate(program.body.results):
         found[value] = -1 if value in found else place

@@ -1,8 +1,9 @@
 """Sums reduced over devices once: partial sums are added first, and then their total is reduced.
 
 A global norm adds one sum per gradient. If each sum is reduced by itself, devices communicate once
-per gradient; if each device adds its partial sums first, they communicate once. Values in a chain
-of linear ops stay partial if devices then receive fewer bytes, or as many in fewer collectives.
+per gradient; if each device first adds its partial sums, they communicate once. Values in a chain
+of linear ops stay partial if devices then receive fewer bytes, or as many bytes in fewer
+collectives.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ FIXED = frozenset({"constant", "broadcast_in_dim", "convert_element_type"})
 
 @dataclass(frozen=True)
 class _SumForm:
-    """A way to compute a value. `layout`: the value's layout after the op; `price`: the price of
+    """One way to compute a value. `layout`: the value's layout after the op; `price`: the price of
     all moves needed to compute it; `late`: the operands that the op takes as partial sums."""
 
     split: FactorAxes
@@ -49,8 +50,8 @@ def with_late_sums(
 
 @dataclass
 class _Late:
-    """Follows partial sums through a program. `whole`, `partial`: the cheapest form of each value
-    of a chain, reduced to its layout or still partial. `fixed`: the values that depend on no
+    """Follow partial sums through a program. `whole`, `partial`: the cheapest way to compute each
+    value of a chain, reduced to its layout or still partial; `fixed`: the values that depend on no
     argument."""
 
     program: Program

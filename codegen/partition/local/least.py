@@ -41,11 +41,11 @@ from shardwright.ir.mesh import Mesh
 from shardwright.ir.program import Program
 
 SWEEPS = 4
-"""Number of sweeps over all ops, each forwards and backwards."""
+"""The number of sweeps over all ops, each forwards and backwards."""
 MOST = 3
-"""Greatest number of pieces of axes that are distinguished."""
+"""The most pieces of axes that are distinguished."""
 UNUSED, PARTIAL = -1, -2
-"""Codes for a piece that splits no dimension of a layout."""
+"""The codes for a piece that splits no dimension of a layout."""
 
 Array = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
@@ -53,8 +53,8 @@ Indices = npt.NDArray[np.int64]
 
 def least_cost(program: Program, mesh: Mesh, ratings: Ratings) -> int:
     """Return a lower bound on the cost of a propagated program, rounded down to four digits. The
-    cost is the number of bytes that the busiest device receives, plus its computation as the bytes
-    that it could receive in that time."""
+    cost is the bytes that the busiest device receives, plus its computation as the bytes that it
+    could receive in that time."""
     program = without_idle_constraints(program)
     costs = Costs(program, cut_axes(program, mesh, ratings.topology), ratings)
     bound = max(_Relaxed(costs).bound(), 0.0) * (1 - 1e-9)
@@ -67,7 +67,7 @@ class _Side:
     """The layouts of one tensor of an op.
 
     `codes`: the code of each piece in each distinct layout; `of`: the layout of each split of the
-    op; `order`: the splits, sorted by layout; `starts`: the start of each layout in that order.
+    op; `order`: the splits, sorted by layout; `starts`: where each layout starts in that order.
     """
 
     codes: Indices
@@ -171,7 +171,7 @@ class _Relaxed:
                     self.prices[user] = self.prices[user] + cost[0][need.of]
                 case (maker, _), LocalLayout():
                     self.prices[maker] = self.prices[maker] + cost[:, 0][home.of]
-                case (maker, _), (user, _) if maker == user:  # used by this op in the next layer
+                case (maker, _), (user, _) if maker == user:  # this op uses it in the next layer
                     self.prices[user] = self.prices[user] + cost[home.of, need.of]
                 case (maker, _), (int(user), _):
                     paid = [np.zeros(count) for count in cost.shape]
@@ -218,8 +218,8 @@ class _Relaxed:
 def _splits(
     splits: Splits, names: Names, carriers: Sequence[tuple[int, ...]]
 ) -> Iterator[FactorAxes]:
-    """Yield every split of an op by the pieces `names`, with one order of pieces for each factor.
-    The operands in one of `carriers` may be partial."""
+    """Yield every split of an op by the pieces `names`, with one order of pieces per factor. The
+    operands in one of `carriers` may be partial."""
     whole, sizes = splits.whole.factors, splits.rule.sizes
     options: list[list[int | tuple[int, ...] | None]] = []
     for name in names:

@@ -1,7 +1,7 @@
 """The updates of leaves: the steps with which an optimizer updates one array of a tree.
 
 An update is a connected set of elementwise steps whose results are results of the program. Updates
-of different leaves differ in their values and shapes only, so that a backend can write them as one
+of different leaves differ only in their values and shapes, so that a backend can write them as one
 function that is called for each leaf.
 """
 
@@ -25,9 +25,9 @@ from shardwright.codegen.partition.local.steps import (
 )
 
 SHORTEST = 8
-"""Smallest number of statements of an update."""
+"""The fewest statements of an update."""
 LEAST = 24
-"""Smallest number of statements that a function for updates must save."""
+"""The fewest statements that a function for updates must save."""
 
 
 Results = tuple[int, ...]
@@ -36,7 +36,7 @@ Results = tuple[int, ...]
 
 @dataclass(frozen=True)
 class LeafUpdate:
-    """The update of one leaf. `key`: equal for updates that differ in values and shapes only;
+    """The update of one leaf. `key`: equal for updates that differ only in values and shapes;
     `operands`: the values from outside, in order of first use; `results`: the values that other
     steps use."""
 
@@ -47,9 +47,9 @@ class LeafUpdate:
 
 
 def leaves(program: LocalProgram) -> tuple[tuple[LeafUpdate, ...], ...]:
-    """Return the updates of leaves in the program's body, then in each of its functions. Only
-    updates that share their key with others are returned, and only if one function for them saves
-    at least LEAST statements."""
+    """Return the updates of leaves in the program's body, then in each of its functions. Return
+    only updates that share their key with others, and only if one function for them saves at least
+    LEAST statements."""
     found = [list(_Updates(program, *each).leaves()) for each in _with_ends(program)]
     counts: dict[Hashable, list[LeafUpdate]] = defaultdict(list)
     for leaf in (leaf for each in found for leaf in each):
@@ -65,7 +65,7 @@ def leaves(program: LocalProgram) -> tuple[tuple[LeafUpdate, ...], ...]:
 
 def gathered(program: LocalProgram) -> LocalProgram:
     """Return a program in which the steps of each update are consecutive. Moves that the steps need
-    are before them, and moves of their results after them."""
+    come before them, and moves of their results after them."""
     found, *_ = leaves(program)
     steps = _contracted(program.body.steps, found)
     return replace(program, body=replace(program.body, steps=steps))
@@ -87,7 +87,7 @@ def consecutive(body: LocalBody, found: Sequence[LeafUpdate]) -> Iterator[LeafUp
 
 def _contracted(steps: Sequence[Step], found: Sequence[LeafUpdate]) -> tuple[Step, ...]:
     """Return the steps in an order in which the steps of each update are consecutive, or in the
-    given order if this is impossible."""
+    given order if that is impossible."""
     groups = {made(step): number for number, leaf in enumerate(found) for step in leaf.steps}
     last = {groups[made(step)]: at for at, step in enumerate(steps) if made(step) in groups}
     units = [last[groups[made(s)]] if made(s) in groups else at for at, s in enumerate(steps)]
@@ -117,7 +117,7 @@ def _contracted(steps: Sequence[Step], found: Sequence[LeafUpdate]) -> tuple[Ste
 
 def _with_ends(program: LocalProgram) -> Iterator[tuple[LocalBody, frozenset[int]]]:
     """Yield the program's body and each function, with the values in it that are results of the
-    program, perhaps moved."""
+    program, possibly after moves."""
     ends = _moved_to(program.body, program.body.results)
     yield program.body, ends
     calls: dict[int, list[CallFunction]] = defaultdict(list)
@@ -192,8 +192,8 @@ class _Updates:
         self.groups.update((made(each), joined) for each in joined)
 
     def _makers(self, value: int) -> list[Results]:
-        """Return a list with the grouped step that produces a value, given by its results; an empty
-        list if there is none."""
+        """Return the grouped step that produces a value, as a list of its results, or an empty list
+        if there is none."""
         return [(value,)] if (value,) in self.groups else []
 
     def _join_users(self, step: Compute) -> None:
@@ -206,7 +206,7 @@ class _Updates:
             self.groups[made(step)] = first
 
     def _leaf(self, steps: Sequence[Compute]) -> LeafUpdate | None:
-        """Return the update that consists of the given steps; None if a result that is used
+        """Return the update that consists of the given steps, or None if a result that is used
         elsewhere is not a result of the program."""
         own = {made(step) for step in steps}
         values = [v for step in steps for v in step.results]

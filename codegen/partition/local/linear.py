@@ -1,4 +1,4 @@
-"""Linear ops, which pass partial sums on: their results for partial operands are partial
+"""Linear ops, through which partial sums pass: their results for partial operands are partial
 results."""
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ def with_terms(
 
 
 def carriers_of(op: Op, values: Sequence[Value]) -> Iterator[tuple[int, ...]]:
-    """Yield the sets of an op's operands that may be partial together: none for ops that are not
-    linear, or that would lose precision."""
+    """Yield the sets of an op's operands that may be partial together. Yield nothing for ops that
+    are not linear, or that would lose precision."""
     if not op.operands or not _adds_exactly(op, values):
         return
     if op.kind == PORT and op.param("of") == "manual":
@@ -76,7 +76,7 @@ def _adds_exactly(op: Op, values: Sequence[Value]) -> bool:
 
 
 def _bits(dtype: str) -> tuple[int, int]:
-    """Return the bits of the exponent and mantissa of a float; zeros for another dtype.
+    """Return the number of bits of a float's exponent and mantissa, or zeros for another dtype.
 
     >>> _bits("bf16"), _bits("float8_e5m2"), _bits("i32")
     ((8, 7), (5, 2), (0, 0))

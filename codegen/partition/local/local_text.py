@@ -16,7 +16,7 @@ from shardwright.codegen.partition.local.steps import (
 
 
 def format_local(program: LocalProgram) -> str:
-    """Return a device's program as text, one line for each step: results with shapes and layouts,
+    """Format a device's program as text, one line per step: results with shapes and layouts, and
     moves with the bytes that they receive."""
     lines = [f"local program {program.program.name} {{", *_lines(program, program.body, "  "), "}"]
     for number, body in enumerate(program.functions):

@@ -47,7 +47,7 @@ def lower(
     regather: bool = False,
 ) -> LocalProgram:
     """Return the steps of one device. `layouts`: the layout that each value must have after its op,
-    None if its uses decide; `regather`: whether moved arguments are dropped after a use, and moved
+    None if its uses decide; `regather`: whether moved arguments are dropped after a use and moved
     again for the next."""
     lowering = _Lowering(program, axes, choice, layouts)
     lowering.forgotten = frozenset(program.body.arguments if regather else ())
@@ -65,7 +65,7 @@ def lower(
 
 
 class _Lowering:
-    """Lowers the bodies of a program, extending `values`."""
+    """Lower the bodies of a program, extending `values`."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class _Lowering:
         layouts: Sequence[LocalLayout | None],
     ) -> None:
         self.program, self.axes, self.choice, self.layouts = program, axes, choice, layouts
-        self.forgotten: frozenset[int] = frozenset()  # arguments moved again for every use
+        self.forgotten: frozenset[int] = frozenset()  # arguments that are moved again for every use
         # for a value that a loop produces as a partial sum, the number of iterations
         self.loops: dict[int, int] = {}
         self.summed: dict[int, str] = {}  # for a partial sum, the reduction that produced it
@@ -157,8 +157,8 @@ class _Steps:
         return number
 
     def _forget(self, value: int) -> None:
-        """Drop all layouts but the first of the argument that was moved last, unless `value` is
-        this argument."""
+        """Drop all layouts but the first of the argument that was moved last, unless it is
+        `value`."""
         if self.moved not in (None, value):
             known = self.versions[self.moved]
             home = next(iter(known))
@@ -201,7 +201,7 @@ class _Steps:
 
     def _origin(self, op: Op, split: FactorAxes, reasons: OpReasons) -> str:
         """Return the sentence about the reduction that makes an op's results partial sums: by the
-        op or, if the op only passes them on, before it; "" if it is not known."""
+        op itself or, if the op only passes them on, before it. Return "" if it is unknown."""
         passed = (self.lowering.summed.get(op.operands[place], "") for place in split.carriers)
         return next(filter(None, (*reasons.summed(), *passed)), "")
 

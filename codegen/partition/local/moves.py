@@ -1,8 +1,8 @@
 """Cheapest paths between layouts of a value.
 
-An A* search over layouts, in which each layout change is an edge. An edge costs the bytes that a
-device receives in a ring algorithm; on a topology, the bytes that the device could receive over the
-fastest axis in the time of the collective. The lower bound is the number of bytes that a device
+This is an A* search over layouts, in which each layout change is an edge. An edge costs the bytes
+that a device receives in a ring algorithm or, on a topology, the bytes that it could receive over
+the fastest axis in the time of the collective. The lower bound is the number of bytes that a device
 must still receive.
 """
 
@@ -115,7 +115,7 @@ def _least(layout: LocalLayout, target: LocalLayout, tensor: Tensor) -> float:
 
 
 def _summed(layout: LocalLayout, target: LocalLayout, tensor: Tensor) -> int:
-    """Return the least number of bytes that a device receives on average to hold its target shard
+    """Return the minimum number of bytes that a device receives on average to get its target shard
     of a sum: for each element, n - 1 of the n terms must be received, and then every copy of the
     sum but the first."""
     taken = {*layout.used, *layout.partial}
@@ -125,13 +125,13 @@ def _summed(layout: LocalLayout, target: LocalLayout, tensor: Tensor) -> int:
 
 
 def _missing(layout: LocalLayout, target: LocalLayout, tensor: Tensor) -> int:
-    """Return the greatest number of bytes that any device lacks: the part of its target shard that
-    it does not hold."""
+    """Return the most bytes that any device lacks: the part of its target shard that it does not
+    have."""
     wanted, held = tensor.bytes(target), tensor.item
     for extent, here, there in zip(tensor.shape, layout.dims, target.dims, strict=True):
         longer = max(here, there, key=len)
         if longer[: len(here)] != here or longer[: len(there)] != there:
-            return wanted  # a device may hold none of its target shard
+            return wanted  # a device may have none of its target shard
         held *= extent // tensor.parts(longer)
     return wanted - held
 

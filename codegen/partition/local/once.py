@@ -1,4 +1,4 @@
-"""The pass that computes equal values once, so that a move of one serves the uses of all.
+"""The pass that computes equal values once, so that one move serves the uses of all of them.
 
 Ops of one body are equal if they have the same kind, params and dtypes, equal operands, and results
 with equal shardings. The first of them stays, and the others are removed. Some equal ops stay:
@@ -29,14 +29,14 @@ KEPT = frozenset({*OPAQUE, "optimization_barrier", CALLBACK})
 
 
 def with_equal_ops_once(program: Program, mesh: Mesh) -> Program:
-    """Return a program in which one op of several equal ones computes their values."""
+    """Return a program in which equal ops are computed once."""
     once = _Once(program, mesh)
     body = once.body(program.body, once.layers())
     return replace(program, body=body) if once.source else program
 
 
 class _Once:
-    """Removes equal ops. `source`: maps each result of a removed op to the value that replaces it;
+    """Remove equal ops. `source`: maps each result of a removed op to the value that replaces it;
     `same`: maps each value to the first value equal to it."""
 
     def __init__(self, program: Program, mesh: Mesh) -> None:
@@ -47,7 +47,7 @@ class _Once:
 
     def layers(self) -> dict[int, tuple[int, int]]:
         """Return the repeated stretch and the copy of each op of the program's body that is in a
-        layer, by the place of the op."""
+        layer, by the index of the op."""
         return {
             place: (number, copy)
             for number, each in enumerate(tied(self.program, self.axes))
@@ -57,7 +57,7 @@ class _Once:
 
     def body(self, body: Body, layers: Mapping[int, tuple[int, int]]) -> Body:
         """Return a body that computes equal ops once. `layers`: the layer of each op, by its
-        place."""
+        index."""
         ops: list[Op] = []
         first: dict[object, Op] = {}
         varied = set(body.arguments)  # values that depend on an argument
@@ -78,7 +78,8 @@ class _Once:
         return replace(body, ops=tuple(in_use(body, ops)))
 
     def _key(self, op: Op, place: int) -> object:
-        """Return a key that only equal ops share. Text tells apart params such as 0.0 and -0.0."""
+        """Return a key that only equal ops share. Params are compared as text, which tells 0.0 from
+        -0.0."""
         if op.kind in KEPT or op.bodies or op.rule is not None:
             return place
         operands = tuple(self.same.get(value, value) for value in op.operands)
@@ -86,8 +87,8 @@ class _Once:
         return op.kind, str(op.params), operands, *results
 
     def _stays(self, op: Op) -> bool:
-        """Return whether an op stays even if it is equal to an earlier op: its results are larger
-        than its operands, or are scalars that are not floats."""
+        """Return whether an op stays even if it is equal to an earlier op, because its results are
+        larger than its operands, or are scalars that are not floats."""
         results = [self.values[value] for value in op.results]
         if all(value.shape == () and value.dtype not in FLOATS for value in results):
             return True

@@ -2,8 +2,8 @@
 
 Prices follow the network model, including latencies, so programs are compared by their predicted
 seconds. Some transfers are not known yet when a price is needed. A permute, whose pairs are
-unknown, is priced as a gather of as many bytes over the slowest of its axes; rounds of a direct
-exchange, whose blocks cross all axes, as gathers over each of them.
+unknown, is priced as a gather of as many bytes over the slowest of its axes. The rounds of a direct
+exchange, whose blocks cross all axes, are priced as gathers over each of them.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ class Pace:
 
 def seconds_of(kind: str, digits: tuple[Pair, ...], received: int, prices: Prices) -> float:
     """Return the seconds of a collective in which a device receives this many bytes. A kind without
-    a price of its own, such as a permute, counts as an all-gather."""
+    its own price, such as a permute, counts as an all-gather."""
     count = parts_of(digits)
-    part = received / (count - 1)  # bytes from each other device
+    part = received / (count - 1)  # the bytes from each other device
     match kind:
         case "all_reduce":
             return prices.all_reduce(digits, part * count / 2)

@@ -1,5 +1,5 @@
-"""Merging of padding into the windows that follow it. The padded value would often have one row too
-many or too few to be split evenly, as in the gradient of a mean over windows."""
+"""Merge padding into the windows that follow it. The padded value would often have one row too many
+or too few to be split evenly, as in the gradient of a mean over windows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NOTHING = {
     "reduce_window_max": -math.inf,
     "reduce_window_min": math.inf,
 }
-"""For each op over windows, the padding value that does not affect its result."""
+"""The padding value that does not affect the result of each op over windows."""
 
 
 def with_padding(program: Program) -> Program:
@@ -36,8 +36,8 @@ def _rewritten(body: Body) -> Body:
 
 
 def _padding(op: Op, made_by: Mapping[int, Op]) -> Op | None:
-    """Return an op over windows of a padded value as an op that pads the value itself; None for
-    other ops, or if the padding is negative or cannot be expressed."""
+    """Merge a pad into the op over windows that uses it, and return that op. Return None for other
+    ops, or if the padding is negative or cannot be expressed."""
     pad = made_by.get(op.operands[0]) if op.kind in NOTHING else None
     if pad is None or pad.kind != "pad" or _number(pad, made_by) != NOTHING[op.kind]:
         return None
@@ -59,7 +59,7 @@ def _padding(op: Op, made_by: Mapping[int, Op]) -> Op | None:
 
 
 def _number(pad: Op, made_by: Mapping[int, Op]) -> object:
-    """Return the number that a pad inserts, None if it is unknown."""
+    """Return the number that a pad inserts, or None if it is unknown."""
     made = made_by.get(pad.operands[1])
     while made is not None and made.kind == "convert_element_type":
         made = made_by.get(made.operands[0])

@@ -20,8 +20,8 @@ def permutation(
 
 
 def _held(layout: LocalLayout, at: Mapping[str, int], sizes: Mapping[str, int]) -> tuple[int, ...]:
-    """Return the index of the shard that the device at a position holds, and the device's index
-    among the holders of that shard."""
+    """Return the index of the shard of the device at a position, and the device's index among the
+    devices with that shard."""
     free = tuple(name for name in at if name not in layout.used)
     return tuple(_read(names, at, sizes) for names in (*layout.dims, free))
 

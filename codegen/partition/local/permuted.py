@@ -55,8 +55,9 @@ class _Permuted:
         return replace(body, ops=tuple(in_use(body, ops)))
 
     def _taken(self, op: Op, made_by: Mapping[int, Op]) -> Op | None:
-        """Return an op that permutes rows as a `take_rows`; None for any other op, if the rows do
-        not move between equal shards, or if more than `MOST_ROUNDS` rounds would be needed."""
+        """Convert an op that permutes rows to a `take_rows`. Return None for any other op, if the
+        rows do not move between equal shards, or if more than `MOST_ROUNDS` rounds would be
+        needed."""
         found = self._source(op, made_by)
         if found is None:
             return None
@@ -94,7 +95,7 @@ class _Permuted:
         return before if op.kind == "gather" else max(before, after)
 
     def _source(self, op: Op, made_by: Mapping[int, Op]) -> tuple[int, int] | None:
-        """Return the value whose rows an op may permute, and the dimension of the rows; None for
+        """Return the value whose rows an op may permute, and the dimension of the rows, or None for
         other ops."""
         match op.kind:
             case "gather":
@@ -116,7 +117,7 @@ class _Permuted:
         return op.operands[source], dim
 
     def _number(self, value: int, made_by: Mapping[int, Op]) -> Array | None:
-        """Return the elements of a value that is computed from constants alone, None for other
+        """Return the elements of a value that is computed from constants alone, or None for other
         values."""
         op, shape = made_by.get(value), self.values[value].shape
         if op is None:
@@ -137,7 +138,7 @@ class _Permuted:
 
 
 def _rearranged(op: Op, given: Sequence[Array], shape: tuple[int, ...]) -> Array | None:
-    """Return the elements of the result of an op that only rearranges the elements `given`, None
+    """Return the elements of the result of an op that only rearranges the elements `given`, or None
     for other ops."""
     match op.kind:
         case "broadcast_in_dim":
@@ -157,8 +158,7 @@ def _rearranged(op: Op, given: Sequence[Array], shape: tuple[int, ...]) -> Array
 
 
 def stretches_of_order(order: Array) -> tuple[SpacedRows, ...]:
-    """Return rows in this order as stretches with one common step, chosen to give the fewest
-    stretches.
+    """Return rows in this order as the fewest stretches with one common step.
 
     >>> [(s.start, s.to, s.length) for s in stretches_of_order(np.array([0, 1, 6, 7, 2, 3, 4, 5]))]
     [(0, 0, 2), (6, 2, 2), (2, 4, 4)]

@@ -51,7 +51,7 @@ class Port:
 
 
 def ports_of(op: Op, values: Sequence[Value]) -> tuple[Port, ...]:
-    """Return the ports of an op with bodies; ports that lead into bodies come first."""
+    """Return the ports of an op with bodies. Ports that lead into bodies come first."""
     match op.kind:
         case "scan":
             found = _scan(op, values)
@@ -119,7 +119,7 @@ def _split(
     op: Op, values: Sequence[Value], role: str, takes: tuple[End], gives: tuple[End]
 ) -> Port:
     """Return a port of a manual computation. Its parameter `manual` lists the manual axes that
-    split each factor, `axes` all manual axes."""
+    split each factor, and `axes` all manual axes."""
     (operand,), (result,) = (tuple(end.of(op) for end in side) for side in (takes, gives))
     shapes = values[operand].shape, values[result].shape
     outer = 0 if role == "takes" else 1
@@ -164,7 +164,7 @@ def _port(
     stacked: str = "",
 ) -> Port:
     """Return a port. `stacked`: the side, "takes" or "gives", whose tensors have an additional
-    first dimension indexed by the iteration; "" for neither."""
+    first dimension indexed by the iteration, or "" for neither."""
     operands, results = (tuple(end.of(op) for end in side) for side in (takes, gives))
     shapes = [tuple(values[v].shape for v in side) for side in (operands, results)]
     build = Builder(shapes[0], shapes[1])

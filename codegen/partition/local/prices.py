@@ -12,7 +12,7 @@ class Ratings:
     `held`: the cost of each byte of a result, if memory is scarce. `regather`: whether gathered
     arguments are dropped, so that the backward pass gathers them again. `topology`: the topology
     that determines the cost of computation relative to received bytes, if any. `seeded`: whether
-    the search also starts from the ideas of `seeds.py`; it does not for kernels that overlap
+    the search also starts from the seeds of `seeds.py`; it does not for kernels that overlap
     matmuls, because no price accounts for overlap.
     """
 
@@ -23,4 +23,4 @@ class Ratings:
 
 
 THRIFT = (0.1, 1.0, 10.0)
-"""The costs of a byte of a result that are tried in turn if a plan does not fit into memory."""
+"""The costs of a byte of a result, tried in this order while a plan does not fit into memory."""

@@ -1,4 +1,4 @@
-"""Rewriting of matmuls whose result is transposed: swap the operands instead.
+"""Rewrite matmuls whose result is transposed: swap the operands instead.
 
 Gradients of weights have this form: `(g.T @ x).T`. A compiler fuses the transposition, but readers
 see one step less, and a kernel that also scatters the product needs the matmul directly before the
@@ -49,13 +49,13 @@ def _rewritten(body: LocalBody, program: LocalProgram) -> LocalBody:
 
 
 def _transposed(product: Compute, after: Compute, rank: int) -> Compute | None:
-    """Return a matmul and its transposition as one matmul with swapped operands; None unless the
+    """Return a matmul and its transposition as one matmul with swapped operands, or None unless the
     transposition only swaps the dimensions of the two operands. `rank`: the rank of the first
     operand."""
     op = product.op
     order = after.op.integers("permutation")
     batch = len(op.integers("batch_lhs"))
-    cut = rank - len(op.integers("contract_lhs"))  # where dimensions of the second operand begin
+    cut = rank - len(op.integers("contract_lhs"))  # where the second operand's dimensions start
     if order != (*range(batch), *range(cut, len(order)), *range(batch, cut)):
         return None
     made = replace(_swapped(op), results=after.op.results)

@@ -1,8 +1,7 @@
-"""Rates of a device: how much it computes in the time in which it receives a byte, and how slow its
-axes are.
+"""How much a device computes in the time in which it receives a byte, and how slow its axes are.
 
 Without a topology, the rates are typical of current chips. With one, they follow from the model of
-a large all-gather along each axis and from the topology's devices.
+a large all-gather along each axis, and from the topology's devices.
 """
 
 from __future__ import annotations
@@ -26,17 +25,16 @@ from shardwright.ir.dtypes import dtype_of
 from shardwright.ir.errors import InputError
 
 OPERATIONS, TOUCHED = 1000.0, 5.0
-"""Number of matmul operations, and number of bytes read or written by other ops, that cost as much
-as one received byte."""
+"""How many operations of a matmul, and how many bytes read or written by other ops, cost as much as
+one received byte."""
 LARGE = 2.0**26
-"""Shard size in bytes from which the latency of a gather is negligible."""
+"""The shard size in bytes from which the latency of a gather is negligible."""
 
 
 @dataclass(frozen=True)
 class Rates:
-    """The rates of a device relative to bytes received over the fastest axis. `slow`: for every
-    other axis, the factor by which it is slower; `pace`: the prices of communication on the
-    topology."""
+    """The rates of a device relative to bytes received over the fastest axis. `slow`: the factor by
+    which each other axis is slower; `pace`: the prices of communication on the topology."""
 
     topology: Topology | None = None
     bandwidth: float = 0.0  # bytes per second over the fastest axis
@@ -44,8 +42,8 @@ class Rates:
     pace: Pace | None = None
 
     def operations(self, dtype: str) -> float:
-        """Return the number of matmul operations per received byte for a dtype, in jaxpr
-        notation."""
+        """Return the number of matmul operations per received byte for a dtype in the notation of
+        jaxprs."""
         if self.topology is None:
             return OPERATIONS
         return _multiplied(self.topology, dtype) / self.bandwidth
@@ -77,7 +75,7 @@ def rates_of(
 ) -> Rates:
     """Return the rates of a mesh with cut axes on a topology.
 
-    Raise InputError for an unknown topology or one with too few devices.
+    Raises InputError for an unknown topology, or one with too few devices.
     """
     return DEFAULT if topology is None else _rates(pieces, tuple(device_ids), topology)
 

@@ -45,7 +45,7 @@ class OpReasons:
         self.operands = len(splits.op.operands)
 
     def operand(self, place: int) -> Reason:
-        """Return the function that states why an operand is moved before the op."""
+        """Return the function that says why an operand is moved before the op."""
 
         def reason(change: LayoutChange) -> str:
             if change.kind in ("all_reduce", "reduce_scatter"):
@@ -60,7 +60,7 @@ class OpReasons:
         return reason
 
     def result(self, layout: LocalLayout) -> Reason:
-        """Return the function that states why a result is moved to a layout after the op."""
+        """Return the function that says why a result is moved to a layout after the op."""
 
         def reason(change: LayoutChange) -> str:
             summed = next(self.summed(), None)
@@ -72,14 +72,13 @@ class OpReasons:
         return reason
 
     def inside(self, move: FormMove) -> str:
-        """Return the reason for a communication inside the op."""
         if self.kind in COLLECTIVES:
             return f"{self.kind} of {self.names[move.place]} in a shard_map, {move.what}"
         split = f"dimension {move.dim} split over {quoted(move.axes)}"
         return f"{self.kind} takes {self.names[move.place]} with {split}: {move.what}"
 
     def summed(self) -> Iterator[str]:
-        """Yield a sentence for each split factor that the op reduces."""
+        """Yield one sentence per split factor that the op reduces."""
         for factor in self.splits.reducing:
             over = self.split.factors[factor]
             places = self._places(factor, range(self.operands))
@@ -150,12 +149,12 @@ class OpReasons:
 
 
 def plainly(text: str) -> Reason:
-    """Return a function that states the same reason for every change."""
+    """Return a function that gives the same reason for every change."""
     return lambda change: text
 
 
 def settled(text: str, summed: str | None) -> Reason:
-    """Return the function that states why a result is moved: `text`, and the reduction `summed`, if
+    """Return the function that says why a result is moved: `text`, and the reduction `summed`, if
     known, whose terms are added up."""
     if not summed:
         return plainly(text)
@@ -167,7 +166,7 @@ def settled(text: str, summed: str | None) -> Reason:
 
 
 def port_reason(port: Port) -> str:
-    """Return the reason for moving a value at the border of a loop or branch."""
+    """Say why a value is moved at the border of a loop or branch."""
     of, role = port.op.param("of"), port.op.param("role")
     if role == "tests":
         return f"the condition of {of} must be the same on every device"
@@ -180,7 +179,7 @@ def port_reason(port: Port) -> str:
 
 def after_loop(change: LayoutChange, turns: int | None) -> str:
     """Return the clause about a reduction that runs once after a loop instead of in each of its
-    `turns` iterations; "" for other changes."""
+    `turns` iterations, or "" for other changes."""
     if turns is None or change.kind not in ("all_reduce", "reduce_scatter"):
         return ""
     op = change.kind.replace("_", "-")
@@ -190,5 +189,5 @@ def after_loop(change: LayoutChange, turns: int | None) -> str:
 
 
 def quoted(names: Names) -> str:
-    """Return axes in quotes, for a message: `"x", "y"`."""
+    """Format axes in quotes, for a message: `"x", "y"`."""
     return ", ".join(f'"{name}"' for name in names)

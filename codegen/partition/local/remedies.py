@@ -1,4 +1,4 @@
-"""Remedies: changes by the user that make a communication unnecessary or cheaper. They concern the
+"""Remedies: changes by the user that make a communication unnecessary or cheaper. They affect the
 sharding of an argument or a result, or a constraint at a line of the function."""
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from shardwright.ir.program import Value
 
 @dataclass(frozen=True)
 class Remedy:
-    """A change that would remove a communication or make it cheaper. `saved`: the bytes that it
+    """A change that would make a communication unnecessary or cheaper. `saved`: the bytes that it
     saves each time."""
 
     text: str
@@ -36,7 +36,7 @@ class Remedy:
 
 
 def remedy(flow: ValueFlow, step: MoveValue) -> Remedy:
-    """Return the remedy of a communication of the program of `flow`."""
+    """Return the remedy for a communication of the program of `flow`."""
     local, change = flow.local, step.change
     before = local.values[step.operand].layout
     if change.own:
@@ -102,7 +102,7 @@ def _asked(flow: ValueFlow, step: MoveValue, wanted: LocalLayout) -> Remedy:
 
 def _of_arguments(local: LocalProgram, change: LayoutChange, arguments: Sequence[int]) -> str:
     """Return the text of the remedy that shards arguments as an operation needs them, with the
-    bytes that each device then holds."""
+    bytes that each device then has."""
     value, layout = local.program.values[arguments[0]], argument_layout(local, change, arguments[0])
     homes = {local.values[v].value: local.values[v].layout for v in local.body.arguments}
     before, after = (
@@ -120,8 +120,8 @@ def _results(local: LocalProgram, places: Sequence[int]) -> str:
 
 
 def _fed_back(local: LocalProgram, place: int) -> str:
-    """Return the clause about the argument that a result may be in the next call: one of the same
-    type and keys, `params["w1"]` for `result[0]["w1"]`; "" if there is none."""
+    """Return the clause about the argument that a result may become in the next call, one of the
+    same type and keys: `params["w1"]` for `result[0]["w1"]`. Return "" if there is none."""
     result = local.program.values[local.program.body.results[place]]
     keys = re.findall(r"\w+", local.program.result_names[place])[2:]
     for number in local.program.body.arguments if keys else ():
@@ -149,8 +149,8 @@ def _where(values: Sequence[Value], alike: int) -> str:
 
 
 def scattered(local: LocalProgram, step: MoveValue) -> Iterator[LocalLayout]:
-    """Yield the layouts to which a reduce-scatter could bring a sum, each splitting one dimension
-    along the sum's axes."""
+    """Yield the layouts to which a reduce-scatter could bring a sum, each of which splits one
+    dimension along the sum's axes."""
     change = step.change
     shape, sizes = local.of(step.operand).shape, local.axes
     for dim, (extent, names) in enumerate(zip(shape, change.layout.dims, strict=True)):
@@ -177,7 +177,7 @@ def argument_layout(local: LocalProgram, change: LayoutChange, argument: int) ->
 
 
 def arguments_of(flow: ValueFlow, step: MoveValue) -> tuple[int, ...]:
-    """Return the arguments of the program that a move applies to. For a move in a function, return
+    """Return the arguments of the program to which a move applies. For a move in a function, return
     the arguments that its calls pass."""
     arguments = {flow.local.values[v].value for v in flow.local.body.arguments}
     is_gather = step.change.kind == "all_gather" and not step.change.inside
@@ -186,7 +186,7 @@ def arguments_of(flow: ValueFlow, step: MoveValue) -> tuple[int, ...]:
 
 
 def passed_to(flow: ValueFlow, operand: int) -> list[int]:
-    """Return the program's values that a local value represents. For an argument of a function,
+    """Return the program's values that a local value stands for. For an argument of a function,
     these are the values that calls pass; for any other value in a function, there are none."""
     local = flow.local
     value = local.values[operand].value
@@ -200,7 +200,7 @@ def passed_to(flow: ValueFlow, operand: int) -> list[int]:
 
 
 def results_of(local: LocalProgram, step: MoveValue, through: bool = False) -> Iterator[int]:
-    """Yield the indices of the program's results that equal the result of a move, perhaps after
+    """Yield the indices of the program's results that equal the result of a move, possibly after
     later moves; for a move in a function, those of all calls. `through`: whether ops that only
     reshape or cast count as moves too."""
     made_by: dict[int, int] = {}

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 SHORTEST = 8
-"""Smallest number of items in a repeated stretch."""
+"""The fewest items in a repeated stretch."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Repeat:
 
     @property
     def stop(self) -> int:
-        """The end of the last copy, exclusive."""
+        """The index after the last copy."""
         return self.start + self.period * self.copies
 
     def places(self, offset: int) -> range:
@@ -60,7 +60,8 @@ class _Stretch:
         return (self.stop - self.start) // self.period
 
     def free(self, taken: np.ndarray) -> Iterator[_Stretch]:
-        """Yield the parts of a stretch that contain no taken item and at least two copies."""
+        """Yield the parts of a stretch that contain no taken item and have room for at least two
+        copies."""
         places = np.flatnonzero(taken[self.start : self.stop]) + self.start
         borders = [self.start - 1, *map(int, places), self.stop]
         for low, high in itertools.pairwise(borders):
@@ -110,8 +111,8 @@ class _Shape:
                 yield _Stretch(int(edges[run]) + 1, int(edges[run + 1]) + period, period)
 
     def begun(self, stretch: _Stretch) -> Repeat:
-        """Return the copies of a stretch, with the best of its possible starts: the sum of the
-        values that pass from one copy to the next and of the copies' owners is least there."""
+        """Return the copies of a stretch with the best possible start: the one for which the fewest
+        values pass from one copy to the next and the copies have the fewest owners, in sum."""
         slack = (stretch.stop - stretch.start) % stretch.period
         rated = zip(self._passing(stretch), self._owners(stretch, slack + 1), strict=False)
         rates = [passing + owners for passing, owners in rated]

@@ -1,4 +1,4 @@
-"""Ideas from which the search of `cheapest` starts. Each idea splits all ops by one rule.
+"""Seeds: plans from which the search of `cheapest` starts. Each splits all ops by one rule.
 
 The given shardings spread through the program, op by op. If the operands of an op disagree, the
 operand of the highest rank takes precedence. A rank favours operands that depend on late arguments
@@ -21,11 +21,11 @@ from shardwright.codegen.partition.local.costs import Costs
 from shardwright.codegen.partition.local.linear import with_terms
 
 Filled = Literal["not", "after", "before"]
-"""Whether unused axes split a tensor of an op, and when."""
+"""Whether, and when, unused axes split a tensor of an op."""
 
 
 def seeds(costs: Costs, bound: Mapping[int, FactorAxes]) -> Iterator[Callable[[], None]]:
-    """Yield functions that each split all ops by one idea. The ops in `bound` keep their splits."""
+    """Yield functions that each split all ops by one rule. The ops in `bound` keep their splits."""
     last, first = (_ranks(costs, sign) for sign in (1, -1))
     fills: tuple[Filled, ...] = ("not", "after", "before")
     for ranks in (last, first, [-rank for rank in last]):
@@ -39,7 +39,7 @@ def _ranks(costs: Costs, sign: int) -> list[float]:
     ranks = [-math.inf] * len(costs.wires)
     for place, wire in enumerate(costs.arguments):
         ranks[wire] = sign * place
-    for _ in range(2):  # a second time, because loops carry later values back
+    for _ in range(2):  # repeated, because loops carry later values back
         for op, touched in zip(costs.ops, costs.touched, strict=True):
             count = len(op.operands)
             most = max((ranks[w] for w, place in touched if place < count), default=-math.inf)
@@ -51,7 +51,7 @@ def _ranks(costs: Costs, sign: int) -> list[float]:
 
 @dataclass(frozen=True)
 class _Seed:
-    """One idea. `ranks`: the rank of each wire."""
+    """One seed. `ranks`: the rank of each wire."""
 
     costs: Costs
     bound: Mapping[int, FactorAxes]
@@ -59,7 +59,7 @@ class _Seed:
     filled: Filled
 
     def start(self) -> None:
-        """Split every op as its operands suggest; then split the remaining ops as the users of
+        """Split every op as its operands suggest. Then split the remaining ops as the users of
         their results suggest."""
         costs = self.costs
         for number in range(len(costs.ops)):

@@ -41,9 +41,9 @@ def _planned(
 
 
 def propagated_layouts(program: Program, axes: CutAxes) -> Iterator[list[LocalLayout]]:
-    """Yield the propagated layouts of all values; dimensions that axes do not divide are not split.
-    If there are such dimensions, also yield layouts in which these axes split a different
-    dimension, except in arguments and constraints."""
+    """Yield the propagated layouts of all values. Dimensions that axes do not divide are not split.
+    If there are any, also yield layouts in which these axes split another dimension, except in
+    arguments and constraints."""
     values = program.values
     layouts = [axes.layout(value.sharding, value.shape) for value in values]
     yield layouts

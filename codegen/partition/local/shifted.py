@@ -30,8 +30,8 @@ def _rewritten(body: Body, values: Sequence[Value]) -> Body:
 
 
 def _as_shift(op: Op, made_by: Mapping[int, Op], values: Sequence[Value]) -> Op | None:
-    """Return the shift that ends in this op as one op; None for other ops, or if the dimension is
-    not split."""
+    """Return the shift that ends in this op as one op. Return None for other ops, or if the
+    dimension is not split."""
     found = None
     if op.kind == "pad":
         found = _padded(op, made_by, values)
@@ -62,7 +62,7 @@ def _is_split(value: Value, dim: int) -> bool:
 
 def _padded(op: Op, made_by: Mapping[int, Op], values: Sequence[Value]) -> Found | None:
     """Return the shift that a pad of a slice makes, as its dimension, its one stretch and its fill
-    value; None for other pads."""
+    value, or None for other pads."""
     moved = padded_dims(op)
     if len(moved) != 1:
         return None
@@ -79,7 +79,7 @@ def _padded(op: Op, made_by: Mapping[int, Op], values: Sequence[Value]) -> Found
 
 def _together(op: Op, made_by: Mapping[int, Op], values: Sequence[Value]) -> Found | None:
     """Return the stretches of concatenated slices. Operands filled with one number become the fill
-    value; None if they are filled with different numbers."""
+    value; return None if the numbers differ."""
     (dim,) = op.integers("dimension")
     rows: list[Rows] = []
     fills: dict[object, int] = {}
@@ -114,7 +114,8 @@ def _piece(
 
 
 def _first_row(op: Op, value: int, dim: int, values: Sequence[Value]) -> int | None:
-    """Return the first row that a slice or a split takes from its operand, None for other ops."""
+    """Return the first row that a slice or a split takes from its operand, or None for other
+    ops."""
     if op.kind == "split" and op.integers("axis") == (dim,):
         return sum(op.integers("sizes")[: op.results.index(value)])
     if op.kind == "slice" and _cuts_only(op, dim, values):
@@ -135,8 +136,8 @@ def _cuts_only(op: Op, dim: int, values: Sequence[Value]) -> bool:
 
 
 def _fill(value: int, made_by: Mapping[int, Op]) -> tuple[object, int] | None:
-    """Return the number that fills a value, and the scalar value with this number; None if it is
-    not filled."""
+    """Return the number that fills a value, and the scalar value with this number, or None if the
+    value is not filled."""
     op = made_by.get(value)
     if op is None or op.kind != "broadcast_in_dim":
         return None
@@ -147,8 +148,8 @@ def _fill(value: int, made_by: Mapping[int, Op]) -> tuple[object, int] | None:
 
 
 def _added(op: Op, made_by: Mapping[int, Op]) -> Op | None:
-    """Return the sum of two zero-filled shifts of one value as one shift; None for other ops, and
-    if the shifts overlap. Such a sum is the gradient of a roll, which is a roll too."""
+    """Return the sum of two zero-filled shifts of one value as one shift. Such a sum is the
+    gradient of a roll, which is a roll too. Return None for other ops, or if the shifts overlap."""
     if op.kind not in ("add", "add_any"):
         return None
     both = [made_by.get(operand) for operand in op.operands]

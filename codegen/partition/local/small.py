@@ -1,8 +1,8 @@
 """Small computations whose results are needed whole: plans that compute them whole on every device.
 
-A cost counts computation by its bytes, so a plan may split the update of a bias of a few elements
-over devices, and then gather what it computes. If every device computes the whole update, devices
-may receive fewer bytes in fewer collectives.
+Computation is priced by its bytes, so a plan may split the update of a bias of a few elements over
+devices, and then gather the result. If every device computes the whole update, devices may receive
+fewer bytes in fewer collectives.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def small_updates(costs: Costs) -> Iterator[dict[int, FactorAxes]]:
 
 
 def _is_small(costs: Costs, number: int) -> bool:
-    """Return whether an op is pointwise or adds dimensions up, and all its tensors are small."""
+    """Return whether an op is pointwise or sums over dimensions, and all its tensors are small."""
     wires = (costs.wires[wire].tensor for wire, _ in costs.touched[number])
     return costs.ops[number].kind in (*POINTWISE, "reduce_sum") and all(
         tensor.bytes(LocalLayout(((),) * len(tensor.shape))) <= SMALL for tensor in wires
@@ -55,13 +55,13 @@ def _is_small(costs: Costs, number: int) -> bool:
 
 
 class _Groups:
-    """Sets of connected items. One item of each set identifies the set."""
+    """Sets of connected items. One item of each set stands for the set."""
 
     def __init__(self) -> None:
         self.parent: dict[int, int] = {}
 
     def first(self, item: int) -> int:
-        """Return the item that identifies the set of `item`."""
+        """Return the item that stands for the set of `item`."""
         while (above := self.parent.setdefault(item, item)) != item:
             item = above
         return item

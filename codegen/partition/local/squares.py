@@ -2,8 +2,8 @@
 use the reduced sum on both sides.
 
 A square computed as partial sums times their sum is correct up to rounding. But if the partial sums
-cancel, the result may be negative, and an optimizer then takes its root. So neither factor may be
-partial.
+cancel, the result may be negative, and an optimizer then takes its square root. So neither factor
+may be partial.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from shardwright.ir.program import Body, Op
 
 
 class Squares:
-    """Finds products of partial sums with values computed from their sum, in a program with given
+    """Find products of partial sums with values computed from their sum, in a program with given
     splits. Values in repeated stretches are followed separately."""
 
     def __init__(self, costs: Costs) -> None:
         self.costs = costs
-        self.made_by: dict[int, tuple[float, Op]] = {}  # producing op and its position
+        self.made_by: dict[int, tuple[float, Op]] = {}  # the producing op and its index
         for place, op in enumerate(_ops(costs.program.body)):
             self.made_by.update(dict.fromkeys(op.results, (place, op)))
         for op in costs.ops:
@@ -54,7 +54,8 @@ class Squares:
         return self._follows(op.operands[1 - carrier], self._passed(op.operands[carrier]))
 
     def _passed(self, value: int) -> set[int]:
-        """Return the values, this value included, whose partial sums reach it unreduced."""
+        """Return the values whose partial sums reach this value unreduced, including the value
+        itself."""
         found: set[int] = set()
         stack = [value]
         while stack:
@@ -89,7 +90,7 @@ class Squares:
 
 
 def _ops(body: Body) -> Iterator[Op]:
-    """Yield the ops of a body and of its inner bodies, in order; an op follows the ops of its
+    """Yield the ops of a body and of its inner bodies, in order. An op follows the ops of its
     bodies."""
     for op in body.ops:
         for inner in op.bodies:

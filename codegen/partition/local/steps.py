@@ -23,7 +23,7 @@ from shardwright.ir.errors import InputError
 from shardwright.ir.program import Line, Op, Program, Value
 
 COLLECTIVES = {"exchange": "all_to_all", "blocks": "all_to_all", "rounds": "permute"}
-"""The collective that performs each kind of change with a different name."""
+"""The collective behind each kind of change that is not named after it."""
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,8 @@ class LocalValue:
 
 @dataclass(frozen=True)
 class Compute:
-    """An op on shards. `operands` and `results`: local values; `moves`: the communications inside
-    the op, each with the fetched data as its result."""
+    """An op on shards. `operands`, `results`: local values; `moves`: the communications inside the
+    op, each with the fetched data as its result."""
 
     op: Op
     operands: tuple[int, ...]
@@ -65,14 +65,13 @@ class LayoutChange:
     axes: Names
     dims: tuple[int, ...]
     layout: LocalLayout  # the layout after the change
-    received: int  # bytes received by each device
+    received: int  # bytes that each device receives
     inside: bool = False
     own: bool = False  # whether the user wrote it, in a manual computation
     rounds: int = 1  # the number of collectives, which run one after another
 
     @property
     def collective(self) -> str:
-        """The name of the collective that performs the change."""
         return COLLECTIVES.get(self.kind, self.kind)
 
     @property
@@ -85,8 +84,8 @@ class LayoutChange:
 class MoveValue:
     """A layout change of one value, with its reason and the line of the user's code that needs it.
 
-    `again`: whether it was performed before and its result dropped; the compiler must then not
-    reuse that result. `known`: whether it is inside an op and its data is already available.
+    `again`: whether it was performed before and its result dropped, so that the compiler must not
+    reuse that result; `known`: whether it is inside an op and its data is already available.
     """
 
     change: LayoutChange
@@ -99,9 +98,9 @@ class MoveValue:
 
     @property
     def is_sent(self) -> bool:
-        """Whether devices communicate. This cannot be told from the received bytes alone: a move
-        inside an op may add nothing to the busiest device, and a device's share of a boolean sum
-        may be less than a byte."""
+        """Whether devices communicate. The received bytes alone do not tell: a move inside an op
+        may add nothing on the busiest device, and a device's share of a boolean sum may be less
+        than a byte."""
         sent = self.change.received > 0 or self.change.kind == "all_reduce"
         sent = sent or (self.change.inside and self.change.kind == "permute")
         return sent and not self.known
@@ -109,8 +108,6 @@ class MoveValue:
 
 @dataclass(frozen=True)
 class CallFunction:
-    """A call of function number `function` of the program."""
-
     function: int
     operands: tuple[int, ...]
     results: tuple[int, ...]
@@ -139,11 +136,11 @@ class LocalProgram:
     functions: tuple[LocalBody, ...] = ()
 
     def of(self, number: int) -> Value:
-        """Return the value of the program that a local value represents."""
+        """Return the program's value that a local value stands for."""
         return self.program.values[self.values[number].value]
 
     def shape(self, number: int) -> tuple[int, ...]:
-        """Return the shape of a local value: that of a shard."""
+        """Return the shape of a local value, which is that of a shard."""
         return self.values[number].layout.local(self.of(number).shape, self.axes.sizes)
 
 
@@ -190,8 +187,8 @@ def _moves(steps: Iterable[Step], times: int) -> Iterator[tuple[MoveValue, int]]
 
 
 def where_taken(program: LocalProgram) -> dict[int, str]:
-    """Map the result of each layout change inside a `while` loop or a branch to a description of
-    that place, because its count is unknown."""
+    """Map the result of each layout change inside a `while` loop or a branch, where its count is
+    unknown, to a description of that place."""
     found: dict[int, str] = {}
     bodies = [(body, "") for body in (program.body, *program.functions)]
     while bodies:
@@ -216,7 +213,7 @@ def _inside(op: Op, body: int) -> str:
 
 
 def item_bytes(dtype: str) -> int:
-    """Return the bytes of an element of a dtype in jaxpr notation.
+    """Return the bytes of an element of a dtype in the notation of jaxprs.
 
     Raise InputError for random keys of a kind unknown to JAX.
 

@@ -1,7 +1,7 @@
 """Tidying: fewer or smaller steps for the same bits, before layers become functions.
 
 Two slices of one dimension become one. A mask moves from the result of a broadcast or reshape to
-its operand, because later ops broadcast the smaller operand by themselves.
+its operand, because later ops broadcast the smaller operand themselves.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def _tidied(body: LocalBody, values: list[LocalValue]) -> LocalBody:
 
 
 def _joined(before: Step | None, step: MoveValue) -> tuple[Step, ...]:
-    """Return a tuple of the slice that replaces two slices of one dimension; an empty tuple for
+    """Return, as a tuple of one, the slice that replaces two slices of one dimension, or () for
     other steps."""
     if not isinstance(before, MoveValue) or before.change.dims != step.change.dims:
         return ()
@@ -66,7 +66,7 @@ def _joined(before: Step | None, step: MoveValue) -> tuple[Step, ...]:
 
 
 def _masked(before: Step | None, step: MoveValue, values: list[LocalValue]) -> tuple[Step, ...]:
-    """Return the steps that mask the operand of a broadcast or reshape instead of its result; empty
+    """Return the steps that mask the operand of a broadcast or reshape instead of its result, or ()
     for other steps."""
     if not isinstance(before, Compute) or before.op.kind not in VIEWS or before.formed:
         return ()

@@ -3,8 +3,8 @@ values that are ready at the same time, become neighbours. Neighbours are one co
 module writes as one `lax.psum` of several values.
 
 Each all-reduce may run anywhere between the step that makes its operand and the first step that
-uses its result. No value lives longer for that, except that a small operand with other uses may be
-reduced earlier.
+uses its result. This extends no value's lifetime, except that a small operand with other uses may
+be reduced earlier.
 """
 
 from __future__ import annotations
@@ -27,8 +27,7 @@ from shardwright.codegen.partition.local.steps import (
 )
 
 SMALL = 2**16
-"""The most bytes of an operand that is kept for other uses beside its sum, if that is reduced
-earlier."""
+"""The most bytes of an operand that is reduced earlier although other uses keep it alive."""
 
 Run = tuple[MoveValue, ...]
 """The moves of one communication."""
@@ -56,7 +55,7 @@ def rows_of(program: LocalProgram) -> Iterator[tuple[Run, int]]:
 
 
 def runs_of(program: LocalProgram, steps: Iterable[Step]) -> Iterator[tuple[Step, ...]]:
-    """Yield the steps in order: the neighbours of one communication together, others alone."""
+    """Yield the steps in order: the neighbours of one communication together, all others alone."""
     for key, run in itertools.groupby(steps, lambda step: _key(program, step)):
         if key is None:
             yield from ((step,) for step in run)
@@ -65,7 +64,7 @@ def runs_of(program: LocalProgram, steps: Iterable[Step]) -> Iterator[tuple[Step
 
 
 def _key(program: LocalProgram, step: Step) -> Hashable:
-    """Return the key that all-reduces of one communication share; None for another step."""
+    """Return the key that all-reduces of one communication share, or None for another step."""
     if not isinstance(step, MoveValue) or step.change.kind != "all_reduce" or not step.is_sent:
         return None
     is_sum = program.values[step.operand].layout.operator == "sum"
@@ -90,7 +89,7 @@ def _together(program: LocalProgram, body: LocalBody) -> LocalBody:
 
 @dataclass
 class _Group:
-    """All-reduces, and the places among the steps before which all of them may run."""
+    """All-reduces, and the positions among the steps before which all of them may run."""
 
     places: list[int]
     first: int

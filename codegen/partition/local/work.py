@@ -1,4 +1,5 @@
-"""The cost of a planned program: its computation, rated as in the search, and received bytes."""
+"""The cost of a planned program: its computation, rated as in the search, and its received
+bytes."""
 
 from __future__ import annotations
 
@@ -26,8 +27,8 @@ def received(program: LocalProgram) -> int:
 
 
 def computed(program: LocalProgram) -> float:
-    """Return the cost of a device's computation: the bytes that it could receive in that time. An
-    op in a scan counts once for each iteration, in a loop of unknown length once."""
+    """Return the cost of a device's computation, as the bytes that it could receive in that time.
+    An op in a scan counts once per iteration, in a loop of unknown length once."""
     return sum(_work(program, step) * times for step, times in _computes(program))
 
 

@@ -1,7 +1,8 @@
-"""Pipelines: stages on devices along one axis; micro-batches pass from each stage to the next.
+"""Pipelines: stages on devices along one axis, and micro-batches that pass from each stage to the
+next.
 
 All stages compute at once, each on its own micro-batch (a `vmap` over stages, which the axis
-splits); then a roll passes their results on by one stage (a permute of one shard). After
+splits). Then a roll passes their results on by one stage (a permute of one shard). After
 `microbatches + stages - 1` ticks every micro-batch has passed through every stage. A pipeline is a
 function of whole arrays, so it has an ordinary gradient, whose permutes run backward.
 """
@@ -24,7 +25,8 @@ Stage = Callable[[Any, Any], Any]
 @dataclass(frozen=True)
 class Pipeline:
     """A function of stacked parameters and a batch. The first dimension of each parameter leaf has
-    one entry per stage. `stage(parameters, x)`: returns an array with the shape of `x`."""
+    one entry per stage. `stage(parameters, x)`: a function that returns an array with the shape of
+    `x`."""
 
     stage: Stage
     mesh: Mesh
@@ -38,7 +40,7 @@ class Pipeline:
 
     @property
     def ticks(self) -> int:
-        """The number of ticks; all stages compute in each tick."""
+        """The number of ticks. All stages compute in each tick."""
         return self.microbatches + self.stages - 1
 
     @property
@@ -47,7 +49,7 @@ class Pipeline:
         return (self.stages - 1) / self.ticks
 
     def shardings(self, parameters: Any) -> Any:
-        """Return the shardings of stacked parameters: each device holds the parameters of its
+        """Return the shardings of stacked parameters: each device has the parameters of its
         stage."""
         import jax
 
@@ -60,7 +62,7 @@ class Pipeline:
         micro-batch. While the pipeline fills and drains, stages without a micro-batch compute on
         copies.
 
-        Raise InputError if rows cannot be split into equal micro-batches, or if a parameter lacks
+        Raises InputError if rows cannot be split into equal micro-batches, or if a parameter lacks
         one entry per stage.
         """
         import jax
@@ -110,10 +112,10 @@ class Pipeline:
 def pipeline(stage: Stage, mesh: Mesh, axis: str, microbatches: int) -> Pipeline:
     """Return the pipeline of a stage function along `axis` of a mesh, with one stage per device.
 
-    If a different axis splits rows, partition the gradient with `mode="cheapest"`: then gradients
-    of parameters are summed over that axis once, after the loop, instead of in every tick.
+    If another axis splits rows, partition the gradient with `mode="cheapest"`: then gradients of
+    parameters are summed over that axis once, after the loop, instead of in every tick.
 
-    Raise InputError if `axis` is not an axis of the mesh, or for fewer than one micro-batch.
+    Raises InputError if `axis` is not an axis of the mesh, or for fewer than one micro-batch.
     """
     if axis not in mesh.names:
         raise InputError(

@@ -1,4 +1,4 @@
-"""Shardings of a model's parameters by one rule for all leaves of their tree.
+"""Shard a model's parameters by one rule for all leaves of their tree.
 
 An axis that divides no dimension of a leaf does not split that leaf.
 """
@@ -28,7 +28,7 @@ def fsdp(parameters: Any, mesh: Mesh, axis: str) -> Any:
     """Return shardings that split every parameter over `axis`, in the first dimension that the axis
     divides.
 
-    Raise InputError if the mesh lacks `axis`.
+    Raises InputError if the mesh lacks `axis`.
     """
     _check(mesh, axis)
 
@@ -62,7 +62,7 @@ def fsdp_tensor_parallel(
     """Return the shardings of `tensor_parallel` over `model_axis`, split over `data_axis` in
     addition: in the first unsplit dimension that it divides, otherwise in the split dimension.
 
-    Raise InputError if the mesh lacks an axis, or if a leaf lacks the dimension in `dims`.
+    Raises InputError if the mesh lacks an axis, or if a leaf lacks the dimension in `dims`.
     """
     _check(mesh, data_axis, model_axis)
 
@@ -82,10 +82,10 @@ def _by_feature(path: str, shape: Shape, mesh: Mesh, axis: str, dims: Dims | Non
 
 
 def _dim_of(path: str, shape: Shape, dims: Dims) -> int | None:
-    """Return the dimension of the last pattern that matches a path; None if no pattern matches, or
-    if the pattern maps to None.
+    """Return the dimension of the last pattern that matches a path, or None if no pattern matches
+    or the pattern maps to None.
 
-    Raise InputError if the leaf has no such dimension.
+    Raises InputError if the leaf has no such dimension.
     """
     found = None
     for pattern, dim in dims.items():
@@ -102,8 +102,8 @@ def _dim_of(path: str, shape: Shape, dims: Dims) -> int | None:
 
 
 def _fully_split(split: Split, shape: Shape, mesh: Mesh, axis: str) -> Split:
-    """Return a split over one more axis, in an unsplit dimension if possible; the same split if no
-    dimension can be split by the axis."""
+    """Split a leaf over one more axis, in an unsplit dimension if possible. Return the same split
+    if the axis can split no dimension."""
     sizes = mesh.sizes
     for whole in (True, False):
         for dim, extent in enumerate(shape):
