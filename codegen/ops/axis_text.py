@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 def axes_text(names: Sequence[str]) -> str:
-    """Return the axis names of a collective as an expression: one string, or a tuple."""
+    """Format the axis names of a collective as an expression: one string, or a tuple."""
     quoted = [f'"{name}"' for name in names]
     return quoted[0] if len(quoted) == 1 else f"({', '.join(quoted)})"
 
@@ -16,7 +16,7 @@ def gather_call(given: str, axes: Sequence[str], dim: int, checked: bool) -> tup
 
     Under `check_vma` (`checked`) the result is declared equal on all devices, and JAX takes each
     device's gradient as the whole gradient. Otherwise each device has one term of the gradient, and
-    JAX must add these up.
+    JAX must add the terms.
     """
     ends = ['to="invarying"'] if checked else []
     return "lax.all_gather", [given, axes_text(axes), f"axis={dim}", "tiled=True", *ends]

@@ -1,4 +1,4 @@
-"""Build a rule by adding its factors, each with the dimensions that it belongs to."""
+"""Build a rule factor by factor, each with the dimensions to which it belongs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ KINDS = ("pass", "reduction", "need_replication", "permutation", "blocked")
 
 
 class Builder:
-    """A rule under construction. Tensors are numbered: operands first, then results."""
+    """A rule under construction. Tensors are numbered, operands first, then results."""
 
     def __init__(self, operands: tuple[Shape, ...], results: tuple[Shape, ...]) -> None:
         self.operands = len(operands)
@@ -21,7 +21,7 @@ class Builder:
         self.dims: list[list[list[int]]] = [[[] for _ in shape] for shape in operands + results]
 
     def factor(self, size: int, places: Mapping[int, int | None], kind: str = "pass") -> None:
-        """Add a factor as the minor-most factor of its dimensions so far. `places`: by tensor, the
+        """Add a factor as the minor-most factor so far of its dimensions. `places`: by tensor, the
         dimension that has the factor, or None."""
         number = len(self.sizes)
         self.sizes.append(size)
@@ -31,7 +31,7 @@ class Builder:
                 self.dims[tensor][dim].append(number)
 
     def rule(self) -> Rule:
-        """Return the finished rule. It lists a blocked factor also among those that need
+        """Return the finished rule. Blocked factors are also among the factors that need
         replication."""
         tensors = tuple(tuple(map(tuple, dims)) for dims in self.dims)
         blocked = tuple(self.kinds["blocked"])

@@ -47,8 +47,8 @@ def collective_rule(op: Op, operands: Shapes, results: Shapes) -> Rule:
 
 
 def _ragged_rule(operands: Shapes, results: Shapes) -> Rule:
-    """Return the rule of a ragged all-to-all. Rows and the tables of offsets and sizes must not be
-    split."""
+    """Return the rule of a ragged all-to-all. Rows, and the tables of offsets and sizes, must not
+    be split."""
     build = Builder(operands, results)
     tensors = operands + results
     arrays = {0: tensors[0], 1: tensors[1], len(operands): results[0]}
@@ -78,10 +78,10 @@ def axes_of(op: Op) -> tuple[str, ...]:
 
 
 def _axes(text: OpText) -> str:
-    """Return the expression for the axes of a collective; axes that the program splits are replaced
+    """Return the expression for the axes of a collective. Axes that the program splits are replaced
     by their parts.
 
-    Raise InputError for a collective among only some of the devices along an axis.
+    Raises InputError for a collective between only some of the devices along an axis.
     """
     if text.has("axis_index_groups") is not None:
         raise InputError(

@@ -140,8 +140,8 @@ def _numbers(text: OpText) -> str:
 
 
 def _subscripts(text: OpText) -> str:
-    """Return the subscripts of an einsum whose result has the batch dimensions first, then the
-    remaining dimensions of each side."""
+    """Return the subscripts of an einsum whose result has the batch dimensions first, followed by
+    the remaining dimensions of each side."""
     op = text.op
     free = iter(LETTERS)
     ranks = [len(shape) for shape in text.shapes[:2]]

@@ -1,7 +1,7 @@
-"""The layout of a value on devices: equal shards. Each dimension is split by a list of pieces of
+"""The layout of a value on devices, in equal shards. Each dimension is split by a list of pieces of
 axes.
 
-A layout may be partial: along the pieces `partial`, devices hold partial results, and the value is
+A layout may be partial: along the pieces `partial`, devices have partial results, and the value is
 their sum, maximum or minimum.
 """
 
@@ -20,7 +20,7 @@ class LocalLayout:
 
     dims: tuple[Names, ...]
     partial: Names = ()  # in mesh order
-    operator: str = "sum"  # combines the partial results: sum, max or min
+    operator: str = "sum"  # the operator that combines the partial results: sum, max or min
 
     @property
     def used(self) -> Names:
@@ -52,7 +52,7 @@ class LocalLayout:
 
 
 def fitting(names: Iterable[str], extent: int, sizes: Mapping[str, int]) -> Names:
-    """Return the longest prefix of `names` that splits an extent into equal shards; empty for an
+    """Return the longest prefix of `names` that splits an extent into equal shards, or () for an
     extent of zero."""
     out: list[str] = []
     for name in names:

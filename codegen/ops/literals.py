@@ -15,7 +15,7 @@ WEAKEST = 2**31  # larger integers exceed int32, jax's type for Python integers
 
 
 def dtype_name(short: str) -> str:
-    """Return numpy's name for a dtype in jaxpr notation.
+    """Return numpy's name for a dtype in the notation of jaxprs.
 
     >>> dtype_name("f32"), dtype_name("bool"), dtype_name("bf16"), dtype_name("f8_e5m2")
     ('float32', 'bool_', 'bfloat16', 'float8_e5m2')
@@ -32,7 +32,7 @@ def dtype_text(short: str) -> str:
 
 
 def number(value: object, dtype: str = "") -> str:
-    """Return a number as a Python expression, the shortest with the same value in a dtype.
+    """Format a number as the shortest Python expression with the same value in a dtype.
 
     >>> number(9.999999974752427e-07, "f32"), number(9.999999974752427e-07), number(3)
     ('1e-06', '9.999999974752427e-07', '3')
@@ -64,7 +64,7 @@ def scalar(value: object, dtype: str) -> str:
 
 
 def integers(values: object) -> str:
-    """Return a tuple of integers, or of such tuples, as an expression.
+    """Format a tuple of integers, or of such tuples, as an expression.
 
     >>> integers((1, (2, 3))), integers((4,))
     ('(1, (2, 3))', '(4,)')

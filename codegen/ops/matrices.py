@@ -20,15 +20,15 @@ _WORDS = {
     "tridiagonal_solve": ("perturb_singular",),
     "lu_pivots_to_permutation": ("permutation_size",),
 }
-"""Parameters of primitives that the functions of `lax.linalg` accept under the same names."""
+"""The parameters of primitives that the functions of `lax.linalg` accept under the same names."""
 
 _CHOICES = {
     "eig": ("implementation", "implementation", "EigImplementation"),
     "eigh": ("algorithm", "implementation", "EighImplementation"),
     "svd": ("algorithm", "algorithm", "SvdAlgorithm"),
 }
-"""For each op, the parameter that selects an algorithm, the argument of the function for it, and
-the enum of its values."""
+"""For each op, the parameter that selects an algorithm, the function's argument for it, and the
+enum of its values."""
 
 
 def _worded(text: OpText) -> list[str]:

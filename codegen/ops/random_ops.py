@@ -1,4 +1,4 @@
-"""Random keys and random bits; ops on an array of keys apply to each key."""
+"""Random keys and random bits. Ops on an array of keys apply to each key."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KEY_KINDS = {"key<fry>": "threefry2x32", "key<rbg>": "rbg", "key<urbg>": "unsafe
 def _kind(text: OpText) -> str:
     """Return the argument that states the kind of keys, whatever the default is.
 
-    Raise InputError for a kind that jax does not support.
+    Raises InputError for a kind that jax does not support.
     """
     if text.dtype not in KEY_KINDS:
         raise InputError(

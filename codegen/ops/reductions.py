@@ -27,8 +27,8 @@ def _reduce_rule(op: Op, operands: Shapes, results: Shapes) -> Rule:
 
 
 def _reduction(plain: str, wide: tuple[str, ...]) -> MakeText:
-    """Return the function that writes a reduction. It uses `jnp` if that keeps the dtype, whether
-    or not jax_enable_x64 is set, and accepts the shard (it rejects the maximum of no elements)."""
+    """Return the function that writes a reduction. It uses `jnp` if that keeps the dtype, whatever
+    jax_enable_x64 is, and accepts the shard (`jnp` rejects the maximum of no elements)."""
 
     def reduction(text: OpText) -> Expression:
         axes = text.op.integers("axes")

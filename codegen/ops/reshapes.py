@@ -56,8 +56,8 @@ class _Shared:
         self, dims: list[list[int]], places: list[list[list[tuple[int, int]]]], append: bool
     ) -> None:
         """Match the last dimensions of both lists `dims`, removing finished dimensions, until
-        nothing is shared. `append`: whether new factors follow those already found, or precede
-        them."""
+        nothing is shared. `append`: whether new factors follow those already found, rather than
+        precede them."""
         while all(dims):
             ends = dims[0][-1], dims[1][-1]
             size = math.gcd(*(self.left[side][dim] for side, dim in enumerate(ends)))

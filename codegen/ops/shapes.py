@@ -69,7 +69,7 @@ def _broadcast(text: OpText) -> Expression:
 
 def expanded(text: OpText) -> str:
     """Return the operand of a broadcast, extended to the rank of the result. An operand of rank 0
-    is returned unchanged."""
+    is unchanged."""
     dims, rank = text.op.integers("broadcast_dimensions"), len(text.shape)
     if len(dims) in (0, rank):
         return text.given[0]

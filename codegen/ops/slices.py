@@ -125,8 +125,8 @@ def _split(text: OpText) -> Expression:
 
 
 def _dynamic_slice(text: OpText) -> Expression:
-    """Return a dynamic slice. Clamp starts explicitly: XLA merges nested slices by adding their
-    starts, and an outer start that is out of range would stay out of range."""
+    """Return a dynamic slice with its starts clamped explicitly: XLA merges nested slices by adding
+    their starts, and an outer start that is out of range would stay out of range."""
     source, *starts = text.given
     for dim, (extent, size) in enumerate(zip(text.shapes[0], text.shape, strict=True)):
         if size < extent and not NUMBER.fullmatch(starts[dim]):

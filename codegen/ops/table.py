@@ -32,7 +32,7 @@ KINDS: dict[str, OpKind] = {
     for kind in family.KINDS
 }
 ELEMENTWISE = frozenset(name for name, kind in KINDS.items() if kind.is_elementwise)
-"""All elementwise ops: operands and results have one shape."""
+"""All elementwise ops: operands and results have the same shape."""
 
 
 @functools.cache
@@ -42,8 +42,8 @@ def kind_of(name: str) -> OpKind:
 
 
 def form_of(tensors: OpTensors) -> LocalForm | None:
-    """Return the local form of an op, None if it has none. An op with a rule from the user keeps
-    that rule, and empty tensors have no form because collectives do not accept them."""
+    """Return the local form of an op, or None. An op with a rule from the user keeps that rule.
+    Empty tensors have no form, because collectives do not accept them."""
     make = kind_of(tensors.op.kind).form
     is_empty = any(0 in shape for shape in (*tensors.shapes[:1], *tensors.shapes[tensors.result :]))
     return None if make is None or is_empty or tensors.op.rule is not None else make(tensors)

@@ -1,4 +1,4 @@
-"""What an op is written from, and what it is written as.
+"""The inputs for writing an op, and the expression that results.
 
 An expression is a function with its arguments, or finished text. Shapes are those of shards.
 """

@@ -1,5 +1,5 @@
-"""Ops that move rows to other places: each shard sends its rows to the shards that contain these
-places."""
+"""Ops that move rows to other positions: each shard sends its rows to the shards that contain these
+positions."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def _empty(form: FormText, shape: tuple[int, ...]) -> Expression:
 
 def _by_shard(values: Sequence[int | None], number: str, otherwise: int | None) -> str:
     """Return the expression for this shard's value. `otherwise`: the value of shards that have
-    none; None if it does not matter, which allows the shortest expression."""
+    none, or None if it does not matter, which allows the shortest expression."""
     known = [(n, value) for n, value in enumerate(values) if value is not None]
     (first, start), (second, after) = known[0], known[min(1, len(known) - 1)]
     step = (after - start) // max(second - first, 1)

@@ -87,7 +87,7 @@ def sent(form: FormText, place: int, dim: int, text: str, pairs: Pairs) -> Expre
 
 
 def pairs_text(pairs: Sequence[tuple[int, int]]) -> str:
-    """Return (sender, receiver) pairs as text; as a comprehension if all have the same distance.
+    """Format (sender, receiver) pairs as text, as a comprehension if all have the same distance.
 
     >>> pairs_text([(0, 1), (1, 2), (2, 3)]), pairs_text([(2, 1), (0, 1)])
     ('[(i, i + 1) for i in range(3)]', '[(2, 1), (0, 1)]')

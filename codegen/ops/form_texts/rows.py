@@ -12,8 +12,8 @@ from shardwright.ir.program import Param
 
 
 def gather(form: FormText) -> FormLines:
-    """Yield statements that compute a mask of the indices in this shard, and gather their rows,
-    with zeros for other indices.
+    """Yield statements that mask the indices in this shard and gather their rows, with zeros for
+    other indices.
 
     An index before the first row belongs to the first device, and an index beyond the last row to
     the last device; these devices apply the mode's rule for indices out of range.
@@ -41,7 +41,7 @@ def gather(form: FormText) -> FormLines:
 
 
 def scatter(form: FormText) -> FormLines:
-    """Yield statements that compute row numbers relative to this shard, and scatter to them, which
+    """Yield statements that compute row numbers relative to this shard and scatter to them, which
     drops rows of other shards."""
     text = form.text
     rows = form.local("rows")
@@ -93,7 +93,7 @@ def _with(text: OpText, name: str, param: Param, given: dict[int, str]) -> OpTex
 
 
 def read_slice(form: FormText) -> FormLines:
-    """Yield statements that compute the row numbers of a slice relative to this shard, and read the
+    """Yield statements that compute the row numbers of a slice relative to this shard and read the
     slice, with zeros for rows of other shards."""
     text, place = form.text, len(form.given)
     dim = _split_dim(form, text.shapes[place])
@@ -113,7 +113,7 @@ def is_read_whole(form: FormText) -> bool:
 
 
 def write_slice(form: FormText) -> FormLines:
-    """Yield statements that compute the row numbers of an update relative to this shard, and write
+    """Yield statements that compute the row numbers of an update relative to this shard and write
     the update, which drops rows of other shards."""
     text = form.text
     source, update, *starts = form.given
@@ -139,8 +139,8 @@ def _zero(form: FormText) -> str:
 
 
 def _behind(rows: str, extent: int) -> str:
-    """Return an expression in which row numbers before this shard are replaced by a number beyond
-    its end, because negative numbers would count from the end."""
+    """Return an expression that replaces row numbers before this shard by a number beyond its end,
+    because negative numbers would count from the end."""
     return f"jnp.where({rows} < 0, {extent}, {rows})"
 
 

@@ -15,8 +15,8 @@ TOGETHER = {
 
 
 def cumulative(form: FormText) -> FormLines:
-    """Yield statements that scan the shard, gather the totals of all shards, and add the total of
-    the earlier shards."""
+    """Yield statements that scan the shard, gather the totals of all shards, and combine the shard
+    with the totals of earlier shards."""
     kind = form.text.op.kind
     (axis,) = form.text.op.integers("axis")
     reverse = bool(form.text.has("reverse"))

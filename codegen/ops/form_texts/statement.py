@@ -14,8 +14,8 @@ from shardwright.codegen.ops.text import Expression, MakeText, OpText
 
 @dataclass(frozen=True)
 class FormLine:
-    """One assignment. `moves`: whether it performs the form's next communication. An empty
-    `target`: the value already exists, so no statement is written."""
+    """One assignment. `moves`: whether it performs the form's next communication. With an empty
+    `target`, the value already exists, so no statement is written."""
 
     target: str
     made: Expression
@@ -34,7 +34,7 @@ class FormText:
     plain: MakeText  # writes the op along dimensions that are not split
     results: tuple[str, ...]
     fresh: Callable[[str], str]
-    made: dict[str, str]  # names of other shards' rows that earlier forms fetched, by key
+    made: dict[str, str]  # names of the rows of other shards that earlier forms fetched, by key
     checked: bool  # whether the program runs under `check_vma`
 
     @property

@@ -31,7 +31,7 @@ def window_fill(text: OpText) -> str:
     least = end == "max"
     if dtype == "bool":
         return str(not least)
-    if dtype in ("u32", "u64") and not least:  # exceeds JAX's default integers
+    if dtype in ("u32", "u64") and not least:  # too large for JAX's default integers
         return f"jnp.dtype({dtype_text(dtype)}).type(jnp.iinfo({dtype_text(dtype)}).max)"
     if dtype[0] in "iu":
         return f"jnp.iinfo({dtype_text(dtype)}).{'min' if least else 'max'}"

@@ -2,6 +2,6 @@
 other.
 
 A form states the additional factors that it can split, their rule, and the communications inside
-the op. `form` is the interface, and `table` maps kinds of ops to forms. Each backend writes the
-statements of each form in its own `forms`.
+the op. `form` is the interface, and `table` maps kinds of ops to forms. `form_texts` has the
+statements of each form.
 """

@@ -7,12 +7,12 @@ import math
 from shardwright.codegen.ops.forms.form import LocalForm, OpTensors
 
 COUNTED = 2**32
-"""Number of positions that 32 bits can index."""
+"""The number of positions that 32 bits can index."""
 
 
 def random_bits(tensors: OpTensors) -> LocalForm | None:
-    """Return the form of random bits from one threefry key; None for other keys, and if the bits
-    depend on the number of positions."""
+    """Return the form of random bits from one threefry key. Return None for other keys, and if the
+    bits depend on the number of positions."""
     key, bits = tensors.values
     counted = math.prod(bits.shape) < COUNTED and not bits.dtype.endswith("64")
     partitionable = dict(tensors.op.params).get("partitionable") is True

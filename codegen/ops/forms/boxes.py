@@ -28,8 +28,7 @@ from shardwright.ir.colouring import colouring
 from shardwright.ir.program import Op
 
 MOST_ROUNDS = 8
-"""Greatest number of rounds for the rows of an op; if more are needed, its dimension is
-gathered."""
+"""The most rounds for the rows of an op. If it needs more, its dimension is gathered."""
 
 
 @dataclass(frozen=True)
@@ -45,9 +44,9 @@ class SpacedRows:
     apart: int = 1
 
     def borders(self, own: int, extent: int, parts: int) -> list[int]:
-        """Return the row numbers in the stretch at which a shard begins or ends, and both ends of
-        the stretch. `own`: the rows in a shard of the operand; `extent`: the rows in a shard of the
-        result."""
+        """Return the row numbers in the stretch at which a shard begins or ends, including both
+        ends of the stretch. `own`: the rows in a shard of the operand; `extent`: the rows in a
+        shard of the result."""
         found = {0, self.length}
         for shard in range(parts + 1):
             row = shard * own
@@ -191,8 +190,8 @@ def box_dims(op: Op, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
 
 
 def boxes(tensors: OpTensors) -> LocalForm | None:
-    """Return the form of an op that moves rows; None for random keys, or if no dimension along
-    which rows move can be split."""
+    """Return the form of an op that moves rows. Return None for random keys, or if no dimension
+    along which rows move can be split."""
     op, shapes = tensors.op, tensors.shapes
     ranked = [place for place, shape in enumerate(shapes) if shape]
     if any(value.dtype.startswith("key") for value in tensors.values):

@@ -26,7 +26,7 @@ FOUND = "each device sends the results of its part to all"
 
 def shared_dim(shape: Sequence[int], along: int, parts: int) -> int | None:
     """Return the dimension to divide among devices so that fewer bytes move than if each device
-    received all candidates; None if there is none. `shape`: the shape of the operand's shard."""
+    received all candidates, or None. `shape`: the shape of the operand's shard."""
     if parts < 3:
         return None
     dims = (d for d, extent in enumerate(shape) if d != along and extent and extent % parts == 0)

@@ -11,8 +11,8 @@ from shardwright.ir.program import Op, Rule, Value
 
 Shape = tuple[int, ...]
 UNADDED = frozenset({"bool", "float8_e8m0fnu"})
-"""Dtypes, besides random keys, that cannot be summed over devices. float8_e8m0fnu has no zero for
-the other terms."""
+"""The dtypes, in addition to random keys, that cannot be summed over devices. float8_e8m0fnu has no
+zero for the other terms."""
 
 
 @dataclass(frozen=True)
@@ -47,14 +47,14 @@ class OpTensors:
 
 @dataclass(frozen=True)
 class FormMove:
-    """One communication inside a form. It fetches a part of an operand for a stated purpose,
+    """One communication inside a form. It fetches part of an operand for a stated purpose,
     `what`."""
 
     kind: str  # a collective, such as all_gather
     axes: Names
     place: int  # index of the operand
     dim: int  # dimension of the operand along which the op is split
-    received: int  # bytes received by each device
+    received: int  # bytes that each device receives
     what: str
     # identifies the fetched data, because another op may need the same data
     rows: Hashable = None
@@ -98,7 +98,6 @@ class SplitOp:
 
 
 def nothing(split: SplitOp) -> Iterator[FormMove]:
-    """Yield no communication."""
     yield from ()
 
 
@@ -110,8 +109,8 @@ def any_parts(factor: int, parts: int) -> bool:
 @dataclass(frozen=True)
 class LocalForm:
     """A way to run an op on shards that communicate. `factors`: the factors of `rule` that can be
-    split; `moves`: yields the communications; `takes`: returns whether a factor can be split into
-    a number of parts."""
+    split; `moves`: a function that yields the communications; `takes`: a function that returns
+    whether a factor can be split into a number of parts."""
 
     rule: Rule
     factors: frozenset[int]

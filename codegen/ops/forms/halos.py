@@ -14,8 +14,8 @@ Pairs = tuple[tuple[int, int], ...]  # sending and receiving shards
 
 @dataclass(frozen=True)
 class HaloPart:
-    """Rows `low` to `high` of the shard that is `hops` places after a device's own. `pairs`: the
-    transfers that some device needs; rows outside the tensor are zero."""
+    """Rows `low` to `high` of the shard that is `hops` positions after a device's own. `pairs`: the
+    transfers that some device needs. Rows outside the tensor are zero."""
 
     hops: int
     low: int
@@ -47,15 +47,15 @@ class RowWindow:
 
     @property
     def is_outside(self) -> bool:
-        """Whether some shard needs rows outside the whole tensor."""
+        """Whether any shard needs rows outside the whole tensor."""
         every = [self.rows(shard) for shard in range(self.parts)]
         return any(rows.start < 0 or rows.stop > self.extent * self.parts for rows in every)
 
     @functools.cached_property
     def halo(self) -> tuple[HaloPart, ...]:
-        """The parts of shards that, concatenated in order, contain the needed rows of every
-        shard. Rows that only shards at the ends reach, outside the tensor, are parts of their own
-        without pairs."""
+        """The parts of shards that, concatenated in order, contain the needed rows of every shard.
+        Rows outside the tensor, which only shards at the ends need, are separate parts without
+        pairs."""
         low, high = self._reach()
         first, last = low // self.extent, (high - 1) // self.extent
         found = []
@@ -70,7 +70,7 @@ class RowWindow:
 
     def _sent(self, hops: int, low: int, high: int) -> tuple[int, ...]:
         """Return the start and the end of the rows among `low` to `high` that some shard needs of
-        the shard `hops` places after it; empty if no shard needs any."""
+        the shard `hops` positions after it, or () if no shard needs any."""
         starts, stops = [], []
         for source, shard in self._pairs(hops, low, high):
             rows, base = self.rows(shard), source * self.extent
@@ -117,7 +117,7 @@ def halo_moves(
 
 
 def at_busiest(sizes: Sequence[int], receivers: Iterable[Iterable[int]]) -> Iterator[int]:
-    """Yield the bytes that each move adds to the busiest device. `sizes`: the bytes of each move;
+    """Yield the bytes that each move adds on the busiest device. `sizes`: the bytes of each move;
     `receivers`: the shards that receive each move."""
     totals: dict[int, int] = {}
     most = 0

@@ -15,8 +15,8 @@ from shardwright.codegen.ops.forms.form import (
 
 
 def reduced(tensors: OpTensors) -> LocalForm | None:
-    """Return the form of a reduction whose results cannot be partial; None for "any" and "all" of
-    booleans, which collectives compute as a maximum and a minimum."""
+    """Return the form of a reduction whose results cannot be partial, or None for "any" and "all"
+    of booleans, which collectives compute as a maximum and a minimum."""
     if tensors.op.kind in ("reduce_and", "reduce_or") and tensors.values[0].dtype == "bool":
         return None
     rule = replace(tensors.rule, reduction=())

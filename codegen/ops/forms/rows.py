@@ -12,8 +12,8 @@ from shardwright.codegen.ops.forms.form import LocalForm, OpTensors
 
 
 def gather(tensors: OpTensors) -> LocalForm | None:
-    """Return the form of a gather from a table split along its rows; None if the rows are not
-    indexed, or if the result cannot be a partial sum."""
+    """Return the form of a gather from a table split along its rows. Return None if the rows are
+    not indexed, or if the result cannot be a partial sum."""
     op, rule = tensors.op, tensors.rule
     indexed = set(op.integers("start_index_map")) & set(op.integers("collapsed_slice_dims"))
     factors = frozenset(tensors.factor(0, dim) for dim in indexed) & set(rule.reduction)
@@ -21,7 +21,7 @@ def gather(tensors: OpTensors) -> LocalForm | None:
 
 
 def scatter(tensors: OpTensors) -> LocalForm | None:
-    """Return the form of a scatter into a table split along its rows, None if the rows are not
+    """Return the form of a scatter into a table split along its rows, or None if the rows are not
     indexed."""
     op = tensors.op
     indexed = set(op.integers("scatter_dims_to_operand_dims"))
@@ -31,8 +31,7 @@ def scatter(tensors: OpTensors) -> LocalForm | None:
 
 
 def longest_cut(tensors: OpTensors) -> int | None:
-    """Return the longest dimension of the operand that a slice takes only in part, None if there is
-    none."""
+    """Return the longest dimension of the operand that a slice takes only in part, or None."""
     op = tensors.op
     place = 1 if op.kind == "dynamic_update_slice" else tensors.result
     pairs = zip(tensors.shapes[0], tensors.shapes[place], strict=True)
@@ -41,8 +40,8 @@ def longest_cut(tensors: OpTensors) -> int | None:
 
 
 def read_slice(tensors: OpTensors) -> LocalForm | None:
-    """Return the form of a slice along a split dimension, which is not split in the result; None if
-    the slice takes all rows, or if its result cannot be a partial sum."""
+    """Return the form of a slice along a split dimension, which is not split in the result. Return
+    None if the slice takes all rows, or if its result cannot be a partial sum."""
     dim = longest_cut(tensors)
     if dim is None or not tensors.is_added:
         return None
@@ -65,8 +64,8 @@ def read_slice(tensors: OpTensors) -> LocalForm | None:
 
 
 def write_slice(tensors: OpTensors) -> LocalForm | None:
-    """Return the form of an update of a slice along a split dimension, None if the slice covers the
-    operand."""
+    """Return the form of an update of a slice along a split dimension, or None if the slice covers
+    the operand."""
     dim = longest_cut(tensors)
     if dim is None:
         return None

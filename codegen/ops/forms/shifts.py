@@ -126,7 +126,7 @@ def _halos(split: SplitOp) -> Iterator[FormMove]:
 
 def padded_dims(op: Op) -> list[tuple[int, tuple[int, int, int]]]:
     """Return the dimensions that a pad extends or crops, each with the number of rows added before,
-    after, and between rows; negative numbers crop."""
+    after, and between rows. Negative numbers crop."""
     config = op.param("padding_config")
     found = []
     for dim, own in enumerate(config if isinstance(config, tuple) else ()):

@@ -1,7 +1,7 @@
 """Windows along a split dimension: convolutions, poolings, and their gradients.
 
 A device computes its own part of the result from the rows that its windows cover. In the gradient
-of a kernel the cotangent takes the place of the kernel, so windows are long and few. There devices
+of a kernel the cotangent takes the place of the kernel, so windows are long and few. Devices then
 split the window, not the result, and each computes a partial sum.
 """
 
@@ -28,8 +28,8 @@ class Sliding:
     """A dimension along which windows slide.
 
     `dims`: its index in the operand, the kernel (None if there is no kernel operand) and the
-    result; `source`, `kernel`, `target`: its unsplit extents there; `stride`: the distance
-    between windows.
+    result; `source`, `kernel`, `target`: its unsplit extents there; `stride`: the distance between
+    windows.
     """
 
     dims: tuple[int, int | None, int]
@@ -37,7 +37,7 @@ class Sliding:
     kernel: int
     target: int
     stride: int
-    low: int  # rows of padding before the first; if negative, rows skipped
+    low: int  # rows of padding before the first row; if negative, rows skipped
     base: int  # dilation of the operand
     dilation: int  # dilation of the kernel
 
@@ -48,14 +48,14 @@ class Sliding:
 
     @property
     def most(self) -> int:
-        """The greatest number of shards into which the operand can be cut, together with the
-        result or, if devices split the kernel, with the kernel."""
+        """The most shards into which the operand can be cut together with the result or, if devices
+        split the kernel, with the kernel."""
         return math.gcd(self.source, self.kernel if self.along_kernel else self.target)
 
     def window(self, parts: int) -> tuple[RowWindow, tuple[int, int]] | None:
-        """Return the rows that each of `parts` shards needs, and their padding. None if shards of
-        the operand would not be equal, or if windows of shards would differ in more than their
-        first row."""
+        """Return the rows that each of `parts` shards needs, and their padding. Return None if
+        shards of the operand would not be equal, or if windows of shards would differ in more than
+        their first row."""
         kernel, target = self.kernel, self.target
         if self.along_kernel:
             kernel //= parts
@@ -108,8 +108,8 @@ def pairs_of(op: Op) -> list[tuple[int, int]]:
 
 
 def convolution(tensors: OpTensors) -> LocalForm | None:
-    """Return the form of a convolution, None if no dimension can be split. The form splits spatial
-    dimensions and, if there are several groups, the groups."""
+    """Return the form of a convolution, or None if no dimension can be split. The form splits
+    spatial dimensions and, if there are several groups, the groups."""
     op, shapes = tensors.op, tensors.shapes
     if not tensors.is_added:
         return None
@@ -126,7 +126,7 @@ def convolution(tensors: OpTensors) -> LocalForm | None:
 
 
 def window(tensors: OpTensors) -> LocalForm | None:
-    """Return the form of a sum, maximum or minimum over windows, None if no dimension can be
+    """Return the form of a sum, maximum or minimum over windows, or None if no dimension can be
     split."""
     if tensors.op.kind.endswith("sum") and not tensors.is_added:
         return None
@@ -160,7 +160,7 @@ def _factors(build: Builder, each: Sliding) -> None:
 
 def fills(op: Op) -> str:
     """Return the end of the dtype's range, "max" or "min", with which an op fills rows outside the
-    tensor; "" if it fills them with zeros."""
+    tensor, or "" if it fills them with zeros."""
     if op.kind.startswith("reduce_window"):
         return "" if op.kind.endswith("sum") else op.kind[-3:]
     return {"ge": "max", "le": "min"}.get(str(dict(op.params).get("select_prim")), "")
@@ -171,8 +171,8 @@ def _first(rule: Rule, each: Sliding) -> int:
 
 
 def _form(rule: Rule, found: dict[int, Sliding], groups: tuple[int, ...]) -> LocalForm | None:
-    """Return a form that splits the dimensions along which every shard needs the same window; None
-    if there are none."""
+    """Return a form that splits the dimensions along which every shard needs the same window, or
+    None if there are none."""
 
     def takes(factor: int, parts: int) -> bool:
         return factor not in found or found[factor].window(parts) is not None
@@ -211,7 +211,8 @@ class Pooled:
 
 def pooled(op: Op, dim: int, count: int, extent: int, parts: int) -> Pooled | None:
     """Return the rows that shards of a gradient need along a dimension of `extent` rows and `count`
-    windows. None if shards would not be equal, or would differ in more than their first row."""
+    windows. Return None if shards would not be equal, or would differ in more than their first
+    row."""
     size, stride = (op.integers(f"window_{name}")[dim] for name in ("dimensions", "strides"))
     low, own = pairs_of(op)[dim][0], extent // parts
     if own % stride or extent % parts or count % parts:
@@ -236,7 +237,7 @@ def pooled_dims(op: Op, shapes: tuple[tuple[int, ...], ...]) -> tuple[int, ...]:
 
 
 def select_and_scatter(tensors: OpTensors) -> LocalForm | None:
-    """Return the form of the gradient of a maximum over windows; None if its result cannot be a
+    """Return the form of the gradient of a maximum over windows, or None if its result cannot be a
     partial sum. Each device computes the windows that overlap its rows, and keeps only its own
     rows."""
     if not tensors.is_added:
