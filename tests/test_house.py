@@ -43,14 +43,10 @@ PRIVATE = {
 }
 """Files that use private names of jax, triton or torch, and what for."""
 
-LAZY = {
-    "codegen/call/entry.py": "jax and torch are loaded where an array of theirs is given",
-    "codegen/cli/": "a command loads what it runs, so that others start fast",
-    "codegen/operations/": "what answers one question is loaded where it is asked",
-    "codegen/partition/entry.py": "jax is loaded when something is partitioned",
-    "codegen/moves/xla.py": "jax is loaded in the process that compiles",
-}
-"""Where functions import files of ours, and why."""
+SLOW = frozenset(("jax", "torch", "triton", "sympy", "scipy", "jinja2", "lark", "rich"))
+MANY = 8
+"""A file may be imported in a function if it loads one of these packages, or this many files: what
+a command does not run should not slow its start."""
 
 DESCRIBED = re.compile(r"(?:(?:Matmul|Program|Relayout|Model)?Description|Group)")
 """The classes of what a bundle may be of."""
@@ -180,15 +176,45 @@ def no_circles(given: Tree) -> Iterator[str]:
         yield from visit(path, ())
 
 
-def imports_stand_at_the_top(given: Tree) -> Iterator[str]:
-    """Rule 1: no function imports a file of ours but in `LAZY`."""
+def loaded(given: Tree) -> tuple[dict[str, set[str]], dict[str, set[str]]]:
+    """The files and the packages that each file imports as it is imported itself."""
+    inner: dict[str, set[str]] = {}
+    outer: dict[str, set[str]] = {}
     for path, module in sources(given):
-        if path.startswith(tuple(LAZY)):
-            continue
+        found = [
+            node
+            for node in statements(module.body)
+            if isinstance(node, ast.Import | ast.ImportFrom)
+        ]
+        inner[path] = {file for node in found for file in imported(path, node, given)}
+        names = [node.module or "" for node in found if isinstance(node, ast.ImportFrom)]
+        names += [
+            each.name for node in found if isinstance(node, ast.Import) for each in node.names
+        ]
+        outer[path] = {name.split(".")[0] for name in names}
+    return inner, outer
+
+
+def reached(path: str, edges: dict[str, set[str]]) -> set[str]:
+    """A file and all that it imports, directly or not."""
+    found, left = {path}, [path]
+    while left:
+        new = edges[left.pop()] - found
+        found |= new
+        left += new
+    return found
+
+
+def imports_stand_at_the_top(given: Tree) -> Iterator[str]:
+    """Rule 1: a function imports a file of ours only if that file is slow to load."""
+    inner, outer = loaded(given)
+    for path, module in sources(given):
         top = set(map(id, statements(module.body)))
         for node in executed_imports(module):
-            if id(node) not in top and any(imported(path, node, given)):
-                yield f"{path}:{node.lineno} imports in a function"
+            for file in imported(path, node, given) if id(node) not in top else ():
+                files_ = reached(file, inner)
+                if len(files_) < MANY and not any(outer[each] & SLOW for each in files_):
+                    yield f"{path}:{node.lineno} imports {file} in a function"
 
 
 def backends_stay_home(given: Tree) -> Iterator[str]:
@@ -292,7 +318,7 @@ BREACHES: dict[Rule, tuple[str, str, str]] = {
     imports_stand_at_the_top: (
         "ir/tiles.py",
         "def planted() -> None:\n    from shardwright.ir import mesh",
-        "ir/tiles.py:{inside} imports in a function",
+        "ir/tiles.py:{inside} imports ir/mesh.py in a function",
     ),
     backends_stay_home: (
         "codegen/cli/plan.py",

@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from shardwright.codegen.cli.written import check_writable
+from shardwright.codegen.spec.references import loader as loader_at
+from shardwright.codegen.spec.references import told
 from shardwright.ir.errors import InputError
 
 if TYPE_CHECKING:
@@ -70,7 +73,6 @@ def compare(
     """
     from shardwright.codegen.learn.again import learned_table, like_of
     from shardwright.codegen.learn.compare import compare as compared
-    from shardwright.codegen.spec.references import told
     from shardwright.ir.relayout import Relayout, plan_relayout
     from shardwright.ir.stored import Stored
 
@@ -143,16 +145,13 @@ def learn(
 
     Example: shardwright learn my_loaders:load --tensor q=32x16 --tensor k=8x16 --ranks tp=4
     """
-    from shardwright.codegen.cli.written import check_writable
     from shardwright.codegen.learn.learn import learn as learned
-    from shardwright.codegen.spec.references import loader as found
-    from shardwright.codegen.spec.references import told
 
     _check_given(tensors, ranks)
     asked = _asked(tensors, ranks, dtype, like, None)
     if output is not None:
         check_writable(output, "--output")
-    load = found(loader, "MODULE:FUNCTION")
+    load = loader_at(loader, "MODULE:FUNCTION")
     result = learned(load if processes else told(load, like), **asked, processes=processes)
     if output is None:
         print(result)
@@ -174,11 +173,10 @@ def _check_given(tensors: list[str] | None, ranks: str | None) -> None:
 
 def _side(given: str, argument: str) -> Any:
     """Return the layout in a file, or a loader."""
-    from shardwright.codegen.spec.references import loader
     from shardwright.ir.stored import Stored
 
     if ":" in given and not Path(given).exists():
-        return loader(given, argument)
+        return loader_at(given, argument)
     if not Path(given).exists() and "." in given and not given.endswith(".toml"):
         raise InputError(
             "neither a file nor a loader",

@@ -11,6 +11,7 @@ from shardwright.codegen.cli.progress import bar
 from shardwright.codegen.cli.supported import note_versions
 from shardwright.codegen.cli.tables import console, is_wide, shown
 from shardwright.codegen.operations.compile import CompileReport, GpuCode, TpuCode
+from shardwright.codegen.operations.compile.targets import compilers
 from shardwright.ir.errors import InputError
 
 if TYPE_CHECKING:
@@ -99,7 +100,6 @@ def _compiled(
 
 
 def _print(reports: tuple[CompileReport, ...]) -> None:
-    from shardwright.codegen.operations.compile.targets import compilers
 
     for backend, compiler in compilers().items():
         mine = [report for report in reports if report.backend == backend]

@@ -14,7 +14,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
+from shardwright.codegen.moves.network.passes import passes_of
+from shardwright.codegen.moves.xla_passes import laid_by
+from shardwright.codegen.spec.hlo.copies import copied_bytes
 from shardwright.codegen.spec.hlo.received import COLLECTIVES, ends, received_of
+from shardwright.codegen.spec.interop import to_named_sharding
 
 _BYTES = {"pred": 1, "s4": 1, "u4": 1, "bf16": 2}
 _LINE = re.compile(rf"= (.*?) ({'|'.join(COLLECTIVES)})(-start)?\(")
@@ -99,7 +103,6 @@ def compiled(described: dict[str, object]) -> XlaCollectives:
     import jax
 
     from shardwright.codegen.spec.description import describe
-    from shardwright.codegen.spec.interop import to_named_sharding
 
     reshard = describe(described).reshard()
     jax.config.update("jax_enable_x64", True)
@@ -118,10 +121,6 @@ def xla_collectives(operand: Any, target: Any) -> XlaCollectives:
     devices.
     """
     import jax
-
-    from shardwright.codegen.moves.network.passes import passes_of
-    from shardwright.codegen.moves.xla_passes import laid_by
-    from shardwright.codegen.spec.hlo.copies import copied_bytes
 
     program = jax.jit(lambda x: x, out_shardings=target).lower(operand).compile()
     hlo = program.as_text()

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from shardwright.codegen.hardware.presets import name_of
+from shardwright.codegen.hardware.topology import Torus
+from shardwright.codegen.registry import NAMES
 from shardwright.ir.errors import InputError
 
 if TYPE_CHECKING:
@@ -44,7 +47,6 @@ def asked_xla(reshard: Reshard) -> XlaCollectives | None:
 def verdict_lines(plan: Plan, description: Description) -> tuple[str, ...]:
     """Return one line per backend: the predicted seconds of its module, compared with those of its
     peer."""
-    from shardwright.codegen.hardware.presets import name_of
     from shardwright.codegen.moves.plan import network_of
     from shardwright.codegen.operations.emit.verdict import peer_of, verdict
 
@@ -86,7 +88,6 @@ def _modules(
     backend that the description does not name gets its own best plan."""
     from shardwright.codegen.operations.emit.choice import plan as plan_of
     from shardwright.codegen.operations.emit.verdict import backends_on, priced
-    from shardwright.codegen.registry import NAMES
 
     for name in backends_on(network.topology, NAMES):
         made = plan
@@ -116,7 +117,6 @@ def _stages(one: Priced) -> Table:
 def _collectives(reshard: Reshard, network: Network) -> Table | None:
     from rich.table import Table
 
-    from shardwright.codegen.hardware.topology import Torus
     from shardwright.codegen.moves.network.ring_table import ring_costs
 
     if not isinstance(network.topology, Torus):
@@ -147,7 +147,6 @@ def _rows(
     from shardwright.codegen.moves.plan import STRATEGIES, plan
     from shardwright.codegen.moves.xla_cost import seconds_of_xla
     from shardwright.codegen.operations.emit.verdict import priced
-    from shardwright.codegen.registry import NAMES
     from shardwright.ir.exchange import ids_of
 
     for strategy in STRATEGIES[1:]:

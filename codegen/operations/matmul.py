@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from shardwright.codegen.checks.case import MAX_DEVICES
+from shardwright.codegen.checks.matmul_case import MatmulCase
 from shardwright.codegen.operations.answers import (
     Answers,
     ModuleJob,
@@ -68,7 +70,6 @@ class MatmulAnswers(Answers[MatmulDescription]):
     def devices(self, job: ModuleJob[MatmulDescription]) -> int:
         """Return the number of devices of the mesh, or 0 for more than MAX_DEVICES devices, on
         which `verify` multiplies nothing."""
-        from shardwright.codegen.checks.case import MAX_DEVICES
 
         size = job.said.matmul().mesh.size
         return size if size <= MAX_DEVICES else 0
@@ -87,8 +88,6 @@ class MatmulAnswers(Answers[MatmulDescription]):
             yield MatmulTask(said, root, target)
 
     def timed(self, job: ModuleJob[MatmulDescription]) -> MatmulCase:
-        from shardwright.codegen.checks.matmul_case import MatmulCase
-
         return MatmulCase.of(job.said.matmul(), job.said.name, job.backend, job.module)
 
     def price(self, said: MatmulDescription, backend: str) -> Price:

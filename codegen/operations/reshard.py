@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from shardwright.codegen.checks.case import Case
 from shardwright.codegen.operations.answers import (
     Answers,
     ModuleJob,
@@ -81,8 +82,6 @@ class ReshardAnswers(Answers[Description]):
         yield BundleTask(said, root, target)
 
     def timed(self, job: ModuleJob[Description]) -> Case:
-        from shardwright.codegen.checks.case import Case
-
         return Case.of(job.said.reshard(), job.said.name, job.backend, job.module)
 
     def price(self, said: Description, backend: str) -> Price:

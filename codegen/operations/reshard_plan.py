@@ -19,6 +19,7 @@ from shardwright.codegen.operations.answers import PlanAsked, Printed
 from shardwright.codegen.operations.emit.choice import planned
 from shardwright.codegen.operations.emit.emit import executing
 from shardwright.codegen.operations.emit.ways import plan_json, reduced_by, rings_by
+from shardwright.codegen.operations.explain import explained, verdict_lines
 from shardwright.codegen.show import derivation, pictures, summary, svg, tile_table
 from shardwright.codegen.show.rings import rings_svg, rings_text
 from shardwright.codegen.show.tables import ratio
@@ -53,8 +54,6 @@ def plan_printed(said: Description, asked: PlanAsked) -> Iterator[Printed]:
     for backend, way in reduced_by(made, said.backends).items():
         yield f"{backend} reduces terms with {way}\n"
     if said.topology is not None or asked.explain:
-        from shardwright.codegen.operations.explain import explained, verdict_lines
-
         for line in verdict_lines(made, said) if said.topology is not None else ():
             yield f"{line}\n"
         if asked.explain:
