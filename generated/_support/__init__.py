@@ -7,9 +7,9 @@ from runpy import run_path
 
 # The version of each backend's support files.
 VERSIONS = {
-    "jax_xla": "6dd60c338a92be51",
-    "pallas_tpu": "8869784029f37da6",
-    "triton_gpu": "932bd7435cdf6ae3",
+    "jax_xla": "199d5baf80f3327a",
+    "pallas_tpu": "74ee6e3805962c0e",
+    "triton_gpu": "7df22f2aba608b18",
 }
 
 

@@ -1,4 +1,4 @@
-"""The features that add functions to modules, as error messages name them."""
+"""Error messages that name the feature which would add a missing function to a module."""
 
 DOORS = {"reshard_done": "start", "reshard_dtensor": "dtensor", "reshard_start": "start"}
 DOORS |= {"symmetric_result": "symmetric", "symmetric_source": "symmetric"}

@@ -86,7 +86,7 @@ class Schedule(NamedTuple):
 
     def _sizes(self):
         """Yield, for each digit, its stride in places, its stride in device numbers, and the number
-        of values that it takes on devices: on lines, half of all."""
+        of its values that devices use: half of them on lines."""
         own = 1
         for stride, extent in self.digits:
             count = extent // 2 if stride in self.lines else extent

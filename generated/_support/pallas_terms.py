@@ -41,7 +41,7 @@ class Stacked(NamedTuple):
         return self.local
 
     def whole(self, shape):
-        """Return the shape of a shard, which does not depend on the tensor's shape."""
+        """Return the shape of a shard. It does not depend on the tensor's shape."""
         del shape
         return self.local
 

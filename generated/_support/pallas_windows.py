@@ -54,8 +54,9 @@ class Chunk(NamedTuple):
 
 class Part(NamedTuple):
     """The part that a step contributes to a block. `comes`: whether there is a part; `here`:
-    whether it is in the source shard of this device, not in the staging area; `origin`: the tensor
-    index at the start of that array; `box`, `block`: the boxes of the part and of the block."""
+    whether it is in the source shard of this device or else in the staging area; `origin`: the
+    tensor index at the start of this array; `box`, `block`: the boxes of the part and of the
+    block."""
 
     comes: int
     here: int

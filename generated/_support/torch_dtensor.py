@@ -23,7 +23,7 @@ class DTensors:
 
         `target_mesh` is the DeviceMesh of the result, by default the mesh of `x`; `transport` and
         `check` are as for `reshard`. Raises ValueError for a wrong shape, wrong placements or wrong
-        devices, and the errors of `reshard`; on every rank if `reshard` does so.
+        devices, and otherwise the same errors on the same ranks as `reshard`.
         """
         from torch.distributed.tensor import DTensor  # slow: imported on first use
 

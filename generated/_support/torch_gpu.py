@@ -101,7 +101,7 @@ class Reshard:
 
     def check_source(self, shard, device_id):
         """Raise ValueError for a wrong source shard of a device; for a wrong shape, the message
-        says how to get the right part."""
+        states which part of the tensor belongs there."""
         shape, what = self.source_shape(device_id), f"source shard of device {device_id}"
         if tuple(getattr(shard, "shape", shape)) != shape:
             from .torch_told import part_of  # imported on first use
@@ -223,8 +223,8 @@ class Reshard:
         return reshard_among(self, shard, group, out, asked)
 
     def _bits(self):
-        """Return two numbers of bits: of an element number, how many one example holds; and how
-        many the largest element number has. Element numbers start at 1."""
+        """Return the number of bits of an element number that one example holds, and the number of
+        bits of the largest element number. Element numbers start at 1."""
         size = 1 if self.dtype == torch.bool else 8 * self.itemsize
         return size, max(math.prod((*self.exchange.hidden, *self.shape)), 1).bit_length()
 

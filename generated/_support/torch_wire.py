@@ -75,11 +75,11 @@ class Wire:
         self.sent, self.received = self._sizes("source"), self._sizes("target")
 
     def _source(self, number):
-        """Return the box of this device's source shard of a tensor."""
+        """Return the box of the source shard that this device has of a tensor."""
         return self.moves[number].exchange.source.box(self.me)
 
     def _target(self, number):
-        """Return the box of this device's target shard of a tensor."""
+        """Return the box of the target shard that this device has of a tensor."""
         return self.moves[number].exchange.target.box(self.receiver)
 
     def _place(self, end, pieces, others, held):
@@ -166,8 +166,8 @@ class Wire:
         return *ends, self.received, self.sent
 
     def messages(self, packed, arrived):
-        """Return two lists of (rank, bytes), for call numbers in separate messages: those that this
-        rank sends, and those that it receives."""
+        """Return two lists of (rank, bytes) for call numbers in separate messages: the messages
+        that this rank sends, and the messages that it receives."""
         told, starts = packed[self._told :], range(self._heard, len(arrived), SAID)
         heard = [arrived[start : start + SAID] for start in starts]
         return [(rank, told) for rank in self.peers], [*zip(self.peers, heard, strict=True)]

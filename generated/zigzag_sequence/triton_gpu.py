@@ -162,8 +162,9 @@ def _elements(x, size, times, steps, first):
 
 @functools.lru_cache(maxsize=4096)
 def strided(box, end, shape, strides):
-    """Return boxes of the same elements as a box, with the steps of a tensor of these strides at an
-    end (0: the source). The given box has the steps of a contiguous tensor there."""
+    """Return boxes of the same elements as a box, with the steps of a tensor of these strides at
+    one end (0: source, 1: target). The given box has the steps of a contiguous tensor at that
+    end."""
     dense = [math.prod(shape[dim + 1 :]) for dim in range(len(shape))]
     steps = [box[2 + end], *(loop[1 + end] for loop in box.loops)]
     digits = [[step // d % n for d, n in zip(dense, shape, strict=True)] for step in steps]

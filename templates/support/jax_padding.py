@@ -71,11 +71,11 @@ class Padding:
         return np.asarray(self.add(jnp.ones(self.whole, jnp.int8))) == 0
 
     def add(self, x):
-        """Return the padded array of a logical one."""
+        """Pad a logical array."""
         return self._moved(self.added, x)
 
     def take_off(self, y):
-        """Return the logical array of a padded one."""
+        """Remove the padding of an array."""
         return self._moved(self.taken_off, y)
 
     def _moved(self, move, x):

@@ -1,4 +1,4 @@
-"""The terms of partial sums, which dimension 0 of a source or target array numbers."""
+"""Arrays of partial sums: dimension 0 of a source or target array numbers their terms."""
 
 from typing import NamedTuple
 

@@ -180,7 +180,7 @@ def _reads(shapes, forms, moves, size, which, idle=()):
 
 
 def _shapes(end):
-    """Return the shapes of a tensor's padded buffers at an end of its kind."""
+    """Return the shapes of the padded buffers of a kind's tensors at one end."""
     return [tuple(shape) for _, (shape, *_) in end]
 
 

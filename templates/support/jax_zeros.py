@@ -1,4 +1,4 @@
-"""Zeros for the padding of shards, written inside a program."""
+"""Fill the padding of shards with zeros, inside a program."""
 
 import functools
 

@@ -4,8 +4,8 @@ from .torch_wire import Wire, unpacked
 
 
 def handed_over(moves, given):
-    """Pack, hand over and unpack pieces of the source shards; return the target shards of each
-    tensor. Exit if a device expects pieces of sizes other than those sent."""
+    """Pack, hand over and unpack pieces of the source shards, and return the target shards of
+    each tensor. Exit if a device expects pieces of other sizes."""
     exchange, found = moves[0].exchange, []
     home = given[0][0].device
     held = dict.fromkeys(exchange.ranks, [None] * len(moves))

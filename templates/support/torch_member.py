@@ -167,8 +167,8 @@ class Member:
         return found
 
     def steps(self, a, b, *, overlap):
-        """Return functions that make the launches of a call, to be called in order; the last one
-        returns the result. Raises RuntimeError if an earlier call failed."""
+        """Return functions that make the launches of a call when called in order. The last
+        function returns the result. Raises RuntimeError if an earlier call failed."""
         self._check_noted()
         if self.failed:
             raise RuntimeError(f"{self._me}: an earlier call failed; make a new group")
@@ -210,7 +210,7 @@ class Member:
 
     def _launch(self, name, programs, options=None, **given):
         """Launch kernel `name` of the module with the arguments that it takes from `given` and
-        those common to all kernels."""
+        from the arguments common to all kernels."""
         kernel = self.of.kernels[name]
         given |= {"state": self.state, "partners": len(self.partners), "polls": self._polls}
         given |= {"devices": len(self.of.ids)}

@@ -118,7 +118,8 @@ class Weights:
         }
 
     def _numbers(self, device, end):
-        """Return, by member, the indices of its buffers among all buffers of a device at an end."""
+        """Return, by member, the indices of its source or target buffers among all such buffers
+        of a device. `end`: 0 for source, 1 for target."""
         places = {name: place for place, name in enumerate(self.shapes(device, end))}
         found: dict = {}
         for member, name, *_ in self.moves.buffers(device, end):
@@ -126,8 +127,8 @@ class Weights:
         return found
 
     def checked(self, state, device, end, what):
-        """Return the tensors of `state` in the order of a device's buffers at an end. Raises
-        ValueError for wrong tensors."""
+        """Return the tensors of `state` in the order of a device's source buffers (end 0) or
+        target buffers (end 1). Raises ValueError for wrong tensors."""
         return checked(state, self.shapes(device, end), device, what)
 
     def made(self, out, device, home, what):
