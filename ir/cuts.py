@@ -82,7 +82,8 @@ class _OneCut(ABC):
 
     @property
     def phase(self) -> int:
-        """The number of elements by which the first shard starts before the dimension does."""
+        """The number of elements between the start of the first shard and the start of the
+        dimension."""
         return 0
 
     def locate(self, element: Value, let: Let = unnamed) -> Pair:

@@ -24,8 +24,8 @@ _COUNTS = {"flat": (0, 0), "sized": (1, 2), "balanced": (0, 0), "nested": (0, 0)
 
 @dataclass(frozen=True)
 class DimCut:
-    """One stored dimension of a part: the axes that cut it, the rule of the cut, and the shard at
-    each position along the axes. `str` gives its text."""
+    """One stored dimension of a part: the axes that cut it, the rule of the cut, and the shard
+    at each position along the axes. `str` returns its text."""
 
     axes: tuple[AxisRef, ...] = ()  # major to minor
     rule: Rule = "flat"

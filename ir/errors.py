@@ -206,7 +206,7 @@ def unknown(
 
 
 def suggested(got: str, choices: Iterable[str]) -> str:
-    """Return a suffix for a message that suggests the closest choice, ignoring case, or "" if none
+    """Return a message suffix that suggests the closest choice, ignoring case; "" if no choice
     is close."""
     by_lower = {choice.lower(): choice for choice in reversed(tuple(choices))}
     near = difflib.get_close_matches(got.lower(), by_lower, 1)

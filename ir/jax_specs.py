@@ -37,7 +37,7 @@ class Spec:
         return Spec((*dims, *whole), tuple(sorted(spec.unreduced)), str(spec))
 
     def sharding(self, mesh: Mesh, rank: int) -> Sharding:
-        """Return the sharding that the spec gives a tensor of rank `rank` on a mesh.
+        """Convert the spec to a sharding on a mesh for a tensor of rank `rank`.
 
         Dimensions beyond the spec are not split. An UNCONSTRAINED dimension is open. Raises
         InputError for a spec longer than the rank.
@@ -64,7 +64,7 @@ def _axes(entry: Any, unconstrained: object) -> tuple[str, ...] | None:
 
 
 def from_named_sharding(named: NamedSharding, rank: int) -> Sharding:
-    """Return the sharding that a `jax.sharding.NamedSharding` gives a tensor of rank `rank`.
+    """Convert a `jax.sharding.NamedSharding` to a sharding for a tensor of rank `rank`.
 
     An UNCONSTRAINED dimension is open. The `reduced` axes of the spec are ignored, because they
     concern the gradient of the tensor. Raises InputError for a spec longer than the rank.

@@ -122,8 +122,9 @@ class _Choosing:
                         yield relay._replace(sender=sender)
 
     def _pieces(self, sender: int, lacking: int, count: int) -> int:
-        """Return the number of pieces of a box of `count` elements with which all senders of a
-        class send equal amounts to `lacking` receivers. Small boxes get fewer pieces."""
+        """Return the number of pieces into which to cut a box of `count` elements so that all
+        senders of a class send equal amounts to `lacking` receivers. Small boxes get fewer
+        pieces."""
         replicas = len(self.senders[sender])
         most = max(count * self.itemsize // LEAST_PIECE, 1)
         return min(replicas // math.gcd(replicas, lacking), most)

@@ -118,7 +118,7 @@ class DimLayout:
 
     @cached_property
     def digits(self) -> tuple[Digit, ...]:
-        """The digits with contiguous digits merged, which does not change the shard index."""
+        """The digits, with contiguous digits merged. The shard index is the same."""
         return merge_digits(self.axis_digits)
 
     @property

@@ -39,7 +39,7 @@ class Digit:
 
 @dataclass(frozen=True, init=False)
 class Mesh:
-    """Named axes over devices; `str` gives Shardy's text, `<["x"=2, "y"=3]>`.
+    """Named axes over devices. `str` returns Shardy's text, `<["x"=2, "y"=3]>`.
 
     A mesh without axes has one device, `<[], device_ids=[3]>`, or none: the empty mesh `<[]>`. If
     one side of a reshard is on the empty mesh, its tensor is replicated over all devices of the
@@ -62,7 +62,7 @@ class Mesh:
 
     @classmethod
     def parse(cls, text: str) -> Mesh:
-        """Return a mesh from Shardy's text, which `str` gives, or from the shorthand `x=2,y=3`."""
+        """Parse a mesh from Shardy's text, which `str` returns, or from the shorthand `x=2,y=3`."""
         return _readers().text(text)
 
     @classmethod

@@ -17,8 +17,8 @@ from shardwright.ir.relays import Relay
 
 
 class Flow(NamedTuple):
-    """The bytes of a member or of a piece: sent by each source position, and received by each
-    target position."""
+    """The bytes that each source position sends, and that each target position receives, for a
+    member or a piece."""
 
     sent: Integers
     received: Integers

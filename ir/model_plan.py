@@ -94,7 +94,7 @@ class ModelPlan(Drawn):
 
     @property
     def total(self) -> int:
-        """The bytes that all devices together receive."""
+        """The total bytes that devices receive."""
         return sum(self.received.values())
 
     @property

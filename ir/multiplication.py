@@ -25,8 +25,8 @@ class Multiplication:
     """The split of a matmul during the product.
 
     `axes`: the axes that split each factor, major to minor. `terms`: two tuples, the axes along
-    which lhs stays unreduced and the axes along which rhs does. No axis may occur twice.
-    `shardings` raises InputError if sub-axes of one axis cannot coexist.
+    which lhs and rhs stay unreduced. No axis may occur twice. `shardings` raises InputError if
+    sub-axes of one axis cannot coexist.
     """
 
     matmul: Matmul

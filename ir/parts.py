@@ -47,8 +47,8 @@ tensor."""
 
 @dataclass(frozen=True)
 class TensorPart:
-    """A piece of a logical tensor. `str` gives its text, which omits uncut dimensions at the
-    end."""
+    """A piece of a logical tensor. `str` returns its text, which omits trailing uncut
+    dimensions."""
 
     tensor: str
     dims: tuple[DimCut, ...] = ()
@@ -147,8 +147,8 @@ class BoundPart:
         )
 
     def indices(self, box: tuple[tuple[int, int], ...]) -> tuple[Integers, ...]:
-        """Return arrays that index the logical tensor to select a box of the stored dimensions: one
-        for each logical dimension, of shapes that broadcast to the extents of the box."""
+        """Return arrays that index the logical tensor to select a box of the stored dimensions:
+        one for each logical dimension. Their shapes broadcast to the extents of the box."""
         rank = 1 + max(axis.dim for group in self.axes for axis in group)
         found: list[Integers] = [np.zeros((1,) * len(box), dtype=np.int64) for _ in range(rank)]
         for dim, (low, high) in enumerate(box):
@@ -159,8 +159,8 @@ class BoundPart:
         return tuple(found)
 
     def along(self, dim: int, low: int, high: int) -> dict[int, Integers]:
-        """Return, by logical dimension, the numbers that the elements `low` to below `high` of a
-        stored dimension add to the logical index."""
+        """Return, by logical dimension, the contributions of the elements `low` to below `high`
+        of a stored dimension to the logical index."""
         rest = np.arange(low, high, dtype=np.int64)
         found: dict[int, Integers] = {}
         for axis in reversed(self.axes[dim]):

@@ -37,8 +37,8 @@ def added(product: Multiplication, side: Side) -> int:
 
 
 def terms_at(product: Multiplication, side: Side, position: Number) -> tuple[Value, ...]:
-    """Return the number of the partial sum at a mesh position, and the low and high end of the
-    range of numbers that the device there adds."""
+    """Return the number of the partial sum at a mesh position, and the ends of the range of
+    numbers that its device adds."""
     fate, count = fate_of(product, side), added(product, side)
     mesh = product.matmul.mesh
 

@@ -62,8 +62,8 @@ def check_alike(first: Stored, second: Stored) -> None:
 
 
 def _said(own: object, other: object) -> str:
-    """Return text for an error: the tensors of one side that the other side lacks or has with a
-    different shape; for a dtype, its name."""
+    """Describe, for an error, the tensors of one side that the other side lacks or has with a
+    different shape. Return a dtype's name unchanged."""
     if not isinstance(own, dict) or not isinstance(other, dict):
         return str(own)
     alone = (f"{name} {shape}" for name, shape in own.items() if other.get(name) != shape)
@@ -90,7 +90,7 @@ class RelayoutPlan(Drawn):
 
     @cached_property
     def tensors(self) -> dict[str, int]:
-        """The bytes that all devices together receive of each tensor, by name."""
+        """The total bytes that devices receive of each tensor, by name."""
         found = dict.fromkeys(self.relayout.source.tensors, 0)
         for relay in self.moved:
             found[relay.tensor] += relay.elements * self.relayout.source.in_bytes.itemsize
@@ -119,7 +119,7 @@ class RelayoutPlan(Drawn):
 
     @property
     def total(self) -> int:
-        """The bytes that all devices together receive."""
+        """The total bytes that devices receive."""
         return sum(self.received.values())
 
     def to_dict(self) -> dict[str, Any]:

@@ -266,8 +266,7 @@ def cut_box(box: tuple[Ranges, ...], pieces: int) -> Iterator[tuple[Ranges, ...]
 
 
 def _among(ranges: Ranges, first: int, last: int) -> Ranges:
-    """Return the elements of the given ranges from number `first` to below number `last`, as
-    ranges."""
+    """Return the elements with indices `first` to below `last` in the given ranges, as ranges."""
     found, before = [], 0
     for low, high in ranges:
         begin, end = max(first - before, 0), min(last - before, high - low)

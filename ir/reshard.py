@@ -118,16 +118,16 @@ class Reshard:
         """The operator of the partial results that are reduced or produced, if it is `max` or
         `min`; else "".
 
-        Such a reshard has no derivative, because a maximum has none where partial results are
-        equal, and because the neutral element is infinite.
+        Such a reshard has no derivative, because a maximum is not differentiable where partial
+        results are equal, and because the neutral element is infinite.
         """
         operators = (self.source.operator,) * self.adds + (self.target.operator,) * self.places
         return next((each for each in operators if each != "sum"), "")
 
     @property
     def moving(self) -> Reshard:
-        """The reshard to the target without the new unreduced axes; devices along these axes are
-        replicas instead. A local step after it makes these axes unreduced."""
+        """The reshard to the target without its new unreduced axes. Devices along these axes are
+        replicas until a local step makes the axes unreduced."""
         target = self.target
         if not self.fate.new:
             return self

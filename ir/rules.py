@@ -111,8 +111,9 @@ class LayoutRule:
 
     @cached_property
     def tensor(self) -> Glob:
-        """The pattern for the name of the first part: the rule makes a buffer for each tensor that
-        matches it. Raises InputError for a name in the rule of a regular expression."""
+        """The pattern for the name of the first part: the rule makes a buffer for each tensor
+        that matches it. Raises InputError if the rule is a regular expression and its layout has
+        names."""
         first = self.parts[0]
         if self.glob.is_regex and first != ONLY:
             raise InputError(

@@ -34,7 +34,7 @@ MAX_RANK = 8
 
 @dataclass(frozen=True)
 class DimSharding:
-    """The split of one dimension. `str` gives Shardy's text, `{"x", ?}p2`."""
+    """The split of one dimension. `str` returns Shardy's text, `{"x", ?}p2`."""
 
     axes: tuple[AxisRef, ...] = ()  # the axes that split the dimension, major to minor
     open: bool = False  # whether propagation may split it further
@@ -68,7 +68,7 @@ class DimSharding:
 
 @dataclass(frozen=True)
 class Sharding:
-    """A sharding on a mesh; `str` gives Shardy's text without the mesh.
+    """A sharding on a mesh. `str` returns Shardy's text without the mesh.
 
     Axes that are not listed are also replicated; propagation may split along them, but not along
     the axes in `replicated`.
@@ -141,8 +141,8 @@ class Sharding:
         )
 
     def to_sdy(self) -> str:
-        """Return the text of Shardy's attribute. The mesh is given by its name, or inline if it has
-        none."""
+        """Return the text of Shardy's attribute, with the name of the mesh, or with the mesh
+        inline if it has no name."""
         mesh = f"@{self.mesh.name}" if self.mesh.name else f"mesh{self.mesh}"
         return f"#sdy.sharding<{mesh}, {self if self.mesh.axes or self.mesh.is_empty else '[]'}>"
 

@@ -107,7 +107,7 @@ def _part(given: str | TensorPart, argument: str = "parts") -> TensorPart:
 class Stored(Drawn):
     """A stored layout: logical tensors of one dtype on a mesh, and the buffers that store them.
 
-    `str` gives TOML, which `parse` reads. `ir/parts.py` describes the text of layouts.
+    `str` returns TOML, which `parse` reads. `ir/parts.py` describes the text of layouts.
     """
 
     mesh: Mesh
@@ -191,8 +191,8 @@ class Stored(Drawn):
 
     @property
     def itemsize(self) -> int:
-        """The number of bytes per element. Raises InputError for a packed dtype, for which
-        `in_bytes` gives a layout of bytes."""
+        """The number of bytes per element. Raises InputError for a packed dtype; use `in_bytes`
+        for such a layout."""
         return itemsize(self.dtype)
 
     @cached_property

@@ -115,7 +115,7 @@ class Placing(NamedTuple):
 
 
 def from_torch(device_mesh: DeviceMesh, placements: Sequence[Placement], rank: int) -> Sharding:
-    """Return the sharding that placements give a torch tensor of rank `rank`.
+    """Convert placements to a sharding for a torch tensor of rank `rank`.
 
     `Partial` becomes an unreduced axis with its operator: sum, max or min, the same on all axes.
     `_StridedShard`, which FSDP uses on tensors that are already sharded, becomes an axis minor to
@@ -136,7 +136,7 @@ def mesh_of_torch(device_mesh: Any) -> Mesh:
 
 
 def placing(mesh: Mesh, given: Iterable[Placed], rank: int) -> Placing:
-    """Return the sharding on a mesh that placements give a tensor of rank `rank`. Raise InputError
+    """Convert placements to a sharding on a mesh for a tensor of rank `rank`. Raise InputError
     for placements that do not fit the mesh or the rank."""
     placed = tuple(given)
     if len(placed) != len(mesh.axes):

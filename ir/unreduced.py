@@ -20,7 +20,8 @@ Refs = tuple[AxisRef, ...]
 
 @dataclass(frozen=True)
 class Fate:
-    """The unreduced axes of a reshard: those that stay unreduced, are reduced, or are new."""
+    """The unreduced axes of a reshard, divided into axes that stay unreduced, are reduced, or
+    are new."""
 
     kept: Refs  # unreduced in source and target, in the order of the source's mesh
     reduced: Refs  # unreduced only in the source

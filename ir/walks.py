@@ -109,8 +109,8 @@ def _joined(walks: list[Walk]) -> Iterator[Walk]:
 
 
 def _apart(walks: list[Walk], place: int) -> tuple[int, ...] | None:
-    """Return the distance in each buffer from walk number `place` to the next walk, or None if
-    their loops differ or the next walk does not begin later in every buffer."""
+    """Return the distance in each buffer from walk `place` to the next walk. Return None if
+    their loops differ, or if the next walk does not begin later in every buffer."""
     if place + 1 >= len(walks) or walks[place].loops != walks[place + 1].loops:
         return None
     pairs = zip(walks[place].starts, walks[place + 1].starts, strict=True)

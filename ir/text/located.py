@@ -87,7 +87,7 @@ class Located:
     def tree(self, start: str, what: str) -> Tree[Token]:
         """Return the parse tree. Raise InputError if the text does not follow the grammar.
 
-        `start`: the start symbol of the grammar. `what`: a noun for the text, for the error.
+        `start`: the start symbol of the grammar. `what`: a noun that names the text in errors.
         """
         try:
             return _parsed(self.text, start)
