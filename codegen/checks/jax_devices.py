@@ -42,7 +42,7 @@ class Execution:
         self.function = self._function()
 
     def options(self) -> dict[str, Any]:
-        """Return the arguments of `reshard` besides arrays and meshes."""
+        """Return the arguments of `reshard` other than arrays and meshes."""
         return {}
 
     def observed(self, run: Run) -> AbstractContextManager[None]:

@@ -36,7 +36,7 @@ def executed(
     """Execute the module on every bit plane of every member; return the names of the checks passed.
 
     `watch`: returns the context in which to execute a run; `options`: the arguments of `reshard`
-    besides arrays and meshes.
+    other than arrays and meshes.
     """
     compare.expect("NAMES", list(module.NAMES), [case.name for case in group.members])
     wide = {case.dtype for case in group.members} & {"int64", "float64"}

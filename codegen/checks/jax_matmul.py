@@ -77,7 +77,7 @@ class MatmulExecution:
         )
 
     def options(self) -> dict[str, Any]:
-        """Return the module's arguments besides operands and mesh."""
+        """Return the module's arguments other than operands and mesh."""
         return {}
 
     def observed(self, seed: int) -> AbstractContextManager[None]:

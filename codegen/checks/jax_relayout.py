@@ -30,7 +30,7 @@ def executed(
     """Execute the module on every run of the case; return the names of the checks passed.
 
     `watch`: returns the context in which to execute a run; `options`: the arguments of `reshard`
-    besides arrays and meshes.
+    other than arrays and meshes.
     """
     ids = case.devices()
     meshes = [_mesh(side, ids) for side in (case.source, case.target)]

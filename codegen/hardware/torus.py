@@ -87,8 +87,8 @@ class Torus:
 
     @property
     def fastest(self) -> float:
-        """The maximum bytes per second of one transfer along one axis. A transfer that goes half of
-        the way round an axis uses both directions."""
+        """The maximum bytes per second of one transfer along one axis. A transfer that goes
+        halfway around an axis uses both directions."""
         each = (
             self._bandwidth(axis) * (2 if self._halves(axis) else 1)
             for axis, size in enumerate(self.dims)
@@ -98,8 +98,8 @@ class Torus:
 
     @property
     def least_latency(self) -> float:
-        """The smallest latency of a message, in seconds. A message that goes half of the way round
-        is divided between both directions, which halves its latency on each link."""
+        """The smallest latency of a message, in seconds. A message that goes halfway around an
+        axis is divided between both directions, which halves its latency on each link."""
         halved = any(map(self._halves, range(len(self.dims))))
         return self.latency / 2 if halved else self.latency
 

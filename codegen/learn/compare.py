@@ -160,8 +160,8 @@ def _run(
     ranks: object,
     dtype: object,
 ) -> Side:
-    """Run a loader and return its side of the comparison. Tensors and ranks default to the other
-    side's."""
+    """Run a loader and return its side of the comparison. By default, use the tensors and ranks
+    of the other side."""
     if other is None and (logical is None or ranks is None):
         raise InputError(
             "comparing two loaders requires logical tensors and ranks",

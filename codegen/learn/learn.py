@@ -56,7 +56,8 @@ class Learned(Drawn):
     """The buffers of a loader on each rank, and the layouts that describe them.
 
     `findings` describes everything that no layout covers: computed values, elements in an order
-    that no cut produces, elements that no rank has. `str` gives TOML that `sw.Stored.parse` reads.
+    that no cut produces, elements that no rank has. `str` returns TOML that `sw.Stored.parse`
+    reads.
     """
 
     mesh: Mesh
@@ -73,10 +74,10 @@ class Learned(Drawn):
 
     @cached_property
     def stored(self) -> Stored:
-        """The stored layout of the buffers that have one, and of the tensors that these buffers
-        store completely.
+        """The stored layout of the buffers for which a layout was found, and of the tensors that
+        these buffers store completely.
 
-        Raises InputError with the findings if there is none.
+        Raises InputError with the findings if no buffer has a layout.
         """
         layouts = dict(self.layouts)
         while layouts:
@@ -94,8 +95,8 @@ class Learned(Drawn):
         )
 
     def missing(self, tensor: str, buffers: Sequence[str]) -> str | None:
-        """Describe the elements of a tensor that no rank has in these buffers; None if there are
-        none.
+        """Describe the elements of a tensor that no rank has in these buffers; None if no element
+        is missing.
 
         For a sample, only buffers with a layout count.
         """

@@ -1,8 +1,8 @@
 """Check a layout on every element that a loader stores, in bounded memory.
 
-Each pass gives every element one digit of its code. The digits that a layout expects in a buffer
-are computed from the logical indices and compared a few rows at a time, so no pass is kept in
-memory.
+In each pass, the value of an element is one digit of its code. The digits that a layout expects in
+a buffer are computed from the logical indices and compared a few rows at a time, so no pass is kept
+in memory.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def first_difference(
     load: Load, tensors: Mapping[str, LogicalTensor], stored: Stored, dtype: str
 ) -> str | None:
     """Describe the first buffer and device for which a loader's output differs from a layout;
-    return None if there is none."""
+    None if there is no difference."""
     codes = Codes.of(tensors, dtype)
     for position, device in enumerate(stored.mesh.device_ids):
         padding: dict[str, int] = {}

@@ -214,8 +214,8 @@ def _taken(held: HeldBuffer, dim: int, places: Integers) -> HeldBuffer:
 
 
 def _run_starts(held: HeldBuffer, dim: int) -> list[int]:
-    """Return the first row of each run along a dimension: its tensors differ from those of the row
-    before, or its elements are consecutive in a different way."""
+    """Return the first row of each run along a dimension: its tensors differ from the previous
+    row's, or its elements are consecutive in a different way."""
     rows = {name: np.moveaxis(getattr(held, name), dim, 0) for name in _FIELDS[:4]}
     count = rows["tensors"].shape[0]
     kinds = [rows[name].reshape(count, -1) for name in ("tensors", "times", "plus")]

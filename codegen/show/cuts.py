@@ -102,7 +102,7 @@ class CutPicture:
 
     @property
     def rows(self) -> tuple[Band, ...]:
-        """The bands drawn down; a single band if no dimension is drawn down."""
+        """The bands drawn downwards; a single band if no dimension is drawn downwards."""
         return self.down.bands if self.down else (Band(0, 1, 0, 0),)
 
     @property

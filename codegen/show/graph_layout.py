@@ -98,7 +98,7 @@ class GraphRows:
         self.above[lower].append(upper)
 
     def order(self) -> None:
-        """Order each row by its nodes' neighbours, downwards and upwards in turn."""
+        """Order each row by its nodes' neighbours, alternately downwards and upwards."""
         for sweep in range(SWEEPS):
             down = sweep % 2 == 0
             known = self.above if down else self.below

@@ -121,7 +121,7 @@ def candidate_row(candidate: MatmulCandidate) -> Row:
 
 
 def candidate_rows(plan: MatmulPlan) -> tuple[Row, ...]:
-    """Return the chosen candidate, then the others."""
+    """Return the chosen candidate, then the other candidates."""
     return tuple(map(candidate_row, (plan.chosen, *plan.others)))
 
 

@@ -156,8 +156,8 @@ def _drawn_mesh(sharding: Sharding, cell: CellOf, across_limit: int) -> str:
 
 
 def _mesh_arrows(names: list[str], sizes: list[int], block: int) -> list[Arrow]:
-    """Return an arrow for each axis drawn downwards, the minor axis first. Its arrow is `block`
-    lines high."""
+    """Return an arrow for each axis drawn downwards, the minor axis first. The arrow of the
+    minor axis is `block` lines high."""
     arrows: list[Arrow] = []
     for name, size in zip(reversed(names), reversed(sizes), strict=True):
         block = block * size if arrows else block

@@ -22,7 +22,7 @@ KINDS: dict[str, tuple[Callable[..., Reshard], tuple[str, ...]]] = {
     "slice": (collectives.slice, ("dim",)),
     "permute": (collectives.permute, ("pairs",)),
 }
-"""For each kind, the function that makes its reshard, and its keys that not all kinds have."""
+"""For each kind, the function that makes its reshard, and the keys that only some kinds have."""
 
 OWN = ("kind", "axes", "dim", "tiled", "pairs")
 DERIVED = ("target", "target_mesh", "target_split")

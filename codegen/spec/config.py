@@ -1,8 +1,8 @@
 """The config: a TOML file and the files that it includes. It describes one folder of bundles.
 
-A file's tables come after those of its includes. All files share the named meshes. A key missing
-from a table comes from its group, else from the `[defaults]` of its file, else from the defaults of
-the including files.
+The tables of a file come after the tables of the files that it includes. All files share the named
+meshes. A key missing from a table comes from its group, else from the `[defaults]` of its file,
+else from the defaults of the including files.
 """
 
 from __future__ import annotations

@@ -32,8 +32,8 @@ BUNDLE_IDS = range(0, 7 * 2**12, 4)
 of TPU kernels stores an id as a signed 16-bit integer."""
 
 INTERPRETERS_IDS = range(2000, 2000 + 4 * 64)
-"""The ids that JAX's interpreter of TPU kernels gives to its own semaphores. A kernel with one of
-these collective ids would wait on a semaphore that other code signals."""
+"""The ids that JAX's interpreter of TPU kernels assigns to its own semaphores. A kernel with one
+of these collective ids would wait on a semaphore that other code signals."""
 
 # Names of modules that bundles import directly or indirectly: a bundle folder of the same name
 # would shadow the module. Python's own tests are left out, because they are never imported.

@@ -68,7 +68,7 @@ class Group:
         return (*members, *said)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the group for JSON without its name."""
+        """Return the group as JSON types, omitting its name."""
         said = {} if self.collective_id is None else {"collective_id": self.collective_id}
         return {"members": list(self.members), **said}
 

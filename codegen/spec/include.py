@@ -19,8 +19,8 @@ _KEYS = (
 
 @dataclass(frozen=True)
 class ConfigFile:
-    """A parsed file. `defaults`: its [defaults], then those of the files that include it, innermost
-    first."""
+    """A parsed file. `defaults`: its [defaults], then the [defaults] of the files that include
+    it, innermost first."""
 
     root: Table
     defaults: tuple[Table, ...]

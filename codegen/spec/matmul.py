@@ -115,7 +115,7 @@ class MatmulDescription:
         return () if self.single_file else self.backends
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields of a [[matmul]] table, without those that have default values."""
+        """Return the fields of a [[matmul]] table, omitting default values."""
         found: dict[str, Any] = {
             "name": self.name,
             "mesh": self.mesh,

@@ -108,7 +108,7 @@ class ModelDescription:
         return self.backends
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields of a [[model]] table, without those that are None."""
+        """Return the fields of a [[model]] table, omitting fields that are None."""
         found = {each.name: getattr(self, each.name) for each in fields(self)}
         found |= {key: _values(found[key]) for key in ("tensors", "source", "target")}
         found["backends"] = list(self.backends)

@@ -49,7 +49,7 @@ def _refuse_without_manifest(folder: Path, path: str) -> None:
 def described(paths: Iterable[str | Path]) -> dict[tuple[Path, str], Operation]:
     """Return the descriptions of the bundles at these paths by root and name, without duplicates.
 
-    Raises InputError as `located` does.
+    Raises the InputErrors of `located`.
     """
     found: dict[tuple[Path, str], Operation] = {}
     for path in paths:
@@ -63,8 +63,8 @@ def described(paths: Iterable[str | Path]) -> dict[tuple[Path, str], Operation]:
 
 
 def grouped(paths: Iterable[str | Path]) -> dict[tuple[Path, str], Group]:
-    """Return the groups at these paths by root and name, without duplicates. Raises InputError as
-    `located` does."""
+    """Return the groups at these paths by root and name, without duplicates. Raises the
+    InputErrors of `located`."""
     found: dict[tuple[Path, str], Group] = {}
     for path in paths:
         folder, (root, _) = Path(os.path.abspath(path)), located(path)

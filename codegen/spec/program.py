@@ -89,7 +89,7 @@ class ProgramDescription:
         return ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields of a [[program]] table, without those that have default values."""
+        """Return the fields of a [[program]] table, omitting default values."""
         given = ((each, getattr(self, each.name)) for each in fields(self) if each.compare)
         listed = (
             (each, list(value) if isinstance(value, tuple) else value)

@@ -99,7 +99,7 @@ class RelayoutDescription:
         return ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields of a [[relayout]] table, without those that are None or False."""
+        """Return the fields of a [[relayout]] table, omitting fields that are None or False."""
         found: dict[str, Any] = {"name": self.name, "mesh": self.mesh}
         found |= {} if self.target_mesh is None else {"target_mesh": self.target_mesh}
         return found | {

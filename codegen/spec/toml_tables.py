@@ -54,8 +54,8 @@ class Table:
     place: TablePlace | None
 
     def many(self, key: str, what: str) -> tuple[Table, ...]:
-        """Return the tables of the array at a key, which may have headers or be inline; none if the
-        key is missing.
+        """Return the tables of the array at a key, which may have headers or be inline. Return no
+        tables if the key is missing.
 
         Raises InputError for any other value.
         """
@@ -110,8 +110,8 @@ class Table:
         return error.within(self.text, span, where)
 
     def _span(self, error: InputError, key: str, place: TablePlace) -> Span | None:
-        """Return the most precise known span of an error: that of the key, of the offending part of
-        the value, of the whole value, of the entry, or of the table."""
+        """Return the most precise known span of an error: the span of the key, of the offending
+        part of the value, of the whole value, of the entry, or of the table."""
         if key not in place.entries:
             if key not in place.tables:
                 return place.span
@@ -138,7 +138,7 @@ def _form(table: Table, key: str) -> str:
 
 
 def check_keys(given: Iterable[str], known: Iterable[str], required: Mapping[str, str]) -> None:
-    """Raise InputError for a key that is not known, or a required one that is missing.
+    """Raise InputError for an unknown key, and for a missing required key.
 
     `required`: by key, an example of a value. If an unknown key is a required key with a suffix,
     such as `lhs_shape`, and the example is a table, the error shows the example.

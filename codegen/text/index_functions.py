@@ -135,7 +135,7 @@ def _shards(layout: Layout, letter: str) -> tuple[Index, ...]:
 
 
 def _known(symbols: tuple[Index, ...]) -> tuple[Value, ...]:
-    """Return the symbols, replacing those of extent 1 by zero."""
+    """Replace symbols of extent 1 by zero."""
     return tuple(sympy.Integer(0) if s.extent == 1 else s for s in symbols)
 
 

@@ -52,8 +52,8 @@ def names(
     modelled: bool = False,
 ) -> tuple[str, ...]:
     """Return the names of the support modules that a backend's modules import. `resharded`,
-    `grouped`, `multiplied`, `modelled`: whether to include those of reshards, groups, matmuls and
-    models."""
+    `grouped`, `multiplied`, `modelled`: whether to include the modules for reshards, groups,
+    matmuls and models."""
     found = registry.backend(backend)
     used = {*(found.support if resharded else ())}
     used.update(found.grouping.support if grouped else ())
@@ -74,7 +74,7 @@ def version(backend: str) -> str:
 
 
 def versions(backends: Iterable[str]) -> dict[str, str]:
-    """Return the version of the support modules of each backend that uses any."""
+    """Return the version of the support modules of each backend that has support modules."""
     return {name: version(name) for name in sorted(set(backends)) if names(name)}
 
 
@@ -85,8 +85,7 @@ def package_text(backends: Iterable[str]) -> str:
 
 def support_files(backends: Iterable[str], **kinds: bool) -> dict[str, str]:
     """Return the text of every file in the support folder of these backends, by file name; an
-    empty dict if they use none. `kinds`: the kinds of bundles that need them, as keyword
-    arguments of `names`."""
+    empty dict if they use none. `kinds`: the keyword arguments of `names`."""
     used = versions(backends)
     if not used:
         return {}

@@ -117,7 +117,7 @@ def _small(
 
 @dataclass(frozen=True)
 class Cotangents:
-    """The cotangents of a result, of lhs and of rhs, and tolerances for those of lhs and rhs."""
+    """The cotangents of a result, of lhs and of rhs, and the tolerances of the last two."""
 
     result: Numbers
     operands: tuple[Numbers, Numbers]
