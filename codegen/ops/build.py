@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from shardwright.ir.program import Rule
+from shardwright.ir.program import Dims, Rule
 
 Shape = tuple[int, ...]
 Shapes = tuple[Shape, ...]
@@ -76,3 +76,15 @@ def along_one(
         everywhere = dict.fromkeys(range(len(operands) + len(results)), dim)
         build.factor(extent, everywhere, kind=kind if dim == dimension else "pass")
     return build.rule()
+
+
+def factors_of(dims: Dims) -> set[int]:
+    """Return the factors of a tensor."""
+    return {factor for dim in dims for factor in dim}
+
+
+def widened(sizes: Shape, before: Shape, after: Shape) -> Shape:
+    """Return the sizes of a part of a tensor whose extents change from `before` to `after`:
+    dimensions taken whole still are."""
+    triples = zip(sizes, before, after, strict=True)
+    return tuple(new if own == old else own for own, old, new in triples)

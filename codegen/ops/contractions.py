@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from shardwright.codegen.ops.build import Builder, Shapes
+import math
+from typing import Any
+
+from shardwright.codegen.ops.build import Builder, Shape, Shapes
 from shardwright.codegen.ops.kind import OpKind
 from shardwright.codegen.ops.literals import integers
 from shardwright.codegen.ops.precision import precision, preferred
@@ -10,6 +13,17 @@ from shardwright.codegen.ops.text import Expression, OpText
 from shardwright.ir.program import Op, Rule
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
+
+
+def _dims(numbers: Any) -> dict[str, Any]:
+    (left, right), (batch_left, batch_right) = numbers
+    names = ("contract_lhs", "contract_rhs", "batch_lhs", "batch_rhs")
+    return dict(zip(names, (left, right, batch_left, batch_right), strict=True))
+
+
+def _ragged_dims(numbers: Any) -> dict[str, Any]:
+    own = {"ragged_lhs": numbers.lhs_ragged_dimensions, "group_rhs": numbers.rhs_group_dimensions}
+    return _dims(numbers.dot_dimension_numbers) | own
 
 
 def _dot_rule(op: Op, operands: Shapes, results: Shapes) -> Rule:
@@ -160,8 +174,40 @@ def _subscripts(text: OpText) -> str:
     return f"{lhs},{rhs}->{''.join(kept)}"
 
 
+def _flops(op: Op, shapes: tuple[Shape, ...], rule: Rule) -> int:
+    return 2 * math.prod(rule.sizes)
+
+
+def _flops_of_rows(op: Op, shapes: tuple[Shape, ...], rule: Rule) -> int:
+    """Return the operations of a matmul in which each row is multiplied by one matrix."""
+    names = {"contract_rhs", "batch_rhs", "group_rhs"} & dict(op.params).keys()
+    others = {dim for name in names for dim in op.integers(name)}
+    columns = (size for dim, size in enumerate(shapes[1]) if dim not in others)
+    return 2 * math.prod(shapes[0]) * math.prod(columns)
+
+
 KINDS = (
-    OpKind("dot_general", _dot_rule, _dot, symbol="@"),
-    OpKind("ragged_dot_general", _ragged_dot_rule, _ragged_dot),
-    OpKind("scaled_dot", _scaled_dot_rule, _scaled_dot),
+    OpKind(
+        "dot_general",
+        _dot_rule,
+        _dot,
+        stem="dot",
+        symbol="@",
+        dims=_dims,
+        operator="sum",
+        terms="either",
+        flops=_flops,
+        fill="zero",
+        is_bilinear=True,
+    ),
+    OpKind(
+        "ragged_dot_general",
+        _ragged_dot_rule,
+        _ragged_dot,
+        dims=_ragged_dims,
+        operator="sum",
+        terms="either",
+        flops=_flops_of_rows,
+    ),
+    OpKind("scaled_dot", _scaled_dot_rule, _scaled_dot, dims=_dims, flops=_flops_of_rows),
 )

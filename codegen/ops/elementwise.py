@@ -18,7 +18,7 @@ def aligned_rule(op: Op, operands: Shapes, results: Shapes) -> Rule:
 
 def elementwise(name: str, text: MakeText, **more: Any) -> OpKind:
     """Return the row of an elementwise op."""
-    return OpKind(name, aligned_rule, text, group="elementwise", **more)
+    return OpKind(name, aligned_rule, text, group="elementwise", is_apart=True, **more)
 
 
 def infix(name: str, symbol: str, **more: Any) -> OpKind:
@@ -27,7 +27,7 @@ def infix(name: str, symbol: str, **more: Any) -> OpKind:
     def text(given: OpText) -> Expression:
         return f"{given.given[0]} {symbol} {given.given[1]}"
 
-    return elementwise(name, text, numbers=True, **more)
+    return elementwise(name, text, symbol=symbol, numbers=True, **more)
 
 
 def function(name: str, called: str, **more: Any) -> OpKind:
@@ -71,10 +71,10 @@ def _named(text: OpText) -> Expression:
 
 
 KINDS = (
-    infix("add", "+"),
-    infix("add_any", "+"),
-    infix("sub", "-"),
-    infix("mul", "*"),
+    infix("add", "+", terms="together"),
+    infix("add_any", "+", terms="together"),
+    infix("sub", "-", terms="together"),
+    infix("mul", "*", terms="either"),
     infix("eq", "=="),
     infix("ne", "!="),
     infix("lt", "<"),
@@ -100,7 +100,7 @@ KINDS = (
     function("clz", "lax.clz"),
     function("complex", "lax.complex"),
     function("conj", "jnp.conj"),
-    function("copy", "jnp.copy"),
+    function("copy", "jnp.copy", terms="first"),
     function("cos", "jnp.cos"),
     function("cosh", "lax.cosh"),
     function("digamma", "lax.digamma"),
@@ -144,13 +144,15 @@ KINDS = (
     function("tan", "jnp.tan"),
     function("tanh", "jnp.tanh"),
     function("zeta", "lax.zeta"),
-    elementwise("convert_element_type", _cast),
-    elementwise("div", _div, numbers=True),
-    elementwise("integer_pow", _power),
-    elementwise("name", _named, imports="from jax.ad_checkpoint import checkpoint_name"),
-    elementwise("neg", lambda text: f"-{text.given[0]}"),
+    elementwise("convert_element_type", _cast, terms="first", stem="cast"),
+    elementwise("div", _div, numbers=True, terms="first", symbol="/"),
+    elementwise("integer_pow", _power, stem="pow"),
+    elementwise(
+        "name", _named, imports="from jax.ad_checkpoint import checkpoint_name", terms="first"
+    ),
+    elementwise("neg", lambda text: f"-{text.given[0]}", terms="first", symbol="-x"),
     elementwise("not", lambda text: f"~{text.given[0]}"),
     elementwise("reduce_precision", _reduce_precision),
     elementwise("round", _round),
-    elementwise("select_n", _select, numbers=True),
+    elementwise("select_n", _select, numbers=True, terms="cases", stem="where"),
 )

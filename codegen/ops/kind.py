@@ -2,38 +2,66 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
-from shardwright.codegen.ops.build import Shapes
+from shardwright.codegen.ops.build import Shape, Shapes
+from shardwright.codegen.ops.fills import Fill
 from shardwright.codegen.ops.form_texts.statement import FormLines, FormText
 from shardwright.codegen.ops.forms.form import LocalForm, OpTensors
 from shardwright.codegen.ops.text import MakeText
-from shardwright.ir.program import Op, Rule
+from shardwright.ir.program import Op, Param, Rule
 
 MakeRule = Callable[[Op, Shapes, Shapes], Rule]
 MakeForm = Callable[[OpTensors], LocalForm | None]
 MakeFormText = Callable[[FormText], FormLines]
+Flops = Callable[[Op, tuple[Shape, ...], Rule], int]
+Dims = frozenset[int]  # dimensions of a tensor
+NONE: Dims = frozenset()
 Group = Literal["", "elementwise", "cumulative", "collective", "constant", "control", "opaque"]
+
+
+Splits = Literal["by rule", "by form", "freely"]
+Terms = Literal["", "together", "first", "either", "cases"]
+Hold = Callable[[Op, Rule], Iterator[int]]
+Moved = Callable[[Op, Sequence[Shape], Mapping[int, int]], list[Dims]]
+Extend = Callable[[Op, Sequence[Shape], Sequence[Shape]], dict[str, Param] | None]
 
 
 @dataclass(frozen=True)
 class OpKind:
     """A kind of op, by its name in a jaxpr, and what each stage knows about it.
 
+    Tracing. `stem`: what names of values call it, if not by its name. `symbol`: Python's operator
+    for it. `dims`: the dimension numbers of an equation that become parameters.
+
     Propagation. `rule`: makes the sharding rule of an op from the shapes of its operands and
     results; None: no sharding propagates through it. `passes`: whether it is visited early, as
     elementwise ops are.
 
-    Modules. `text`: writes the op for shards; None: another file of the backend writes it, or
-    nothing does. `symbol`: Python's operator for it. `numbers`: whether it accepts a Python number
-    as an operand. `imports`: the import that its text needs besides `jax`, `jnp` and `lax`, or the
-    function that returns it for an op.
-    `refused`: why a module cannot contain it.
+    Splitting. `splits`: along which factors shards may split it without communication: those that
+    its rule allows, none but in its local form, or all. `held`: yields the factors that it cannot
+    split although its rule allows it. `operator`: what combines its partial results if a reduced
+    factor is split. `does`: what it does over that factor, in reasons. `terms`: in which operands
+    it takes partial sums: in all together, in the first, in either of two, or in all but the first.
+    `form`: makes the form in which it runs along split dimensions. `flops`: returns the operations
+    of an op on unsplit tensors. `is_fused`: whether it costs nothing, because compilers fuse it
+    with its neighbours.
 
-    Local forms. `form`: makes the form in which it runs along split dimensions; `form_text`: writes
-    this form; `form_imports`: the import that this text needs.
+    Padded ends. `is_apart`: whether it runs on padded rows where it does not mix rows. `fill`: what
+    it must read in padded rows that it combines, in an operand; "" if it combines none.
+    `is_bilinear`: whether the gradient of one operand is a product with the other one, padded rows
+    included. `indexed`: the parameter with the dimensions that its indices refer to. `moved`:
+    returns for each tensor the dimensions along which rows move. `extend`: returns the parameters
+    that differ on tensors of other shapes, None if none express it. `dilation`: the parameter by
+    which an op over windows takes the rows that a pad inserts.
+
+    Modules. `text`: writes the op for shards; None: another file of the backend writes it, or
+    nothing does. `form_text`: writes its local form. `numbers`: whether it accepts a Python number
+    as an operand. `imports`: the import that its text needs besides `jax`, `jnp` and `lax`, or the
+    function that returns it for an op. `form_imports`: that of its form. `refused`: why a module
+    cannot contain it.
     """
 
     name: str
@@ -42,8 +70,24 @@ class OpKind:
     form: MakeForm | None = None
     form_text: MakeFormText | None = None
     group: Group = ""
-    passes: bool = False
+    stem: str = ""
     symbol: str = ""
+    dims: tuple[str, ...] | Callable[[Any], dict[str, Any]] = ()
+    passes: bool = False
+    splits: Splits = "by rule"
+    held: Hold | None = None
+    operator: str = ""
+    does: str = "sums over"
+    terms: Terms = ""
+    flops: Flops | None = None
+    is_fused: bool = False
+    is_apart: bool = False
+    fill: Fill | Callable[[Op, int], Fill] = ""
+    is_bilinear: bool = False
+    indexed: str = ""
+    moved: Moved | None = None
+    extend: Extend | None = None
+    dilation: str = ""
     numbers: bool = False
     imports: str | Callable[[Op], str] = ""
     form_imports: str = ""
@@ -53,3 +97,14 @@ class OpKind:
     def is_elementwise(self) -> bool:
         """Whether all operands and results have one shape, and elements are computed alone."""
         return self.group == "elementwise"
+
+    def fill_of(self, op: Op, place: int) -> Fill:
+        """Return what an op must read in the padded rows of operand `place`."""
+        return self.fill(op, place) if callable(self.fill) else self.fill
+
+    def moved_dims(self, op: Op, shapes: Sequence[Shape], extents: Mapping[int, int]) -> list[Dims]:
+        """Return for each tensor of an op the dimensions along which its rows move: those that a
+        pad extends or crops, those along which windows slide, and the dimension of a shift for
+        tensors that are, once padded, as long as the result. `shapes`: the shapes of the tensors,
+        operands first; `extents`: maps extents to padded extents."""
+        return [NONE] * len(shapes) if self.moved is None else self.moved(op, shapes, extents)

@@ -53,14 +53,23 @@ def _reducing(name: str, plain: str, wide: tuple[str, ...], **more: Any) -> OpKi
 
 WIDE = ("f32", "f64", "i32", "bf16", "f16")
 BY_SHARD = {"form": reductions.reduced, "form_text": form_texts.reduced}
+ARG = (_reduce_rule, _arg, choices.arg, choice_texts.arg)
 KINDS = (
-    _reducing("reduce_sum", "sum", ("f32", "f64")),
-    _reducing("reduce_max", "max", WIDE),
-    _reducing("reduce_min", "min", WIDE),
-    _reducing("reduce_prod", "prod", ("f32", "f64"), **BY_SHARD),
-    _reducing("reduce_and", "and", (), **BY_SHARD),
-    _reducing("reduce_or", "or", (), **BY_SHARD),
-    _reducing("reduce_xor", "xor", (), **BY_SHARD),
-    OpKind("argmax", _reduce_rule, _arg, choices.arg, choice_texts.arg),
-    OpKind("argmin", _reduce_rule, _arg, choices.arg, choice_texts.arg),
+    _reducing("reduce_sum", "sum", ("f32", "f64"), operator="sum", terms="first", fill="zero"),
+    _reducing(
+        "reduce_max", "max", WIDE, operator="max", does="takes the maximum over", fill="least"
+    ),
+    _reducing(
+        "reduce_min", "min", WIDE, operator="min", does="takes the minimum over", fill="greatest"
+    ),
+    _reducing("reduce_prod", "prod", ("f32", "f64"), fill="one", **BY_SHARD),
+    _reducing(
+        "reduce_and", "and", (), operator="min", does="holds for all of", fill="ones", **BY_SHARD
+    ),
+    _reducing(
+        "reduce_or", "or", (), operator="max", does="holds for any of", fill="zero", **BY_SHARD
+    ),
+    _reducing("reduce_xor", "xor", (), fill="zero", **BY_SHARD),
+    OpKind("argmax", *ARG, fill="least"),
+    OpKind("argmin", *ARG, fill="greatest"),
 )

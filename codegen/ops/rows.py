@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from shardwright.codegen.ops.build import Builder, Shape, Shapes
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from shardwright.codegen.ops.build import Builder, Shape, Shapes, factors_of, widened
 from shardwright.codegen.ops.form_texts import rows as form_texts
 from shardwright.codegen.ops.forms import rows as forms
 from shardwright.codegen.ops.kind import OpKind
 from shardwright.codegen.ops.literals import integers, number
 from shardwright.codegen.ops.text import Expression, OpText
-from shardwright.ir.program import Op, Rule
+from shardwright.ir.program import Op, Param, Rule
 
 GATHER = ("offset_dims", "collapsed_slice_dims", "start_index_map", "operand_batching_dims")
 SCATTER = ("update_window_dims", "inserted_window_dims", "scatter_dims_to_operand_dims")
@@ -135,14 +138,48 @@ def _scatter(text: OpText) -> Expression:
     return f"lax.{text.op.kind.replace('-', '_')}", [*text.given, *ends]
 
 
-def _scattering(name: str) -> OpKind:
-    return OpKind(name, _scatter_rule, _scatter, forms.scatter, form_texts.scatter)
+def _held_by_gather(op: Op, rule: Rule) -> Iterator[int]:
+    yield from rule.reduction
+
+
+def _held_by_scatter(op: Op, rule: Rule) -> Iterator[int]:
+    yield from factors_of(rule.operands[0]) - factors_of(rule.operands[2])
+
+
+def _sliced_wider(op: Op, before: Sequence[Shape], after: Sequence[Shape]) -> dict[str, Param]:
+    return {"slice_sizes": widened(op.integers("slice_sizes"), before[0], after[0])}
+
+
+def _scattering(name: str, **more: Any) -> OpKind:
+    return OpKind(
+        name,
+        _scatter_rule,
+        _scatter,
+        forms.scatter,
+        form_texts.scatter,
+        dims=(*SCATTER, "operand_batching_dims", "scatter_indices_batching_dims"),
+        held=_held_by_scatter,
+        **more,
+    )
 
 
 KINDS = (
-    OpKind("gather", _gather_rule, _gather, forms.gather, form_texts.gather),
+    OpKind(
+        "gather",
+        _gather_rule,
+        _gather,
+        forms.gather,
+        form_texts.gather,
+        dims=(*GATHER, "start_indices_batching_dims"),
+        held=_held_by_gather,
+        is_apart=True,
+        indexed="start_index_map",
+        extend=_sliced_wider,
+    ),
     _scattering("scatter"),
-    _scattering("scatter-add"),
+    _scattering(
+        "scatter-add", operator="sum", is_apart=True, indexed="scatter_dims_to_operand_dims"
+    ),
     _scattering("scatter-max"),
     _scattering("scatter-min"),
     _scattering("scatter-mul"),

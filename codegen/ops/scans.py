@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from shardwright.codegen.ops.build import Shapes, along_one
+from shardwright.codegen.ops.fills import Fill
 from shardwright.codegen.ops.form_texts import scans as form_texts
 from shardwright.codegen.ops.forms import scans as forms
 from shardwright.codegen.ops.kind import OpKind
@@ -19,16 +20,22 @@ def _text(text: OpText) -> Expression:
     return f"lax.{text.op.kind}", [*text.given, f"axis={text.has('axis')}", *reverse]
 
 
-def _cumulative(name: str) -> OpKind:
+def _cumulative(name: str, fill: Fill) -> OpKind:
     return OpKind(
-        name, _cumulative_rule, _text, forms.cumulative, form_texts.cumulative, "cumulative"
+        name,
+        _cumulative_rule,
+        _text,
+        forms.cumulative,
+        form_texts.cumulative,
+        "cumulative",
+        fill=fill,
     )
 
 
 KINDS = (
-    _cumulative("cumlogsumexp"),
-    _cumulative("cummax"),
-    _cumulative("cummin"),
-    _cumulative("cumprod"),
-    _cumulative("cumsum"),
+    _cumulative("cumlogsumexp", "least"),
+    _cumulative("cummax", "least"),
+    _cumulative("cummin", "greatest"),
+    _cumulative("cumprod", "one"),
+    _cumulative("cumsum", "zero"),
 )

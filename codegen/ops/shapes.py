@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
-from shardwright.codegen.ops.build import Builder, Shape, Shapes
+from shardwright.codegen.ops.build import Builder, Shape, Shapes, factors_of
 from shardwright.codegen.ops.elementwise import aligned_rule
 from shardwright.codegen.ops.kind import OpKind
 from shardwright.codegen.ops.literals import dtype_text, integers, listed
 from shardwright.codegen.ops.reshapes import reshape_rule
 from shardwright.codegen.ops.text import Expression, OpText
-from shardwright.ir.program import Op, Rule
+from shardwright.ir.program import Op, Param, Rule
 
 
 def _bitcast_rule(op: Op, operands: Shapes, results: Shapes) -> Rule:
@@ -133,15 +134,45 @@ def _bitcast(text: OpText) -> Expression:
     return "lax.bitcast_convert_type", [*text.given, dtype_text(text.dtype)]
 
 
+def _one_side(op: Op, rule: Rule) -> Iterator[int]:
+    """Yield the factors that only one side of a reshape has."""
+    yield from factors_of(rule.operands[0]) ^ factors_of(rule.results[0])
+
+
+def _to_shape(op: Op, before: Sequence[Shape], after: Sequence[Shape]) -> dict[str, Param]:
+    return {"shape": after[-1]}
+
+
+def _to_sizes(op: Op, before: Sequence[Shape], after: Sequence[Shape]) -> dict[str, Param]:
+    return {"new_sizes": after[-1]}
+
+
+RESHAPED: dict[str, Any] = {"passes": True, "held": _one_side, "terms": "first", "is_apart": True}
 KINDS = (
-    OpKind("constrain", aligned_rule, passes=True),
+    OpKind("constrain", aligned_rule, passes=True, is_apart=True),
     OpKind("optimization_barrier", aligned_rule, _barrier),
     OpKind("bitcast_convert_type", _bitcast_rule, _bitcast),
-    OpKind("broadcast_in_dim", _broadcast_rule, _broadcast),
+    OpKind(
+        "broadcast_in_dim",
+        _broadcast_rule,
+        _broadcast,
+        stem="broadcast",
+        terms="first",
+        is_apart=True,
+        extend=_to_shape,
+    ),
     OpKind("tile", _tile_rule, _tile),
-    OpKind("reshape", _reshape_rule, reshaped, passes=True),
-    OpKind("squeeze", _reshape_rule, reshaped, passes=True),
-    OpKind("transpose", _transpose_rule, _transpose, passes=True),
-    OpKind("iota", text=_iota, group="constant"),
-    OpKind("constant", group="constant"),
+    OpKind("reshape", _reshape_rule, reshaped, extend=_to_sizes, **RESHAPED),
+    OpKind("squeeze", _reshape_rule, reshaped, **RESHAPED),
+    OpKind(
+        "transpose",
+        _transpose_rule,
+        _transpose,
+        passes=True,
+        terms="first",
+        is_fused=True,
+        is_apart=True,
+    ),
+    OpKind("iota", text=_iota, group="constant", splits="freely", is_apart=True, extend=_to_shape),
+    OpKind("constant", group="constant", splits="by form"),
 )

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
-from shardwright.codegen.ops.build import Builder, Shapes, along_one
+from shardwright.codegen.ops.build import Builder, Shape, Shapes, along_one, factors_of, widened
 from shardwright.codegen.ops.form_texts import boxes as box_texts
 from shardwright.codegen.ops.form_texts import rows as row_texts
 from shardwright.codegen.ops.form_texts import shifts as shift_texts
 from shardwright.codegen.ops.form_texts.statement import FormLines, FormText
 from shardwright.codegen.ops.forms import boxes, rows, shifts
 from shardwright.codegen.ops.forms.form import LocalForm, OpTensors
-from shardwright.codegen.ops.kind import MakeRule, OpKind
+from shardwright.codegen.ops.kind import NONE, Dims, MakeRule, OpKind
 from shardwright.codegen.ops.literals import integers, listed
 from shardwright.codegen.ops.text import Expression, MakeText, OpText
-from shardwright.ir.program import Op, Rule
+from shardwright.ir.program import Op, Param, Rule
 
 NUMBER = re.compile(r"jnp\.\w+\(\d+\)")
 """Matches an expression for an integer as an array of rank 0."""
@@ -150,18 +152,62 @@ def _slice_form_text(form: FormText) -> FormLines:
     return text(form)
 
 
-def _moving(name: str, rule: MakeRule, text: MakeText) -> OpKind:
-    return OpKind(name, rule, text, boxes.boxes, box_texts.boxes)
+def _outside_update(op: Op, rule: Rule) -> Iterator[int]:
+    yield from factors_of(rule.operands[0]) - factors_of(rule.operands[1])
+
+
+def _moved_by_pad(op: Op, shapes: Sequence[Shape], extents: Mapping[int, int]) -> list[Dims]:
+    dims = frozenset(dim for dim, _ in shifts.padded_dims(op))
+    return [dims, *[NONE] * (len(shapes) - 2), dims]
+
+
+def _moved_by_shift(op: Op, shapes: Sequence[Shape], extents: Mapping[int, int]) -> list[Dims]:
+    (dim,) = op.integers("dimension")
+    padded = [extents.get(shape[dim], shape[dim]) if shape else 0 for shape in shapes]
+    return [frozenset((dim,)) if own == padded[-1] else NONE for own in padded]
+
+
+def _to_limits(op: Op, before: Sequence[Shape], after: Sequence[Shape]) -> dict[str, Param]:
+    return {"limit_indices": widened(op.integers("limit_indices"), before[0], after[0])}
+
+
+def _to_config(op: Op, before: Sequence[Shape], after: Sequence[Shape]) -> dict[str, Param]:
+    config = [(0, 0, 0)] * len(after[0])
+    for dim, (low, _, inner) in shifts.padded_dims(op):
+        rows = low + after[0][dim] + max(after[0][dim] - 1, 0) * inner
+        config[dim] = low, after[-1][dim] - rows, inner
+    return {"padding_config": tuple(config)}
+
+
+def _moving(name: str, rule: MakeRule, text: MakeText, **more: Any) -> OpKind:
+    return OpKind(name, rule, text, boxes.boxes, box_texts.boxes, **more)
 
 
 KINDS = (
-    OpKind("slice", _slice_rule, _slice, _slice_form, _slice_form_text),
-    _moving("split", _slice_rule, _split),
-    _moving("pad", _pad_rule, _pad),
-    _moving("concatenate", _concatenate_rule, _concatenate),
-    _moving("rev", _rev_rule, _rev),
-    _moving("take_rows", _rev_rule, box_texts.plain_rows),
-    OpKind("shift", _shift_rule, shift_texts.plain_shift, shifts.shift, shift_texts.shift),
+    OpKind(
+        "slice",
+        _slice_rule,
+        _slice,
+        _slice_form,
+        _slice_form_text,
+        terms="first",
+        is_apart=True,
+        extend=_to_limits,
+    ),
+    _moving("split", _slice_rule, _split, is_apart=True),
+    _moving("pad", _pad_rule, _pad, is_apart=True, moved=_moved_by_pad, extend=_to_config),
+    _moving("concatenate", _concatenate_rule, _concatenate, terms="together", is_apart=True),
+    _moving("rev", _rev_rule, _rev, terms="first", is_apart=True),
+    _moving("take_rows", _rev_rule, box_texts.plain_rows, terms="first"),
+    OpKind(
+        "shift",
+        _shift_rule,
+        shift_texts.plain_shift,
+        shifts.shift,
+        shift_texts.shift,
+        is_apart=True,
+        moved=_moved_by_shift,
+    ),
     OpKind(
         "dynamic_slice",
         _dynamic_slice_rule,
@@ -176,7 +222,9 @@ KINDS = (
         _dynamic_update_slice,
         rows.write_slice,
         row_texts.write_slice,
+        stem="update",
         passes=True,
+        held=_outside_update,
     ),
 )
 """`take_rows` and `shift` occur in no jaxpr: passes insert them."""

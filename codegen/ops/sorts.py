@@ -58,7 +58,7 @@ def _approx_top_k(text: OpText) -> Expression:
 
 
 KINDS = (
-    OpKind("sort", _sort_rule, _sort),
+    OpKind("sort", _sort_rule, _sort, is_apart=True),
     OpKind("top_k", _top_k_rule, _top_k, forms.top_k, form_texts.top_k),
     OpKind("approx_top_k", _approx_top_k_rule, _approx_top_k),
 )

@@ -53,3 +53,8 @@ def imports_of(op: Op) -> str:
     """Return the import that the text of an op needs besides `jax`, `jnp` and `lax`, or ""."""
     needed = kind_of(op.kind).imports
     return needed if isinstance(needed, str) else needed(op)
+
+
+def by_symbol(symbol: str) -> str:
+    """Return the kind of op that a Python operator makes."""
+    return next(name for name, kind in KINDS.items() if kind.symbol == symbol)

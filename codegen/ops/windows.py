@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from shardwright.codegen.ops.build import Builder, Shapes
+import math
+from collections.abc import Iterator, Mapping, Sequence
+
+from shardwright.codegen.ops.build import Builder, Shape, Shapes
 from shardwright.codegen.ops.convolution_rule import convolution_rule
+from shardwright.codegen.ops.fills import Fill
 from shardwright.codegen.ops.form_texts import windows as form_texts
 from shardwright.codegen.ops.form_texts.windows import window_fill
 from shardwright.codegen.ops.forms import windows as forms
-from shardwright.codegen.ops.kind import OpKind
+from shardwright.codegen.ops.kind import NONE, Dims, OpKind
 from shardwright.codegen.ops.literals import integers
 from shardwright.codegen.ops.precision import precision, preferred
 from shardwright.codegen.ops.text import Expression, MakeText, OpText
-from shardwright.ir.program import Op, Rule
+from shardwright.ir.program import Op, Param, Rule
 
 
 def _convolution_rule(op: Op, operands: Shapes, results: Shapes) -> Rule:
@@ -70,8 +74,88 @@ def _select_and_scatter(text: OpText) -> Expression:
     return "lax.select_and_scatter_add_p.bind", [*text.given, choose, *ends]
 
 
-def _over_windows(name: str, function: str) -> OpKind:
-    return OpKind(name, _window_rule, _window(function), forms.window, form_texts.window)
+def _flops(op: Op, shapes: tuple[Shape, ...], rule: Rule) -> int:
+    each = math.prod(shapes[1]) // shapes[1][op.integers("rhs_spec")[0]]
+    return 2 * math.prod(shapes[2]) * each
+
+
+def _held(op: Op, rule: Rule) -> Iterator[int]:
+    """Yield the spatial factors of a convolution or, if it has groups, all its factors."""
+    groups = (*op.integers("feature_group_count"), *op.integers("batch_group_count"))
+    sides = ("lhs", "rhs", "out")
+    for spec, dims in zip(sides, rule.tensors, strict=True):
+        moved = op.integers(f"{spec}_spec")[2 if max(groups) == 1 else 0 :]
+        for dim in moved:
+            yield from dims[dim]
+
+
+def _moved(op: Op, shapes: Sequence[Shape], extents: Mapping[int, int]) -> list[Dims]:
+    found, each = [NONE] * len(shapes), forms.slidings(op, tuple(shapes))
+    found[0] = frozenset(sliding.dims[0] for sliding in each)
+    found[-1] = frozenset(sliding.dims[2] for sliding in each)
+    kernel = (sliding.dims[1] for sliding in each)
+    found[1] |= frozenset(dim for dim in kernel if dim is not None)
+    return found
+
+
+def _pooled(op: Op, shapes: Sequence[Shape], extents: Mapping[int, int]) -> list[Dims]:
+    return [frozenset(forms.pooled_dims(op, tuple(shapes)))] * len(shapes)
+
+
+def _convolved(op: Op, before: Sequence[Shape], after: Sequence[Shape]) -> dict[str, Param] | None:
+    return {"padding": tuple(_padding(op, before, after, op.integers("lhs_spec")[2:]))}
+
+
+def _windowed(op: Op, before: Sequence[Shape], after: Sequence[Shape]) -> dict[str, Param] | None:
+    padding = _padding(op, before, after, range(len(before[0])))
+    return None if any(high < 0 for _, high in padding) else {"padding": tuple(padding)}
+
+
+def _padding(
+    op: Op, before: Sequence[Shape], after: Sequence[Shape], spatial: Sequence[int]
+) -> list[tuple[int, int]]:
+    """Return the padding of windows: more after the end if the result or the kernel has more rows,
+    less if the operand has more. `spatial`: the dimensions of the operand that have padding."""
+    padding = forms.pairs_of(op)
+    more = [
+        [new - old for old, new in zip(*pair, strict=True)]
+        for pair in zip(before, after, strict=True)
+    ]
+    for each in forms.slidings(op, tuple(before)):
+        left, right, to = each.dims
+        place = spatial.index(left)
+        rows = more[-1][to] * each.stride - more[0][left] * each.base
+        rows += 0 if right is None else more[1][right] * each.dilation
+        padding[place] = padding[place][0], padding[place][1] + rows
+    return padding
+
+
+def _selected(op: Op, before: Sequence[Shape], after: Sequence[Shape]) -> dict[str, Param] | None:
+    stride, padding = op.integers("window_strides"), forms.pairs_of(op)
+    for dim, (low, high) in enumerate(padding):
+        windows, rows = (after[n][dim] - before[n][dim] for n in (0, 1))
+        padding[dim] = low, high + windows * stride[dim] - rows
+    return None if any(high < 0 for _, high in padding) else {"padding": tuple(padding)}
+
+
+def _fill_of_selected(op: Op, place: int) -> Fill:
+    if place == 0:
+        return "zero"
+    return "least" if forms.fills(op) == "max" else "greatest"
+
+
+def _over_windows(name: str, function: str, fill: Fill) -> OpKind:
+    return OpKind(
+        name,
+        _window_rule,
+        _window(function),
+        forms.window,
+        form_texts.window,
+        fill=fill,
+        moved=_moved,
+        extend=_windowed,
+        dilation="base_dilation",
+    )
 
 
 KINDS = (
@@ -81,16 +165,29 @@ KINDS = (
         _convolution,
         forms.convolution,
         form_texts.convolution,
+        stem="conv",
+        dims=("lhs_spec", "rhs_spec", "out_spec"),
+        held=_held,
+        operator="sum",
+        flops=_flops,
+        fill="zero",
+        is_bilinear=True,
+        moved=_moved,
+        extend=_convolved,
+        dilation="lhs_dilation",
     ),
     OpKind("reduce_window", _window_rule),
-    _over_windows("reduce_window_max", "lax.max"),
-    _over_windows("reduce_window_min", "lax.min"),
-    _over_windows("reduce_window_sum", "lax.add"),
+    _over_windows("reduce_window_max", "lax.max", "least"),
+    _over_windows("reduce_window_min", "lax.min", "greatest"),
+    _over_windows("reduce_window_sum", "lax.add", "zero"),
     OpKind(
         "select_and_scatter_add",
         _select_and_scatter_add_rule,
         _select_and_scatter,
         forms.select_and_scatter,
         form_texts.select_and_scatter,
+        fill=_fill_of_selected,
+        moved=_pooled,
+        extend=_selected,
     ),
 )

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from shardwright.codegen.hardware.presets import name_of, topology_of
 from shardwright.codegen.moves.matmul.plan import plan_matmul
+from shardwright.codegen.ops.table import kind_of
 from shardwright.codegen.partition.local.steps import (
     Compute,
     LocalBody,
@@ -82,7 +83,7 @@ class _Finder:
         uses = Counter(v for step in body.steps for v in taken(step))
         uses.update(body.results)
         for step in body.steps:
-            if not isinstance(step, Compute) or step.op.kind != "dot_general":
+            if not isinstance(step, Compute) or kind_of(step.op.kind).symbol != "@":
                 continue
             sides = [(side, made.get(v)) for side, v in zip(SIDES, step.operands, strict=False)]
             sides.append(("out", used_by.get(step.results[0])))

@@ -15,6 +15,7 @@ import jax
 import numpy as np
 from jax.extend import core
 
+from shardwright.codegen.ops.calls import CALLBACK
 from shardwright.codegen.ops.collectives import COLLECTIVES
 from shardwright.codegen.ops.table import ELEMENTWISE
 from shardwright.codegen.propagate.rules import is_known
@@ -232,7 +233,7 @@ class _Block:
         if kind in ELEMENTWISE:
             operands = self._broadcasts(kind, operands, equation.outvars[0].aval, line)
         results = tuple(self.tracer.value(kind, v.aval, line) for v in equation.outvars)
-        if kind == "pure_callback" or not is_known(kind):
+        if kind == CALLBACK or not is_known(kind):
             self.tracer.warn(f"{kind}{NO_RULE}", line, results)
         params = params_of(kind, equation.params)
         if kind in COLLECTIVES and len(results) > 1:  # one collective per operand

@@ -12,20 +12,10 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from shardwright.codegen.ops.table import kind_of
 from shardwright.codegen.trace.gradients import Gradients
 from shardwright.codegen.trace.words import Phrase
 from shardwright.ir.program import Op, Program, ops_of
-
-SHORT = {
-    "broadcast_in_dim": "broadcast",
-    "conv_general_dilated": "conv",
-    "convert_element_type": "cast",
-    "dot_general": "dot",
-    "dynamic_update_slice": "update",
-    "integer_pow": "pow",
-    "select_n": "where",
-}
-"""Abbreviations for kinds of ops in names."""
 
 
 @dataclass(frozen=True)
@@ -117,6 +107,7 @@ def _by_kind(note: Noted) -> str:
     """Return the name of a value that is only part of an expression: its scope or the word of its
     line, with its kind."""
     word = next(reversed(note.scope), note.said.word)
-    kind = SHORT.get(note.name, note.name.removeprefix("reduce_")) if word else note.name
+    stem = kind_of(note.name).stem or note.name.removeprefix("reduce_")
+    kind = stem if word else note.name
     name = "_".join(filter(None, (word, kind.replace("-", "_"))))
     return f"d_{name}" if note.backward else name

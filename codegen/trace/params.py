@@ -11,42 +11,25 @@ from typing import Any
 import jax
 import jax.extend.core
 
+from shardwright.codegen.ops.calls import CALLBACK
+from shardwright.codegen.ops.table import kind_of
 from shardwright.ir.program import Param
 
 Params = tuple[tuple[str, Param], ...]
 DROPPED = frozenset({"out_sharding", "sharding", "mode_name"})
-CONVOLUTION = ("lhs_spec", "rhs_spec", "out_spec")
-GATHER = (
-    "offset_dims",
-    "collapsed_slice_dims",
-    "start_index_map",
-    "operand_batching_dims",
-    "start_indices_batching_dims",
-)
-SCATTER = (
-    "update_window_dims",
-    "inserted_window_dims",
-    "scatter_dims_to_operand_dims",
-    "operand_batching_dims",
-    "scatter_indices_batching_dims",
-)
+NUMBERS = ("dimension_numbers", "ragged_dot_dimension_numbers")
 
 
 def params_of(kind: str, params: Mapping[str, Any]) -> Params:
     """Return the parameters that are literals, sorted by name. Dimension numbers become separate
     parameters."""
     found = dict(params)
-    numbers = found.pop("dimension_numbers", None)
-    if numbers is not None:
-        found.update(_numbers(kind, numbers))
-    ragged = found.pop("ragged_dot_dimension_numbers", None)
-    if ragged is not None:
-        found.update(_numbers("dot_general", ragged.dot_dimension_numbers))
-        found["ragged_lhs"] = ragged.lhs_ragged_dimensions
-        found["group_rhs"] = ragged.rhs_group_dimensions
+    for name in NUMBERS:
+        if (numbers := found.pop(name, None)) is not None:
+            found.update(_numbers(kind, numbers))
     if kind == "constrain":
         return (("sharding", params["sharding"]),)
-    if kind == "pure_callback":
+    if kind == CALLBACK:
         found["callback"] = _reference(found["callback"])
     if kind == "random_bits":
         found["partitionable"] = bool(jax.config.jax_threefry_partitionable)
@@ -69,13 +52,10 @@ def _reference(callback: Any) -> str:
 
 
 def _numbers(kind: str, numbers: Any) -> dict[str, Any]:
-    if kind in ("dot_general", "scaled_dot"):
-        (left, right), (batch_left, batch_right) = numbers
-        names = ("contract_lhs", "contract_rhs", "batch_lhs", "batch_rhs")
-        return dict(zip(names, (left, right, batch_left, batch_right), strict=True))
-    known: dict[str, tuple[str, ...]] = {"conv_general_dilated": CONVOLUTION, "gather": GATHER}
-    listed = known.get(kind, SCATTER)
-    return {name: getattr(numbers, name) for name in listed if hasattr(numbers, name)}
+    dims = kind_of(kind).dims
+    if callable(dims):
+        return dims(numbers)
+    return {name: getattr(numbers, name) for name in dims if hasattr(numbers, name)}
 
 
 class _Nothing(enum.Enum):

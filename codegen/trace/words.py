@@ -10,18 +10,22 @@ from dataclasses import dataclass
 from types import CodeType
 from typing import Any
 
+from shardwright.codegen.ops.table import by_symbol
+
 Frames = tuple[tuple[CodeType, int], ...]  # functions, each with the index of an instruction
 Range = tuple[int | None, int | None, int | None, int | None]  # first and last line, then column
 PASSING = (ast.ListComp, ast.GeneratorExp, ast.IfExp)
 """Expressions whose value, or whose items, are values of their parts."""
-OPERATORS = {
-    ast.Add: "add",
-    ast.Sub: "sub",
-    ast.Mult: "mul",
-    ast.Div: "div",
-    ast.MatMult: "dot_general",
-    ast.USub: "neg",
+SYMBOLS = {
+    ast.Add: "+",
+    ast.Sub: "-",
+    ast.Mult: "*",
+    ast.Div: "/",
+    ast.MatMult: "@",
+    ast.USub: "-x",
 }
+OPERATORS = {node: by_symbol(symbol) for node, symbol in SYMBOLS.items()}
+"""The kinds of ops that Python's operators make."""
 
 
 @dataclass(frozen=True)

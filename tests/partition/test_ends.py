@@ -16,8 +16,9 @@ from programs import findings
 from sweeps import swept
 
 import shardwright as sw
+from shardwright.codegen.ops.fills import DTYPES, FLOATS, neutral
+from shardwright.codegen.ops.table import kind_of
 from shardwright.codegen.partition import planned
-from shardwright.codegen.partition.local.end_kinds import DTYPES, FLOATS, MIXING, neutral
 
 REDUCTIONS = {
     **{f"reduce_{kind}": getattr(jnp, kind) for kind in ("sum", "prod", "max", "min")},
@@ -50,10 +51,12 @@ def dtypes_of(kind: str) -> Iterator[tuple[str, str]]:
 
 @pytest.mark.parametrize("kind", sorted(REDUCTIONS))
 def test_neutral_numbers_change_nothing(kind: str) -> None:
-    assert kind in MIXING
+    fill = kind_of(kind).fill
+    assert isinstance(fill, str)
+    assert fill
     for dtype, name in dtypes_of(kind):
         x = jnp.asarray(np.random.default_rng(0).integers(0, 9, 7), name)
-        padded = jnp.concatenate([x, jnp.full(3, neutral(kind, dtype), name)])
+        padded = jnp.concatenate([x, jnp.full(3, neutral(fill, dtype), name)])
         made = REDUCTIONS[kind](padded)
         np.testing.assert_array_equal(made[:7] if made.ndim else made, REDUCTIONS[kind](x))
 

@@ -18,33 +18,13 @@ from shardwright.codegen.ops.build import Builder
 from shardwright.codegen.ops.collectives import COLLECTIVES
 from shardwright.codegen.ops.forms.form import FormMove, OpTensors, SplitOp
 from shardwright.codegen.ops.layout import LocalLayout, Names, fitting
-from shardwright.codegen.ops.table import form_of
+from shardwright.codegen.ops.table import form_of, kind_of
 from shardwright.codegen.partition.local.axes import CutAxes
 from shardwright.codegen.partition.local.collectives import own_moves
 from shardwright.codegen.partition.local.ports import PORT
 from shardwright.codegen.partition.local.steps import item_bytes
 from shardwright.codegen.propagate.rules import rule_of
 from shardwright.ir.program import Dims, Op, Rule, Value
-
-OPERATORS = {
-    **dict.fromkeys(("dot_general", "ragged_dot_general", "conv_general_dilated"), "sum"),
-    **dict.fromkeys(("reduce_sum", "scatter-add"), "sum"),
-    "reduce_max": "max",
-    "reduce_min": "min",
-    "reduce_or": "max",
-    "reduce_and": "min",
-}
-"""Kinds of ops whose results are partial if a reduced factor is split, each with the operator that
-combines the partial results."""
-
-UNSPLIT = frozenset(
-    {"random_bits", "random_fold_in", "random_gamma", "random_split", "threefry2x32"}
-)
-"""Ops that every device computes in full, unless a local form or a rule from the user can split
-them."""
-FUSED = frozenset({"transpose"})
-"""Ops that cost nothing because compilers fuse them with their neighbours: a matmul, for example,
-writes its result transposed."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +50,7 @@ class Splits:
 
     def __init__(self, op: Op, values: Sequence[Value], axes: CutAxes) -> None:
         self.op, self.axes, self.sizes = op, axes, axes.sizes
+        self.kind = kind_of(op.kind)
         tensors = tuple(values[v] for v in (*op.operands, *op.results))
         self.shapes = tuple(value.shape for value in tensors)
         self.items = tuple(item_bytes(value.dtype) for value in tensors)
@@ -175,11 +156,11 @@ class Splits:
     def _laid(self, split: FactorAxes) -> OpLayouts:
         reduced = {name for f in self.reducing for name in split.factors[f]}
         terms = self.axes.ordered({*reduced, *split.partial})
-        operator = OPERATORS.get(self.op.kind, "sum")
+        operator = self.kind.operator or "sum"
         operands = []
         for place, dims in enumerate(self.rule.operands):
             own = split.partial if place in split.carriers else ()
-            if self.op.kind == "scatter-add" and place == 0:
+            if self.kind.operator and self.kind.indexed and place == 0:  # what rows are added to
                 own = terms
             operands.append(LocalLayout(_joined(dims, split.factors), own))
         results = (
@@ -227,22 +208,10 @@ class Splits:
         convolution, or of the bytes that the op reads and writes, whichever is greater."""
         rates = self.axes.rates
         touched = sum(math.prod(shape) * item for shape, item in self._touched())
-        flops = 0
-        if self.op.kind == "dot_general":
-            flops = 2 * math.prod(self.rule.sizes)
-        elif self.op.kind in (
-            "ragged_dot_general",
-            "scaled_dot",
-        ):  # each row is multiplied by only one matrix
-            names = {"contract_rhs", "batch_rhs", "group_rhs"} & dict(self.op.params).keys()
-            others = {dim for name in names for dim in self.op.integers(name)}
-            columns = (size for dim, size in enumerate(self.shapes[1]) if dim not in others)
-            flops = 2 * math.prod(self.shapes[0]) * math.prod(columns)
-        elif self.op.kind == "conv_general_dilated":
-            each = math.prod(self.shapes[1]) // self.shapes[1][self.op.integers("rhs_spec")[0]]
-            flops = 2 * math.prod(self.shapes[2]) * each
-        kind = self.tensors.values[0].dtype if self.tensors.values else "f32"
-        return max(flops / rates.operations(kind), touched / rates.touched)
+        count = self.kind.flops
+        flops = 0 if count is None else count(self.op, self.shapes, self.rule)
+        dtype = self.tensors.values[0].dtype if self.tensors.values else "f32"
+        return max(flops / rates.operations(dtype), touched / rates.touched)
 
     def _touched(self) -> Iterator[tuple[tuple[int, ...], int]]:
         """Yield the shape and the element size in bytes of each tensor that the op reads or writes.
@@ -254,7 +223,7 @@ class Splits:
         if self.op.kind == PORT:
             stacked = str(self.op.param("stacked"))
             yield from {"takes": sized[:count], "gives": sized[count:]}.get(stacked, ())
-        elif self.op.kind not in FUSED:
+        elif not self.kind.is_fused:
             yield from sized
 
 
@@ -304,48 +273,14 @@ def _free(tensors: OpTensors, rule: Rule) -> Iterator[int]:
     """Yield the factors along which the op can run on shards without a local form."""
     op = tensors.op
     held = {*rule.need_replication, *rule.permutation, *rule.blocked}
-    operator = OPERATORS.get(op.kind)
-    if operator is None or (operator == "sum" and not tensors.is_added):
+    kind = kind_of(op.kind)
+    if not kind.operator or (kind.operator == "sum" and not tensors.is_added):
         held.update(rule.reduction)
-    if op.kind == "iota":
+    if kind.splits == "freely":
         held.clear()
-    elif op.rule is None and (op.kind in UNSPLIT or not _ruled(op)):
+    elif op.rule is None and kind.splits == "by form":
         return
-    held.update(_held(op, rule))
+    held.update(() if kind.held is None else kind.held(op, rule))
     for factor, size in enumerate(rule.sizes):
         if factor not in held and size > 1:
             yield factor
-
-
-def _ruled(op: Op) -> bool:
-    return op.kind not in ("constant", "random_seed", "random_wrap", "random_unwrap")
-
-
-def _held(op: Op, rule: Rule) -> Iterator[int]:
-    """Yield the factors that ops of this kind cannot split although their rule allows it."""
-    match op.kind:
-        case "dynamic_update_slice":
-            kept = _factors(rule.operands[1])
-            yield from _factors(rule.operands[0]) - kept
-        case "reshape" | "squeeze":  # factors that only one side has
-            yield from _factors(rule.operands[0]) ^ _factors(rule.results[0])
-        case "gather":
-            yield from rule.reduction
-        case kind if kind.startswith("scatter"):
-            yield from _factors(rule.operands[0]) - _factors(rule.operands[2])
-        case "conv_general_dilated":
-            yield from _held_by_convolution(op, rule)
-
-
-def _held_by_convolution(op: Op, rule: Rule) -> Iterator[int]:
-    """Yield the spatial factors of a convolution or, if it has groups, all its factors."""
-    groups = (*op.integers("feature_group_count"), *op.integers("batch_group_count"))
-    sides = ("lhs", "rhs", "out")
-    for spec, dims in zip(sides, rule.tensors, strict=True):
-        moved = op.integers(f"{spec}_spec")[2 if max(groups) == 1 else 0 :]
-        for dim in moved:
-            yield from dims[dim]
-
-
-def _factors(dims: Dims) -> set[int]:
-    return {factor for dim in dims for factor in dim}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from shardwright.codegen.partition.local.end_kinds import DTYPES, Dims
+from shardwright.codegen.ops.fills import DTYPES
+from shardwright.codegen.ops.kind import Dims
 from shardwright.codegen.partition.local.end_values import EndValues
 from shardwright.codegen.partition.local.ports import End, Port
 

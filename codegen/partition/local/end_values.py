@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from shardwright.codegen.partition.local.end_kinds import FLOATS, NONE, Dims
+from shardwright.codegen.ops.fills import FLOATS
+from shardwright.codegen.ops.kind import NONE, Dims
 from shardwright.ir.program import Op, Param, Program, Value
 
 

@@ -19,21 +19,15 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from shardwright.codegen.ops.fills import DTYPES, neutral
 from shardwright.codegen.ops.forms.shifts import padded_dims
-from shardwright.codegen.ops.table import ELEMENTWISE, kind_of
+from shardwright.codegen.ops.kind import NONE, Dims
+from shardwright.codegen.ops.table import kind_of
 from shardwright.codegen.partition.local.control import is_control
 from shardwright.codegen.partition.local.end_kinds import (
-    APART,
-    BILINEAR,
-    DTYPES,
     FILLED,
-    MIXING,
-    NONE,
-    Dims,
     extended,
     indexed_dims,
-    moved_dims,
-    neutral_of,
     read_dims,
 )
 from shardwright.codegen.partition.local.end_ports import entering, leaving
@@ -131,7 +125,8 @@ def _is_padded(op: Op, padded: PaddedBody) -> bool:
     op = bounded
     for dim in _uneven(op, padded) if op.kind in REWRITTEN else ():
         return REWRITTEN[op.kind](op, dim, padded)
-    return (op.kind in APART or op.kind in MIXING) and _is_extended(op, padded)
+    kind = kind_of(op.kind)
+    return bool(kind.is_apart or kind.fill) and _is_extended(op, padded)
 
 
 def _bounded(op: Op, padded: PaddedBody) -> Op | None:
@@ -158,7 +153,8 @@ def _is_extended(op: Op, padded: PaddedBody) -> bool:
     if rule is None or (op.kind == "reshape" and op.param("dimensions") is not None):
         return False
     before = [values.given[value].shape for value in tensors]
-    moved = moved_dims(op, before, values.extents)
+    kind = kind_of(op.kind)
+    moved = kind.moved_dims(op, before, values.extents)
     ends = _moved_ends(op, moved, padded)
     factors = frozenset(_factors(op, rule, padded, moved))
     every = [_dims(own, factors) | end for own, end in zip(rule.tensors, ends, strict=True)]
@@ -167,24 +163,22 @@ def _is_extended(op: Op, padded: PaddedBody) -> bool:
     if changed is None:
         return False
     lacking = _lacking(op, rule, factors, padded)
-    mixed = factors & {*rule.reduction} if op.kind in MIXING else NONE
+    mixed = factors & {*rule.reduction} if kind.fill else NONE
     operands = []
     for place, value in enumerate(op.operands):
         read = _dims(rule.operands[place], mixed) | (every[place] & read_dims(op, place))
-        if op.kind in BILINEAR:
+        if kind.is_bilinear:
             read |= _dims(rule.operands[place], lacking)
-        if op.kind in MIXING:
+        if kind.fill:
             read |= ends[place]
         own = padded.version(value, every[place])
-        if op.kind in ELEMENTWISE and before[place] == () and padded.is_varied(value):
+        if kind.is_elementwise and before[place] == () and padded.is_varied(value):
             own = padded.spread(value, op.results[0], every[-1])
         operands.append(padded.masked(own, read, *_fill(op, place, padded)) if read else own)
     if op.kind == "shift" and before[count - 1] != ():
         operands.append(padded.number(0, values.given[op.results[0]]))
     is_filled = op.kind == "shift" and not padded.is_varied(operands[-1])
-    is_zero = (
-        bool(lacking) or (any(ends) and not is_filled) or kind_of(op.kind).group == "cumulative"
-    )
+    is_zero = bool(lacking) or (any(ends) and not is_filled) or kind.group == "cumulative"
     padded.results(replace(changed, operands=tuple(operands)), every[count:], is_zero)
     return True
 
@@ -194,7 +188,8 @@ def _fill(op: Op, place: int, padded: PaddedBody) -> tuple[Param, int | None]:
     value that takes precedence over it, or None."""
     if op.kind == "pad":
         return 0, op.operands[1]
-    return neutral_of(op, place, padded.values.given[op.operands[place]].dtype), None
+    fill, dtype = kind_of(op.kind).fill_of(op, place), padded.values.given[op.operands[place]].dtype
+    return neutral(fill, dtype), None
 
 
 def _moved_ends(op: Op, moved: Sequence[Dims], padded: PaddedBody) -> list[Dims]:
@@ -343,10 +338,10 @@ def _pad(value: int, result: int, config: tuple[Param, ...], padded: PaddedBody)
 def _factors(op: Op, rule: Rule, padded: PaddedBody, moved: Sequence[Dims]) -> Iterator[int]:
     """Yield the factors along which an op runs on padded ends. `moved`: the dimensions of each
     tensor along which rows move."""
-    values, count = padded.values, len(op.operands)
-    mixed = {f for d in read_dims(op, 0) for f in rule.tensors[0][d]} if op.kind in MIXING else ()
+    values, count, kind = padded.values, len(op.operands), kind_of(op.kind)
+    mixed = {f for d in read_dims(op, 0) for f in rule.tensors[0][d]} if kind.fill else ()
     held = {*rule.need_replication, *rule.permutation, *rule.blocked} - {*mixed}
-    if op.kind not in MIXING and op.kind != "gather":  # indexed rows are not combined
+    if not kind.fill and op.kind != "gather":  # indexed rows are not combined
         held.update(rule.reduction)
     for factor, size in enumerate(rule.sizes):
         places = [
@@ -377,7 +372,7 @@ def _lacking(op: Op, rule: Rule, factors: frozenset[int], padded: PaddedBody) ->
     ops do not count."""
     found: set[int] = set()
     for place, value in enumerate(op.operands):
-        if padded.is_varied(value) and op.kind not in ELEMENTWISE:
+        if padded.is_varied(value) and not kind_of(op.kind).is_elementwise:
             own = {factor for dims in rule.operands[place] for factor in dims}
             found |= factors - {*rule.reduction} - own
     return frozenset(found)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from shardwright.codegen.partition.local.end_kinds import FLOATS
+from shardwright.codegen.ops.fills import FLOATS
 from shardwright.ir.errors import InputError
 from shardwright.ir.program import Op, Program, Value
 from shardwright.ir.sharding import Sharding

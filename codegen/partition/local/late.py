@@ -13,10 +13,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from shardwright.codegen.ops.layout import LocalLayout
+from shardwright.codegen.ops.table import kind_of
 from shardwright.codegen.partition.local.assign import FactorAxes, Splits, splits_of
 from shardwright.codegen.partition.local.axes import CutAxes
 from shardwright.codegen.partition.local.control import is_control
-from shardwright.codegen.partition.local.linear import EITHER, carriers_of, with_terms
+from shardwright.codegen.partition.local.linear import carriers_of, with_terms
 from shardwright.codegen.partition.local.lower import Choice
 from shardwright.codegen.partition.local.moves import tensor_of, way
 from shardwright.ir.program import Op, Program, ops_of
@@ -110,7 +111,7 @@ class _Late:
         """Return whether an op may take the operands `late` as partial sums. A product may only if
         one of its operands depends on no argument: otherwise it may be a square, and a square
         computed from partial sums may be negative."""
-        if op.kind in EITHER and not self.fixed.intersection(op.operands):
+        if kind_of(op.kind).terms == "either" and not self.fixed.intersection(op.operands):
             return False
         return any({*late} & {*places} for places in carriers_of(op, self.program.values))
 

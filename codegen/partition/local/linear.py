@@ -8,24 +8,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from shardwright.codegen.ops.layout import LocalLayout
+from shardwright.codegen.ops.table import kind_of
 from shardwright.codegen.partition.local.assign import FactorAxes, Splits
 from shardwright.codegen.partition.local.ports import PORT
 from shardwright.ir.program import Op, Value
-
-TOGETHER = frozenset({"add", "add_any", "sub", "concatenate", PORT})
-"""Ops that take partial sums in all operands. An operand that is not partial is turned into terms:
-its value on one device, zero on the others."""
-
-ALONE = frozenset(
-    {
-        *("neg", "broadcast_in_dim", "transpose", "reshape", "squeeze", "reduce_sum", "copy"),
-        *("slice", "rev", "take_rows", "convert_element_type", "div", "name"),
-    }
-)
-"""Ops that take a partial sum in their first operand."""
-
-EITHER = frozenset({"mul", "dot_general", "ragged_dot_general"})
-"""Ops that take a partial sum in one operand; the other is not partial."""
 
 FLOATS = {"f16": (5, 10), "bf16": (8, 7), "f32": (8, 23), "f64": (11, 52)}
 """The number of bits of a float's exponent and mantissa, by dtype."""
@@ -49,20 +35,22 @@ def with_terms(
 
 
 def carriers_of(op: Op, values: Sequence[Value]) -> Iterator[tuple[int, ...]]:
-    """Yield the sets of an op's operands that may be partial together. Yield nothing for ops that
-    are not linear, or that would lose precision."""
+    """Yield the sets of an op's operands that may be partial together: none for ops that are not
+    linear, or that would lose precision. Of operands that are taken together, those that are not
+    partial become terms: their value on one device, zero on the others."""
     if not op.operands or not _adds_exactly(op, values):
         return
     if op.kind == PORT and op.param("of") == "manual":
         return
-    if op.kind in TOGETHER:
-        yield tuple(range(len(op.operands)))
-    elif op.kind in ALONE:
-        yield (0,)
-    elif op.kind in EITHER:
-        yield from ((0,), (1,))
-    elif op.kind == "select_n":
-        yield tuple(range(1, len(op.operands)))
+    match "together" if op.kind == PORT else kind_of(op.kind).terms:
+        case "together":
+            yield tuple(range(len(op.operands)))
+        case "first":
+            yield (0,)
+        case "either":
+            yield from ((0,), (1,))
+        case "cases":
+            yield tuple(range(1, len(op.operands)))
 
 
 def _adds_exactly(op: Op, values: Sequence[Value]) -> bool:

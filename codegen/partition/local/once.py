@@ -16,9 +16,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from shardwright.codegen.ops.calls import CALLBACK, OPAQUE
+from shardwright.codegen.ops.fills import FLOATS
 from shardwright.codegen.partition.local.axes import cut_axes
 from shardwright.codegen.partition.local.costs import tied
-from shardwright.codegen.partition.local.end_kinds import FLOATS
 from shardwright.codegen.partition.local.in_use import in_use
 from shardwright.codegen.partition.local.steps import item_bytes
 from shardwright.ir.mesh import Mesh

@@ -3,22 +3,15 @@ or too few to be split evenly, as in the gradient of a mean over windows."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import replace
 
+from shardwright.codegen.ops.fills import neutral
 from shardwright.codegen.ops.forms.shifts import padded_dims
 from shardwright.codegen.ops.forms.windows import pairs_of
+from shardwright.codegen.ops.table import kind_of
 from shardwright.codegen.partition.local.in_use import in_use
 from shardwright.ir.program import Body, Op, Param, Program
-
-NOTHING = {
-    "conv_general_dilated": 0,
-    "reduce_window_sum": 0,
-    "reduce_window_max": -math.inf,
-    "reduce_window_min": math.inf,
-}
-"""The padding value that does not affect the result of each op over windows."""
 
 
 def with_padding(program: Program) -> Program:
@@ -36,13 +29,15 @@ def _rewritten(body: Body) -> Body:
 
 
 def _padding(op: Op, made_by: Mapping[int, Op]) -> Op | None:
-    """Merge a pad into the op over windows that uses it, and return that op. Return None for other
-    ops, or if the padding is negative or cannot be expressed."""
-    pad = made_by.get(op.operands[0]) if op.kind in NOTHING else None
-    if pad is None or pad.kind != "pad" or _number(pad, made_by) != NOTHING[op.kind]:
+    """Return an op over windows of a padded value as an op that pads the value itself; None for
+    other ops, or if the padding is negative or cannot be expressed."""
+    kind = kind_of(op.kind)
+    pad, name = made_by.get(op.operands[0]) if kind.dilation else None, kind.dilation
+    if pad is None or pad.kind != "pad":
         return None
-    convolves = op.kind == "conv_general_dilated"
-    name = "lhs_dilation" if convolves else "base_dilation"
+    if _number(pad, made_by) != neutral(kind.fill_of(op, 0), "f32"):
+        return None
+    convolves = "lhs_spec" in dict(op.params)
     places = op.integers("lhs_spec")[2:] if convolves else range(len(op.integers(name)))
     dilation, padding = list(op.integers(name)), pairs_of(op)
     for dim, (low, high, inner) in padded_dims(pad):

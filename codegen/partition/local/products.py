@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
+from shardwright.codegen.ops.table import kind_of
 from shardwright.codegen.partition.local.steps import (
     Compute,
     LocalBody,
@@ -42,7 +43,7 @@ def _rewritten(body: LocalBody, program: LocalProgram) -> LocalBody:
                     steps[at] = made
                     place[made.results[0]] = at
                     continue
-            if step.op.kind == "dot_general":
+            if kind_of(step.op.kind).symbol == "@":
                 place[step.results[0]] = len(steps)
         steps.append(step)
     return replace(body, steps=tuple(steps))

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from shardwright.codegen.ops.collectives import COLLECTIVES
 from shardwright.codegen.ops.forms.form import FormMove
 from shardwright.codegen.ops.layout import LocalLayout, Names
+from shardwright.codegen.ops.table import kind_of
 from shardwright.codegen.partition.local.assign import FactorAxes, Splits
 from shardwright.codegen.partition.local.ports import Port
 from shardwright.codegen.partition.local.sizes import size_text
@@ -16,12 +17,6 @@ from shardwright.codegen.propagate.parts import part_of
 from shardwright.ir.program import Value
 
 WHOLES = {"sum": "a sum", "max": "a maximum", "min": "a minimum"}
-REDUCING = {
-    "reduce_max": "takes the maximum over",
-    "reduce_min": "takes the minimum over",
-    "reduce_and": "holds for all of",
-    "reduce_or": "holds for any of",
-}
 
 Reason = Callable[[LayoutChange], str]
 
@@ -84,7 +79,7 @@ class OpReasons:
             places = self._places(factor, range(self.operands))
             if over and places:
                 where = " and ".join(f"dimension {dim} of {name}" for name, dim in places)
-                does = REDUCING.get(self.kind, "sums over")
+                does = kind_of(self.kind).does
                 yield f"{self.kind} {does} {where}, split over {quoted(over)}"
 
     def _operator(self, place: int) -> str:

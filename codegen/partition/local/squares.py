@@ -11,8 +11,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from shardwright.codegen.ops.table import kind_of
 from shardwright.codegen.partition.local.costs import Costs
-from shardwright.codegen.partition.local.linear import EITHER
 from shardwright.codegen.partition.local.ports import PORT
 from shardwright.ir.program import Body, Op
 
@@ -48,7 +48,7 @@ class Squares:
 
     def _is_one(self, number: int) -> bool:
         op, split = self.costs.ops[number], self.costs.split[number]
-        if split is None or op.kind not in EITHER:
+        if split is None or kind_of(op.kind).terms != "either":
             return False
         (carrier,) = split.carriers
         return self._follows(op.operands[1 - carrier], self._passed(op.operands[carrier]))
