@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
+
+import numpy as np
 
 from shardwright.codegen.ops.build import Shapes, aligned
 from shardwright.codegen.ops.kind import OpKind
@@ -70,20 +73,24 @@ def _named(text: OpText) -> Expression:
     return "checkpoint_name", [text.given[0], f'"{text.has("name")}"']
 
 
+def _selected(which: Any, *cases: Any) -> Any:
+    return cases[int(which)]
+
+
 KINDS = (
-    infix("add", "+", terms="together"),
-    infix("add_any", "+", terms="together"),
-    infix("sub", "-", terms="together"),
-    infix("mul", "*", terms="either"),
-    infix("eq", "=="),
-    infix("ne", "!="),
-    infix("lt", "<"),
-    infix("gt", ">"),
-    infix("le", "<="),
-    infix("ge", ">="),
-    infix("and", "&"),
-    infix("or", "|"),
-    infix("xor", "^"),
+    infix("add", "+", terms="together", computed=np.add, neutral=0, commutes=True),
+    infix("add_any", "+", terms="together", computed=np.add, neutral=0, commutes=True),
+    infix("sub", "-", terms="together", computed=np.subtract, neutral=0),
+    infix("mul", "*", terms="either", computed=np.multiply, neutral=1, commutes=True),
+    infix("eq", "==", computed=np.equal, commutes=True),
+    infix("ne", "!=", computed=np.not_equal, commutes=True),
+    infix("lt", "<", computed=np.less),
+    infix("gt", ">", computed=np.greater),
+    infix("le", "<=", computed=np.less_equal),
+    infix("ge", ">=", computed=np.greater_equal),
+    infix("and", "&", commutes=True),
+    infix("or", "|", commutes=True),
+    infix("xor", "^", commutes=True),
     function("abs", "jnp.abs"),
     function("acos", "lax.acos"),
     function("acosh", "lax.acosh"),
@@ -100,11 +107,11 @@ KINDS = (
     function("clz", "lax.clz"),
     function("complex", "lax.complex"),
     function("conj", "jnp.conj"),
-    function("copy", "jnp.copy", terms="first"),
+    function("copy", "jnp.copy", terms="first", keeps=True, same=lambda text: True),
     function("cos", "jnp.cos"),
     function("cosh", "lax.cosh"),
     function("digamma", "lax.digamma"),
-    function("eq_to", "lax.eq_to_p.bind"),
+    function("eq_to", "lax.eq_to_p.bind", is_bound=True),
     function("erf", "lax.erf"),
     function("erf_inv", "lax.erf_inv"),
     function("erfc", "lax.erfc"),
@@ -116,20 +123,24 @@ KINDS = (
     function("igammac", "lax.igammac"),
     function("imag", "jnp.imag"),
     function("is_finite", "jnp.isfinite"),
-    function("le_to", "lax.le_to_p.bind"),
+    function("le_to", "lax.le_to_p.bind", is_bound=True),
     function("lgamma", "lax.lgamma"),
     function("log", "jnp.log"),
     function("log1p", "jnp.log1p"),
     function("logistic", "lax.logistic"),
-    function("lt_to", "lax.lt_to_p.bind"),
-    function("max", "jnp.maximum", numbers=True),
-    function("min", "jnp.minimum", numbers=True),
+    function("lt_to", "lax.lt_to_p.bind", is_bound=True),
+    function(
+        "max", "jnp.maximum", numbers=True, computed=np.maximum, neutral=-math.inf, commutes=True
+    ),
+    function(
+        "min", "jnp.minimum", numbers=True, computed=np.minimum, neutral=math.inf, commutes=True
+    ),
     function("nextafter", "lax.nextafter"),
     function("polygamma", "lax.polygamma"),
     function("population_count", "lax.population_count"),
     function("pow", "lax.pow"),
     function("real", "jnp.real"),
-    function("regularized_incomplete_beta", "lax.betainc"),
+    function("regularized_incomplete_beta", "lax.betainc", loops=True),
     function("rem", "lax.rem"),
     function("rsqrt", "lax.rsqrt"),
     function("shift_left", "lax.shift_left"),
@@ -138,21 +149,32 @@ KINDS = (
     function("sign", "jnp.sign"),
     function("sin", "jnp.sin"),
     function("sinh", "lax.sinh"),
-    function("sqrt", "jnp.sqrt"),
-    function("square", "lax.square"),
-    function("stop_gradient", "lax.stop_gradient"),
+    function("sqrt", "jnp.sqrt", computed=np.sqrt),
+    function("square", "lax.square", computed=np.square),
+    function("stop_gradient", "lax.stop_gradient", keeps=True),
     function("tan", "jnp.tan"),
     function("tanh", "jnp.tanh"),
     function("zeta", "lax.zeta"),
-    elementwise("convert_element_type", _cast, terms="first", stem="cast"),
-    elementwise("div", _div, numbers=True, terms="first", symbol="/"),
-    elementwise("integer_pow", _power, stem="pow"),
+    elementwise(
+        "convert_element_type",
+        _cast,
+        terms="first",
+        stem="cast",
+        keeps=True,
+        same=lambda text: text.dtypes[0] == text.dtype,
+    ),
+    elementwise(
+        "div", _div, numbers=True, terms="first", symbol="/", computed=np.divide, neutral=1
+    ),
+    elementwise("integer_pow", _power, stem="pow", same=lambda text: text.op.param("y") == 1),
     elementwise(
         "name", _named, imports="from jax.ad_checkpoint import checkpoint_name", terms="first"
     ),
-    elementwise("neg", lambda text: f"-{text.given[0]}", terms="first", symbol="-x"),
+    elementwise(
+        "neg", lambda text: f"-{text.given[0]}", terms="first", symbol="-x", computed=np.negative
+    ),
     elementwise("not", lambda text: f"~{text.given[0]}"),
     elementwise("reduce_precision", _reduce_precision),
     elementwise("round", _round),
-    elementwise("select_n", _select, numbers=True, terms="cases", stem="where"),
+    elementwise("select_n", _select, numbers=True, terms="cases", stem="where", computed=_selected),
 )

@@ -10,7 +10,7 @@ from shardwright.codegen.ops.build import Shape, Shapes
 from shardwright.codegen.ops.fills import Fill
 from shardwright.codegen.ops.form_texts.statement import FormLines, FormText
 from shardwright.codegen.ops.forms.form import LocalForm, OpTensors
-from shardwright.codegen.ops.text import MakeText
+from shardwright.codegen.ops.text import MakeText, OpText
 from shardwright.ir.program import Op, Param, Rule
 
 MakeRule = Callable[[Op, Shapes, Shapes], Rule]
@@ -19,7 +19,10 @@ MakeFormText = Callable[[FormText], FormLines]
 Flops = Callable[[Op, tuple[Shape, ...], Rule], int]
 Dims = frozenset[int]  # dimensions of a tensor
 NONE: Dims = frozenset()
-Group = Literal["", "elementwise", "cumulative", "collective", "constant", "control", "opaque"]
+Test = Callable[[OpText], bool]
+Group = Literal[
+    "", "elementwise", "view", "cumulative", "collective", "constant", "control", "opaque"
+]
 
 
 Splits = Literal["by rule", "by form", "freely"]
@@ -57,11 +60,19 @@ class OpKind:
     that differ on tensors of other shapes, None if none express it. `dilation`: the parameter by
     which an op over windows takes the rows that a pad inserts.
 
+    Known results. `computed`: numpy's function for it, if its results on constants are the same on
+    every platform. `keeps`: whether its result is filled with a number if its operand is.
+    `neutral`: the number that, as the second operand, changes nothing; also as the first if the op
+    `commutes`. `same`: whether an op returns its operand unchanged. `reshapes`: whether an op only
+    reshapes its operand.
+
     Modules. `text`: writes the op for shards; None: another file of the backend writes it, or
     nothing does. `form_text`: writes its local form. `numbers`: whether it accepts a Python number
     as an operand. `imports`: the import that its text needs besides `jax`, `jnp` and `lax`, or the
     function that returns it for an op. `form_imports`: that of its form. `refused`: why a module
-    cannot contain it.
+    cannot contain it. `is_bound`: whether its text binds a primitive, all of whose operands must
+    vary along the same axes. `loops`: whether jax lowers it to a loop whose carry varies over
+    devices only after the first iteration.
     """
 
     name: str
@@ -88,10 +99,23 @@ class OpKind:
     moved: Moved | None = None
     extend: Extend | None = None
     dilation: str = ""
+    computed: Callable[..., Any] | None = None
+    keeps: bool = False
+    neutral: float | None = None
+    commutes: bool = False
+    same: Test | None = None
+    reshapes: Test | None = None
     numbers: bool = False
     imports: str | Callable[[Op], str] = ""
     form_imports: str = ""
     refused: str = ""
+    is_bound: bool = False
+    loops: bool = False
+
+    @property
+    def is_pointwise(self) -> bool:
+        """Whether it computes each element of its results from one element of each operand."""
+        return self.group in ("elementwise", "view")
 
     @property
     def is_elementwise(self) -> bool:

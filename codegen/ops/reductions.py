@@ -42,6 +42,10 @@ def _reduction(plain: str, wide: tuple[str, ...]) -> MakeText:
     return reduction
 
 
+def _of_ones(text: OpText) -> bool:
+    return all(text.shapes[0][axis] == 1 for axis in text.op.integers("axes"))
+
+
 def _arg(text: OpText) -> Expression:
     (axis,) = text.op.integers("axes")
     return f"lax.{text.op.kind}", [text.given[0], str(axis), dtype_text(text.dtype)]
@@ -55,14 +59,34 @@ WIDE = ("f32", "f64", "i32", "bf16", "f16")
 BY_SHARD = {"form": reductions.reduced, "form_text": form_texts.reduced}
 ARG = (_reduce_rule, _arg, choices.arg, choice_texts.arg)
 KINDS = (
-    _reducing("reduce_sum", "sum", ("f32", "f64"), operator="sum", terms="first", fill="zero"),
     _reducing(
-        "reduce_max", "max", WIDE, operator="max", does="takes the maximum over", fill="least"
+        "reduce_sum",
+        "sum",
+        ("f32", "f64"),
+        operator="sum",
+        terms="first",
+        fill="zero",
+        reshapes=_of_ones,
     ),
     _reducing(
-        "reduce_min", "min", WIDE, operator="min", does="takes the minimum over", fill="greatest"
+        "reduce_max",
+        "max",
+        WIDE,
+        operator="max",
+        does="takes the maximum over",
+        fill="least",
+        reshapes=_of_ones,
     ),
-    _reducing("reduce_prod", "prod", ("f32", "f64"), fill="one", **BY_SHARD),
+    _reducing(
+        "reduce_min",
+        "min",
+        WIDE,
+        operator="min",
+        does="takes the minimum over",
+        fill="greatest",
+        reshapes=_of_ones,
+    ),
+    _reducing("reduce_prod", "prod", ("f32", "f64"), fill="one", reshapes=_of_ones, **BY_SHARD),
     _reducing(
         "reduce_and", "and", (), operator="min", does="holds for all of", fill="ones", **BY_SHARD
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -139,6 +140,14 @@ def _one_side(op: Op, rule: Rule) -> Iterator[int]:
     yield from factors_of(rule.operands[0]) ^ factors_of(rule.results[0])
 
 
+def _has_shape(text: OpText) -> bool:
+    return text.shapes[0] == text.shape
+
+
+def _has_size(text: OpText) -> bool:
+    return math.prod(text.shapes[0]) == math.prod(text.shape)
+
+
 def _to_shape(op: Op, before: Sequence[Shape], after: Sequence[Shape]) -> dict[str, Param]:
     return {"shape": after[-1]}
 
@@ -147,7 +156,14 @@ def _to_sizes(op: Op, before: Sequence[Shape], after: Sequence[Shape]) -> dict[s
     return {"new_sizes": after[-1]}
 
 
-RESHAPED: dict[str, Any] = {"passes": True, "held": _one_side, "terms": "first", "is_apart": True}
+VIEW: dict[str, Any] = {"group": "view", "terms": "first", "is_apart": True, "keeps": True}
+RESHAPED: dict[str, Any] = {
+    **VIEW,
+    "passes": True,
+    "held": _one_side,
+    "same": _has_shape,
+    "reshapes": lambda text: True,
+}
 KINDS = (
     OpKind("constrain", aligned_rule, passes=True, is_apart=True),
     OpKind("optimization_barrier", aligned_rule, _barrier),
@@ -157,9 +173,10 @@ KINDS = (
         _broadcast_rule,
         _broadcast,
         stem="broadcast",
-        terms="first",
-        is_apart=True,
         extend=_to_shape,
+        same=_has_shape,
+        reshapes=_has_size,
+        **VIEW,
     ),
     OpKind("tile", _tile_rule, _tile),
     OpKind("reshape", _reshape_rule, reshaped, extend=_to_sizes, **RESHAPED),
@@ -169,9 +186,9 @@ KINDS = (
         _transpose_rule,
         _transpose,
         passes=True,
-        terms="first",
         is_fused=True,
-        is_apart=True,
+        same=lambda text: text.op.param("permutation") == tuple(range(len(text.shape))),
+        **VIEW,
     ),
     OpKind("iota", text=_iota, group="constant", splits="freely", is_apart=True, extend=_to_shape),
     OpKind("constant", group="constant", splits="by form"),

@@ -193,6 +193,7 @@ KINDS = (
         terms="first",
         is_apart=True,
         extend=_to_limits,
+        keeps=True,
     ),
     _moving("split", _slice_rule, _split, is_apart=True),
     _moving("pad", _pad_rule, _pad, is_apart=True, moved=_moved_by_pad, extend=_to_config),

@@ -32,7 +32,11 @@ KINDS: dict[str, OpKind] = {
     for kind in family.KINDS
 }
 ELEMENTWISE = frozenset(name for name, kind in KINDS.items() if kind.is_elementwise)
-"""All elementwise ops: operands and results have the same shape."""
+"""All elementwise ops: operands and results have one shape."""
+VIEWS = frozenset(name for name, kind in KINDS.items() if kind.group == "view")
+"""Ops that rearrange or repeat the elements of their operand."""
+POINTWISE = ELEMENTWISE | VIEWS
+"""Ops that compute each element of the result from one element of each operand."""
 
 
 @functools.cache

@@ -189,5 +189,6 @@ KINDS = (
         fill=_fill_of_selected,
         moved=_pooled,
         extend=_selected,
+        is_bound=True,
     ),
 )

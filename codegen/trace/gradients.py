@@ -6,16 +6,14 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
+from shardwright.codegen.ops.table import VIEWS
 from shardwright.ir.program import Line, Op, Program, ops_of
 
 Place = tuple[Line | None, tuple[str, ...]]
 """A line of the user's code and the named scopes there."""
 ADDS = 3
-"""The number of consecutive sums through which a gradient is followed; more would not change the
-names."""
-VIEWS = (
-    *("broadcast_in_dim", "convert_element_type", "reduce_sum", "reshape", "squeeze", "transpose"),
-)
+"""Sums in a row through which a gradient passes unchanged; more would not change the names."""
+PASSING = VIEWS | {"convert_element_type", "reduce_sum"}
 
 
 class Gradients:
@@ -81,7 +79,7 @@ class Gradients:
     def _of_view(self, value: int, known: dict[int, str]) -> str:
         """Return the name of a gradient that is only reshaped before it gets that name, or ""."""
         users, values = self.users[value], self.program.values
-        if len(users) != 1 or users[0].kind not in VIEWS:
+        if len(users) != 1 or users[0].kind not in PASSING:
             return ""
         (result,) = users[0].results
         return known.get(result, "") if values[result].size == values[value].size else ""

@@ -3,67 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
 from shardwright.codegen.ops.literals import dtype_name
-from shardwright.codegen.ops.table import ELEMENTWISE
+from shardwright.codegen.ops.table import POINTWISE, VIEWS, kind_of
 from shardwright.codegen.ops.text import OpText
 
 Number = bool | int | float
 
-COMPUTED: dict[str, Callable[..., Any]] = {
-    "add": np.add,
-    "add_any": np.add,
-    "sub": np.subtract,
-    "mul": np.multiply,
-    "div": np.divide,
-    "square": np.square,
-    "lt": np.less,
-    "le": np.less_equal,
-    "gt": np.greater,
-    "ge": np.greater_equal,
-    "eq": np.equal,
-    "ne": np.not_equal,
-    "neg": np.negative,
-    "sqrt": np.sqrt,
-    "max": np.maximum,
-    "min": np.minimum,
-    "select_n": lambda which, *cases: cases[int(which)],
-}
-"""Ops computed at emission: their results on constants are the same on every platform."""
-KEPT = frozenset(
-    {
-        *("broadcast_in_dim", "convert_element_type", "copy", "reshape", "slice", "squeeze"),
-        *("stop_gradient", "transpose"),
-    }
-)
-"""Ops whose result is filled with a number if their operand is."""
 EXACT = ("bool", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "f32", "f64")
 
 
-NEUTRAL = {
-    "add": 0,
-    "add_any": 0,
-    "sub": 0,
-    "mul": 1,
-    "div": 1,
-    "max": -math.inf,
-    "min": math.inf,
-}
-"""The operands that change nothing. A sum with 0.0 would turn -0.0 into 0.0, but XLA drops such a
-sum too, so the jitted program has the same bits with and without it."""
-
-
 def known_number(text: OpText, values: Sequence[object]) -> Number | None:
-    """Return the number that fills a result, or None if it is unknown. `values`: for each operand,
-    the number that fills it, or None."""
-    kind, dtypes = text.op.kind, text.dtypes
-    if (kind not in KEPT and kind not in COMPUTED) or not {*dtypes} <= {*EXACT}:
+    """Return the number that fills a result, None if it is unknown. `values`: for each operand, the
+    number that fills it, or None."""
+    kind, dtypes = kind_of(text.op.kind), text.dtypes
+    if not (kind.keeps or kind.computed) or not {*dtypes} <= {*EXACT}:
         return None
-    if kind == "div" and dtypes[0][0] != "f":  # integer division rounds towards zero
+    if kind.symbol == "/" and dtypes[0][0] != "f":  # integers are rounded towards zero
         return None
     given = [
         np.array(value, dtype_name(dtype).removesuffix("_"))
@@ -73,8 +32,8 @@ def known_number(text: OpText, values: Sequence[object]) -> Number | None:
     if len(given) < len(values):
         return None
     with np.errstate(all="ignore"):
-        if kind in COMPUTED:
-            made = COMPUTED[kind](*given)
+        if kind.computed:
+            made = kind.computed(*given)
         elif dtypes[-1] == dtypes[0]:
             made = given[0]
         elif dtypes[0][0] == "f" and dtypes[-1][0] in "iu":  # platforms differ out of range
@@ -104,9 +63,9 @@ def same_operand(text: OpText, values: Sequence[object]) -> int | None:
         place = 1 + int(values[0])
     elif kind == "select_n" and values[1] is False and values[2] is True:
         place = 0
-    elif kind in NEUTRAL:
+    elif kind_of(kind).neutral is not None:
         place = _neutral(text, values)
-    elif kind in SAME and SAME[kind](text):
+    elif (same := kind_of(kind).same) and same(text):
         place = 0
     else:
         return None
@@ -118,46 +77,25 @@ def same_operand(text: OpText, values: Sequence[object]) -> int | None:
 
 
 def _neutral(text: OpText, values: Sequence[object]) -> int | None:
-    """Return the index of the operand that an op leaves unchanged because the other operand is
-    neutral, such as 1 in a product or -inf in a maximum, or None."""
-    kind = text.op.kind
-    places = (1,) if kind in ("div", "sub") else (1, 0)
-    numbers = [type(value) in (int, float) and value == NEUTRAL[kind] for value in values]
+    """Return the index of the operand that an op leaves unchanged because the other one is neutral,
+    such as 1 in a product or -inf in a maximum; None if there is no such operand. A sum with 0.0
+    would turn -0.0 into 0.0, but XLA drops such a sum too, so the jitted program has the same bits
+    with and without it."""
+    kind = kind_of(text.op.kind)
+    places = (1, 0) if kind.commutes else (1,)
+    numbers = [type(value) in (int, float) and value == kind.neutral for value in values]
     return next((1 - place for place in places if numbers[place]), None)
 
 
 def is_reshape(text: OpText) -> bool:
     """Return whether an op only reshapes its operand."""
-    match text.op.kind:
-        case "reshape" | "squeeze":
-            return True
-        case "broadcast_in_dim":
-            return math.prod(text.shapes[0]) == math.prod(text.shape)
-        case "reduce_sum" | "reduce_max" | "reduce_min" | "reduce_prod":
-            return all(text.shapes[0][axis] == 1 for axis in text.op.integers("axes"))
-    return False
+    test = kind_of(text.op.kind).reshapes
+    return test is not None and test(text)
 
 
-def _is_expanded(text: OpText) -> bool:
-    return text.shapes[0] == text.shape
-
-
-SAME: dict[str, Callable[[OpText], bool]] = {
-    "convert_element_type": lambda text: text.dtypes[0] == text.dtype,
-    "integer_pow": lambda text: text.op.param("y") == 1,
-    "copy": lambda text: True,
-    "broadcast_in_dim": _is_expanded,
-    "reshape": _is_expanded,
-    "squeeze": _is_expanded,
-    "transpose": lambda text: text.op.param("permutation") == tuple(range(len(text.shape))),
-}
-"""Ops that return their operand unchanged if the condition holds."""
-
-REPEATED = ELEMENTWISE | {"broadcast_in_dim", "iota", "reshape", "slice", "squeeze", "transpose"}
-"""Ops whose result is reused when the same op occurs again with the same operands."""
-COMMUTATIVE = ("add", "add_any", "mul", "max", "min", "and", "or", "xor", "eq", "ne")
-
-VIEWS = ("broadcast_in_dim", "reshape", "squeeze", "transpose", "convert_element_type")
-"""Ops whose expression is inlined if it is used only once."""
+REPEATED = POINTWISE | {"iota", "slice"}
+"""Ops whose result is reused when the same op with the same operands occurs again."""
+INLINED = VIEWS | {"convert_element_type"}
+"""Ops whose expression is inlined into their only use."""
 LONGEST_VIEW = 70
 """The most characters of an inlined expression."""

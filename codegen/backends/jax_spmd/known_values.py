@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 
 from shardwright.codegen.backends.jax_spmd.functions import Functions
 from shardwright.codegen.backends.jax_spmd.known import (
-    COMMUTATIVE,
+    INLINED,
     LONGEST_VIEW,
     REPEATED,
-    VIEWS,
     added_number,
     is_reshape,
     known_number,
@@ -244,7 +243,7 @@ class KnownValues:
     def _repeated(self, text: OpText, result: int) -> int | None:
         if text.op.kind not in REPEATED:
             return None
-        given = sorted(text.given) if text.op.kind in COMMUTATIVE else text.given
+        given = sorted(text.given) if kind_of(text.op.kind).commutes else text.given
         key = text.op.kind, text.op.params, tuple(given), text.dtypes
         earlier = self.seen.setdefault(key, result)
         return earlier if earlier != result and self._is_alike(earlier, result) else None
@@ -258,7 +257,7 @@ class KnownValues:
     def _is_view(self, step: Compute, uses: Uses) -> bool:
         (result,) = step.results
         users = uses[result]
-        is_view = step.op.kind in VIEWS or is_reshape(self.op_text(step))
+        is_view = step.op.kind in INLINED or is_reshape(self.op_text(step))
         if not is_view or len(users) != 1 or not isinstance(users[0], Compute):
             return False
         if users[0].bodies or users[0].formed or step.operands[0] in self.joined:

@@ -15,11 +15,6 @@ from shardwright.codegen.partition.local.steps import (
 
 LOCAL = ("slice", "mask")
 """Layout changes without communication."""
-BOUND = frozenset({"eq_to", "le_to", "lt_to", "select_and_scatter_add"})
-"""Ops that modules bind as primitives. jax requires that their operands vary along the same
-axes."""
-LOOPED = frozenset({"regularized_incomplete_beta"})
-"""Ops that jax lowers to a loop whose carry varies over devices only after the first iteration."""
 
 
 def is_checked(program: LocalProgram) -> bool:
@@ -71,8 +66,9 @@ class _Follow:
                 case Compute():
                     self._note(step)
                     given = [varying[operand] for operand in step.operands]
-                    apart = step.op.kind in BOUND and len(set(given)) > 1
-                    if apart or (step.op.kind in LOOPED and any(given)):
+                    kind = kind_of(step.op.kind)
+                    apart = kind.is_bound and len(set(given)) > 1
+                    if apart or (kind.loops and any(given)):
                         self.is_taken = False
                     own = frozenset().union(*given)
                     own = _computed(step, own, self.program)

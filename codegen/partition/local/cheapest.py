@@ -24,9 +24,10 @@ from functools import partial
 from typing import NamedTuple
 
 from shardwright.codegen.ops.layout import LocalLayout
+from shardwright.codegen.ops.table import POINTWISE
 from shardwright.codegen.partition.local.assign import FactorAxes
 from shardwright.codegen.partition.local.axes import CutAxes, cut_axes
-from shardwright.codegen.partition.local.costs import POINTWISE, TERM, Costs
+from shardwright.codegen.partition.local.costs import TERM, Costs
 from shardwright.codegen.partition.local.idle import without_idle_constraints
 from shardwright.codegen.partition.local.late import with_late_sums
 from shardwright.codegen.partition.local.linear import with_terms

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from shardwright.codegen.ops.layout import LocalLayout, Names
-from shardwright.codegen.ops.table import ELEMENTWISE
+from shardwright.codegen.ops.table import POINTWISE
 from shardwright.codegen.partition.local.assign import FactorAxes, OpLayouts, Splits, splits_of
 from shardwright.codegen.partition.local.axes import CutAxes
 from shardwright.codegen.partition.local.control import is_control
@@ -27,9 +27,7 @@ two equally cheap plans the one that reduces the other terms first is preferred.
 added to the terms of its update would take part in their reduction, which would then round at the
 magnitude of the weight."""
 FEWEST = 3
-"""The fewest repetitions of a stretch of ops for which all copies are split the same way."""
-POINTWISE = ELEMENTWISE | {"broadcast_in_dim", "reshape", "squeeze", "transpose"}
-"""Ops that compute each element of the result from one element of each operand."""
+"""Stretches of ops that repeat at least this many times are split the same way."""
 
 
 @functools.cache

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
-from shardwright.codegen.ops.table import ELEMENTWISE
+from shardwright.codegen.ops.table import POINTWISE
 from shardwright.codegen.partition.local.steps import (
     Compute,
     LocalProgram,
@@ -21,10 +21,7 @@ from shardwright.codegen.partition.local.steps import (
     taken,
 )
 
-MOVABLE = ELEMENTWISE | {
-    *("broadcast_in_dim", "constant", "reshape", "squeeze", "transpose"),
-    *("reduce_sum", "reduce_max", "reduce_min"),
-}
+MOVABLE = POINTWISE | {"constant", "reduce_sum", "reduce_max", "reduce_min"}
 
 
 def grouped(program: LocalProgram) -> LocalProgram:

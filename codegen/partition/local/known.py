@@ -5,11 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from shardwright.codegen.ops.table import VIEWS
 from shardwright.ir.program import Op, Program, ops_of
 
-SAME = frozenset(
-    {"broadcast_in_dim", "reshape", "squeeze", "transpose", "convert_element_type", "constrain"}
-)
+SAME = VIEWS | {"convert_element_type", "constrain"}
 """Ops that only change the shape or dtype of their operand."""
 
 

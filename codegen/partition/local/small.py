@@ -11,8 +11,9 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from shardwright.codegen.ops.layout import LocalLayout
+from shardwright.codegen.ops.table import POINTWISE
 from shardwright.codegen.partition.local.assign import FactorAxes
-from shardwright.codegen.partition.local.costs import POINTWISE, Costs
+from shardwright.codegen.partition.local.costs import Costs
 
 SMALL = 2**14
 """The most bytes of a whole tensor that counts as small."""
