@@ -190,7 +190,6 @@ def _out_dtype(given: object) -> str:
 
 
 def _check_shapes(lhs: tuple[int, ...], rhs: tuple[int, ...]) -> None:
-    """Raise InputError unless operands of these shapes can be multiplied."""
     if len(lhs) != len(rhs):
         raise InputError(
             "both operands must have the same batch dimensions",

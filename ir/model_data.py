@@ -55,7 +55,6 @@ def _spec(geometry: Geometry) -> list[list[str]]:
 
 
 def _shapes(geometry: Geometry, padded: bool) -> list[Any]:
-    """Return the shape of a buffer at each position, or a single shape if all are equal."""
     shapes = [list(shape) for shape in geometry.buffer_shapes(padded)]
     alike = all(shape == shapes[0] for shape in shapes)
     return shapes[:1] if alike else shapes

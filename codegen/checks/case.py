@@ -137,7 +137,7 @@ class GroupCase:
 
 
 def case_of(line: str) -> Case | GroupCase:
-    """Parse a line written by either `to_json`."""
+    """Parse a line that `Case.to_json` or `GroupCase.to_json` wrote."""
     data = json.loads(line)
     if "members" not in data:
         return Case.from_data(data)

@@ -47,7 +47,6 @@ def load(path: Path) -> ModuleType:
 
 
 def _package(name: str, folder: Path) -> None:
-    """Register a folder as a package with this name, whatever its contents."""
     package = ModuleType(name)
     package.__path__ = [str(folder)]
     sys.modules[name] = package

@@ -351,7 +351,6 @@ def _ranges(tensor: str, lacking: npt.NDArray[np.bool_]) -> str:
 
 @cache
 def _distributions() -> Mapping[str, list[str]]:
-    """Return, for each top-level module, the distributions that provide it."""
     return metadata.packages_distributions()
 
 

@@ -2,8 +2,8 @@
 
 The number of elements that a device sends is a sum over receivers, and this sum factors into a
 product over dimensions. The load of a device therefore takes one table look-up per dimension,
-however many devices there are.
-Tiles that their receivers already hold are subtracted afterwards; each device has at most one.
+however many devices there are. Tiles that their receivers already hold are subtracted afterwards;
+each device has at most one.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ TOLERANCE = 1 + 1 / 64
 
 @dataclass(frozen=True)
 class Loads:
-    """The elements that devices hold, lack and send. Holder rules are compared by them."""
+    """The elements that devices hold, lack and send, by which holder rules are compared."""
 
     source: Layout
     target: Layout

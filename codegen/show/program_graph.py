@@ -72,8 +72,8 @@ class ProgramGraph:
     edges: tuple[GraphEdge, ...]
 
     def around_communications(self) -> ProgramGraph:
-        """Keep only arguments, results and values at the ends of communications. An edge is
-        hidden if its target depends on its source through omitted values."""
+        """Return the graph of arguments, results and values at the ends of communications. An
+        edge is hidden if its target depends on its source through omitted values."""
         ends = {end for each in self.edges if each.number for end in (each.source, each.target)}
         kept = [
             number
@@ -104,7 +104,7 @@ class ProgramGraph:
                     yield GraphEdge(place[source], place[number], hidden=True)
 
     def without_idle(self) -> ProgramGraph:
-        """Drop values that are neither connected nor results."""
+        """Return the graph without values that are neither connected nor results."""
         used = {end for each in self.edges for end in (each.source, each.target)}
         kept = [n for n, value in enumerate(self.values) if n in used or value.is_result]
         place = {number: at for at, number in enumerate(kept)}

@@ -67,7 +67,6 @@ def _axis_name(ref: AxisRef) -> str:
 
 
 def _names(mesh: Mesh, refs: Iterable[AxisRef], pieces: Sequence[AxisRef]) -> tuple[str, ...]:
-    """Return the jax axis names of the pieces that `refs` contain, major to minor."""
     return tuple(
         _axis_name(piece) for ref in refs for piece in pieces if contains(ref, piece, mesh.sizes)
     )

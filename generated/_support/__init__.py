@@ -7,9 +7,9 @@ from runpy import run_path
 
 # The version of each backend's support files.
 VERSIONS = {
-    "jax_xla": "199d5baf80f3327a",
-    "pallas_tpu": "74ee6e3805962c0e",
-    "triton_gpu": "7df22f2aba608b18",
+    "jax_xla": "76ed3cdb0cf9583d",
+    "pallas_tpu": "854c348a5baaefcc",
+    "triton_gpu": "4f67e9950a9390e4",
 }
 
 

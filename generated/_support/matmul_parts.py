@@ -233,6 +233,5 @@ def _inside(place, part):
 
 
 def _cut(whole, parts):
-    """Return the pieces into which the ends of other ranges cut the range `whole`."""
     ends = {*whole, *(end for part in parts for end in part if whole[0] < end < whole[1])}
     return list(itertools.pairwise(sorted(ends)))

@@ -75,11 +75,9 @@ class Wire:
         self.sent, self.received = self._sizes("source"), self._sizes("target")
 
     def _source(self, number):
-        """Return the box of the source shard that this device has of a tensor."""
         return self.moves[number].exchange.source.box(self.me)
 
     def _target(self, number):
-        """Return the box of the target shard that this device has of a tensor."""
         return self.moves[number].exchange.target.box(self.receiver)
 
     def _place(self, end, pieces, others, held):

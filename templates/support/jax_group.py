@@ -195,7 +195,6 @@ class Group:
             return _compiled(self, "within", mesh, called, target_mesh)(self._placed(arrays, mesh))
 
     def _called(self, arrays, mesh, target_mesh, interpret=False):
-        """Return the target arrays of source arrays, moved with the group's own collective ids."""
         return self.moved(arrays, mesh, target_mesh, (interpret, self.collective_id))
 
     def _placed(self, arrays, mesh):

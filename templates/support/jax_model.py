@@ -254,7 +254,6 @@ class Call:
 
 @functools.cache
 def _zeros(shape, dtype, sharding):
-    """Return a function that returns an array of zeros, as bits of a dtype."""
     like = jax.eval_shape(bits, jax.ShapeDtypeStruct((), dtype)).dtype
     return jax.jit(lambda: jnp.zeros(shape, like), out_shardings=sharding)
 
@@ -276,7 +275,6 @@ def _cast(x, struct):
 
 @functools.cache
 def _caster(dtype, sharding):
-    """Return a function that casts an array of bits to a dtype and reuses its memory."""
     cast = functools.partial(of_bits, dtype=dtype)
     return jax.jit(cast, donate_argnums=0, out_shardings=sharding)
 

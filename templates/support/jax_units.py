@@ -180,12 +180,10 @@ def _reads(shapes, forms, moves, size, which, idle=()):
 
 
 def _shapes(end):
-    """Return the shapes of the padded buffers of a kind's tensors at one end."""
     return [tuple(shape) for _, (shape, *_) in end]
 
 
 def _parts(forms):
-    """Return the pairs (index of a form, index of one of its target buffers)."""
     return [(n, place) for n, (_, buffers, _) in enumerate(forms) for place in range(len(buffers))]
 
 

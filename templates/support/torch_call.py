@@ -171,7 +171,6 @@ class Call:
 
 
 def _digest(line, part):
-    """Return a view of the digest of a part in a line."""
     return line[part.digest : part.start].view(torch.int64)
 
 

@@ -146,7 +146,6 @@ def _is_shards(value):
 
 
 def _parted(shards, count):
-    """Split a list of all shards into lists of `count` shards, one list for each tensor."""
     return [list(shards[at : at + count]) for at in range(0, len(shards), count)]
 
 

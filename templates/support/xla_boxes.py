@@ -108,6 +108,5 @@ def moved_by_boxes(x, axes, devices, before, after, senders, ids=None, reduce=No
 
 
 def _largest(devices, dim):
-    """Return the extent of the largest shard along a dimension."""
     ranges = (_range(dim, position) for position in range(devices))
     return max(high - low for low, high in ranges)

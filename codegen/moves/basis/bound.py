@@ -119,7 +119,7 @@ class Estimates:
         return max(self.lacking(state), self.remaining.seconds(state))
 
     def lacking(self, state: State) -> float:
-        """Return a lower bound on the time from a state to the target that is cheap to compute.
+        """Return a cheap lower bound on the time from a state to the target, in seconds.
 
         A device must receive the part of its target shard that it lacks, in at least one message,
         and no faster than all its links together allow. The same holds for a host.

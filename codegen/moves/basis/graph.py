@@ -376,12 +376,12 @@ def state_of(sharding: Sharding, layer: int) -> State:
 
 
 def with_dim(state: State, dim: int, digits: Digits) -> State:
-    """Replace the digits of one dimension of a state."""
+    """Return the state with the digits of one dimension replaced."""
     return State(state.layer, (*state.dims[:dim], digits, *state.dims[dim + 1 :]), state.unreduced)
 
 
 def appended(state: State, dim: int, digits: Digits) -> State:
-    """Append digits to one dimension of a state, as its minor-most digits."""
+    """Return the state with digits appended to one dimension, as its minor-most digits."""
     return with_dim(state, dim, merged((*state.dims[dim], *digits)))
 
 
