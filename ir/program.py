@@ -82,6 +82,7 @@ class Value:
     line: Line | None = None
     scope: tuple[str, ...] = field(default=(), compare=False)  # named scopes, outermost first
     backward: bool = field(default=False, compare=False)  # whether a backward pass computes it
+    gradient_of: tuple[str, ...] = field(default=(), compare=False)  # values with this gradient
 
     @property
     def size(self) -> int:

@@ -13,14 +13,16 @@ import jax
 from shardwright.codegen.partition.partitioned import Partitioned
 from shardwright.codegen.partition.trees import LEAVES, leaves_of
 from shardwright.codegen.trace.constants import split_constants, without_dead
+from shardwright.codegen.trace.cotangents import cotangents
 from shardwright.codegen.trace.jaxprs import Tracer
 from shardwright.codegen.trace.lines import user_line
 from shardwright.codegen.trace.meshes import ProgramMeshes
 from shardwright.codegen.trace.naming import named
+from shardwright.codegen.trace.transposes import Transposes
 from shardwright.ir.errors import InputError, check_type, in_a_line
 from shardwright.ir.jax_specs import mesh_of_jax
 from shardwright.ir.mesh import Mesh
-from shardwright.ir.program import Program, Value
+from shardwright.ir.program import Body, Program, Value
 
 
 def traced(
@@ -72,8 +74,10 @@ def traced(
         tracer.warnings_of(without_dead(body, frozenset().union(*groups))),
         out_paths,
     )
+    backward = [tracer.noted[value.name].backward for value in values]
+    rules = Transposes(values, tracer.noted, lambda closed: _converted(closed, own))
     return Partitioned(
-        named(split_constants(program), tracer.noted),
+        named(split_constants(program), tracer.noted, cotangents(body, values, backward, rules)),
         own,
         lambda leaves: jax.tree.unflatten(in_tree, leaves),
         lambda leaves: jax.tree.unflatten(out_tree, leaves),
@@ -81,6 +85,13 @@ def traced(
         tuple(tracer.opaque.values()),
         parameters,
     )
+
+
+def _converted(closed: Any, mesh: Mesh) -> tuple[Body, list[Value]]:
+    """Return the ops and values of a jaxpr that is not the user's."""
+    tracer = Tracer(False, ProgramMeshes(mesh))
+    body = tracer.body(closed.jaxpr, closed.consts, ("",) * len(closed.in_avals), other="given")
+    return body, tracer.values
 
 
 def _traced(fn: Callable[..., Any], avals: tuple[Any, ...]) -> tuple[Any, Any]:

@@ -198,8 +198,23 @@ class _Block:
             handler = _HANDLERS.get(name, _Block._call if name in CALLS else _Block._plain)
             with self.tracer.lines.inside(equation):
                 results = handler(self, equation)
+            self._note(equation, results)
             self.env.update(zip(equation.outvars, results, strict=True))
         self.tracer.scope, self.tracer.said = around, said
+
+    def _note(self, equation: Any, results: Sequence[int]) -> None:
+        """Note the equation of the op that was added last, and the names of its operands, unless an
+        inner equation is already noted."""
+        if len(results) != 1 or not self.ops or self.ops[-1].results != tuple(results):
+            return
+        values, noted = self.tracer.values, self.tracer.noted
+        name = values[results[0]].name
+        if noted[name].equation is None:
+            operands = tuple(
+                "" if isinstance(atom, core.Literal) else values[self.env[atom]].name
+                for atom in equation.invars
+            )
+            noted[name] = replace(noted[name], equation=equation, operands=operands)
 
     def _call(self, equation: Any) -> Sequence[int]:
         name = next(key for key in INLINED if key in equation.params)

@@ -2,8 +2,8 @@
 
 The value of a whole expression is named after the variable to which it is assigned, or after the
 function that returns it. The value of a named scope is named after the scope. All other names
-combine a value's scope, or the variable of its line, with its op: `query_dot`, `h_tanh`, and
-`d_query_dot` in a backward pass.
+combine a value's scope, or the variable of its line, with its op: `query_dot`, `h_tanh`. In a
+backward pass, `d_h` is the gradient of `h`; any other value is called like `bwd_query_dot`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any
 
 from shardwright.codegen.ops.table import kind_of
 from shardwright.codegen.trace.gradients import Gradients
@@ -22,36 +24,59 @@ from shardwright.ir.program import Op, Program, ops_of
 class Noted:
     """What tracing notes about a value. `name`: its name if it is `given`, otherwise the kind of
     its op; `said`: the user's names for it; `scope`: its named scopes; `backward`: whether a
-    backward pass produces it."""
+    backward pass produces it; `equation`: the equation of its op, if that has only this result;
+    `operands`: the names of the equation's operands, "" for literals."""
 
     name: str
     given: bool
     said: Phrase
     scope: tuple[str, ...]
     backward: bool
+    equation: Any = None
+    operands: tuple[str, ...] = ()
 
 
-def named(program: Program, noted: Mapping[str, Noted]) -> Program:
+def named(
+    program: Program,
+    noted: Mapping[str, Noted],
+    gradients: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
+) -> Program:
     """Return a program whose values have distinct new names. `noted`: the notes about each value,
-    by its old name.
+    by its old name; `gradients`: for a gradient, the values of which it is the gradient.
 
     The copies `c.2`, `c.3` of a constant keep their numbers.
     """
-    wanted = _wanted(program, noted)
+    wanted, chosen = _wanted(program, noted)
+    numbers = {value.name: number for number, value in enumerate(program.values)}
+    own = (
+        (numbers[name], tuple(numbers[each] for each in of if each in numbers))
+        for name, of in gradients.items()
+        if name in numbers
+    )
+    found = Gradients(program, {value: of for value, of in own if of}, chosen)
     taken: set[str] = set()
     names: dict[str, str] = {}
+    for number, (value, name) in enumerate(zip(program.values, wanted, strict=True)):
+        stem = value.name.partition(".")[0]
+        if stem not in names and number not in found.suffixes:
+            names[stem] = _free(name, taken)
+    for number, suffix in sorted(found.suffixes.items()):
+        of = names[program.values[found.primals[number][0]].name]
+        names[program.values[number].name] = _free(f"d_{of}{suffix}", taken, "_again")
     values = []
-    for value, name in zip(program.values, wanted, strict=True):
-        own, dot, copy = value.name.partition(".")
-        if own not in names:
-            names[own] = _free(name, taken)
-        full = f"{names[own]}{dot}{copy}"
-        values.append(replace(value, name=full, backward=noted[own].backward))
+    for number, value in enumerate(program.values):
+        stem, dot, copy = value.name.partition(".")
+        of_names = tuple(names[program.values[v].name] for v in found.primals.get(number, ()))
+        full, backward = f"{names[stem]}{dot}{copy}", noted[stem].backward
+        values.append(replace(value, name=full, backward=backward, gradient_of=of_names))
     return replace(program, values=tuple(values))
 
 
-def _free(name: str, taken: set[str]) -> str:
-    """Return a name that is not taken, with a number if necessary, and add it to `taken`."""
+def _free(name: str, taken: set[str], more: str = "") -> str:
+    """Return a name that is not taken, with `more` and a number if necessary, and add it to
+    `taken`."""
+    if name in taken:
+        name += more
     found, number = name, 1
     while found in taken:
         number += 1
@@ -60,10 +85,12 @@ def _free(name: str, taken: set[str]) -> str:
     return found
 
 
-def _wanted(program: Program, noted: Mapping[str, Noted]) -> list[str]:
-    """Return a name for each value. Several values may get the same name."""
+def _wanted(program: Program, noted: Mapping[str, Noted]) -> tuple[list[str], set[int]]:
+    """Return a name for each value, and the values whose names are the user's; several values may
+    get the same name."""
     notes = [noted[value.name.partition(".")[0]] for value in program.values]
     found = [note.name if note.given else _by_kind(note) for note in notes]
+    chosen = {number for number, note in enumerate(notes) if note.given}
     users: defaultdict[int, list[Noted]] = defaultdict(list)
     ops = tuple(ops_of(program.body))
     for op in ops:
@@ -79,11 +106,8 @@ def _wanted(program: Program, noted: Mapping[str, Noted]) -> list[str]:
                 names = _by_code(note, op, after, result in ends) or _by_scope(note, after)
                 if len(names) in (1, len(op.results)):
                     found[result] = names[place if len(names) > 1 else 0]
-    places = [(v.line, note.scope) for v, note in zip(program.values, notes, strict=True)]
-    gradients = Gradients(program, found, places, [note.backward for note in notes])
-    for value, name in gradients.found().items():
-        found[value] = name
-    return found
+                    chosen.add(result)
+    return found, chosen
 
 
 def _by_code(note: Noted, op: Op, after: Sequence[Noted], is_end: bool) -> tuple[str, ...]:
@@ -110,4 +134,4 @@ def _by_kind(note: Noted) -> str:
     stem = kind_of(note.name).stem or note.name.removeprefix("reduce_")
     kind = stem if word else note.name
     name = "_".join(filter(None, (word, kind.replace("-", "_"))))
-    return f"d_{name}" if note.backward else name
+    return f"bwd_{name}" if note.backward else name

@@ -108,7 +108,7 @@ def _parts(
 def _most_common(program: LocalProgram, number: int) -> str:
     made = (s.results for s in program.functions[number].steps if isinstance(s, Compute))
     values = [program.of(v).name for results in made for v in results]
-    words = Counter(name.removeprefix("d_").partition("_")[0] for name in values)
+    words = Counter(re.sub("^(d|bwd)_", "", name).partition("_")[0] for name in values)
     return "".join(word for word, count in words.most_common(1) if 2 * count > len(values))
 
 

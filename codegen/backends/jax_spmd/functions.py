@@ -172,17 +172,25 @@ class Functions:
         writer.names = names = self.names.inside(functions, given.instance, given.function)
         names.results = every_name(self.program, calls)
         named = {
-            slot: common_name([self._at(writer, call.operands[slot]) for call in calls])
+            slot: self._named(writer, [call.operands[slot] for call in calls])
             or names.own(body.arguments[slot])
             for slot in slots
         }
         own = parameters(calls, slots, self.paths, named, names, self._lists)
         for each in own:
             for slot, end in zip(each.slots, each.suffixes, strict=True):
-                writer.text[body.arguments[slot]] = "".join((each.name, *end))
+                text = writer.text[body.arguments[slot]] = "".join((each.name, *end))
+                names.shown.show(body.arguments[slot], text)
                 if words := re.findall(r"[A-Za-z_]\w*", "".join(end)):
                     names.called[self.program.of(body.arguments[slot]).name] = words[-1]
         return own, writer.body(body, 1)
+
+    def _named(self, writer: LeafWriter, operands: Sequence[int]) -> str:
+        """Return a name for the parameter for which calls pass `operands`, "" for a gradient, which
+        is named after its value."""
+        if self.program.of(operands[0]).gradient_of:
+            return ""
+        return common_name([self._at(writer, operand) for operand in operands])
 
     def _at(self, writer: LeafWriter, local: int) -> str:
         """Return the expression with which calls refer to a value, or "" for a number and for a

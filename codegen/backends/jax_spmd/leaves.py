@@ -148,7 +148,7 @@ class LeafFunctions:
         name = self.program.of(value).name
         if self.program.values[value].value in self.program.program.body.arguments:
             return name
-        return "gradient" if name.startswith("d_") else ""
+        return "gradient" if self.program.of(value).backward else ""
 
     def _said(self, value: int, text: str) -> str:
         return text if text.isidentifier() else self.names.inside(()).own(value)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import builtins
 import keyword
 import re
+from collections import defaultdict
 from collections.abc import Iterable
 
-from shardwright.codegen.partition.local.steps import LocalProgram
+from shardwright.codegen.partition.local.steps import CallFunction, LocalProgram
 
 RESERVED = frozenset(
     {
@@ -44,8 +45,9 @@ def function_name(name: str) -> str:
 
 class LocalNames:
     """Distinct names for the local values of one function. `module`: names that the module already
-    uses; `parameters`: the function's parameters; `instance`: the name of the first scope, such as
-    "Block_0", if the function stands for several scopes; `function`: its name."""
+    uses; `parameters`: names of the function's parameters; `instance`: the name of the first scope,
+    such as "Block_0", if the function is that of several scopes; `function`: its name; `shown`: the
+    names of values in all functions, which name their gradients."""
 
     def __init__(
         self,
@@ -54,6 +56,7 @@ class LocalNames:
         parameters: Iterable[str] = (),
         instance: str = "",
         function: str = "",
+        shown: ShownNames | None = None,
     ) -> None:
         self.program, self.instance, self.function = program, instance, function
         self.module, self.parameters = {*RESERVED, *module}, frozenset(parameters)
@@ -61,13 +64,16 @@ class LocalNames:
         self.known = {value.name for value in program.program.values}
         self.called: dict[str, str] = {}  # replacements for names of the program, by name
         self.results: dict[str, str] = {}  # replacements in comments on results
+        self.is_layer = shown is not None and bool(function)
+        self.shown = ShownNames(program) if shown is None else shown
 
     def inside(
         self, functions: Iterable[str], instance: str = "", function: str = ""
     ) -> LocalNames:
         """Return an empty set of names for another function of the module, which calls
         `functions`."""
-        return LocalNames(self.program, {*self.module, *functions}, (), instance, function)
+        module = {*self.module, *functions}
+        return LocalNames(self.program, module, (), instance, function, self.shown)
 
     def fresh(self, name: str) -> str:
         """Return an unused identifier similar to `name`."""
@@ -84,24 +90,87 @@ class LocalNames:
 
     def own(self, local: int) -> str:
         """Return the name of a local value in the user's program, without the number that makes it
-        unique: `x` for the third `x`. In a function that stands for several scopes, a scope loses
-        its number."""
-        name = self.program.of(local).name
-        if name in self.called:
-            return self.called[name]
+        unique: `x` for the third `x`. In a function of several scopes, a scope loses its number.
+        The gradient of a value that the module names `x_3` is `d_x_3`."""
+        value = self.program.of(local)
+        if value.name in self.called:
+            return self.called[value.name]
+        if not value.gradient_of:
+            return self._unnumbered(value.name)
+        if name := self.shown.gradient(local, self.is_layer):
+            return name
+        return f"bwd_{self._unnumbered(value.gradient_of[0])}"
+
+    def _unnumbered(self, name: str) -> str:
         name, _, _ = name.partition(".")  # the number of a copy
         first = re.sub(r"_\d+$", "", name)
         name = first if first in self.known else name
         if not self.instance:
             return name
         plain = re.sub(r"_\d+$", "", self.instance)
-        return re.sub(rf"^(d_)?{self.instance}(?=_|$)", rf"\g<1>{plain}", name)
+        return re.sub(rf"^(bwd_)?{self.instance}(?=_|$)", rf"\g<1>{plain}", name)
 
     def of(self, local: int) -> str:
         """Return a name for a local value produced by an op."""
-        return self.fresh(self.own(local))
+        own = self.own(local)
+        is_again = own in self.taken and own.startswith("d_") and self._is_gradient(local)
+        name = self.fresh(f"{own}_again" if is_again else own)
+        self.shown.show(local, name)
+        return name
+
+    def _is_gradient(self, local: int) -> bool:
+        return bool(self.program.of(local).gradient_of)
 
     def changed(self, local: int, kind: str) -> str:
         """Return a name for a local value produced by a layout change."""
         is_part = kind == "all_gather" and self.program.values[local].layout.used
         return self.fresh(f"{self.own(local)}_{'gathered' if is_part else CHANGED[kind]}")
+
+
+class ShownNames:
+    """The names that the functions of a module give to values of the program."""
+
+    def __init__(self, program: LocalProgram) -> None:
+        self.program = program
+        values = program.program.values
+        self.numbers = {value.name: number for number, value in enumerate(values)}
+        self.arguments = frozenset(program.program.body.arguments)
+        self.given = {v for body in program.functions for v in body.arguments}
+        self.names: dict[int, str] = {}  # by the number of the value
+        self.taken: dict[int, set[int]] = defaultdict(set)  # the arguments that calls pass it as
+        self.parameters: dict[int, str] = {}  # names of these arguments
+        for step in program.body.steps:
+            if isinstance(step, CallFunction):
+                arguments = program.functions[step.function].arguments
+                for operand, own in zip(step.operands, arguments, strict=True):
+                    self.taken[program.values[operand].value].add(own)
+
+    def show(self, local: int, text: str) -> None:
+        """Record the expression by which a function refers to a local value, if it is a name."""
+        if text.isidentifier():
+            names = self.parameters if local in self.given else self.names
+            names[local if local in self.given else self.program.values[local].value] = text
+
+    def gradient(self, local: int, is_layer: bool) -> str:
+        """Return the name of a local value that is a gradient, after the value of which it is the
+        gradient; "" if the module has no name for that value. `is_layer`: whether the name is in a
+        function of several layers."""
+        value = self.program.of(local)
+        first, *_ = value.gradient_of
+        suffix = value.name.removeprefix(f"d_{first}").partition("_again")[0]
+        for name in value.gradient_of:
+            number = self.numbers[name]
+            found = self._called(number, local in self.given)
+            if number in self.arguments:
+                found = re.sub(r"^.*?_\d+_", "", name) if is_layer else name
+            if found:
+                return f"d_{found}{suffix}"
+        return ""
+
+    def _called(self, number: int, is_given: bool) -> str:
+        """Return the name of a value where the forward pass uses it, or, for a gradient that is
+        given to a function, where the forward pass produces it."""
+        taken = {self.parameters.get(own, "") for own in self.taken[number]}
+        if len(taken) == 1 and not is_given and (name := taken.pop()):
+            return name
+        return self.names.get(self.program.alike.get(number, number), "")

@@ -18,11 +18,7 @@ from shardwright.codegen.partition.local.steps import (
     calls_of,
     item_bytes,
 )
-from shardwright.codegen.trace.scopes import BACKWARD
-from shardwright.ir.program import Line, Value, ops_of
-
-Place = tuple[Line | None, tuple[str, ...]]
-"""A line of the user's code and the named scopes there, except that of the backward pass."""
+from shardwright.ir.program import Value
 
 
 @dataclass(frozen=True)
@@ -42,16 +38,6 @@ class ValueFlow:
             if not isinstance(step, CallFunction)
             for result in ((step.result,) if isinstance(step, MoveValue) else step.results)
         }
-
-    @cached_property
-    def takers(self) -> dict[int, Compute]:
-        """The first op that uses each local value."""
-        found: dict[int, Compute] = {}
-        for step in _steps([self.local.body, *self.local.functions]):
-            if isinstance(step, Compute):
-                for operand in step.operands:
-                    found.setdefault(operand, step)
-        return found
 
     @cached_property
     def functions(self) -> dict[int, int]:
@@ -120,47 +106,14 @@ class ValueFlow:
         return local
 
     def primal(self, step: MoveValue) -> Value | None:
-        """Return the value of the forward pass whose gradient a communication moves, or None if it
-        is not certain.
-
-        The gradient of a value is produced where the forward pass uses the value, and used where
-        the forward pass produces the value.
-        """
-        gradient, taker = self.local.of(step.operand), self.takers.get(step.result)
-        if taker is None or not self.local.of(taker.results[0]).backward:
-            return None
-        made, used = self._place(taker.results[0]), self._place(step.operand)
-        found = {
-            value: None
-            for value in self._passing.get((made, used), ())
-            if (value.shape, value.dtype) == (gradient.shape, gradient.dtype)
-        }
-        return next(iter(found)) if len({stem(self.local, value) for value in found}) == 1 else None
-
-    def _place(self, local: int) -> Place:
-        return place_of(self.local.of(local))
+        """Return the value of the forward pass whose gradient a communication moves, None if it is
+        not known."""
+        of = self.local.of(step.operand).gradient_of
+        return self._named.get(of[0]) if of else None
 
     @cached_property
-    def _passing(self) -> dict[tuple[Place, Place], dict[Value, None]]:
-        """The values of the forward pass, by the place that produces and the place that uses
-        them."""
-        values = self.local.program.values
-        found: dict[tuple[Place, Place], dict[Value, None]] = {}
-        made = {v for op in ops_of(self.local.program.body) for v in op.results}
-        for op in ops_of(self.local.program.body):
-            if not op.results or values[op.results[0]].backward:
-                continue
-            used = place_of(values[op.results[0]])
-            for each in op.operands:
-                if each in made and not values[each].backward:
-                    found.setdefault((place_of(values[each]), used), {})[values[each]] = None
-        return found
-
-
-def place_of(value: Value) -> Place:
-    """Return the place of the op that produces a value."""
-    is_backward = value.scope[:1] == (BACKWARD,)
-    return value.line, value.scope[1:] if is_backward else value.scope
+    def _named(self) -> dict[str, Value]:
+        return {value.name: value for value in self.local.program.values}
 
 
 def stem(local: LocalProgram, value: Value) -> str:

@@ -58,6 +58,7 @@ def folded(
         values=tuple(fold.values),
         body=replace(program.body, steps=tuple(out)),
         functions=tuple(fold.functions),
+        alike=fold.alike,
     )
 
 
@@ -121,12 +122,13 @@ def _from_outside(copy: Sequence[Step]) -> tuple[int, ...]:
 
 
 class _Fold:
-    """Build the functions, extending `values` and `functions`."""
+    """Build the functions, extending `values`, `functions` and `alike`."""
 
     def __init__(self, program: LocalProgram) -> None:
         self.program, self.steps = program, program.body.steps
         self.values = list(program.values)
         self.functions: list[LocalBody] = []
+        self.alike: dict[int, int] = {}
         self.last_use: dict[int, int] = {}
         for place, step in enumerate(self.steps):
             self.last_use.update(dict.fromkeys(taken(step), place))
@@ -134,6 +136,11 @@ class _Fold:
 
     def calls(self, repeat: Repeat) -> Iterator[CallFunction]:
         copies = [self.steps[start : start + repeat.period] for start in repeat.places(0)]
+        for copy in copies[1:]:
+            for first, other in zip(copies[0], copy, strict=True):
+                pairs = zip(made(other), made(first), strict=True)
+                values = self.program.values
+                self.alike.update((values[own].value, values[like].value) for own, like in pairs)
         slots = self._slots(repeat, copies)
         number = len(self.functions)
         self.functions.append(self._function(copies[0], slots))

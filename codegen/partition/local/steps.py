@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 
 from shardwright.codegen.ops.layout import LocalLayout, Names
 from shardwright.codegen.ops.random_ops import KEY_KINDS
@@ -134,6 +134,9 @@ class LocalProgram:
     values: tuple[LocalValue, ...]
     body: LocalBody
     functions: tuple[LocalBody, ...] = ()
+    alike: Mapping[int, int] = field(default_factory=dict, compare=False)
+    """For a value of the program that a call of a function produces, the same value of its first
+    call."""
 
     def of(self, number: int) -> Value:
         """Return the program's value that a local value stands for."""
