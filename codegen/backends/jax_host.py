@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from shardwright.codegen.backends.base import Request
+from shardwright.codegen.ops.axis_text import axes_text
 from shardwright.codegen.text.context import (
     SIDES,
     ModuleText,
@@ -71,7 +72,7 @@ class HostText:
     def program_axes(self) -> str:
         """The Python expression for the axes whose order gives device positions."""
         names = [name for name, _ in self.axes[0]]
-        return quoted_names(names) if self.module.same_order else '"device"'
+        return axes_text(names) if self.module.same_order else '"device"'
 
     @property
     def constant_lines(self) -> tuple[str, ...]:
@@ -228,21 +229,14 @@ def _axes_line(name: str, axes: Iterable[tuple[str, int]]) -> list[str]:
     return constant_lines(name, [f'("{axis}", {size})' for axis, size in axes])
 
 
-def quoted_names(names: list[str]) -> str:
-    """Format axis names as a Python expression: a string, or a tuple of several."""
-    quoted = [f'"{name}"' for name in names]
-    return quoted[0] if len(quoted) == 1 else f"({', '.join(quoted)})"
-
-
 def spec_of(sharding: Sharding) -> str:
     """Format the PartitionSpec of a sharding as a Python expression."""
     names = axis_names(sharding)
     entries = [
-        quoted_names([names[ref] for ref in dim.axes]) if dim.axes else "None"
-        for dim in sharding.dims
+        axes_text([names[ref] for ref in dim.axes]) if dim.axes else "None" for dim in sharding.dims
     ]
     if sharding.unreduced:
-        entries.insert(0, quoted_names([names[ref] for ref in sharding.unreduced]))
+        entries.insert(0, axes_text([names[ref] for ref in sharding.unreduced]))
     return f"P({', '.join(entries)})"
 
 

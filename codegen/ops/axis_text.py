@@ -1,4 +1,4 @@
-"""Axis names and all-gathers as Python expressions."""
+"""Collectives of JAX as Python expressions: axis names, and the arguments after them."""
 
 from __future__ import annotations
 
@@ -11,6 +11,24 @@ def axes_text(names: Sequence[str]) -> str:
     return quoted[0] if len(quoted) == 1 else f"({', '.join(quoted)})"
 
 
+PLACES = {
+    "all_gather": ("axis",),
+    "psum_scatter": ("scatter_dimension",),
+    "all_to_all": ("split_axis", "concat_axis"),
+}
+"""The parameters of collectives that name the dimensions along which shards are cut or joined."""
+
+
+def tiled(op: str, *dims: int) -> list[str]:
+    """Return the last arguments of a collective along existing dimensions of shards.
+
+    >>> tiled("all_to_all", 1, 0)
+    ['split_axis=1', 'concat_axis=0', 'tiled=True']
+    """
+    places = zip(PLACES[op], dims, strict=True)
+    return [*(f"{name}={dim}" for name, dim in places), "tiled=True"]
+
+
 def gather_call(given: str, axes: Sequence[str], dim: int, checked: bool) -> tuple[str, list[str]]:
     """Return an all-gather of shards, joined along a dimension.
 
@@ -19,4 +37,4 @@ def gather_call(given: str, axes: Sequence[str], dim: int, checked: bool) -> tup
     JAX must add the terms.
     """
     ends = ['to="invarying"'] if checked else []
-    return "lax.all_gather", [given, axes_text(axes), f"axis={dim}", "tiled=True", *ends]
+    return "lax.all_gather", [given, axes_text(axes), *tiled("all_gather", dim), *ends]

@@ -11,7 +11,6 @@ from shardwright.codegen.backends.jax_host import (
     axes_of,
     imports_of,
     library_lines,
-    quoted_names,
     short_dims,
     spec_of,
 )
@@ -26,6 +25,7 @@ from shardwright.codegen.backends.jax_matmul.steps import (
 from shardwright.codegen.backends.jax_steps.plan import comment
 from shardwright.codegen.backends.jax_steps.statements import called_by_steps
 from shardwright.codegen.backends.matmul_facts import layout_of, matmul_title
+from shardwright.codegen.ops.axis_text import axes_text
 from shardwright.codegen.text.context import (
     FunctionText,
     constant_lines,
@@ -149,7 +149,7 @@ def _constants(matmul: Matmul, steps: MatmulSteps, layouts: dict[Side, Layout]) 
     lines += _axes_lines(matmul, steps)
     lines.append(f"WIRE_BYTES = {steps.received}  # received by the busiest device")
     names = [name for name, _ in _program_axes(steps)]
-    lines.append(f"AXES = {quoted_names(names)}  # mesh axes that number the devices")
+    lines.append(f"AXES = {axes_text(names)}  # mesh axes that number the devices")
     return lines
 
 

@@ -10,9 +10,9 @@ from shardwright.codegen.backends.jax_matmul.steps import (
     axis_names,
     digits_of,
 )
-from shardwright.codegen.backends.jax_steps.blocks import quoted
 from shardwright.codegen.backends.jax_steps.plan import comment
-from shardwright.codegen.backends.jax_steps.statements import OwnName
+from shardwright.codegen.backends.jax_steps.statements import used_by
+from shardwright.codegen.ops.axis_text import axes_text
 from shardwright.codegen.text.python_text import INDENT, WIDTH, called
 from shardwright.ir.matmul import Matmul
 from shardwright.ir.matmul_plan import Loop, MatmulPlan
@@ -31,7 +31,7 @@ class ProductText:
 
     lines: tuple[str, ...]
     calls: tuple[str, ...]
-    uses: frozenset[OwnName]
+    uses: frozenset[str]
     facts: tuple[str, ...] = ()
     made: tuple[str, ...] = ()
     imports: tuple[tuple[str, str], ...] = ()
@@ -56,21 +56,6 @@ def product_lines(plan: MatmulPlan, steps: MatmulSteps) -> ProductText:
         lines.append("c = c.astype(OUT_DTYPE)")
     calls = ("without_padding",) if padding else ()
     return ProductText(tuple(lines), calls, used_by(lines))
-
-
-def used_by(lines: list[str]) -> frozenset[OwnName]:
-    """Return the imported names that statements use."""
-    text = "\n".join(lines)
-    return frozenset(name for name, said in _USED.items() if said in text)
-
-
-_USED: dict[OwnName, str] = {
-    "jnp": "jnp.",
-    "lax": "lax.",
-    "number_of": "number_of(",
-    "groups_along": "groups_along(",
-}
-"""The text that shows that a statement uses a name."""
 
 
 def product_said(plan: MatmulPlan, steps: MatmulSteps) -> str:
@@ -103,9 +88,9 @@ def _in_order(loop: Loop, steps: MatmulSteps, matmul: Matmul) -> Ring:
     names = steps.axes.over(loop.digits)
     place = f"number_of({loop.digits}, lax.axis_index(AXES))"
     if names is not None:
-        place = f"lax.axis_index({quoted(names)})"
+        place = f"lax.axis_index({axes_text(names)})"
         if sorted(names, key=steps.axes.names.index) == list(names):
-            return Ring(place, quoted(names))
+            return Ring(place, axes_text(names))
     given = ", ".join(map(str, (matmul.mesh.size, *loop.digits)))
     return Ring(place, "AXES", f"groups_along({given})")
 

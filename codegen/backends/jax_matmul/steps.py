@@ -13,13 +13,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from shardwright.codegen.backends.jax_steps.axes import ProgramAxes
-from shardwright.codegen.backends.jax_steps.blocks import Block, Blocks, quoted
+from shardwright.codegen.backends.jax_steps.blocks import Blocks, Collectives
 from shardwright.codegen.backends.jax_steps.boxes import pairs_of
 from shardwright.codegen.backends.jax_steps.plan import identity, said_of
-from shardwright.codegen.backends.jax_steps.statements import OwnName
 from shardwright.codegen.hardware.presets import is_processor, topology_of
 from shardwright.codegen.moves.basis.boxed import layouts_of
 from shardwright.codegen.moves.basis.digits import Digits
+from shardwright.codegen.ops.axis_text import axes_text
 from shardwright.ir.axes import AxisRef
 from shardwright.ir.exchange import ids_of
 from shardwright.ir.matmul import SIDES, Matmul, Side
@@ -36,7 +36,7 @@ class MatmulStep:
     number: int
     side: Side
     said: str
-    block: Block
+    block: Collectives
 
     @property
     def received(self) -> int:
@@ -78,9 +78,9 @@ class MatmulSteps:
         return self.before + self.after
 
     @property
-    def uses(self) -> frozenset[OwnName]:
+    def uses(self) -> frozenset[str]:
         """The names that the statements of all movements use."""
-        return frozenset[OwnName]().union(*(step.block.uses for step in self.every))
+        return frozenset[str]().union(*(step.block.uses for step in self.every))
 
     @property
     def received(self) -> int:
@@ -161,4 +161,4 @@ def _steps(chosen: MatmulPlan, side: Side, axes: ProgramAxes, first: int) -> Ite
 def axis_names(steps: MatmulSteps, matmul: Matmul, refs: tuple[AxisRef, ...]) -> str | None:
     """Return the Python expression that names axes, or None if the program has no such axes."""
     names = steps.axes.over(digits_of(matmul, refs))
-    return None if names is None else quoted(names)
+    return None if names is None else axes_text(names)

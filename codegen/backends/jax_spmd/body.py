@@ -285,8 +285,8 @@ class Writer(KnownValues):
         shape = self.program.shape(step.result)
         ends, fresh = (given, name), self.names.fresh
         if change.kind == "exchange":
-            shapes = self.program.shape(step.operand), shape
-            yield from exchange_statements(change, source, shapes, axes.sizes, ends, fresh)
+            before = self.program.shape(step.operand)
+            yield from exchange_statements(change, source, before, axes.sizes, ends, fresh)
         elif change.is_direct:
             whole = self.program.of(step.operand).shape
             found = direct(source, change.layout, whole, axes.pieces)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shardwright.codegen.ops.axis_text import axes_text, gather_call
+from shardwright.codegen.ops.axis_text import axes_text, gather_call, tiled
 from shardwright.codegen.ops.layout import LocalLayout
 from shardwright.codegen.ops.literals import listed
 from shardwright.codegen.partition.local.steps import LayoutChange
@@ -40,13 +40,11 @@ def change_call(
             return gather_call(given, change.axes, change.dims[0], checked)
         case "all_to_all":
             gathered, split = change.dims
-            ends = [f"split_axis={split}", f"concat_axis={gathered}", "tiled=True"]
-            return "lax.all_to_all", [given, axes, *ends]
+            return "lax.all_to_all", [given, axes, *tiled("all_to_all", split, gathered)]
         case "all_reduce":
             return REDUCERS[source.operator], [given, axes]
         case "reduce_scatter":
-            ends = [f"scatter_dimension={change.dims[0]}", "tiled=True"]
-            return "lax.psum_scatter", [given, axes, *ends]
+            return "lax.psum_scatter", [given, axes, *tiled("psum_scatter", *change.dims)]
         case "permute":
             return "lax.ppermute", [given, axes, pairs]
     raise InternalError(f"no collective for {change.kind}")

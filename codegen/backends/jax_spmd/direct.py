@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from shardwright.codegen.backends.jax_spmd.exchange import turned
-from shardwright.codegen.ops.axis_text import axes_text
+from shardwright.codegen.moves.at_once import Turning
+from shardwright.codegen.ops.axis_text import axes_text, tiled
 from shardwright.codegen.ops.text import Expression
 from shardwright.codegen.partition.local.direct import DirectMove, Place
 
@@ -31,7 +32,7 @@ def direct_statements(
     received: list[tuple[str, Expression]] = []
     if found.blocks.is_at_once:
         sent = _selected(blocks, rows, "SENT", device, table)
-        ends = ["split_axis=0", "concat_axis=0", "tiled=True"]
+        ends = tiled("all_to_all", 0, 0)
         received.append((fresh("received"), ("lax.all_to_all", [sent, axes, *ends])))
         every = received[0][0]
     else:
@@ -81,7 +82,7 @@ def _cut(given: str, cuts: Place, block: Place) -> Expression:
             pieces.append(cut)
         pieces.append(extent)
     rest = [place for place in range(len(pieces)) if place not in fronts]
-    return turned(given, pieces, (*fronts, *rest), (-1, *block))
+    return turned(given, Turning(tuple(pieces), (*fronts, *rest), (-1, *block)))
 
 
 def _joined(given: str, cuts: Place, block: Place) -> Expression:
@@ -90,4 +91,4 @@ def _joined(given: str, cuts: Place, block: Place) -> Expression:
     for dim, cut in enumerate(cuts, len(several)):
         order += [next(fronts), dim] if cut > 1 else [dim]
     shape = [cut * extent for cut, extent in zip(cuts, block, strict=True)]
-    return turned(given, (*several, *block), order, shape)
+    return turned(given, Turning((*several, *block), tuple(order), tuple(shape)))

@@ -10,50 +10,52 @@ one another.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
 
-from shardwright.codegen.moves.basis.digits import Digits, merged
-
-
-class DigitChange(Protocol):
-    """The minor-most digits (stride, size) that a dimension gained (`is_new`) or lost."""
-
-    @property
-    def axis(self) -> int: ...
-
-    @property
-    def digits(self) -> Digits: ...
-
-    @property
-    def is_new(self) -> bool: ...
-
-
-C = TypeVar("C", bound=DigitChange)
+from shardwright.codegen.backends.jax_steps.boxes import pairs_of
+from shardwright.codegen.moves.basis.boxed import dims_fit
+from shardwright.codegen.moves.basis.digits import Digits, merged, tail
+from shardwright.ir.layout import DimLayout, Layout
 
 
 @dataclass(frozen=True)
-class MatchedChanges(Generic[C]):
+class StepChange:
+    """The minor-most digits that a dimension gained (`is_new`) or lost."""
+
+    axis: int
+    digits: Digits
+    is_new: bool
+    fits: bool  # whether small shards start at multiples of their size within the large shards
+
+    @property
+    def count(self) -> int:
+        """The number of small shards in a large one."""
+        return math.prod(size for _, size in self.digits)
+
+
+@dataclass(frozen=True)
+class MatchedChanges:
     """The collectives that perform all changes.
 
     An all-to-all is a pair (gaining dimension, change of the losing dimension). Pairs that gain in
     the same dimension are ordered by their digits, major first.
     """
 
-    slices: tuple[C, ...]
-    all_to_alls: tuple[tuple[int, C], ...]
-    all_gathers: tuple[C, ...]
+    slices: tuple[StepChange, ...]
+    all_to_alls: tuple[tuple[int, StepChange], ...]
+    all_gathers: tuple[StepChange, ...]
 
     @staticmethod
-    def of(changes: Collection[C]) -> MatchedChanges[C] | None:
+    def of(changes: Collection[StepChange]) -> MatchedChanges | None:
         """Return the collectives that perform changes. Collectives of the same kind are in the
         order of their changes.
 
         Return None if the digits of two collectives interfere, because no order is then valid.
         """
         lost = [change for change in changes if not change.is_new]
-        slices, pairs = list[C](), list[tuple[int, C]]()
+        slices, pairs = list[StepChange](), list[tuple[int, StepChange]]()
         for change in changes:
             if change.is_new:
                 left = [other for other in lost if all(other is not old for _, old in pairs)]
@@ -66,8 +68,50 @@ class MatchedChanges(Generic[C]):
         gathered = [old for old in lost if all(old is not other for _, other in pairs)]
         return MatchedChanges(tuple(slices), tuple(pairs), tuple(gathered))
 
+    @staticmethod
+    def between(before: Layout, after: Layout) -> MatchedChanges | None:
+        """Return the collectives that turn one layout into another; None if no collectives on
+        padded shards do, or if terms change."""
+        changes = changes_of(before, after)
+        terms = before.dims[: before.hidden], after.dims[: after.hidden]
+        if changes is None or terms[0] != terms[1] or not all(change.fits for change in changes):
+            return None
+        return MatchedChanges.of(changes)
 
-def _made_of(digits: Digits, lost: list[C]) -> tuple[C, ...]:
+    @property
+    def digits(self) -> tuple[Digits, ...]:
+        """The digits of each collective."""
+        lost = (old for _, old in self.all_to_alls)
+        return tuple(each.digits for each in (*self.slices, *lost, *self.all_gathers))
+
+
+def changes_of(before: Layout, after: Layout) -> tuple[StepChange, ...] | None:
+    """Return the change of every tensor dimension whose cut changes, in order of dimensions.
+
+    Return None if digits other than the minor-most ones change.
+    """
+    found = []
+    sides = before.dims[before.hidden :], after.dims[after.hidden :]
+    for axis, (old, new) in enumerate(zip(*sides, strict=True)):
+        change = _change(axis, old, new)
+        if change is None:
+            return None
+        found += [change] if change.digits else []
+    return tuple(found)
+
+
+def _change(axis: int, before: DimLayout, after: DimLayout) -> StepChange | None:
+    is_new = after.parts > before.parts
+    large, small = (before, after) if is_new else (after, before)
+    digits = tail(pairs_of(small.digits), pairs_of(large.digits))
+    if digits is None:
+        return None
+    if not digits:
+        return StepChange(axis, (), is_new, fits=True) if small.levels == large.levels else None
+    return StepChange(axis, digits, is_new, dims_fit(before, after))
+
+
+def _made_of(digits: Digits, lost: list[StepChange]) -> tuple[StepChange, ...]:
     """Return the losing changes that together lost exactly `digits`, in the order in which their
     digits concatenate, or an empty tuple if there are none."""
     for count in range(1, len(lost) + 1):

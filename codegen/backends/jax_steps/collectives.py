@@ -1,220 +1,295 @@
-"""Exchanges that equal a few tiled collectives over axes: slices, all-gathers and all-to-alls.
+"""Changes of dimensions as statements: slices, all-to-alls and all-gathers of padded shards.
 
-Every dimension is split by the same axes before and after, except for its minor-most axes: new axes
-are slices, removed axes are gathered, and axes that move from one dimension to another are an
-all-to-all. Devices receive only the data that they need, and padding: a dimension that is whole at
-first and does not divide evenly is padded before it is cut.
+A plan of one exchange performs every change by a collective of its own, along a dimension of its
+own: XLA moves parts that it cuts or joins along an inner dimension in smaller units. A step of a
+longer plan is one collective.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
-from shardwright.codegen.backends.jax_steps.changes import MatchedChanges
+import numpy as np
+
+from shardwright.codegen.backends.jax_steps.axes import ProgramAxes
+from shardwright.codegen.backends.jax_steps.boxes import ids_name
+from shardwright.codegen.backends.jax_steps.changes import MatchedChanges, StepChange
+from shardwright.codegen.backends.jax_steps.statements import Statement
+from shardwright.codegen.moves.at_once import AtOnce, Turning
 from shardwright.codegen.moves.basis.digits import Digits
+from shardwright.codegen.moves.network import passes
 from shardwright.codegen.moves.network.collectives import positions_of_groups
-from shardwright.codegen.moves.network.passes import Laid, exchanged, gathered
+from shardwright.codegen.moves.network.passes import Laid, Standing
 from shardwright.codegen.moves.xla import Collective
-from shardwright.ir.axes import AxisRef, contains
-from shardwright.ir.exchange import Exchange
+from shardwright.codegen.ops.axis_text import axes_text, tiled
+from shardwright.ir.algebra.index import Integers
+from shardwright.ir.exchange import ids_of
+from shardwright.ir.layout import Layout
 from shardwright.ir.mesh import Mesh
-from shardwright.ir.reshard import Reshard
+from shardwright.ir.sharding import Operator
 
-Refs = tuple[AxisRef, ...]
-
-
-@dataclass(frozen=True)
-class AxisChange:
-    """The minor-most axes that a dimension gained (`is_new`) or lost, and their digits."""
-
-    axis: int
-    refs: Refs
-    digits: Digits
-    is_new: bool
+Form = Literal["apart", "together", "outermost"]
+"""How changes are performed. "apart": every change by a collective of its own. "together": all
+all-to-alls by one collective, and all gathers by one. "outermost": as "together", but gathers work
+on a first dimension, created if necessary."""
 
 
 @dataclass(frozen=True)
-class Collectives:
-    """Statements that compute the target shard `y` from the source shard `x`.
+class OverDigits:
+    """Collectives over digits of mesh positions.
 
-    `wire`: as in Rounds; `libraries`: the imports that they use; `asked`: their collectives;
-    `laid`: collectives and slices, to count passes over memory.
+    `source`: the mesh whose device ids are in SOURCE_IDS; `ids`: the device ids, by rank; `axes`:
+    None if the meshes list their devices in different orders, because the program then has no mesh
+    axes; `itemsize`: the bytes of an element.
     """
 
-    lines: tuple[str, ...]
-    wire: tuple[int, int]
-    libraries: frozenset[str] = frozenset()
-    asked: tuple[Collective, ...] = ()
-    laid: tuple[Laid, ...] = ()
+    source: Mesh
+    ids: Integers
+    axes: ProgramAxes | None
+    itemsize: int
 
+    def index(self, digits: Digits) -> str:
+        """Return the expression for the number that digits of this device's position form."""
+        names = None if self.axes is None else self.axes.over(digits)
+        if names is None:
+            return f"number_of({digits}, lax.axis_index(AXES))"
+        return f"lax.axis_index({axes_text(names)})"
 
-def among(op: str, nbytes: int, digits: Digits, devices: int) -> Collective:
-    """Return a collective among mesh positions that differ only in `digits`. `nbytes`: the size of
-    its result."""
-    return Collective(op, nbytes, positions_of_groups(digits, devices).tolist())
+    def collective(self, mesh: Mesh, op: str, digits: Digits, how: list[str]) -> Statement:
+        """Return the statement that calls `lax.op` over the axes for digits of mesh positions or,
+        if the program has no such axes, among groups of devices."""
+        names = None if self.axes is None else self.axes.over(digits)
+        if names is not None:
+            return Statement(f"lax.{op}", ("x", axes_text(names), *how))
+        inside = [str(self.ids.size), *map(str, digits)]
+        if self.axes is None:
+            inside.append(f"ids={ids_name(mesh, self.source)}")
+        groups = f"axis_index_groups=groups_along({', '.join(inside)})"
+        return Statement(f"lax.{op}", ("x", "AXES", *how, groups))
 
+    def slice(self, change: StepChange, size: int) -> Statement:
+        """Return the statement that keeps this device's part, of extent `size`, of a dimension."""
+        # XLA can prove more about where a slice starts if indices cannot be negative.
+        more = (f"axis={change.axis}", "allow_negative_indices=False")
+        how = ("x", f"{self.index(change.digits)} * {size}", str(size), *more)
+        return Statement("lax.dynamic_slice_in_dim", how)
 
-def collectives_of(
-    reshard: Reshard, exchange: Exchange, named: Callable[[Refs], str]
-) -> Collectives | None:
-    """Return collectives that perform an exchange, or None if there are none.
-
-    `named` formats axes of the refined source mesh as a Python expression.
-    """
-    changes = _changes(reshard)
-    if changes is None or not _is_aligned(exchange, changes):
-        return None
-    moves = MatchedChanges.of(changes)
-    if moves is None:
-        return None
-    program = _Statements(reshard, list(exchange.source.local_shape), named)
-    program.pad(exchange)
-    for change in moves.slices:
-        program.slice(change.axis, change.refs)
-    for axis, gone in moves.all_to_alls:
-        program.all_to_all(axis, gone.axis, gone.refs)
-    # Gather last along the dimension whose parts are contiguous in memory: the last step gathers
-    # the most, and along this dimension it needs no transpose.
-    for change in sorted(moves.all_gathers, key=lambda change: -change.axis):
-        program.all_gather(change.axis, change.refs)
-    program.cut(exchange.target.local_shape)
-    *first, last = program.lines or ["x = x"]
-    wire = program.wire, program.wire * reshard.source.mesh.size
-    lines, asked = (*first, last.replace("x = ", "y = ", 1)), tuple(program.asked)
-    laid = tuple(program.laid)
-    return Collectives(lines, wire, frozenset(program.libraries), asked, laid)
-
-
-def _changes(reshard: Reshard) -> tuple[AxisChange, ...] | None:
-    """Return the change of every dimension whose axes change, or None if axes other than the
-    minor-most ones change."""
-    mesh = reshard.source.mesh
-    if mesh != reshard.target.mesh:
-        return None
-    refined = mesh.refine(reshard.source.used())
-    if not all(_is_made_of(ref, refined, mesh) for ref in reshard.target.used()):
-        return None  # the source's refined mesh cannot name the target's axes
-    found = []
-    for axis, sides in enumerate(zip(reshard.source.dims, reshard.target.dims, strict=True)):
-        before, after = (_parts(dim.axes, refined, mesh) for dim in sides)
-        shared = min(len(before), len(after))
-        if before[:shared] != after[:shared]:
-            return None
-        if len(before) != len(after):
-            longer = max(before, after, key=len)
-            refs = longer[shared:]
-            digits = tuple((digit.stride, digit.size) for digit in map(mesh.digit, refs))
-            found.append(AxisChange(axis, refs, digits, len(after) > len(before)))
-    return tuple(found)
-
-
-def _is_made_of(ref: AxisRef, refined: Refs, mesh: Mesh) -> bool:
-    parts = _parts((ref,), refined, mesh)
-    return math.prod(map(mesh.full_size, parts)) == mesh.full_size(ref)
-
-
-def _parts(refs: Refs, refined: Refs, mesh: Mesh) -> Refs:
-    return tuple(part for ref in refs for part in refined if contains(ref, part, mesh.sizes))
-
-
-def _is_aligned(exchange: Exchange, changes: tuple[AxisChange, ...]) -> bool:
-    """Return whether padded shards nest: small shards start at multiples of their size within large
-    shards."""
-    changed = {change.axis for change in changes}
-    for axis, dims in enumerate(exchange.dims):
-        small, large = sorted((dims.source, dims.target), key=lambda dim: -dim.parts)
-        if axis not in changed and small != large:
-            return False
-        parts, whole = small.parts // large.parts, large.parts == 1
-        if axis in changed and not (dims.is_flat and (whole or small.size * parts == large.size)):
-            return False
-    return True
+    def ask(self, mesh: Mesh, op: str, elements: int, digits: Digits) -> Collective:
+        """Return a collective over digits as XLA runs it. `elements`: the size of its result."""
+        groups = positions_of_groups(digits, self.ids.size)
+        if self.axes is None:
+            groups = np.searchsorted(self.ids, ids_of(mesh))[groups]
+        return Collective(op, elements * self.itemsize, groups.tolist())
 
 
 @dataclass
-class _Statements:
-    """The statements written so far. `shape`: the shape of `x` after them; `wire`: the elements
-    that each device receives."""
+class Changed:
+    """The statements that change the dimensions of a shard, so far. `shape`: that of `x` after
+    them; `asked`: their collectives; `laid`: collectives and slices, for counting passes over
+    memory."""
 
-    reshard: Reshard
+    over: OverDigits
+    mesh: Mesh
     shape: list[int]
-    named: Callable[[Refs], str]
-    lines: list[str] = field(default_factory=list)
-    wire: int = 0
+    statements: list[Statement] = field(default_factory=list)
     asked: list[Collective] = field(default_factory=list)
     laid: list[Laid] = field(default_factory=list)
-    libraries: set[str] = field(default_factory=set)
 
-    def _size(self, refs: Refs) -> int:
-        return math.prod(self.reshard.source.mesh.full_size(ref) for ref in refs)
+    @staticmethod
+    def of(
+        over: OverDigits, before: Layout, after: Layout, moves: MatchedChanges, form: Form
+    ) -> Changed:
+        """Return the statements that perform changes between two layouts."""
+        made = Changed(over, before.mesh, list(before.local_shape))
+        made.pad(before, after)
+        for change in moves.slices:
+            made.slice(change)
+        if form == "apart":
+            for axis, old in moves.all_to_alls:
+                made.exchange_apart(axis, old)
+            # Gather last along the dimension whose parts are contiguous in memory: the last step
+            # gathers the most, and along this dimension it needs no transpose.
+            for change in sorted(moves.all_gathers, key=lambda change: -change.axis):
+                made.gather_apart(change)
+        else:
+            made.exchange(moves.all_to_alls)
+            made.gather(moves.all_gathers, outermost=form == "outermost")
+        made.cut(after.local_shape)
+        return made
 
-    def pad(self, exchange: Exchange) -> None:
-        ends = []
-        for axis, dims in enumerate(exchange.dims):
-            source, target = dims.source, dims.target
-            size = max(self.shape[axis], target.size * (target.parts // source.parts))
-            ends.append((0, size - self.shape[axis]))
-            self.shape[axis] = size
-        if any(end for _, end in ends):
-            self._add("jnp", f"pad(x, {tuple(ends)})")
+    def pad(self, before: Layout, after: Layout) -> None:
+        """Pad the dimensions that are to be cut into shards of equal size."""
+        ends, self.shape = self.shape, padded(before, after)
+        widths = tuple((0, size - own) for size, own in zip(self.shape, ends, strict=True))
+        if any(end for _, end in widths):
+            self._add("jnp.pad", "x", str(widths))
             self._lay_slice()
 
-    def slice(self, axis: int, refs: Refs) -> None:
-        size = self.shape[axis] = self.shape[axis] // self._size(refs)
-        start = f"lax.axis_index({self.named(refs)}) * {size}"
-        self._add("lax", f"dynamic_slice_in_dim(x, {start}, {size}, axis={axis})")
+    def slice(self, change: StepChange) -> None:
+        """Keep this device's part of a dimension."""
+        self.shape[change.axis] //= change.count
+        self.statements.append(self.over.slice(change, self.shape[change.axis]))
         self._lay_slice()
 
-    def all_to_all(self, split: int, concat: int, refs: Refs) -> None:
-        count = self._size(refs)
-        self.wire += math.prod(self.shape) // count * (count - 1)
-        self.laid.append(exchanged(self.shape, split, concat, count, "apart"))
+    def exchange_apart(self, split: int, old: StepChange) -> None:
+        """Move digits from one dimension to dimension `split`, along a dimension of their own."""
+        joined, count = old.axis, old.count
+        self.laid.append(passes.exchanged(self.shape, split, joined, count, "apart"))
         self.shape[split] //= count
-        self._reshape([*self.shape[:split], count, *self.shape[split:]])
-        how = f"split_axis={split}, concat_axis={concat}"
-        self._add("lax", f"all_to_all(x, {self.named(refs)}, {how})")
-        self.shape[concat] *= count
-        self._reshape(self.shape)
-        self._ask("all-to-all", refs)
+        self._add("x.reshape", *map(str, [*self.shape[:split], count, *self.shape[split:]]))
+        self._call("all_to_all", old.digits, [f"split_axis={split}", f"concat_axis={joined}"])
+        self.shape[joined] *= count
+        self._add("x.reshape", *map(str, self.shape))
+        self._ask("all-to-all", old.digits)
 
-    def all_gather(self, axis: int, refs: Refs) -> None:
-        """Gather the parts of a dimension.
+    def exchange(self, pairs: Sequence[tuple[int, StepChange]]) -> None:
+        """Move digits between (gaining, losing) pairs of dimensions by one all-to-all."""
+        if not pairs:
+            return
+        self.laid.append(_exchanged(self.shape, pairs))
+        digits = tuple(pair for _, old in pairs for pair in old.digits)
+        if len(pairs) == 1:
+            ((axis, old),) = pairs
+            self.shape[axis] //= old.count
+            self.shape[old.axis] *= old.count
+            self._call("all_to_all", digits, tiled("all_to_all", axis, old.axis))
+        else:
+            turns = self._at_once([old for _, old in pairs], [axis for axis, _ in pairs])
+            self._turn(turns.before)
+            self._call("all_to_all", digits, tiled("all_to_all", 0, 0))
+            self._turn(turns.after)
+        self._ask("all-to-all", digits)
 
-        Unless the dimension is outermost, gather whole shards along a new dimension and reshape:
-        XLA moves parts in smaller units when it joins them along an inner dimension.
-        """
-        count = self._size(refs)
-        self.wire += math.prod(self.shape) * (count - 1)
-        is_outermost = math.prod(self.shape[:axis]) == 1
-        how = f"axis={axis}" + ", tiled=True" * is_outermost
-        self._add("lax", f"all_gather(x, {self.named(refs)}, {how})")
+    def gather_apart(self, change: StepChange) -> None:
+        """Gather the parts of a dimension: unless it is outermost, whole shards along a new
+        dimension, which a reshape joins."""
+        is_outermost = math.prod(self.shape[: change.axis]) == 1
+        how = [f"axis={change.axis}", *["tiled=True"] * is_outermost]
+        self._call("all_gather", change.digits, how)
         before = tuple(self.shape)
-        self.shape[axis] *= count
+        self.shape[change.axis] *= change.count
         if not is_outermost:
-            self._reshape(self.shape)
-        self._ask("all-gather", refs)
-        self.laid.append(gathered(before, self.shape))
+            self._add("x.reshape", *map(str, self.shape))
+        self._ask("all-gather", change.digits)
+        self.laid.append(passes.gathered(before, self.shape))
 
-    def _add(self, library: str, call: str) -> None:
-        self.libraries.add(library)
-        self.lines.append(f"x = {library}.{call}")
+    def gather(self, changes: Sequence[StepChange], *, outermost: bool) -> None:
+        """Gather the parts of several dimensions by one all-gather."""
+        if not changes:
+            return
+        digits = tuple(pair for change in changes for pair in change.digits)
+        before = tuple(self.shape)
+        if len(changes) == 1 and not (outermost and changes[0].axis):
+            (change,) = changes
+            self.shape[change.axis] *= change.count
+            self._call("all_gather", digits, tiled("all_gather", change.axis))
+        else:
+            turns = self._at_once(changes, [])
+            self._call("all_gather", digits, ["axis=0"])
+            self._turn(turns.after)
+        self._ask("all-gather", digits)
+        # passes over memory that reorder what is gathered along several dimensions at once
+        is_last = any(change.axis == len(self.shape) - 1 for change in changes)
+        turned = 0 if len(changes) == 1 else 1 + is_last
+        self.laid.append(passes.gathered(before, self.shape, turned))
 
-    def _ask(self, op: str, refs: Refs) -> None:
-        mesh, nbytes = self.reshard.source.mesh, math.prod(self.shape) * self.reshard.itemsize
-        digits = tuple((digit.stride, digit.size) for digit in map(mesh.digit, refs))
-        self.asked.append(among(op, nbytes, digits, mesh.size))
+    def reduce(self, operator: Operator, digits: Digits) -> None:
+        """Reduce terms, of which every device of a group has one, to their result on each."""
+        self._call(f"p{operator}", digits, [])
+        self._ask("all-reduce", digits)
+        self.laid.append(Laid("sum", math.prod(self.shape)))
+
+    def scatter(self, operator: Operator, change: StepChange, *, outermost: bool) -> None:
+        """Reduce terms to their result, of which every device of a group keeps a part of a
+        dimension. A sum is one collective. For other operators, every device receives all terms of
+        its shard in an all-to-all, along a new dimension, which it then reduces."""
+        axis, count = change.axis, change.count
+        self.shape[axis] //= count
+        parted = list(map(str, [*self.shape[:axis], count, *self.shape[axis:]]))
+        turned = operator == "sum" and self._is_turned(axis)
+        op, times = "reduce-scatter", 1
+        if operator == "sum" and axis and outermost:
+            op, times = "all-reduce", count
+            self._call("psum", change.digits, [])
+            self.statements.append(self.over.slice(change, self.shape[axis]))
+        elif turned:
+            self._add("x.reshape", *parted)
+            self._add("jnp.moveaxis", "x", str(axis), "0")
+            self._call("psum_scatter", change.digits, ["scatter_dimension=0"])
+        elif operator == "sum":
+            self._call("psum_scatter", change.digits, tiled("psum_scatter", axis))
+        else:
+            op, times = "all-to-all", count
+            self._add("x.reshape", *parted)
+            how = [f"split_axis={axis}", f"concat_axis={axis}"]
+            self._call("all_to_all", change.digits, how)
+            self._add(f"jnp.{operator}", "x", f"axis={axis}")
+        elements = math.prod(self.shape)
+        self.asked.append(self.over.ask(self.mesh, op, elements * times, change.digits))
+        self.laid.append(Laid("sum", elements, turned=int(turned)))
+
+    def _is_turned(self, axis: int) -> bool:
+        """Return whether sums are scattered along a new first dimension instead of `axis`.
+
+        To scatter along the last dimension, the TPU compiler often uses an all-reduce, which moves
+        twice as much. For one-byte elements it always does, and moves their padding too.
+        """
+        return 0 < axis == len(self.shape) - 1 and self.over.itemsize > 1
+
+    def cut(self, shape: Sequence[int]) -> None:
+        """Cut off the padding of gathered dimensions."""
+        for axis, size in enumerate(shape):
+            if self.shape[axis] > size:
+                self._add("lax.slice_in_dim", "x", "0", str(size), f"axis={axis}")
+                self.shape[axis] = size
+                self._lay_slice()
+
+    def _at_once(self, changes: Sequence[StepChange], gaining: Sequence[int]) -> AtOnce:
+        """Return the turns around one collective. `gaining`: the dimension that gains the digits of
+        each change; empty for a gather."""
+        dims = range(len(self.shape))
+        counts = [change.count for change in changes]
+        gained = [[n for n, axis in enumerate(gaining) if axis == dim] for dim in dims]
+        lost = [[n for n, change in enumerate(changes) if change.axis == dim] for dim in dims]
+        return AtOnce.of(self.shape, counts, gained, lost)
+
+    def _turn(self, turn: Turning) -> None:
+        self._add("x.reshape", *map(str, turn.split))
+        self._add("x.transpose", *map(str, turn.order))
+        self._add("x.reshape", *map(str, turn.shape))
+        self.shape = [*turn.shape]
+
+    def _add(self, function: str, *arguments: str) -> None:
+        self.statements.append(Statement(function, arguments))
+
+    def _call(self, op: str, digits: Digits, how: list[str]) -> None:
+        self.statements.append(self.over.collective(self.mesh, op, digits, how))
+
+    def _ask(self, op: str, digits: Digits) -> None:
+        self.asked.append(self.over.ask(self.mesh, op, math.prod(self.shape), digits))
 
     def _lay_slice(self) -> None:
         self.laid.append(Laid("slice", math.prod(self.shape)))
 
-    def _reshape(self, shape: list[int]) -> None:
-        self.lines.append(f"x = x.reshape({', '.join(map(str, shape))})")
 
-    def cut(self, shape: tuple[int, ...]) -> None:
-        for axis, size in enumerate(shape):
-            if self.shape[axis] > size:
-                self._add("lax", f"slice_in_dim(x, 0, {size}, axis={axis})")
-                self.shape[axis] = size
-                self._lay_slice()
+def padded(before: Layout, after: Layout) -> list[int]:
+    """Return the shape of a shard, padded so that it can be cut into shards of equal size."""
+    sides = before.dims[before.hidden :], after.dims[after.hidden :]
+    return [
+        max(size, new.size * (new.parts // old.parts))
+        for size, old, new in zip(before.local_shape, *sides, strict=True)
+    ]
+
+
+def _exchanged(shape: list[int], pairs: Sequence[tuple[int, StepChange]]) -> Laid:
+    if len(pairs) == 1:
+        ((gains, old),) = pairs
+        return passes.exchanged(shape, gains, old.axis, old.count, "tiled")
+    places = [(Standing.of(shape, gains), Standing.of(shape, old.axis)) for gains, old in pairs]
+    split, joined = (max(each) for each in zip(*places, strict=True))
+    parts = (shape[gains] // old.count for gains, old in pairs)
+    keeps = 1 not in (*shape, *parts)
+    return Laid("all-to-all", math.prod(shape), split, joined, "several", keeps_floats=keeps)

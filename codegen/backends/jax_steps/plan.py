@@ -14,24 +14,21 @@ from functools import cached_property
 import numpy as np
 
 from shardwright.codegen.backends.int32 import MAX_INDEX, ROUNDING
-from shardwright.codegen.backends.jax_host import LIBRARIES, HostText, host_text, short_dims
-from shardwright.codegen.backends.jax_steps.axes import ProgramAxes
-from shardwright.codegen.backends.jax_steps.blocks import (
-    Block,
-    Blocks,
-    quoted,
+from shardwright.codegen.backends.jax_host import (
+    LIBRARIES,
+    HostText,
+    host_text,
+    short_dims,
 )
+from shardwright.codegen.backends.jax_steps.axes import ProgramAxes
+from shardwright.codegen.backends.jax_steps.blocks import Blocks, Collectives
 from shardwright.codegen.backends.jax_steps.boxes import pairs_of
 from shardwright.codegen.backends.jax_steps.docstring import step_facts
-from shardwright.codegen.backends.jax_steps.statements import (
-    ZERO,
-    OwnName,
-    PythonValue,
-    called_by_steps,
-)
+from shardwright.codegen.backends.jax_steps.statements import called_by_steps, used_by
 from shardwright.codegen.backends.jax_terms import ends_of
 from shardwright.codegen.moves.basis.boxed import layouts_of
 from shardwright.codegen.moves.basis.digits import Digits
+from shardwright.codegen.ops.axis_text import axes_text
 from shardwright.codegen.text.context import (
     ModuleText,
     Said,
@@ -66,17 +63,17 @@ class Steps:
     the value of the constant EMPTY, for missing terms, or None if the module does not use it.
     """
 
-    blocks: tuple[Block, ...]
+    blocks: tuple[Collectives, ...]
     said: tuple[str, ...]
     wire: tuple[int, int]
     axes: ProgramAxes | None
     takes_term: bool
     gives_term: bool
-    empty: PythonValue | None
+    empty: str | None
 
     @property
-    def _uses(self) -> frozenset[OwnName]:
-        own = frozenset(self.empty.uses if self.empty else ())
+    def _uses(self) -> frozenset[str]:
+        own = used_by([self.empty] if self.empty else ())
         return own.union(*(block.uses for block in self.blocks))
 
     @property
@@ -114,7 +111,7 @@ class Steps:
         found: list[str] = []
         if self.empty:
             found += ["# What a term without the value holds, as bits."]
-            found += [f"EMPTY = bits_from({self.empty.text}, DTYPE)"]
+            found += [f"EMPTY = bits_from({self.empty}, DTYPE)"]
         if self.boxes:
             found += ["# Steps by boxes, by their number: see `moved_by_boxes`."]
         for number, block in enumerate(self.blocks, 1):
@@ -151,24 +148,24 @@ def steps_of(plan: Plan) -> Steps:
     )
 
 
-def identity(operator: Operator, dtype: str, as_bits: bool) -> PythonValue:
+def identity(operator: Operator, dtype: str, as_bits: bool) -> str:
     """Return the neutral element of an operator. `as_bits`: whether elements are viewed as integers
     of the dtype's width; the neutral element of a float dtype is then the constant EMPTY."""
     if operator == "sum":
-        return ZERO
+        return "0"
     lowest = operator == "max"
     if dtype == "bool":
-        return PythonValue(str(not lowest))
+        return str(not lowest)
     if not is_floating(dtype):
         end = f"jnp.iinfo(DTYPE).{'min' if lowest else 'max'}"
         if dtype in ("uint32", "uint64") and not lowest:  # too large for JAX's default integers
             end = f"jnp.dtype(DTYPE).type({end})"
-        return PythonValue(end, ("jnp",))
+        return end
     if as_bits:
-        return PythonValue("EMPTY", ("EMPTY",))
+        return "EMPTY"
     if dtype == "float8_e4m3fn":  # the type has no infinity
-        return PythonValue(f"jnp.finfo(DTYPE).{'min' if lowest else 'max'}", ("jnp",))
-    return PythonValue("-jnp.inf" if lowest else "jnp.inf", ("jnp",))
+        return f"jnp.finfo(DTYPE).{'min' if lowest else 'max'}"
+    return "-jnp.inf" if lowest else "jnp.inf"
 
 
 def _digits(step: Step) -> Digits:
@@ -245,7 +242,7 @@ def _on_program_axes(plan: Plan, axes: ProgramAxes, host: HostText) -> HostText:
 def _entry(axes: ProgramAxes, sharding: Sharding, refs: tuple[AxisRef, ...]) -> str:
     names = axes.over(tuple((d.stride, d.size) for d in map(sharding.mesh.digit, refs)))
     assert names is not None
-    return quoted(names) if names else "None"
+    return axes_text(names) if names else "None"
 
 
 def is_stepwise(plan: Plan) -> bool:

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Literal
 
 from shardwright.codegen.backends.jax_host import LIBRARIES
 from shardwright.codegen.text.python_text import called
 
-OwnName = Literal[
-    "number_of",
-    "groups_along",
-    "sends_along",
-    "moved_by_boxes",
-    "EMPTY",
-    "jnp",
-    "np",
-    "lax",
-    "pl",
-    "pltpu",
-]
+_OWN = {*LIBRARIES, "number_of", "groups_along", "sends_along", "moved_by_boxes", "EMPTY"}
 """The names that statements may use: support functions, module constants and libraries."""
+
+
+def used_by(texts: Iterable[str]) -> frozenset[str]:
+    """Return the names in `_OWN` that expressions or statements use.
+
+    >>> sorted(used_by(['jnp.where(lax.axis_index("np") == 0, x, EMPTY)']))
+    ['EMPTY', 'jnp', 'lax']
+    """
+    found = (re.findall(r"(?<![\w.])[A-Za-z_]\w*", re.sub(r'"[^"]*"', "", text)) for text in texts)
+    return frozenset(name for names in found for name in names) & _OWN
 
 
 def called_by_steps(used: Iterable[str]) -> dict[str, tuple[str, ...]]:
@@ -34,28 +33,20 @@ def called_by_steps(used: Iterable[str]) -> dict[str, tuple[str, ...]]:
 
 
 @dataclass(frozen=True)
-class PythonValue:
-    """A Python expression and the names that it uses."""
-
-    text: str
-    uses: tuple[OwnName, ...] = ()
-
-
-ZERO = PythonValue("0")
-
-
-@dataclass(frozen=True)
 class Statement:
     """`x = function(arguments)` or, without a function, `x = x`.
 
-    `uses`: the names in its arguments, and the name of its function if that is imported; `name`:
-    the variable that it assigns, either `x` or an argument of the next statement.
+    `name`: the variable that it assigns, either `x` or an argument of the next statement.
     """
 
     function: str
     arguments: tuple[str, ...]
-    uses: tuple[OwnName, ...] = ()
     name: str = ""
+
+    @property
+    def uses(self) -> frozenset[str]:
+        """The names in `_OWN` that the statement uses."""
+        return used_by((self.function, *self.arguments))
 
     def of(self, name: str) -> Statement:
         """Return the statement with the variable `name` in place of the argument `x`."""

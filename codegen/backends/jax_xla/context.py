@@ -2,7 +2,7 @@
 
 A direct plan uses the first of these transports that is possible:
 
-    1. a few collectives over axes (`jax_steps/collectives.py`)
+    1. a few collectives over axes (`jax_steps/blocks.py`)
     2. a single round of `lax.ppermute` in closed form (`rounds.py`)
     3. among groups of devices, a permutation and an all-gather (`fetches.py`) or an all-to-all
        (`groups.py`), whichever has fewer collectives
@@ -25,16 +25,13 @@ from shardwright.codegen.backends.base import Request
 from shardwright.codegen.backends.int32 import refuse_wide
 from shardwright.codegen.backends.jax_host import (
     HostText,
-    axis_names,
     facts_of,
     host_text,
     imports_of,
     library_lines,
-    quoted_names,
     short_dims,
 )
-from shardwright.codegen.backends.jax_steps.blocks import WIDENED
-from shardwright.codegen.backends.jax_steps.collectives import Collectives, Refs, collectives_of
+from shardwright.codegen.backends.jax_steps.blocks import WIDENED, Collectives, block_of_exchange
 from shardwright.codegen.backends.jax_steps.plan import (
     Steps,
     is_stepwise,
@@ -183,13 +180,9 @@ def _ragged(plan: DirectPlan, boxes: Boxes) -> Ragged | None:
 
 
 def _collectives(plan: DirectPlan) -> Collectives | None:
-    names = axis_names(plan.reshard.source)
-
-    def named(refs: Refs) -> str:
-        return quoted_names([names[ref] for ref in refs])
-
-    found = collectives_of(plan.reshard, plan.exchange, named)
-    if found is None or not _is_tight(found.wire, _exact(plan), MOST_PADDING_AT_ONCE):
+    found = block_of_exchange(plan.reshard, plan.exchange)
+    exact = plan.traffic.received_max, plan.traffic.received_total
+    if found is None or not _is_tight(found.wire, exact, MOST_PADDING_AT_ONCE):
         return None
     return found
 
@@ -231,7 +224,7 @@ def xla_text(request: Request) -> XlaText:
         lines = ("x = x.reshape(1)", *transport.lines, "y = y.reshape(())")
         transport = replace(transport, lines=lines)
     short = () if _is_exact(how) else _short_dims(exchange)
-    wire = how.wire[0] * DTYPES[plan.reshard.dtype]
+    wire, _ = _wire_bytes(how, plan)
     floats = moves_floats(plan.reshard, how, exchange)
     return _text(request, host, transport, wire, short, as_floats=floats)
 
@@ -331,6 +324,14 @@ def _is_exact(how: How) -> bool:
     return isinstance(how, Ragged) or (isinstance(how, Rounds) and how.exact)
 
 
+def _wire_bytes(how: How, plan: Plan) -> tuple[int, int]:
+    """Return the bytes received by the busiest device, and by all devices, padding included."""
+    if isinstance(how, Collectives | Steps):
+        return how.wire
+    size = DTYPES[plan.reshard.dtype]
+    return size * how.wire[0], size * how.wire[1]
+
+
 def how_facts(how: How, plan: Plan) -> tuple[str, ...]:
     """Return docstring lines about the transport and the bytes on the wire, or none for a plan of
     several steps."""
@@ -353,10 +354,10 @@ def how_facts(how: How, plan: Plan) -> tuple[str, ...]:
             shapes = shapes if how.exact else "boxes padded to one shape in each round"
             table = "; ROUNDS lists the receivers" * (how.kind == "table")
             first = f"Transport: {how.count} rounds of lax.ppermute, {shapes}{table}."
-    size, exact = DTYPES[plan.reshard.dtype], plan.traffic.received_total
-    ratio = how.wire[1] * size / exact if exact else 1
+    (most, total), exact = _wire_bytes(how, plan), plan.traffic.received_total
+    ratio = total / exact if exact else 1
     return (
         first,
         f"The wire carries {ratio:.3f} times the bytes of the tiles.",
-        f"The busiest device receives {how.wire[0] * size} bytes, padding included.",
+        f"The busiest device receives {most} bytes, padding included.",
     )

@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from typing import assert_never
 
 from shardwright.codegen.backends.jax_host import short_dims
-from shardwright.codegen.backends.jax_steps.collectives import Collectives
+from shardwright.codegen.backends.jax_steps.blocks import Collectives
 from shardwright.codegen.backends.jax_steps.plan import Steps
 from shardwright.codegen.backends.jax_xla.boxes import reached
 from shardwright.codegen.backends.jax_xla.fetches import Fetches
@@ -96,7 +96,9 @@ def _pads(how: How, exchange: Exchange) -> bool:
             return not how.is_whole and reached(exchange.source, exchange.target) != source
         case Rounds():
             return source != exchange.target.local_shape
-        case Collectives() | Steps():
+        case Collectives():
+            return "jnp" in how.uses
+        case Steps():
             return "jnp" in how.libraries
         case Groups() | Ragged():
             raise AssertionError("unreachable: groups and ragged exchanges cut boxes")

@@ -24,7 +24,7 @@ from typing import assert_never
 
 import numpy as np
 
-from shardwright.codegen.backends.jax_steps.collectives import Collectives
+from shardwright.codegen.backends.jax_steps.blocks import Collectives
 from shardwright.codegen.backends.jax_steps.plan import Steps, is_stepwise, steps_of
 from shardwright.codegen.backends.jax_terms import ends_of
 from shardwright.codegen.backends.jax_xla.boxes import Boxes

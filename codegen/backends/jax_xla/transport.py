@@ -8,7 +8,7 @@ from typing import assert_never
 
 import sympy
 
-from shardwright.codegen.backends.jax_steps.collectives import Collectives
+from shardwright.codegen.backends.jax_steps.blocks import Collectives
 from shardwright.codegen.backends.jax_steps.plan import Steps
 from shardwright.codegen.backends.jax_xla.boxes import reached
 from shardwright.codegen.backends.jax_xla.fetches import Fetches
@@ -77,8 +77,8 @@ def _transport(
     """Return the text of a transport from a source shard that is padded so that full boxes fit.
     `filled`: the shape of the target shard, padded in the same way."""
     match how:
-        case Collectives(lines=lines):
-            return Transport(lines, libraries=how.libraries)
+        case Collectives():
+            return Transport(tuple(how.lines("y")), libraries=how.uses)
         case Groups(join=join):
             lines = (f"y = among_groups(x, {MOVES}, AXES)", *join.lines_of_rows)
             return _by_rule(exchange, some_local, lines, {"xla_groups": ("among_groups",)})

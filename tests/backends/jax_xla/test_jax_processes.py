@@ -11,7 +11,7 @@ from matmuls import write_module
 from places import TESTS
 from ranks import answered
 
-from shardwright.codegen.backends.jax_steps.collectives import Collectives
+from shardwright.codegen.backends.jax_steps.blocks import Collectives
 from shardwright.codegen.backends.jax_xla import context as jax_xla
 from shardwright.codegen.backends.jax_xla.groups import Groups
 from shardwright.codegen.backends.jax_xla.rounds import Rounds

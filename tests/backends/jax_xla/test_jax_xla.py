@@ -25,7 +25,7 @@ from running import reports_of, verified
 
 import shardwright as sw
 from shardwright.codegen.backends.base import Request
-from shardwright.codegen.backends.jax_steps.collectives import Collectives
+from shardwright.codegen.backends.jax_steps.blocks import Collectives
 from shardwright.codegen.backends.jax_xla import context as jax_xla
 from shardwright.codegen.backends.jax_xla.boxes import (
     MOST_PADDING,
@@ -64,8 +64,9 @@ def of_one_order(count: int) -> list[Reshard]:
 def planned(reshard: Reshard) -> set[str]:
     """The collectives that the module of a reshard may be compiled to."""
     match jax_xla.how_of(plan(reshard)):
-        case Collectives(lines):
-            return {hlo for op, hlo in COLLECTIVE.items() if f"lax.{op}(" in "".join(lines)}
+        case Collectives() as block:
+            lines = "".join(block.lines("y"))
+            return {hlo for op, hlo in COLLECTIVE.items() if f"lax.{op}(" in lines}
         case Groups():
             return {"all-to-all"}
         case Fetches() as how:
@@ -213,7 +214,7 @@ def rounds_by_text(path: Path) -> list[tuple[list[tuple[int, int]], int]]:
 def test_transport(source: str, target: str, shape: tuple[int, ...], how: str) -> None:
     """Few collectives where the exchange is that, rounds where padding would be too much."""
     found = jax_xla.how_of(plan(make({"x": 2, "y": 4}, shape, source, target)))
-    lines = "".join(found.lines) if isinstance(found, Collectives) else type(found).__name__
+    lines = "".join(found.lines("y")) if isinstance(found, Collectives) else type(found).__name__
     assert how in lines
 
 

@@ -17,8 +17,7 @@ from sweeps import sampled
 from test_xla_steps import SIX, check, make, of_steps
 
 import shardwright as sw
-from shardwright.codegen.backends.jax_steps.at_once import StepChange
-from shardwright.codegen.backends.jax_steps.changes import MatchedChanges
+from shardwright.codegen.backends.jax_steps.changes import MatchedChanges, StepChange
 from shardwright.codegen.checks.case import placement
 from shardwright.codegen.checks.oracle import sums as oracle_terms
 from shardwright.codegen.moves import plan

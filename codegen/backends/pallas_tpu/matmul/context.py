@@ -15,10 +15,10 @@ from shardwright.codegen.backends.jax_matmul.product import (
     padding_lines,
     product_lines,
     product_said,
-    used_by,
 )
 from shardwright.codegen.backends.jax_matmul.steps import MatmulSteps
 from shardwright.codegen.backends.jax_steps.plan import comment
+from shardwright.codegen.backends.jax_steps.statements import used_by
 from shardwright.codegen.backends.matmul_facts import refuse_dtype, refuse_wide_matmul
 from shardwright.codegen.backends.pallas_tpu.context import NAME
 from shardwright.codegen.backends.pallas_tpu.matmul.kernel import MatmulRing
