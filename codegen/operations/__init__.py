@@ -1,1 +1,1 @@
-"""What a bundle may be of: one file for each kind of operation, and one for groups."""
+"""The kinds of bundles: one file per kind of operation, and one for groups."""

@@ -13,7 +13,7 @@ from shardwright.ir.program import Body, Op, Rule, ops_of
 CALLBACK = "pure_callback"
 """The op that calls a function on the host."""
 OPAQUE = ("custom_partitioning", "pallas_call")
-"""Calls of which only shapes are known, and that modules store."""
+"""Calls of which only shapes are known, and which modules store."""
 
 
 def _whole_rule(op: Op, operands: Shapes, results: Shapes) -> Rule:

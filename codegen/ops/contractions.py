@@ -1,4 +1,4 @@
-"""Matmuls: `@` and `einsum` if possible, otherwise `lax`."""
+"""Matmuls: `@` and `einsum` where possible, otherwise `lax`."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _dot_rule(op: Op, operands: Shapes, results: Shapes) -> Rule:
 
 def _ragged_dot_rule(op: Op, operands: Shapes, results: Shapes) -> Rule:
     """Return the rule of a matmul in which each group of rows has, or produces, its own matrix.
-    Rows and groups must not be split, because group sizes count the rows of the whole tensor."""
+    Rows and groups must not be split, because group sizes count rows of the whole tensor."""
     build = Builder(operands, results)
     contract, batch = _pair(op, "contract"), _pair(op, "batch")
     (ragged,), grouped = op.integers("ragged_lhs"), op.integers("group_rhs")

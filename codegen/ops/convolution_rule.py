@@ -32,10 +32,10 @@ def spatial_factors(build: Builder, extents: Extents, dims: tuple[int, int, int]
 def convolution_rule(
     op: Op, operands: Shapes, results: Shapes, spatial: Spatial = spatial_factors
 ) -> Rule:
-    """Return the rule of a convolution: batch and features as in a matmul; a spatial dimension is a
-    permutation, because shards exchange halos.
+    """Return the rule of a convolution: batch and features as in a matmul, spatial dimensions as
+    permutations, because shards exchange halos.
 
-    `spatial`: adds the factors of one spatial dimension.
+    `spatial`: a function that adds the factors of one spatial dimension.
     """
     build = Builder(operands, results)
     (lhs, rhs), (out,) = operands, results

@@ -20,12 +20,12 @@ def aligned_rule(op: Op, operands: Shapes, results: Shapes) -> Rule:
 
 
 def elementwise(name: str, text: MakeText, **more: Any) -> OpKind:
-    """Return the row of an elementwise op."""
+    """Return the row for an elementwise op."""
     return OpKind(name, aligned_rule, text, group="elementwise", is_apart=True, **more)
 
 
 def infix(name: str, symbol: str, **more: Any) -> OpKind:
-    """Return the row of an op that is written as an operator between its operands."""
+    """Return the row for an op that is written as an operator between its operands."""
 
     def text(given: OpText) -> Expression:
         return f"{given.given[0]} {symbol} {given.given[1]}"
@@ -34,7 +34,7 @@ def infix(name: str, symbol: str, **more: Any) -> OpKind:
 
 
 def function(name: str, called: str, **more: Any) -> OpKind:
-    """Return the row of an op that is written as a function of all operands in order."""
+    """Return the row for an op that is written as a function of all operands in order."""
     return elementwise(name, lambda text: (called, list(text.given)), **more)
 
 

@@ -1,4 +1,4 @@
-"""What is known about one kind of op: the row that its family's file has for it."""
+"""The facts about one kind of op: its row in the file of its family."""
 
 from __future__ import annotations
 
@@ -34,45 +34,46 @@ Extend = Callable[[Op, Sequence[Shape], Sequence[Shape]], dict[str, Param] | Non
 
 @dataclass(frozen=True)
 class OpKind:
-    """A kind of op, by its name in a jaxpr, and what each stage knows about it.
+    """A kind of op, by its name in a jaxpr, and the facts that each stage needs about it.
 
-    Tracing. `stem`: what names of values call it, if not by its name. `symbol`: Python's operator
-    for it. `dims`: the dimension numbers of an equation that become parameters.
+    Tracing. `stem`: the word for it in names of values, by default its name; `symbol`: its Python
+    operator; `dims`: the dimension numbers of an equation that become parameters.
 
     Propagation. `rule`: makes the sharding rule of an op from the shapes of its operands and
-    results; None: no sharding propagates through it. `passes`: whether it is visited early, as
-    elementwise ops are.
+    results, None if no sharding propagates through the op; `passes`: whether it is visited early,
+    like elementwise ops.
 
-    Splitting. `splits`: along which factors shards may split it without communication: those that
-    its rule allows, none but in its local form, or all. `held`: yields the factors that it cannot
-    split although its rule allows it. `operator`: what combines its partial results if a reduced
-    factor is split. `does`: what it does over that factor, in reasons. `terms`: in which operands
-    it takes partial sums: in all together, in the first, in either of two, or in all but the first.
-    `form`: makes the form in which it runs along split dimensions. `flops`: returns the operations
-    of an op on unsplit tensors. `is_fused`: whether it costs nothing, because compilers fuse it
-    with its neighbours.
+    Splitting. `splits`: the factors along which shards can split it without communication: those
+    that its rule allows, none outside its local form, or all; `held`: yields the factors that it
+    cannot split although its rule allows it; `operator`: the operator that combines its partial
+    results if a reduced factor is split; `does`: the verb for that reduction, in reasons; `terms`:
+    the operands that may be partial sums: all together, the first, either of two, or all but the
+    first; `form`: makes the form in which it runs along split dimensions; `flops`: returns the
+    number of operations on unsplit tensors; `is_fused`: whether it costs nothing, because compilers
+    fuse it with its neighbours.
 
-    Padded ends. `is_apart`: whether it runs on padded rows where it does not mix rows. `fill`: what
-    it must read in padded rows that it combines, in an operand; "" if it combines none.
-    `is_bilinear`: whether the gradient of one operand is a product with the other one, padded rows
-    included. `indexed`: the parameter with the dimensions that its indices refer to. `moved`:
-    returns for each tensor the dimensions along which rows move. `extend`: returns the parameters
-    that differ on tensors of other shapes, None if none express it. `dilation`: the parameter by
-    which an op over windows takes the rows that a pad inserts.
+    Padded ends. `is_apart`: whether it runs on padded rows along dimensions in which it does not
+    mix rows; `fill`: the value that it must read in padded rows of an operand whose rows it
+    combines, "" if it combines none; `is_bilinear`: whether the gradient of one operand is a
+    product with the other operand, including padded rows; `indexed`: the parameter with the
+    dimensions to which its indices refer; `moved`: returns the dimensions of each tensor along
+    which rows move; `extend`: returns the parameters that differ for tensors of other shapes, None
+    if no parameters express it; `dilation`: the parameter with which an op over windows takes the
+    rows that a pad inserts.
 
-    Known results. `computed`: numpy's function for it, if its results on constants are the same on
-    every platform. `keeps`: whether its result is filled with a number if its operand is.
-    `neutral`: the number that, as the second operand, changes nothing; also as the first if the op
-    `commutes`. `same`: whether an op returns its operand unchanged. `reshapes`: whether an op only
-    reshapes its operand.
+    Known results. `computed`: its numpy function, if its results on constants are the same on every
+    platform; `keeps`: whether its result is filled with a number if its operand is; `neutral`: the
+    second operand that changes nothing, and the first operand too if the op `commutes`; `same`:
+    whether an op returns its operand unchanged; `reshapes`: whether an op only reshapes its
+    operand.
 
-    Modules. `text`: writes the op for shards; None: another file of the backend writes it, or
-    nothing does. `form_text`: writes its local form. `numbers`: whether it accepts a Python number
-    as an operand. `imports`: the import that its text needs besides `jax`, `jnp` and `lax`, or the
-    function that returns it for an op. `form_imports`: that of its form. `refused`: why a module
-    cannot contain it. `is_bound`: whether its text binds a primitive, all of whose operands must
-    vary along the same axes. `loops`: whether jax lowers it to a loop whose carry varies over
-    devices only after the first iteration.
+    Modules. `text`: writes the op for shards, None if another file of the backend writes it or
+    nothing does; `form_text`: writes its local form; `numbers`: whether it accepts a Python number
+    as an operand; `imports`: the import that its text needs in addition to `jax`, `jnp` and `lax`,
+    or a function that returns it for an op; `form_imports`: the import that its form needs;
+    `refused`: why a module cannot contain it; `is_bound`: whether its text binds a primitive, whose
+    operands must all vary along the same axes; `loops`: whether jax lowers it to a loop whose carry
+    varies over devices only after the first iteration.
     """
 
     name: str
@@ -114,12 +115,12 @@ class OpKind:
 
     @property
     def is_pointwise(self) -> bool:
-        """Whether it computes each element of its results from one element of each operand."""
+        """Whether each element of a result depends on one element of each operand."""
         return self.group in ("elementwise", "view")
 
     @property
     def is_elementwise(self) -> bool:
-        """Whether all operands and results have one shape, and elements are computed alone."""
+        """Whether operands and results all have the same shape, and elements are independent."""
         return self.group == "elementwise"
 
     def fill_of(self, op: Op, place: int) -> Fill:
@@ -127,8 +128,8 @@ class OpKind:
         return self.fill(op, place) if callable(self.fill) else self.fill
 
     def moved_dims(self, op: Op, shapes: Sequence[Shape], extents: Mapping[int, int]) -> list[Dims]:
-        """Return for each tensor of an op the dimensions along which its rows move: those that a
-        pad extends or crops, those along which windows slide, and the dimension of a shift for
-        tensors that are, once padded, as long as the result. `shapes`: the shapes of the tensors,
-        operands first; `extents`: maps extents to padded extents."""
+        """Return the dimensions along which the rows of each tensor of an op move: dimensions that
+        a pad extends or crops, dimensions along which windows slide, and the dimension of a shift
+        for tensors that are, once padded, as long as the result. `shapes`: the shapes of the
+        tensors, operands first; `extents`: maps extents to padded extents."""
         return [NONE] * len(shapes) if self.moved is None else self.moved(op, shapes, extents)

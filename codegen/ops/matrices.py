@@ -84,9 +84,9 @@ def _fft(text: OpText) -> Expression:
 
 
 def _matrices_rule(trailing: int) -> MakeRule:
-    """Return the function that makes the rule of linear algebra: batch dimensions correspond in
-    every tensor, and matrix dimensions must not be split. `trailing`: the number of the trailing
-    dimensions of the first operand that form a matrix; all earlier ones are batch dimensions."""
+    """Return the function that makes the rule of linear algebra. Batch dimensions correspond in all
+    tensors, and matrix dimensions must not be split. `trailing`: how many trailing dimensions of
+    the first operand form a matrix; all earlier dimensions are batch dimensions."""
 
     def rule(op: Op, operands: Shapes, results: Shapes) -> Rule:
         build = Builder(operands, results)
@@ -103,7 +103,7 @@ def _matrices_rule(trailing: int) -> MakeRule:
 
 
 def _triangular_solve_rule(op: Op, operands: Shapes, results: Shapes) -> Rule:
-    """Return the rule of a triangular solve. Right-hand sides are independent."""
+    """Return the rule of a triangular solve, whose right-hand sides are independent."""
     build = Builder(operands, results)
     rank, is_left = len(operands[1]), bool(op.param("left_side"))
     alone = rank - 1 if is_left else rank - 2  # the dimension of right-hand sides
@@ -118,7 +118,7 @@ def _triangular_solve_rule(op: Op, operands: Shapes, results: Shapes) -> Rule:
 
 def _fft_rule(op: Op, operands: Shapes, results: Shapes) -> Rule:
     """Return the rule of a Fourier transform of the last dimensions, which must not be split. If a
-    dimension differs between operand and result, as for real numbers, each side has a separate
+    dimension differs between operand and result, as for real numbers, each side has its own
     factor."""
     build = Builder(operands, results)
     source, target = operands[0], results[0]

@@ -9,7 +9,7 @@ PRECISIONS = ("DEFAULT", "HIGH", "HIGHEST")
 
 
 def precision(text: OpText) -> list[str]:
-    """Return the argument for the precision of a contraction; no argument for the default."""
+    """Return the argument for the precision of a contraction, or none for the default."""
     given = text.has("precision")
     if isinstance(given, tuple) and given and given[0] == given[-1]:
         given = given[0]
@@ -26,8 +26,8 @@ def _quoted(precision: object) -> str:
 
 
 def preferred(text: OpText, always: bool = False) -> list[str]:
-    """Return the argument for the dtype of a contraction's result; no argument if it is that of the
-    first operand, unless `always` is set."""
+    """Return the argument for the dtype of a contraction's result, or none if it is the dtype of
+    the first operand, unless `always` is set."""
     if text.dtype == text.dtypes[0] and not always:
         return []
     return [f"preferred_element_type={dtype_text(text.dtype)}"]

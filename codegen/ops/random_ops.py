@@ -13,7 +13,7 @@ from shardwright.ir.errors import InputError
 from shardwright.ir.program import Op, Rule
 
 KEY_KINDS = {"key<fry>": "threefry2x32", "key<rbg>": "rbg", "key<urbg>": "unsafe_rbg"}
-"""JAX's implementations of random keys, by the dtype of key arrays."""
+"""The implementations of random keys in JAX, by the dtype of key arrays."""
 
 
 def _kind(text: OpText) -> str:

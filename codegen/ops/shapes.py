@@ -1,4 +1,4 @@
-"""Ops that change the shape, not the elements: broadcasts, reshapes, transposes."""
+"""Ops that change the shape but not the elements: broadcasts, reshapes, transposes."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from shardwright.ir.program import Op, Param, Rule
 
 
 def _bitcast_rule(op: Op, operands: Shapes, results: Shapes) -> Rule:
-    """Return the rule of a bitcast: elementwise, but if the widths of the dtypes differ, the side
-    of the narrower one has an additional last dimension."""
+    """Return the rule of a bitcast. It is elementwise, but if the dtypes have different widths, the
+    side with the narrower dtype has an additional last dimension."""
     build = Builder(operands, results)
     (source,), (target,) = operands, results
     for dim in range(min(len(source), len(target))):
@@ -43,7 +43,7 @@ def _broadcast_rule(op: Op, operands: Shapes, results: Shapes) -> Rule:
 
 
 def _tile_rule(op: Op, operands: Shapes, results: Shapes) -> Rule:
-    """Return the rule of a tile op, which concatenates copies of a tensor: in each dimension, the
+    """Return the rule of a tile op, which concatenates copies of a tensor. In each dimension, the
     index of the copy is the major factor."""
     build = Builder(operands, results)
     for dim, count in enumerate(op.integers("reps")):
@@ -94,8 +94,8 @@ def _tile(text: OpText) -> Expression:
 
 
 def reshaped(text: OpText) -> Expression:
-    """Return a reshape, written as an index such as `x[:, None]` if it only adds dimensions of size
-    1."""
+    """Return a reshape. If it only adds dimensions of size 1, write it as an index such as `x[:,
+    None]`."""
     left = list(text.shapes[0])
     kept = [bool(left) and left[0] == extent and left.pop(0) == extent for extent in text.shape]
     is_added = all(keep or n == 1 for keep, n in zip(kept, text.shape, strict=True))

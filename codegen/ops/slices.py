@@ -228,4 +228,4 @@ KINDS = (
         held=_outside_update,
     ),
 )
-"""`take_rows` and `shift` occur in no jaxpr: passes insert them."""
+"""Passes insert `take_rows` and `shift`, which occur in no jaxpr."""

@@ -1,4 +1,4 @@
-"""Sorts, and the largest elements of a dimension."""
+"""Sorts, and the largest elements along a dimension."""
 
 from __future__ import annotations
 

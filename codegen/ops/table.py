@@ -1,4 +1,4 @@
-"""The rows of all kinds of ops, collected from the families' files."""
+"""The rows for all kinds of ops, collected from the files of their families."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ POINTWISE = ELEMENTWISE | VIEWS
 
 @functools.cache
 def kind_of(name: str) -> OpKind:
-    """Return the row of a kind of op; that of an op about which nothing is known if it has none."""
+    """Return the row for a kind of op, or an empty row if nothing is known about it."""
     return KINDS.get(name) or OpKind(name)
 
 
@@ -54,7 +54,8 @@ def form_of(tensors: OpTensors) -> LocalForm | None:
 
 
 def imports_of(op: Op) -> str:
-    """Return the import that the text of an op needs besides `jax`, `jnp` and `lax`, or ""."""
+    """Return the import that the text of an op needs in addition to `jax`, `jnp` and `lax`, or
+    ""."""
     needed = kind_of(op.kind).imports
     return needed if isinstance(needed, str) else needed(op)
 

@@ -42,9 +42,7 @@ class Partitioned(Drawn):
 
     given: Program
     mesh: Mesh
-    inputs: Callable[
-        [tuple[Any, ...]], Any
-    ]  # a function that makes the tree of the arguments from its leaves
+    inputs: Callable[[tuple[Any, ...]], Any]  # makes the tree of the arguments from its leaves
     outputs: Callable[[tuple[Any, ...]], Any]
     constants: tuple[Any, ...]  # arrays that the function closes over
     opaque: tuple[Any, ...]  # calls that modules store as StableHLO, of class OpaqueCall

@@ -107,9 +107,7 @@ class SpmdModule:
     imports: tuple[str, ...]
     library: tuple[str, ...]  # imports that precede jax
     constants: tuple[str, ...]
-    restored: tuple[
-        str, ...
-    ]  # the call on the mesh, whose results get the classes of the arguments
+    restored: tuple[str, ...]  # the call on the mesh, whose results get the arguments' classes
     helpers: tuple[str, ...]  # the function that restores these classes
     options: str  # parameters of `program` after the mesh
     said_of_options: tuple[str, ...]

@@ -23,9 +23,7 @@ from shardwright.codegen.trace.opaque import OpaqueCall, Partitioning
 from shardwright.ir.errors import InputError
 
 PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
-Key = tuple[
-    int, tuple[LocalLayout, ...]
-]  # the number of a call, and the layouts of its operands and results
+Key = tuple[int, tuple[LocalLayout, ...]]  # a call's number, its operands' and results' layouts
 
 
 @dataclass(frozen=True)

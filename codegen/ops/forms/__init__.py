@@ -2,6 +2,6 @@
 other.
 
 A form states the additional factors that it can split, their rule, and the communications inside
-the op. `form` is the interface, and `table` maps kinds of ops to forms. `form_texts` has the
-statements of each form.
+the op. `form` is the interface; the row of each op in its family's file names its form.
+`form_texts` has the statements of each form.
 """

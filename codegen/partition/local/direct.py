@@ -26,9 +26,7 @@ MOST_ROUNDS = 8
 
 Sizes = tuple[tuple[str, int], ...]
 Place = tuple[int, ...]
-Needed = tuple[
-    int, list[int], int
-]  # receiver, devices that have a block, its number in their shards
+Needed = tuple[int, list[int], int]  # receiver, devices with a block, its number in their shards
 
 
 @dataclass(frozen=True)
