@@ -28,7 +28,7 @@ class ConfigFile:
 
 def config_files(path: Path) -> tuple[ConfigFile, ...]:
     """Return the parsed files that a file includes, then the file. Raises a located InputError for
-    an unreadable file, a repeated or recursive include, and an unknown table."""
+    an unreadable file, a repeated or recursive include, and an unknown table or key."""
     return tuple(_files(path, (), (), set()))
 
 
@@ -37,9 +37,10 @@ def _files(
 ) -> Iterator[ConfigFile]:
     root, way = read_toml(path), (*way, path)
     seen.add(_absolute(path))
-    for key in root.values:
+    for key, value in root.values.items():
         if key not in _KEYS:
-            raise root.located(unknown("unknown table", key, _KEYS, key))
+            rule = "unknown table" if _is_table(value) else "unknown key"
+            raise root.located(unknown(rule, key, _KEYS, key))
     if len(way) > 1 and "out" in root.values:
         raise root.located(
             InputError(
@@ -56,6 +57,11 @@ def _files(
         _check_included(root, inner, way, seen)
         yield from _files(inner, way, defaults, seen)
     yield ConfigFile(root, defaults)
+
+
+def _is_table(value: object) -> bool:
+    listed = value if isinstance(value, list) and value else [value]
+    return all(isinstance(each, dict) for each in listed)
 
 
 def _defaults(root: Table) -> Table | None:

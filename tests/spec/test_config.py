@@ -287,7 +287,7 @@ bfloat16, float32, float64, float8_e4m3fn, float8_e5m2
     (
         "includ = ['a.toml']\n" + CONFIG,
         """
-        shardwright.toml, line 1, includ: unknown table; did you mean include?
+        shardwright.toml, line 1, includ: unknown key; did you mean include?
           includ = ['a.toml']
           ^^^^^^
         got: includ
