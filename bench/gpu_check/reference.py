@@ -111,8 +111,8 @@ def compare(ids: Iterable[int], got: Iterable[Tensor], wanted: Iterable[Tensor],
             raise ValueError(f"device {device}, {said}: {shapes}")
         if not torch.equal(bits(mine), bits(right)):
             wrong = (bits(mine) != bits(right)).nonzero().flatten()
-            first = wrong[:3].tolist()
-            raise ValueError(f"device {device}, {said}: {len(wrong)} wrong elements, first {first}")
+            first = f"the first at {wrong[:3].tolist()}"
+            raise ValueError(f"device {device}, {said}: {len(wrong)} wrong elements, {first}")
 
 
 def bytes_read(case: Case) -> int:

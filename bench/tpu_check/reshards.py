@@ -125,5 +125,5 @@ class Moved:
             if wrong.size:
                 first = wrong[:3].tolist()
                 raise ValueError(
-                    f"device {device}, {said}: {wrong.size} wrong elements, first {first}"
+                    f"device {device}, {said}: {wrong.size} wrong elements, the first at {first}"
                 )

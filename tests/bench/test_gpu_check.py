@@ -66,7 +66,7 @@ def test_a_wrong_kernel_is_reported(tmp_path: Path) -> None:
         "right, self-check": True,
         "wrong, self-check": False,
     }
-    assert "wrong: ValueError: device 0, call 0: 4 wrong elements, first [4, 5, 6] at" in said
+    assert "ValueError: device 0, call 0: 4 wrong elements, the first at [4, 5, 6] at" in said
     table = (tmp_path / "out" / "gpu_check.md").read_text()
     assert "- **values**: 2 of 4 right." in table
     assert "(values: wrong)" in table
