@@ -35,7 +35,6 @@ def shardings(mesh: sw.Mesh) -> list[sw.Sharding]:
 
 
 def main() -> None:
-    """Print the table."""
     table = Table(title="All ordered pairs of shardings of a matrix, direct plans")
     for column in ("mesh", "shape", "pairs", "received / bound", "sent / bound: mean", "worst"):
         table.add_column(column, justify="right")

@@ -184,7 +184,6 @@ def picture(found: list[list[Measured]]) -> Chart:
 
 
 def corpus() -> Table:
-    """Return the table of every reshard of the corpus."""
     table = Table("reshard", title="Busiest receiver over the bound, the corpus")
     for name in ("direct", "auto", "XLA"):
         table.add_column(name, justify="right")
@@ -211,7 +210,6 @@ def adds(reshard: sw.Reshard) -> bool:
 
 
 def main() -> None:
-    """Print the tables and write the picture."""
     console = Console(width=140)
     found = measured_matrices()
     console.print(matrices(found))

@@ -98,7 +98,6 @@ def written(name: str, chart: Chart) -> None:
 
 
 def svg(chart: Chart) -> str:
-    """Return the picture as SVG."""
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{HEIGHT}" '
         f'viewBox="0 0 {WIDTH} {HEIGHT}" font-family="DejaVu Sans, Helvetica, Arial, sans-serif">'

@@ -38,7 +38,6 @@ class Case:
 
     @property
     def reshard(self) -> sw.Reshard:
-        """The case as a reshard."""
         if self.target_ids is None:
             return sw.Reshard(self.shape, "float32", self.source, self.target, mesh=MESH)
         there = sw.Mesh({"x": 2}, device_ids=list(self.target_ids))
@@ -144,7 +143,6 @@ def table(lines: list[tuple[str, ...]]) -> str:
 
 
 def main() -> None:
-    """Write the table."""
     torch = metadata.version("torch")
     text = (
         "# What others do with nine reshards of four devices\n\n"

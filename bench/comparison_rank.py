@@ -23,7 +23,6 @@ KINDS = {"R": Replicate(), "S0": Shard(0), "S1": Shard(1), "P": Partial()}
 
 
 def mesh_of(ids: list[Any]) -> DeviceMesh:
-    """Return the mesh of these ranks."""
     mesh = DeviceMesh("cpu", torch.tensor(ids), mesh_dim_names=("x", "y")[: torch.tensor(ids).ndim])
     if mesh.ndim == 2:
         mesh._flatten("xy")

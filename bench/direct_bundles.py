@@ -160,7 +160,6 @@ def serve() -> None:
 
 
 def main() -> None:
-    """Print and write the table."""
     lines = [
         "# Bundles of scalar work of all-to-alls",
         "",

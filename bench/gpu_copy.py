@@ -56,7 +56,6 @@ class Row:
 
 
 def measured(name: str, reshard: Reshard, device: str, graph: Timer, call: Timer) -> Row:
-    """Measure a reshard with all shards on one device."""
     import torch
 
     made = plan(reshard)

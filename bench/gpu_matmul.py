@@ -72,7 +72,6 @@ def measured(dtype: str, extents: tuple[int, int, int], device: str, timer: Time
 
 
 def table(rows: list[Row], where: str) -> Table:
-    """Return the rows as a table."""
     made = Table(title=f"The GEMM alone on {where} against torch.matmul")
     for column in ("dtype", "i x j x k", "loads by"):
         made.add_column(column)

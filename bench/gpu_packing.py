@@ -65,7 +65,6 @@ def _bytes(phase: Any, device: int) -> tuple[int, int, int]:
 
 
 def main() -> None:
-    """Print the table."""
     table = Table(title="MiB packed and unpacked, busiest device and all devices")
     for column in ("reshard", "in place", "travels", "before", "now", "of all", "before", "now"):
         table.add_column(column, justify="left" if column in ("reshard", "in place") else "right")

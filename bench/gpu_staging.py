@@ -57,7 +57,6 @@ def _bytes(module: ModuleType, device: int, whole: bool) -> int:
 
 
 def main() -> None:
-    """Print the table."""
     table = Table(title="MiB copied to symmetric memory, busiest device and all devices")
     for column in (
         "reshard",

@@ -158,7 +158,6 @@ def measured(name: str, calls: int = CALLS) -> tuple[float, float, float]:
 
 
 def main() -> None:
-    """Print the table."""
     table = Table(title="Microseconds of Python a call of reshard(x, group, out=out)")
     table.add_column("reshard")
     for column in ("tensors seen before", "staged", "new tensors"):

@@ -125,7 +125,7 @@ def norms(*names: str) -> Callable[[Sizes, int], Piece]:
 
 
 def head_norms(sizes: Sizes, devices: int) -> Piece:
-    """Return the weights of the norms of the heads of q and k."""
+    """Return the norms that are applied to each head of q and k."""
     del devices
     names = ("q_norm", "k_norm")
     whole = {name: name for name in names}

@@ -60,7 +60,6 @@ class Recipe:
     pieces: tuple[Callable[[Sizes, int], Piece], ...]
 
     def tensors(self, sizes: Sizes | None = None) -> Shapes:
-        """Return the shapes of the logical tensors."""
         made = (piece(sizes or self.sizes, 1) for piece in self.pieces)
         return {name: shape for piece in made for name, shape in piece.tensors.items()}
 

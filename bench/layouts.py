@@ -196,7 +196,6 @@ def page(lines: list[str], cells: list[Cell]) -> str:
 
 
 def main() -> None:
-    """Print the page and write it."""
     text = page(*table())
     RESULT.write_text(text)
     print(text)

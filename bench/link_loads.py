@@ -215,14 +215,12 @@ def _mib(*values: float | None) -> list[str]:
 
 
 def each_of(found: Iterable[LinkLoad]) -> Iterator[str]:
-    """Yield a line for each module."""
     for one in found:
         cells = [one.name, one.topology, str(one.rounds)]
         yield f"| {' | '.join([*cells, *_mib(one.carried, one.direct, one.xla)])} |"
 
 
 def main() -> None:
-    """Print and write the tables."""
     reshards = {**corpus(), **random_reshards(RANDOM), **asked(RANDOM)}
     xla = compiled(reshards)
     found = {topology: list(loads(reshards, xla, topology)) for topology in TOPOLOGIES}

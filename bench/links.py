@@ -83,7 +83,6 @@ class Planned:
     xla: float | None
 
     def cells(self) -> list[str]:
-        """Return the cells of a row of the table."""
         figures = [
             cell for s, mb in (self.direct, self.basis) for cell in (f"{s:.3f}", f"{mb:.0f}")
         ]
@@ -162,7 +161,6 @@ def routing() -> Table:
 
 
 def main() -> None:
-    """Print the tables and write the picture."""
     console = Console()
     found = list(planned())
     for table in (planning(found), routing()):

@@ -113,14 +113,12 @@ class Judged:
 
     @staticmethod
     def of(module: Measured, fitted: Topology) -> Judged:
-        """Return the ratios of a module."""
         prices = (module.sample.price(each) for each in (topology_of(TOPOLOGY), fitted))
         before, after = (price / module.seconds for price in prices)
         return Judged(module, before, after)
 
 
 def main(count: int = COUNT) -> None:
-    """Measure, write the table and print it."""
     cases = list(drawn(2 * (count + SPARE)))
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder, "generated")

@@ -74,7 +74,6 @@ def models(width: int = WIDTH) -> dict[str, Table]:
 
 
 def main() -> None:
-    """Print the table."""
     print(
         "| toy | tensors | server | ranks "
         "| MB: ours | the bound | DTensor | on a GPU | s: ours | DTensor |"
@@ -87,7 +86,6 @@ def main() -> None:
 
 
 def row(name: str, table: Table, server: str, ranks: int) -> str:
-    """Return a line of the table."""
     found = measured(table, server, ranks)
     ours, bound, theirs, on_gpu = (
         max(each[key] for each in found) for key in ("ours", "bound", "dtensor", "on_gpu")

@@ -59,7 +59,6 @@ def _bytes(column: str, case: Any) -> int | None:
 
 
 def main() -> None:
-    """Print the table."""
     print("| model | as_shardy | cheapest | XLA, CPU | XLA, v5e | Shardy's passes |")
     print("|---|--:|--:|--:|--:|--:|")
     for name, *figures in rows(LINE):

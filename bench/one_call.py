@@ -31,7 +31,6 @@ processes."""
 
 
 def main() -> None:
-    """Print both tables."""
     print("Milliseconds after the first call\n")
     heads = (
         f"float32[{SIDE}, {SIDE}] from P('x', 'y') to",

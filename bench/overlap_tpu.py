@@ -231,7 +231,6 @@ def counted(text: str, ring: MatmulRing) -> Busy:
 
 
 def row_of(kind: str, dtype: str, topology: str) -> str:
-    """Return the row of a kernel."""
     plan, ring = ring_of(kind, dtype, topology)
     chip = next(chip for chip in CHIPS if topology.startswith(f"{chip.generation}:"))
     with tempfile.TemporaryDirectory() as folder:
@@ -290,7 +289,6 @@ def _part(taken: int, of: int) -> str:
 
 
 def text_of(rows: Sequence[str], uneven: Sequence[str]) -> str:
-    """Return the page."""
     return "\n".join(
         [
             "# Kernels that multiply while parts travel, through the TPU compiler",
@@ -318,7 +316,6 @@ def text_of(rows: Sequence[str], uneven: Sequence[str]) -> str:
 
 
 def main() -> None:
-    """Print the page."""
     asked = ((kind, dtype, to) for to in TOPOLOGIES for dtype in DTYPES for kind in KINDS)
     uneven = (uneven_row_of(*each) for each in UNEVEN)
     print(text_of([row_of(*each) for each in asked], list(uneven)))

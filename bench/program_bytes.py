@@ -149,7 +149,6 @@ def rows(line: str = LINE) -> list[list[Any]]:
 
 
 def main() -> None:
-    """Print the table."""
     print("| program | as_shardy | cheapest | XLA, CPU | XLA, v5e | Shardy's passes |")
     print("|---|--:|--:|--:|--:|--:|")
     for name, *figures in rows():

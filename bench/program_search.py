@@ -242,7 +242,6 @@ def row(name: str, make: Callable[[Mark], Asked], axis: str) -> str:
 
 
 def main() -> None:
-    """Print the tables."""
     sys.path.insert(0, str(TESTS))
     print("| program | MiB received | cost, MiB | over the bound | ways | over the best | with |")
     print("|---|--:|--:|--:|--:|--:|---|")

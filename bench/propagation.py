@@ -53,7 +53,6 @@ def measured(layers: int) -> list[float]:
 
 
 def main() -> None:
-    """Print the table."""
     from rich.console import Console
     from rich.table import Table
 

@@ -94,7 +94,6 @@ def over_least(offsets: Sequence[int], sizes: Sequence[int], at_a_time: int = SL
 
 
 def main() -> None:
-    """Print and write the table."""
     lines = [
         "# All-to-alls over tori, six receivers at a time",
         "",

@@ -67,7 +67,6 @@ def planned(reshard: sw.Reshard, topology: str) -> tuple[float, float]:
 
 
 def main(pairs: int = PAIRS, meshes: tuple[tuple[tuple[int, ...], str], ...] = MESHES) -> None:
-    """Print the table."""
     table = Table(title=f"The search, {pairs} random pairs of shardings of rank 3 each")
     for column in ("mesh", "topology", "exact"):
         table.add_column(column)

@@ -70,8 +70,8 @@ def bundle(*described: object) -> tuple[float, int]:
 
 
 def emission() -> Table:
-    """Return the table of the seconds from a description to a written bundle, and of the lengths of
-    modules."""
+    """Return the table of how long it takes to write a bundle from its description, and of the
+    lengths of its modules."""
     table = Table(title="From description to written bundle")
     for column in (
         "reshard",
@@ -190,7 +190,6 @@ def checkpoint() -> Table:
 
 
 def main() -> None:
-    """Print the tables."""
     console = Console()
     for table in (emission(), checkpoint(), enumeration(), imports()):
         console.print(table)

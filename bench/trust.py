@@ -94,7 +94,6 @@ def with_all_features(folder: Path) -> Path:
 
 
 def main() -> None:
-    """Print and write the table."""
     lines = ["| backend | features | bundles | median | most | in |", "|---|---|---|---|---|---|"]
     with tempfile.TemporaryDirectory() as folder:
         homes = {"default": ROOT / "generated", "all": with_all_features(Path(folder))}

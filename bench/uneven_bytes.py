@@ -24,7 +24,6 @@ def _cases(column: str) -> program_bytes.Cases:
 
 
 def main() -> None:
-    """Print the table."""
     print("| program | as_shardy | cheapest | XLA, CPU | XLA, v5e | Shardy's passes |")
     print("|---|--:|--:|--:|--:|--:|")
     for name, *figures in program_bytes.rows(LINE):

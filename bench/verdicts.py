@@ -76,7 +76,6 @@ class Row:
 
     @property
     def said(self) -> str:
-        """The verdict on the fastest module."""
         return verdict(*self.best, self.xla, self.topology)
 
     @property
@@ -195,7 +194,6 @@ def _counted(rows: list[Row]) -> str:
 
 
 def main(count: int = RANDOM) -> None:
-    """Print the summary, and write the table."""
     found = list(rows(count))
     assert all(
         row.best[0].cost.seconds <= 1.05 * row.xla.seconds or "; better" in row.said

@@ -119,7 +119,6 @@ def summary(found: Sequence[Row]) -> Iterator[str]:
 
 
 def main(count: int = COUNT) -> None:
-    """Print the summary and write the table."""
     found = sorted(rows(count), key=lambda row: (row.name.startswith("aligned"), row.name, row.who))
     said = list(summary(found))
     text = [

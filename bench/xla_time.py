@@ -250,7 +250,6 @@ def main(pairs: int = PAIRS) -> None:
 
 
 def deep(count: int = DEEP) -> None:
-    """Write and print the table of tensors of rank 3."""
     listed = list(deep_cases(count))
     passes = [_asked(listed, serve_processor_times) for _ in range(PASSES)]
     text = processor_table([name for name, _ in listed], list(map(_together, *passes)))

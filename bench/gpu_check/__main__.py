@@ -82,7 +82,6 @@ def main() -> None:
 
 
 def run_cases(what: str, *given: str) -> None:
-    """Run the cases of a part's process."""
     from bench.gpu_check import copies, gemm, ranks, sanitize, values
 
     if what == "values":

@@ -92,7 +92,6 @@ def huge() -> Row:
 
 
 def jobs() -> Iterator[Job]:
-    """Yield all cases."""
     for bundle in bundles():
         if bundle.bytes > MOST or not (bundle.bytes > MIB or bundle.name in SMALL):
             continue

@@ -78,7 +78,6 @@ def _size(box: tuple[int, ...]) -> int:
 
 
 def jobs() -> Iterator[Job]:
-    """Yield all cases."""
     for extents in [(64, 48, 32)] if DRY else SHAPES:
         yield f"alone, {' x '.join(map(str, extents))}", partial(alone, extents)
     for name in () if DRY else descriptions("lhs"):

@@ -23,6 +23,5 @@ NAMES = tuple(name for name in os.environ.get("GPU_CHECK_NAMES", "").split(",") 
 
 
 def synchronize() -> None:
-    """Wait for the GPU."""
     if not DRY:
         torch.cuda.synchronize()

@@ -17,7 +17,6 @@ def _range(values: Sequence[float]) -> str:
 
 
 def values_summary(rows: Sequence[Row]) -> str:
-    """Summarize the comparisons."""
     checks = sum("self-check" in row["name"] for row in rows)
     said = (
         "Elements of bundles, random reshards and groups are compared bit by bit; results hold "

@@ -22,7 +22,6 @@ NAMES = ("transpose_2x3", "uneven_both_sides", "transpose_5x2_uneven", "reduce_s
 
 
 def reshards() -> None:
-    """Move small bundles."""
     for bundle in cases.bundles():
         if bundle.name in NAMES:
             found = check_values(bundle.module(), case_of(bundle.reshard), 1, few=True)
@@ -30,7 +29,6 @@ def reshards() -> None:
 
 
 def matmuls() -> None:
-    """Multiply on two devices."""
     for side in ("gather", "scatter"):
         extents = (32, 24, 16) if DRY else (256, 128, 256)
         module = products.emitted_matmul(side, extents, 2, side)

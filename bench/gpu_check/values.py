@@ -109,7 +109,6 @@ def _product(side: str, extents: tuple[int, int, int], dtype: str) -> Row:
 
 
 def jobs() -> Iterator[Job]:
-    """Yield all cases."""
     for bundle in cases.bundles():
         yield bundle.name, partial(_bundle, bundle)
     for name in (*cases.descriptions("shape"), *cases.descriptions("lhs")):

@@ -28,7 +28,6 @@ def _itself(*words: str) -> tuple[str, ...]:
 
 
 def parts() -> list[Part]:
-    """Return all parts."""
     return [
         Part(name, (Command(name, _itself(name)),), SECONDS_DRY if DRY else seconds)
         for name, seconds in SECONDS.items()
@@ -62,7 +61,6 @@ def main() -> None:
 
 
 def run_cases(what: str) -> None:
-    """Run the cases of a part's process."""
     if what == "about":
         print(json.dumps(about()))
         return

@@ -55,7 +55,6 @@ class Bundle:
         return case
 
     def module(self) -> ModuleType:
-        """Import the module and return it."""
         return importlib.import_module(f"generated.{self.name}.{self.backend}")
 
 

@@ -62,6 +62,5 @@ def _value(moved: Moved, x: Any) -> Any:
 
 
 def jobs() -> Iterator[Job]:
-    """Yield all cases."""
     for bundle in bundles("shape"):
         yield bundle.case_name, partial(measured, bundle)

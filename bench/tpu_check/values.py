@@ -62,7 +62,6 @@ def check_matmul(bundle: Bundle) -> Row:
 
 
 def jobs() -> Iterator[Job]:
-    """Yield all cases."""
     for bundle in bundles("shape"):
         yield bundle.case_name, partial(check_reshard, bundle)
     for bundle in bundles("lhs"):

@@ -38,7 +38,6 @@ class Trace(NamedTuple):
 
 
 def trace(values: HloValues, each: HloInstruction, elements: Elements) -> Trace:
-    """Return the origin of a value's elements."""
     passed: list[HloInstruction] = []
     each = values.resolved(each)
     while True:

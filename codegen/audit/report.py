@@ -98,7 +98,6 @@ class AuditReport:
         return tuple(row for row in self.rows if row.fault)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the report as data for JSON."""
         plain = asdict(self)
         for said, finding in zip(plain["findings"], self.findings, strict=True):
             said.pop("reshard"), said.pop("reshard_name")

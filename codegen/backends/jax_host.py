@@ -100,7 +100,6 @@ class HostText:
 
     @property
     def side_lines(self) -> tuple[str, ...]:
-        """The lines that assign the constants _SOURCE and _TARGET."""
         lines: list[str] = []
         for side, spec, terms in zip(("source", "target"), self.specs, self.terms, strict=True):
             upper = side.upper()
@@ -127,7 +126,6 @@ class HostText:
 
     @property
     def is_padded(self) -> bool:
-        """Whether the source or the target array is padded."""
         sides = zip(self.padded, self.terms, strict=True)
         shape = ast.literal_eval(self.module.shape)
         return any(ast.literal_eval(each)[terms:] != shape for each, terms in sides)

@@ -57,7 +57,6 @@ def reshard_array(x: Any, target: Any, source: Any) -> jax.Array:
 
 
 def _needs_module(x: Any, target: Sharding) -> bool:
-    """Return whether `x` is a JAX array and the target is a NamedSharding."""
     return isinstance(x, jax.Array) and isinstance(target, NamedSharding)
 
 

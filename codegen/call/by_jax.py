@@ -95,7 +95,6 @@ def is_known(shape: tuple[int, ...], dtype: Any) -> bool:
 
 
 def default_kind(target: NamedSharding) -> str:
-    """Return the default memory kind of the devices."""
     kind: str = next(iter(target.device_set)).default_memory().kind
     return kind
 

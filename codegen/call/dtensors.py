@@ -52,7 +52,6 @@ def _resharded(x: DTensor, target: Any) -> DTensor:
 
 
 def target_of(target: Any, x: DTensor) -> tuple[DeviceMesh, Placements]:
-    """Return the mesh and placements of a target."""
     pair = isinstance(target, tuple | list) and len(target) == 2
     there, placements = target if pair and isinstance(target[0], DeviceMesh) else (
         x.device_mesh, target,

@@ -64,11 +64,9 @@ class AuditCommand:
 
     @property
     def kept(self) -> str:
-        """The text printed after an interrupt: the results that remain."""
         return "nothing was changed"
 
     def run(self) -> None:
-        """Print the audit."""
         from shardwright.codegen.audit.audit import audit
         from shardwright.codegen.operations.emit.write import write_file
         from shardwright.ir.given import mesh_of

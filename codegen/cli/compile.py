@@ -54,12 +54,10 @@ class CompileCommand(FolderFlags):
 
     @property
     def beside(self) -> tuple[str, ...]:
-        """The fields that select bundles on disk."""
         return ("name",)
 
     @property
     def kept(self) -> str:
-        """The text printed after an interrupt: the results that remain."""
         if self.save is None:
             return "nothing was changed"
         return f"the programs compiled so far are in {self.save}"
@@ -87,7 +85,6 @@ class CompileCommand(FolderFlags):
 def _compiled(
     folders: tuple[Path, ...], targets: tuple[str, ...], save: Path | None, xla: bool
 ) -> tuple[CompileReport, ...]:
-    """Compile the bundles with a progress bar and return the reports."""
     from shardwright.codegen.operations.bundles.compile import compile_bundles
 
     with bar("compiling") as show:

@@ -61,7 +61,6 @@ class EmitCommand(Flags):
 
     @property
     def kept(self) -> str:
-        """The text printed after an interrupt: the results that remain."""
         return (
             "bundles are moved into place once all are complete, so none is half written; run "
             "`shardwright emit` again for the rest"
@@ -100,7 +99,6 @@ class EmitCommand(Flags):
                 print(f"{root / name}: {_said(touched)}")
 
     def _write_stablehlo(self, path: Path) -> None:
-        """Write the selected program as StableHLO."""
         from shardwright.codegen.backends.jax_spmd.stablehlo import stablehlo_text
         from shardwright.codegen.operations.emit.program import partition_described
 
@@ -117,7 +115,6 @@ class EmitCommand(Flags):
         written(path, text, "--stablehlo")
 
     def _written(self, root: Path, bundles: Bundles, groups: Groups) -> tuple[Path, ...]:
-        """Write the bundles and return the files that changed."""
         from shardwright.codegen.operations.emit.write import write_bundles
 
         try:

@@ -211,7 +211,6 @@ class Flags(ABC):
 
     @property
     def file(self) -> Path | None:
-        """The file given, if any."""
         first = Path(self.words[0]) if self.words else None
         return first if first is not None and _is_file(first) else None
 

@@ -70,7 +70,6 @@ class FolderFlags(Flags):
         yield tuple(found)
 
     def _emitted(self, root: Path) -> Path:
-        """Emit the bundle described by flags below a root."""
         from shardwright.codegen.operations.emit.emit import emit_described
 
         description = self.from_flags(name="reshard")

@@ -80,7 +80,6 @@ def _check(path: Path) -> None:
 def _measured(
     folders: tuple[Path, ...], backends: tuple[str, ...] | None, topology: str | None
 ) -> "Measurement":
-    """Measure the bundles with a progress bar."""
     from shardwright.codegen.operations.bundles.measure import measure
 
     with bar("measuring") as show:

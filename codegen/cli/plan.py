@@ -50,7 +50,6 @@ class PlanCommand(Flags):
     ] = False
 
     def run(self) -> None:
-        """Print the plan, or a comparison of plans."""
         for given, option in ((self.compare, "--compare"), (self.explain, "--explain")):
             if given and self.json:
                 raise InputError(

@@ -75,7 +75,6 @@ class _Bar:
         self._lock = threading.Lock()
 
     def show(self, done: int, total: int, last: str) -> None:
-        """Show the number of items done."""
         self._display.update(self._task, completed=done, total=total, last=last)
         if total > 1:
             self.wait()

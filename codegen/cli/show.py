@@ -126,7 +126,6 @@ class ShowCommand(Flags):
 
 
 def _write_page(path: Path, plans: Mapping[str, "Plan"], name: str, topology: str | None) -> None:
-    """Write an explorer page for several plans."""
     from shardwright.codegen.show.explorer import explorer, explorer_of
 
     if len(plans) == 1:

@@ -30,5 +30,4 @@ ANSWERS: dict[type, Answers[Any]] = {
 
 
 def answers_of(said: Operation | Group) -> Answers[Any]:
-    """Return the answers for a description."""
     return ANSWERS[type(said)]

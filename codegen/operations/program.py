@@ -102,7 +102,6 @@ class ProgramAnswers(Answers[ProgramDescription]):
             return program_explorer(program, said.name, said.topology, others)
 
     def backends(self, said: ProgramDescription, root: Path) -> tuple[str, ...]:
-        """Return the only backend of programs."""
         return (PROGRAMS,)
 
     def devices(self, job: ModuleJob[ProgramDescription]) -> int:

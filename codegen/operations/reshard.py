@@ -76,7 +76,6 @@ class ReshardAnswers(Answers[Description]):
         return single.report(job.said, job.module, runs.runner, runs.twins)
 
     def tasks(self, said: Description, root: Path, target: Target) -> Iterator[BundleTask]:
-        """Yield one task for the bundle."""
         from shardwright.codegen.operations.compile.tasks import BundleTask
 
         yield BundleTask(said, root, target)

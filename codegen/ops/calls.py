@@ -38,7 +38,6 @@ def host_functions(body: Body) -> Iterator[tuple[str, str]]:
 
 
 def _callback(text: OpText) -> Expression:
-    """Return the call of a host function with all its operands."""
     name = str(text.op.param("callback")).partition(":")[2]
     count = len(text.given)
     pairs = zip(text.shapes[count:], text.dtypes[count:], strict=True)

@@ -24,7 +24,6 @@ class LocalLayout:
 
     @property
     def used(self) -> Names:
-        """The pieces that split a dimension."""
         return tuple(name for dim in self.dims for name in dim)
 
     @property

@@ -27,7 +27,6 @@ def dtype_name(short: str) -> str:
 
 
 def dtype_text(short: str) -> str:
-    """Return the expression for a dtype."""
     return f"jnp.{dtype_name(short)}"
 
 
@@ -78,5 +77,4 @@ def integers(values: object) -> str:
 
 
 def listed(items: Sequence[str]) -> str:
-    """Return the expression for a tuple of expressions."""
     return f"({items[0]},)" if len(items) == 1 else f"({', '.join(items)})"

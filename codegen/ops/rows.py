@@ -121,7 +121,6 @@ def _sliced(text: OpText) -> tuple[int, ...]:
 
 
 def _gather(text: OpText) -> Expression:
-    """Return a gather with its dimension numbers."""
     names = (*GATHER, "start_indices_batching_dims")
     numbers = ", ".join(f"{name}={integers(text.op.integers(name))}" for name in names)
     fill = text.has("fill_value")

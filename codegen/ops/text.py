@@ -46,12 +46,10 @@ class OpText:
 
     @property
     def shape(self) -> Shape:
-        """The shape of the first result."""
         return self.shapes[len(self.given)]
 
     @property
     def layout(self) -> LocalLayout:
-        """The layout of the first result."""
         return self.layouts[len(self.given)]
 
     @property

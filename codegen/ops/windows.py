@@ -47,7 +47,6 @@ def _select_and_scatter_add_rule(op: Op, operands: Shapes, results: Shapes) -> R
 
 
 def _convolution(text: OpText) -> Expression:
-    """Return a convolution with all its parameters."""
     op = text.op
     specs = ", ".join(integers(op.integers(f"{side}_spec")) for side in ("lhs", "rhs", "out"))
     names = ("window_strides", "padding", "lhs_dilation", "rhs_dilation")

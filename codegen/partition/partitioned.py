@@ -84,7 +84,6 @@ class Partitioned(Drawn):
 
     @property
     def bytes_received(self) -> int:
-        """The number of bytes that the busiest device receives."""
         return sum(each.bytes for each in self.communications)
 
     @functools.cached_property

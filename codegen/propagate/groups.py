@@ -29,7 +29,6 @@ def with_agreed_groups(program: Program) -> tuple[Program, tuple[ShardingCopy, .
 
 
 def joined(groups: Iterable[Group]) -> tuple[Group, ...]:
-    """Merge groups that share a value."""
     found: list[Group] = []
     for group in groups:
         touching = [other for other in found if not set(other).isdisjoint(group)]

@@ -103,7 +103,6 @@ def dividing(parts: Sequence[AxisPart], size: int) -> Parts:
 
 
 def minus(parts: Iterable[AxisPart], taken: Iterable[AxisPart]) -> Parts:
-    """Return `parts` without the stretches in `taken`."""
     left = list(parts)
     for other in taken:
         left = [piece for part in left for piece in _outside(part, other)]

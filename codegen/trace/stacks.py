@@ -62,7 +62,6 @@ def added(
     line: Line | None,
     params: Params,
 ) -> int:
-    """Add an op, and return its result."""
     result: int = block.tracer.value(kind, aval, line)
     block.ops.append(Op(kind, operands, (result,), params, line=line))
     return result

@@ -40,7 +40,6 @@ class MatmulStep:
 
     @property
     def received(self) -> int:
-        """The bytes that the busiest device receives."""
         return int(self.block.received.max())
 
     def lines(self) -> Iterator[str]:

@@ -88,7 +88,6 @@ def _neutral(text: OpText, values: Sequence[object]) -> int | None:
 
 
 def is_reshape(text: OpText) -> bool:
-    """Return whether an op only reshapes its operand."""
     test = kind_of(text.op.kind).reshapes
     return test is not None and test(text)
 

@@ -68,7 +68,6 @@ class LeafFunctions:
         self._written: dict[Hashable, list[str]] = {}
 
     def functions(self) -> Iterator[str]:
-        """Yield the names of the functions."""
         yield from (own.function for own in self.given.values())
 
     def update(self, writer: LeafWriter, step: Step, done: set[Results], indent: int) -> list[str]:

@@ -145,7 +145,6 @@ class ProgramRings:
 
     @property
     def imports(self) -> tuple[str, ...]:
-        """The import statements of kernels."""
         jax = dict.fromkeys(line for ring in self.rings for line in ring.text.imported)
         return (*jax, *imports_of(self.calls))
 

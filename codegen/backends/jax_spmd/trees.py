@@ -49,7 +49,6 @@ def _items(tree: Any) -> Iterator[tuple[str, Any]]:
 
 
 def flat(tree: Any) -> str:
-    """Format a tree of texts on one line."""
     if type(tree) not in ENDS:
         return str(tree)
     start, end = ENDS[type(tree)]
@@ -141,7 +140,6 @@ def restored(tree: Any, text: str, arguments: Sequence[tuple[Any, str]]) -> tupl
 
 
 def is_classless(tree: Any) -> bool:
-    """Return whether all nodes of a tree are dicts, lists or tuples."""
     if isinstance(tree, str) or tree is None:
         return True
     items = tree.values() if isinstance(tree, dict) else tree

@@ -109,7 +109,6 @@ class Blocks:
 
     @property
     def itemsize(self) -> int:
-        """The bytes of an element."""
         return DTYPES[self.dtype]
 
     @cached_property
@@ -170,7 +169,6 @@ class Blocks:
         return Statement("sends_along", tuple(named), name="sends")
 
     def _ranks_of(self, layout: Layout) -> list[int]:
-        """Return the number of each rank's shard."""
         number = np.zeros(self.ids.size, dtype=np.int64)
         positions = np.arange(self.ids.size, dtype=np.int64)
         if self.axes is None:

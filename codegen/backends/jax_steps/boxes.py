@@ -75,5 +75,4 @@ def _levels(dim: DimLayout) -> Iterator[Digits]:
 
 
 def pairs_of(digits: tuple[Digit, ...]) -> Digits:
-    """Return digits as pairs (stride, size)."""
     return tuple((digit.stride, digit.size) for digit in digits)

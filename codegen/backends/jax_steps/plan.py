@@ -83,12 +83,10 @@ class Steps:
 
     @property
     def libraries(self) -> frozenset[str]:
-        """The libraries that the module uses."""
         return self._uses & LIBRARIES.keys()
 
     @property
     def boxes(self) -> bool:
-        """Whether any step moves boxes."""
         return any(block.boxes is not None for block in self.blocks)
 
     @cached_property
@@ -124,7 +122,6 @@ class Steps:
 
 
 def steps_of(plan: Plan) -> Steps:
-    """Return the blocks of a plan's steps."""
     reshard, operator = plan.reshard, plan.reshard.target.operator
     same_order = same_devices(reshard.source.mesh, reshard.target.mesh)
     axes = ProgramAxes.of(reshard.source, map(_digits, plan.steps)) if same_order else None

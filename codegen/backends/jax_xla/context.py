@@ -136,7 +136,6 @@ def refuse(plan: Plan) -> None:
 
 
 def render(request: Request) -> str:
-    """Return the text of a reshard's module."""
     return render_template("common/jax_module.py.jinja", xla_text(request))
 
 

@@ -43,12 +43,10 @@ class Fetches:
 
     @property
     def members(self) -> int:
-        """The number of devices in a group."""
         return len(self.groups[0])
 
     @property
     def permutes(self) -> bool:
-        """Whether any box is fetched from another device."""
         return self.senders != tuple(range(len(self.senders)))
 
     @property
@@ -67,7 +65,6 @@ class Fetches:
 
     @property
     def libraries(self) -> frozenset[str]:
-        """The names that the statements use."""
         return frozenset(("lax",) if self.dimensions else ())
 
     @property

@@ -44,7 +44,6 @@ class Ragged:
 
     @property
     def libraries(self) -> frozenset[str]:
-        """The names that the statements use."""
         return frozenset(("jnp",) if self.axis else ())
 
     @property

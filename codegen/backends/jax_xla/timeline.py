@@ -57,7 +57,6 @@ WORD = 4
 
 
 def timeline(plan: Plan) -> Timeline:
-    """Return the stages of a plan's module."""
     if is_stepwise(plan):
         return _of_steps(plan, plan.once(steps_of))
     direct = direct_of(plan)

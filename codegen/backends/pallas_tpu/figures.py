@@ -44,7 +44,6 @@ class Figures:
 
     @property
     def hbm_factor(self) -> float:
-        """The ratio of HBM traffic to its minimum."""
         return self.hbm_bytes / self.hbm_least
 
 

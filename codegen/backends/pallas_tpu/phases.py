@@ -99,7 +99,6 @@ class TwoKernels:
 
     @property
     def halves(self) -> tuple[DirectPlan, ...]:
-        """The plans of the two exchanges, in order."""
         return exchanges_of(self.plan)
 
     @property

@@ -63,7 +63,6 @@ class Pieces:
 
     @property
     def width(self) -> Integers:
-        """The extent of every piece."""
         width: Integers = self.high - self.low
         return width
 

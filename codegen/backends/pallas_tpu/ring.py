@@ -103,7 +103,6 @@ class RingForm:
 
     @property
     def wire_bytes(self) -> int:
-        """The bytes that every device receives."""
         return 2 * WIDE * self.half * (self.parts - 1)
 
     def stages(self) -> Iterator[Stage]:
@@ -138,7 +137,6 @@ class RingForm:
 
     @property
     def itemsize(self) -> int:
-        """The bytes of an element in memory."""
         return DTYPES[self.plan.reshard.dtype]
 
 

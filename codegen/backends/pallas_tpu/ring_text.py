@@ -66,7 +66,6 @@ class RingKernel:
 
     @property
     def chunk_bytes(self) -> str:
-        """The size of a chunk in bytes, for comments."""
         return f"{self.rows * self.lanes * WIDE:,}"
 
     @property
@@ -91,12 +90,10 @@ class RingLoop:
 
     @property
     def name(self) -> str:
-        """The name of the ring's constant in the module."""
         return f"RING{self.number}"
 
     @property
     def function(self) -> str:
-        """The name of the ring's function."""
         return f"go_round_ring{self.number}"
 
     @property

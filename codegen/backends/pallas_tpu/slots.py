@@ -68,7 +68,6 @@ class Slots:
 
     @property
     def is_small(self) -> bool:
-        """Whether tiles are small enough for XLA to pack."""
         return math.prod(self.window) <= MAX_WINDOW
 
     def functions(self, exchange: Exchange) -> tuple[IndexFunction, ...]:

@@ -75,7 +75,6 @@ def _sent(
 
 
 def _starts(figures: Figures, devices: int) -> float:
-    """Return the fixed cost of a device's chunks, in seconds."""
     return CHUNK_SECONDS * figures.chunks / devices
 
 

@@ -109,7 +109,6 @@ class TermsText:
 
     @cached_property
     def functions(self) -> tuple[IndexFunction, ...]:
-        """The index functions for the boxes of the module's argument and result."""
         return box_functions(as_vectors(ends_of(self.plan)))
 
     @cached_property
@@ -130,7 +129,6 @@ class TermsText:
 
     @property
     def side_lines(self) -> list[str]:
-        """The lines of the constants that describe the kernel's source and target."""
         exchange, ends, hidden = moved(self.plan), self.ends, self.plan.exchange.source.hidden
         new = self.plan.exchange.new
         return [

@@ -141,12 +141,10 @@ class Uniform:
 
     @property
     def sender(self) -> str:
-        """The name of the function for a tile's sender."""
         return self.ends.own("sender")
 
     @property
     def receiver(self) -> str:
-        """The name of the function for a tile's receiver."""
         return self.ends.own("receiver")
 
     @property
@@ -236,7 +234,6 @@ class Uniform:
 
     @property
     def rounds(self) -> FarApart:
-        """The order in which tiles are sent."""
         return FarApart(self.count)
 
     @property
@@ -276,7 +273,6 @@ class Uniform:
         return simplify(number)
 
     def thin(self, form: Slots) -> ThinText:
-        """Return the template context for thin tiles."""
         text, slot = self.text, (form.granules, form.packed, LANES)
         size = math.prod(slot) * self.itemsize
         return ThinText(

@@ -209,7 +209,6 @@ class Windows:
 
     @property
     def chunks(self) -> tuple[int, ...]:
-        """The number of chunks of the widest tile, by dimension."""
         return tuple(dim.chunks for dim in self.dims)
 
     @property
@@ -229,7 +228,6 @@ class Windows:
 
     @property
     def blocks(self) -> tuple[int, ...]:
-        """The number of blocks of a target shard, by dimension."""
         return tuple(dim.blocks for dim in self.dims)
 
     @property
@@ -270,7 +268,6 @@ class Windows:
         return self.itemsize * first + self._padded_rows(sums), self.itemsize * unpacked
 
     def figures(self, sums: Sums) -> Figures:
-        """Return the form's traffic."""
         dims = dict(zip(self.view, self.dims, strict=True))
         exchange, itemsize = sums.exchange, min(self.itemsize, 4)
         words = self.itemsize // itemsize

@@ -59,7 +59,6 @@ class Candidates:
 
     @staticmethod
     def of(dim: DimTiles) -> Candidates:
-        """Return the pairs of shards along a dimension."""
         count = dim.max_peers_of_target
         low, high = dim.target.intervals
         full = np.flatnonzero(high > low)
@@ -83,7 +82,6 @@ class Candidates:
 
     @property
     def low(self) -> Integers:
-        """The start of each pair's tile."""
         low: Integers = np.maximum(self.source_low, self.target_low)
         return low
 

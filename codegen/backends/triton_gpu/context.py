@@ -56,7 +56,6 @@ class DTensorText:
 
     @property
     def lines(self) -> list[str]:
-        """The lines of the statement that defines `reshard_dtensor`."""
         given = ["_HOST", self.before, self.after, self.shapes]
         return called("reshard_dtensor = DTensors", given, ".reshard")
 

@@ -67,7 +67,6 @@ class Kernel:
 
     @property
     def peers(self) -> Peers:
-        """The expressions for a tile's sender."""
         return Peers(self.exchange, self.some_local)
 
     @property
@@ -116,7 +115,6 @@ class Kernel:
 
     @cached_property
     def text(self) -> PullText:
-        """The context of the kernel's template."""
         body, digits = FunctionBody(), self.digits()
         tiles, owners = self.tiles_along(digits, body)
         sources = tuple(tile.source for tile in tiles)

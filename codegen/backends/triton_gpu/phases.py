@@ -77,7 +77,6 @@ class PullPhase:
 
     @property
     def kernels(self) -> tuple[tuple[str, PullText | PushText], ...]:
-        """The template of each kernel, with its context."""
         name = "reduce" if self.kernel.reduces else "pull"
         found: list[tuple[str, PullText | PushText]] = [(name, self.kernel.text)]
         found += [("push", self.push.text)] if self.push else []
@@ -111,7 +110,6 @@ class PullPhase:
 
     @cached_property
     def constants(self) -> list[str]:
-        """The lines of the constants that describe the exchange and its tiles."""
         moves, rule = self.kernel.moves, self.exchange.rule
         given = [*self.ends, self.names.senders, self.names.receivers]
         if rule.pieces > 1:

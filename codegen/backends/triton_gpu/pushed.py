@@ -82,7 +82,6 @@ class PushKernel(Kernel):
 
     @cached_property
     def text(self) -> PushText:  # type: ignore[override]
-        """The context of the kernel's template."""
         body, digits = FunctionBody(), self.digits()
         tiles, owners = self.tiles_along(digits, body, PUSHED)
         receiver = Assignment("receiver", simplify(self._receiver(tiles, digits[-1])))

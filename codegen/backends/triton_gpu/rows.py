@@ -158,7 +158,6 @@ class Moves:
         )
 
     def _widths(self) -> Integers:
-        """Return the length of rows, in bytes, for each pair of shards."""
         return self._row.pairs.width * self._step
 
     def _distances(self) -> tuple[Integers, Integers]:

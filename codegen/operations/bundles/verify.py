@@ -107,7 +107,6 @@ def _serve(
 
 
 def report_of(job: Job, runs: Runs) -> Report:
-    """Return the verdict on a module."""
     return answers_of(job.said).report(job, runs)
 
 

@@ -36,7 +36,6 @@ class Target:
 
 
 def compilers() -> dict[str, Compiler]:
-    """Return the compilers by backend name."""
     return {each.name: each.compiler for each in registry.every() if each.compiler is not None}
 
 

@@ -72,7 +72,6 @@ class BundleTask(Task[Description]):
 
     @property
     def possible(self) -> bool:
-        """Whether the bundle has a module for the target."""
         return self.backend is not None
 
     def jobs(self, save: Path | None, xla: bool) -> tuple[Job, ...]:

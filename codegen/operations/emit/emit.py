@@ -352,7 +352,6 @@ def _emitted_reshard(
 
 
 def emit_described(description: Description) -> Bundle:
-    """Return the bundle of a description of a reshard."""
     return _emitted_reshard(
         description.reshard(),
         description.backends,

@@ -44,7 +44,6 @@ class GroupText:
 
     @property
     def commands(self) -> str:
-        """The commands at the end of the page."""
         return commands_text(self.name, self.command)
 
     @property
@@ -90,13 +89,11 @@ class GroupModule(GroupText):
 
     @property
     def exported_lines(self) -> list[str]:
-        """The lines of `__all__`."""
         every = ("NAMES", *self.grouping.exports)
         return exploded("__all__ = ", [f'"{name}"' for name in every], "[]")
 
     @property
     def name_lines(self) -> list[str]:
-        """The lines of `NAMES`, the names of the tensors."""
         return constant_lines("NAMES", [f'"{name}"' for name in self.names])
 
     @property
@@ -117,7 +114,6 @@ class GroupModule(GroupText):
 
     @property
     def made_lines(self) -> list[str]:
-        """The lines that define the public functions."""
         names = self.grouping.exports
         halves = (names[at : at + 2] for at in range(0, len(names), 2))
         return [f"{', '.join(h)} = {', '.join(f'_HOST.{name}' for name in h)}" for h in halves]

@@ -65,7 +65,6 @@ class ModelPage:
 
     @property
     def commands(self) -> str:
-        """The commands at the end of the page."""
         return commands_text(self.name, self.command)
 
     @property

@@ -119,7 +119,6 @@ def emit_relayout(
 
 
 def emit_described_relayout(description: RelayoutDescription) -> RelayoutBundle:
-    """Return the bundle of a described relayout."""
     given = description.relayout(), description.backends
     return emit_relayout(*given, gradient=description.gradient)
 
@@ -150,7 +149,6 @@ class RelayoutPage:
 
     @property
     def commands(self) -> str:
-        """The commands at the end of the page."""
         return commands_text(self.name, self.command)
 
     @property
@@ -199,12 +197,10 @@ class SideOfRelayout:
 
     @property
     def mesh(self) -> str:
-        """The mesh, as a Python literal."""
         return quoted(str(self.stored.mesh))
 
     @property
     def id_lines(self) -> list[str]:
-        """The lines that define the ids of the devices."""
         return id_lines(f"{self.name}_IDS", self.stored.mesh)
 
     @property
@@ -281,12 +277,10 @@ class RelayoutText:
 
     @property
     def received(self) -> int:
-        """The bytes that the busiest device receives."""
         return self.plan.received_max
 
     @property
     def differentiable(self) -> bool:
-        """Whether the module has gradients."""
         return self.gradient and self._inexact and self.dtype not in WITHOUT_GRADIENT
 
     @property

@@ -87,7 +87,6 @@ def price_of(names: tuple[str, ...], network: Network) -> Callable[[Plan], float
 
 
 def xla_peer(reshard: Reshard, found: XlaCollectives, network: Network) -> Peer:
-    """Return XLA's own plan as a peer."""
     seconds = seconds_of_xla(found, network, ids_of(reshard.source.mesh))
     seconds += network.topology.launch
     return Peer("XLA's own plan", seconds, found.steps, "`jax.device_put` is enough")

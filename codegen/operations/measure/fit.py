@@ -46,7 +46,7 @@ TURNS = 12
 SETTLED = 1e-3
 """The relative change of all costs below which the fit ends."""
 STEP = 1e-4
-"""The relative change of a cost by which derivatives of prices are computed."""
+"""The relative change of a cost from which the derivatives of prices are computed."""
 FARTHEST = 10.0
 """The largest factor by which a price below the measured seconds is weighted as such: a price that
 is lower by more is weighted as if it were lower by this factor."""

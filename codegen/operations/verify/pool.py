@@ -61,7 +61,6 @@ class Runner:
         return _report(case, answer)
 
     def close(self) -> None:
-        """End the worker."""
         self._closed = True
         self._worker.stop()
 

@@ -167,7 +167,6 @@ def _differing(some: Sequence[Part], others: Sequence[Part]) -> int:
 
 
 def no_twin(case: Case | GroupCase) -> str:
-    """Return why a case has no twin."""
     if len(case.devices()) > MAX_DEVICES:
         return f"more than {MAX_DEVICES} devices, and there are no smaller meshes of its form"
     return "its smallest twin is too large too"

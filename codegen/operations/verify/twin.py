@@ -113,7 +113,6 @@ split."""
 
 
 def side(placement: Placement, dim: int) -> Side:
-    """Return a placement's cut of a dimension."""
     return tuple(placement.ref_size(ref) for ref in placement.dims[dim]), placement.split
 
 

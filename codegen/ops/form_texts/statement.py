@@ -46,16 +46,13 @@ class FormText:
         return self.text.layouts[place].dims[dim]
 
     def parts(self, place: int, dim: int) -> int:
-        """Return the number of shards along a dimension."""
         sizes = self.text.axes.sizes
         return math.prod(sizes[name] for name in self.axes(place, dim))
 
     def extent(self, place: int, dim: int) -> int:
-        """Return a shard's extent along a dimension."""
         return self.text.shapes[place][dim]
 
     def whole(self, place: int) -> tuple[int, ...]:
-        """Return the shape of the whole tensor."""
         shape = self.text.shapes[place]
         return tuple(extent * self.parts(place, dim) for dim, extent in enumerate(shape))
 

@@ -153,7 +153,6 @@ def _stride(op: Op, dim: int) -> int:
 
 
 def put_together(op: Op, shapes: Sequence[tuple[int, ...]], dim: int) -> tuple[SpacedRows, ...]:
-    """Return the stretches of a concatenation."""
     found, to = [], 0
     for place, shape in enumerate(shapes[: len(op.operands)]):
         found.append(SpacedRows(place, 0, to, shape[dim]))
@@ -180,7 +179,6 @@ def stretches_of_box(
 
 
 def box_dims(op: Op, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
-    """Return the dimensions along which rows move."""
     if op.kind in ("concatenate", "rev", "take_rows"):
         return op.integers("dimension" if op.kind == "concatenate" else "dimensions")
     if op.kind == "pad":

@@ -48,7 +48,6 @@ def _best(split: SplitOp) -> Iterator[FormMove]:
 
 
 def top_k(tensors: OpTensors) -> LocalForm:
-    """Return the form of top-k."""
     last = len(tensors.shapes[0]) - 1
     factor = tensors.factor(0, last)
     kept = tuple(other for other in tensors.rule.need_replication if other != factor)

@@ -74,14 +74,12 @@ class SplitOp:
         return self.tensors.op
 
     def axes(self, place: int, dim: int) -> Names:
-        """Return the axes that split a dimension."""
         return self.layouts[place].dims[dim]
 
     def parts(self, place: int, dim: int) -> int:
         return math.prod(self.sizes[name] for name in self.axes(place, dim))
 
     def shape(self, place: int) -> Shape:
-        """Return the shape of a tensor's shard."""
         return self.layouts[place].local(self.tensors.shapes[place], self.sizes)
 
     def bytes(self, place: int, extents: Mapping[int, int] | None = None) -> int:

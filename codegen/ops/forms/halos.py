@@ -36,13 +36,11 @@ class RowWindow:
     parts: int
 
     def rows(self, shard: int) -> range:
-        """Return the rows that a shard needs."""
         start = self.first + shard * self.step
         return range(start, start + self.length)
 
     @property
     def is_own(self) -> bool:
-        """Whether each shard needs only its own rows."""
         return (self.first, self.step, self.length) == (0, self.extent, self.extent)
 
     @property

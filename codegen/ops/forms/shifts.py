@@ -103,7 +103,6 @@ def ring_places(tensors: OpTensors) -> tuple[int, ...]:
 
 
 def shift(tensors: OpTensors) -> LocalForm:
-    """Return the form of a shift."""
     (dim,) = tensors.op.integers("dimension")
     factor = tensors.factor(tensors.result, dim)
     return LocalForm(replace(tensors.rule, permutation=()), frozenset({factor}), _halos)

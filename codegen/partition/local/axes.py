@@ -110,7 +110,6 @@ class CutAxes:
         return math.prod([sizes[name] for name in names])
 
     def ordered(self, names: Iterable[str]) -> tuple[str, ...]:
-        """Return the pieces `names` in mesh order."""
         wanted = set(names)
         return tuple(name for name, _ in self.pieces if name in wanted)
 

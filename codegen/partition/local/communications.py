@@ -45,7 +45,6 @@ class Communication:
 
     @property
     def bytes(self) -> int:
-        """The bytes that the busiest device receives in total."""
         return self.received * self.times
 
     def to_dict(self, written: WrittenRow | None = None) -> dict[str, object]:

@@ -42,5 +42,4 @@ def extended(op: Op, before: Sequence[Shape], after: Sequence[Shape]) -> Op | No
 
 
 def with_params(op: Op, changed: Mapping[str, Param]) -> Op:
-    """Return an op with some parameters replaced."""
     return replace(op, params=tuple(sorted({**dict(op.params), **changed}.items())))

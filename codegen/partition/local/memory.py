@@ -66,5 +66,4 @@ def _at(held: int, sizes: dict[int, int], step: Step | None) -> Held:
 
 
 def size_of(program: LocalProgram, local: int) -> int:
-    """Return the bytes of a local value's shard."""
     return math.prod(program.shape(local)) * item_bytes(program.of(local).dtype)

@@ -51,7 +51,6 @@ class Tensor:
         return math.prod([sizes[name] for name in names])
 
     def bytes(self, layout: LocalLayout) -> int:
-        """Return the bytes of one shard."""
         return math.prod(layout.local(self.shape, self.size_of)) * self.item
 
     def price(self, change: LayoutChange) -> float:
@@ -68,7 +67,6 @@ class Tensor:
 
 
 def tensor_of(value: Value, axes: CutAxes) -> Tensor:
-    """Return a value as a tensor to move."""
     return Tensor(value.shape, item_bytes(value.dtype), axes.pieces, axes.rates.pace)
 
 

@@ -35,7 +35,6 @@ class Pace:
 
     @property
     def least(self) -> float:
-        """The lowest price of a byte, over any axes."""
         return self.bandwidth / self.prices.network.topology.ingest
 
     def _seconds(self, kind: str, axes: tuple[str, ...], received: int) -> float:

@@ -31,7 +31,7 @@ COMPUTED: dict[str, Callable[..., Array]] = {
     "mul": np.multiply,
     "select_n": lambda which, *cases: np.choose(which.astype(int), cases),
 }
-"""Elementwise ops that may compute constant indices, each with its numpy function."""
+"""Elementwise ops through which constant indices are followed, each with its numpy function."""
 
 
 def with_permuted_rows(program: Program, constants: Sequence[Array], mode: str) -> Program:

@@ -28,7 +28,6 @@ class End:
     body: int | None = None
 
     def of(self, op: Op) -> int:
-        """Return the value at this end."""
         owner = op if self.body is None else op.bodies[self.body]
         found: tuple[int, ...] = getattr(owner, self.side)
         return found[self.place]

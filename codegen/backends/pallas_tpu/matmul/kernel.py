@@ -72,7 +72,6 @@ class BlockedProduct:
 
     @property
     def part(self) -> Extents:
-        """The extents of one part."""
         batch, i, j, k = (
             extent // self.size if f == self.factor else extent
             for f, extent in enumerate(self.extents)
@@ -97,7 +96,6 @@ class BlockedProduct:
 
     @property
     def products(self) -> int:
-        """The number of block products in the kernel."""
         return self.rounds * math.prod(self.counts)
 
     @property
@@ -131,7 +129,6 @@ class BlockedProduct:
         return () if all(end == self.blocks[DIM_J] for end in found) else found
 
     def dtype_of(self, side: str) -> str:
-        """Return the dtype of a side in HBM."""
         return self.stored if side == "c" else self.dtype
 
     def stays_in_vmem(self, side: str) -> bool:

@@ -42,7 +42,6 @@ class Buffer:
 
     @property
     def size(self) -> str:
-        """The size of the buffer in bytes, for a comment."""
         return f"{self.nbytes:,}"
 
 
@@ -122,7 +121,6 @@ class BlockedOperand:
 
     @property
     def block_bytes(self) -> str:
-        """The size of a block in bytes, for a comment."""
         return bytes_of_block(self.array, self.product, self.name)
 
 

@@ -66,7 +66,6 @@ class MatmulKernel:
 
     @property
     def signature(self) -> str:
-        """The name of the kernel and its parameters, as an expression."""
         names = ["ring", "a", "b", "c", "inbox"]
         names += [each.name for each in self.buffers]
         names += [each.name for each in self.semaphores]
@@ -286,7 +285,6 @@ class MatmulKernel:
 
     @property
     def result_bytes(self) -> str:
-        """The size of a result block in bytes, for a comment."""
         return bytes_of_block(self.product.arrays["c"], self.product, "c")
 
     @property
@@ -344,12 +342,10 @@ class MatmulKernel:
 
     @property
     def vmem_bytes(self) -> str:
-        """The total size of all VMEM buffers in bytes, for a comment."""
         return f"{sum(each.nbytes for each in self.buffers):,}"
 
     @property
     def vmem(self) -> str:
-        """The kernel's VMEM limit, as an expression."""
         return f"{self.ring.vmem >> 20} << 20"
 
     @property
@@ -364,7 +360,6 @@ class MatmulKernel:
 
     @property
     def arrays(self) -> tuple[NamedValue, ...]:
-        """The arrays of the three sides, as expressions."""
         return tuple(self._array(side) for side in DIMS)
 
     def _array(self, side: str) -> NamedValue:
@@ -380,17 +375,14 @@ class MatmulKernel:
 
     @property
     def extents(self) -> str:
-        """The extents of a device's product, as an expression."""
         return str(self.product.extents)
 
     @property
     def blocks(self) -> str:
-        """The extents of a block, as an expression."""
         return str(self.product.blocks)
 
     @property
     def out(self) -> str:
-        """The dtype of the result."""
         return self.product.out_dtype
 
     @property

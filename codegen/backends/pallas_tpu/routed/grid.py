@@ -112,7 +112,7 @@ class Grid:
         return tuple(found)
 
     def _is_round(self, twos: Digits, extent: int) -> bool:
-        """Return whether the digits together number the places along a ring of this extent."""
+        """Return whether the digits together number the positions on a ring of this extent."""
         if math.prod(size for _, size in twos) != extent or {size for _, size in twos} != {2}:
             return False
         return bool((self._hops(Hop(twos[0][0], extent, 1)).sum(axis=1) == 1).all())

@@ -108,9 +108,9 @@ def _scheduled(
     apart: bool = False,
     cut: bool = True,
 ) -> RoutedSchedule:
-    """Return the schedule of tiles in slots. `apart`: whether each tile has separate places at both
-    ends, in its shards; `cut`: whether halves may move separately. The TPU compiler (libtpu 0.0.42)
-    rejects halves of a vector that shares a buffer with other vectors."""
+    """Return the schedule of tiles in slots. `apart`: whether a tile's first and last places are in
+    its shards and used for no other tile; `cut`: whether halves may move separately. The TPU
+    compiler (libtpu 0.0.42) rejects halves of a vector that shares a buffer with other vectors."""
     start = grid.torus.latency * grid.torus.bandwidth / slot.itemsize
     pieces = [
         Freight(

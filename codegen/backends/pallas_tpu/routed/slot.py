@@ -84,7 +84,6 @@ class Slot:
 
     @property
     def holds(self) -> bool:
-        """Whether the contents fit in the slot."""
         if self.dense:
             return math.prod(self.held) <= math.prod(self.shape)
         return tuple(self.held[axis] for axis in self.order) == self.shape

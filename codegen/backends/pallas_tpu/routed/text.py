@@ -96,7 +96,6 @@ class ForwardText:
 
     @property
     def count(self) -> int:
-        """The number of steps."""
         return len(self.steps)
 
 
@@ -245,7 +244,6 @@ def context_of(
     program: ProgramText,
     keeps: bool,
 ) -> RoutedText | GatheredText | RelayedText:
-    """Return the template context of a form."""
     parts, x, y = _Parts(form), list[int](), list[int]()
     first = parts.columns
     if form.in_place:

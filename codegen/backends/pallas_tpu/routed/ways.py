@@ -75,7 +75,6 @@ class Numbering:
 
     @property
     def size(self) -> int:
-        """The number of places."""
         return math.prod(extent for _, extent in self.digits)
 
     def _digits(self) -> Iterator[tuple[int, int, int]]:
@@ -125,7 +124,6 @@ class Hop:
 
     @property
     def back(self) -> Hop:
-        """The hop from the receiver back to the sender."""
         return replace(self, by=self.extent - self.by)
 
 
@@ -162,7 +160,6 @@ class Ways:
         return tuple(digit for *_, digit in found)
 
     def links(self, hop: Hop) -> int:
-        """Return the number of links that a hop crosses."""
         length = self.lengths[self.digits.index((hop.stride, hop.extent))]
         return length * min(hop.by, hop.extent - hop.by)
 

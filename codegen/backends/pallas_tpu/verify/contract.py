@@ -31,9 +31,9 @@ KERNEL_FILES = "pallas_"
 
 
 def programs_of(module: ModuleType) -> tuple[Any, ...]:
-    """Return the programs of a module that have kernels, in order. They are inner programs of a
-    program that reduces terms. Raises MismatchError if an attribute on the way to a program is
-    missing."""
+    """Return the programs of a module that have kernels, in order. If a module's program reduces
+    terms, its inner programs have the kernels. Raises MismatchError if an attribute on the way to a
+    program is missing."""
     found: tuple[Any, ...] = named(named(named(module, "_HOST"), "program"), "carriers")
     return found
 

@@ -36,7 +36,6 @@ _current = [MODES[0]]
 
 
 def choose(mode: Mode) -> None:
-    """Set the mode in which kernels run from now on."""
     _current[0] = mode
 
 

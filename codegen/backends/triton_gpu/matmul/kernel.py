@@ -202,7 +202,6 @@ class MatmulKernels:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the kernels, in launch order."""
         return (
             *("offer", "announce", *["pull"] * bool(self.moved)),
             *("multiply", *["add"] * self.pushes),
@@ -218,7 +217,6 @@ class MatmulKernels:
 
     @cached_property
     def text(self) -> MultiplyText:
-        """The context of the kernels' templates."""
         matmul, pushes, inside = self.product.matmul, self.pushes, "(along < depth - done)"
         j, k = matmul.batch + 1, matmul.batch + 2
         lhs, rhs = (self.slot(side) * (side in self.moved) for side in SIDES[:2])

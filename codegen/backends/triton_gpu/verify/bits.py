@@ -31,7 +31,6 @@ def as_bits(numbers: Numbers, dtype: str) -> Bits:
 
 
 def to_bits(tensor: Any) -> Bits:
-    """Return the bits of a CPU tensor."""
     # This makes even a view with a single element contiguous.
     dense = tensor.detach().clone(memory_format=torch.contiguous_format)
     flat = dense.reshape(-1).view(torch.uint8).numpy()

@@ -276,7 +276,6 @@ def _placed(case: MatmulCase, number: int, values: Numbers, held: Holdings) -> l
 
 
 def _numbers(tensor: Any) -> Numbers:
-    """Return a tensor as a numpy array, with floats as float64."""
     found: Numbers = (tensor.double() if tensor.is_floating_point() else tensor).numpy()
     return found
 

@@ -75,7 +75,6 @@ class Stream:
         return SimpleNamespace(device=self.device, follow=follow)
 
     def wait_event(self, event: Any) -> None:
-        """Order this stream's later events after an event."""
         self.lane.add(event.follow, self._rank.said)
 
 
@@ -184,7 +183,6 @@ class Rank:
         return tensor
 
     def made(self, name: str, size: int, dtype: Any = torch.uint8) -> Any:
-        """Return a new, watched tensor of `size` elements."""
         return self.watch(name, EMPTY(size, dtype=dtype))
 
     def symmetric(self, name: str, size: int, dtype: Any = torch.uint8) -> Any:

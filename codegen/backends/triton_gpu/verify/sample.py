@@ -38,8 +38,8 @@ from shardwright.codegen.checks.oracle import definition as oracle
 
 EACH_END = 3
 BETWEEN = 10
-"""How many programs of a launch are run at each of its ends (`EACH_END`), and how many at random
-(`BETWEEN`)."""
+"""The number of a launch's programs to run: `EACH_END` at each end, `BETWEEN` at random between
+them."""
 
 _EMPTY = torch.empty
 

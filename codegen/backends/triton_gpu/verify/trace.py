@@ -155,7 +155,8 @@ class _ReducingLanguage(_PlainLanguage):
         return _TermRows()
 
     def read_once(self, term: _TermRows, mask: object) -> _TermRows:
-        """Return a loaded term. Raises ValueError unless the mask is the mask of its block."""
+        """Return a term after loading it. Raises ValueError if the mask belongs to another
+        block."""
         self._check(mask)
         return term
 

@@ -39,11 +39,9 @@ class Values:
         return self._runs[call % len(self._runs)].tensor
 
     def given(self, call: int) -> dict[int, Bits]:
-        """Return the source shards of a call, by device."""
         return self._shards(call % len(self._runs))[0]
 
     def wanted(self, call: int) -> dict[int, Bits]:
-        """Return the target shards of a call, by device."""
         return self._shards(call % len(self._runs))[1]
 
     def cotangents(self, call: int) -> tuple[Bits, dict[int, Bits]]:
