@@ -72,6 +72,25 @@ class Line:
 
 
 @dataclass(frozen=True)
+class UserCall:
+    """A call of one of the user's functions, or of a jitted function of a library.
+
+    `function`: its name; `defined`: the line of its definition, "" for a jitted function; `place`:
+    the place of the call in its caller; `line`: the line of the call. Of the current expression in
+    the function, `at` is the place, `is_looped` is whether it is in a loop, and `operands` are the
+    names of its operands, "" for an operand without a name.
+    """
+
+    function: str
+    defined: str
+    place: int
+    line: Line | None
+    at: int = field(default=0, compare=False)
+    is_looped: bool = field(default=False, compare=False)
+    operands: tuple[str, ...] = field(default=(), compare=False)
+
+
+@dataclass(frozen=True)
 class Value:
     """A tensor of a program. The mesh of its sharding is one of the program's meshes."""
 
@@ -83,6 +102,7 @@ class Value:
     scope: tuple[str, ...] = field(default=(), compare=False)  # named scopes, outermost first
     backward: bool = field(default=False, compare=False)  # whether a backward pass computes it
     gradient_of: tuple[str, ...] = field(default=(), compare=False)  # values with this gradient
+    calls: tuple[UserCall, ...] = field(default=(), compare=False)  # around its op, outermost first
 
     @property
     def size(self) -> int:

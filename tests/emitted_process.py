@@ -29,6 +29,7 @@ import models
 import more_models
 import numpy as np
 import program_patterns
+import random_calls
 import random_functions
 import random_layers
 import random_uneven
@@ -172,6 +173,8 @@ def _random_function(seed: int, kind: str, mesh: sw.Mesh) -> tuple[Any, Any, dic
         made = random_uneven.case(seed, mesh, edges="edges" in kind)
     elif "layered" in kind:
         made = random_layers.case(seed, mesh)
+    elif "calls" in kind:
+        made = random_calls.case(seed, mesh)
     else:
         made = random_functions.case(seed, "rich" in kind, meshes=(mesh,), formed=formed)
     fn, outputs = made, made.outputs
@@ -222,6 +225,18 @@ def of_layered(first: str, last: str) -> dict[str, str]:
     for seed in range(int(first), int(last)):
         mode, mesh = ("cheapest", "as_shardy")[seed % 2], ("2x4", "4", "2x2x2")[seed // 2 % 3]
         kind = ("layered both", "layered outside")[seed // 6 % 2]
+        made = of_random(mode, kind, str(seed), str(seed + 1), mesh)
+        found |= {f"{mode} {kind} {seed} {mesh}": said for said in made.values()}
+    return found
+
+
+def of_calls(first: str, last: str) -> dict[str, str]:
+    """Random calls of the user's functions, most with their gradients, each in one mode on one
+    mesh."""
+    found = {}
+    for seed in range(int(first), int(last)):
+        mode, mesh = ("cheapest", "as_shardy")[seed % 2], ("2x4", "4", "2x2x2", "1")[seed // 2 % 4]
+        kind = ("calls both", "calls", "calls outside")[seed // 8 % 3]
         made = of_random(mode, kind, str(seed), str(seed + 1), mesh)
         found |= {f"{mode} {kind} {seed} {mesh}": said for said in made.values()}
     return found
@@ -365,6 +380,7 @@ RUNS: dict[str, Any] = {
     "reshards": of_reshards,
     "formed": of_formed,
     "layered": of_layered,
+    "calls": of_calls,
     "uneven": of_uneven,
     "edges": of_edges,
     "poisoned": of_poisoned,

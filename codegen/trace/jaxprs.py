@@ -41,10 +41,11 @@ from shardwright.codegen.trace.reduced import halved
 from shardwright.codegen.trace.scopes import BACKWARD, scope_of
 from shardwright.codegen.trace.sharding_rules import read_rule
 from shardwright.codegen.trace.turned import REWRITTEN
+from shardwright.codegen.trace.user_calls import UserCalls
 from shardwright.codegen.trace.words import Phrase
 from shardwright.ir.errors import InputError
 from shardwright.ir.mesh import Mesh
-from shardwright.ir.program import Body, Line, Op, Value, ops_of
+from shardwright.ir.program import Body, Line, Op, UserCall, Value, ops_of
 from shardwright.ir.sharding import Sharding
 
 INLINED = ("jaxpr", "call_jaxpr", "fun_jaxpr")  # parameters that hold the jaxpr of a call
@@ -69,6 +70,8 @@ class Tracer:
         self.manual_mesh: Mesh | None = None  # the mesh of these computations
         self.strict, self.meshes = strict, meshes
         self.lines = Lines()
+        self.user_calls = UserCalls(self.lines)
+        self.calls: tuple[UserCall, ...] = ()  # around the current equation
         self.scope: tuple[str, ...] = ()  # of the current equation
         self.said = Phrase()  # the user's names for the current equation
         self.noted: dict[str, Noted] = {}  # by the name of the value
@@ -117,7 +120,7 @@ class Tracer:
         self.noted[full] = Noted(name, not numbered, self.said, scope, is_backward)
         around = self.scope if scope else (*self.scope, *self.said.functions)
         shape, dtype = tuple(aval.shape), dtype_of(aval.dtype)
-        self.values.append(Value(full, shape, dtype, sharding, line, around))
+        self.values.append(Value(full, shape, dtype, sharding, line, around, calls=self.calls))
         return len(self.values) - 1
 
     def names_of(self, operands: Sequence[int]) -> list[str]:
@@ -190,17 +193,18 @@ class _Block:
         return result
 
     def equations(self, equations: Sequence[Any]) -> None:
-        around, said = self.tracer.scope, self.tracer.said
+        around, said, calls = self.tracer.scope, self.tracer.said, self.tracer.calls
         for equation in equations:
             self.tracer.scope = scope_of(equation, around)
             self.tracer.said = self.tracer.lines.said(equation)
+            self.tracer.calls = self.tracer.user_calls.of(equation)
             name = equation.primitive.name
             handler = _HANDLERS.get(name, _Block._call if name in CALLS else _Block._plain)
-            with self.tracer.lines.inside(equation):
+            with self.tracer.lines.inside(equation), self.tracer.user_calls.inside(equation):
                 results = handler(self, equation)
             self._note(equation, results)
             self.env.update(zip(equation.outvars, results, strict=True))
-        self.tracer.scope, self.tracer.said = around, said
+        self.tracer.scope, self.tracer.said, self.tracer.calls = around, said, calls
 
     def _note(self, equation: Any, results: Sequence[int]) -> None:
         """Note the equation of the op that was added last, and the names of its operands, unless an

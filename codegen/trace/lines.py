@@ -54,8 +54,12 @@ class Lines:
     def frames(self, equation: Any) -> Frames:
         """Return the user's frames of an equation, innermost first, including the frames of calls
         that are being inlined."""
-        found, outside = self._found(equation)[1], self.outside
+        found, outside = self.own_frames(equation), self.outside
         return found if found[-len(outside) :] == outside else (*found, *outside)
+
+    def own_frames(self, equation: Any) -> Frames:
+        """Return the user's frames of an equation, innermost first."""
+        return self._found(equation)[1]
 
     @contextlib.contextmanager
     def inside(self, equation: Any) -> Iterator[None]:

@@ -16,6 +16,7 @@ Frames = tuple[tuple[CodeType, int], ...]  # functions, each with the index of a
 Range = tuple[int | None, int | None, int | None, int | None]  # first and last line, then column
 PASSING = (ast.ListComp, ast.GeneratorExp, ast.IfExp)
 """Expressions whose value, or whose items, are values of their parts."""
+LOOPS = (ast.For, ast.While, ast.ListComp, ast.GeneratorExp, ast.SetComp, ast.DictComp)
 SYMBOLS = {
     ast.Add: "+",
     ast.Sub: "-",
@@ -61,7 +62,7 @@ class UserWords:
 
     def _of(self, frames: Frames) -> Phrase:
         nodes = [self._node(*frame) for frame in frames]
-        functions = [name for code, _ in reversed(frames) if (name := _function(code))]
+        functions = [name for code, _ in reversed(frames) if (name := function_of(code))]
         pairs = list(zip(nodes, frames, strict=True))
         own = frames[-1][0].co_name if frames else ""  # the traced function's name
         words = (_word(node, code) for node, (code, _) in pairs)
@@ -75,6 +76,30 @@ class UserWords:
             tuple(functions),
         )
 
+    def operands(self, code: CodeType, instruction: int) -> tuple[tuple[str, ...], bool]:
+        """Return the function's own names of the operands of an expression, "" for an operand that
+        has none, and whether the expression is in a loop of the function."""
+        node: Any = self._node(code, instruction)
+        parts: list[Any]
+        match node:
+            case ast.BinOp():
+                parts = [node.left, node.right]
+            case ast.Compare():
+                parts = [node.left, *node.comparators]
+            case ast.UnaryOp():
+                parts = [node.operand]
+            case ast.Subscript():
+                parts = [node.value]
+            case ast.Call():
+                parts = [*node.args, *(each.value for each in node.keywords)]
+                owner = getattr(node.func, "value", None)
+                parts[:0] = [owner] if getattr(owner, "id", "") in code.co_varnames else []
+            case _:
+                parts = []
+        names = (getattr(part, "id", "") for part in parts)
+        own = tuple(name if name in code.co_varnames else "" for name in names)
+        return own, _is_looped(node)
+
     def _node(self, code: CodeType, instruction: int) -> ast.AST | None:
         if code not in self.ranges:
             self.ranges[code] = list(code.co_positions())
@@ -84,6 +109,14 @@ class UserWords:
             self.files[file] = dict(_nodes("".join(linecache.getlines(file))))
         nodes = self.files[file]
         return nodes.get(found) or nodes.get((None, None, found[1], found[3]))
+
+
+def _is_looped(node: Any) -> bool:
+    while node is not None and not isinstance(node, ast.FunctionDef | ast.Lambda):
+        if isinstance(node, LOOPS):
+            return True
+        node = getattr(node, "parent", None)
+    return False
 
 
 def _nodes(text: str) -> Iterator[tuple[Range, ast.AST]]:
@@ -115,7 +148,7 @@ def _names(pairs: Sequence[tuple[ast.AST | None, tuple[CodeType, int]]]) -> tupl
     for node, (code, _) in pairs:
         statement, item = _climbed(node, item)
         if isinstance(statement, ast.Return | ast.Lambda):
-            name = _function(code) if code is not pairs[-1][1][0] else "out"
+            name = function_of(code) if code is not pairs[-1][1][0] else "out"
             found = (name,) if name else found
             continue
         targets = _targets(statement)
@@ -175,14 +208,14 @@ def _word(node: ast.AST | None, code: CodeType) -> str:
             break
         node = getattr(node, "parent", None)
     if isinstance(node, ast.Return):
-        return _function(code)
+        return function_of(code)
     targets = _targets(node)
     called: Any = getattr(getattr(node, "value", None), "func", None)
     several = _target(called) if len(targets) > 1 else ""
     return targets[0] if len(targets) == 1 else several
 
 
-def _function(code: CodeType) -> str:
+def function_of(code: CodeType) -> str:
     """Return the name of a function, or "" for a lambda, a module, or a special method such as
     `__call__`."""
     name = code.co_name

@@ -72,6 +72,16 @@ def test_the_sweep_of_random_layers(start: int) -> None:
     assert wrong(run("layered", str(start), str(start + 12))) == {}
 
 
+def test_random_calls_of_users_functions_have_one_devices_values() -> None:
+    assert wrong(run("calls", "8", "13")) == {}
+
+
+@pytest.mark.parametrize("start", kept(range(0, 96, 8), 16))
+def test_the_sweep_of_random_calls(start: int) -> None:
+    """The user's functions that are written once, with their gradients."""
+    assert wrong(run("calls", str(start), str(start + 8))) == {}
+
+
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("start", range(0, 200, 4))
 def test_every_random_function(start: int) -> None:

@@ -22,6 +22,7 @@ from shardwright.codegen.backends.jax_spmd.ops import expression
 from shardwright.codegen.backends.jax_spmd.rings import ProgramRing
 from shardwright.codegen.backends.jax_spmd.starts import counted
 from shardwright.codegen.backends.jax_spmd.stopped import stopped, uses_of
+from shardwright.codegen.backends.jax_spmd.user_functions import NOWHERE, Style
 from shardwright.codegen.backends.jax_spmd.varying import stays
 from shardwright.codegen.ops.axis_text import axes_text
 from shardwright.codegen.ops.calls import OPAQUE
@@ -48,6 +49,7 @@ from shardwright.codegen.partition.local.steps import (
 )
 from shardwright.codegen.partition.local.steps import made as results_of
 from shardwright.codegen.partition.local.together import runs_of
+from shardwright.codegen.partition.local.user_calls import UserSteps
 from shardwright.codegen.text.python_text import INDENT, WIDTH, called, fitted
 from shardwright.ir.errors import InternalError
 from shardwright.ir.program import Line
@@ -86,6 +88,9 @@ class Writer(KnownValues):
     stopped: set[int] = field(default_factory=set)  # local values through which no gradient flows
     rows: dict[int, WrittenRow] = field(default_factory=dict)  # communications, by number
     is_of_leaf: bool = False  # whether it writes a function for leaves of several shapes
+    is_typed: bool = True  # whether comments have the types of values
+    is_lined: bool = True  # whether comments have the user's lines
+    around: int = 0  # the number of calls of the user's functions around what it writes
     locals: defaultdict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
     """The local values with each name."""
 
@@ -97,13 +102,27 @@ class Writer(KnownValues):
         """Return the lines of a body's steps, with a comment before the steps of each line of the
         user's code."""
         lines: list[str] = []
+        calls = self.functions.users.placed(body, self.around)
         uses, outside = uses_of(body), (self.made, self.seen)
+        for each in itertools.chain.from_iterable(calls.values()):
+            uses.update(
+                (v, [None if use in each.steps else use for use in uses[v]]) for v in each.operands
+            )
         self.made, self.seen = {}, {}
         self.stopped |= stopped(self.program, body, uses)
         self.counted.update(counted(self.program, body, uses))
         at: Line | None = None
-        done: set[tuple[int, ...]] = set()  # steps of leaves' updates, which calls perform
-        for run in runs_of(self.program, body.steps):
+        own = itertools.chain.from_iterable(calls.values())
+        done = {key for each in own for key in each.key}  # the steps that calls perform
+        runs = [*runs_of(self.program, body.steps), ()]
+        for place, run in enumerate(runs):
+            for each in calls.get(place, ()):
+                if self.is_lined and each.call.line not in (None, at):
+                    lines.append(f"# {each.call.line}")
+                    at = each.call.line
+                lines += self._user_call(each, indent)
+            if not run:
+                break
             step = run[0]
             made, line = self.functions.leaves.update(self, step, done, indent), None
             if results_of(step) not in done:
@@ -115,7 +134,7 @@ class Writer(KnownValues):
             if made and is_call:  # calls have no single line of the user's code
                 lines += [""] if at else []
                 at = None
-            if made and line is not None and line != at:
+            if made and self.is_lined and line is not None and line != at:
                 lines.append(f"# {line}")
                 at = line
             lines += made
@@ -124,8 +143,17 @@ class Writer(KnownValues):
 
     def of_leaf(self, names: LocalNames) -> Writer:
         """Return a writer for a function of leaves. It writes no types, which may differ."""
-        inner = replace(self, names=names, is_of_leaf=True, text={}, inline={})
-        inner.roots, inner.turned, inner.flags = {}, {}, {}
+        inner = replace(self, names=names, is_of_leaf=True, is_typed=False, text={}, inline={})
+        inner.roots, inner.turned, inner.flags, inner.around = {}, {}, {}, NOWHERE
+        return inner
+
+    def of_user(self, names: LocalNames, own: UserSteps, style: Style) -> Writer:
+        """Return a writer for a function with the steps of a call. It knows nothing about the
+        operands, so that the text is that of all calls."""
+        inner = replace(self, names=names, text={}, inline={}, counted={}, stopped=set())
+        inner.filled = {v: n for v, n in self.filled.items() if v not in own.operands}
+        inner.roots, inner.turned, inner.flags, inner.around = {}, {}, {}, style.around
+        inner.is_typed, inner.is_lined = style.typed, style.lined
         return inner
 
     def _step(self, step: Step, indent: int) -> list[str]:
@@ -152,6 +180,11 @@ class Writer(KnownValues):
         comments = (self._comment(move.result, names, types) for move in step.moves)
         lines = self._statement(target, made, shown, indent)
         return [*itertools.chain.from_iterable(comments), *lines]
+
+    def _user_call(self, each: UserSteps, indent: int) -> list[str]:
+        target, made = self.functions.users.call(self, each)
+        shown = each.results[0] if target.isidentifier() else None
+        return self._statement(target, made, shown, indent)
 
     def _ring(self, ring: ProgramRing, indent: int) -> list[str]:
         result = ring.result
@@ -209,7 +242,7 @@ class Writer(KnownValues):
     ) -> list[str]:
         """Return the lines of `target = made`. The type of the local value `shown` is a comment on
         the last line, or before the statement if that line would be too long."""
-        comment = "" if shown is None or self.is_of_leaf else f"  # {self._type(shown)}"
+        comment = "" if shown is None or not self.is_typed else f"  # {self._type(shown)}"
         if isinstance(made, str):
             lines = [f"{target} = {made}"]
         else:

@@ -29,6 +29,7 @@ from shardwright.codegen.backends.jax_spmd.subtrees import (
     result_words,
 )
 from shardwright.codegen.backends.jax_spmd.trees import Path, flat, tree_lines, tree_of
+from shardwright.codegen.backends.jax_spmd.user_functions import UserFunctions
 from shardwright.codegen.partition.local.steps import CallFunction, LocalProgram
 from shardwright.codegen.text.python_text import INDENT, WIDTH, called, indented
 
@@ -66,6 +67,7 @@ class Functions:
         self._lists = {own.made: own.function for own in self.given}
         self.lines: list[str] = []
         self.leaves = LeafFunctions(program, names, self.lines)
+        self.users = UserFunctions(program, names, self.lines)
         self._written: dict[tuple[str, ...], str] = {}  # function names, by parameters and lines
         self._index = ""  # the variable of loops over calls, which are never nested
         self.more = more or {}
@@ -167,7 +169,8 @@ class Functions:
         self, writer: LeafWriter, number: int, slots: Sequence[int]
     ) -> tuple[list[Parameter], list[str]]:
         calls, body = self.calls[number], self.program.functions[number]
-        functions = (*(each.function for each in self.given), *self.leaves.functions())
+        more = (*self.leaves.functions(), *self.users.functions())
+        functions = (*(each.function for each in self.given), *more)
         given = self.given[number]
         writer.names = names = self.names.inside(functions, given.instance, given.function)
         names.results = every_name(self.program, calls)

@@ -185,6 +185,7 @@ def _context(partitioned: Partitioned, rings: ProgramRings) -> tuple[SpmdModule,
     texts = {key: call.name for key, call in calls.items()}
     writer = Writer(local, functions, names, found, checked, arrays, texts, rings=rings)
     writer.imports.update(dict.fromkeys([*rings.imports, *EXPORT[: len(calls)]]))
+    functions.users.find(writer, [*functions.leaves.starts.values()])
     lines = [*_unpacked(writer, arguments, flattened), *writer.body(local.body, 1)]
     made = sides.outputs([writer.read(result) for result in local.body.results])
     lines += tree_lines(functions.whole(made), "return ", "", 1)

@@ -23,6 +23,7 @@ from shardwright.codegen.partition.local.steps import (
     made,
     taken,
 )
+from shardwright.codegen.partition.local.user_calls import small_calls
 
 LEAST = 24
 """The fewest steps that a function must save."""
@@ -43,6 +44,11 @@ def folded(
     found = tuple(
         each for each in found if not is_update(steps[each.start :][: each.period], single)
     )
+    if found:
+        calls = small_calls(program)
+        found = tuple(
+            each for each in found if _results(steps[each.start :][: each.period]) not in calls
+        )
     if not found:
         return program
     fold = _Fold(program)
@@ -60,6 +66,10 @@ def folded(
         functions=tuple(fold.functions),
         alike=fold.alike,
     )
+
+
+def _results(steps: Sequence[Step]) -> frozenset[tuple[int, ...]]:
+    return frozenset(map(made, steps))
 
 
 def length(program: LocalProgram) -> int:
