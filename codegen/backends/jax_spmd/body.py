@@ -3,6 +3,7 @@ control flow."""
 
 from __future__ import annotations
 
+import functools
 import itertools
 import re
 import textwrap
@@ -17,6 +18,7 @@ from shardwright.codegen.backends.jax_spmd.direct import direct_statements
 from shardwright.codegen.backends.jax_spmd.exchange import exchange_statements
 from shardwright.codegen.backends.jax_spmd.known_values import KnownValues
 from shardwright.codegen.backends.jax_spmd.names import LocalNames
+from shardwright.codegen.backends.jax_spmd.needed import VIEWS, Users
 from shardwright.codegen.backends.jax_spmd.opaque import Key, key_of
 from shardwright.codegen.backends.jax_spmd.ops import expression
 from shardwright.codegen.backends.jax_spmd.rings import ProgramRing
@@ -61,7 +63,7 @@ MARK = "\0"
 """The character that surrounds an expression in the text of a comment."""
 PLACE = f"#{MARK}"
 """The start of a line that stands for the comment on a communication; its number follows."""
-ELIDED = re.compile(r"^(broadcast_in_dim|convert_element_type|copy|reshape|squeeze) needs")
+ELIDED = re.compile(rf"^({'|'.join(VIEWS)}) needs")
 """Matches the reason for a move if it names an op that needs no statement."""
 NAMES = r"\"[^\"]*\"|(?<!^)\b[\w.]+"
 """Matches quoted axes, and words that may name values. The first word of a reason is an op."""
@@ -350,7 +352,7 @@ class Writer(KnownValues):
         found = self.communications.get(local)
         if found is None:
             return []
-        said = ELIDED.sub("a later step needs", found.reason)
+        said = found.reason
         for name, every in self.names.results.items():
             said = said.replace(f"{name} must", f"{every} must")
         said = re.sub(NAMES, self._known_by_now, said)
@@ -364,6 +366,7 @@ class Writer(KnownValues):
             return [line]
         found = self.communications[int(line.removeprefix(PLACE))]
         said = SPLIT.sub(self._split, self.rows[found.number].reason)
+        said = ELIDED.sub(self._needing(int(line.removeprefix(PLACE))), said)
         said = re.sub(f"{MARK}(.*?){MARK}|{NAMES}", self._called, said)
         self.rows[found.number] = replace(self.rows[found.number], reason=said)
         return textwrap.wrap(
@@ -374,6 +377,19 @@ class Writer(KnownValues):
             break_long_words=False,
             break_on_hyphens=False,
         )
+
+    def _needing(self, local: int) -> str:
+        """Return which later step needs a value, as the start of a reason."""
+        step = self.users.needing(local)
+        if step is None:
+            return "a later step needs"
+        name = self._expression(self.program.of(step.results[0]).name)
+        return f"a later {step.op.kind}{f', {MARK}{name}{MARK},' if name else ''} needs"
+
+    @functools.cached_property
+    def users(self) -> Users:
+        """The steps that use each local value."""
+        return Users(self.program)
 
     def _split(self, said: re.Match[str]) -> str:
         """Return the matched words, which name the tensor whose dimension an axis splits instead.
