@@ -31,7 +31,8 @@ def order(devices: int) -> list[int]:
     """Return the distances from a device to its receivers, in the order in which the kernel of an
     all-to-all sends."""
     from shardwright.codegen.backends.pallas_tpu.verify.contract import programs_of
-    from shardwright.codegen.backends.pallas_tpu.verify.trace import Copy, traced_half
+    from shardwright.codegen.backends.pallas_tpu.verify.events import Copy
+    from shardwright.codegen.backends.pallas_tpu.verify.trace import traced_half
     from shardwright.codegen.checks.load import load
 
     mesh, extent = sw.Mesh({"x": devices}), 128 * devices

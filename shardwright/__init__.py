@@ -67,7 +67,8 @@ if TYPE_CHECKING:
     from shardwright.ir.reshard import Reshard
     from shardwright.ir.rules import Rules
     from shardwright.ir.sharding import DimSharding, Sharding
-    from shardwright.ir.stored import Stored, cut, stack
+    from shardwright.ir.stacks import cut, stack
+    from shardwright.ir.stored import Stored
     from shardwright.ir.torch_placements import from_torch
 
 # In the source tree the sub-packages are next to this folder, not in it. Python started in that
@@ -114,7 +115,8 @@ _HOMES = {
     "shardwright.ir.reshard": ("Reshard",),
     "shardwright.ir.rules": ("Rules",),
     "shardwright.ir.sharding": ("DimSharding", "Sharding"),
-    "shardwright.ir.stored": ("Stored", "cut", "stack"),
+    "shardwright.ir.stacks": ("cut", "stack"),
+    "shardwright.ir.stored": ("Stored",),
     "shardwright.ir.torch_placements": ("from_torch",),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}

@@ -11,7 +11,7 @@ from shardwright.codegen.cli.progress import bar
 from shardwright.codegen.cli.tables import console
 from shardwright.codegen.cli.written import check_writable, written
 from shardwright.codegen.hardware.presets import file_text, name_of
-from shardwright.codegen.spec.description import split_backends
+from shardwright.codegen.spec.fields import split_backends
 from shardwright.ir.errors import InputError
 
 if TYPE_CHECKING:

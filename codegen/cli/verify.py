@@ -10,7 +10,7 @@ from shardwright.codegen.cli.folders import FolderFlags
 from shardwright.codegen.cli.progress import bar
 from shardwright.codegen.cli.supported import note_versions
 from shardwright.codegen.cli.tables import console, shown
-from shardwright.codegen.spec.description import split_backends
+from shardwright.codegen.spec.fields import split_backends
 from shardwright.ir.errors import InputError
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from shardwright.codegen.partition.partitioned import Partitioned
-from shardwright.codegen.spec.description import read_topology
+from shardwright.codegen.spec.fields import read_topology
 from shardwright.codegen.spec.program import check_choice, check_kernels
 from shardwright.ir.errors import InputError, install, wrong_type
 

@@ -8,90 +8,42 @@ else from the defaults of the including files.
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from shardwright.codegen.registry import MODELLING, NAMES
-from shardwright.codegen.spec.collective import SHARED as SHARED_BY_COLLECTIVES
-from shardwright.codegen.spec.collective import describe_collective
 from shardwright.codegen.spec.collective_ids import allocated
-from shardwright.codegen.spec.description import (
-    SHARED,
-    Description,
-    describe,
-    read_backends,
-    read_id,
-    read_mesh,
+from shardwright.codegen.spec.config_tables import (
+    Origin,
+    SaidAt,
+    grouped_tables,
+    learned_files,
+    models_of,
+    named_meshes,
+    others_of,
+    programs_of,
+    reshards_of,
 )
-from shardwright.codegen.spec.features import (
-    check_features,
-    check_matmul_features,
-    read_features,
-)
-from shardwright.codegen.spec.group import GROUP_IDS, Group, check_devices, group_name
-from shardwright.codegen.spec.include import ConfigFile, config_files
+from shardwright.codegen.spec.description import Description
+from shardwright.codegen.spec.group import Group, check_devices
+from shardwright.codegen.spec.include import config_files
 from shardwright.codegen.spec.matmul import SHARED as SHARED_BY_MATMULS
 from shardwright.codegen.spec.matmul import MatmulDescription, Operation, describe_matmul
-from shardwright.codegen.spec.model import SHARED as SHARED_BY_MODELS
-from shardwright.codegen.spec.model import ModelDescription, describe_model
-from shardwright.codegen.spec.program import SHARED as SHARED_BY_PROGRAMS
-from shardwright.codegen.spec.program import ProgramDescription, describe_program
+from shardwright.codegen.spec.model import ModelDescription
+from shardwright.codegen.spec.program import ProgramDescription
 from shardwright.codegen.spec.relayout import SHARED as SHARED_BY_RELAYOUTS
 from shardwright.codegen.spec.relayout import RelayoutDescription, describe_relayout
 from shardwright.codegen.spec.toml_tables import Table
-from shardwright.ir.errors import InputError, in_a_line, one_of, unknown
+from shardwright.ir.errors import InputError, unknown
 
 FILE = "shardwright.toml"
 OUT = "generated"
 """The default folder of bundles."""
 
-AnOperation = TypeVar(
-    "AnOperation",
-    Description,
-    MatmulDescription,
-    ProgramDescription,
-    RelayoutDescription,
-    ModelDescription,
-)
 
 KINDS = ("reshards", "matmuls", "programs", "relayouts", "models")
 """The field of `Config` for each kind of operation."""
-_GROUP = ("name", "tensors", *SHARED, "collective_id")
-_NAME = re.compile(r"[^\W\d]\w*")
-
-
-@dataclass(frozen=True)
-class Origin:
-    """The tables that describe an operation: its own, then the tables from which it inherits the
-    keys `shared`."""
-
-    tables: tuple[Table, ...]
-    shared: tuple[str, ...] = SHARED
-
-    def fields(self) -> dict[str, Any]:
-        """Return the keys of the first table, and the shared keys of the other tables."""
-        own, *others = self.tables
-        found: dict[str, Any] = {}
-        for table in reversed(others):
-            found |= {key: value for key, value in _values(table).items() if key in self.shared}
-        return found | _values(own)
-
-    def located(self, error: InputError) -> InputError:
-        """Return an error about a key, located in the table that has the key."""
-        holders = (table for table in self.tables if error.argument in table.values)
-        return next(holders, self.tables[0]).located(error)
-
-
-def _values(table: Table) -> dict[str, Any]:
-    """Return the values of a table. Resolve a topology file relative to the table's own file."""
-    topology = table.values.get("topology")
-    if not isinstance(topology, str) or not topology.endswith(".toml"):
-        return dict(table.values)
-    return {**table.values, "topology": str(table.path.parent / topology)}
 
 
 @dataclass(frozen=True)
@@ -182,24 +134,24 @@ def read_config(path: str | Path) -> Config:
     Names must differ in more than case. Raises InputError, located in the file.
     """
     files = config_files(Path(path))
-    meshes = _meshes(files)
-    reshards: list[_Said] = [each for file in files for each in _reshards(file, meshes)]
+    meshes = named_meshes(files)
+    reshards: list[SaidAt] = [each for file in files for each in reshards_of(file, meshes)]
     matmuls = [
         each
         for file in files
-        for each in _others(file, meshes, "matmul", SHARED_BY_MATMULS, describe_matmul)
+        for each in others_of(file, meshes, "matmul", SHARED_BY_MATMULS, describe_matmul)
     ]
-    programs = [each for file in files for each in _programs(file, meshes)]
+    programs = [each for file in files for each in programs_of(file, meshes)]
     relayouts = [
         each
         for file in files
-        for each in _others(file, meshes, "relayout", SHARED_BY_RELAYOUTS, describe_relayout)
+        for each in others_of(file, meshes, "relayout", SHARED_BY_RELAYOUTS, describe_relayout)
     ]
-    models = [each for file in files for each in _models(file, meshes)]
+    models = [each for file in files for each in models_of(file, meshes)]
     groups: list[tuple[Group, Origin]] = []
     for file in files:
         for table in file.root.many("group", "group"):
-            group, tensors = _grouped(table, file, meshes)
+            group, tensors = grouped_tables(table, file, meshes)
             reshards += tensors
             groups.append((group, Origin((table,))))
     others: list[tuple[Operation, Origin]] = [*matmuls, *programs, *relayouts, *models]
@@ -225,7 +177,7 @@ def read_config(path: str | Path) -> Config:
     except InputError as error:
         raise origins[str(error.where[0])].located(error) from None
     root, found = files[-1].root, tuple(named.values())
-    layouts = tuple(each for file in files for each in _learned(file.root))
+    layouts = tuple(each for file in files for each in learned_files(file.root))
     said = (origins, root, folders, products, partitioned, relaid, moved, layouts)
     return Config(Path(path), _out(root), found, listed, *said)
 
@@ -240,9 +192,6 @@ def shared(operations: Iterable[Operation]) -> dict[str, str]:
     return {name: folder for name, folder in folders.items() if name != folder}
 
 
-_Said = tuple[Description, Origin]
-
-
 def _out(root: Table) -> Path:
     """Return the output folder, which is relative to the file."""
     out = root.values.get("out", OUT)
@@ -252,176 +201,6 @@ def _out(root: Table) -> Path:
         )
         raise root.located(error)
     return Path(os.path.normpath(root.path.parent / out))
-
-
-def _learned(root: Table) -> list[Path]:
-    """Return the files of learned layouts, which are relative to the config."""
-    names = root.values.get("learned", [])
-    if not isinstance(names, list) or not all(isinstance(each, str) for each in names):
-        rule, expected = "`learned` must be a list of files", 'learned = ["server.toml"]'
-        error = InputError(rule, argument="learned", got=in_a_line(names), expected=expected)
-        raise root.located(error)
-    return [Path(os.path.normpath(root.path.parent / each)) for each in names]
-
-
-def _meshes(files: Iterable[ConfigFile]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for file in files:
-        table = file.root.one("mesh", "mesh")
-        for name in () if table is None else table.values:
-            assert table is not None
-            try:
-                if _NAME.fullmatch(name) is None:
-                    raise InputError(
-                        "the name of a mesh must be an identifier",
-                        argument=name,
-                        expected="letters, digits and underscores, not starting with a digit",
-                    )
-                mesh = str(read_mesh(name, table.values[name]))
-            except InputError as error:
-                raise table.located(error) from None
-            if found.setdefault(name, mesh) != mesh:
-                rule = "two meshes must not have the same name"
-                raise table.located(
-                    InputError(rule, argument=name, got=mesh, expected="a different name")
-                )
-    return found
-
-
-def _reshards(file: ConfigFile, meshes: Mapping[str, str]) -> Iterator[_Said]:
-    for table in file.root.many("reshard", "reshard"):
-        origin = Origin((table, *file.defaults))
-        yield _described(origin, origin.fields(), meshes), origin
-    for table in file.root.many("collective", "collective"):
-        origin = Origin((table, *file.defaults), SHARED_BY_COLLECTIVES)
-        yield _described(origin, origin.fields(), meshes, describe_collective), origin
-
-
-def _others(
-    file: ConfigFile,
-    meshes: Mapping[str, str],
-    what: str,
-    keys: tuple[str, ...],
-    read: Callable[[Mapping[str, object]], AnOperation],
-) -> Iterator[tuple[AnOperation, Origin]]:
-    for table in file.root.many(what, what):
-        origin = Origin((table, *file.defaults), keys)
-        yield _described(origin, origin.fields(), meshes, read), origin
-
-
-def _programs(
-    file: ConfigFile, meshes: Mapping[str, str]
-) -> Iterator[tuple[ProgramDescription, Origin]]:
-    for table in file.root.many("program", "program"):
-        origin = Origin((table, *file.defaults), SHARED_BY_PROGRAMS)
-        described = _described(origin, origin.fields(), meshes, describe_program)
-        yield replace(described, home=str(table.path.parent)), origin
-
-
-def _models(
-    file: ConfigFile, meshes: Mapping[str, str]
-) -> Iterator[tuple[ModelDescription, Origin]]:
-    """Yield the models of a file; paths in their tables are relative to it, and their rules may
-    name meshes. A default list of backends is reduced to the backends that can emit models."""
-    for table in file.root.many("model", "model"):
-        origin = Origin((table, *file.defaults), SHARED_BY_MODELS)
-        given, home = origin.fields(), table.path.parent
-        if "backends" not in table.values:
-            given["backends"] = _able(origin, given.get("backends", MODELLING))
-        for side in ("source", "target"):
-            if isinstance(given.get(side), Mapping):
-                try:
-                    given[side] = {
-                        rule: _in_mesh(rule, said, meshes) for rule, said in given[side].items()
-                    }
-                except InputError as error:
-                    raise origin.located(error.named(side)) from None
-        yield (
-            _described(origin, given, meshes, partial(describe_model, home=home)),
-            origin,
-        )
-
-
-def _able(origin: Origin, backends: object) -> tuple[str, ...]:
-    """Return the given backends that can emit models, and any unknown names, which are rejected
-    later. If none are left, return all backends that can emit models."""
-    try:
-        given = read_backends(backends)
-    except InputError as error:
-        raise origin.located(error) from None
-    return tuple(each for each in given if each in MODELLING or each not in NAMES) or MODELLING
-
-
-def _in_mesh(rule: str, said: object, meshes: Mapping[str, str]) -> object:
-    if not isinstance(said, Mapping) or "mesh" not in said:
-        return said
-    return {**said, "mesh": _mesh(f"{rule}, mesh", said["mesh"], meshes)}
-
-
-def _described(
-    origin: Origin,
-    given: dict[str, Any],
-    meshes: Mapping[str, str],
-    read: Callable[[Mapping[str, object]], AnOperation] = describe,  # type: ignore[assignment]
-) -> AnOperation:
-    try:
-        keys = (key for key in ("mesh", "target_mesh") if key in given)
-        described = read(given | {key: _mesh(key, given[key], meshes) for key in keys})
-        own = read_features(origin.tables[0].values.get("features", ()))
-        if described.kind == "reshard":
-            check_features(own, described.backends)
-        elif described.kind == "matmul":
-            check_matmul_features(own)
-        return described
-    except InputError as error:
-        raise origin.located(error) from None
-
-
-def _mesh(key: str, value: object, meshes: Mapping[str, str]) -> object:
-    """Return the text of a named mesh, or the value unchanged if it is not a name. Raise InputError
-    for an unknown name."""
-    if not isinstance(value, str) or _NAME.fullmatch(value) is None:
-        return value
-    if value not in meshes:
-        axes = "the axes of a mesh, as x=2,y=3"
-        expected = f"{one_of(meshes)}, or {axes}" if meshes else axes
-        raise unknown("no mesh with this name", value, meshes, key, expected)
-    return meshes[value]
-
-
-def _grouped(
-    table: Table, file: ConfigFile, meshes: Mapping[str, str]
-) -> tuple[Group, list[_Said]]:
-    try:
-        if "members" in table.values:
-            return Group.of(table.values), []
-        name = group_name(table.values)
-        for key in table.values:
-            if key not in _GROUP:
-                raise unknown("unknown key", key, _GROUP, key)
-        if not table.values.get("tensors"):
-            expected = 'tensors = [{name = "wq", …}], or members = ["wq"] of [[reshard]] tables'
-            raise InputError("a group must have tensors", argument="tensors", expected=expected)
-        first_id = read_id(table.values.get("collective_id"), GROUP_IDS)
-    except InputError as error:
-        raise table.located(error) from None
-    tensors = table.many("tensors", "tensor")
-    said = [_tensor(Origin((tensor, table, *file.defaults)), meshes) for tensor in tensors]
-    return Group(name, tuple(description.name for description, _ in said), first_id), said
-
-
-def _tensor(origin: Origin, meshes: Mapping[str, str]) -> _Said:
-    """Return the reshard of a tensor of a group. Replace characters in its name that identifiers
-    cannot contain: `layer0_wq` for `layer0.wq`."""
-    given = origin.fields()
-    name = given.get("name")
-    if name is None:
-        rule = "a tensor of a group must have a name, its key in the dicts of calls"
-        error = InputError(rule, argument="name", expected='name = "layer0.wq" in its table')
-        raise origin.tables[0].located(error)
-    if isinstance(name, str):
-        given["name"] = re.sub(r"\W", "_", name)
-    return _described(origin, given, meshes), origin
 
 
 def _origins(said: Iterable[tuple[Operation | Group, Origin]]) -> dict[str, Origin]:

@@ -7,23 +7,31 @@ the same description. Its fields are the command line's flags with underscores.
 from __future__ import annotations
 
 import dataclasses
-import json
 import keyword
-import re
 import shlex
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from shardwright.codegen.hardware.presets import topology_of
-from shardwright.codegen.registry import DEFAULT_BACKENDS, NAMES
+from shardwright.codegen.registry import DEFAULT_BACKENDS
 from shardwright.codegen.spec.features import read_features
+from shardwright.codegen.spec.fields import (
+    in_order,
+    read_backends,
+    read_id,
+    read_limit,
+    read_mesh,
+    read_shape,
+    read_switch,
+    read_text,
+    read_topology,
+    short_mesh,
+    toml_value,
+)
 from shardwright.codegen.spec.toml_tables import check_keys
 from shardwright.ir.errors import InputError
-from shardwright.ir.mesh import Mesh
 from shardwright.ir.reshard import Reshard
-from shardwright.ir.text.parse import parse_mesh, parse_shape
 
 LONGEST_COMMAND = 2000
 
@@ -31,9 +39,6 @@ BUNDLE_IDS = range(0, 7 * 2**12, 4)
 """The possible first collective ids of bundles. Larger ids belong to groups. JAX's interpreter
 of TPU kernels stores an id as a signed 16-bit integer."""
 
-INTERPRETERS_IDS = range(2000, 2000 + 4 * 64)
-"""The ids that JAX's interpreter of TPU kernels assigns to its own semaphores. A kernel with one
-of these collective ids would wait on a semaphore that other code signals."""
 
 # Names of modules that bundles import directly or indirectly: a bundle folder of the same name
 # would shadow the module. Python's own tests are left out, because they are never imported.
@@ -156,8 +161,8 @@ class Description:
         return line if len(line) <= LONGEST_COMMAND else listed_command(self.name)
 
     def _flags(self) -> list[str]:
-        target_mesh = None if self.target_mesh is None else _short(self.target_mesh)
-        texts = {"mesh": _short(self.mesh), "target_mesh": target_mesh}
+        target_mesh = None if self.target_mesh is None else short_mesh(self.target_mesh)
+        texts = {"mesh": short_mesh(self.mesh), "target_mesh": target_mesh}
         texts |= {"shape": "x".join(map(str, self.shape)) or "()"}
         texts |= {"backends": ",".join(self.backends), "memory_limit": str(self.memory_limit)}
         texts |= {"collective_id": str(self.collective_id)}
@@ -295,125 +300,3 @@ def _underlined(error: InputError, texts: Mapping[str, str]) -> InputError:
     if error.text is not None or not text:
         return error
     return error.within(text, (0, len(text)))
-
-
-def read_mesh(key: str, value: object) -> Mesh:
-    """Parse a mesh; errors name `key`."""
-    return parse_mesh(read_text(key, value), key)
-
-
-def read_shape(value: object) -> tuple[int, ...]:
-    """Parse a shape given as a list or a string."""
-    if isinstance(value, str):
-        return parse_shape(value, "shape")
-    if isinstance(value, list | tuple) and all(type(extent) is int for extent in value):
-        return tuple(value)
-    raise InputError(
-        "a shape must be a list of integers or a string",
-        argument="shape",
-        got=value,
-        expected="[6, 6] or '6x6'",
-    )
-
-
-def read_backends(value: object) -> tuple[str, ...]:
-    """Read backends given as a list or a string. Emission checks whether they exist."""
-    if isinstance(value, str):
-        return split_backends(value)
-    if isinstance(value, list | tuple):
-        return tuple(read_text("backends", name) for name in value)
-    raise InputError(
-        "backends must be a list of names, or a string with commas",
-        argument="backends",
-        got=value,
-        expected=f"{list(DEFAULT_BACKENDS)} or '{','.join(DEFAULT_BACKENDS)}'",
-    )
-
-
-def split_backends(text: str) -> tuple[str, ...]:
-    """Split `a,b` into backends."""
-    return tuple(name.strip() for name in text.split(","))
-
-
-def in_order(backends: tuple[str, ...]) -> tuple[str, ...]:
-    """Sort backends into registry order, unknown ones last."""
-    return tuple(sorted(backends, key=lambda name: (*NAMES, name).index(name)))
-
-
-def read_topology(value: object) -> str | None:
-    """Return the canonical text of a topology, or None for None. If a file is given, the text has
-    the numbers in the file."""
-    if value is None:
-        return None
-    return str(topology_of(read_text("topology", value)))
-
-
-def read_limit(value: object) -> int | None:
-    """Parse a number of bytes given as an integer or a string; None stays None. The planner
-    checks whether the limit suffices."""
-    if isinstance(value, str) and value.isdecimal() and len(value) <= 30:
-        value = int(value)
-    if value is None or (type(value) is int and value > 0):
-        return value
-    raise InputError(
-        "a memory limit must be a number of bytes",
-        argument="memory_limit",
-        got=value,
-        expected="an integer of at least 1",
-    )
-
-
-def read_id(value: object, among: range) -> int | None:
-    """Parse a collective id in `among`, given as an integer or a string; None stays None."""
-    if isinstance(value, str) and value.isdecimal() and len(value) <= 30:
-        value = int(value)
-    if value in INTERPRETERS_IDS and type(value) is int:
-        raise InputError(
-            "a collective id must not be a number that JAX's interpreter of TPU kernels reserves",
-            argument="collective_id",
-            got=value,
-            expected=f"a number below {INTERPRETERS_IDS.start} or at least {INTERPRETERS_IDS.stop}",
-        )
-    if value is None or (type(value) is int and value in among):
-        return value
-    raise InputError(
-        "the id must be one that is reserved for this kind of operation",
-        argument="collective_id",
-        got=value,
-        expected=f"a multiple of {among.step} from {among.start} to {among[-1]}",
-    )
-
-
-def read_text(key: str, value: object) -> str:
-    """Return `value` if it is a string. Raise InputError for any other type."""
-    if isinstance(value, str):
-        return value
-    raise InputError(
-        f"{key} must be a string", argument=key, got=value, expected="a string in quotes"
-    )
-
-
-def read_switch(key: str, value: object) -> bool:
-    """Return `value` if it is a boolean. Raise InputError for any other type."""
-    if isinstance(value, bool):
-        return value
-    raise InputError(
-        f"{key} must be true or false", argument=key, got=value, expected="true or false"
-    )
-
-
-def toml_value(value: object) -> str:
-    """Return a value as TOML. Write a string that contains double quotes in single quotes."""
-    if isinstance(value, str) and '"' in value and "'" not in value:
-        return f"'{value}'"
-    return json.dumps(value, ensure_ascii=False)
-
-
-_SHORT_MESH = re.compile(r'<\[("[A-Za-z_]\w*"=\d+(, "[A-Za-z_]\w*"=\d+)*)\]>', re.ASCII)
-
-
-def _short(mesh: str) -> str:
-    """Return `x=2,y=3` for `<["x"=2, "y"=3]>`, or the mesh unchanged if the short form cannot
-    express it."""
-    match = _SHORT_MESH.fullmatch(mesh)
-    return match[1].replace('"', "").replace(" ", "") if match else mesh

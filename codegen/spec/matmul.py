@@ -14,6 +14,9 @@ from shardwright.codegen.spec.description import (
     check_name,
     describe,
     listed_command,
+)
+from shardwright.codegen.spec.features import read_features
+from shardwright.codegen.spec.fields import (
     read_backends,
     read_id,
     read_mesh,
@@ -23,7 +26,6 @@ from shardwright.codegen.spec.description import (
     read_topology,
     toml_value,
 )
-from shardwright.codegen.spec.features import read_features
 from shardwright.codegen.spec.model import ModelDescription, describe_model
 from shardwright.codegen.spec.program import ProgramDescription, describe_program
 from shardwright.codegen.spec.relayout import RelayoutDescription, describe_relayout

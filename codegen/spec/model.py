@@ -11,14 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 from shardwright.codegen.registry import MODELLING
-from shardwright.codegen.spec.description import (
-    check_name,
-    listed_command,
-    read_backends,
-    read_mesh,
-    read_text,
-    toml_value,
-)
+from shardwright.codegen.spec.description import check_name, listed_command
+from shardwright.codegen.spec.fields import read_backends, read_mesh, read_text, toml_value
 from shardwright.codegen.spec.toml_tables import check_keys, read_toml
 from shardwright.ir.errors import InputError, one_of
 from shardwright.ir.mesh import Mesh, as_integer

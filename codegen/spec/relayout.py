@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, TypeAlias
 
 from shardwright.codegen.registry import NAMES
-from shardwright.codegen.spec.description import (
-    check_name,
-    listed_command,
+from shardwright.codegen.spec.description import check_name, listed_command
+from shardwright.codegen.spec.fields import (
     read_backends,
     read_mesh,
     read_switch,

@@ -5,7 +5,6 @@ Each use of a literal becomes an op, so that uses of a constant are sharded inde
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
@@ -35,6 +34,7 @@ from shardwright.codegen.trace.opaque import (
     opaque,
     partitioned_call,
 )
+from shardwright.codegen.trace.parameters import parameter_names
 from shardwright.codegen.trace.params import Params, params_of
 from shardwright.codegen.trace.policies import policy_text
 from shardwright.codegen.trace.reduced import halved
@@ -90,7 +90,7 @@ class Tracer:
         arguments that are numbers, which get no name. An argument whose name is "" gets the name of
         its function's parameter, or else `other`."""
         block = _Block(self)
-        own = _parameters(jaxpr)
+        own = parameter_names(jaxpr)
         taken = [variable for variable in jaxpr.invars if variable not in literals]
         arguments = tuple(
             block.bind(variable, name, own.get(variable, other))
@@ -385,17 +385,6 @@ class _Block:
             return control(self, "cond", equation, branches, ())
         taken = branches[branch_everywhere(platforms, self.tracer.lines.of(equation))]
         return self._inlined(equation, taken.jaxpr, taken.consts, equation.invars[1:])
-
-
-def _parameters(jaxpr: Any) -> dict[Any, str]:
-    """Return the parameter name of each variable, such as `carry_0` for `carry[0]`. Omit variables
-    whose name is unknown."""
-    names = getattr(jaxpr.debug_info, "arg_names", None) or ()
-    if len(names) != len(jaxpr.invars):
-        return {}
-    words = (re.sub(r"\W+", "_", name or "").strip("_") for name in names)
-    pairs = zip(jaxpr.invars, words, strict=True)
-    return {v: word for v, word in pairs if word.isidentifier() and not word.startswith("args_")}
 
 
 _HANDLERS: dict[str, Callable[[_Block, Any], Sequence[int]]] = {

@@ -10,9 +10,9 @@ from typing import overload
 
 from shardwright.codegen import registry
 from shardwright.codegen.backends.base import Table
-from shardwright.codegen.moves import STRATEGIES
-from shardwright.codegen.operations.emit.choice import checked, executed_by, takes_none
+from shardwright.codegen.operations.emit.choice import checked, takes_none
 from shardwright.codegen.operations.emit.choice import plan as plan_of
+from shardwright.codegen.operations.emit.executed import check_executed
 from shardwright.codegen.operations.emit.matmul import MatmulBundle, emit_matmul
 from shardwright.codegen.operations.emit.model_bundle import ModelBundle, emit_model
 from shardwright.codegen.operations.emit.modules import Part, parts
@@ -28,18 +28,14 @@ from shardwright.codegen.show.review import RINGS, review_page
 from shardwright.codegen.show.rings import rings_svg
 from shardwright.codegen.show.svg import svg
 from shardwright.codegen.spec.collective_ids import bundle_id
-from shardwright.codegen.spec.description import (
-    BUNDLE_IDS,
-    Description,
-    kept_features,
-    read_id,
-)
+from shardwright.codegen.spec.description import BUNDLE_IDS, Description, kept_features
 from shardwright.codegen.spec.features import (
     check_features,
     check_matmul_features,
     feature_lines,
     read_features,
 )
+from shardwright.codegen.spec.fields import read_id
 from shardwright.codegen.text.docstring import title
 from shardwright.codegen.text.support import support_files
 from shardwright.codegen.text.templates import render
@@ -286,6 +282,24 @@ def emit(
             single_file=single_file,
             collective_id=collective_id,
         )
+    _check_of_reshard(what, loop)
+    backends = checked(DEFAULT_BACKENDS if backends is None else backends)
+    check_features(asked, backends)
+    return _emitted_reshard(
+        what,
+        backends,
+        strategy,
+        topology,
+        memory_limit,
+        gradient=gradient,
+        single_file=single_file,
+        collective_id=collective_id,
+        features=asked,
+    )
+
+
+def _check_of_reshard(what: object, loop: str | None) -> None:
+    """Raise InputError for what has no modules, and for a loop, which only matmuls have."""
     if loop is not None:
         raise InputError(
             "loop applies only to a Matmul",
@@ -300,19 +314,6 @@ def emit(
             expected="a Reshard, Matmul or Relayout, a plan, a partitioned function, or the `plan` "
             "of a result of sw.sync",
         )
-    backends = checked(DEFAULT_BACKENDS if backends is None else backends)
-    check_features(asked, backends)
-    return _emitted_reshard(
-        what,
-        backends,
-        strategy,
-        topology,
-        memory_limit,
-        gradient=gradient,
-        single_file=single_file,
-        collective_id=collective_id,
-        features=asked,
-    )
 
 
 def _emitted_reshard(
@@ -363,42 +364,3 @@ def emit_described(description: Description) -> Bundle:
         collective_id=description.collective_id,
         features=description.features,
     )
-
-
-def executing(strategy: str, reshard: Reshard) -> tuple[str, ...]:
-    """Return the backends that support a strategy for a reshard. If the reshard reduces partial
-    sums, the strategy must be in the backend's `reduces`. Otherwise it must be in the backend's
-    `executes`; backends that execute only direct plans are left out."""
-    return tuple(
-        each.name
-        for each in registry.every()
-        if (
-            strategy in each.reduces
-            if reshard.adds
-            else strategy in each.executes and each.executes != ("direct",)
-        )
-    )
-
-
-def check_executed(strategy: str, backends: tuple[str, ...], reshard: Reshard) -> tuple[str, ...]:
-    """Return the strategies from which `auto` may choose. Raises InputError for a strategy that a
-    backend does not execute, and if backends reduce terms by different strategies."""
-    known = executed_by(backends, reshard)
-    if strategy in STRATEGIES[1:] and strategy not in known:
-        lacking = ", ".join(b for b in backends if strategy not in executed_by([b], reshard))
-        named = ", ".join(executing(strategy, reshard))
-        raise InputError(
-            "every backend must support the strategy",
-            argument="strategy",
-            got=f"{strategy} for {lacking}",
-            expected=f"{one_of(('auto', *known))}, or backends {named}",
-        )
-    if not known:
-        ways = (f"{name} ({', '.join(registry.backend(name).reduces)})" for name in backends)
-        raise InputError(
-            "all backends of a bundle must reduce partial sums in the same way",
-            argument="backends",
-            got=", ".join(ways),
-            expected="a separate bundle for each backend",
-        )
-    return known

@@ -24,7 +24,8 @@ from sweeps import sampled, swept
 
 import shardwright as sw
 from shardwright.codegen.backends.pallas_tpu.matmul.blocks import LocalProduct
-from shardwright.codegen.backends.pallas_tpu.verify.trace import Copy, traced_product
+from shardwright.codegen.backends.pallas_tpu.verify.events import Copy
+from shardwright.codegen.backends.pallas_tpu.verify.trace import traced_product
 from shardwright.codegen.checks.load import load
 from shardwright.codegen.moves.matmul.plan import plan_matmul
 from shardwright.codegen.operations.verify.pool import Runner

@@ -20,7 +20,8 @@ from style import FORMATTED, LINTED
 
 import shardwright as sw
 from shardwright.codegen.backends.pallas_tpu.matmul.kernel import MatmulRing
-from shardwright.codegen.backends.pallas_tpu.matmul.text import MatmulKernel, kernel_lines
+from shardwright.codegen.backends.pallas_tpu.matmul.lines import kernel_lines
+from shardwright.codegen.backends.pallas_tpu.matmul.text import MatmulKernel
 from shardwright.codegen.moves.matmul.plan import plan_matmul
 
 TEMPLATES = ROOT / "templates" / "pallas_tpu"

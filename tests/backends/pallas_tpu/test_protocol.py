@@ -10,15 +10,9 @@ from cases import describe, random_reshard
 from lone import alone
 
 from shardwright.codegen.backends.pallas_tpu.verify.contract import programs_of
+from shardwright.codegen.backends.pallas_tpu.verify.events import Copy, Signal, Wait, Window
 from shardwright.codegen.backends.pallas_tpu.verify.protocol import check_protocol
-from shardwright.codegen.backends.pallas_tpu.verify.trace import (
-    Copy,
-    Event,
-    Signal,
-    Wait,
-    Window,
-    trace,
-)
+from shardwright.codegen.backends.pallas_tpu.verify.trace import Event, trace
 from shardwright.codegen.checks.compare import MismatchError
 from shardwright.codegen.checks.load import load
 from shardwright.codegen.moves import plan

@@ -34,10 +34,11 @@ from shardwright.codegen.backends.pallas_tpu.strategy import (
 )
 from shardwright.codegen.backends.pallas_tpu.verify.contract import programs_of
 from shardwright.codegen.backends.pallas_tpu.verify.deliveries import check_deliveries
+from shardwright.codegen.backends.pallas_tpu.verify.events import Copy, Wait
 from shardwright.codegen.backends.pallas_tpu.verify.halves import check_halves
 from shardwright.codegen.backends.pallas_tpu.verify.order import Traces
 from shardwright.codegen.backends.pallas_tpu.verify.protocol import check_protocol
-from shardwright.codegen.backends.pallas_tpu.verify.trace import Copy, Wait, trace
+from shardwright.codegen.backends.pallas_tpu.verify.trace import trace
 from shardwright.codegen.checks.compare import MismatchError
 from shardwright.codegen.checks.load import load
 from shardwright.codegen.moves import plan

@@ -27,8 +27,8 @@ from shardwright.codegen.backends.pallas_tpu.routed.schedule import Push, Round
 from shardwright.codegen.backends.pallas_tpu.routed.strategy import Routed
 from shardwright.codegen.backends.pallas_tpu.verify.contract import programs_of
 from shardwright.codegen.backends.pallas_tpu.verify.deliveries import check_deliveries
+from shardwright.codegen.backends.pallas_tpu.verify.events import Copy
 from shardwright.codegen.backends.pallas_tpu.verify.protocol import check_protocol
-from shardwright.codegen.backends.pallas_tpu.verify.trace import Copy
 from shardwright.codegen.checks.compare import MismatchError
 from shardwright.codegen.checks.load import load
 from shardwright.codegen.text.context import as_vectors

@@ -22,7 +22,7 @@ from shardwright.codegen.backends.jax_steps.statements import used_by
 from shardwright.codegen.backends.matmul_facts import refuse_dtype, refuse_wide_matmul
 from shardwright.codegen.backends.pallas_tpu.context import NAME
 from shardwright.codegen.backends.pallas_tpu.matmul.kernel import MatmulRing
-from shardwright.codegen.backends.pallas_tpu.matmul.text import calls_of, kernel_lines
+from shardwright.codegen.backends.pallas_tpu.matmul.lines import calls_of, kernel_lines
 from shardwright.codegen.text.templates import render
 from shardwright.ir.errors import InternalError
 from shardwright.ir.matmul import Matmul

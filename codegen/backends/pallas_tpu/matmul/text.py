@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -25,25 +24,7 @@ from shardwright.codegen.backends.pallas_tpu.matmul.operands import (
 )
 from shardwright.codegen.backends.pallas_tpu.memory import LANES
 from shardwright.codegen.text.python_text import formatted
-from shardwright.codegen.text.templates import render
 from shardwright.ir.dtypes import itemsize
-
-CALLED = {
-    "pallas_integers": ("minimum",),
-    "pallas_blocked": ("BlockedArray",),
-    "pallas_mask": ("mask",),
-    "pallas_matmul": ("RingMatmul", "TiledArray"),
-    "pallas_peers": ("LOGICAL", "div", "each", "multiple", "rem"),
-    "pallas_products": (
-        "Block",
-        "add_product",
-        "by_way",
-        "clear",
-        "put_product",
-        "put_sum",
-    ),
-}
-"""Functions that kernels call, by support module."""
 
 
 @dataclass(frozen=True)
@@ -405,17 +386,3 @@ def _stored(
 
 def _all(terms: Sequence[str]) -> str:
     return terms[0] if len(terms) == 1 else " & ".join(f"({term})" for term in terms)
-
-
-def kernel_lines(ring: MatmulRing, name: str, axes: str, collective_id: int) -> tuple[str, ...]:
-    """Return the lines of a ring's kernel and of the constant `name` that runs it; `axes`: the mesh
-    axes whose order gives device positions, as an expression."""
-    context = MatmulKernel(ring, name, axes, collective_id)
-    form = "gather" if context.product.gathers else "scatter"
-    return tuple(render(f"pallas_tpu/{form}_matmul.py.jinja", context).splitlines())
-
-
-def calls_of(lines: Sequence[str]) -> dict[str, list[str]]:
-    """Return the names that a kernel's lines use, by support module."""
-    used = {*re.findall(r"\w+", "\n".join(lines))}
-    return {module: [name for name in names if name in used] for module, names in CALLED.items()}

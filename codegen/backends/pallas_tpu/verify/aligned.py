@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from shardwright.codegen.backends.pallas_tpu.verify.events import Copy, Window
 from shardwright.codegen.backends.pallas_tpu.verify.order import Counts, Traces, count
-from shardwright.codegen.backends.pallas_tpu.verify.trace import Copy, Event, Window
+from shardwright.codegen.backends.pallas_tpu.verify.trace import Event
 from shardwright.codegen.checks.clocks import carry_out
 from shardwright.codegen.checks.compare import MismatchError
 from shardwright.ir.algebra.index import Integers

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from shardwright.codegen.backends.pallas_tpu.verify.contract import form_of
+from shardwright.codegen.backends.pallas_tpu.verify.events import Copy
 from shardwright.codegen.backends.pallas_tpu.verify.order import Counts, Traces, count
-from shardwright.codegen.backends.pallas_tpu.verify.trace import Copy, Event
+from shardwright.codegen.backends.pallas_tpu.verify.trace import Event
 from shardwright.codegen.checks.clocks import carry_out
 from shardwright.codegen.checks.compare import MismatchError
 

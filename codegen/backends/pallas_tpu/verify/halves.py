@@ -11,14 +11,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from shardwright.codegen.backends.pallas_tpu.verify.events import BARRIER, Copy, Signal, Wait
 from shardwright.codegen.backends.pallas_tpu.verify.order import Counts, Traces, count
-from shardwright.codegen.backends.pallas_tpu.verify.trace import (
-    BARRIER,
-    Copy,
-    Event,
-    Signal,
-    Wait,
-)
+from shardwright.codegen.backends.pallas_tpu.verify.trace import Event
 from shardwright.codegen.checks.clocks import carry_out
 from shardwright.codegen.checks.compare import MismatchError
 

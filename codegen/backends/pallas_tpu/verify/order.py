@@ -6,13 +6,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from shardwright.codegen.backends.pallas_tpu.verify.trace import (
-    Combine,
-    Copy,
-    Event,
-    Signal,
-    Wait,
-)
+from shardwright.codegen.backends.pallas_tpu.verify.events import Combine, Copy, Signal, Wait
+from shardwright.codegen.backends.pallas_tpu.verify.trace import Event
 
 Traces = Sequence[tuple[Event, ...]]
 """The events of every device, by rank."""

@@ -27,15 +27,10 @@ from shardwright.codegen.backends.pallas_tpu.matmul.blocks import (
     unit_of,
 )
 from shardwright.codegen.backends.pallas_tpu.matmul.kernel import BlockedProduct
+from shardwright.codegen.backends.pallas_tpu.verify.events import Combine, Copy, Window
 from shardwright.codegen.backends.pallas_tpu.verify.order import Counts, Traces, count
 from shardwright.codegen.backends.pallas_tpu.verify.protocol import check_protocol
-from shardwright.codegen.backends.pallas_tpu.verify.trace import (
-    Combine,
-    Copy,
-    Event,
-    Window,
-    traced_product,
-)
+from shardwright.codegen.backends.pallas_tpu.verify.trace import Event, traced_product
 from shardwright.codegen.checks.clocks import carry_out
 from shardwright.codegen.checks.compare import MismatchError, named
 

@@ -18,9 +18,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from shardwright.codegen.backends.pallas_tpu.verify.events import (
+    BARRIER,
+    Copy,
+    Signal,
+    Wait,
+    Window,
+)
 from shardwright.codegen.backends.pallas_tpu.verify.order import Counts, Traces, count
 from shardwright.codegen.backends.pallas_tpu.verify.reuse import check_reuse
-from shardwright.codegen.backends.pallas_tpu.verify.trace import BARRIER, Copy, Signal, Wait, Window
 from shardwright.codegen.checks.clocks import carry_out
 from shardwright.codegen.checks.compare import MismatchError
 

@@ -14,15 +14,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from shardwright.codegen.backends.pallas_tpu.verify.order import Traces
-from shardwright.codegen.backends.pallas_tpu.verify.trace import (
+from shardwright.codegen.backends.pallas_tpu.verify.events import (
     Combine,
     Copy,
-    Event,
     Signal,
     Wait,
     Window,
 )
+from shardwright.codegen.backends.pallas_tpu.verify.order import Traces
+from shardwright.codegen.backends.pallas_tpu.verify.trace import Event
 from shardwright.codegen.checks.clocks import carry_out
 from shardwright.codegen.checks.compare import MismatchError
 from shardwright.ir.algebra.index import Integers
