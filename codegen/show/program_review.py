@@ -58,6 +58,7 @@ def _lines(
         )
     if any(each.saving for each in found):
         yield "A saving is for its row alone: the remedy may add bytes to other rows."
+    yield from _usage(program, name)
     if found:
         headings = [*HEADINGS, "saves at most", *(["seconds"] if seconds else [])]
         yield ""
@@ -72,6 +73,16 @@ def _lines(
     for warning in program.warnings:
         yield ""
         yield f"- {warning}"
+
+
+def _usage(program: Partitioned, name: str) -> Iterator[str]:
+    """Yield a call of the program, as a block of Python."""
+    sizes = program.mesh.sizes
+    mesh = f"jax.make_mesh({tuple(sizes.values())}, {tuple(sizes)})".replace("'", '"')
+    given = ", ".join(program.parameters)
+    call = f"jax_spmd.unpad(run(*jax_spmd.pad({given})))" if program.padding else f"run({given})"
+    yield from ("", "```python", "import jax", f"from {name} import jax_spmd", "")
+    yield from (f"run = jax_spmd.program({mesh})", f"results = {call}", "```")
 
 
 def _cells(each: Communication, written: WrittenRow | None) -> tuple[str, ...]:

@@ -280,3 +280,35 @@ def test_rows_have_the_names_of_the_module() -> None:
         assert said == json.loads(json.dumps(dataclasses.asdict(row)))
         assert "reduced takes" not in row.reason  # an op, although `reduce_max` is a value, too
         assert not re.findall(r'"(?!data"|t")\w+" splits|over "(?!data"|t")', row.reason)
+
+
+def usage(program: Any) -> str:
+    """The block of Python on a program's page."""
+    page = sw.emit(program).files("bundle_of_page")["README.md"]
+    return page.partition("```python\n")[2].partition("```")[0]
+
+
+def test_the_call_on_the_page_runs(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def scaled(params: Any, x: Any) -> Any:
+        return x * params["scale"]
+
+    avals = {"scale": shaped(4)}, shaped(8, 4)
+    program = sw.partition(scaled, *avals, mesh=sw.Mesh({"d": 1}))
+    sw.emit(program).write(tmp_path / "bundle_of_page")
+    monkeypatch.syspath_prepend(tmp_path)
+    names = {"params": {"scale": np.full(4, 2, np.float32)}, "x": np.ones((8, 4), np.float32)}
+    exec(usage(program), names)
+    np.testing.assert_array_equal(np.asarray(names["results"]), np.full((8, 4), 2))
+
+
+def test_the_call_on_the_page_pads() -> None:
+    mesh = sw.Mesh({"d": 4, "e": 2})
+    sides = {"in_shardings": '[{"d"}]', "out_shardings": '[{"d"}]'}
+    program = sw.partition(lambda x: x + 1, shaped(6), mesh=mesh, **sides)
+    assert usage(program).splitlines() == [
+        "import jax",
+        "from bundle_of_page import jax_spmd",
+        "",
+        'run = jax_spmd.program(jax.make_mesh((4, 2), ("d", "e")))',
+        "results = jax_spmd.unpad(run(*jax_spmd.pad(x)))",
+    ]
