@@ -12,18 +12,17 @@ from collections.abc import Iterator
 import numpy as np
 
 from shardwright.codegen.hardware.presets import check_devices, topology_of
+from shardwright.codegen.moves import pace
+from shardwright.codegen.moves.block_moves import direct
 from shardwright.codegen.moves.network.collectives import (
     Prices,
     positions_of_groups,
     prices_of,
 )
 from shardwright.codegen.moves.network.links import Flows, Network
-from shardwright.codegen.partition.local import pace
-from shardwright.codegen.partition.local.direct import direct
-from shardwright.codegen.partition.local.memory import size_of
-from shardwright.codegen.partition.local.permutation import permutation
+from shardwright.codegen.moves.permutation import permutation
 from shardwright.codegen.partition.local.rates import digits_of
-from shardwright.codegen.partition.local.steps import LayoutChange, LocalProgram
+from shardwright.codegen.partition.local.steps import LocalProgram, MoveValue
 from shardwright.codegen.partition.local.together import Run, rows_of
 from shardwright.ir.errors import wrong_type
 
@@ -56,37 +55,26 @@ class ProgramPrices:
             yield times * self._seconds(run)
 
     def _seconds(self, run: Run) -> float:
-        change, operand = run[0].change, run[0].operand
-        if change.inside:
-            return self._in_form(change)
-        value = self.program.of(operand)
-        source = self.program.values[operand].layout
-        shard = sum(size_of(self.program, each.operand) for each in run)
-        if change.kind == "permute":
-            pairs = permutation(change.axes, self.program.axes.sizes, source, change.layout)
-            return self._permuted(change.axes, pairs, shard)
-        if change.kind == "rounds":
-            found = direct(source, change.layout, value.shape, self.program.axes.pieces)
-            each = change.received // change.rounds
-            return sum(self._permuted(change.axes, list(pairs), each) for _, pairs in found.sent)
+        change = run[0].change
+        received = sum(each.change.received for each in run)
+        if change.kind in ("permute", "rounds"):
+            each = received // change.rounds
+            return sum(self._permuted(change.axes, pairs, each) for pairs in self._pairs(run[0]))
         digits = tuple(self.digits[name] for name in change.axes)
-        price = {
-            "all_gather": self.prices.all_gather,
-            "all_to_all": self.prices.all_to_all,
-            "reduce_scatter": self.prices.reduce_scatter,
-            "all_reduce": self.prices.all_reduce,
-        }[change.collective]
-        return price(digits, shard)
+        return pace.seconds_of(change.kind, digits, received, self.prices)
 
-    def _in_form(self, change: LayoutChange) -> float:
-        """Return the seconds of a gather or a halo inside a local form, or of a collective that the
-        user wrote."""
-        count = math.prod(self.program.axes.sizes[name] for name in change.axes)
+    def _pairs(self, move: MoveValue) -> list[list[tuple[int, int]]]:
+        """Return the (sender, receiver) positions of each round of a permute. Inside a local form,
+        or as the user wrote it, every device counts as sending to the next."""
+        change, axes = move.change, self.program.axes
+        if change.inside:
+            count = math.prod(axes.sizes[name] for name in change.axes)
+            return [[(place, place + 1) for place in range(count - 1)]]
+        source = self.program.values[move.operand].layout
         if change.kind == "permute":
-            pairs = [(place, place + 1) for place in range(count - 1)]
-            return self._permuted(change.axes, pairs, change.received)
-        digits = tuple(self.digits[name] for name in change.axes)
-        return pace.seconds_of(change.kind, digits, change.received, self.prices)
+            return [permutation(change.axes, axes.sizes, source, change.layout)]
+        shape = self.program.of(move.operand).shape
+        return [list(pairs) for _, pairs in direct(source, change.layout, shape, axes.pieces).sent]
 
     def _permuted(self, axes: tuple[str, ...], pairs: list[tuple[int, int]], shard: int) -> float:
         """Return the seconds in which devices send their shards. `pairs`: (sender, receiver)

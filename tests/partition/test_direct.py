@@ -12,9 +12,9 @@ import pytest
 from programs import findings
 
 import shardwright as sw
+from shardwright.codegen.moves import paths
+from shardwright.codegen.moves.paths import Tensor, way
 from shardwright.codegen.ops.layout import LocalLayout
-from shardwright.codegen.partition.local import moves
-from shardwright.codegen.partition.local.moves import Tensor, way
 
 SHAPE, ITEM = (16, 32), 4
 
@@ -100,7 +100,7 @@ def test_on_a_topology_none_takes_longer_than_other_collectives(
         ]
 
     found = seconds()
-    monkeypatch.setattr(moves, "_direct", lambda *_: iter(()))
+    monkeypatch.setattr(paths, "_direct", lambda *_: iter(()))
     others = seconds()
     way.cache_clear()
     assert all(ours <= theirs * 1.001 for ours, theirs in zip(found, others, strict=True))

@@ -16,6 +16,7 @@ import random_functions
 from sweeps import sampled
 
 import shardwright as sw
+from shardwright.codegen.moves.paths import Tensor, way
 from shardwright.codegen.ops.layout import LocalLayout
 from shardwright.codegen.partition.local import least
 from shardwright.codegen.partition.local.assign import FactorAxes, Splits
@@ -24,7 +25,6 @@ from shardwright.codegen.partition.local.cheapest import cheapest
 from shardwright.codegen.partition.local.communications import communications
 from shardwright.codegen.partition.local.costs import Costs
 from shardwright.codegen.partition.local.linear import with_terms
-from shardwright.codegen.partition.local.moves import Tensor, way
 from shardwright.codegen.partition.local.prices import Ratings
 from shardwright.codegen.partition.local.work import computed
 from shardwright.ir.program import Value

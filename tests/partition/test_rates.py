@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import pytest
 
 import shardwright as sw
+from shardwright.codegen.moves.paths import Tensor, way
 from shardwright.codegen.ops.layout import LocalLayout
-from shardwright.codegen.partition.local.moves import Tensor, way
 from shardwright.codegen.partition.local.rates import rates_of
 from shardwright.codegen.show.program_review import program_text
 

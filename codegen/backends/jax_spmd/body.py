@@ -26,6 +26,8 @@ from shardwright.codegen.backends.jax_spmd.starts import counted
 from shardwright.codegen.backends.jax_spmd.stopped import stopped, uses_of
 from shardwright.codegen.backends.jax_spmd.user_functions import NOWHERE, Style
 from shardwright.codegen.backends.jax_spmd.varying import stays
+from shardwright.codegen.moves.block_moves import direct
+from shardwright.codegen.moves.permutation import permutation
 from shardwright.codegen.ops.axis_text import axes_text
 from shardwright.codegen.ops.calls import OPAQUE
 from shardwright.codegen.ops.form_texts.statement import FormText
@@ -40,8 +42,6 @@ from shardwright.codegen.partition.local.communications import (
     WrittenRow,
     notation,
 )
-from shardwright.codegen.partition.local.direct import direct
-from shardwright.codegen.partition.local.permutation import permutation
 from shardwright.codegen.partition.local.steps import (
     CallFunction,
     Compute,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from shardwright.codegen.moves.layout_change import LayoutChange
 from shardwright.codegen.ops.axis_text import axes_text, gather_call, tiled
 from shardwright.codegen.ops.layout import LocalLayout
 from shardwright.codegen.ops.literals import listed
-from shardwright.codegen.partition.local.steps import LayoutChange
 from shardwright.codegen.text.python_text import INDENT, WIDTH, formatted
 from shardwright.ir.errors import InternalError
 

@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from shardwright.codegen.moves.at_once import AtOnce, Turning
+from shardwright.codegen.moves.layout_change import LayoutChange
 from shardwright.codegen.ops.axis_text import axes_text, tiled
 from shardwright.codegen.ops.layout import LocalLayout, Names
 from shardwright.codegen.ops.literals import integers
 from shardwright.codegen.ops.text import Expression
-from shardwright.codegen.partition.local.steps import LayoutChange
 
 
 def exchange_statements(

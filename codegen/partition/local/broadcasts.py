@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
+from shardwright.codegen.moves.paths import way
 from shardwright.codegen.ops.layout import LocalLayout
 from shardwright.codegen.partition.local.assign import FactorAxes, candidates, splits_of
 from shardwright.codegen.partition.local.axes import CutAxes
 from shardwright.codegen.partition.local.control import is_control
 from shardwright.codegen.partition.local.costs import price_of_uses
 from shardwright.codegen.partition.local.lower import Choice
-from shardwright.codegen.partition.local.moves import tensor_of, way
+from shardwright.codegen.partition.local.steps import tensor_of
 from shardwright.ir.program import Op, Program, ops_of
 
 Needed = Sequence[LocalLayout | None]

@@ -23,6 +23,7 @@ from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
+from shardwright.codegen.moves.paths import A_COLLECTIVE
 from shardwright.codegen.ops.layout import LocalLayout
 from shardwright.codegen.ops.table import POINTWISE
 from shardwright.codegen.partition.local.assign import FactorAxes
@@ -32,7 +33,6 @@ from shardwright.codegen.partition.local.idle import without_idle_constraints
 from shardwright.codegen.partition.local.late import with_late_sums
 from shardwright.codegen.partition.local.linear import with_terms
 from shardwright.codegen.partition.local.lower import Choice, lower
-from shardwright.codegen.partition.local.moves import A_COLLECTIVE
 from shardwright.codegen.partition.local.ports import PORT
 from shardwright.codegen.partition.local.prices import Ratings
 from shardwright.codegen.partition.local.seeds import seeds

@@ -7,15 +7,16 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from shardwright.codegen.moves.paths import Tensor, way
 from shardwright.codegen.ops.layout import LocalLayout, Names
 from shardwright.codegen.ops.table import POINTWISE
 from shardwright.codegen.partition.local.assign import FactorAxes, OpLayouts, Splits, splits_of
 from shardwright.codegen.partition.local.axes import CutAxes
 from shardwright.codegen.partition.local.control import is_control
-from shardwright.codegen.partition.local.moves import Tensor, tensor_of, way
 from shardwright.codegen.partition.local.ports import ports_of
 from shardwright.codegen.partition.local.prices import Ratings
 from shardwright.codegen.partition.local.repeats import Item, Repeat, repeats
+from shardwright.codegen.partition.local.steps import tensor_of
 from shardwright.ir.program import Body, Op, Program
 
 LATER = 0.5

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+from shardwright.codegen.moves.paths import way
 from shardwright.codegen.ops.layout import LocalLayout
 from shardwright.codegen.ops.table import kind_of
 from shardwright.codegen.partition.local.assign import FactorAxes, Splits, splits_of
@@ -19,7 +20,7 @@ from shardwright.codegen.partition.local.axes import CutAxes
 from shardwright.codegen.partition.local.control import is_control
 from shardwright.codegen.partition.local.linear import carriers_of, with_terms
 from shardwright.codegen.partition.local.lower import Choice
-from shardwright.codegen.partition.local.moves import tensor_of, way
+from shardwright.codegen.partition.local.steps import tensor_of
 from shardwright.ir.program import Op, Program, ops_of
 
 FIXED = frozenset({"constant", "broadcast_in_dim", "convert_element_type"})

@@ -28,13 +28,13 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from shardwright.codegen.moves.paths import Tensor
 from shardwright.codegen.ops.layout import LocalLayout, Names, fitting
 from shardwright.codegen.partition.local.assign import FactorAxes, Splits
 from shardwright.codegen.partition.local.axes import cut_axes
 from shardwright.codegen.partition.local.costs import Costs, Wire
 from shardwright.codegen.partition.local.idle import without_idle_constraints
 from shardwright.codegen.partition.local.linear import carriers_of
-from shardwright.codegen.partition.local.moves import Tensor
 from shardwright.codegen.partition.local.ports import PORT
 from shardwright.codegen.partition.local.prices import Ratings
 from shardwright.ir.mesh import Mesh

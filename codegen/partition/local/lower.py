@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 
+from shardwright.codegen.moves.layout_change import LayoutChange
+from shardwright.codegen.moves.paths import way
 from shardwright.codegen.ops.collectives import COLLECTIVES
 from shardwright.codegen.ops.forms.form import FormMove
 from shardwright.codegen.ops.layout import LocalLayout
@@ -15,7 +17,6 @@ from shardwright.codegen.partition.local.assign import FactorAxes, splits_of
 from shardwright.codegen.partition.local.axes import CutAxes
 from shardwright.codegen.partition.local.control import control_ends, is_control
 from shardwright.codegen.partition.local.known import known_as
-from shardwright.codegen.partition.local.moves import tensor_of, way
 from shardwright.codegen.partition.local.ports import Port, ports_of
 from shardwright.codegen.partition.local.reasons import (
     OpReasons,
@@ -27,12 +28,12 @@ from shardwright.codegen.partition.local.reasons import (
 )
 from shardwright.codegen.partition.local.steps import (
     Compute,
-    LayoutChange,
     LocalBody,
     LocalProgram,
     LocalValue,
     MoveValue,
     Step,
+    tensor_of,
 )
 from shardwright.ir.program import Body, Line, Op, Program
 

@@ -20,7 +20,7 @@ from shardwright.codegen.hardware.topology import Topology
 from shardwright.codegen.moves.basis.digits import Pair
 from shardwright.codegen.moves.network.collectives import prices_of
 from shardwright.codegen.moves.network.links import Network
-from shardwright.codegen.partition.local.pace import Pace
+from shardwright.codegen.moves.pace import Pace
 from shardwright.ir.dtypes import dtype_of
 from shardwright.ir.errors import InputError
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 
+from shardwright.codegen.moves.layout_change import LayoutChange
 from shardwright.codegen.ops.collectives import COLLECTIVES
 from shardwright.codegen.ops.forms.form import FormMove
 from shardwright.codegen.ops.layout import LocalLayout, Names
@@ -12,7 +13,6 @@ from shardwright.codegen.ops.table import kind_of
 from shardwright.codegen.partition.local.assign import FactorAxes, Splits
 from shardwright.codegen.partition.local.ports import Port
 from shardwright.codegen.partition.local.sizes import size_text
-from shardwright.codegen.partition.local.steps import LayoutChange
 from shardwright.codegen.propagate.parts import part_of
 from shardwright.ir.program import Value
 

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from shardwright.codegen.moves.layout_change import LayoutChange
 from shardwright.codegen.ops.layout import LocalLayout
 from shardwright.codegen.partition.local.flow import ValueFlow, stem
 from shardwright.codegen.partition.local.known import SAME
@@ -15,7 +16,6 @@ from shardwright.codegen.partition.local.reasons import WHOLES, quoted
 from shardwright.codegen.partition.local.sizes import size_text
 from shardwright.codegen.partition.local.steps import (
     Compute,
-    LayoutChange,
     LocalBody,
     LocalProgram,
     MoveValue,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from shardwright.codegen.moves.paths import way
 from shardwright.codegen.ops.layout import LocalLayout
 from shardwright.codegen.partition.local.assign import FactorAxes, Splits, candidates, splits_of
 from shardwright.codegen.partition.local.axes import CutAxes, cut_axes
@@ -15,10 +16,9 @@ from shardwright.codegen.partition.local.broadcasts import with_broadcasts_as_ne
 from shardwright.codegen.partition.local.control import check_manual, is_control
 from shardwright.codegen.partition.local.late import with_late_sums
 from shardwright.codegen.partition.local.lower import lower
-from shardwright.codegen.partition.local.moves import tensor_of, way
 from shardwright.codegen.partition.local.ports import ports_of
 from shardwright.codegen.partition.local.prices import Ratings
-from shardwright.codegen.partition.local.steps import LocalProgram
+from shardwright.codegen.partition.local.steps import LocalProgram, tensor_of
 from shardwright.codegen.partition.local.work import received
 from shardwright.ir.mesh import Mesh
 from shardwright.ir.program import Op, Program, ops_of

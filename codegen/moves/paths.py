@@ -15,13 +15,11 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
+from shardwright.codegen.moves.block_moves import MOST_DEVICES, MOST_ROUNDS, MoveBlocks
+from shardwright.codegen.moves.layout_change import LayoutChange
+from shardwright.codegen.moves.pace import Pace
 from shardwright.codegen.ops.layout import LocalLayout, Names
-from shardwright.codegen.partition.local.axes import CutAxes
-from shardwright.codegen.partition.local.direct import MOST_DEVICES, MOST_ROUNDS, MoveBlocks
-from shardwright.codegen.partition.local.pace import Pace
-from shardwright.codegen.partition.local.steps import LayoutChange, item_bytes
 from shardwright.ir.errors import InternalError
-from shardwright.ir.program import Value
 
 Came = dict[LocalLayout, tuple[LocalLayout, LayoutChange]]
 
@@ -64,10 +62,6 @@ class Tensor:
             received = change.rounds * self.pace.of(change.kind, change.axes, each)
         extra = A_DIRECT if change.is_direct else 0.0
         return received + change.rounds * A_COLLECTIVE + extra
-
-
-def tensor_of(value: Value, axes: CutAxes) -> Tensor:
-    return Tensor(value.shape, item_bytes(value.dtype), axes.pieces, axes.rates.pace)
 
 
 @functools.cache

@@ -10,16 +10,16 @@ from dataclasses import replace
 
 import pytest
 
+from shardwright.codegen.moves import paths
+from shardwright.codegen.moves.paths import Tensor, way
 from shardwright.codegen.ops.layout import LocalLayout
-from shardwright.codegen.partition.local import moves
-from shardwright.codegen.partition.local.moves import Tensor, way
 from shardwright.codegen.partition.local.rates import rates_of
 
 SHAPE, ITEM, PATHS = (24, 12), 4, 150
 TWO, THREE = {"x": 2, "y": 4}, {"x": 2, "y": 2, "z": 3}
 CASES = ((TWO, None), (TWO, "v5e:2x4"), (THREE, None))
 Bound = Callable[[LocalLayout, LocalLayout, Tensor], float]
-least = moves._least
+least = paths._least
 
 
 def layouts(sizes: dict[str, int]) -> list[LocalLayout]:
@@ -55,7 +55,7 @@ def dearer(
         asked = (tuple(draw.sample(known, draw.choice((1, 1, 2)))), draw.choice(targets), tensor)
         prices = []
         for each in (bound, lambda *_: 0.0):
-            monkeypatch.setattr(moves, "_least", each)
+            monkeypatch.setattr(paths, "_least", each)
             prices.append(way.__wrapped__(*asked)[0])
         count += prices[0] > prices[1] + 1e-6
     return count
