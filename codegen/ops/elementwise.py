@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from shardwright.codegen.ops.build import Shapes, aligned
-from shardwright.codegen.ops.kind import OpKind
+from shardwright.codegen.ops.kind import Evaluate, OpKind
 from shardwright.codegen.ops.literals import dtype_text, number
 from shardwright.codegen.ops.text import Expression, MakeText, OpText
 from shardwright.ir.program import Op, Rule
@@ -73,21 +74,52 @@ def _named(text: OpText) -> Expression:
     return "checkpoint_name", [text.given[0], f'"{text.has("name")}"']
 
 
+def _on_arrays(computed: Callable[..., Any]) -> Evaluate:
+    return lambda op, given, shape: computed(*map(np.asarray, given))
+
+
+def _chosen(which: Any, *cases: Any) -> Any:
+    return np.choose(which.astype(int), cases)
+
+
 def _selected(which: Any, *cases: Any) -> Any:
     return cases[int(which)]
 
 
 KINDS = (
-    infix("add", "+", terms="together", computed=np.add, neutral=0, commutes=True),
+    infix(
+        "add",
+        "+",
+        terms="together",
+        computed=np.add,
+        neutral=0,
+        commutes=True,
+        evaluate=_on_arrays(np.add),
+    ),
     infix("add_any", "+", terms="together", computed=np.add, neutral=0, commutes=True),
-    infix("sub", "-", terms="together", computed=np.subtract, neutral=0),
-    infix("mul", "*", terms="either", computed=np.multiply, neutral=1, commutes=True),
+    infix(
+        "sub",
+        "-",
+        terms="together",
+        computed=np.subtract,
+        neutral=0,
+        evaluate=_on_arrays(np.subtract),
+    ),
+    infix(
+        "mul",
+        "*",
+        terms="either",
+        computed=np.multiply,
+        neutral=1,
+        commutes=True,
+        evaluate=_on_arrays(np.multiply),
+    ),
     infix("eq", "==", computed=np.equal, commutes=True),
     infix("ne", "!=", computed=np.not_equal, commutes=True),
-    infix("lt", "<", computed=np.less),
+    infix("lt", "<", computed=np.less, evaluate=_on_arrays(np.less)),
     infix("gt", ">", computed=np.greater),
     infix("le", "<=", computed=np.less_equal),
-    infix("ge", ">=", computed=np.greater_equal),
+    infix("ge", ">=", computed=np.greater_equal, evaluate=_on_arrays(np.greater_equal)),
     infix("and", "&", commutes=True),
     infix("or", "|", commutes=True),
     infix("xor", "^", commutes=True),
@@ -176,5 +208,13 @@ KINDS = (
     elementwise("not", lambda text: f"~{text.given[0]}"),
     elementwise("reduce_precision", _reduce_precision),
     elementwise("round", _round),
-    elementwise("select_n", _select, numbers=True, terms="cases", stem="where", computed=_selected),
+    elementwise(
+        "select_n",
+        _select,
+        numbers=True,
+        terms="cases",
+        stem="where",
+        computed=_selected,
+        evaluate=_on_arrays(_chosen),
+    ),
 )

@@ -19,6 +19,7 @@ MakeFormText = Callable[[FormText], FormLines]
 Flops = Callable[[Op, tuple[Shape, ...], Rule], int]
 Dims = frozenset[int]  # dimensions of a tensor
 NONE: Dims = frozenset()
+Evaluate = Callable[[Op, Sequence[Any], Shape], Any]
 Test = Callable[[OpText], bool]
 Group = Literal[
     "", "elementwise", "view", "cumulative", "collective", "constant", "control", "opaque"
@@ -62,18 +63,21 @@ class OpKind:
     rows that a pad inserts.
 
     Known results. `computed`: its numpy function, if its results on constants are the same on every
-    platform; `keeps`: whether its result is filled with a number if its operand is; `neutral`: the
-    second operand that changes nothing, and the first operand too if the op `commutes`; `same`:
-    whether an op returns its operand unchanged; `reshapes`: whether an op only reshapes its
-    operand.
+    platform; `keeps`: whether its result is filled with a number if its operand is; `evaluate`:
+    returns the elements of its result on constant operands, if indices may be followed through it;
+    `neutral`: the second operand that changes nothing, and the first operand too if the op
+    `commutes`; `same`: whether an op returns its operand unchanged; `reshapes`: whether an op only
+    reshapes its operand.
 
     Modules. `text`: writes the op for shards, None if another file of the backend writes it or
     nothing does; `form_text`: writes its local form; `numbers`: whether it accepts a Python number
     as an operand; `imports`: the import that its text needs in addition to `jax`, `jnp` and `lax`,
     or a function that returns it for an op; `form_imports`: the import that its form needs;
-    `refused`: why a module cannot contain it; `is_bound`: whether its text binds a primitive, whose
-    operands must all vary along the same axes; `loops`: whether jax lowers it to a loop whose carry
-    varies over devices only after the first iteration.
+    `refused`: why a module cannot contain it; `joins`: whether it joins operands, which XLA may
+    slice out of its result again; `is_list`: whether its text is a list, even of one result;
+    `is_bound`: whether its text binds a primitive, whose operands must all vary along the same
+    axes; `loops`: whether jax lowers it to a loop whose carry varies over devices only after the
+    first iteration.
     """
 
     name: str
@@ -101,6 +105,7 @@ class OpKind:
     extend: Extend | None = None
     dilation: str = ""
     computed: Callable[..., Any] | None = None
+    evaluate: Evaluate | None = None
     keeps: bool = False
     neutral: float | None = None
     commutes: bool = False
@@ -110,6 +115,8 @@ class OpKind:
     imports: str | Callable[[Op], str] = ""
     form_imports: str = ""
     refused: str = ""
+    joins: bool = False
+    is_list: bool = False
     is_bound: bool = False
     loops: bool = False
 

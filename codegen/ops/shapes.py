@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
+
 from shardwright.codegen.ops.build import Builder, Shape, Shapes, factors_of
 from shardwright.codegen.ops.elementwise import aligned_rule
 from shardwright.codegen.ops.kind import OpKind
@@ -140,6 +142,23 @@ def _one_side(op: Op, rule: Rule) -> Iterator[int]:
     yield from factors_of(rule.operands[0]) ^ factors_of(rule.results[0])
 
 
+def _spread(op: Op, given: Sequence[Any], shape: Shape) -> Any:
+    along = [1] * len(shape)
+    for dim, place in enumerate(op.integers("broadcast_dimensions")):
+        along[place] = np.shape(given[0])[dim]
+    return np.broadcast_to(np.reshape(given[0], along), shape)
+
+
+def _turned(op: Op, given: Sequence[Any], shape: Shape) -> Any:
+    return np.transpose(given[0], op.integers("permutation"))
+
+
+def _counted(op: Op, given: Sequence[Any], shape: Shape) -> Any:
+    (dim,) = op.integers("dimension")
+    along = [-1 if d == dim else 1 for d in range(len(shape))]
+    return np.broadcast_to(np.arange(shape[dim]).reshape(along), shape)
+
+
 def _has_shape(text: OpText) -> bool:
     return text.shapes[0] == text.shape
 
@@ -163,6 +182,7 @@ RESHAPED: dict[str, Any] = {
     "held": _one_side,
     "same": _has_shape,
     "reshapes": lambda text: True,
+    "evaluate": lambda op, given, shape: np.reshape(given[0], shape),
 }
 KINDS = (
     OpKind("constrain", aligned_rule, passes=True, is_apart=True),
@@ -176,6 +196,7 @@ KINDS = (
         extend=_to_shape,
         same=_has_shape,
         reshapes=_has_size,
+        evaluate=_spread,
         **VIEW,
     ),
     OpKind("tile", _tile_rule, _tile),
@@ -187,9 +208,18 @@ KINDS = (
         _transpose,
         passes=True,
         is_fused=True,
+        evaluate=_turned,
         same=lambda text: text.op.param("permutation") == tuple(range(len(text.shape))),
         **VIEW,
     ),
-    OpKind("iota", text=_iota, group="constant", splits="freely", is_apart=True, extend=_to_shape),
+    OpKind(
+        "iota",
+        text=_iota,
+        group="constant",
+        splits="freely",
+        is_apart=True,
+        extend=_to_shape,
+        evaluate=_counted,
+    ),
     OpKind("constant", group="constant", splits="by form"),
 )

@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from shardwright.codegen.ops.build import Builder, Shape, Shapes, along_one, factors_of, widened
 from shardwright.codegen.ops.form_texts import boxes as box_texts
 from shardwright.codegen.ops.form_texts import rows as row_texts
@@ -179,6 +181,14 @@ def _to_config(op: Op, before: Sequence[Shape], after: Sequence[Shape]) -> dict[
     return {"padding_config": tuple(config)}
 
 
+def _joined(op: Op, given: Sequence[Any], shape: Shape) -> Any:
+    return np.concatenate(given, op.integers("dimension")[0])
+
+
+def _reversed(op: Op, given: Sequence[Any], shape: Shape) -> Any:
+    return np.flip(given[0], op.integers("dimensions"))
+
+
 def _moving(name: str, rule: MakeRule, text: MakeText, **more: Any) -> OpKind:
     return OpKind(name, rule, text, boxes.boxes, box_texts.boxes, **more)
 
@@ -195,10 +205,20 @@ KINDS = (
         extend=_to_limits,
         keeps=True,
     ),
-    _moving("split", _slice_rule, _split, is_apart=True),
-    _moving("pad", _pad_rule, _pad, is_apart=True, moved=_moved_by_pad, extend=_to_config),
-    _moving("concatenate", _concatenate_rule, _concatenate, terms="together", is_apart=True),
-    _moving("rev", _rev_rule, _rev, terms="first", is_apart=True),
+    _moving("split", _slice_rule, _split, is_apart=True, is_list=True),
+    _moving(
+        "pad", _pad_rule, _pad, is_apart=True, moved=_moved_by_pad, extend=_to_config, joins=True
+    ),
+    _moving(
+        "concatenate",
+        _concatenate_rule,
+        _concatenate,
+        terms="together",
+        is_apart=True,
+        evaluate=_joined,
+        joins=True,
+    ),
+    _moving("rev", _rev_rule, _rev, terms="first", is_apart=True, evaluate=_reversed),
     _moving("take_rows", _rev_rule, box_texts.plain_rows, terms="first"),
     OpKind(
         "shift",
@@ -226,6 +246,7 @@ KINDS = (
         stem="update",
         passes=True,
         held=_outside_update,
+        joins=True,
     ),
 )
 """Passes insert `take_rows` and `shift`, which occur in no jaxpr."""

@@ -56,9 +56,6 @@ from shardwright.codegen.text.python_text import INDENT, WIDTH, called, fitted
 from shardwright.ir.errors import InternalError
 from shardwright.ir.program import Line
 
-JOINING = ("concatenate", "pad", "dynamic_update_slice")
-"""Ops that join operands; XLA may slice an operand out of their results again."""
-
 MARK = "\0"
 """The character that surrounds an expression in the text of a comment."""
 PLACE = f"#{MARK}"
@@ -168,14 +165,14 @@ class Writer(KnownValues):
             return self.functions.call(self, step, indent)
         if step.bodies:
             return control(self, step, indent)
-        if step.op.kind in JOINING:
+        if kind_of(step.op.kind).joins:
             self.joined.update(step.results)
         if step.formed:
             return self._form(step, indent)
         made = self._made(step)
         names = self._named(step)
         target = ", ".join(names)
-        if len(names) == 1 and step.op.kind == "split":  # `split` returns a list
+        if len(names) == 1 and kind_of(step.op.kind).is_list:
             target += ","
         shown = step.results[0]
         types = list(map(self._type, step.results))

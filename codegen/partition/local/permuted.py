@@ -8,7 +8,7 @@ every device sends the rows that others need, as in other ops that move rows.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,19 +19,11 @@ from shardwright.codegen.ops.forms.boxes import (
     SpacedRows,
     box_rounds,
 )
+from shardwright.codegen.ops.table import kind_of
 from shardwright.codegen.partition.local.in_use import in_use
 from shardwright.ir.program import Body, Op, Param, Program, Value
 
 Array = Any  # a numpy array
-COMPUTED: dict[str, Callable[..., Array]] = {
-    "lt": np.less,
-    "ge": np.greater_equal,
-    "add": np.add,
-    "sub": np.subtract,
-    "mul": np.multiply,
-    "select_n": lambda which, *cases: np.choose(which.astype(int), cases),
-}
-"""Elementwise ops through which constant indices are followed, each with its numpy function."""
 
 
 def with_permuted_rows(program: Program, constants: Sequence[Array], mode: str) -> Program:
@@ -125,36 +117,11 @@ class _Permuted:
         if op.kind == "constant":
             is_array = "array" in dict(op.params)
             return self.constants[op.integers("array")[0]] if is_array else op.param("value")
-        if op.kind == "iota":
-            (dim,) = op.integers("dimension")
-            along = [-1 if d == dim else 1 for d in range(len(shape))]
-            return np.broadcast_to(np.arange(shape[dim]).reshape(along), shape)
         given = [self._number(operand, made_by) for operand in op.operands]
         if any(each is None for each in given):
             return None
-        if op.kind in COMPUTED:
-            return COMPUTED[op.kind](*map(np.asarray, given))
-        return _rearranged(op, given, shape)
-
-
-def _rearranged(op: Op, given: Sequence[Array], shape: tuple[int, ...]) -> Array | None:
-    """Return the elements of the result of an op that only rearranges the elements `given`, or None
-    for other ops."""
-    match op.kind:
-        case "broadcast_in_dim":
-            along = [1] * len(shape)
-            for dim, place in enumerate(op.integers("broadcast_dimensions")):
-                along[place] = np.shape(given[0])[dim]
-            return np.broadcast_to(np.reshape(given[0], along), shape)
-        case "reshape" | "squeeze":
-            return np.reshape(given[0], shape)
-        case "transpose":
-            return np.transpose(given[0], op.integers("permutation"))
-        case "concatenate":
-            return np.concatenate(given, op.integers("dimension")[0])
-        case "rev":
-            return np.flip(given[0], op.integers("dimensions"))
-    return None
+        evaluate = kind_of(op.kind).evaluate
+        return None if evaluate is None else evaluate(op, given, shape)
 
 
 def stretches_of_order(order: Array) -> tuple[SpacedRows, ...]:
