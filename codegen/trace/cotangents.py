@@ -14,15 +14,13 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from shardwright.codegen.ops.table import kind_of
 from shardwright.codegen.trace.transposes import Transpose, Transposes, is_float
 from shardwright.codegen.trace.value_numbers import ValueNumbers
 from shardwright.ir.program import Body, Op, Value, ops_of
 
 ROUNDS = 4
 """The greatest number of passes over the ops; each may use gradients that the last one found."""
-CONTRACTIONS = ("dot_general", "conv_general_dilated")
-"""Ops from whose terms alone the gradient of their result is known: both terms are products of it
-and of an operand."""
 Use = tuple[int, int]
 """The result of an op, and the place of the operand in the equation of this op."""
 
@@ -189,7 +187,7 @@ class GradientSearch:
         """Return the number of the gradient of the result of a contraction: the only value of the
         backward pass from which the program computes the terms of both operands."""
         rule, operands = self.transposes.of(value), self.transposes.operands(value)
-        if rule is None or operands is None or rule.kind not in CONTRACTIONS:
+        if rule is None or operands is None or not kind_of(rule.kind).is_bilinear:
             return None
         given = [None if v is None else self.numbers.of[v] for v in operands]
         fits = {

@@ -26,7 +26,6 @@ FURTHER = {
     "cond",
     "constant",
     "constrain",
-    "conv_general_dilated",
     "convert_element_type",
     "dynamic_update_slice",
     "gather",
